@@ -1,0 +1,259 @@
+"""Forward attention: one program computes one tile of queries of one head.
+
+The keys a tile visits come as runs of tiles, computed by a hook from the row number: PARTIAL runs
+hold tiles to be masked, FULL runs hold tiles in which every pair is kept. Tiles outside of the
+runs are never loaded. Nothing else about the mask reaches this file.
+"""
+
+import triton
+import triton.language as tl
+
+from .runs import NO_TILE
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+
+SCALARS = tuple(f"S{i}" for i in range(24))
+
+
+@triton.jit
+def _tile_of_program(pid, rows, batch_heads, GROUP: tl.constexpr):
+    """Row and (batch, head) of a program: last rows first, in groups of heads that share L2.
+
+    The last rows are the longest under every causal mask; started first, they leave no tail.
+    """
+    group = pid // (rows * GROUP)
+    first = group * GROUP
+    size = tl.minimum(batch_heads - first, GROUP)
+    within = pid - first * rows
+    return rows - 1 - within // size, first + within % size
+
+
+@triton.jit
+def _visit(
+    state,
+    query,
+    key_ptr,
+    value_ptr,
+    first,
+    end,
+    place,
+    S,
+    T,
+    scale,
+    stride_kn,
+    stride_kd,
+    stride_vn,
+    stride_vd,
+    KEPT: tl.constexpr,
+    BIASED: tl.constexpr,
+    MASKED: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    VALUE_PAD: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Tiles first <= j < end of keys, folded into the running (acc, m, l) of the tile of queries."""
+    acc, m, l = state
+    batch, head, q_idx, kv_len, zero = place
+    d = tl.arange(0, HEAD_PAD)
+    e = tl.arange(0, VALUE_PAD)
+    columns = tl.arange(0, BLOCK_N)
+    for j in tl.range(first, end):
+        n = j * BLOCK_N + columns
+        at_k = key_ptr + n.to(tl.int64)[None, :] * stride_kn + d[:, None] * stride_kd
+        at_v = value_ptr + n.to(tl.int64)[:, None] * stride_vn + e[None, :] * stride_vd
+        if MASKED:
+            key = tl.load(at_k, mask=(n < kv_len)[None, :] & (d < HEAD_DIM)[:, None], other=0.0)
+        elif HEAD_PAD != HEAD_DIM:
+            key = tl.load(at_k, mask=(d < HEAD_DIM)[:, None], other=0.0)
+        else:
+            key = tl.load(at_k)
+        score = tl.dot(query, key, input_precision=PRECISION)
+        kv_idx = (n + zero)[None, :]
+        if BIASED is None:
+            score = score * (scale * LOG2E)
+        else:
+            score = BIASED(score * scale, batch, head, q_idx, kv_idx, S, T) * LOG2E
+        if MASKED:
+            keep = kv_idx < kv_len
+            if KEPT is not None:
+                keep = keep & KEPT(batch, head, q_idx, kv_idx, S, T)
+            score = tl.where(keep, score, float("-inf"))
+        m_new = tl.maximum(m, tl.max(score, 1))
+        base = m_new
+        if MASKED or BIASED is not None:
+            # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
+            base = tl.where(m_new == float("-inf"), 0.0, m_new)
+        p = tl.math.exp2(score - base[:, None])
+        correction = tl.math.exp2(m - base)
+        l = l * correction + tl.sum(p, 1)
+        acc = acc * correction[:, None]
+        if MASKED:
+            value = tl.load(at_v, mask=(n < kv_len)[:, None] & (e < VALUE_DIM)[None, :], other=0.0)
+        elif VALUE_PAD != VALUE_DIM:
+            value = tl.load(at_v, mask=(e < VALUE_DIM)[None, :], other=0.0)
+        else:
+            value = tl.load(at_v)
+        acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
+        m = m_new
+    return acc, m, l
+
+
+@triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+def forward(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    lse_ptr,
+    T,
+    scale,
+    q_len,
+    kv_len,
+    rows,
+    batch_heads,
+    heads,
+    group,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_vd,
+    stride_ob,
+    stride_oh,
+    stride_om,
+    stride_od,
+    S0,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    S11,
+    S12,
+    S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
+    S21,
+    S22,
+    S23,
+    KEPT: tl.constexpr,
+    BIASED: tl.constexpr,
+    NEXT_RUN: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    VALUE_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEADS_TOGETHER: tl.constexpr,
+    WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
+
+    Shapes: q `[batch, heads, q_len, HEAD_DIM]`, k and v `[batch, heads / group, kv_len, ...]`, all
+    strided; lse `[batch, heads, q_len]` contiguous float32, or None. `T` holds the tables, `S`
+    the numbers and table sizes of the expression, in the order its hooks were rendered for.
+    """
+    S = (
+        S0,
+        S1,
+        S2,
+        S3,
+        S4,
+        S5,
+        S6,
+        S7,
+        S8,
+        S9,
+        S10,
+        S11,
+        S12,
+        S13,
+        S14,
+        S15,
+        S16,
+        S17,
+        S18,
+        S19,
+        S20,
+        S21,
+        S22,
+        S23,
+    )
+    row, batch_head = _tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    batch, head = batch_head // heads, batch_head % heads
+    q0 = row * BLOCK_M
+    q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1
+    # Numbers near the limit of 32 bits make index arithmetic 64 bits wide.
+    zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
+
+    m_offsets = q0 + tl.arange(0, BLOCK_M)
+    d = tl.arange(0, HEAD_PAD)
+    e = tl.arange(0, VALUE_PAD)
+    q_base = q_ptr + batch.to(tl.int64) * stride_qb + head.to(tl.int64) * stride_qh
+    k_base = k_ptr + batch.to(tl.int64) * stride_kb + (head // group).to(tl.int64) * stride_kh
+    v_base = v_ptr + batch.to(tl.int64) * stride_vb + (head // group).to(tl.int64) * stride_vh
+    o_base = o_ptr + batch.to(tl.int64) * stride_ob + head.to(tl.int64) * stride_oh
+    query = tl.load(
+        q_base + m_offsets.to(tl.int64)[:, None] * stride_qm + d[None, :] * stride_qd,
+        mask=(m_offsets < q_len)[:, None] & (d < HEAD_DIM)[None, :],
+        other=0.0,
+    )
+
+    acc = tl.zeros((BLOCK_M, VALUE_PAD), tl.float32)
+    m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+    l = tl.zeros((BLOCK_M,), tl.float32)
+    q_idx = (m_offsets + zero)[:, None]
+    place = (batch, head, q_idx, kv_len, zero)
+    state = (acc, m, l)
+    j = zero
+    while j < NO_TILE:
+        first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
+        last_full = tl.where(partial, first, end)
+        state = _visit(
+            state, query, k_base, v_base, first, last_full, place, S, T, scale,
+            stride_kn, stride_kd, stride_vn, stride_vd,
+            KEPT, BIASED, False, BLOCK_N,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, PRECISION,
+        )  # fmt: skip
+        state = _visit(
+            state, query, k_base, v_base, last_full, end, place, S, T, scale,
+            stride_kn, stride_kd, stride_vn, stride_vd,
+            KEPT, BIASED, True, BLOCK_N,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, PRECISION,
+        )  # fmt: skip
+        j = end
+    acc, m, l = state
+
+    empty = l == 0.0
+    out = acc * (1.0 / tl.where(empty, 1.0, l))[:, None]
+    tl.store(
+        o_base + m_offsets.to(tl.int64)[:, None] * stride_om + e[None, :] * stride_od,
+        out.to(o_ptr.dtype.element_ty),
+        mask=(m_offsets < q_len)[:, None] & (e < VALUE_DIM)[None, :],
+    )
+    if lse_ptr is not None:
+        lse = tl.where(empty, float("-inf"), (m + tl.math.log2(tl.where(empty, 1.0, l))) * LN2)
+        tl.store(lse_ptr + batch_head.to(tl.int64) * q_len + m_offsets, lse, mask=m_offsets < q_len)

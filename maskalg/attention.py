@@ -1,0 +1,165 @@
+"""`attention()`: the one call that computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, cast, overload
+
+import torch
+
+from . import errors
+from .algebra import Expression, everything
+from .backends.call import Call, Result
+from .extents import Extents, check
+from .normalform import Bound, bound
+from .weights import Weight, softmax
+
+BACKENDS = ("triton", "cpu", "reference")
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@overload
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: Expression | None = None,
+    *,
+    scale: float | None = None,
+    weight: Weight = softmax,
+    return_lse: Literal[False] = False,
+    backend: str | None = None,
+) -> torch.Tensor: ...
+
+
+@overload
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: Expression | None = None,
+    *,
+    scale: float | None = None,
+    weight: Weight = softmax,
+    return_lse: Literal[True],
+    backend: str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: Expression | None = None,
+    *,
+    scale: float | None = None,
+    weight: Weight = softmax,
+    return_lse: bool = False,
+    backend: str | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Attention of `query` to `key` and `value` under a mask, a bias or both.
+
+    Args:
+        query: `[batch, heads, q_len, head_dim]`, float16, bfloat16 or float32 (float64 off GPUs).
+        key: `[batch, kv_heads, kv_len, head_dim]`; `heads` is a multiple of `kv_heads`, and
+            consecutive query heads share a key-value head.
+        value: `[batch, kv_heads, kv_len, value_dim]`.
+        score: a mask, a bias, or `mask + bias`; None keeps everything.
+        scale: factor of q . k, by default `1 / sqrt(head_dim)`.
+        weight: what turns scores into weights.
+        return_lse: return `(out, lse)` with the natural-log sum of exp(score) of each query,
+            float32 `[batch, heads, q_len]`.
+        backend: "triton", "cpu" or "reference"; by default chosen by the device. A backend that
+            cannot serve the call raises and never hands over to another.
+
+    Returns:
+        `[batch, heads, q_len, value_dim]` in the dtype of `query`. A query that keeps no key has
+        output 0, lse -inf and gradients 0.
+
+    Raises:
+        TypeError, ValueError: inputs or an expression that do not fit together.
+        RuntimeError: the backend cannot serve the call; the message names one that can.
+    """
+    expression = everything if score is None else score
+    if not isinstance(expression, Expression):
+        raise errors.not_a_score(score)
+    if weight is not softmax:
+        raise errors.unsupported_weight(weight)
+    form = bound(expression)
+    extents = _checked_inputs(query, key, value)
+    _check_tables(expression, form, extents, query.device)
+    if scale is None:
+        scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
+    call = Call(query, key, value, form, extents, float(scale), return_lse)
+    out, lse = backend_of(query.device, backend)(call)
+    return (out, cast(torch.Tensor, lse)) if return_lse else out
+
+
+def backend_of(device: torch.device, name: str | None) -> Callable[[Call], Result]:
+    """The function of a backend, by name or by the device of the inputs."""
+    if name is None:
+        by_device = {"cpu": "cpu", "cuda": "triton"}
+        if device.type not in by_device:
+            raise errors.no_backend_for(str(device))
+        name = by_device[device.type]
+    if name == "triton":
+        from .backends import triton
+
+        return triton.attend
+    if name == "cpu":
+        from .backends import cpu
+
+        return cpu.attend
+    if name == "reference":
+        from .backends import reference
+
+        return reference.attend
+    raise errors.unknown_backend(name, list(BACKENDS))
+
+
+def _checked_inputs(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
+    shapes = []
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, torch.Tensor):
+            raise errors.not_a_tensor(name, tensor)
+        if tensor.ndim != 4:
+            raise errors.not_4d(name, tuple(tensor.shape))
+        shapes.append(tensor.shape)
+    (batch, heads, q_len, dim), (key_batch, kv_heads, kv_len, key_dim), value_shape = shapes
+    if query.dtype not in _DTYPES:
+        raise errors.unsupported_dtype(query.dtype)
+    if not query.dtype == key.dtype == value.dtype:
+        raise errors.tensors_differ("dtype", f"{query.dtype}, {key.dtype}, {value.dtype}")
+    if not query.device == key.device == value.device:
+        raise errors.tensors_differ("device", f"{query.device}, {key.device}, {value.device}")
+    wrong = None
+    if not batch == key_batch == value_shape[0]:
+        wrong = "the batch sizes differ"
+    elif kv_heads != value_shape[1]:
+        wrong = "key and value have different numbers of heads"
+    elif kv_heads == 0 or heads % kv_heads:
+        wrong = f"{heads} query heads are no multiple of {kv_heads} key-value heads"
+    elif kv_len != value_shape[2]:
+        wrong = "key and value have different lengths"
+    elif dim != key_dim:
+        wrong = "query and key have different head dimensions"
+    if wrong is not None:
+        raise errors.shapes_do_not_fit(wrong, *shapes)
+    return Extents(q_len, kv_len, batch, heads)
+
+
+def _check_tables(
+    expression: Expression, form: Bound, extents: Extents, device: torch.device
+) -> None:
+    """Check bound tensors against the call; an expression remembers the calls it fits."""
+    if not form.structure.tables:
+        return
+    fits = expression.__dict__.setdefault("_fits", set())
+    if (extents, device) in fits:
+        return
+    for slot, tensor in form.tensors():
+        if tensor.device != device:
+            raise errors.wrong_device(slot.name, tensor.device, device)
+    check(form, extents)
+    fits.add((extents, device))

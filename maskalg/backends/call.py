@@ -1,0 +1,46 @@
+"""One call of `attention`, checked: what every backend is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..extents import Extents
+from ..normalform import Bound
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Inputs that are known to fit together.
+
+    Attributes:
+        query: `[batch, heads, q_len, head_dim]`.
+        key: `[batch, kv_heads, kv_len, head_dim]`; query head h reads head h // (heads / kv_heads).
+        value: `[batch, kv_heads, kv_len, value_dim]`.
+        form: the expression: its structure and the values bound to it.
+        extents: the lengths, the batch and the query heads.
+        scale: factor of q . k.
+        return_lse: whether the natural log of the sum of exp(score) is wanted too.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    form: Bound
+    extents: Extents
+    scale: float
+    return_lse: bool
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key-value head."""
+        return self.query.shape[1] // max(self.key.shape[1], 1)
+
+    def differentiable(self) -> bool:
+        """Whether autograd would want a gradient of an input or of a bound tensor."""
+        tensors = [self.query, self.key, self.value, *(t for _, t in self.form.tensors())]
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+Result = tuple[torch.Tensor, torch.Tensor | None]

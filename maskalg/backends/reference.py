@@ -1,0 +1,81 @@
+"""The reference: attention as the formula says it, over the dense matrix of scores.
+
+Everything else is tested against it. Memory grows with q_len * kv_len.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..evaluate import Environment, evaluate, grid
+from .call import Call, Result
+
+
+def attend(call: Call) -> Result:
+    """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
+    rows, columns = (0, call.extents.q_len), (0, call.extents.kv_len)
+    out, lse = attend_rectangle(call, rows, columns, masked=True)
+    return out.to(call.query.dtype), lse if call.return_lse else None
+
+
+def attend_rectangle(
+    call: Call, rows: tuple[int, int], columns: tuple[int, int], *, masked: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of queries `rows` to keys `columns` alone, half-open ranges of positions.
+
+    Computed in float32 (float64 for float64 inputs), differentiable by autograd. A query that
+    keeps no key has output 0, lse -inf and gradients 0.
+
+    Args:
+        masked: evaluate the mask; without it every pair of the rectangle is kept.
+
+    Returns:
+        Output `[batch, heads, rows, value_dim]` and natural-log lse `[batch, heads, rows]`.
+    """
+    dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
+    query = call.query[:, :, slice(*rows)].to(dtype)
+    key = call.key[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
+    value = call.value[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
+    scores = torch.matmul(query, key.transpose(-1, -2)) * call.scale
+    scores = biased(call, scores, rows, columns)
+    if masked:
+        scores = scores.masked_fill(~kept(call, rows, columns), float("-inf"))
+    return softmax_rows(scores, value)
+
+
+def softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Softmax of scores (-inf where dropped) times value, and the lse of each row."""
+    if scores.shape[-1] == 0:
+        lse = scores.new_full(scores.shape[:-1], float("-inf"))
+        return torch.matmul(scores, value), lse
+    highest = scores.detach().amax(dim=-1, keepdim=True)
+    highest = torch.where(highest == float("-inf"), 0.0, highest)
+    weights = torch.exp(scores - highest)
+    total = weights.sum(dim=-1, keepdim=True)
+    empty = total == 0
+    total = torch.where(empty, 1.0, total)
+    lse = torch.where(empty, float("-inf"), highest + torch.log(total))
+    return torch.matmul(weights / total, value), lse.squeeze(-1)
+
+
+def kept(call: Call, rows: tuple[int, int], columns: tuple[int, int]) -> torch.Tensor:
+    """The mask over a rectangle, broadcastable to `[batch, heads, rows, columns]`."""
+    return evaluate(call.form.structure.mask, _environment(call, rows, columns, None))
+
+
+def biased(
+    call: Call, scores: torch.Tensor, rows: tuple[int, int], columns: tuple[int, int]
+) -> torch.Tensor:
+    """The scores of a rectangle after the bias of the expression."""
+    bias = call.form.structure.bias
+    if bias.op == "score":
+        return scores
+    return evaluate(bias, _environment(call, rows, columns, scores)).to(scores.dtype)
+
+
+def _environment(
+    call: Call, rows: tuple[int, int], columns: tuple[int, int], scores: torch.Tensor | None
+) -> Environment:
+    extents = call.extents
+    indices = grid(extents, extents.batch, extents.heads, rows, columns, call.query.device)
+    return Environment(indices, call.form.values, scores)

@@ -1,0 +1,189 @@
+"""The GPU backend: one fused kernel, with hooks rendered from the expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import torch
+import triton
+from maskalg_kernels.forward import SCALARS, forward
+
+from .. import errors
+from ..codegen.hooks import Hooks, hooks_of
+from ..codegen.store import load
+from ..codegen.triton_text import ScalarArgument, TableArgument
+from ..extents import fits_int32
+from ..normalform import Structure, Value
+from ..schedule.steps import step_tables
+from ..tiles import Tile, tiles_for
+from .call import Call, Result
+
+_HEADS_TOGETHER: Final = 8
+_CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What serves a structure at a head dimension, dtype and architecture."""
+
+    hooks: Hooks
+    constants: dict[str, Any]
+    candidates: tuple[Tile, ...]
+    wide: bool
+
+
+def attend(call: Call) -> Result:
+    """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
+    if call.differentiable():
+        raise errors.no_backward()
+    query, value = call.query, call.value
+    batch, heads, q_len, _ = query.shape
+    out = query.new_empty(batch, heads, q_len, value.shape[-1])
+    lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if call.return_lse else None
+    if not out.numel() and (lse is None or not lse.numel()):
+        return out, lse
+    if not call.extents.kv_len:
+        return out.zero_(), None if lse is None else lse.fill_(float("-inf"))
+    _launch(call, plan_of(call), out, lse)
+    return out, lse
+
+
+def plan_of(call: Call) -> Plan:
+    """The plan of a call, looked up by structure, shapes and dtype."""
+    head_dim, value_dim = call.query.shape[-1], call.value.shape[-1]
+    return _plan(
+        call.form.structure,
+        not fits_int32(call.form, call.extents),
+        head_dim,
+        value_dim,
+        call.query.dtype,
+        architecture(call.query.device),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    structure: Structure,
+    wide: bool,
+    head_dim: int,
+    value_dim: int,
+    dtype: torch.dtype,
+    arch: str,
+) -> Plan:
+    for dim in (head_dim, value_dim):
+        if not 16 <= dim <= 256:
+            raise errors.head_dim_unsupported(dim)
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise errors.kernel_dtype(dtype)
+    hooks = hooks_of(structure, wide)
+    if len(hooks.scalars) > len(SCALARS):
+        raise errors.too_many_scalars(len(hooks.scalars), len(SCALARS))
+    pads = (_power_of_two(head_dim), _power_of_two(value_dim))
+    return Plan(
+        hooks=hooks,
+        constants={**hook_constants(hooks), **shape_constants(head_dim, value_dim, dtype, wide)},
+        candidates=tiles_for(arch, max(pads), dtype.itemsize),
+        wide=wide,
+    )
+
+
+def hook_constants(hooks: Hooks) -> dict[str, Any]:
+    """The rendered hooks as the kernel's constants."""
+    module = load(hooks.source, hooks.digest)
+    return {
+        "KEPT": module.kept if hooks.masked else None,
+        "BIASED": module.biased if hooks.biased else None,
+        "NEXT_RUN": module.next_run,
+    }
+
+
+def shape_constants(
+    head_dim: int, value_dim: int, dtype: torch.dtype, wide: bool
+) -> dict[str, Any]:
+    """The constants that follow from the shapes of the inputs."""
+    return {
+        "HEAD_DIM": head_dim,
+        "VALUE_DIM": value_dim,
+        "HEAD_PAD": _power_of_two(head_dim),
+        "VALUE_PAD": _power_of_two(value_dim),
+        "HEADS_TOGETHER": _HEADS_TOGETHER,
+        "WIDE": wide,
+        # Three passes of tf32 would be quicker; float32 means float32 until asked otherwise.
+        "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
+    }
+
+
+def tile_constants(tile: Tile) -> dict[str, Any]:
+    """A tile as the kernel's constants and launch options."""
+    return {
+        "BLOCK_M": tile.block_q,
+        "BLOCK_N": tile.block_kv,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+    }
+
+
+@lru_cache(maxsize=64)
+def architecture(device: torch.device) -> str:
+    """ "sm_90", "gfx942" and the like; "interpreter" for the CPU under TRITON_INTERPRET=1."""
+    if device.type == "cpu":
+        if not triton.knobs.runtime.interpret:
+            raise errors.no_gpu()
+        return "interpreter"
+    if torch.version.hip is not None:
+        return cast(str, torch.cuda.get_device_properties(device).gcnArchName.split(":")[0])
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def compilations() -> int:
+    """How many variants of the kernel this process compiled or loaded."""
+    return sum(len(caches[0]) for caches in forward.device_caches.values())
+
+
+def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
+    query, key, value, extents = call.query, call.key, call.value, call.extents
+    values = call.form.values
+    scalars = [_scalar(argument, values) for argument in plan.hooks.scalars]
+    scalars += [None] * (len(SCALARS) - len(scalars))
+    tables = tuple([_table(argument, values) for argument in plan.hooks.tables])
+    batch_heads = extents.batch * extents.heads
+    tensors = (query, key, value, out)
+    strides = [stride for tensor in tensors for stride in tensor.stride()]
+    for i, tile in enumerate(plan.candidates):
+        rows = -(-extents.q_len // tile.block_q)
+        try:
+            forward[(rows * batch_heads,)](
+                *tensors, lse, tables, call.scale, extents.q_len, extents.kv_len, rows,
+                batch_heads, extents.heads, call.group, *strides, *scalars,
+                **plan.constants, **tile_constants(tile),
+            )  # fmt: skip
+            return
+        except triton.runtime.errors.OutOfResources:
+            if i + 1 == len(plan.candidates):
+                raise
+
+
+def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int | float:
+    value = values[argument.slot]
+    if argument.axis is None:
+        return cast("int | float", value)
+    return cast(torch.Tensor, value).shape[argument.axis]
+
+
+def _table(argument: TableArgument, values: tuple[Value, ...]) -> torch.Tensor:
+    tensor = cast(torch.Tensor, values[argument.slot])
+    if argument.step is not None:
+        kv_ids = cast(torch.Tensor, values[cast(int, argument.kv_slot)])
+        return step_tables(tensor, kv_ids).named(argument.step)
+    if tensor.is_contiguous():
+        return tensor
+    if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:
+        raise errors.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
+    return tensor.contiguous()
+
+
+def _power_of_two(size: int) -> int:
+    return max(16, 1 << (size - 1).bit_length())

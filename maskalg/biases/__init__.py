@@ -1,0 +1,7 @@
+"""Biases: what a score becomes, a formula each."""
+
+from .alibi import alibi
+from .relative import relative
+from .softcap import softcap
+
+__all__ = ["alibi", "relative", "softcap"]

@@ -1,0 +1,66 @@
+"""Comparisons over minima, maxima and `where`, taken apart into comparisons without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import nodes
+from .nodes import Node
+
+
+def split_extremum(difference: Node) -> Node | None:
+    """`difference >= 0` without its first outer minimum or maximum, as a formula; None if none."""
+    terms = difference.args if difference.op == "add" else (difference,)
+    for term in terms:
+        factor, inner = _scaled(term)
+        if inner.op not in ("min", "max") or not _has_position(inner):
+            continue
+        rest = [other for other in terms if other is not term]
+        cases = [
+            nodes.ge(nodes.add(*rest, nodes.mul(nodes.const(factor), arg)), nodes.const(0))
+            for arg in inner.args
+        ]
+        either = (inner.op == "max") == (factor > 0)
+        return nodes.disjunction(*cases) if either else nodes.conjunction(*cases)
+    return None
+
+
+def split_where(node: Node) -> Node | None:
+    """A comparison over `where`, or over a nested extremum, by cases; None if there is none."""
+    for inner in node.walk():
+        if inner.op == "where":
+            condition, then, otherwise = inner.args
+        elif inner.op in ("min", "max") and _has_position(inner):
+            then, otherwise = inner.args[0], nodes.rebuild(inner, inner.args[1:])
+            order = (then, otherwise) if inner.op == "max" else (otherwise, then)
+            condition = nodes.ge(*order)
+        else:
+            continue
+        yes = nodes.substitute(node, _replacing(inner, then))
+        no = nodes.substitute(node, _replacing(inner, otherwise))
+        return nodes.disjunction(
+            nodes.conjunction(condition, yes),
+            nodes.conjunction(nodes.negation(condition), no),
+        )
+    return None
+
+
+def _replacing(target: Node, replacement: Node) -> Callable[[Node], Node | None]:
+    return lambda node: replacement if node == target else None
+
+
+def _scaled(term: Node) -> tuple[int, Node]:
+    """A term as an integer factor and the rest."""
+    if term.op == "mul" and len(term.args) == 2:
+        for factor, rest in (term.args, term.args[::-1]):
+            if factor.op == "const" and isinstance(factor.data, int):
+                return factor.data, rest
+    return 1, term
+
+
+def _has_position(node: Node) -> bool:
+    return bool(node.indices() & {"q_idx", "kv_idx"})
+
+
+def has_extremum(node: Node) -> bool:
+    return any(inner.op in ("min", "max") and _has_position(inner) for inner in node.walk())

@@ -1,0 +1,1 @@
+"""Formulas and closed forms as the text of kernel hooks."""

@@ -1,0 +1,65 @@
+"""Closed forms as the text of the kernel's loop bounds.
+
+Each interval of keys becomes one pair of tile numbers, computed from the tile of queries; the
+kernel library walks the runs between them (`maskalg_kernels.runs`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..nodes import Node
+from ..proof.closed_forms import ClosedForms, Span
+from .triton_text import TritonText
+
+MOST_INTERVALS: Final = 16
+
+
+def bounds_text(forms: ClosedForms, text: TritonText) -> tuple[str, ...]:
+    """The body of the hook `next_run` for a mask with these closed forms.
+
+    Beyond `MOST_INTERVALS` every tile is visited and masked: sound, and `explain` says so.
+    """
+    if len(forms.touched) + len(forms.unfull) > MOST_INTERVALS:
+        touched = unfull = ["tiles(0, kv_len - 1, True, kv_len, BLOCK)"]
+    else:
+        touched = [_tiles(span, text) for span in forms.touched]
+        unfull = [_tiles(span, text) for span in forms.unfull]
+    return (
+        *text.lines,
+        *_tuple("touched", touched),
+        *_tuple("unfull", unfull),
+        "return run_from(j, touched, unfull, kv_len, BLOCK)",
+    )
+
+
+def simplified(forms: ClosedForms) -> bool:
+    """Whether a kernel is given wider bounds than the proof found."""
+    return len(forms.touched) + len(forms.unfull) > MOST_INTERVALS
+
+
+def _tuple(name: str, members: list[str]) -> list[str]:
+    if not members:
+        return [f"{name} = ()"]
+    return [f"{name} = (", *(f"    {member}," for member in members), ")"]
+
+
+def _tiles(span: Span, text: TritonText) -> str:
+    """One interval; bounds on inverse tables, which kernels are not given, only narrow it."""
+    low = _extreme("tl.maximum", [bound for bound in span.lows if _plain(bound)], "0", text)
+    high = _extreme("tl.minimum", [b for b in span.highs if _plain(b)], "kv_len - 1", text)
+    guards = [f"({text(guard)} >= 0)" for guard in span.guards if _plain(guard)]
+    return f"tiles({low}, {high}, {' & '.join(guards) or 'True'}, kv_len, BLOCK)"
+
+
+def _extreme(function: str, bounds: list[Node], default: str, text: TritonText) -> str:
+    if not bounds:
+        return default
+    result = text(bounds[0])
+    for bound in bounds[1:]:
+        result = f"{function}({result}, {text(bound)})"
+    return result
+
+
+def _plain(bound: Node) -> bool:
+    return not any(node.op == "step" and str(node.data).endswith("'") for node in bound.walk())

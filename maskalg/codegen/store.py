@@ -1,0 +1,68 @@
+"""Rendered hooks as importable modules, in the user's cache folder.
+
+The source lies in a file, so that tracebacks, `inspect` and Triton find it. It is written under
+another name and renamed, so that processes and threads never see half of it. Where nothing can be
+written it lives in memory alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import os
+import tempfile
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+_LOADED: Final[dict[str, ModuleType]] = {}
+_LOCK: Final = threading.Lock()
+
+
+def cache_dir() -> Path:
+    """Where rendered sources are kept: `$XDG_CACHE_HOME/maskalg`, or `~/.cache/maskalg`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "maskalg"
+
+
+def load(source: str, digest: str) -> ModuleType:
+    """The module of a rendered source, loaded once a process."""
+    with _LOCK:
+        module = _LOADED.get(digest)
+        if module is None:
+            module = _LOADED[digest] = _load(source, f"maskalg_hooks_{digest}")
+        return module
+
+
+def _load(source: str, name: str) -> ModuleType:
+    try:
+        path = _written(source, cache_dir() / "hooks" / f"{name}.py")
+    except OSError:
+        return _in_memory(source, name)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _written(source: str, path: Path) -> Path:
+    if path.is_file() and path.read_text() == source:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
+        file.write(source)
+    os.replace(file.name, path)
+    return path
+
+
+def _in_memory(source: str, name: str) -> ModuleType:
+    filename = f"<{name}>"
+    lines = source.splitlines(keepends=True)
+    # Without a modification time the entry outlives `linecache.checkcache`.
+    linecache.cache[filename] = (len(source), None, lines, filename)
+    module = ModuleType(name)
+    module.__file__ = filename
+    exec(compile(source, filename, "exec"), module.__dict__)
+    return module

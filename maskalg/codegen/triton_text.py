@@ -1,0 +1,202 @@
+"""A formula as Triton source.
+
+The printer numbers what a formula reads: scalars and table sizes become entries of the tuple `S`,
+tables entries of the tuple `T`. What was numbered is the argument list of the rendered hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from .. import nodes
+from ..cases import split_extremum
+from ..nodes import Node
+from ..parameters import Slot
+
+
+@dataclass(frozen=True)
+class ScalarArgument:
+    """A number: the value of a slot, or the size of its table along `axis`."""
+
+    slot: int
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class TableArgument:
+    """A tensor: that of a slot, or a step table (`first`, `last`, …) of two slots of ids."""
+
+    slot: int
+    step: str | None = None
+    kv_slot: int | None = None
+
+
+@dataclass
+class Arguments:
+    """What the hooks of one expression read, in the order of `S` and `T`."""
+
+    scalars: list[ScalarArgument] = field(default_factory=list)
+    tables: list[TableArgument] = field(default_factory=list)
+
+    def scalar(self, argument: ScalarArgument) -> str:
+        if argument not in self.scalars:
+            self.scalars.append(argument)
+        return f"S[{self.scalars.index(argument)}]"
+
+    def table(self, argument: TableArgument) -> str:
+        if argument not in self.tables:
+            self.tables.append(argument)
+        return f"T[{self.tables.index(argument)}]"
+
+
+class TritonText:
+    """Prints formulas over the names `batch, head, q_idx, kv_idx, q0, q1, score`.
+
+    A table read becomes a line of its own in `lines`, once however often it is used.
+    """
+
+    def __init__(self, arguments: Arguments, *, wide: bool) -> None:
+        self.lines: list[str] = []
+        self._arguments = arguments
+        self._wide = wide
+        self._reads: dict[Node, str] = {}
+
+    def __call__(self, node: Node) -> str:
+        rule = _RULES.get(node.op)
+        if rule is None:
+            raise NotImplementedError(
+                f"no Triton for {node.op!r}: add it to codegen/triton_text.py"
+            )
+        return rule(self, node)
+
+    def scalar(self, node: Node) -> str:
+        slot = cast(Slot, node.own[0])
+        text = self._arguments.scalar(ScalarArgument(slot.index))
+        return f"{text}.to(tl.int64)" if self._wide and slot.kind == "int" else text
+
+    def read(self, node: Node) -> str:
+        slot = cast(Slot, node.own[0])
+        return self._load(node, TableArgument(slot.index), slot)
+
+    def step(self, node: Node) -> str:
+        q_slot, kv_slot = (cast(Slot, own) for own in node.own)
+        name = cast(str, node.data)
+        argument = TableArgument(q_slot.index, name, kv_slot.index)
+        return self._load(node, argument, q_slot)
+
+    def _load(self, node: Node, argument: TableArgument, sized: Slot) -> str:
+        if node in self._reads:
+            return self._reads[node]
+        pointer = self._arguments.table(argument)
+        place = ""
+        for axis, index in enumerate(node.args):
+            size = self._arguments.scalar(ScalarArgument(sized.index, axis))
+            at = f"inside({self(index)}, {size})"
+            place = at if not place else f"({place}).to(tl.int64) * {size} + {at}"
+        name = f"t{len(self._reads)}"
+        cast_to = ".to(tl.float32)" if node.kind == "real" else ""
+        self.lines.append(f"{name} = tl.load({pointer}{' + ' + place if place else ''}){cast_to}")
+        self._reads[node] = name
+        return name
+
+    def infix(self, sign: str, node: Node) -> str:
+        """An operation between all arguments, in parentheses."""
+        return "(" + f" {sign} ".join(self(arg) for arg in node.args) + ")"
+
+    def fold(self, function: str, node: Node) -> str:
+        text = self(node.args[0])
+        for arg in node.args[1:]:
+            text = f"{function}({text}, {self(arg)})"
+        return text
+
+    def floored(self, sign: str, function: str, node: Node) -> str:
+        x, c = node.args
+        if _never_negative(x):
+            return f"({self(x)} {sign} {self(c)})"
+        return f"{function}({self(x)}, {self(c)})"
+
+
+def _index(text: TritonText, node: Node) -> str:
+    return str(node.data)
+
+
+def _const(text: TritonText, node: Node) -> str:
+    value = node.data
+    return f"({value})" if isinstance(value, (int, float)) and value < 0 else repr(value)
+
+
+def _compare(sign: str) -> Rule:
+    def rule(text: TritonText, node: Node) -> str:
+        left, right = node.args
+        if left.kind == "int" and right.kind == "int" and sign == ">=":
+            # Two-sided bounds: CUDA 13's assembler miscompiles an integer abs in a predicate.
+            split = split_extremum(nodes.subtract(left, right))
+            if split is not None:
+                return text(split)
+        return f"({text(left)} {sign} {text(right)})"
+
+    return rule
+
+
+def _equal(text: TritonText, node: Node) -> str:
+    left, right = (text(arg) for arg in node.args)
+    return f"({left} == {right})"
+
+
+def _sum(text: TritonText, node: Node) -> str:
+    result = ""
+    for term in sorted(node.args, key=lambda t: (t.op == "const", _is_negative(t))):
+        if _is_negative(term):
+            positive = nodes.negate(term)
+            result = f"{result} - {text(positive)}" if result else f"(-{text(positive)})"
+        else:
+            result = f"{result} + {text(term)}" if result else text(term)
+    return f"({result})"
+
+
+def _where(text: TritonText, node: Node) -> str:
+    return f"tl.where({', '.join(text(arg) for arg in node.args)})"
+
+
+def _call(text: TritonText, node: Node) -> str:
+    names = {"tanh": "tanh", "sigmoid": "tl.sigmoid", "abs": "tl.abs"}
+    name = names.get(cast(str, node.data), f"tl.{node.data}")
+    return f"{name}({text(node.args[0])})"
+
+
+def _is_negative(term: Node) -> bool:
+    factors = term.args if term.op == "mul" else (term,)
+    return any(f.op == "const" and cast(float, f.data) < 0 for f in factors)
+
+
+def _never_negative(node: Node) -> bool:
+    return node.op == "index" or (node.op == "const" and cast(int, node.data) >= 0)
+
+
+Rule = Callable[[TritonText, Node], str]
+
+_RULES: dict[str, Rule] = {
+    "index": _index,
+    "const": _const,
+    "score": lambda text, node: "score",
+    "scalar": lambda text, node: text.scalar(node),
+    "read": lambda text, node: text.read(node),
+    "step": lambda text, node: text.step(node),
+    "add": _sum,
+    "mul": lambda text, node: text.infix("*", node),
+    "div": lambda text, node: text.infix("/", node),
+    "and": lambda text, node: text.infix("&", node),
+    "or": lambda text, node: text.infix("|", node),
+    "floordiv": lambda text, node: text.floored("//", "floor_div", node),
+    "mod": lambda text, node: text.floored("%", "floor_mod", node),
+    "min": lambda text, node: text.fold("tl.minimum", node),
+    "max": lambda text, node: text.fold("tl.maximum", node),
+    "not": lambda text, node: f"(~{text(node.args[0])})",
+    "ge": _compare(">="),
+    "gt": _compare(">"),
+    "eq": _equal,
+    "where": _where,
+    "call": _call,
+}

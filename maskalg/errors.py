@@ -1,0 +1,293 @@
+"""Every message a user can meet, on one page.
+
+Each says what was typed, what was found, and what to write instead.
+"""
+
+from __future__ import annotations
+
+
+class MaskalgError(Exception):
+    """Base of the errors below, for `except`."""
+
+
+class MaskTypeError(MaskalgError, TypeError):
+    """An operand or argument of the wrong type."""
+
+
+class MaskValueError(MaskalgError, ValueError):
+    """An argument of the right type with an impossible value or shape."""
+
+
+class BackendError(MaskalgError, RuntimeError):
+    """A backend that cannot serve this call; the message names what would."""
+
+
+# --- the algebra ---------------------------------------------------------------------------------
+
+
+def used_as_bool(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{what!r} has no truth value: it was used with `and`, `or`, `not`, `if` or a chained "
+        "comparison. Write `a & b`, `a | b`, `~a`, and `(x <= q_idx) & (q_idx < y)`."
+    )
+
+
+def or_with_bias(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} | ({right!r})` has no meaning: a bias cannot belong to one side of `|`. "
+        "Add it after choosing what is kept: `(a | b) + bias`. If you wrote `a | b + bias`, note "
+        "that Python binds `+` tighter than `|`: write `(a | b) + bias`."
+    )
+
+
+def not_of_bias(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`~({what!r})` has no meaning: only a mask can be negated. Write `~mask + bias`."
+    )
+
+
+def mask_and_bias(mask: object, bias: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{mask!r} & {bias!r}`: a bias adds to the score, it keeps or drops nothing. "
+        f"Write `{mask!r} + {bias!r}`."
+    )
+
+
+def mask_plus_mask(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} + {right!r}` adds two masks. Write `a & b` for what both keep or `a | b` "
+        "for what either keeps; `+` is for a bias."
+    )
+
+
+def score_plus_score(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`({left!r}) + ({right!r})` adds two scores that both hold a mask. Write `a & b`: masks "
+        "combine and biases add."
+    )
+
+
+def not_an_index(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or an "
+        f"integer, got {what!r} of type {type(what).__name__}. Tensors enter through "
+        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`."
+    )
+
+
+def table_rank(name: str, shape: tuple[int, ...], given: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"table {name} has shape {list(shape)} and takes {len(shape)} "
+        f"{'index' if len(shape) == 1 else 'indices'}, {given} were given."
+    )
+
+
+def where_branches(then: object, otherwise: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.where chooses between two masks or two index expressions, got {type(then).__name__} "
+        f"and {type(otherwise).__name__}."
+    )
+
+
+# --- arguments of atoms --------------------------------------------------------------------------
+
+
+def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: {argument} must be an integer >= {low}, got {value!r} of type "
+        f"{type(value).__name__}."
+    )
+
+
+def below(call: str, argument: str, value: int, low: int) -> MaskValueError:
+    return MaskValueError(f"{call}: {argument} must be an integer >= {low}, got {value}.")
+
+
+def above_int32(call: str, argument: str, value: int) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: {argument} must fit a 32-bit integer, got {value}. For a limit that never "
+        "binds, leave the atom out, or use None in window(left, right)."
+    )
+
+
+def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTypeError:
+    return MaskTypeError(f"{call}: {argument} must be {wanted}, got {found}.")
+
+
+def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
+    return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
+
+
+def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
+    have = ", ".join(known) if known else "none"
+    return MaskTypeError(
+        f"bind({name}=…): this expression has no parameter {name!r}; it has {have}."
+    )
+
+
+def bound_type(name: str, value: object, wanted: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"bind({name}=…): expected {wanted}, as it was built with, got {type(value).__name__}. "
+        "Another kind of value is another structure: build a new expression."
+    )
+
+
+# --- lengths and shapes --------------------------------------------------------------------------
+
+
+def length(name: str, value: object) -> MaskValueError:
+    return MaskValueError(f"{name} must be an integer >= 0, got {value!r}.")
+
+
+def block_size(value: object) -> MaskValueError:
+    return MaskValueError(
+        f"block must be an integer >= 1 or a pair (block_q, block_kv) of them, got {value!r}."
+    )
+
+
+def table_too_short(
+    name: str, shape: tuple[int, ...], axis: int, needed: int, what: str
+) -> MaskValueError:
+    return MaskValueError(
+        f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, but "
+        f"{what} reads {needed}. Pass {name} with at least {needed} entries there, or shift less."
+    )
+
+
+def negative_index(name: str, index: str, lowest: int) -> MaskValueError:
+    return MaskValueError(
+        f"{name} would be read at {index} = {lowest}, before its first entry. Indices are global "
+        "and start at 0: shift by no less, or pass a longer tensor and shift it."
+    )
+
+
+def table_extent(
+    name: str, shape: tuple[int, ...], axis: int, found: int, what: str
+) -> MaskValueError:
+    return MaskValueError(
+        f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, which "
+        f"stands for {what}, but {what} is {found}. Pass {found} entries, or 1 for all."
+    )
+
+
+def needs_heads() -> MaskValueError:
+    return MaskValueError(
+        "the expression depends on `head`, and no table tells how many there are: pass heads=…."
+    )
+
+
+def not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
+    return MaskValueError(
+        f"attention: {name} must have shape [batch, heads, length, head_dim], got {list(shape)}."
+    )
+
+
+def shapes_do_not_fit(what: str, query: object, key: object, value: object) -> MaskValueError:
+    return MaskValueError(
+        f"attention: {what}; got query {list(query)}, key {list(key)}, value {list(value)}."  # type: ignore[call-overload]
+    )
+
+
+def tensors_differ(what: str, found: str) -> MaskTypeError:
+    return MaskTypeError(f"attention: query, key and value must share one {what}, got {found}.")
+
+
+def unsupported_dtype(dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: float16, bfloat16, float32 (and float64 off the GPU kernels) are served, got "
+        f"{dtype}."
+    )
+
+
+def wrong_device(name: str, found: object, wanted: object) -> MaskValueError:
+    return MaskValueError(
+        f"{name} lives on {found}, query on {wanted}. Move the expression once: "
+        f"`mask = mask.to({str(wanted)!r})`."
+    )
+
+
+def not_a_score(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: score must be a mask, a bias or `mask + bias`, got {type(what).__name__}. "
+        "A Boolean tensor enters as ma.dense(tensor), a FlexAttention function through its formula."
+    )
+
+
+def unknown_backend(name: object, known: list[str]) -> MaskValueError:
+    return MaskValueError(f"backend={name!r} is not known; choose one of {', '.join(known)}.")
+
+
+def no_backend_for(device: str) -> BackendError:
+    return BackendError(
+        f"no backend is chosen by itself for device {device!r}. Ask for one: backend='cpu' or "
+        "backend='reference' run on any device torch supports."
+    )
+
+
+def no_backward() -> BackendError:
+    return BackendError(
+        "the fused kernel computes the forward pass only, and an input requires a gradient. "
+        "Call it under torch.no_grad(), or train with backend='reference' (dense memory) or on "
+        "the CPU (block-sparse)."
+    )
+
+
+def head_dim_unsupported(found: int) -> BackendError:
+    return BackendError(
+        f"the fused kernel serves head dimensions 16 to 256, got {found}. "
+        "backend='reference' serves any."
+    )
+
+
+def unsupported_weight(what: object) -> MaskTypeError:
+    return MaskTypeError(f"weight must be a weight function such as ma.softmax, got {what!r}.")
+
+
+def too_many_scalars(count: int, most: int) -> BackendError:
+    return BackendError(
+        f"the expression holds {count} numbers, the kernel takes {most}. Gather some of them in a "
+        "tensor: `ma.table(tensor)[i]`."
+    )
+
+
+def not_a_positive_number(call: str, argument: str, value: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: {argument} must be a positive number, got {value!r} of type "
+        f"{type(value).__name__}."
+    )
+
+
+def not_positive(call: str, argument: str, value: float) -> MaskValueError:
+    return MaskValueError(f"{call}: {argument} must be a positive finite number, got {value}.")
+
+
+def not_a_tensor(name: str, what: object) -> MaskTypeError:
+    return MaskTypeError(f"attention: {name} must be a torch.Tensor, got {type(what).__name__}.")
+
+
+def reserved_name(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
+        "batch and head."
+    )
+
+
+def kernel_dtype(dtype: object) -> BackendError:
+    return BackendError(
+        f"the fused kernel serves float16, bfloat16 and float32, got {dtype}. "
+        "backend='reference' serves float64."
+    )
+
+
+def no_gpu() -> BackendError:
+    return BackendError(
+        "backend='triton' needs tensors on a GPU, got CPU tensors. Leave backend out, or ask for "
+        "backend='cpu'. (TRITON_INTERPRET=1 runs the kernel in Triton's interpreter, for tests.)"
+    )
+
+
+def not_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> BackendError:
+    return BackendError(
+        f"a table of shape {list(shape)} and stride {list(stride)} is not contiguous, and too "
+        "large to be copied at every call. Build the expression from `tensor.contiguous()`."
+    )

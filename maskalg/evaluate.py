@@ -1,0 +1,203 @@
+"""Formulas evaluated with torch: the dense oracle, and the tiles a proof leaves open.
+
+Integers are evaluated in 64 bits. A comparison of sums is split into a part that reads the key
+index and a part that does not, so that `q - k <= w` costs one broadcast comparison of two
+vectors instead of a matrix of differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from . import nodes
+from .algebra import Mask
+from .extents import Extents, dependence, resolve
+from .nodes import Node
+from .normalform import Bound, Value, bound
+from .parameters import Slot
+
+StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a formula is evaluated at.
+
+    `indices` holds an integer tensor for each index name, broadcastable against each other;
+    `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
+    monotone tables of closed forms.
+    """
+
+    indices: Mapping[str, torch.Tensor]
+    values: tuple[Value, ...]
+    score: torch.Tensor | None = None
+    step: StepReader | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.indices.values())).device
+
+
+def evaluate(node: Node, env: Environment) -> torch.Tensor:
+    """The value of the formula, broadcast over the indices it reads."""
+    rule = _RULES.get(node.op)
+    if rule is None:
+        raise NotImplementedError(f"no value for {node.op!r}: add it to maskalg/evaluate.py")
+    return rule(node, env)
+
+
+def grid(
+    extents: Extents,
+    batch: int,
+    heads: int,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    device: torch.device,
+) -> dict[str, torch.Tensor]:
+    """Indices of a rectangle of the attention matrix as `[batch, heads, q, k]` views."""
+    return {
+        "batch": torch.arange(batch, device=device).view(-1, 1, 1, 1),
+        "head": torch.arange(heads, device=device).view(1, -1, 1, 1),
+        "q_idx": torch.arange(*rows, device=device).view(1, 1, -1, 1),
+        "kv_idx": torch.arange(*columns, device=device).view(1, 1, 1, -1),
+    }
+
+
+def to_dense(
+    mask: Mask, q_len: int, kv_len: int | None, *, batch: int | None, heads: int | None
+) -> torch.Tensor:
+    """The Boolean matrix `[batch, heads, q_len, kv_len]` of a mask; see `Mask.to_dense`."""
+    form = bound(mask)
+    extents = resolve(form, q_len, kv_len, batch, heads)
+    sizes = dependence(form.structure.mask, form, extents)
+    device = device_of(form)
+    indices = grid(
+        extents, sizes.batch, sizes.heads, (0, extents.q_len), (0, extents.kv_len), device
+    )
+    kept = evaluate(form.structure.mask, Environment(indices, form.values))
+    return kept.expand(sizes.batch, sizes.heads, extents.q_len, extents.kv_len).clone()
+
+
+def device_of(form: Bound) -> torch.device:
+    """The device the tensors of an expression live on; the CPU when it has none."""
+    return next((tensor.device for _, tensor in form.tensors()), torch.device("cpu"))
+
+
+def _index(node: Node, env: Environment) -> torch.Tensor:
+    return env.indices[cast(str, node.data)]
+
+
+def _const(node: Node, env: Environment) -> torch.Tensor:
+    return torch.tensor(node.data, device=env.device)
+
+
+def _scalar(node: Node, env: Environment) -> torch.Tensor:
+    return torch.tensor(env.values[cast(Slot, node.own[0]).index], device=env.device)
+
+
+def _read(node: Node, env: Environment) -> torch.Tensor:
+    table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
+    if not node.args:
+        return table
+    indices = [
+        evaluate(arg, env).clamp(0, max(table.shape[axis] - 1, 0))
+        for axis, arg in enumerate(node.args)
+    ]
+    if table.numel() == 0:
+        shape = torch.broadcast_shapes(*[index.shape for index in indices])
+        return table.new_zeros(shape)
+    return table[tuple(indices)]
+
+
+def _step(node: Node, env: Environment) -> torch.Tensor:
+    assert env.step is not None, "closed forms are evaluated with their step tables"
+    return env.step(node, [evaluate(arg, env) for arg in node.args])
+
+
+def _score(node: Node, env: Environment) -> torch.Tensor:
+    assert env.score is not None, "a bias is evaluated at a score"
+    return env.score
+
+
+def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Rule:
+    def rule(node: Node, env: Environment) -> torch.Tensor:
+        # Small operands first: vectors combine before they meet a matrix.
+        parts = sorted((evaluate(arg, env) for arg in node.args), key=lambda part: part.numel())
+        result = parts[0]
+        for part in parts[1:]:
+            result = operation(result, part)
+        return result
+
+    return rule
+
+
+def _compare(
+    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Rule:
+    def rule(node: Node, env: Environment) -> torch.Tensor:
+        left, right = node.args
+        if "real" in (left.kind, right.kind) or "bool" in (left.kind, right.kind):
+            return operation(evaluate(left, env), evaluate(right, env))
+        difference = nodes.subtract(left, right)
+        terms = difference.args if difference.op == "add" else (difference,)
+        keyed = [term for term in terms if term.indices() == {"kv_idx"}]
+        rest = [term for term in terms if term.indices() != {"kv_idx"}]
+        return operation(
+            evaluate(nodes.add(*rest), env), evaluate(nodes.negate(nodes.add(*keyed)), env)
+        )
+
+    return rule
+
+
+def _divided(
+    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Rule:
+    def rule(node: Node, env: Environment) -> torch.Tensor:
+        return operation(evaluate(node.args[0], env), evaluate(node.args[1], env))
+
+    return rule
+
+
+def _where(node: Node, env: Environment) -> torch.Tensor:
+    condition, then, otherwise = (evaluate(arg, env) for arg in node.args)
+    return torch.where(condition, then, otherwise)
+
+
+def _not(node: Node, env: Environment) -> torch.Tensor:
+    return ~evaluate(node.args[0], env)
+
+
+def _call(node: Node, env: Environment) -> torch.Tensor:
+    function = cast(Callable[[torch.Tensor], torch.Tensor], getattr(torch, cast(str, node.data)))
+    return function(evaluate(node.args[0], env))
+
+
+Rule = Callable[[Node, Environment], torch.Tensor]
+
+_RULES: dict[str, Rule] = {
+    "index": _index,
+    "const": _const,
+    "scalar": _scalar,
+    "read": _read,
+    "step": _step,
+    "score": _score,
+    "add": _fold(torch.add),
+    "mul": _fold(torch.mul),
+    "min": _fold(torch.minimum),
+    "max": _fold(torch.maximum),
+    "and": _fold(torch.logical_and),
+    "or": _fold(torch.logical_or),
+    "floordiv": _divided(torch.floor_divide),
+    "mod": _divided(torch.remainder),
+    "div": _divided(torch.true_divide),
+    "ge": _compare(torch.ge),
+    "gt": _divided(torch.gt),
+    "eq": _compare(torch.eq),
+    "where": _where,
+    "not": _not,
+    "call": _call,
+}

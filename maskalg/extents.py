@@ -1,0 +1,219 @@
+"""Do the tensors of an expression fit the lengths, the batch and the heads of a call?
+
+Table indices are bounded by interval arithmetic on the formula, so that a shift or a chunk number
+is checked like a plain position. An index that depends on another tensor is not bounded here; it
+is clamped to the table when read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from . import errors
+from .nodes import Node
+from .normalform import Bound, Value
+from .parameters import Slot
+
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Lengths of one call; `batch` and `heads` are those the inputs have."""
+
+    q_len: int
+    kv_len: int
+    batch: int
+    heads: int
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How many batch entries and heads an expression distinguishes: 1 where it does not."""
+
+    batch: int
+    heads: int
+
+
+def resolve(
+    bound: Bound, q_len: int, kv_len: int | None, batch: int | None, heads: int | None
+) -> Extents:
+    """The extents of a call, with batch and heads inferred from the tables where not given.
+
+    Raises:
+        ValueError: negative lengths, tables that do not fit, or heads that no table tells.
+    """
+    for name, value in (("q_len", q_len), ("kv_len", kv_len), ("batch", batch), ("heads", heads)):
+        required = name == "q_len"
+        if (value is None and not required) or (_is_integer(value) and cast(int, value) >= 0):
+            continue
+        raise errors.length(name, value)
+    sizes = _sizes(bound)
+    if heads is None:
+        heads = max(sizes["head"], default=1)
+        bare = bound.structure.depends_on("head") and not sizes["head"]
+        if bare:
+            raise errors.needs_heads()
+    if batch is None:
+        batch = max(sizes["batch"], default=1)
+    extents = Extents(q_len, q_len if kv_len is None else kv_len, batch, heads)
+    check(bound, extents)
+    return extents
+
+
+def check(bound: Bound, extents: Extents) -> None:
+    """Raise `ValueError` when a table is too short, or has another batch or number of heads."""
+    for node in _reads(bound):
+        slot = cast(Slot, node.own[0])
+        shape = tuple(cast("tuple[int, ...]", bound.values[slot.index].shape))  # type: ignore[union-attr]
+        for axis, index in enumerate(node.args):
+            if index.op == "index" and index.data in ("batch", "head"):
+                found = extents.batch if index.data == "batch" else extents.heads
+                if shape[axis] not in (1, found):
+                    raise errors.table_extent(slot.name, shape, axis, found, str(index.data))
+                continue
+            limits = bounds_of(index, extents, bound.values)
+            if limits is None or limits[1] < limits[0]:
+                continue
+            if limits[0] < 0:
+                raise errors.negative_index(slot.name, str(index.data or "the index"), limits[0])
+            if limits[1] >= shape[axis]:
+                what = f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
+                raise errors.table_too_short(slot.name, shape, axis, limits[1] + 1, what)
+
+
+def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
+    """How many batch entries and heads `mask` tells apart, given what is bound to it."""
+    sizes = {"batch": [1], "head": [1]}
+    inside_reads = {"batch": 0, "head": 0}
+    total = {"batch": 0, "head": 0}
+    for node in mask.walk():
+        if node.op == "index" and node.data in total:
+            total[cast(str, node.data)] += 1
+        if node.op != "read":
+            continue
+        for axis, index in enumerate(node.args):
+            if index.op == "index" and index.data in sizes:
+                inside_reads[cast(str, index.data)] += 1
+                sizes[cast(str, index.data)].append(_shape(bound, node)[axis])
+    found = {"batch": extents.batch, "head": extents.heads}
+    counts = {
+        name: found[name] if total[name] > inside_reads[name] else max(sizes[name])
+        for name in found
+    }
+    return Dependence(counts["batch"], counts["head"])
+
+
+def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interval | None:
+    """Smallest and largest value of an integer formula, or None where a tensor decides."""
+    if node.op == "index":
+        size = {
+            "q_idx": extents.q_len,
+            "kv_idx": extents.kv_len,
+            "batch": extents.batch,
+            "head": extents.heads,
+        }[cast(str, node.data)]
+        return 0, size - 1
+    if node.op == "const":
+        return cast(int, node.data), cast(int, node.data)
+    if node.op == "scalar":
+        value = cast(int, values[cast(Slot, node.own[0]).index])
+        return value, value
+    rule = _RULES.get(node.op)
+    if rule is None:
+        return None
+    parts = [bounds_of(arg, extents, values) for arg in node.args]
+    if any(part is None for part in parts):
+        return None
+    known = cast("list[Interval]", parts)
+    if any(high < low for low, high in known):
+        return 0, -1
+    return rule(known)
+
+
+def _add(parts: list[Interval]) -> Interval:
+    return sum(low for low, _ in parts), sum(high for _, high in parts)
+
+
+def _mul(parts: list[Interval]) -> Interval:
+    low, high = 1, 1
+    for a, b in parts:
+        corners = (low * a, low * b, high * a, high * b)
+        low, high = min(corners), max(corners)
+    return low, high
+
+
+def _floordiv(parts: list[Interval]) -> Interval | None:
+    (a, b), (c, d) = parts
+    if c < 1:
+        return None
+    corners = (a // c, a // d, b // c, b // d)
+    return min(corners), max(corners)
+
+
+def _mod(parts: list[Interval]) -> Interval | None:
+    (a, b), (c, d) = parts
+    if c < 1:
+        return None
+    return (a, b) if 0 <= a and b < c else (0, d - 1)
+
+
+_RULES: dict[str, Callable[[list[Interval]], Interval | None]] = {
+    "add": _add,
+    "mul": _mul,
+    "floordiv": _floordiv,
+    "mod": _mod,
+    "min": lambda parts: (min(a for a, _ in parts), min(b for _, b in parts)),
+    "max": lambda parts: (max(a for a, _ in parts), max(b for _, b in parts)),
+}
+
+
+def _reads(bound: Bound) -> list[Node]:
+    formulas = (bound.structure.mask, bound.structure.bias)
+    return [node for formula in formulas for node in formula.walk() if node.op == "read"]
+
+
+def _shape(bound: Bound, node: Node) -> tuple[int, ...]:
+    value = bound.values[cast(Slot, node.own[0]).index]
+    return tuple(cast("tuple[int, ...]", value.shape))  # type: ignore[union-attr]
+
+
+def _sizes(bound: Bound) -> dict[str, list[int]]:
+    sizes: dict[str, list[int]] = {"batch": [], "head": []}
+    for node in _reads(bound):
+        for axis, index in enumerate(node.args):
+            if index.op == "index" and index.data in sizes:
+                sizes[cast(str, index.data)].append(_shape(bound, node)[axis])
+    return sizes
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def fits_int32(bound: Bound, extents: Extents) -> bool:
+    """Whether index arithmetic of the call stays well within 32 bits.
+
+    True when lengths and numbers add up to less than 2**31 and none of them is multiplied by an
+    index; kernels otherwise compute in 64 bits.
+    """
+    total = extents.q_len + extents.kv_len + 4096
+    for value in bound.values:
+        if isinstance(value, int):
+            total += 2 * abs(value)
+    if total >= 2**31:
+        return False
+    return not bound.structure.multiplies or _products_fit(bound, extents)
+
+
+def _products_fit(bound: Bound, extents: Extents) -> bool:
+    for formula in (bound.structure.mask, bound.structure.bias):
+        for node in formula.walk():
+            if node.op != "mul" or node.kind != "int":
+                continue
+            limits = bounds_of(node, extents, bound.values)
+            if limits is None or max(-limits[0], limits[1]) >= 2**30:
+                return False
+    return True

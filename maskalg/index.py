@@ -1,0 +1,184 @@
+"""Index expressions: `q_idx`, `kv_idx`, `batch`, `head`, and arithmetic on them.
+
+Comparing two index expressions gives a mask: `q_idx - kv_idx <= 3`. Named numbers and tensors
+enter through `scalar` and `table`, so that a new value is a new argument, not a new structure.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from . import errors, nodes
+from .algebra import Mask, formula
+from .nodes import SCORE, Node
+from .parameters import INT32_MAX, Scalar, Table
+from .printing import Label, formula_text
+
+
+class Index:
+    """An integer (or a table's entry) as a function of batch, head, query and key index."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __repr__(self) -> str:
+        return formula_text(self.node)
+
+    def __bool__(self) -> NoReturn:
+        raise errors.used_as_bool(self)
+
+    __hash__ = object.__hash__
+
+    def __add__(self, other: object) -> Index:
+        return Index(nodes.add(self.node, as_node(other)))
+
+    def __sub__(self, other: object) -> Index:
+        return Index(nodes.subtract(self.node, as_node(other)))
+
+    def __rsub__(self, other: object) -> Index:
+        return Index(nodes.subtract(as_node(other), self.node))
+
+    def __neg__(self) -> Index:
+        return Index(nodes.negate(self.node))
+
+    def __mul__(self, other: object) -> Index:
+        return Index(nodes.mul(self.node, as_node(other)))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: object) -> Index:
+        return Index(nodes.floordiv(self.node, _divisor(self, other)))
+
+    def __mod__(self, other: object) -> Index:
+        return Index(nodes.mod(self.node, _divisor(self, other)))
+
+    def __abs__(self) -> Index:
+        return Index(nodes.maximum(self.node, nodes.negate(self.node)))
+
+    def __ge__(self, other: object) -> Mask:
+        return formula(nodes.ge(self.node, as_node(other)))
+
+    def __le__(self, other: object) -> Mask:
+        return formula(nodes.ge(as_node(other), self.node))
+
+    def __gt__(self, other: object) -> Mask:
+        return formula(nodes.gt(self.node, as_node(other)))
+
+    def __lt__(self, other: object) -> Mask:
+        return formula(nodes.gt(as_node(other), self.node))
+
+    def __eq__(self, other: object) -> Mask:  # type: ignore[override]
+        return formula(nodes.eq(self.node, as_node(other)))
+
+    def __ne__(self, other: object) -> Mask:  # type: ignore[override]
+        return formula(nodes.negation(nodes.eq(self.node, as_node(other))))
+
+
+q_idx = Index(nodes.Q)
+kv_idx = Index(nodes.K)
+batch = Index(nodes.BATCH)
+head = Index(nodes.HEAD)
+
+
+class TableExpression:
+    """A tensor waiting for its indices: `table(flags)[kv_idx]` is a mask when flags is Boolean."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __getitem__(self, indices: Any) -> Any:
+        """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension."""
+        given = indices if isinstance(indices, tuple) else (indices,)
+        tensor = self._table.tensor
+        if len(given) != tensor.ndim:
+            raise errors.table_rank(self._table.name, tuple(tensor.shape), len(given))
+        node = nodes.read(self._table, *[as_node(index) for index in given])
+        return formula(node) if node.kind == "bool" else Index(node)
+
+
+def scalar(value: int, name: str = "scalar", *, low: int | None = None) -> Index:
+    """A named integer whose value is an argument of the kernel, not part of the structure.
+
+    Args:
+        value: the integer, within 32 bits.
+        name: what `bind`, `parameters` and printed proofs call it.
+        low: a lower bound that proofs may use; checked here and in `bind`.
+    """
+    call = f"scalar({value!r})"
+    _check_name(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise errors.not_an_integer(call, name, value, -INT32_MAX if low is None else low)
+    if low is not None and value < low:
+        raise errors.below(call, name, value, low)
+    if abs(value) > INT32_MAX:
+        raise errors.above_int32(call, name, value)
+    return Index(nodes.scalar(Scalar(name, value, low)))
+
+
+def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) -> TableExpression:
+    """A tensor to be read at index expressions: `table(ranks)[q_idx] >= table(ranks)[kv_idx]`.
+
+    `low` declares a lower bound of integer entries, which is enforced when an entry is read.
+    """
+    _check_name(name)
+    if not isinstance(tensor, torch.Tensor):
+        raise errors.tensor_dtype("table", name, type(tensor).__name__, "a torch.Tensor")
+    return TableExpression(Table(name, tensor, low))
+
+
+def where(condition: Mask, then: Any, otherwise: Any) -> Any:
+    """`then` where `condition` keeps, else `otherwise`: two masks, or two index expressions.
+
+    `where(head % 2 == 0, sliding(64), causal)` gives even heads another mask than odd ones.
+    """
+    if not isinstance(condition, Mask):
+        raise errors.not_a_score(condition)
+    if isinstance(then, Mask) and isinstance(otherwise, Mask):
+        chosen = nodes.conjunction(condition.mask_node, then.mask_node)
+        rest = nodes.conjunction(nodes.negation(condition.mask_node), otherwise.mask_node)
+        label = Label("where", ("where", condition.label, then.label, otherwise.label))
+        return Mask(nodes.disjunction(chosen, rest), SCORE, label)
+    if isinstance(then, (Index, int)) and isinstance(otherwise, (Index, int)):
+        return Index(nodes.where(condition.mask_node, as_node(then), as_node(otherwise)))
+    raise errors.where_branches(then, otherwise)
+
+
+def minimum(left: object, right: object) -> Index:
+    """The smaller of two index expressions."""
+    return Index(nodes.minimum(as_node(left), as_node(right)))
+
+
+def maximum(left: object, right: object) -> Index:
+    """The larger of two index expressions."""
+    return Index(nodes.maximum(as_node(left), as_node(right)))
+
+
+def as_node(value: object) -> Node:
+    """The formula of an index expression or of an integer."""
+    if isinstance(value, Index):
+        return value.node
+    if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) > INT32_MAX:
+            raise errors.above_int32("index expression", "the constant", value)
+        return nodes.const(value)
+    raise errors.not_an_index(value)
+
+
+def _check_name(name: str) -> None:
+    """Names stand beside the proof's own symbols, so they must not be mistaken for them."""
+    if not name.isidentifier() or name in ("q", "k", "q0", "q1", "batch", "head"):
+        raise errors.reserved_name(name)
+
+
+def _divisor(left: Index, value: object) -> Node:
+    node = as_node(value)
+    if node.op == "const" and isinstance(node.data, int) and node.data < 1:
+        raise errors.below(f"{left!r} // or % …", "the divisor", node.data, 1)
+    return node

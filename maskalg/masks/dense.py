@@ -1,0 +1,33 @@
+"""The escape hatch: a Boolean tensor."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Mask
+from ..nodes import BATCH, HEAD, SCORE, K, Q
+from ..parameters import Table
+from ..printing import called
+
+
+def dense(tensor: torch.Tensor) -> Mask:
+    """A Boolean tensor, True where kept: `[q, k]`, `[heads, q, k]` or `[batch, heads, q, k]`.
+
+    Dimensions of size 1 are broadcast. Blocks are found by looking at every element; prefer a
+    formula where there is one.
+    """
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.bool:
+        found = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise errors.tensor_dtype("dense", "tensor", found, "a bool tensor")
+    if tensor.ndim not in (2, 3, 4):
+        raise errors.tensor_shape(
+            "dense", "tensor", list(tensor.shape), "[q, k], [heads, q, k] or [batch, heads, q, k]"
+        )
+    indices = [BATCH, HEAD, Q, K][-tensor.ndim :]
+    table = Table("dense", tensor)
+    # A single row or column serves every query or key; batch and head broadcast when read.
+    for axis in (-2, -1):
+        if tensor.shape[axis] == 1:
+            indices[axis] = nodes.const(0)
+    return Mask(nodes.read(table, *indices), SCORE, called("dense", table))

@@ -1,0 +1,87 @@
+"""Documents packed into one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Mask
+from ..nodes import SCORE, K, Q
+from ..parameters import Table
+from ..printing import called
+from .arguments import INTEGER_DTYPES, at, positions
+
+
+class _Document:
+    """The atom `document`, callable with ids, and its other constructors."""
+
+    def __call__(self, ids: torch.Tensor, kv_ids: torch.Tensor | None = None) -> Mask:
+        """ids[q] = ids[k]: queries keep the keys of their own document.
+
+        Args:
+            ids: integer tensor `[length]` or `[batch, length]`, indexed by global position, at
+                least as long as the sequences; any values, contiguous or not.
+            kv_ids: the ids of the keys where they differ from those of the queries.
+        """
+        q_table = positions("document", "ids", ids)
+        if kv_ids is None:
+            return Mask(
+                nodes.eq(at(q_table, Q), at(q_table, K)), SCORE, called("document", q_table)
+            )
+        kv_table = positions("document", "kv_ids", kv_ids)
+        node = nodes.eq(at(q_table, Q), at(kv_table, K))
+        return Mask(node, SCORE, called("document", q_table, kv_table))
+
+    def from_lengths(
+        self,
+        lengths: Sequence[int] | torch.Tensor,
+        *,
+        total: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> Mask:
+        """Documents of these lengths, one after the other.
+
+        Args:
+            lengths: tokens of each document, >= 0.
+            total: length of the packed sequence when it is longer than the documents; positions
+                past the last document keep nothing.
+            device: where the ids live; by default that of `lengths`.
+        """
+        sizes = torch.as_tensor(lengths, device=device)
+        if sizes.dtype not in INTEGER_DTYPES:
+            raise errors.tensor_dtype("document.from_lengths", "lengths", sizes.dtype, "integers")
+        if sizes.ndim != 1:
+            raise errors.tensor_shape(
+                "document.from_lengths", "lengths", list(sizes.shape), "[documents]"
+            )
+        zero = torch.zeros(1, dtype=torch.int64, device=sizes.device)
+        return self.from_cu_seqlens(torch.cat([zero, sizes.cumsum(0)]), total=total)
+
+    def from_cu_seqlens(self, cu_seqlens: torch.Tensor, *, total: int | None = None) -> Mask:
+        """Documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
+
+        Args:
+            cu_seqlens: cumulative lengths, starting at 0, as variable-length attention takes them.
+            total: length of the packed sequence; by default the last entry (read from the device
+                once, here). Positions past the last entry keep nothing.
+        """
+        call = "document.from_cu_seqlens"
+        if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dtype not in INTEGER_DTYPES:
+            found = getattr(cu_seqlens, "dtype", type(cu_seqlens).__name__)
+            raise errors.tensor_dtype(call, "cu_seqlens", found, "an int32 or int64 tensor")
+        if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
+            raise errors.tensor_shape(call, "cu_seqlens", list(cu_seqlens.shape), "[documents + 1]")
+        length = int(cu_seqlens[-1]) if total is None else total
+        places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
+        ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
+        if total is None:
+            return self(ids)
+        table = positions(call, "ids", ids)
+        end = nodes.read(Table("end", cu_seqlens[-1]))
+        node = nodes.conjunction(nodes.eq(at(table, Q), at(table, K)), nodes.gt(end, K))
+        return Mask(node, SCORE, called("document", table))
+
+
+document = _Document()

@@ -1,0 +1,82 @@
+"""Masks on the distance between query and key, and on chunks of positions."""
+
+from __future__ import annotations
+
+from .. import nodes
+from ..algebra import Mask
+from ..nodes import SCORE, K, Q
+from ..printing import called, named
+from .arguments import integer
+
+ZERO = nodes.const(0)
+
+causal = Mask(nodes.ge(Q, K), SCORE, named("causal"))
+"""q >= k: each query keeps itself and everything before it. Indices start at 0 on both sides."""
+
+
+def sliding(window: int) -> Mask:
+    """|q - k| < window: with `causal`, `window` keys, the query's own included.
+
+    Args:
+        window: number of keys, >= 1.
+
+    Source: Longformer (Beltagy et al., 2020); Mistral, Gemma.
+    """
+    w, printed = integer(f"sliding({window!r})", "window", window, low=1)
+    distance = nodes.subtract(Q, K)
+    last = nodes.subtract(w, nodes.const(1))
+    node = nodes.conjunction(nodes.ge(last, distance), nodes.ge(nodes.add(distance, last), ZERO))
+    return Mask(node, SCORE, called("sliding", printed))
+
+
+def window(left: int | None, right: int | None) -> Mask:
+    """-left <= k - q <= right, both ends kept; `None` leaves a side open.
+
+    Args:
+        left: keys before the query that are kept, >= 0, or None for all.
+        right: keys after the query that are kept, >= 0, or None for all.
+
+    Source: `window_size` of FlashAttention.
+    """
+    call = f"window({left!r}, {right!r})"
+    ahead = nodes.subtract(K, Q)
+    limits, printed = [], []
+    for name, value in (("left", left), ("right", right)):
+        if value is None:
+            printed.append("None")
+            continue
+        limit, parameter = integer(call, name, value, low=0)
+        printed.append(parameter)
+        distance = nodes.negate(ahead) if name == "left" else ahead
+        limits.append(nodes.ge(limit, distance))
+    return Mask(nodes.conjunction(*limits), SCORE, called("window", *printed))
+
+
+def dilated(dilation: int) -> Mask:
+    """(q - k) mod dilation = 0: every `dilation`-th key, counted from the query's own.
+
+    Source: dilated sliding windows of Longformer, as `sliding(w) & dilated(d)`.
+    """
+    d, printed = integer(f"dilated({dilation!r})", "dilation", dilation, low=1)
+    node = nodes.eq(nodes.mod(nodes.subtract(Q, K), d), ZERO)
+    return Mask(node, SCORE, called("dilated", printed))
+
+
+def chunked(chunk: int) -> Mask:
+    """q // chunk = k // chunk: attention within chunks of `chunk` positions.
+
+    Source: local layers of Llama 4; block-local attention.
+    """
+    c, printed = integer(f"chunked({chunk!r})", "chunk", chunk, low=1)
+    node = nodes.eq(nodes.floordiv(Q, c), nodes.floordiv(K, c))
+    return Mask(node, SCORE, called("chunked", printed))
+
+
+def block_causal(chunk: int) -> Mask:
+    """q // chunk >= k // chunk: causal between chunks, everything within one.
+
+    Source: block-autoregressive diffusion and video models.
+    """
+    c, printed = integer(f"block_causal({chunk!r})", "chunk", chunk, low=1)
+    node = nodes.ge(nodes.floordiv(Q, c), nodes.floordiv(K, c))
+    return Mask(node, SCORE, called("block_causal", printed))

@@ -1,0 +1,50 @@
+"""Masks on the key's position alone: prefixes and padding."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Mask
+from ..nodes import SCORE, K, Q
+from ..printing import called
+from .arguments import INTEGER_DTYPES, integer_or_per_batch
+from ..parameters import Table
+
+
+def prefix(length: int | torch.Tensor) -> Mask:
+    """k < length: every query keeps the first `length` keys.
+
+    `causal | prefix(n)` is a prefix language model; `causal & (sliding(w) | prefix(4))` keeps
+    four attention sinks beside a window.
+
+    Args:
+        length: >= 0; an integer, or an integer tensor `[batch]` on the device of the inputs.
+    """
+    call = f"prefix({_shown(length)})"
+    n, printed = integer_or_per_batch(call, "prefix", length, low=0)
+    return Mask(nodes.gt(n, K), SCORE, called("prefix", printed))
+
+
+def padding(lengths: torch.Tensor, *, queries: bool = False) -> Mask:
+    """k < lengths[batch]: right-padded input.
+
+    Args:
+        lengths: integer tensor `[batch]`, the number of real tokens of each sequence.
+        queries: drop padded queries too (their output is then 0 and their lse -inf).
+    """
+    if not isinstance(lengths, torch.Tensor) or lengths.dtype not in INTEGER_DTYPES:
+        found = lengths.dtype if isinstance(lengths, torch.Tensor) else type(lengths).__name__
+        raise errors.tensor_dtype("padding", "lengths", found, "an int32 or int64 tensor")
+    if lengths.ndim != 1:
+        raise errors.tensor_shape("padding", "lengths", list(lengths.shape), "[batch]")
+    table = Table("lengths", lengths, low=0)
+    n = nodes.read(table, nodes.BATCH)
+    node = nodes.gt(n, K)
+    if queries:
+        node = nodes.conjunction(node, nodes.gt(n, Q))
+    return Mask(node, SCORE, called("padding", table, *(["queries=True"] if queries else [])))
+
+
+def _shown(value: object) -> str:
+    return f"{value.dtype} tensor" if isinstance(value, torch.Tensor) else repr(value)

@@ -1,0 +1,319 @@
+"""The formula: one small frozen node type, hashed as it is built.
+
+A node knows its *skeleton*, the text of its structure with every value left out, and the
+parameters it reads in the order of that text. Arguments of commutative operations are sorted by
+skeleton, so `a & b` and `b & a` are the same structure. No SymPy here: building the mask of a
+layer must cost microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, cast
+
+from .parameters import Kind, Parameter, Scalar, Slot, Table
+
+Op = Literal[
+    # leaves
+    "index",  # data: its name, such as "q_idx"
+    "const",  # data: bool, int or float
+    "scalar",  # a number bound from outside
+    "read",  # a table at the indices in args
+    "step",  # a monotone table derived from document ids (closed forms only); data: which
+    "score",  # the scaled score a bias transforms
+    # integers and reals
+    "add",
+    "mul",
+    "floordiv",
+    "mod",
+    "min",
+    "max",
+    "where",
+    "div",
+    "call",  # data: name of a real function
+    # booleans
+    "ge",
+    "gt",
+    "eq",
+    "and",
+    "or",
+    "not",
+]
+
+REAL_FUNCTIONS = ("tanh", "exp", "log", "sqrt", "sin", "cos", "sigmoid", "abs")
+
+
+class Node:
+    """One operation of a formula; compare with `==`, share freely, never change."""
+
+    __slots__ = ("args", "data", "kind", "op", "params", "skeleton")
+
+    op: Op
+    args: tuple[Node, ...]
+    data: object
+    kind: Kind
+    params: tuple[Parameter, ...]
+    skeleton: str
+
+    def __init__(
+        self,
+        op: Op,
+        kind: Kind,
+        args: tuple[Node, ...] = (),
+        data: object = None,
+        own: tuple[Parameter, ...] = (),
+    ) -> None:
+        self.op = op
+        self.kind = kind
+        self.args = args
+        self.data = data
+        params = own
+        for arg in args:
+            params += arg.params
+        self.params = params
+        head = op if data is None else f"{op} {data}"
+        for parameter in own:
+            head += " " + parameter.text
+        inner = " ".join([arg.skeleton for arg in args])
+        self.skeleton = f"({head} {inner})" if inner else f"({head})"
+
+    @property
+    def own(self) -> tuple[Parameter, ...]:
+        """The parameters this node reads itself, not through its arguments."""
+        return self.params[: len(self.params) - sum(len(arg.params) for arg in self.args)]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        if self is other:
+            return True
+        return self.skeleton == other.skeleton and [p.identity for p in self.params] == [
+            p.identity for p in other.params
+        ]
+
+    def __hash__(self) -> int:
+        return hash(self.skeleton)
+
+    def __repr__(self) -> str:
+        return self.skeleton
+
+    def walk(self) -> Iterator[Node]:
+        """Every node of the formula, arguments first."""
+        for arg in self.args:
+            yield from arg.walk()
+        yield self
+
+    def indices(self) -> frozenset[str]:
+        """Names of the indices the formula depends on."""
+        return frozenset(cast(str, node.data) for node in self.walk() if node.op == "index")
+
+
+Q = Node("index", "int", data="q_idx")
+K = Node("index", "int", data="kv_idx")
+BATCH = Node("index", "int", data="batch")
+HEAD = Node("index", "int", data="head")
+SCORE = Node("score", "real")
+TRUE = Node("const", "bool", data=True)
+FALSE = Node("const", "bool", data=False)
+
+
+def const(value: bool | int | float) -> Node:
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
+    return Node("const", "int" if isinstance(value, int) else "real", data=value)
+
+
+def scalar(parameter: Scalar | Slot) -> Node:
+    return Node("scalar", parameter.kind, own=(parameter,))
+
+
+def read(table: Table | Slot, *indices: Node) -> Node:
+    """`table[indices]`, one index for each dimension; a declared lower bound is enforced."""
+    node = Node("read", table.kind, indices, own=(table,))
+    return node if table.low is None else Node("max", "int", _ordered([node, const(table.low)]))
+
+
+def add(*terms: Node) -> Node:
+    flat: list[Node] = []
+    total: int | float = 0
+    for term in _flatten("add", terms):
+        if term.op == "const":
+            total += cast(int, term.data)
+        else:
+            flat.append(term)
+    if total != 0 or not flat:
+        flat.append(const(total))
+    return flat[0] if len(flat) == 1 else Node("add", _numeric(flat), _ordered(flat))
+
+
+def mul(*factors: Node) -> Node:
+    flat: list[Node] = []
+    product: int | float = 1
+    for factor in _flatten("mul", factors):
+        if factor.op == "const":
+            product *= cast(int, factor.data)
+        else:
+            flat.append(factor)
+    if product == 0:
+        return const(0)
+    if product != 1 or not flat:
+        flat.append(const(product))
+    if len(flat) == 2 and product != 1 and flat[0].op == "add":
+        return add(*(mul(term, const(product)) for term in flat[0].args))
+    return flat[0] if len(flat) == 1 else Node("mul", _numeric(flat), _ordered(flat))
+
+
+def negate(node: Node) -> Node:
+    return mul(const(-1), node)
+
+
+def subtract(left: Node, right: Node) -> Node:
+    return add(left, negate(right))
+
+
+def floordiv(left: Node, right: Node) -> Node:
+    if right.op == "const" and right.data == 1:
+        return left
+    return Node("floordiv", "int", (left, right))
+
+
+def mod(left: Node, right: Node) -> Node:
+    """The remainder with the sign of the divisor, as in Python."""
+    return Node("mod", "int", (left, right))
+
+
+def divide(left: Node, right: Node) -> Node:
+    return Node("div", "real", (left, right))
+
+
+def minimum(*args: Node) -> Node:
+    flat = _flatten("min", args)
+    return flat[0] if len(flat) == 1 else Node("min", _numeric(flat), _ordered(flat))
+
+
+def maximum(*args: Node) -> Node:
+    flat = _flatten("max", args)
+    return flat[0] if len(flat) == 1 else Node("max", _numeric(flat), _ordered(flat))
+
+
+def where(condition: Node, then: Node, otherwise: Node) -> Node:
+    return Node("where", _numeric([then, otherwise]), (condition, then, otherwise))
+
+
+def call(function: str, argument: Node) -> Node:
+    assert function in REAL_FUNCTIONS, function
+    return Node("call", "real", (argument,), data=function)
+
+
+def ge(left: Node, right: Node) -> Node:
+    return Node("ge", "bool", (left, right))
+
+
+def gt(left: Node, right: Node) -> Node:
+    if left.kind == "int" and right.kind == "int":
+        return ge(left, add(right, const(1)))
+    return Node("gt", "bool", (left, right))
+
+
+def eq(left: Node, right: Node) -> Node:
+    return Node("eq", "bool", _ordered([left, right]))
+
+
+def negation(node: Node) -> Node:
+    if node.op == "not":
+        return node.args[0]
+    if node.op == "const":
+        return const(not node.data)
+    return Node("not", "bool", (node,))
+
+
+def conjunction(*args: Node) -> Node:
+    return _lattice("and", args, unit=TRUE, zero=FALSE)
+
+
+def disjunction(*args: Node) -> Node:
+    return _lattice("or", args, unit=FALSE, zero=TRUE)
+
+
+def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
+    """The same operation on other arguments."""
+    if all([new is old for new, old in zip(args, node.args, strict=True)]):
+        return node
+    return _BUILDERS[node.op](*args) if node.op in _BUILDERS else _same(node, args)
+
+
+def substitute(node: Node, replace: Callable[[Node], Node | None]) -> Node:
+    """The formula with each node for which `replace` answers put in its place."""
+    found = replace(node)
+    if found is not None:
+        return found
+    return rebuild(node, tuple([substitute(arg, replace) for arg in node.args]))
+
+
+def with_parameters(node: Node, replace: Callable[[Parameter], Parameter]) -> Node:
+    """The formula with each parameter replaced; the shape of the formula stays."""
+    args = tuple([with_parameters(arg, replace) for arg in node.args])
+    if not node.own:
+        return rebuild(node, args)
+    return Node(node.op, node.kind, args, node.data, tuple([replace(p) for p in node.own]))
+
+
+def _same(node: Node, args: tuple[Node, ...]) -> Node:
+    return Node(node.op, node.kind, args, node.data, node.own)
+
+
+def _flatten(op: Op, args: Iterable[Node]) -> list[Node]:
+    flat: list[Node] = []
+    for arg in args:
+        flat.extend(arg.args if arg.op == op else (arg,))
+    return flat
+
+
+def _skeleton(node: Node) -> str:
+    return node.skeleton
+
+
+def _skeleton_and_values(node: Node) -> tuple[str, list[str]]:
+    return node.skeleton, [str(p.identity) for p in node.params]
+
+
+def _ordered(args: list[Node]) -> tuple[Node, ...]:
+    """By structure; values break ties, so that equal compositions compare equal."""
+    if len({arg.skeleton for arg in args}) == len(args):
+        return tuple(sorted(args, key=_skeleton))
+    return tuple(sorted(args, key=_skeleton_and_values))
+
+
+def _numeric(args: Iterable[Node]) -> Kind:
+    return "real" if any(arg.kind == "real" for arg in args) else "int"
+
+
+def _lattice(op: Literal["and", "or"], args: Iterable[Node], unit: Node, zero: Node) -> Node:
+    flat: list[Node] = []
+    for arg in _flatten(op, args):
+        if arg.op == "const":
+            if arg.data == zero.data:
+                return zero
+        elif not (not arg.params and arg in flat):
+            flat.append(arg)
+    if not flat:
+        return unit
+    return flat[0] if len(flat) == 1 else Node(op, "bool", _ordered(flat))
+
+
+_BUILDERS: dict[Op, Callable[..., Node]] = {
+    "add": add,
+    "mul": mul,
+    "floordiv": floordiv,
+    "mod": mod,
+    "min": minimum,
+    "max": maximum,
+    "where": where,
+    "div": divide,
+    "ge": ge,
+    "gt": gt,
+    "eq": eq,
+    "and": conjunction,
+    "or": disjunction,
+    "not": negation,
+}

@@ -1,0 +1,131 @@
+"""Structure apart from values: the key of an expression, its slots, and what is bound to them.
+
+Two expressions with the same key share one proof and one kernel. The key is found without
+visiting the formula again: nodes carry the text of their structure and their parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, cast
+
+import torch
+
+from . import nodes
+from .algebra import Expression
+from .nodes import Node
+from .parameters import Parameter, Scalar, Slot, Table
+
+Value = int | float | torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """An expression without its values; `slots[i]` is the place of `values[i]`."""
+
+    key: str
+    mask_key: str
+    mask: Node
+    bias: Node
+    slots: tuple[Slot, ...]
+
+    @property
+    def scalars(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if not slot.is_table)
+
+    @property
+    def tables(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.is_table)
+
+    @cached_property
+    def multiplies(self) -> bool:
+        """Whether integers are multiplied, other than by -1, so that magnitudes can grow."""
+        return any(
+            node.op == "mul" and node.kind == "int" and not _is_negation(node)
+            for formula in (self.mask, self.bias)
+            for node in formula.walk()
+        )
+
+    def depends_on(self, index: str) -> bool:
+        """Whether mask or bias mention the index `batch`, `head`, `q_idx` or `kv_idx`."""
+        return index in self.mask.indices() or index in self.bias.indices()
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A structure with a value for each slot."""
+
+    structure: Structure
+    values: tuple[Value, ...]
+
+    def tensors(self) -> Iterator[tuple[Slot, torch.Tensor]]:
+        for slot, value in zip(self.structure.slots, self.values, strict=True):
+            if isinstance(value, torch.Tensor):
+                yield slot, value
+
+
+_STRUCTURES: Final[dict[str, Structure]] = {}
+
+
+def bound(expression: Expression) -> Bound:
+    """The normal form of an expression: found in microseconds once its structure was met."""
+    form = expression.__dict__.get("_form")
+    if form is None:
+        form = expression.__dict__["_form"] = _bound(expression)
+    return cast(Bound, form)
+
+
+def _bound(expression: Expression) -> Bound:
+    mask, bias = expression.mask_node, expression.bias_node
+    order: dict[int, int] = {}
+    distinct: list[Parameter] = []
+    pattern: list[str] = []
+    for parameter in mask.params + bias.params:
+        # One tensor read in two places is one slot; numbers are told apart by object.
+        name = id(parameter.tensor) if isinstance(parameter, Table) else id(parameter)
+        place = order.get(name)
+        if place is None:
+            place = order[name] = len(distinct)
+            distinct.append(parameter)
+        pattern.append(str(place))
+    key = f"{mask.skeleton} + {bias.skeleton} / {','.join(pattern)}"
+    structure = _STRUCTURES.get(key)
+    if structure is None:
+        structure = _STRUCTURES[key] = _structure(key, expression, order, distinct)
+    return Bound(structure, tuple([_value(parameter) for parameter in distinct]))
+
+
+def _is_negation(node: Node) -> bool:
+    return len(node.args) == 2 and any(arg.data == -1 for arg in node.args if arg.op == "const")
+
+
+def _value(parameter: Parameter) -> Value:
+    assert not isinstance(parameter, Slot)
+    return parameter.value if isinstance(parameter, Scalar) else parameter.tensor
+
+
+def _structure(
+    key: str, expression: Expression, order: dict[int, int], distinct: list[Parameter]
+) -> Structure:
+    names: set[str] = set()
+    slots: list[Slot] = []
+    for index, parameter in enumerate(distinct):
+        assert not isinstance(parameter, Slot)
+        name, count = parameter.name, 1
+        while name in names:
+            count += 1
+            name = f"{parameter.name}_{count}"
+        names.add(name)
+        slots.append(Slot(index, name, parameter))
+
+    def slot_of(parameter: Parameter) -> Slot:
+        name = id(parameter.tensor) if isinstance(parameter, Table) else id(parameter)
+        return slots[order[name]]
+
+    mask = nodes.with_parameters(expression.mask_node, slot_of)
+    bias = nodes.with_parameters(expression.bias_node, slot_of)
+    mask_slots = sorted({p.text for p in mask.params})
+    mask_key = f"{mask.skeleton} {' '.join(f'{s.text}{s.name}{s.low}{s.kind}' for s in slots if s.text in mask_slots)}"
+    return Structure(key, mask_key, mask, bias, tuple(slots))

@@ -1,0 +1,148 @@
+"""Formulas and labels as a person writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from .nodes import Node
+from .parameters import Parameter, Scalar, Slot, Table
+
+_LOOSE, _COMPARE, _OR, _AND, _SUM, _PRODUCT, _UNARY = range(7)
+
+
+@dataclass(frozen=True)
+class Label:
+    """How an expression was written: an atom with its arguments, or an operation on labels."""
+
+    kind: Literal["name", "call", "&", "|", "~", "+", "-", "*", "@", "where", "shift", "formula"]
+    parts: tuple[Label | Parameter | str | Node | int | float, ...]
+
+    def replace(self, replacement: dict[int, Parameter]) -> Label:
+        """The label with each parameter whose id is a key put in its place."""
+        parts = tuple(
+            part.replace(replacement)
+            if isinstance(part, Label)
+            else replacement.get(id(part), part)
+            if isinstance(part, (Scalar, Table))
+            else part
+            for part in self.parts
+        )
+        return Label(self.kind, parts)
+
+    def __str__(self) -> str:
+        return _label(self, _LOOSE)
+
+
+def named(name: str) -> Label:
+    return Label("name", (name,))
+
+
+def called(name: str, *parts: Parameter | str) -> Label:
+    return Label("call", (name, *parts))
+
+
+def parameter_text(parameter: Parameter) -> str:
+    if isinstance(parameter, Scalar):
+        return str(parameter.value)
+    if isinstance(parameter, Slot):
+        return parameter.name
+    return f"{parameter.name}{list(parameter.tensor.shape)}"
+
+
+def _label(label: Label, around: int) -> str:
+    kind, parts = label.kind, label.parts
+    if kind == "name":
+        return str(parts[0])
+    if kind in ("call", "where"):
+        inner = ", ".join(_part(part, _LOOSE) for part in parts[1:])
+        return f"{parts[0]}({inner})"
+    if kind == "formula":
+        return formula_text(cast(Node, parts[0]), around)
+    if kind == "shift":
+        moves = ", ".join(_part(part, _LOOSE) for part in parts[1:])
+        return f"{_part(parts[0], _UNARY)}.shift({moves})"
+    if kind == "~":
+        return f"~{_part(parts[0], _UNARY)}"
+    level = {"|": _OR, "&": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "@": _PRODUCT}[kind]
+    left, right = _part(parts[0], level), _part(parts[1], level + (kind not in "&|+"))
+    return _wrap(f"{left} {kind} {right}", level, around)
+
+
+def _part(part: object, around: int) -> str:
+    if isinstance(part, Label):
+        return _label(part, around)
+    return parameter_text(part) if isinstance(part, (Scalar, Slot, Table)) else str(part)
+
+
+def _wrap(text: str, level: int, around: int) -> str:
+    return f"({text})" if level < around else text
+
+
+_INFIX = {
+    "and": (" & ", _AND),
+    "or": (" | ", _OR),
+    "ge": (" >= ", _COMPARE),
+    "gt": (" > ", _COMPARE),
+    "eq": (" == ", _COMPARE),
+    "mul": ("*", _PRODUCT),
+    "floordiv": (" // ", _PRODUCT),
+    "mod": (" % ", _PRODUCT),
+    "div": (" / ", _PRODUCT),
+}
+
+
+def formula_text(node: Node, around: int = _LOOSE) -> str:
+    """The formula in Python's notation: `q_idx - kv_idx >= 0`."""
+    op, args = node.op, node.args
+    if op in ("index", "const"):
+        return str(node.data)
+    if op == "score":
+        return "score"
+    if op == "scalar":
+        return parameter_text(node.own[0])
+    if op == "read":
+        return f"{node.own[0].name}[{', '.join(formula_text(arg) for arg in args)}]"
+    if op == "step":
+        return f"{node.data}_{node.own[0].name}({formula_text(args[-1])})"
+    if op == "not":
+        return f"~{formula_text(args[0], _UNARY)}"
+    if op in ("min", "max", "where"):
+        return f"{op}({', '.join(formula_text(arg) for arg in args)})"
+    if op == "call":
+        return f"{node.data}({formula_text(args[0])})"
+    if op == "add":
+        return _wrap(_sum_text(args), _SUM, around)
+    if op in ("ge", "gt"):
+        return _wrap(_comparison_text(op, args), _COMPARE, around)
+    if op in _INFIX:
+        sign, level = _INFIX[op]
+        strict = op in ("floordiv", "mod", "div")
+        texts = [formula_text(arg, level + (strict and i > 0)) for i, arg in enumerate(args)]
+        return _wrap(sign.join(texts), level, around)
+    raise NotImplementedError(f"no text for {op!r}: add it to maskalg/printing.py")
+
+
+def _sum_text(terms: tuple[Node, ...]) -> str:
+    plus: list[str] = []
+    minus: list[str] = []
+    for term in sorted(terms, key=lambda t: (t.op == "const", t.op != "index", t.data != "q_idx")):
+        factor = next((a for a in term.args if a.op == "const"), None) if term.op == "mul" else None
+        if term.op == "const" and cast(int, term.data) < 0:
+            minus.append(str(-cast(int, term.data)))
+        elif factor is not None and cast(int, factor.data) < 0:
+            rest = [formula_text(a, _UNARY) for a in term.args if a is not factor]
+            scale = [] if factor.data == -1 else [str(-cast(int, factor.data))]
+            minus.append("*".join(scale + rest))
+        else:
+            plus.append(formula_text(term, _SUM))
+    return (
+        " + ".join(plus) + "".join(f" - {text}" for text in minus)
+        if plus
+        else ("-" + " - ".join(minus))
+    )
+
+
+def _comparison_text(op: str, args: tuple[Node, ...]) -> str:
+    sign = ">=" if op == "ge" else ">"
+    return f"{formula_text(args[0], _SUM)} {sign} {formula_text(args[1], _SUM)}"

@@ -1,0 +1,219 @@
+"""`mask.prove()`: the closed forms of a structure, found once and printed for a person."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ..algebra import Expression
+from ..normalform import Structure, bound
+from .closed_forms import EVERY_KEY, ClosedForms, Residue, Span
+
+if TYPE_CHECKING:
+    from .literals import Clause
+    from .projection import Box, KeyInterval
+    from .symbols import Symbols
+
+_CACHE: Final[dict[str, Proof]] = {}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Which blocks of a mask are empty, full or partial, for all values of its parameters.
+
+    For a tile of queries q0..q1, a key k is *touched* when some query of the tile keeps it and
+    *not full* when some query drops it. A tile of keys is EMPTY when none of its keys is touched,
+    FULL when none is not full, and PARTIAL otherwise.
+
+    Attributes:
+        formula: the mask without its values.
+        forms: the closed forms, as formulas.
+        touched, unfull: the same as text, a line for each interval of keys.
+        exact: every EMPTY and FULL block is found (for documents: if their ids are contiguous).
+        reasons: why not, where it is not.
+        rung: the step of the ladder that answered, "closed form" or "evaluation".
+        milliseconds: what the proof took when it was made.
+    """
+
+    formula: str
+    forms: ClosedForms
+    touched: tuple[str, ...]
+    unfull: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    milliseconds: float
+
+    @property
+    def exact(self) -> bool:
+        return self.forms.exact
+
+    @property
+    def rung(self) -> str:
+        return self.forms.rung
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return self.forms.reasons
+
+    def __str__(self) -> str:
+        lines = [f"mask      {self.formula}"]
+        lines += [f"given     {text}" for text in self.assumptions]
+        lines += ["for a tile of queries q0..q1 and keys k0..k1:"]
+        lines += _listed("touched", self.touched, "no key")
+        lines += _listed("not full", self.unfull, "no key")
+        lines += [
+            "EMPTY     iff k0..k1 meets no touched key"
+            if self.exact
+            else "EMPTY     if k0..k1 meets no touched key",
+            f"FULL      {'iff' if self.exact else 'if'} k0..k1 meets no key that is not full",
+        ]
+        pairs = {pair for span in self._spans() for pair in span.documents}
+        documents = sorted({slot.name for pair in pairs for slot in pair})
+        claim = "exact" if self.exact else "sound, not exact: open tiles are evaluated"
+        if self.exact and documents:
+            claim += f" if equal entries of {' and '.join(documents)} are contiguous"
+        lines += [f"proof     {claim} ({self.rung}, {self.milliseconds:.0f} ms, once)"]
+        lines += [f"          because {reason}" for reason in self.reasons]
+        return "\n".join(lines)
+
+    def _spans(self) -> tuple[Span, ...]:
+        return self.forms.touched + self.forms.unfull
+
+
+def prove(expression: Expression) -> Proof:
+    """The proof for the structure of `expression`; a second one of the structure is a look-up."""
+    return prove_structure(bound(expression).structure)
+
+
+def prove_structure(structure: Structure) -> Proof:
+    """The proof of a structure's mask, from the cache where it was made before."""
+    found = _CACHE.get(structure.mask_key)
+    if found is None:
+        found = _CACHE[structure.mask_key] = _prove(structure)
+    return found
+
+
+def proofs_made() -> int:
+    """How many structures were proved in this process."""
+    return len(_CACHE)
+
+
+def _prove(structure: Structure) -> Proof:
+    from ..printing import formula_text
+    from .literals import Clauses, OverBudget
+    from .projection import Projection
+    from .signs import Signs
+    from .symbols import Symbols
+
+    started = time.perf_counter()
+    symbols = Symbols()
+    signs = Signs(symbols)
+    clauses = Clauses(symbols, signs)
+    projection = Projection(signs)
+    reasons: list[str] = []
+
+    def side(holds: bool) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+        try:
+            found = clauses.of(structure.mask, holds)
+        except OverBudget as over:
+            reasons.append(str(over))
+            return (EVERY_KEY,), ("every key, as far as is known",)
+        return _project(found, projection, symbols, reasons)
+
+    touched, touched_text = side(True)
+    unfull, unfull_text = side(False)
+    known = touched + unfull
+    rung = "evaluation" if known and all(span == EVERY_KEY for span in known) else "closed form"
+    return Proof(
+        formula=formula_text(structure.mask),
+        forms=ClosedForms(touched, unfull, rung, tuple(dict.fromkeys(reasons))),
+        touched=touched_text,
+        unfull=unfull_text,
+        assumptions=_assumptions(symbols),
+        milliseconds=1000 * (time.perf_counter() - started),
+    )
+
+
+def _project(
+    clauses: list[Clause], projection: Any, symbols: Symbols, reasons: list[str]
+) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+    spans: dict[Span, str] = {}
+    for clause in clauses:
+        interval = projection.interval(clause)
+        if interval is not None:
+            reasons += interval.reasons
+            spans.setdefault(_span(interval, symbols), _interval_text(interval))
+    return tuple(spans), tuple(spans.values())
+
+
+def _span(interval: KeyInterval, symbols: Symbols) -> Span:
+    def formulas(expressions: list[Any]) -> tuple[Any, ...]:
+        return tuple(symbols.to_node(expression) for expression in expressions)
+
+    residue = None
+    if interval.congruence is not None and interval.box is not None:
+        residue = _residue(interval, interval.box, symbols)
+    return Span(
+        lows=formulas(interval.lows),
+        highs=formulas(interval.highs),
+        guards=formulas(interval.guards),
+        residue=residue,
+        exact=interval.exact,
+        documents=tuple(
+            sorted(interval.documents, key=lambda pair: (pair[0].index, pair[1].index))
+        ),
+    )
+
+
+def _residue(interval: KeyInterval, box: Box, symbols: Symbols) -> Residue:
+    congruence = interval.congruence
+    assert congruence is not None
+    sides = (box.q_lows, box.q_highs, box.k_lows, box.k_highs, box.d_lows, box.d_highs)
+    bounds = [tuple(symbols.to_node(bound) for bound in side) for side in sides]
+    return Residue(
+        symbols.to_node(congruence.offset),
+        symbols.to_node(congruence.modulus),
+        symbols.to_node(congruence.residue),
+        congruence.holds,
+        *bounds,
+    )
+
+
+def _interval_text(interval: KeyInterval) -> str:
+    low = _extreme_text("max", interval.lows)
+    high = _extreme_text("min", interval.highs)
+    text = f"{low} <= " if low else ""
+    text += "k" + (f" <= {high}" if high else "")
+    if not low and not high:
+        text = "every key"
+    if interval.congruence is not None:
+        c = interval.congruence
+        distance = "q - k" if c.offset == 0 else f"q - k + {c.offset}"
+        text += f", where some ({distance}) % {c.modulus} {'==' if c.holds else '!='} {c.residue}"
+    if interval.guards:
+        text += ", if " + " and ".join(f"{guard} >= 0" for guard in interval.guards)
+    return text + ("" if interval.exact else " (at most)")
+
+
+def _extreme_text(name: str, expressions: list[Any]) -> str:
+    if len(expressions) < 2:
+        return str(expressions[0]) if expressions else ""
+    return f"{name}({', '.join(str(expression) for expression in expressions)})"
+
+
+def _assumptions(symbols: Symbols) -> tuple[str, ...]:
+    from .symbols import k, q, q0
+
+    hidden = {q, k, q0}
+    return tuple(
+        sorted(
+            f"{symbol} >= {low}"
+            for symbol, low in symbols.lows.items()
+            if symbol not in hidden and not symbol.is_Dummy and str(symbol) not in ("batch", "head")
+        )
+    )
+
+
+def _listed(title: str, rows: tuple[str, ...], empty: str) -> list[str]:
+    rows = rows or (empty,)
+    return [f"{title if i == 0 else '      or':<9} {row}" for i, row in enumerate(rows)]

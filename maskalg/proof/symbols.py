@@ -1,0 +1,157 @@
+"""The one door between formulas and SymPy."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import sympy as sp
+
+from .. import nodes
+from ..nodes import Node
+from ..parameters import Slot
+from .functions import FloorDiv, Step
+
+q, k = sp.Symbol("q", integer=True), sp.Symbol("k", integer=True)
+q0, q1 = sp.Symbol("q0", integer=True), sp.Symbol("q1", integer=True)
+
+ROW_FIRST = Node("index", "int", data="q0")
+ROW_LAST = Node("index", "int", data="q1")
+
+
+class Unsupported(Exception):
+    """A formula the proof does not reason about; the message says which part."""
+
+
+class Symbols:
+    """The symbols of one structure: what each stands for, and the bound declared for it."""
+
+    def __init__(self) -> None:
+        self.lows: dict[Any, int] = {q: 0, k: 0, q0: 0}
+        self.nodes: dict[Any, Node] = {q: nodes.Q, k: nodes.K, q0: ROW_FIRST, q1: ROW_LAST}
+        self.families: dict[str, tuple[Node, Node]] = {}
+
+    def to_sympy(self, node: Node) -> Any:
+        """An integer formula as a SymPy expression.
+
+        Raises:
+            Unsupported: the formula reads a table at the query or key index, divides by what may
+                not be positive, or is not an integer.
+        """
+        op, args = node.op, node.args
+        if op == "const" and node.kind == "int":
+            return sp.Integer(cast(int, node.data))
+        if op == "index":
+            return self._index(node)
+        if op == "scalar" and node.kind == "int":
+            slot = cast(Slot, node.own[0])
+            return self._symbol(slot.name, node, slot.low)
+        if op == "add":
+            return sp.Add(*[self.to_sympy(arg) for arg in args])
+        if op == "mul":
+            return sp.Mul(*[self.to_sympy(arg) for arg in args])
+        if op in ("floordiv", "mod"):
+            x, c = self.to_sympy(args[0]), self.divisor(args[1])
+            return FloorDiv(x, c) if op == "floordiv" else x - c * FloorDiv(x, c)
+        if op in ("read", "max"):
+            return self._per_row_constant(node)
+        raise Unsupported(f"{op} of tensors or real numbers")
+
+    def divisor(self, node: Node) -> Any:
+        c = self.to_sympy(node)
+        if c.is_Integer and c >= 1:
+            return c
+        if c.is_Symbol and self.lows.get(c, 0) >= 1:
+            return c
+        raise Unsupported(f"division by {c}, which is not known to be positive")
+
+    def step(self, q_read: Node, kv_read: Node) -> StepPair:
+        """The step family of `table[q'] == table[k']`, with both positions as expressions."""
+        q_slot, kv_slot = cast(Slot, q_read.own[0]), cast(Slot, kv_read.own[0])
+        name = q_slot.name if q_slot is kv_slot else f"{q_slot.name}_{kv_slot.name}"
+        # The same names read with other batch indices, or other tables, are another family.
+        count = 1
+        while name in self.families and _tables(*self.families[name]) != _tables(q_read, kv_read):
+            count += 1
+            name = f"{name}_{count}"
+        self.families.setdefault(name, (q_read, kv_read))
+        x, y = self.to_sympy(q_read.args[-1]), self.to_sympy(kv_read.args[-1])
+        return StepPair(name, q_slot is kv_slot, x, y)
+
+    def own_ids(self, family: str) -> bool:
+        """Whether queries and keys read one tensor, so that x's interval contains x."""
+        q_read, kv_read = self.families[family]
+        return q_read.own[0] is kv_read.own[0] and q_read.args[:-1] == kv_read.args[:-1]
+
+    def to_node(self, expression: Any) -> Node:
+        """A SymPy expression back as a formula over `q0, q1`, batch, head and slots."""
+        if expression.is_Integer:
+            return nodes.const(int(expression))
+        if expression.is_Symbol:
+            return self.nodes[expression]
+        if expression.is_Add:
+            return nodes.add(*[self.to_node(arg) for arg in expression.args])
+        if expression.is_Mul:
+            return nodes.mul(*[self.to_node(arg) for arg in expression.args])
+        if expression.is_Pow and expression.exp.is_Integer and expression.exp > 0:
+            return nodes.mul(*[self.to_node(expression.base)] * int(expression.exp))
+        if isinstance(expression, FloorDiv):
+            x, c = expression.args
+            return nodes.floordiv(self.to_node(x), self.to_node(c))
+        if isinstance(expression, Step):
+            return self._step_node(expression)
+        raise NotImplementedError(f"no formula for {expression}: add it to proof/symbols.py")
+
+    def _step_node(self, step: Step) -> Node:
+        q_read, kv_read = self.families[step.family]
+        here = kv_read if step.inverse else q_read
+        own = (q_read.own[0], kv_read.own[0])
+        data = step.table + ("'" if step.inverse and not self.own_ids(step.family) else "")
+        position = self.to_node(step.position)
+        return Node("step", "int", (*here.args[:-1], position), data, own)
+
+    def _index(self, node: Node) -> Any:
+        known = {"q_idx": q, "kv_idx": k}
+        if node.data in known:
+            return known[cast(str, node.data)]
+        return self._symbol(cast(str, node.data), node, 0)
+
+    def _per_row_constant(self, node: Node) -> Any:
+        """A table entry that depends on batch and head alone is a parameter like any other."""
+        low, read = None, node
+        if node.op == "max":
+            reads = [arg for arg in node.args if arg.op == "read"]
+            floors = [arg for arg in node.args if arg.op == "const"]
+            if len(reads) != 1 or len(floors) != 1 or len(node.args) != 2:
+                raise Unsupported("a maximum inside arithmetic")
+            read, low = reads[0], cast(int, floors[0].data)
+        if node.indices() - {"batch", "head"} or read.kind != "int":
+            raise Unsupported(f"the entries of {read.own[0].name}")
+        indices = ", ".join(str(arg.data or arg.skeleton) for arg in read.args)
+        name = f"{read.own[0].name}[{indices}]" if indices else read.own[0].name
+        return self._symbol(name, node, low)
+
+    def _symbol(self, name: str, node: Node, low: int | None) -> Any:
+        symbol = sp.Symbol(name, integer=True)
+        self.nodes[symbol] = node
+        if low is not None:
+            self.lows[symbol] = low
+        return symbol
+
+
+class StepPair:
+    """An equality of table entries at positions x (from queries) and y (from keys)."""
+
+    def __init__(self, family: str, own: bool, x: Any, y: Any) -> None:
+        self.family, self.own, self.x, self.y = family, own, x, y
+
+    def at(self, table: str) -> Any:
+        """The table `first`, `last`, `start` or `end` at x."""
+        return Step(sp.Symbol(table), sp.Symbol(self.family), sp.Integer(0), self.x)
+
+
+def _tables(q_read: Node, kv_read: Node) -> str:
+    """What tells families apart: the two tables, and the indices before the position."""
+    reads = (q_read, kv_read)
+    return " ".join(
+        read.own[0].text + "".join(arg.skeleton for arg in read.args[:-1]) for read in reads
+    )

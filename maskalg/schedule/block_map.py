@@ -1,0 +1,161 @@
+"""`mask.blocks()`: the label of every block, equal to dense evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+import torch
+
+from .. import errors
+from ..algebra import Mask
+from ..evaluate import Environment, device_of, evaluate
+from ..extents import Extents, dependence, resolve
+from ..normalform import Bound, bound
+from ..proof.closed_forms import Span
+from ..proof.proof import prove_structure
+from .intervals import Rows, key_range, residue_tiles, rows_of
+from .steps import step_tables
+
+EMPTY: Final = 0
+PARTIAL: Final = 1
+FULL: Final = 2
+
+_ELEMENTS_AT_ONCE: Final = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class BlockMap:
+    """Labels of the blocks of an attention matrix.
+
+    Attributes:
+        labels: uint8 `[batch, heads, rows, columns]`, EMPTY=0, PARTIAL=1, FULL=2; size 1 where
+            the mask does not depend on batch or head.
+        block: `(block_q, block_kv)`; the last row and column may be cut by the lengths.
+        q_len, kv_len: lengths in positions.
+        evaluated: how many blocks the proof left open, so that their elements were evaluated.
+    """
+
+    labels: torch.Tensor
+    block: tuple[int, int]
+    q_len: int
+    kv_len: int
+    evaluated: int
+
+    def counts(self) -> tuple[int, int, int]:
+        """How many blocks are empty, partial and full."""
+        found = torch.bincount(self.labels.flatten().to(torch.int64), minlength=3).tolist()
+        return found[0], found[1], found[2]
+
+    @property
+    def sparsity(self) -> float:
+        """Share of blocks that are empty."""
+        return self.counts()[0] / max(self.labels.numel(), 1)
+
+    def __repr__(self) -> str:
+        empty, partial, full = self.counts()
+        return (
+            f"BlockMap(q_len={self.q_len}, kv_len={self.kv_len}, block={self.block}, "
+            f"empty={empty}, partial={partial}, full={full}, evaluated={self.evaluated})"
+        )
+
+
+def blocks(
+    mask: Mask,
+    q_len: int,
+    kv_len: int | None,
+    *,
+    block: int | tuple[int, int],
+    batch: int | None,
+    heads: int | None,
+) -> BlockMap:
+    """The labels of a mask's blocks; see `Mask.blocks`."""
+    block_q, block_kv = block_pair(block)
+    form = bound(mask)
+    extents = resolve(form, q_len, kv_len, batch, heads)
+    sizes = dependence(form.structure.mask, form, extents)
+    device = device_of(form)
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block_q, device)
+    shape = (
+        sizes.batch,
+        sizes.heads,
+        -(-extents.q_len // block_q),
+        -(-extents.kv_len // block_kv),
+    )
+    if 0 in shape:
+        labels = torch.zeros(shape, dtype=torch.uint8, device=device)
+        return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, 0)
+    forms = prove_structure(form.structure).forms
+    touched, surely_touched = _marked(forms.touched, form, rows, shape, block_kv)
+    unfull, surely_unfull = _marked(forms.unfull, form, rows, shape, block_kv)
+    labels = torch.where(touched, torch.where(unfull, PARTIAL, FULL), EMPTY).to(torch.uint8)
+    open_tiles = touched & unfull & ~(surely_touched & surely_unfull)
+    places = open_tiles.nonzero()
+    labels[open_tiles] = _evaluated(form, places, (block_q, block_kv), extents)
+    return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, places.shape[0])
+
+
+def block_pair(block: object) -> tuple[int, int]:
+    """`block` as `(block_q, block_kv)`."""
+    pair = block if isinstance(block, tuple) else (block, block)
+    if len(pair) != 2 or not all(type(side) is int and side >= 1 for side in pair):
+        raise errors.block_size(block)
+    return pair[0], pair[1]
+
+
+def _marked(
+    spans: tuple[Span, ...],
+    form: Bound,
+    rows: Rows,
+    shape: tuple[int, int, int, int],
+    block_kv: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tiles that some span may mark, and tiles that some span surely marks."""
+    device = rows.environment.device
+    column = torch.arange(shape[3], device=device)
+    maybe = torch.zeros(shape, dtype=torch.bool, device=device)
+    surely = torch.zeros(shape, dtype=torch.bool, device=device)
+    for span in spans:
+        first, end = key_range(span, rows).tiles(block_kv)
+        tiles = (column >= first[..., None]) & (column < end[..., None])
+        if span.residue is not None:
+            tiles = tiles & residue_tiles(span.residue, rows, block_kv)
+        maybe |= tiles
+        if span.exact and _contiguous(span, form):
+            surely |= tiles
+    return maybe, surely
+
+
+def _contiguous(span: Span, form: Bound) -> bool:
+    """Whether the documents a span relies on are in order, so that it is exact."""
+    pairs = [(form.values[q.index], form.values[kv.index]) for q, kv in span.documents]
+    return all(
+        step_tables(cast(torch.Tensor, q_ids), cast(torch.Tensor, kv_ids)).contiguous()
+        for q_ids, kv_ids in pairs
+    )
+
+
+def _evaluated(
+    form: Bound, places: torch.Tensor, block: tuple[int, int], extents: Extents
+) -> torch.Tensor:
+    """Labels of the tiles at `places` `[n, 4]`, found by looking at every element."""
+    if not len(places):
+        return torch.zeros(0, dtype=torch.uint8, device=places.device)
+    row = torch.arange(block[0], device=places.device)
+    column = torch.arange(block[1], device=places.device)
+    found = []
+    for part in places.split(max(1, _ELEMENTS_AT_ONCE // (block[0] * block[1]))):
+        # A tile cut by the length repeats its last row or column, which changes no label.
+        q_idx = (part[:, 2, None] * block[0] + row).clamp(max=extents.q_len - 1)
+        kv_idx = (part[:, 3, None] * block[1] + column).clamp(max=extents.kv_len - 1)
+        indices = {
+            "batch": part[:, 0, None, None],
+            "head": part[:, 1, None, None],
+            "q_idx": q_idx[:, :, None],
+            "kv_idx": kv_idx[:, None, :],
+        }
+        kept = evaluate(form.structure.mask, Environment(indices, form.values))
+        kept = kept.expand(len(part), block[0], block[1])
+        some, every = kept.any(dim=(1, 2)), kept.all(dim=(1, 2))
+        found.append(some.to(torch.uint8) + every.to(torch.uint8))
+    return torch.cat(found)

@@ -1,0 +1,127 @@
+"""Closed forms with values put in: for each tile of queries, intervals of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..evaluate import Environment, evaluate
+from ..extents import Extents
+from ..nodes import Node
+from ..normalform import Value
+from ..proof.closed_forms import Residue, Span
+from .steps import read_step
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The tiles of queries an interval is computed for; tensors broadcast as `[batch, heads, rows]`."""
+
+    environment: Environment
+    extents: Extents
+
+    @property
+    def q0(self) -> torch.Tensor:
+        return self.environment.indices["q0"]
+
+    @property
+    def q1(self) -> torch.Tensor:
+        return self.environment.indices["q1"]
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """Keys `low..high`, both included, int64 `[batch, heads, rows]`; none where low > high."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+    span: Span
+
+    def tiles(self, block_kv: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """First tile of keys and one past the last; equal where the range is empty."""
+        some = self.low <= self.high
+        zero = torch.zeros_like(self.low)
+        return (
+            torch.where(some, self.low // block_kv, zero),
+            torch.where(some, self.high // block_kv + 1, zero),
+        )
+
+
+def rows_of(
+    values: tuple[Value, ...],
+    extents: Extents,
+    sizes: tuple[int, int],
+    block_q: int,
+    device: torch.device,
+) -> Rows:
+    """All tiles of queries of a call; `sizes` are the batch entries and heads to tell apart."""
+    count = -(-extents.q_len // block_q)
+    first = torch.arange(count, device=device) * block_q
+    indices = {
+        "q0": first.view(1, 1, -1),
+        "q1": (first + block_q - 1).clamp(max=extents.q_len - 1).view(1, 1, -1),
+        "batch": torch.arange(sizes[0], device=device).view(-1, 1, 1),
+        "head": torch.arange(sizes[1], device=device).view(1, -1, 1),
+    }
+    environment = Environment(indices, values, step=lambda node, at: read_step(node, values, at))
+    return Rows(environment, extents)
+
+
+def key_range(span: Span, rows: Rows) -> KeyRange:
+    """The keys of a span for each tile of queries, cut to the keys there are."""
+    env = rows.environment
+    shape = torch.broadcast_shapes(*[index.shape for index in env.indices.values()])
+    low = torch.zeros((), dtype=torch.int64, device=env.device)
+    high = torch.full_like(low, rows.extents.kv_len - 1)
+    for bound in span.lows:
+        low = torch.maximum(low, evaluate(bound, env))
+    for bound in span.highs:
+        high = torch.minimum(high, evaluate(bound, env))
+    for guard in span.guards:
+        high = torch.where(evaluate(guard, env) >= 0, high, -1)
+    return KeyRange(low.expand(shape), high.expand(shape), span)
+
+
+def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
+    """Which tiles hold a pair with the residue, `[batch, heads, rows, columns]`; exact."""
+    env = rows.environment
+    columns = -(-rows.extents.kv_len // block_kv)
+    k_first = torch.arange(columns, device=env.device) * block_kv
+    k_last = (k_first + block_kv - 1).clamp(max=rows.extents.kv_len - 1)
+    q_low = _extreme(residue.q_lows, rows.q0, env, torch.maximum)[..., None]
+    q_high = _extreme(residue.q_highs, rows.q1, env, torch.minimum)[..., None]
+    k_low = _extreme(residue.k_lows, None, env, torch.maximum, k_first)
+    k_high = _extreme(residue.k_highs, None, env, torch.minimum, k_last)
+    low, high = q_low - k_high, q_high - k_low
+    for bound in residue.d_lows:
+        low = torch.maximum(low, evaluate(bound, env)[..., None])
+    for bound in residue.d_highs:
+        high = torch.minimum(high, evaluate(bound, env)[..., None])
+    some = (q_low <= q_high) & (k_low <= k_high) & (low <= high)
+    offset, modulus, wanted = (
+        evaluate(node, env)[..., None]
+        for node in (residue.offset, residue.modulus, residue.residue)
+    )
+    # The first distance >= low with the residue.
+    first = low + torch.remainder(wanted - offset - low, modulus)
+    if residue.holds:
+        return some & (first <= high)
+    others = (first != low) | ((low < high) & (modulus > 1))
+    return some & others
+
+
+def _extreme(
+    bounds: Sequence[Node],
+    start: torch.Tensor | None,
+    env: Environment,
+    operation: object,
+    columns: torch.Tensor | None = None,
+) -> torch.Tensor:
+    result = columns if start is None else start
+    assert result is not None and callable(operation)
+    for bound in bounds:
+        value = evaluate(bound, env)
+        result = operation(result, value[..., None] if columns is not None else value)
+    return result

@@ -1,0 +1,94 @@
+"""Runs: what a tile of queries visits, as disjoint ranges of tiles with one class each.
+
+A row has at most two boundaries for each interval of its closed forms, whatever the length: a
+few integers where a list of blocks would hold every block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..extents import Extents, dependence
+from ..normalform import Bound
+from ..proof.closed_forms import Span
+from ..proof.proof import prove_structure
+from .block_map import EMPTY, FULL, PARTIAL
+from .intervals import Rows, key_range, rows_of
+
+
+@dataclass(frozen=True)
+class Run:
+    """Tiles of keys `first <= tile < end`, all FULL or all to be masked (PARTIAL)."""
+
+    first: int
+    end: int
+    label: int
+
+
+@dataclass(frozen=True, eq=False)
+class RunTable:
+    """The runs of every tile of queries: int64 `[batch, heads, rows, runs]` tensors.
+
+    `label` is EMPTY where a run is unused. Runs of a row are disjoint and in order. PARTIAL runs
+    may hold tiles that turn out empty or full where the proof is not exact; FULL runs never hold
+    another, and no kept element lies outside of the runs.
+    """
+
+    first: torch.Tensor
+    end: torch.Tensor
+    label: torch.Tensor
+
+    def row(self, batch: int, head: int, row: int) -> list[Run]:
+        """The runs of one tile of queries, neighbours of one label joined."""
+        at = (min(batch, self.first.shape[0] - 1), min(head, self.first.shape[1] - 1), row)
+        joined: list[Run] = []
+        for first, end, label in zip(
+            self.first[at].tolist(), self.end[at].tolist(), self.label[at].tolist(), strict=True
+        ):
+            if label == EMPTY or first >= end:
+                continue
+            if joined and joined[-1].end == first and joined[-1].label == label:
+                joined[-1] = Run(joined[-1].first, end, label)
+            else:
+                joined.append(Run(first, end, label))
+        return joined
+
+
+def run_table(form: Bound, extents: Extents, block: tuple[int, int]) -> RunTable:
+    """The runs of a call, computed row by row from the closed forms."""
+    device = torch.device("cpu")
+    sizes = dependence(form.structure.mask, form, extents)
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block[0], device)
+    forms = prove_structure(form.structure).forms
+    touched = _tile_ranges(forms.touched, rows, block[1])
+    unfull = _tile_ranges(forms.unfull, rows, block[1])
+    points = torch.cat([*touched, *unfull], dim=-1).sort(dim=-1).values
+    first, end = points[..., :-1], points[..., 1:]
+    label = torch.where(
+        _inside(first, touched), torch.where(_inside(first, unfull), PARTIAL, FULL), EMPTY
+    )
+    return RunTable(first, end, label)
+
+
+Ranges = tuple[torch.Tensor, torch.Tensor]  # firsts and ends, [batch, heads, rows, intervals]
+
+
+def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:
+    ranges = [key_range(span, rows).tiles(block_kv) for span in spans]
+    if not ranges:
+        shape = torch.broadcast_shapes(*[i.shape for i in rows.environment.indices.values()])
+        none = torch.zeros((*shape, 1), dtype=torch.int64)
+        return none, none
+    return (
+        torch.stack([first for first, _ in ranges], dim=-1),
+        torch.stack([end for _, end in ranges], dim=-1),
+    )
+
+
+def _inside(places: torch.Tensor, ranges: Ranges) -> torch.Tensor:
+    """Which places lie in one of the ranges of their row."""
+    firsts, ends = ranges
+    at = places[..., None]
+    return ((at >= firsts[..., None, :]) & (at < ends[..., None, :])).any(dim=-1)

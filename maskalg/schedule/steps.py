@@ -1,0 +1,172 @@
+"""Monotone tables of packed documents: one pass over the ids, on their device, without waiting.
+
+For queries x and keys y that are kept when their ids are equal:
+
+- `first[x]`: the first key that a query >= x may keep;   `last[x]`: the last one for queries <= x;
+- `start[x]`, `end[x]`: keys that x surely keeps, narrowed so that both are monotone in x.
+
+All four are non-decreasing. Where equal ids are contiguous, `first = start` and `last = end`, and
+the closed forms built on them are exact; elsewhere they stay sound, whatever the ids are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ..nodes import Node
+from ..normalform import Value
+from ..parameters import Slot
+
+
+@dataclass(frozen=True)
+class StepTables:
+    """The tables of one pair of id tensors, int32 `[length]` or `[batch, length]` each."""
+
+    first: torch.Tensor
+    last: torch.Tensor
+    start: torch.Tensor
+    end: torch.Tensor
+    kv_length: int
+
+    def named(self, name: str) -> torch.Tensor:
+        """A table by the name closed forms use; a prime is the inverse, from keys to queries."""
+        if not name.endswith("'"):
+            return cast(torch.Tensor, getattr(self, name))
+        keys = torch.arange(self.kv_length, device=self.first.device, dtype=torch.int32)
+        if name in ("first'", "start'"):
+            forward = self.last if name == "first'" else self.end
+            return _search(forward, keys, right=False)
+        forward = self.first if name == "last'" else self.start
+        return _search(forward, keys, right=True) - 1
+
+    def contiguous(self) -> bool:
+        """Whether the tables are exact. Waits for the device."""
+        same = (self.first == self.start).all() & (self.last == self.end).all()
+        return bool(same)
+
+
+_REMEMBERED: Final = WeakIdKeyDictionary()
+
+
+def step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
+    """The tables of a pair of id tensors, remembered while the tensors live unchanged."""
+    if torch.compiler.is_compiling() or q_ids.is_inference() or kv_ids.is_inference():
+        return _step_tables(q_ids, kv_ids)
+    versions = (id(kv_ids), q_ids._version, kv_ids._version)
+    found = _REMEMBERED.get(q_ids)
+    if found is None or found[0] != versions:
+        found = (versions, _step_tables(q_ids, kv_ids))
+        if not (q_ids.is_cuda and torch.cuda.is_current_stream_capturing()):
+            _REMEMBERED[q_ids] = found
+    return cast(StepTables, found[1])
+
+
+def step_slots(node: Node) -> tuple[Slot, Slot]:
+    """The slots of the query ids and of the key ids a `step` node reads."""
+    q_slot, kv_slot = node.own
+    return cast(Slot, q_slot), cast(Slot, kv_slot)
+
+
+def tables_of(node: Node, values: tuple[Value, ...]) -> StepTables:
+    """The step tables a `step` node reads, built from the bound ids."""
+    q_slot, kv_slot = step_slots(node)
+    q_ids, kv_ids = values[q_slot.index], values[kv_slot.index]
+    return step_tables(cast(torch.Tensor, q_ids), cast(torch.Tensor, kv_ids))
+
+
+def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]) -> torch.Tensor:
+    """The entries of a step table at `indices` (batch, if it has one, and position)."""
+    table = tables_of(node, values).named(cast(str, node.data)).to(torch.int64)
+    if table.ndim > len(indices):
+        table = table[0] if table.shape[0] == 1 else table
+    position = indices[-1].clamp(0, max(table.shape[-1] - 1, 0))
+    if table.ndim == 1:
+        return table[position]
+    return table[indices[0].clamp(0, table.shape[0] - 1), position]
+
+
+def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
+    if q_ids is kv_ids:
+        first, last = _occurrences_of_own(q_ids)
+        start, end = _runs(q_ids)
+    else:
+        first, last, start, end = _occurrences_in_other(q_ids, kv_ids)
+    return StepTables(
+        first=_running_min_from_right(first).to(torch.int32),
+        last=_running_max(last).to(torch.int32),
+        start=_running_max(start).to(torch.int32),
+        end=_running_min_from_right(end).to(torch.int32),
+        kv_length=kv_ids.shape[-1],
+    )
+
+
+def _occurrences_of_own(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each position, the first and the last position with the same id."""
+    values, order = ids.sort(dim=-1, stable=True)
+    group_start, group_end = _runs(values)
+    first = order.gather(-1, group_start)
+    last = order.gather(-1, group_end)
+    return torch.empty_like(first).scatter_(-1, order, first), torch.empty_like(last).scatter_(
+        -1, order, last
+    )
+
+
+def _occurrences_in_other(
+    q_ids: torch.Tensor, kv_ids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """First and last key with each query's id, and the run of keys that starts at the first."""
+    wide = torch.promote_types(q_ids.dtype, kv_ids.dtype)
+    batch = max(
+        q_ids.shape[0] if q_ids.ndim == 2 else 1, kv_ids.shape[0] if kv_ids.ndim == 2 else 1
+    )
+    queries = q_ids.to(wide).reshape(-1, q_ids.shape[-1]).expand(batch, -1).contiguous()
+    keys = kv_ids.to(wide).reshape(-1, kv_ids.shape[-1]).expand(batch, -1).contiguous()
+    length = keys.shape[-1]
+    if length == 0 or queries.shape[-1] == 0:
+        nowhere = torch.full_like(queries, length, dtype=torch.int64)
+        missing = torch.full_like(queries, -1, dtype=torch.int64)
+        return nowhere, missing, nowhere, missing
+    values, order = keys.sort(dim=-1, stable=True)
+    left = torch.searchsorted(values, queries)
+    right = torch.searchsorted(values, queries, right=True) - 1
+    present = left <= right
+    first = order.gather(-1, left.clamp(max=length - 1))
+    last = order.gather(-1, right.clamp(min=0))
+    _, run_end = _runs(keys)
+    end = run_end.gather(-1, first)
+    nowhere, missing = torch.full_like(first, length), torch.full_like(first, -1)
+    return (
+        torch.where(present, first, nowhere),
+        torch.where(present, last, missing),
+        torch.where(present, first, nowhere),
+        torch.where(present, end, missing),
+    )
+
+
+def _runs(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """First and last position of the run of equal entries around each position."""
+    places = torch.arange(ids.shape[-1], device=ids.device).expand(ids.shape)
+    changes = ids[..., 1:] != ids[..., :-1]
+    edge = torch.ones_like(ids[..., :1], dtype=torch.bool)
+    begins = torch.cat([edge, changes], dim=-1)
+    ends = torch.cat([changes, edge], dim=-1)
+    start = _running_max(torch.where(begins, places, 0))
+    end = _running_min_from_right(torch.where(ends, places, ids.shape[-1]))
+    return start, end
+
+
+def _running_max(values: torch.Tensor) -> torch.Tensor:
+    return values.cummax(dim=-1).values if values.shape[-1] else values
+
+
+def _running_min_from_right(values: torch.Tensor) -> torch.Tensor:
+    return values.flip(-1).cummin(dim=-1).values.flip(-1) if values.shape[-1] else values
+
+
+def _search(table: torch.Tensor, keys: torch.Tensor, *, right: bool) -> torch.Tensor:
+    keys = keys.expand(*table.shape[:-1], -1).contiguous()
+    return torch.searchsorted(table.contiguous(), keys, right=right).to(torch.int32)

@@ -1,0 +1,64 @@
+"""Tile shapes: one table from architecture, head dimension and dtype to a kernel configuration.
+
+Chosen by structure, never by the values of a mask. Candidates are tried in order: one that needs
+more shared memory or registers than the device has gives way to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A configuration of the forward kernel.
+
+    `block_q` queries by `block_kv` keys are computed at a time by `warps` warps, with `stages`
+    tiles of keys and values in flight.
+    """
+
+    block_q: int
+    block_kv: int
+    warps: int
+    stages: int
+
+
+# Measured on an H200 (sm_90); other NVIDIA architectures take the same shapes with fewer stages.
+# Keys: (largest padded head dimension, bytes of an element).
+_NVIDIA: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    (64, 2): (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
+    (128, 2): (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2)),
+    (256, 2): (Tile(128, 64, 8, 2), Tile(64, 32, 4, 2)),
+    (64, 4): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
+    (128, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
+    (256, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
+}
+
+_AMD: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    (64, 2): (Tile(128, 64, 4, 1), Tile(64, 32, 4, 1)),
+    (128, 2): (Tile(128, 64, 8, 1), Tile(64, 32, 4, 1)),
+    (256, 2): (Tile(64, 32, 4, 1), Tile(32, 32, 4, 1)),
+    (64, 4): (Tile(64, 32, 4, 1), Tile(32, 32, 4, 1)),
+    (128, 4): (Tile(32, 32, 4, 1), Tile(32, 16, 4, 1)),
+    (256, 4): (Tile(32, 16, 4, 1), Tile(16, 16, 4, 1)),
+}
+
+# The interpreter runs every element in Python's time; small tiles keep its tests quick and still
+# give several tiles to a row.
+_INTERPRETER: Final = (Tile(32, 16, 4, 1),)
+
+
+def tiles_for(architecture: str, head_pad: int, element_bytes: int) -> tuple[Tile, ...]:
+    """Candidates in the order to try.
+
+    Args:
+        architecture: "sm_90" and the like, "gfx942" and the like, or "interpreter".
+        head_pad: the larger of the padded head dimensions of key and value, at most 256.
+        element_bytes: 2 or 4.
+    """
+    if architecture == "interpreter":
+        return _INTERPRETER
+    table = _AMD if architecture.startswith("gfx") else _NVIDIA
+    size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
+    return table[size, element_bytes]
