@@ -228,7 +228,7 @@ def forward(
     q_idx = (m_offsets + zero)[:, None]
     place = (batch, head, q_idx, kv_len, zero)
     state = (acc, m, l)
-    j = zero
+    j = tl.zeros((), tl.int32)
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
         last_full = tl.where(partial, first, end)

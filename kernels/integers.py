@@ -21,3 +21,9 @@ def floor_mod(x, c):
 def inside(index, size):
     """The index moved into a table of `size` entries, so that a padded row reads no other memory."""
     return tl.minimum(tl.maximum(index, 0), size - 1)
+
+
+@triton.jit
+def widened(x):
+    """An integer entry of a table in at least 32 bits, where small integers would wrap."""
+    return x.to(tl.int32) if x.dtype.primitive_bitwidth < 32 else x

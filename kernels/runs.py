@@ -12,7 +12,8 @@ def tiles(low, high, some, kv_len, BLOCK: tl.constexpr):
     low = tl.maximum(low, 0)
     high = tl.minimum(high, kv_len - 1)
     some = some & (low <= high)
-    return tl.where(some, low // BLOCK, 0), tl.where(some, high // BLOCK + 1, 0)
+    first = tl.where(some, low // BLOCK, 0).to(tl.int32)
+    return first, tl.where(some, high // BLOCK + 1, 0).to(tl.int32)
 
 
 @triton.jit
@@ -22,7 +23,7 @@ def run_from(j, touched, unfull, kv_len, BLOCK: tl.constexpr):
     `touched` and `unfull` are tuples of (first, end). Each run reaches as far as one interval of
     each kind does, so overlapping intervals never visit a tile twice.
     """
-    first = NO_TILE + 0 * j
+    first = tl.full((), NO_TILE, tl.int32)
     for i in tl.static_range(len(touched)):
         a, b = touched[i]
         start = tl.maximum(a, j)

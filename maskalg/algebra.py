@@ -109,17 +109,27 @@ class Expression:
             if name not in self._named:
                 raise errors.unknown_parameter(name, list(self._named))
             old = self._named[name]
-            replacement[id(old)] = _rebound(name, old, value)
+            new = replacement[id(old)] = _rebound(name, old, value)
+            if isinstance(old, Table) and isinstance(new, Table):
+                self._check_broadcast(name, old, new)
         return self._replaced(replacement)
+
+    def _check_broadcast(self, name: str, old: Table, new: Table) -> None:
+        """A dimension read at one fixed entry, as a broadcast one is, must keep its size."""
+        for formula in (self.mask_node, self.bias_node):
+            for node in formula.walk():
+                if node.op != "read" or node.own[0] is not old:
+                    continue
+                for axis, index in enumerate(node.args):
+                    if index.op == "const" and old.tensor.shape[axis] != new.tensor.shape[axis]:
+                        wanted = f"{old.tensor.shape[axis]} entries along dimension {axis}"
+                        raise errors.tensor_shape("bind", name, list(new.tensor.shape), wanted)
 
     def to(self: Self, device: torch.device | str) -> Self:
         """The same expression with every tensor on `device`."""
-        moved = {
-            id(p): Table(p.name, p.tensor.to(device), p.low)
-            for p in self._params
-            if isinstance(p, Table)
-        }
-        return self._replaced(dict(moved))
+        tables = [p for p in self._params if isinstance(p, Table)]
+        tensors = {id(p.tensor): p.tensor.to(device) for p in tables}
+        return self._replaced({id(p): Table(p.name, tensors[id(p.tensor)], p.low) for p in tables})
 
     def _replaced(self: Self, replacement: dict[int, Parameter]) -> Self:
         if not replacement:
@@ -142,10 +152,11 @@ class Expression:
                 or per batch `[batch]`, on the device of the inputs.
             kv: the same for the key index.
         """
-        moves = {name: move for name, move in (("q", q), ("kv", kv)) if not _is_zero(move)}
-        if not moves:
+        offsets = {
+            name: _offset(name, move) for name, move in (("q", q), ("kv", kv)) if not _is_zero(move)
+        }
+        if not offsets:
             return self
-        offsets = {name: _offset(name, move) for name, move in moves.items()}
         moved = {
             index: nodes.add(Node("index", "int", data=index), offsets[name])
             for name, index in (("q", "q_idx"), ("kv", "kv_idx"))
@@ -155,14 +166,13 @@ class Expression:
         def replace(node: Node) -> Node | None:
             return moved.get(str(node.data)) if node.op == "index" else None
 
-        texts = [
-            f"{name}={move}" if isinstance(move, int) else f"{name}=tensor"
-            for name, move in moves.items()
-        ]
+        moves: list[Parameter | str] = []
+        for name, offset in offsets.items():
+            moves += [name, offset.params[0]]
         return type(self)(
             nodes.substitute(self.mask_node, replace),
             nodes.substitute(self.bias_node, replace),
-            Label("shift", (self.label, *texts)),
+            Label("shift", (self.label, *moves)),
         )
 
 
@@ -272,7 +282,7 @@ class Bias(Expression):
         if isinstance(other, Bias):
             node = _sum(self.bias_node, other.bias_node)
             return Bias(TRUE, node, Label("+", (self.label, other.label)))
-        if isinstance(other, Mask):
+        if isinstance(other, (Mask, Score)):
             return other + self
         if _is_number(other):
             return self if other == 0 else self + _constant(other)
@@ -292,7 +302,7 @@ class Bias(Expression):
             return NotImplemented
         amount = Scalar("factor", float(other))
         rest = nodes.mul(nodes.scalar(amount), _added(self.bias_node))
-        return Bias(TRUE, nodes.add(SCORE, rest), Label("*", (str(other), self.label)))
+        return Bias(TRUE, nodes.add(SCORE, rest), Label("*", (amount, self.label)))
 
     __rmul__ = __mul__
 
@@ -417,7 +427,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_zero(move: Shift) -> bool:
-    return isinstance(move, int) and move == 0
+    return type(move) is int and move == 0
 
 
 def _offset(name: str, move: Shift) -> Node:

@@ -11,11 +11,11 @@ from .nodes import Node
 def split_extremum(difference: Node) -> Node | None:
     """`difference >= 0` without its first outer minimum or maximum, as a formula; None if none."""
     terms = difference.args if difference.op == "add" else (difference,)
-    for term in terms:
+    for place, term in enumerate(terms):
         factor, inner = _scaled(term)
         if inner.op not in ("min", "max") or not _has_position(inner):
             continue
-        rest = [other for other in terms if other is not term]
+        rest = terms[:place] + terms[place + 1 :]
         cases = [
             nodes.ge(nodes.add(*rest, nodes.mul(nodes.const(factor), arg)), nodes.const(0))
             for arg in inner.args

@@ -291,3 +291,10 @@ def not_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> BackendEr
         f"a table of shape {list(shape)} and stride {list(stride)} is not contiguous, and too "
         "large to be copied at every call. Build the expression from `tensor.contiguous()`."
     )
+
+
+def divisor_unbounded(call: str) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the divisor is not known to be positive. Declare its lower bound: "
+        "ma.scalar(value, low=1), or ma.table(tensor, low=1)[index]."
+    )

@@ -101,6 +101,13 @@ def _scalar(node: Node, env: Environment) -> torch.Tensor:
 
 def _read(node: Node, env: Environment) -> torch.Tensor:
     table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
+    if node.kind == "int":
+        # Small and unsigned integers would wrap in the arithmetic that follows.
+        return _entries(table, node, env).to(torch.int64)
+    return _entries(table, node, env)
+
+
+def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:
     if not node.args:
         return table
     indices = [
@@ -111,6 +118,11 @@ def _read(node: Node, env: Environment) -> torch.Tensor:
         shape = torch.broadcast_shapes(*[index.shape for index in indices])
         return table.new_zeros(shape)
     return table[tuple(indices)]
+
+
+def _extent(node: Node, env: Environment) -> torch.Tensor:
+    table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
+    return torch.tensor(table.shape[cast(int, node.data)], device=env.device)
 
 
 def _step(node: Node, env: Environment) -> torch.Tensor:
@@ -183,6 +195,7 @@ _RULES: dict[str, Rule] = {
     "const": _const,
     "scalar": _scalar,
     "read": _read,
+    "extent": _extent,
     "step": _step,
     "score": _score,
     "add": _fold(torch.add),

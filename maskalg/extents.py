@@ -97,7 +97,7 @@ def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
         for axis, index in enumerate(node.args):
             if index.op == "index" and index.data in sizes:
                 inside_reads[cast(str, index.data)] += 1
-                sizes[cast(str, index.data)].append(_shape(bound, node)[axis])
+                sizes[cast(str, index.data)].append(_shape(bound.values, node)[axis])
     found = {"batch": extents.batch, "head": extents.heads}
     counts = {
         name: found[name] if total[name] > inside_reads[name] else max(sizes[name])
@@ -121,6 +121,9 @@ def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interv
     if node.op == "scalar":
         value = cast(int, values[cast(Slot, node.own[0]).index])
         return value, value
+    if node.op == "extent":
+        size = _shape(values, node)[cast(int, node.data)]
+        return size, size
     rule = _RULES.get(node.op)
     if rule is None:
         return None
@@ -175,8 +178,8 @@ def _reads(bound: Bound) -> list[Node]:
     return [node for formula in formulas for node in formula.walk() if node.op == "read"]
 
 
-def _shape(bound: Bound, node: Node) -> tuple[int, ...]:
-    value = bound.values[cast(Slot, node.own[0]).index]
+def _shape(values: tuple[Value, ...], node: Node) -> tuple[int, ...]:
+    value = values[cast(Slot, node.own[0]).index]
     return tuple(cast("tuple[int, ...]", value.shape))  # type: ignore[union-attr]
 
 
@@ -185,7 +188,7 @@ def _sizes(bound: Bound) -> dict[str, list[int]]:
     for node in _reads(bound):
         for axis, index in enumerate(node.args):
             if index.op == "index" and index.data in sizes:
-                sizes[cast(str, index.data)].append(_shape(bound, node)[axis])
+                sizes[cast(str, index.data)].append(_shape(bound.values, node)[axis])
     return sizes
 
 

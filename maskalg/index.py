@@ -181,4 +181,11 @@ def _divisor(left: Index, value: object) -> Node:
     node = as_node(value)
     if node.op == "const" and isinstance(node.data, int) and node.data < 1:
         raise errors.below(f"{left!r} // or % …", "the divisor", node.data, 1)
+    if node.op == "const":
+        return node
+    declared = node.own[0].low if node.op == "scalar" else None
+    if node.op == "max":
+        declared = max((arg.data for arg in node.args if isinstance(arg.data, int)), default=None)
+    if declared is None or declared < 1:
+        raise errors.divisor_unbounded(f"{left!r} // or % {value!r}")
     return node

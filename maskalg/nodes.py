@@ -8,6 +8,7 @@ layer must cost microseconds.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, cast
 
@@ -19,6 +20,7 @@ Op = Literal[
     "const",  # data: bool, int or float
     "scalar",  # a number bound from outside
     "read",  # a table at the indices in args
+    "extent",  # the size of a table along a dimension; data: which
     "step",  # a monotone table derived from document ids (closed forms only); data: which
     "score",  # the scaled score a bias transforms
     # integers and reals
@@ -133,6 +135,11 @@ def read(table: Table | Slot, *indices: Node) -> Node:
     return node if table.low is None else Node("max", "int", _ordered([node, const(table.low)]))
 
 
+def extent(table: Table, axis: int) -> Node:
+    """The size of `table` along `axis`: a number that follows the tensor bound to it."""
+    return Node("extent", "int", data=axis, own=(table,))
+
+
 def add(*terms: Node) -> Node:
     flat: list[Node] = []
     total: int | float = 0
@@ -237,7 +244,7 @@ def disjunction(*args: Node) -> Node:
 
 def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
     """The same operation on other arguments."""
-    if all([new is old for new, old in zip(args, node.args, strict=True)]):
+    if len(args) == len(node.args) and all(map(operator.is_, args, node.args)):
         return node
     return _BUILDERS[node.op](*args) if node.op in _BUILDERS else _same(node, args)
 

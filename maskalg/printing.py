@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from .nodes import Node
+from .nodes import Node, with_parameters
 from .parameters import Parameter, Scalar, Slot, Table
 
 _LOOSE, _COMPARE, _OR, _AND, _SUM, _PRODUCT, _UNARY = range(7)
@@ -25,6 +25,8 @@ class Label:
             if isinstance(part, Label)
             else replacement.get(id(part), part)
             if isinstance(part, (Scalar, Table))
+            else with_parameters(part, lambda p: replacement.get(id(p), p))
+            if isinstance(part, Node)
             else part
             for part in self.parts
         )
@@ -60,7 +62,8 @@ def _label(label: Label, around: int) -> str:
     if kind == "formula":
         return formula_text(cast(Node, parts[0]), around)
     if kind == "shift":
-        moves = ", ".join(_part(part, _LOOSE) for part in parts[1:])
+        texts = [_part(part, _LOOSE) for part in parts[1:]]
+        moves = ", ".join("=".join(pair) for pair in zip(texts[::2], texts[1::2], strict=True))
         return f"{_part(parts[0], _UNARY)}.shift({moves})"
     if kind == "~":
         return f"~{_part(parts[0], _UNARY)}"
@@ -103,6 +106,8 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
         return parameter_text(node.own[0])
     if op == "read":
         return f"{node.own[0].name}[{', '.join(formula_text(arg) for arg in args)}]"
+    if op == "extent":
+        return f"{node.own[0].name}.shape[{node.data}]"
     if op == "step":
         return f"{node.data}_{node.own[0].name}({formula_text(args[-1])})"
     if op == "not":

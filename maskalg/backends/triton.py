@@ -170,7 +170,11 @@ def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int | float:
     value = values[argument.slot]
     if argument.axis is None:
         return cast("int | float", value)
-    return cast(torch.Tensor, value).shape[argument.axis]
+    sizes = cast(torch.Tensor, value).shape
+    if argument.kv_slot is None:
+        return sizes[argument.axis]
+    others = cast(torch.Tensor, values[argument.kv_slot]).shape
+    return max(shape[argument.axis] for shape in (sizes, others) if len(shape) == 2)
 
 
 def _table(argument: TableArgument, values: tuple[Value, ...]) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from .. import errors, nodes
 from ..algebra import Bias
 from ..nodes import HEAD, SCORE, TRUE, K, Q
-from ..parameters import Scalar, Table
+from ..parameters import Table
 from ..printing import called
 
 
@@ -28,7 +28,7 @@ def relative(table: torch.Tensor) -> Bias:
             "relative", "table", list(table.shape), "[heads, 2 * d + 1] or [2 * d + 1]"
         )
     entries = Table("table", table)
-    farthest = nodes.scalar(Scalar("distance", table.shape[-1] // 2, 0))
+    farthest = nodes.floordiv(nodes.extent(entries, table.ndim - 1), nodes.const(2))
     clipped = nodes.maximum(nodes.minimum(nodes.subtract(K, Q), farthest), nodes.negate(farthest))
     heads = [HEAD] if table.ndim == 2 else []
     added = nodes.read(entries, *heads, nodes.add(clipped, farthest))

@@ -22,7 +22,7 @@ bias  {bias}
 
 import triton
 import triton.language as tl
-from maskalg_kernels.integers import floor_div, floor_mod, inside
+from maskalg_kernels.integers import floor_div, floor_mod, inside, widened
 from maskalg_kernels.reals import tanh
 from maskalg_kernels.runs import run_from, tiles
 '''

@@ -18,10 +18,14 @@ from ..parameters import Slot
 
 @dataclass(frozen=True)
 class ScalarArgument:
-    """A number: the value of a slot, or the size of its table along `axis`."""
+    """A number: the value of a slot, or the size of its table along `axis`.
+
+    With `kv_slot` it is the larger of both tables' sizes along `axis`: that of their step tables.
+    """
 
     slot: int
     axis: int | None = None
+    kv_slot: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,26 +82,35 @@ class TritonText:
 
     def read(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
-        return self._load(node, TableArgument(slot.index), slot)
+        sizes = [ScalarArgument(slot.index, axis) for axis in range(len(node.args))]
+        return self._load(node, TableArgument(slot.index), sizes)
+
+    def extent(self, node: Node) -> str:
+        slot = cast(Slot, node.own[0])
+        return self._arguments.scalar(ScalarArgument(slot.index, cast(int, node.data)))
 
     def step(self, node: Node) -> str:
         q_slot, kv_slot = (cast(Slot, own) for own in node.own)
         name = cast(str, node.data)
         argument = TableArgument(q_slot.index, name, kv_slot.index)
-        return self._load(node, argument, q_slot)
+        sizes = [ScalarArgument(q_slot.index, q_slot.ndim - 1)]
+        if len(node.args) == 2:
+            sizes.insert(0, ScalarArgument(q_slot.index, 0, kv_slot.index))
+        return self._load(node, argument, sizes)
 
-    def _load(self, node: Node, argument: TableArgument, sized: Slot) -> str:
+    def _load(self, node: Node, argument: TableArgument, sizes: list[ScalarArgument]) -> str:
         if node in self._reads:
             return self._reads[node]
         pointer = self._arguments.table(argument)
         place = ""
-        for axis, index in enumerate(node.args):
-            size = self._arguments.scalar(ScalarArgument(sized.index, axis))
+        for index, size_of in zip(node.args, sizes, strict=True):
+            size = self._arguments.scalar(size_of)
             at = f"inside({self(index)}, {size})"
             place = at if not place else f"({place}).to(tl.int64) * {size} + {at}"
         name = f"t{len(self._reads)}"
-        cast_to = ".to(tl.float32)" if node.kind == "real" else ""
-        self.lines.append(f"{name} = tl.load({pointer}{' + ' + place if place else ''}){cast_to}")
+        load = f"tl.load({pointer}{' + ' + place if place else ''})"
+        wrapped = {"real": f"{load}.to(tl.float32)", "int": f"widened({load})", "bool": load}
+        self.lines.append(f"{name} = {wrapped[node.kind]}")
         self._reads[node] = name
         return name
 
@@ -183,6 +196,7 @@ _RULES: dict[str, Rule] = {
     "score": lambda text, node: "score",
     "scalar": lambda text, node: text.scalar(node),
     "read": lambda text, node: text.read(node),
+    "extent": lambda text, node: text.extent(node),
     "step": lambda text, node: text.step(node),
     "add": _sum,
     "mul": lambda text, node: text.infix("*", node),

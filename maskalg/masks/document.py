@@ -11,7 +11,7 @@ from ..algebra import Mask
 from ..nodes import SCORE, K, Q
 from ..parameters import Table
 from ..printing import called
-from .arguments import INTEGER_DTYPES, at, positions
+from .arguments import INTEGER_DTYPES, at, integer, positions
 
 
 class _Document:
@@ -49,7 +49,11 @@ class _Document:
                 past the last document keep nothing.
             device: where the ids live; by default that of `lengths`.
         """
-        sizes = torch.as_tensor(lengths, device=device)
+        if not isinstance(lengths, torch.Tensor):
+            for length in lengths:
+                integer("document.from_lengths", "lengths", length, low=0)
+            lengths = torch.tensor(list(lengths), dtype=torch.int64)
+        sizes = lengths if device is None else lengths.to(device)
         if sizes.dtype not in INTEGER_DTYPES:
             raise errors.tensor_dtype("document.from_lengths", "lengths", sizes.dtype, "integers")
         if sizes.ndim != 1:

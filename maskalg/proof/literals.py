@@ -17,17 +17,13 @@ from ..cases import has_extremum, split_extremum, split_where
 from ..nodes import Node
 from ..parameters import Slot
 from ..printing import formula_text
-from .signs import Signs
+from .signs import OverBudget, Signs
 from .symbols import Symbols, Unsupported, k, q
 
 CLAUSE_BUDGET: Final = 64
 
 
 IdPair = tuple[Slot, Slot]  # ids of the queries, ids of the keys
-
-
-class OverBudget(Exception):
-    """More clauses than the budget; the caller takes the next rung of the ladder."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +114,8 @@ class Clauses:
                 continue
             kept = [other for other in kept if not self._within(other, clause)]
             kept.append(clause)
-        if len(kept) > CLAUSE_BUDGET:
-            raise OverBudget(f"more than {CLAUSE_BUDGET} clauses")
+            if len(kept) > CLAUSE_BUDGET:
+                raise OverBudget(f"more than {CLAUSE_BUDGET} clauses")
         return kept
 
     def _within(self, inner: Clause, outer: Clause) -> bool:
@@ -191,7 +187,7 @@ class Clauses:
             return None
         by_query = next((r for r in (left, right) if _depends(r, "q_idx", "kv_idx")), None)
         by_key = next((r for r in (left, right) if _depends(r, "kv_idx", "q_idx")), None)
-        if by_query is None or by_key is None:
+        if by_query is None or by_key is None or not _one_family(by_query, by_key):
             return None
         try:
             pair = self._symbols.step(by_query, by_key)
@@ -234,6 +230,20 @@ class Clauses:
         if not modulus.is_Integer and residue != 0:
             return None
         return [frozenset([Congruence(offset, modulus, residue, holds)])]
+
+
+def _one_family(by_query: Node, by_key: Node) -> bool:
+    """Whether step tables can be made of two reads: one per batch (or head) at most, the same one.
+
+    A key position that a tensor shifts may leave the table, where reads are clamped and the step
+    tables are not.
+    """
+    leading = {arg for read in (by_query, by_key) for arg in read.args[:-1]}
+    if len(by_query.args) > 2 or len(by_key.args) > 2 or len(leading) > 1:
+        return False
+    if any(arg.op != "index" for arg in leading):
+        return False
+    return not any(node.op == "read" for node in by_key.args[-1].walk())
 
 
 def _depends(read: Node, on: str, not_on: str) -> bool:

@@ -100,9 +100,9 @@ def proofs_made() -> int:
 
 def _prove(structure: Structure) -> Proof:
     from ..printing import formula_text
-    from .literals import Clauses, OverBudget
+    from .literals import Clauses
     from .projection import Projection
-    from .signs import Signs
+    from .signs import OverBudget, Signs
     from .symbols import Symbols
 
     started = time.perf_counter()
@@ -113,12 +113,12 @@ def _prove(structure: Structure) -> Proof:
     reasons: list[str] = []
 
     def side(holds: bool) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+        signs.restart()
         try:
-            found = clauses.of(structure.mask, holds)
+            return _project(clauses.of(structure.mask, holds), projection, symbols, reasons)
         except OverBudget as over:
             reasons.append(str(over))
-            return (EVERY_KEY,), ("every key, as far as is known",)
-        return _project(found, projection, symbols, reasons)
+            return (EVERY_KEY,), ("every key (at most)",)
 
     touched, touched_text = side(True)
     unfull, unfull_text = side(False)

@@ -16,6 +16,12 @@ from .symbols import Symbols, q0, q1
 
 _DEPTH: Final = 3
 
+STEP_BUDGET: Final = 5000
+
+
+class OverBudget(Exception):
+    """More clauses or sign proofs than the budget; the caller takes the next rung of the ladder."""
+
 
 class Signs:
     """Sign proofs under the bounds declared for the symbols of one structure."""
@@ -24,13 +30,25 @@ class Signs:
         self._symbols = symbols
         self._known: dict[Any, bool] = {}
         self._excess: dict[Any, Any] = {}
+        self._steps = 0
+
+    def restart(self) -> None:
+        """Count steps from zero, for the next side of a proof."""
+        self._steps = 0
 
     def nonnegative(self, expression: Any) -> bool:
-        """True only if `expression >= 0` for all values within the declared bounds."""
+        """True only if `expression >= 0` for all values within the declared bounds.
+
+        Raises:
+            OverBudget: this is the `STEP_BUDGET`-th proof that was not known before.
+        """
         if expression.is_Integer:
             return bool(expression >= 0)
         found = self._known.get(expression)
         if found is None:
+            self._steps += 1
+            if self._steps > STEP_BUDGET:
+                raise OverBudget(f"more than {STEP_BUDGET} sign proofs")
             found = self._known[expression] = self._prove(sp.expand(expression), _DEPTH)
         return found
 

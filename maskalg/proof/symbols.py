@@ -45,6 +45,8 @@ class Symbols:
         if op == "scalar" and node.kind == "int":
             slot = cast(Slot, node.own[0])
             return self._symbol(slot.name, node, slot.low)
+        if op == "extent":
+            return self._symbol(f"{node.own[0].name}.shape[{node.data}]", node, 0)
         if op == "add":
             return sp.Add(*[self.to_sympy(arg) for arg in args])
         if op == "mul":
@@ -103,11 +105,12 @@ class Symbols:
 
     def _step_node(self, step: Step) -> Node:
         q_read, kv_read = self.families[step.family]
-        here = kv_read if step.inverse else q_read
         own = (q_read.own[0], kv_read.own[0])
         data = step.table + ("'" if step.inverse and not self.own_ids(step.family) else "")
         position = self.to_node(step.position)
-        return Node("step", "int", (*here.args[:-1], position), data, own)
+        # The tables are per batch when either tensor of ids is.
+        leading = q_read.args[:-1] or kv_read.args[:-1]
+        return Node("step", "int", (*leading, position), data, own)
 
     def _index(self, node: Node) -> Any:
         known = {"q_idx": q, "kv_idx": k}
@@ -128,6 +131,8 @@ class Symbols:
             raise Unsupported(f"the entries of {read.own[0].name}")
         indices = ", ".join(str(arg.data or arg.skeleton) for arg in read.args)
         name = f"{read.own[0].name}[{indices}]" if indices else read.own[0].name
+        if low != cast(Slot, read.own[0]).low:
+            name = f"max({name}, {low})"
         return self._symbol(name, node, low)
 
     def _symbol(self, name: str, node: Node, low: int | None) -> Any:

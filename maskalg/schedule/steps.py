@@ -11,6 +11,8 @@ the closed forms built on them are exact; elsewhere they stay sound, whatever th
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -49,20 +51,31 @@ class StepTables:
         return bool(same)
 
 
-_REMEMBERED: Final = WeakIdKeyDictionary()
+@dataclass(frozen=True)
+class _Remembered:
+    kv_ids: weakref.ref[torch.Tensor]
+    versions: tuple[int, int]
+    tables: StepTables
+
+    def of(self, kv_ids: torch.Tensor, versions: tuple[int, int]) -> bool:
+        return self.kv_ids() is kv_ids and self.versions == versions
+
+
+_REMEMBERED: Final[MutableMapping[torch.Tensor, _Remembered]] = WeakIdKeyDictionary()
 
 
 def step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
     """The tables of a pair of id tensors, remembered while the tensors live unchanged."""
     if torch.compiler.is_compiling() or q_ids.is_inference() or kv_ids.is_inference():
         return _step_tables(q_ids, kv_ids)
-    versions = (id(kv_ids), q_ids._version, kv_ids._version)
-    found = _REMEMBERED.get(q_ids)
-    if found is None or found[0] != versions:
-        found = (versions, _step_tables(q_ids, kv_ids))
-        if not (q_ids.is_cuda and torch.cuda.is_current_stream_capturing()):
-            _REMEMBERED[q_ids] = found
-    return cast(StepTables, found[1])
+    versions = (q_ids._version, kv_ids._version)
+    remembered = _REMEMBERED.get(q_ids)
+    if remembered is not None and remembered.of(kv_ids, versions):
+        return remembered.tables
+    tables = _step_tables(q_ids, kv_ids)
+    if not (q_ids.is_cuda and torch.cuda.is_current_stream_capturing()):
+        _REMEMBERED[q_ids] = _Remembered(weakref.ref(kv_ids), versions, tables)
+    return tables
 
 
 def step_slots(node: Node) -> tuple[Slot, Slot]:
