@@ -55,7 +55,7 @@ def _visit(
     VALUE_PAD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Tiles first <= j < end of keys, folded into the running (acc, m, l) of the tile of queries."""
+    """Tiles first <= j < end of keys, folded into the running (acc, m, l) of the queries."""
     acc, m, l = state
     batch, head, q_idx, kv_len, zero = place
     d = tl.arange(0, HEAD_PAD)

@@ -19,7 +19,7 @@ def floor_mod(x, c):
 
 @triton.jit
 def inside(index, size):
-    """The index moved into a table of `size` entries, so that a padded row reads no other memory."""
+    """The index moved into a table of `size` entries, so that padding reads no other memory."""
     return tl.minimum(tl.maximum(index, 0), size - 1)
 
 

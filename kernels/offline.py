@@ -56,7 +56,7 @@ def compile_forward(name, constants, options, element, scalar_types, table_types
     types["lse_ptr"] = "*fp32"
     types["scale"] = "fp32"
     types |= {n: "i32" for n in forward.arg_names if n.startswith("stride")}
-    types |= {n: "i32" for n in ("q_len", "kv_len", "rows", "batch_heads", "heads", "group")}
+    types |= dict.fromkeys(("q_len", "kv_len", "rows", "batch_heads", "heads", "group"), "i32")
     types |= dict(zip(SCALARS, scalar_types, strict=False))
     signature, fixed, aligned = {}, {}, {}
     for position, argument in enumerate(forward.arg_names):

@@ -1,8 +1,17 @@
-"""maskalg: attention masks and score biases as values that compose, prove and compile."""
+"""maskalg: attention masks and score biases as values that compose, prove and compile.
+
+mask = causal & (sliding(256) | prefix(4)) & document(ids)
+out = attention(query, key, value, mask + alibi(slopes))
+"""
+
+from importlib.metadata import PackageNotFoundError, version
 
 from .algebra import Bias, Mask, Score, everything, nothing
 from .attention import attention
 from .biases import alibi, relative, softcap
+from .codegen.store import cache_dir
+from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
+from .explain import explain, render
 from .index import batch, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
 from .masks import (
     block_causal,
@@ -17,3 +26,51 @@ from .masks import (
     window,
 )
 from .weights import softmax
+
+try:
+    __version__ = version("maskalg")
+except PackageNotFoundError:  # a source tree that was not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "attention",
+    "render",
+    "explain",
+    "cache_dir",
+    # masks
+    "block_causal",
+    "causal",
+    "chunked",
+    "dense",
+    "dilated",
+    "document",
+    "everything",
+    "nothing",
+    "padding",
+    "prefix",
+    "sliding",
+    "window",
+    # biases and weights
+    "alibi",
+    "relative",
+    "softcap",
+    "softmax",
+    # formulas of one's own
+    "batch",
+    "head",
+    "kv_idx",
+    "maximum",
+    "minimum",
+    "q_idx",
+    "scalar",
+    "table",
+    "where",
+    # types
+    "Bias",
+    "Mask",
+    "Score",
+    "BackendError",
+    "MaskTypeError",
+    "MaskValueError",
+    "MaskalgError",
+]

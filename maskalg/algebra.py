@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
 
 import torch
 
 from . import errors, nodes
 from .nodes import SCORE, TRUE, Node
-from .parameters import INT32_MAX, Parameter, Scalar, Table
+from .parameters import INT32_MAX, Parameter, Scalar, Slot, Table
 from .printing import Label, named
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Expression:
         found: dict[str, Scalar | Table] = {}
         seen: set[int] = set()
         for parameter in self._params:
-            assert not isinstance(parameter, nodes.Slot)
+            assert not isinstance(parameter, Slot)
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
@@ -183,7 +183,7 @@ class Mask(Expression):
         assert bias_node is SCORE or bias_node.op == "score"
         super().__init__(mask_node, SCORE, label)
 
-    def __and__(self, other: object) -> Mask | Score:  # type: ignore[override]
+    def __and__(self, other: object) -> Mask | Score:
         if isinstance(other, Mask):
             node = nodes.conjunction(self.mask_node, other.mask_node)
             return Mask(node, SCORE, Label("&", (self.label, other.label)))
@@ -416,13 +416,12 @@ def _compose(outer: Node, inner: Node) -> Node:
     return nodes.substitute(outer, lambda node: inner if node.op == "score" else None)
 
 
-def _constant(value: object) -> Bias:
-    assert isinstance(value, (int, float))
+def _constant(value: int | float) -> Bias:
     added = nodes.scalar(Scalar("constant", float(value)))
     return Bias(TRUE, nodes.add(SCORE, added), named(str(value)))
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

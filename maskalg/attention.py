@@ -81,28 +81,47 @@ def attention(
         TypeError, ValueError: inputs or an expression that do not fit together.
         RuntimeError: the backend cannot serve the call; the message names one that can.
     """
-    expression = everything if score is None else score
-    if not isinstance(expression, Expression):
-        raise errors.not_a_score(score)
     if weight is not softmax:
         raise errors.unsupported_weight(weight)
+    expression = everything if score is None else score
+    call = checked_call(query, key, value, expression, scale, return_lse)
+    out, lse = backend_of(backend_name(query.device, backend))(call)
+    return (out, cast(torch.Tensor, lse)) if return_lse else out
+
+
+def checked_call(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    expression: Expression,
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> Call:
+    """The arguments of `attention` as one checked value; raises what `attention` raises."""
+    if not isinstance(expression, Expression):
+        raise errors.not_a_score(expression)
     form = bound(expression)
     extents = _checked_inputs(query, key, value)
     _check_tables(expression, form, extents, query.device)
     if scale is None:
         scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
-    call = Call(query, key, value, form, extents, float(scale), return_lse)
-    out, lse = backend_of(query.device, backend)(call)
-    return (out, cast(torch.Tensor, lse)) if return_lse else out
+    return Call(query, key, value, form, extents, float(scale), return_lse)
 
 
-def backend_of(device: torch.device, name: str | None) -> Callable[[Call], Result]:
-    """The function of a backend, by name or by the device of the inputs."""
-    if name is None:
-        by_device = {"cpu": "cpu", "cuda": "triton"}
-        if device.type not in by_device:
-            raise errors.no_backend_for(str(device))
-        name = by_device[device.type]
+def backend_name(device: torch.device, name: str | None) -> str:
+    """The backend that was asked for, or the one of the device."""
+    if name is not None:
+        if name not in BACKENDS:
+            raise errors.unknown_backend(name, list(BACKENDS))
+        return name
+    by_device = {"cpu": "cpu", "cuda": "triton"}
+    if device.type not in by_device:
+        raise errors.no_backend_for(str(device))
+    return by_device[device.type]
+
+
+def backend_of(name: str) -> Callable[[Call], Result]:
+    """The function of a backend; its module is imported when first used."""
     if name == "triton":
         from .backends import triton
 
@@ -111,11 +130,9 @@ def backend_of(device: torch.device, name: str | None) -> Callable[[Call], Resul
         from .backends import cpu
 
         return cpu.attend
-    if name == "reference":
-        from .backends import reference
+    from .backends import reference
 
-        return reference.attend
-    raise errors.unknown_backend(name, list(BACKENDS))
+    return reference.attend
 
 
 def _checked_inputs(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:

@@ -65,7 +65,7 @@ def resolve(
 
 def check(bound: Bound, extents: Extents) -> None:
     """Raise `ValueError` when a table is too short, or has another batch or number of heads."""
-    for node in _reads(bound):
+    for node in bound.structure.reads:
         slot = cast(Slot, node.own[0])
         shape = tuple(cast("tuple[int, ...]", bound.values[slot.index].shape))  # type: ignore[union-attr]
         for axis, index in enumerate(node.args):
@@ -91,13 +91,13 @@ def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
     total = {"batch": 0, "head": 0}
     for node in mask.walk():
         if node.op == "index" and node.data in total:
-            total[cast(str, node.data)] += 1
+            total[node.data] += 1
         if node.op != "read":
             continue
         for axis, index in enumerate(node.args):
             if index.op == "index" and index.data in sizes:
-                inside_reads[cast(str, index.data)] += 1
-                sizes[cast(str, index.data)].append(_shape(bound.values, node)[axis])
+                inside_reads[index.data] += 1
+                sizes[index.data].append(_shape(bound.values, node)[axis])
     found = {"batch": extents.batch, "head": extents.heads}
     counts = {
         name: found[name] if total[name] > inside_reads[name] else max(sizes[name])
@@ -114,7 +114,7 @@ def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interv
             "kv_idx": extents.kv_len,
             "batch": extents.batch,
             "head": extents.heads,
-        }[cast(str, node.data)]
+        }[node.data]
         return 0, size - 1
     if node.op == "const":
         return cast(int, node.data), cast(int, node.data)
@@ -160,7 +160,7 @@ def _mod(parts: list[Interval]) -> Interval | None:
     (a, b), (c, d) = parts
     if c < 1:
         return None
-    return (a, b) if 0 <= a and b < c else (0, d - 1)
+    return (a, b) if a >= 0 and b < c else (0, d - 1)
 
 
 _RULES: dict[str, Callable[[list[Interval]], Interval | None]] = {
@@ -173,11 +173,6 @@ _RULES: dict[str, Callable[[list[Interval]], Interval | None]] = {
 }
 
 
-def _reads(bound: Bound) -> list[Node]:
-    formulas = (bound.structure.mask, bound.structure.bias)
-    return [node for formula in formulas for node in formula.walk() if node.op == "read"]
-
-
 def _shape(values: tuple[Value, ...], node: Node) -> tuple[int, ...]:
     value = values[cast(Slot, node.own[0]).index]
     return tuple(cast("tuple[int, ...]", value.shape))  # type: ignore[union-attr]
@@ -185,10 +180,10 @@ def _shape(values: tuple[Value, ...], node: Node) -> tuple[int, ...]:
 
 def _sizes(bound: Bound) -> dict[str, list[int]]:
     sizes: dict[str, list[int]] = {"batch": [], "head": []}
-    for node in _reads(bound):
+    for node in bound.structure.reads:
         for axis, index in enumerate(node.args):
             if index.op == "index" and index.data in sizes:
-                sizes[cast(str, index.data)].append(_shape(bound.values, node)[axis])
+                sizes[index.data].append(_shape(bound.values, node)[axis])
     return sizes
 
 

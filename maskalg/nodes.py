@@ -1,114 +1,18 @@
-"""The formula: one small frozen node type, hashed as it is built.
+"""Builders of formulas, and the rewriting of one into another.
 
-A node knows its *skeleton*, the text of its structure with every value left out, and the
-parameters it reads in the order of that text. Arguments of commutative operations are sorted by
-skeleton, so `a & b` and `b & a` are the same structure. No SymPy here: building the mask of a
-layer must cost microseconds.
+Arguments of commutative operations are sorted by skeleton, so `a & b` and `b & a` are the same
+structure; sums and products fold their constants.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Literal, cast
 
+from .node import REAL_FUNCTIONS, Op
+from .node import Node as Node
 from .parameters import Kind, Parameter, Scalar, Slot, Table
-
-Op = Literal[
-    # leaves
-    "index",  # data: its name, such as "q_idx"
-    "const",  # data: bool, int or float
-    "scalar",  # a number bound from outside
-    "read",  # a table at the indices in args
-    "extent",  # the size of a table along a dimension; data: which
-    "step",  # a monotone table derived from document ids (closed forms only); data: which
-    "score",  # the scaled score a bias transforms
-    # integers and reals
-    "add",
-    "mul",
-    "floordiv",
-    "mod",
-    "min",
-    "max",
-    "where",
-    "div",
-    "call",  # data: name of a real function
-    # booleans
-    "ge",
-    "gt",
-    "eq",
-    "and",
-    "or",
-    "not",
-]
-
-REAL_FUNCTIONS = ("tanh", "exp", "log", "sqrt", "sin", "cos", "sigmoid", "abs")
-
-
-class Node:
-    """One operation of a formula; compare with `==`, share freely, never change."""
-
-    __slots__ = ("args", "data", "kind", "op", "params", "skeleton")
-
-    op: Op
-    args: tuple[Node, ...]
-    data: object
-    kind: Kind
-    params: tuple[Parameter, ...]
-    skeleton: str
-
-    def __init__(
-        self,
-        op: Op,
-        kind: Kind,
-        args: tuple[Node, ...] = (),
-        data: object = None,
-        own: tuple[Parameter, ...] = (),
-    ) -> None:
-        self.op = op
-        self.kind = kind
-        self.args = args
-        self.data = data
-        params = own
-        for arg in args:
-            params += arg.params
-        self.params = params
-        head = op if data is None else f"{op} {data}"
-        for parameter in own:
-            head += " " + parameter.text
-        inner = " ".join([arg.skeleton for arg in args])
-        self.skeleton = f"({head} {inner})" if inner else f"({head})"
-
-    @property
-    def own(self) -> tuple[Parameter, ...]:
-        """The parameters this node reads itself, not through its arguments."""
-        return self.params[: len(self.params) - sum(len(arg.params) for arg in self.args)]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Node):
-            return NotImplemented
-        if self is other:
-            return True
-        return self.skeleton == other.skeleton and [p.identity for p in self.params] == [
-            p.identity for p in other.params
-        ]
-
-    def __hash__(self) -> int:
-        return hash(self.skeleton)
-
-    def __repr__(self) -> str:
-        return self.skeleton
-
-    def walk(self) -> Iterator[Node]:
-        """Every node of the formula, arguments first."""
-        for arg in self.args:
-            yield from arg.walk()
-        yield self
-
-    def indices(self) -> frozenset[str]:
-        """Names of the indices the formula depends on."""
-        return frozenset(cast(str, node.data) for node in self.walk() if node.op == "index")
-
 
 Q = Node("index", "int", data="q_idx")
 K = Node("index", "int", data="kv_idx")

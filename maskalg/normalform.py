@@ -31,13 +31,24 @@ class Structure:
     bias: Node
     slots: tuple[Slot, ...]
 
-    @property
+    @cached_property
     def scalars(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if not slot.is_table)
 
-    @property
+    @cached_property
     def tables(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.is_table)
+
+    @property
+    def mask_tables(self) -> bool:
+        """Whether the mask, and so the schedule, reads a tensor."""
+        return any(isinstance(p, Slot) and p.is_table for p in self.mask.params)
+
+    @cached_property
+    def reads(self) -> tuple[Node, ...]:
+        """Every reading of a table in mask and bias."""
+        formulas = (self.mask, self.bias)
+        return tuple(n for formula in formulas for n in formula.walk() if n.op == "read")
 
     @cached_property
     def multiplies(self) -> bool:
@@ -126,6 +137,7 @@ def _structure(
 
     mask = nodes.with_parameters(expression.mask_node, slot_of)
     bias = nodes.with_parameters(expression.bias_node, slot_of)
-    mask_slots = sorted({p.text for p in mask.params})
-    mask_key = f"{mask.skeleton} {' '.join(f'{s.text}{s.name}{s.low}{s.kind}' for s in slots if s.text in mask_slots)}"
+    of_mask = {p.text for p in mask.params}
+    named = [f"{s.text} {s.name} {s.kind} {s.low}" for s in slots if s.text in of_mask]
+    mask_key = f"{mask.skeleton} / {', '.join(named)}"
     return Structure(key, mask_key, mask, bias, tuple(slots))

@@ -133,20 +133,21 @@ def architecture(device: torch.device) -> str:
             raise errors.no_gpu()
         return "interpreter"
     if torch.version.hip is not None:
-        return cast(str, torch.cuda.get_device_properties(device).gcnArchName.split(":")[0])
+        return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
 
 
 def compilations() -> int:
     """How many variants of the kernel this process compiled or loaded."""
-    return sum(len(caches[0]) for caches in forward.device_caches.values())
+    caches = getattr(forward, "device_caches", {})  # the interpreter compiles nothing
+    return sum(len(variants[0]) for variants in caches.values())
 
 
 def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
     query, key, value, extents = call.query, call.key, call.value, call.extents
     values = call.form.values
-    scalars = [_scalar(argument, values) for argument in plan.hooks.scalars]
+    scalars: list[int | float | None] = [_scalar(a, values) for a in plan.hooks.scalars]
     scalars += [None] * (len(SCALARS) - len(scalars))
     tables = tuple([_table(argument, values) for argument in plan.hooks.tables])
     batch_heads = extents.batch * extents.heads

@@ -38,7 +38,8 @@ class Span:
 
     An empty tuple is no bound. `exact` says that each key in it is touched by some query of the
     tile, provided that equal ids are contiguous in each pair of tables of `documents` (for two
-    tables, and in the same order); otherwise the span is an outer bound. `residue` thins the tiles inside it further.
+    tables, and in the same order); otherwise the span is an outer bound. `residue` thins the
+    tiles inside it further.
     """
 
     lows: tuple[Node, ...]
@@ -64,4 +65,3 @@ class ClosedForms:
 
 
 EVERY_KEY = Span((), (), (), None, exact=False, documents=())
-EXACTLY_EVERY_KEY = Span((), (), (), None, exact=True, documents=())

@@ -20,7 +20,6 @@ itself. `start` pairs with `end` as `first` does with `last`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
@@ -60,14 +59,6 @@ class FloorDiv(sp.Function):  # type: ignore[misc]
 def ceil_div(x: Any, c: Any) -> Any:
     """ceil(x / c) for c >= 1."""
     return FloorDiv(x + c - 1, c)
-
-
-@dataclass(frozen=True)
-class StepFamily:
-    """The monotone tables of one equality of table entries; `own` when queries and keys share ids."""
-
-    name: str
-    own: bool
 
 
 class Step(sp.Function):  # type: ignore[misc]

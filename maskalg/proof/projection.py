@@ -115,7 +115,7 @@ class Projection:
         return True
 
     def _isolate(self, expression: Any, variable: Any) -> Bound | None:
-        """`expression >= 0` as `variable >= low` or `variable <= high`; None where it is not one."""
+        """`expression >= 0` as `variable >= low` or `variable <= high`, or None."""
         inside = [t for t in sp.Add.make_args(sp.expand(expression)) if t.has(variable)]
         if len(inside) != 1:
             return None

@@ -137,7 +137,7 @@ class Signs:
         return [expression - term + coefficient * function.position]
 
     def _cancels(self, left: Any, right: Any) -> bool:
-        """Whether left + right >= 0 because one monotone function is taken at two ordered points."""
+        """Whether left + right >= 0: one monotone function at two points in order."""
         a, f = left.as_coeff_Mul()
         b, g = right.as_coeff_Mul()
         if a + b != 0 or f.func is not g.func or not isinstance(f, (FloorDiv, Step)):

@@ -115,7 +115,7 @@ class Symbols:
     def _index(self, node: Node) -> Any:
         known = {"q_idx": q, "kv_idx": k}
         if node.data in known:
-            return known[cast(str, node.data)]
+            return known[node.data]
         return self._symbol(cast(str, node.data), node, 0)
 
     def _per_row_constant(self, node: Node) -> Any:

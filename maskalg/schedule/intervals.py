@@ -17,7 +17,7 @@ from .steps import read_step
 
 @dataclass(frozen=True)
 class Rows:
-    """The tiles of queries an interval is computed for; tensors broadcast as `[batch, heads, rows]`."""
+    """Tiles of queries to compute intervals for; tensors broadcast as `[batch, heads, rows]`."""
 
     environment: Environment
     extents: Extents

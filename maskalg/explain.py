@@ -1,0 +1,101 @@
+"""`render()` and `explain()`: the source that would run, and what was chosen for a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from . import errors
+from .algebra import Expression, everything
+from .attention import backend_name, checked_call
+from .codegen.bounds_text import simplified
+from .codegen.hooks import hooks_of
+from .normalform import bound
+from .proof.proof import prove_structure
+
+
+def render(score: Expression) -> str:
+    """The Triton source of the hooks an expression puts into the kernel.
+
+    `kept` says which pairs are kept, `biased` what a score becomes, `next_run` which tiles of keys
+    a tile of queries visits. The skeleton that calls them is `maskalg_kernels/forward.py`.
+    """
+    if not isinstance(score, Expression):
+        raise errors.not_a_score(score)
+    return hooks_of(bound(score).structure).source
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a call of `attention` would do; print it.
+
+    Attributes:
+        backend: "triton", "cpu" or "reference".
+        tier: the family of kernels within the backend.
+        tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one.
+        proof: how the empty and full tiles are known.
+        schedule: where the bounds of the visited tiles come from.
+        compilations: kernel variants this process compiled or loaded so far.
+    """
+
+    backend: str
+    tier: str
+    tile: str
+    proof: str
+    schedule: str
+    compilations: int
+
+    def __str__(self) -> str:
+        rows = [(name, getattr(self, name)) for name in self.__dataclass_fields__]
+        return "\n".join(f"{name:<13} {value}" for name, value in rows)
+
+
+def explain(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: Expression | None = None,
+    *,
+    backend: str | None = None,
+) -> Explanation:
+    """What `attention` with these arguments would choose, without computing it.
+
+    Raises what `attention` would raise for inputs that do not fit.
+    """
+    expression = everything if score is None else score
+    call = checked_call(query, key, value, expression)
+    name = backend_name(query.device, backend)
+    structure = call.form.structure
+    proof = prove_structure(structure)
+    claim = "exact" if proof.exact else "sound; open tiles are masked element by element"
+    tier, tile, compilations = "tiles of scaled_dot_product_attention", "", 0
+    if name == "reference":
+        tier = "dense matrix of scores"
+    if name == "triton":
+        from .backends import triton
+
+        plan = triton.plan_of(call)
+        best = plan.candidates[0]
+        tier = "plain Triton, forward" + (", 64-bit indices" if plan.wide else "")
+        tile = f"{best.block_q} x {best.block_kv}, {best.warps} warps, {best.stages} stages"
+        compilations = triton.compilations()
+    return Explanation(
+        backend=name,
+        tier=tier,
+        tile=tile,
+        proof=f"{proof.rung}, {claim}",
+        schedule=_schedule(name, call.form.structure.mask_tables, simplified(proof.forms)),
+        compilations=compilations,
+    )
+
+
+def _schedule(backend: str, tables: bool, wider: bool) -> str:
+    if backend == "reference":
+        return "none: every pair is computed"
+    if wider:
+        return "every tile: the closed forms have too many intervals for the kernel"
+    where = "in the kernel" if backend == "triton" else "once a call"
+    if tables:
+        return f"runs of tiles, computed {where} from the bound tensors"
+    return f"runs of tiles, computed {where} from closed forms; no metadata"

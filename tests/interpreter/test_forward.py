@@ -1,0 +1,149 @@
+"""The fused kernel in Triton's interpreter, against the float64 reference."""
+
+import os
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, sliding
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
+)
+
+LENGTH = 70
+
+
+def expressions():
+    torch.manual_seed(0)
+    ids = torch.randint(0, 5, (LENGTH + 8,)).sort().values
+    scattered = torch.randint(0, 4, (2, LENGTH + 8))
+    small = torch.randint(0, 3, (LENGTH + 8,), dtype=torch.uint8)
+    slopes = torch.rand(4)
+    return {
+        "everything": ma.everything,
+        "nothing": ma.nothing,
+        "causal": causal,
+        "sliding": sliding(20),
+        "window": ma.window(20, 5),
+        "sinks": causal & (sliding(9) | ma.prefix(3)),
+        "prefix": causal | ma.prefix(torch.tensor([3, 60])),
+        "padding": ma.padding(torch.tensor([20, 70]), queries=True),
+        "document": causal & ma.document(ids),
+        "scattered": ma.document(scattered),
+        "other-document": ma.document(scattered[0].sort().values, scattered),
+        "not-document": ~ma.document(ids),
+        "three": causal & sliding(20) & ma.document(ids) + ma.alibi(slopes),
+        "chunked": ma.chunked(13) | ma.prefix(2),
+        "block-causal": ma.block_causal(7),
+        "dilated": sliding(30) & ma.dilated(3),
+        "dense": ma.dense(torch.rand(2, 4, LENGTH, LENGTH) > 0.5),
+        "per-head": ma.where(ma.head % 2 == 0, causal, sliding(5)),
+        "shifted": (causal & ma.document(ids)).shift(q=5, kv=3),
+        "relative": causal + ma.relative(torch.randn(4, 11)),
+        "softcap": causal + ma.softcap(3.0) @ ma.alibi(slopes),
+        "wide": ma.window(2**31 - 1, 3) & (ma.q_idx - 3 >= ma.kv_idx),
+        "small-integers": ma.table(small)[ma.q_idx] - ma.table(small)[ma.kv_idx] >= 0,
+        "many-intervals": _islands(),
+    }
+
+
+def _islands():
+    """More intervals than the kernel is given bounds for."""
+    mask = ma.nothing
+    for i in range(12):
+        mask |= (ma.kv_idx >= 6 * i) & (ma.kv_idx < 6 * i + 2) & (ma.q_idx >= 5 * i)
+    return mask
+
+
+NAMES = list(expressions())
+
+
+def check(expression, *, q_len=LENGTH, kv_len=LENGTH, dim=16, value_dim=None, dtype=torch.float32):
+    value_dim = value_dim or dim
+    q = torch.randn(2, 4, q_len, dim, dtype=dtype)
+    k, v = (
+        torch.randn(2, 2, kv_len, dim, dtype=dtype),
+        torch.randn(2, 2, kv_len, value_dim).to(dtype),
+    )
+    out, lse = ma.attention(q, k, v, expression, return_lse=True, backend="triton")
+    wide = [t.double() for t in (q, k, v)]
+    want, want_lse = ma.attention(*wide, expression, return_lse=True, backend="reference")
+    tolerance = {torch.float32: 1e-5, torch.float16: 4e-3}[dtype]
+    torch.testing.assert_close(out.double(), want, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(lse.double(), want_lse, atol=tolerance, rtol=tolerance)
+    assert out.dtype == dtype and lse.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_expressions(name):
+    check(expressions()[name])
+
+
+@pytest.mark.parametrize("q_len, kv_len", [(1, 1), (1, 70), (33, 16), (70, 31), (64, 64)])
+def test_lengths(q_len, kv_len):
+    check(causal | ma.prefix(5), q_len=q_len, kv_len=kv_len)
+
+
+@pytest.mark.parametrize("dim, value_dim", [(16, 16), (24, 40), (80, 64)])
+def test_head_dimensions(dim, value_dim):
+    check(causal, q_len=33, kv_len=40, dim=dim, value_dim=value_dim)
+
+
+def test_half_precision():
+    check(causal & sliding(11), dtype=torch.float16)
+
+
+def test_strided_inputs_and_no_lse():
+    packed = torch.randn(1, 40, 3, 2, 16)
+    q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
+    out = ma.attention(q, k, v, causal, backend="triton")
+    want = ma.attention(q, k, v, causal, backend="reference")
+    torch.testing.assert_close(out, want)
+
+
+def test_full_tiles_are_not_masked_and_empty_ones_not_visited(monkeypatch):
+    """Poison: a NaN key outside of the mask, and a hook that must not be called."""
+    q, k, v = (torch.randn(1, 1, 64, 16) for _ in range(3))
+    k[:, :, 48:] = float("nan")
+    v[:, :, 48:] = float("nan")
+    out = ma.attention(q[:, :, :32], k, v, causal & ma.chunked(32), backend="triton")
+    assert not out.isnan().any()
+
+
+def test_no_keys_and_no_queries():
+    q, k = torch.randn(1, 2, 5, 16), torch.randn(1, 2, 0, 16)
+    out, lse = ma.attention(q, k, k, causal, return_lse=True, backend="triton")
+    assert (out == 0).all() and (lse == float("-inf")).all()
+    assert ma.attention(k, q, q, causal, backend="triton").shape == (1, 2, 0, 16)
+
+
+def test_refusals():
+    q = torch.randn(1, 1, 8, 16)
+    with pytest.raises(ma.BackendError, match="no_grad"):
+        ma.attention(q.requires_grad_(), q, q, causal, backend="triton")
+    small = torch.randn(1, 1, 8, 8)
+    with pytest.raises(ma.BackendError, match=r"16 to 256, got 8.*reference"):
+        ma.attention(small, small, small, causal, backend="triton")
+    with pytest.raises(ma.BackendError, match="float64"):
+        wide = torch.randn(1, 1, 8, 16).double()
+        ma.attention(wide, wide, wide, causal, backend="triton")
+    lots = ma.everything
+    for _ in range(25):
+        lots &= sliding(100)
+    plain = torch.randn(1, 1, 8, 16)
+    with pytest.raises(ma.BackendError, match="25 numbers, the kernel takes 24"):
+        ma.attention(plain, plain, plain, lots, backend="triton")
+
+
+def test_explain_names_what_is_chosen():
+    q = torch.randn(1, 2, 40, 16)
+    text = str(ma.explain(q, q, q, causal & sliding(9), backend="triton"))
+    assert "plain Triton" in text and "closed form, exact" in text and "no metadata" in text
+    ids = torch.zeros(40, dtype=torch.int64)
+    assert (
+        "from the bound tensors" in ma.explain(q, q, q, ma.document(ids), backend="triton").schedule
+    )
+    many = ma.explain(q, q, q, _islands(), backend="triton")
+    assert "every tile" in many.schedule

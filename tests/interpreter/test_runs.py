@@ -1,0 +1,67 @@
+"""The kernel library's runs of tiles, against their definition."""
+
+import os
+import random
+
+import pytest
+import torch
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("needs TRITON_INTERPRET=1", allow_module_level=True)
+
+import triton
+import triton.language as tl
+from maskalg_kernels.runs import run_from
+
+
+@triton.jit
+def walk(out, T0, T1, U0, U1, U2, kv_len, BLOCK: tl.constexpr):
+    touched = (
+        (tl.load(T0), tl.load(T0 + 1)),
+        (tl.load(T1), tl.load(T1 + 1)),
+    )
+    unfull = (
+        (tl.load(U0), tl.load(U0 + 1)),
+        (tl.load(U1), tl.load(U1 + 1)),
+        (tl.load(U2), tl.load(U2 + 1)),
+    )
+    j = tl.zeros((), tl.int32)
+    for i in range(12):
+        first, end, partial = run_from(j, touched, unfull, kv_len, BLOCK)
+        tl.store(out + 3 * i, first)
+        tl.store(out + 3 * i + 1, end)
+        tl.store(out + 3 * i + 2, partial.to(tl.int32))
+        j = tl.minimum(end, 1 << 30)
+
+
+def _runs(touched, unfull, kv_len, block):
+    out = torch.zeros(12, 3, dtype=torch.int32)
+    pairs = [torch.tensor(pair, dtype=torch.int32) for pair in (*touched, *unfull)]
+    walk[(1,)](out, *pairs, kv_len, block)
+    return [(a, b, bool(p)) for a, b, p in out.tolist() if a < 1 << 30]
+
+
+def test_runs_are_disjoint_ordered_and_labelled():
+    rng = random.Random(0)
+
+    def interval(tiles):
+        a, b = sorted((rng.randint(0, tiles), rng.randint(0, tiles)))
+        return (a, b) if rng.random() < 0.85 else (0, 0)
+
+    for _ in range(60):
+        tiles, block = rng.randint(1, 9), 4
+        kv_len = tiles * block - rng.randint(0, 3)
+        touched = [interval(tiles) for _ in range(2)]
+        unfull = [interval(tiles) for _ in range(3)]
+        want = {}
+        for j in range(tiles):
+            if any(a <= j < b for a, b in touched):
+                ragged = j == tiles - 1 and kv_len % block != 0
+                want[j] = ragged or any(c <= j < d for c, d in unfull)
+        got, last = {}, 0
+        for first, end, partial in _runs(touched, unfull, kv_len, block):
+            assert last <= first < end
+            last = end
+            for j in range(first, end):
+                got[j] = partial
+        assert got == want, (touched, unfull, kv_len)

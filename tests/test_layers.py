@@ -1,0 +1,110 @@
+"""The one way through the rooms: a stage imports earlier stages only."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent / "maskalg"
+
+STAGES = [
+    {"errors", "parameters"},
+    {"node"},
+    {"nodes"},
+    {"printing", "cases"},
+    {"algebra"},
+    {"index"},
+    {"masks", "biases", "weights"},
+    {"normalform"},
+    {"extents"},
+    {"evaluate"},
+    {"proof"},
+    {"schedule"},
+    {"codegen", "tiles"},
+    {"backends"},
+    {"attention"},
+    {"explain"},
+    {"inspect", "testing"},
+    {"cli"},
+]
+
+# Methods of a mask that reach later stages, by an import inside the method.
+ALLOWED_LATE = {
+    ("algebra", "proof"),
+    ("algebra", "schedule"),
+    ("algebra", "evaluate"),
+    ("algebra", "inspect"),
+}
+
+
+def stage_of(room: str) -> int:
+    return next(i for i, stage in enumerate(STAGES) if room in stage)
+
+
+def imports(path: Path):
+    """(room imported, whether inside a function) of every import of the package in a file."""
+    tree = ast.parse(path.read_text())
+    package = ["maskalg", *path.relative_to(ROOT).parts[:-1]]
+    for parent in ast.walk(tree):
+        for node in ast.iter_child_nodes(parent):
+            node.inside = getattr(parent, "inside", False) or isinstance(
+                parent, (ast.FunctionDef, ast.AsyncFunctionDef)
+            )
+            checking = isinstance(parent, ast.If) and ast.unparse(parent.test) == "TYPE_CHECKING"
+            node.typing = getattr(parent, "typing", False) or checking
+            if isinstance(node, ast.ImportFrom) and not node.typing:
+                base = package[: len(package) - node.level + 1] if node.level else []
+                module = [*base, *(node.module.split(".") if node.module else [])]
+                if module[:1] != ["maskalg"]:
+                    continue
+                if len(module) > 1:
+                    yield module[1], node.inside
+                else:
+                    for alias in node.names:
+                        yield alias.name, node.inside
+
+
+def test_every_room_has_a_stage():
+    rooms = {p.stem if p.is_file() else p.name for p in ROOT.iterdir()}
+    rooms -= {"__init__", "__pycache__", "py"}
+    listed = set().union(*STAGES)
+    assert rooms == listed
+
+
+def test_stages_import_earlier_stages_only():
+    wrong = []
+    for path in sorted(ROOT.rglob("*.py")):
+        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for imported, inside in imports(path):
+            if imported not in set().union(*STAGES):
+                continue
+            late = stage_of(imported) > stage_of(room)
+            if late and not (inside and (room, imported) in ALLOWED_LATE):
+                wrong.append(f"{path.relative_to(ROOT.parent)} imports {imported}")
+    assert not wrong
+
+
+def third_party(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.split(".")[0]
+
+
+def test_triton_and_sympy_stay_in_their_rooms():
+    for path in ROOT.rglob("*.py"):
+        place = path.relative_to(ROOT).as_posix()
+        found = set(third_party(path))
+        if place != "backends/triton.py":
+            assert not found & {"triton", "maskalg_kernels"}, place
+        if not place.startswith("proof/"):
+            assert "sympy" not in found, place
+
+
+def test_files_stay_small():
+    # algebra.py holds three classes whose operators name each other; errors.py is one page.
+    long = {"algebra.py", "errors.py"}
+    for path in ROOT.rglob("*.py"):
+        if path.name not in long:
+            assert len(path.read_text().splitlines()) <= 300, path
