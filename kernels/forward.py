@@ -30,21 +30,50 @@ def _tile_of_program(pid, rows, batch_heads, GROUP: tl.constexpr):
 
 
 @triton.jit
+def _load(
+    source,
+    first,
+    n,
+    length,
+    TMA: tl.constexpr,
+    MASKED: tl.constexpr,
+    SIZE: tl.constexpr,
+    PAD: tl.constexpr,
+):
+    """Rows `n`, from `first` on, of one head of keys or values: `[rows, PAD]`, zero past SIZE.
+
+    `source` is a descriptor with batch and head under TMA, else a pointer to the head and its
+    strides. Rows past the length are read as zero: by the descriptor, or when MASKED; tiles that
+    are not masked have none.
+    """
+    if TMA:
+        descriptor, batch, head = source
+        tile = descriptor.load([batch, head, first, 0]).reshape(n.shape[0], PAD)
+    else:
+        base, stride_n, stride_d = source
+        d = tl.arange(0, PAD)
+        at = base + n.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
+        if MASKED:
+            tile = tl.load(at, mask=(n < length)[:, None] & (d < SIZE)[None, :], other=0.0)
+        elif PAD != SIZE:
+            tile = tl.load(at, mask=(d < SIZE)[None, :], other=0.0)
+        else:
+            tile = tl.load(at)
+    return tile
+
+
+@triton.jit
 def _visit(
     state,
     query,
-    key_ptr,
-    value_ptr,
+    keys,
+    values,
     first,
     end,
     place,
     S,
     T,
     scale,
-    stride_kn,
-    stride_kd,
-    stride_vn,
-    stride_vd,
     KEPT: tl.constexpr,
     BIASED: tl.constexpr,
     MASKED: tl.constexpr,
@@ -53,25 +82,17 @@ def _visit(
     VALUE_DIM: tl.constexpr,
     HEAD_PAD: tl.constexpr,
     VALUE_PAD: tl.constexpr,
+    TMA: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Tiles first <= j < end of keys, folded into the running (acc, m, l) of the queries."""
     acc, m, l = state
     batch, head, q_idx, kv_len, zero = place
-    d = tl.arange(0, HEAD_PAD)
-    e = tl.arange(0, VALUE_PAD)
     columns = tl.arange(0, BLOCK_N)
     for j in tl.range(first, end):
         n = j * BLOCK_N + columns
-        at_k = key_ptr + n.to(tl.int64)[None, :] * stride_kn + d[:, None] * stride_kd
-        at_v = value_ptr + n.to(tl.int64)[:, None] * stride_vn + e[None, :] * stride_vd
-        if MASKED:
-            key = tl.load(at_k, mask=(n < kv_len)[None, :] & (d < HEAD_DIM)[:, None], other=0.0)
-        elif HEAD_PAD != HEAD_DIM:
-            key = tl.load(at_k, mask=(d < HEAD_DIM)[:, None], other=0.0)
-        else:
-            key = tl.load(at_k)
-        score = tl.dot(query, key, input_precision=PRECISION)
+        key = _load(keys, j * BLOCK_N, n, kv_len, TMA, MASKED, HEAD_DIM, HEAD_PAD)
+        score = tl.dot(query, key.T, input_precision=PRECISION)
         kv_idx = (n + zero)[None, :]
         if BIASED is None:
             score = score * (scale * LOG2E)
@@ -91,12 +112,7 @@ def _visit(
         correction = tl.math.exp2(m - base)
         l = l * correction + tl.sum(p, 1)
         acc = acc * correction[:, None]
-        if MASKED:
-            value = tl.load(at_v, mask=(n < kv_len)[:, None] & (e < VALUE_DIM)[None, :], other=0.0)
-        elif VALUE_PAD != VALUE_DIM:
-            value = tl.load(at_v, mask=(e < VALUE_DIM)[None, :], other=0.0)
-        else:
-            value = tl.load(at_v)
+        value = _load(values, j * BLOCK_N, n, kv_len, TMA, MASKED, VALUE_DIM, VALUE_PAD)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
         m = m_new
     return acc, m, l
@@ -168,13 +184,15 @@ def forward(
     BLOCK_N: tl.constexpr,
     HEADS_TOGETHER: tl.constexpr,
     WIDE: tl.constexpr,
+    TMA: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
 
     Shapes: q `[batch, heads, q_len, HEAD_DIM]`, k and v `[batch, heads / group, kv_len, ...]`, all
     strided; lse `[batch, heads, q_len]` contiguous float32, or None. `T` holds the tables, `S`
-    the numbers and table sizes of the expression, in the order its hooks were rendered for.
+    the numbers and table sizes of the expression, in the order its hooks were rendered for. With
+    TMA, k and v are tensor descriptors of blocks `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
     """
     S = (
         S0,
@@ -213,8 +231,15 @@ def forward(
     d = tl.arange(0, HEAD_PAD)
     e = tl.arange(0, VALUE_PAD)
     q_base = q_ptr + batch.to(tl.int64) * stride_qb + head.to(tl.int64) * stride_qh
-    k_base = k_ptr + batch.to(tl.int64) * stride_kb + (head // group).to(tl.int64) * stride_kh
-    v_base = v_ptr + batch.to(tl.int64) * stride_vb + (head // group).to(tl.int64) * stride_vh
+    kv_head = head // group
+    if TMA:
+        keys = (k_ptr, batch, kv_head)
+        values = (v_ptr, batch, kv_head)
+    else:
+        k_base = k_ptr + batch.to(tl.int64) * stride_kb + kv_head.to(tl.int64) * stride_kh
+        v_base = v_ptr + batch.to(tl.int64) * stride_vb + kv_head.to(tl.int64) * stride_vh
+        keys = (k_base, stride_kn, stride_kd)
+        values = (v_base, stride_vn, stride_vd)
     o_base = o_ptr + batch.to(tl.int64) * stride_ob + head.to(tl.int64) * stride_oh
     query = tl.load(
         q_base + m_offsets.to(tl.int64)[:, None] * stride_qm + d[None, :] * stride_qd,
@@ -233,16 +258,14 @@ def forward(
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
         last_full = tl.where(partial, first, end)
         state = _visit(
-            state, query, k_base, v_base, first, last_full, place, S, T, scale,
-            stride_kn, stride_kd, stride_vn, stride_vd,
+            state, query, keys, values, first, last_full, place, S, T, scale,
             KEPT, BIASED, False, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, PRECISION,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
         )  # fmt: skip
         state = _visit(
-            state, query, k_base, v_base, last_full, end, place, S, T, scale,
-            stride_kn, stride_kd, stride_vn, stride_vd,
+            state, query, keys, values, last_full, end, place, S, T, scale,
             KEPT, BIASED, True, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, PRECISION,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
         )  # fmt: skip
         j = end
     acc, m, l = state

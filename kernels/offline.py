@@ -54,6 +54,10 @@ def compile_forward(name, constants, options, element, scalar_types, table_types
     """
     types = {f"{p}_ptr": f"*{element}" for p in "qkvo"}
     types["lse_ptr"] = "*fp32"
+    if constants.get("TMA"):
+        block = f"1,1,{constants['BLOCK_N']}"
+        types["k_ptr"] = f"tensordesc<{element}[{block},{constants['HEAD_PAD']}]>"
+        types["v_ptr"] = f"tensordesc<{element}[{block},{constants['VALUE_PAD']}]>"
     types["scale"] = "fp32"
     types |= {n: "i32" for n in forward.arg_names if n.startswith("stride")}
     types |= dict.fromkeys(("q_len", "kv_len", "rows", "batch_heads", "heads", "group"), "i32")
@@ -71,7 +75,8 @@ def compile_forward(name, constants, options, element, scalar_types, table_types
             fixed[(position,)] = None
         else:
             signature[argument] = types[argument]
-            if argument.endswith("_ptr") or argument.startswith("stride"):
+            described = signature[argument].startswith("tensordesc")
+            if (argument.endswith("_ptr") and not described) or argument.startswith("stride"):
                 aligned[(position,)] = [["tt.divisibility", 16]]
     source = ASTSource(forward, signature, fixed, aligned)
     target = target_of(name)

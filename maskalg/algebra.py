@@ -55,7 +55,7 @@ class Expression:
         )
 
     def __hash__(self) -> int:
-        scalars = [p.value for p in self._params if isinstance(p, Scalar)]
+        scalars = sorted(p.value for p in self._params if isinstance(p, Scalar))
         return hash((self.mask_node.skeleton, self.bias_node.skeleton, *scalars))
 
     def __bool__(self) -> NoReturn:
@@ -418,7 +418,7 @@ def _compose(outer: Node, inner: Node) -> Node:
 
 def _constant(value: int | float) -> Bias:
     added = nodes.scalar(Scalar("constant", float(value)))
-    return Bias(TRUE, nodes.add(SCORE, added), named(str(value)))
+    return Bias(TRUE, nodes.add(SCORE, added), Label("formula", (added,)))
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

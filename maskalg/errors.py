@@ -298,3 +298,10 @@ def divisor_unbounded(call: str) -> MaskValueError:
         f"{call}: the divisor is not known to be positive. Declare its lower bound: "
         "ma.scalar(value, low=1), or ma.table(tensor, low=1)[index]."
     )
+
+
+def where_condition(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
+        f"{type(found).__name__}."
+    )

@@ -1,8 +1,8 @@
 """Do the tensors of an expression fit the lengths, the batch and the heads of a call?
 
 Table indices are bounded by interval arithmetic on the formula, so that a shift or a chunk number
-is checked like a plain position. An index that depends on another tensor is not bounded here; it
-is clamped to the table when read.
+is checked like a plain position. An index that depends on another tensor, or in which a position
+stands twice, is not bounded here; it is clamped to the table when read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from . import errors
 from .nodes import Node
 from .normalform import Bound, Value
 from .parameters import Slot
+from .printing import formula_text
 
 Interval = tuple[int, int]
 
@@ -75,13 +76,19 @@ def check(bound: Bound, extents: Extents) -> None:
                     raise errors.table_extent(slot.name, shape, axis, found, str(index.data))
                 continue
             limits = bounds_of(index, extents, bound.values)
-            if limits is None or limits[1] < limits[0]:
+            if limits is None or limits[1] < limits[0] or _repeats(index):
                 continue
             if limits[0] < 0:
-                raise errors.negative_index(slot.name, str(index.data or "the index"), limits[0])
+                raise errors.negative_index(slot.name, formula_text(index), limits[0])
             if limits[1] >= shape[axis]:
                 what = f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
                 raise errors.table_too_short(slot.name, shape, axis, limits[1] + 1, what)
+
+
+def _repeats(index: Node) -> bool:
+    """Whether an index stands twice, so that the extremes found may never occur together."""
+    names = [node.data for node in index.walk() if node.op == "index"]
+    return len(names) != len(set(names))
 
 
 def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
@@ -114,7 +121,7 @@ def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interv
             "kv_idx": extents.kv_len,
             "batch": extents.batch,
             "head": extents.heads,
-        }[node.data]
+        }[cast(str, node.data)]
         return 0, size - 1
     if node.op == "const":
         return cast(int, node.data), cast(int, node.data)

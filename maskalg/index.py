@@ -139,7 +139,7 @@ def where(condition: Mask, then: Any, otherwise: Any) -> Any:
     `where(head % 2 == 0, sliding(64), causal)` gives even heads another mask than odd ones.
     """
     if not isinstance(condition, Mask):
-        raise errors.not_a_score(condition)
+        raise errors.where_condition(condition)
     if isinstance(then, Mask) and isinstance(otherwise, Mask):
         chosen = nodes.conjunction(condition.mask_node, then.mask_node)
         rest = nodes.conjunction(nodes.negation(condition.mask_node), otherwise.mask_node)

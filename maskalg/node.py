@@ -40,13 +40,15 @@ Op = Literal[
     "not",
 ]
 
+COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "eq")
+
 REAL_FUNCTIONS = ("tanh", "exp", "log", "sqrt", "sin", "cos", "sigmoid", "abs")
 
 
 class Node:
     """One operation of a formula; compare with `==`, share freely, never change."""
 
-    __slots__ = ("args", "data", "kind", "op", "params", "skeleton")
+    __slots__ = ("_canonical", "args", "data", "kind", "op", "params", "skeleton")
 
     op: Op
     args: tuple[Node, ...]
@@ -54,6 +56,7 @@ class Node:
     kind: Kind
     params: tuple[Parameter, ...]
     skeleton: str
+    _canonical: str
 
     def __init__(
         self,
@@ -87,9 +90,26 @@ class Node:
             return NotImplemented
         if self is other:
             return True
-        return self.skeleton == other.skeleton and [p.identity for p in self.params] == [
-            p.identity for p in other.params
-        ]
+        return self.skeleton == other.skeleton and self.canonical == other.canonical
+
+    @property
+    def canonical(self) -> str:
+        """Structure and values as text, the same in whichever order equal structures were joined."""
+        try:
+            return self._canonical
+        except AttributeError:
+            inner = [arg.canonical for arg in self.args]
+            if self.op in COMMUTATIVE:
+                inner.sort()
+            own = [repr(p.identity) for p in self.own]
+            self._canonical = f"({self.op} {self.data} {' '.join(own + inner)})"
+            return self._canonical
+
+    def __getstate__(self) -> tuple[object, ...]:
+        return self.op, self.kind, self.args, self.data, self.own
+
+    def __setstate__(self, state: tuple[Op, Kind, tuple[Node, ...], object, tuple[Parameter, ...]]) -> None:
+        Node.__init__(self, *state)
 
     def __hash__(self) -> int:
         return hash(self.skeleton)

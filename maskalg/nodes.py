@@ -184,15 +184,9 @@ def _skeleton(node: Node) -> str:
     return node.skeleton
 
 
-def _skeleton_and_values(node: Node) -> tuple[str, list[str]]:
-    return node.skeleton, [str(p.identity) for p in node.params]
-
-
 def _ordered(args: list[Node]) -> tuple[Node, ...]:
-    """By structure; values break ties, so that equal compositions compare equal."""
-    if len({arg.skeleton for arg in args}) == len(args):
-        return tuple(sorted(args, key=_skeleton))
-    return tuple(sorted(args, key=_skeleton_and_values))
+    """By structure alone: values must not decide which slot a parameter takes."""
+    return tuple(sorted(args, key=_skeleton))
 
 
 def _numeric(args: Iterable[Node]) -> Kind:

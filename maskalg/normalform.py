@@ -51,6 +51,11 @@ class Structure:
         return tuple(n for formula in formulas for n in formula.walk() if n.op == "read")
 
     @cached_property
+    def reads_positions(self) -> bool:
+        """Whether a table is read at the query or the key index, so element by element."""
+        return any(node.indices() & {"q_idx", "kv_idx"} for node in self.reads)
+
+    @cached_property
     def multiplies(self) -> bool:
         """Whether integers are multiplied, other than by -1, so that magnitudes can grow."""
         return any(

@@ -82,6 +82,8 @@ def _wrap(text: str, level: int, around: int) -> str:
     return f"({text})" if level < around else text
 
 
+_DIVISIONS = ("floordiv", "mod", "div")
+
 _INFIX = {
     "and": (" & ", _AND),
     "or": (" | ", _OR),
@@ -116,16 +118,29 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
         return f"{op}({', '.join(formula_text(arg) for arg in args)})"
     if op == "call":
         return f"{node.data}({formula_text(args[0])})"
+    if op == "mul" and _is_minus_one(args):
+        return _wrap("-" + formula_text(_other(args), _UNARY), _UNARY, around)
     if op == "add":
         return _wrap(_sum_text(args), _SUM, around)
     if op in ("ge", "gt"):
         return _wrap(_comparison_text(op, args), _COMPARE, around)
     if op in _INFIX:
         sign, level = _INFIX[op]
-        strict = op in ("floordiv", "mod", "div")
-        texts = [formula_text(arg, level + (strict and i > 0)) for i, arg in enumerate(args)]
+        strict = op in _DIVISIONS
+        texts = [
+            formula_text(arg, level + ((strict and i > 0) or (op == "mul" and arg.op in _DIVISIONS)))
+            for i, arg in enumerate(args)
+        ]
         return _wrap(sign.join(texts), level, around)
     raise NotImplementedError(f"no text for {op!r}: add it to maskalg/printing.py")
+
+
+def _is_minus_one(args: tuple[Node, ...]) -> bool:
+    return len(args) == 2 and any(arg.op == "const" and arg.data == -1 for arg in args)
+
+
+def _other(args: tuple[Node, ...]) -> Node:
+    return args[1] if args[0].op == "const" and args[0].data == -1 else args[0]
 
 
 def _sum_text(terms: tuple[Node, ...]) -> str:

@@ -24,15 +24,23 @@ class Tile:
     stages: int
 
 
-# Measured on an H200 (sm_90); other NVIDIA architectures take the same shapes with fewer stages.
-# Keys: (largest padded head dimension, bytes of an element).
+# Measured on an H200 (sm_90, see docs/performance.md); other NVIDIA architectures take the same
+# shapes. Keys: (largest padded head dimension, bytes of an element).
 _NVIDIA: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
-    (64, 2): (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
-    (128, 2): (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2)),
+    (64, 2): (Tile(64, 128, 4, 2), Tile(64, 64, 4, 2)),
+    (128, 2): (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
     (256, 2): (Tile(128, 64, 8, 2), Tile(64, 32, 4, 2)),
-    (64, 4): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
+    (64, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
     (128, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
     (256, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
+}
+
+# Masks and biases that read tensors at every element leave fewer registers, and their loads
+# fill the pipeline: fewer stages of smaller tiles are quicker.
+_NVIDIA_READING: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    **_NVIDIA,
+    (64, 2): (Tile(64, 64, 4, 2),),
+    (128, 2): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
 }
 
 _AMD: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
@@ -49,16 +57,20 @@ _AMD: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
 _INTERPRETER: Final = (Tile(32, 16, 4, 1),)
 
 
-def tiles_for(architecture: str, head_pad: int, element_bytes: int) -> tuple[Tile, ...]:
+def tiles_for(
+    architecture: str, head_pad: int, element_bytes: int, *, reading: bool
+) -> tuple[Tile, ...]:
     """Candidates in the order to try.
 
     Args:
         architecture: "sm_90" and the like, "gfx942" and the like, or "interpreter".
         head_pad: the larger of the padded head dimensions of key and value, at most 256.
         element_bytes: 2 or 4.
+        reading: whether mask or bias read a tensor at the query or key index.
     """
     if architecture == "interpreter":
         return _INTERPRETER
-    table = _AMD if architecture.startswith("gfx") else _NVIDIA
+    nvidia = _NVIDIA_READING if reading else _NVIDIA
+    table = _AMD if architecture.startswith("gfx") else nvidia
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     return table[size, element_bytes]

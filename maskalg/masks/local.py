@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .. import nodes
 from ..algebra import Mask
-from ..nodes import SCORE, K, Q
+from ..nodes import SCORE, K, Node, Q
+from ..parameters import Parameter
 from ..printing import called, named
 from .arguments import integer
 
@@ -40,7 +41,8 @@ def window(left: int | None, right: int | None) -> Mask:
     """
     call = f"window({left!r}, {right!r})"
     ahead = nodes.subtract(K, Q)
-    limits, printed = [], []
+    limits: list[Node] = []
+    printed: list[Parameter | str] = []
     for name, value in (("left", left), ("right", right)):
         if value is None:
             printed.append("None")

@@ -7,9 +7,9 @@ import torch
 from .. import errors, nodes
 from ..algebra import Mask
 from ..nodes import SCORE, K, Q
+from ..parameters import Table
 from ..printing import called
 from .arguments import INTEGER_DTYPES, integer_or_per_batch
-from ..parameters import Table
 
 
 def prefix(length: int | torch.Tensor) -> Mask:

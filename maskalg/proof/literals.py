@@ -122,6 +122,7 @@ class Clauses:
         return all(any(self._implies(have, need) for have in inner) for need in outer)
 
     def _implies(self, known: Literal, wanted: Literal) -> bool:
+        self._signs.spend(0.01)
         if known == wanted:
             return True
         if isinstance(known, AtLeastZero) and isinstance(wanted, AtLeastZero):

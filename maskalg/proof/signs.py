@@ -16,7 +16,7 @@ from .symbols import Symbols, q0, q1
 
 _DEPTH: Final = 3
 
-STEP_BUDGET: Final = 5000
+STEP_BUDGET: Final = 1000
 
 
 class OverBudget(Exception):
@@ -30,32 +30,36 @@ class Signs:
         self._symbols = symbols
         self._known: dict[Any, bool] = {}
         self._excess: dict[Any, Any] = {}
-        self._steps = 0
+        self._steps = 0.0
 
     def restart(self) -> None:
         """Count steps from zero, for the next side of a proof."""
-        self._steps = 0
+        self._steps = 0.0
 
     def nonnegative(self, expression: Any) -> bool:
         """True only if `expression >= 0` for all values within the declared bounds.
 
         Raises:
-            OverBudget: this is the `STEP_BUDGET`-th proof that was not known before.
+            OverBudget: `STEP_BUDGET` steps were made for this side of the proof.
         """
         if expression.is_Integer:
             return bool(expression >= 0)
         found = self._known.get(expression)
         if found is None:
-            self._steps += 1
-            if self._steps > STEP_BUDGET:
-                raise OverBudget(f"more than {STEP_BUDGET} sign proofs")
             found = self._known[expression] = self._prove(sp.expand(expression), _DEPTH)
         return found
 
     def positive(self, expression: Any) -> bool:
         return self.nonnegative(expression - 1)
 
+    def spend(self, steps: float) -> None:
+        """Count work against the budget; a comparison of clauses costs a hundredth of a proof."""
+        self._steps += steps
+        if self._steps > STEP_BUDGET:
+            raise OverBudget(f"more than {STEP_BUDGET} sign proofs")
+
     def _prove(self, expression: Any, depth: int) -> bool:
+        self.spend(1)
         if self._no_negative_coefficient(expression):
             return True
         if depth == 0:

@@ -108,6 +108,8 @@ def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
         start, end = _runs(q_ids)
     else:
         first, last, start, end = _occurrences_in_other(q_ids, kv_ids)
+        if q_ids.ndim == kv_ids.ndim == 1:
+            first, last, start, end = first[0], last[0], start[0], end[0]
     return StepTables(
         first=_running_min_from_right(first).to(torch.int32),
         last=_running_max(last).to(torch.int32),
@@ -136,8 +138,8 @@ def _occurrences_in_other(
     batch = max(
         q_ids.shape[0] if q_ids.ndim == 2 else 1, kv_ids.shape[0] if kv_ids.ndim == 2 else 1
     )
-    queries = q_ids.to(wide).reshape(-1, q_ids.shape[-1]).expand(batch, -1).contiguous()
-    keys = kv_ids.to(wide).reshape(-1, kv_ids.shape[-1]).expand(batch, -1).contiguous()
+    queries = torch.atleast_2d(q_ids.to(wide)).expand(batch, -1).contiguous()
+    keys = torch.atleast_2d(kv_ids.to(wide)).expand(batch, -1).contiguous()
     length = keys.shape[-1]
     if length == 0 or queries.shape[-1] == 0:
         nowhere = torch.full_like(queries, length, dtype=torch.int64)

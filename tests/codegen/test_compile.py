@@ -33,11 +33,13 @@ def compiled(expression, target, dim, dtype):
         for a in hooks.scalars
     ]
     tables = ["*i32" if a.step else POINTERS[form.values[a.slot].dtype] for a in hooks.tables]
-    tile = tiles_for(target, dim, dtype.itemsize)[0]
+    reading = form.structure.reads_positions
+    tile = tiles_for(target, dim, dtype.itemsize, reading=reading)[0]
     constants = {
         **backend.hook_constants(hooks),
-        **backend.shape_constants(dim, dim, dtype, wide=False),
+        **backend.shape_constants(dim, dim, dtype, wide=False, arch=target),
         **backend.tile_constants(tile),
+        "TMA": backend.has_tma(target),
     }
     options = {name: constants.pop(name) for name in ("num_warps", "num_stages")}
     return compile_forward(target, constants, options, ELEMENTS[dtype], numbers, tables)

@@ -1,0 +1,197 @@
+"""Assertions about masks, with messages that show the mask, the case and the first difference."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..algebra import Mask
+from ..evaluate import device_of
+from ..extents import Extents, dependence, resolve
+from ..normalform import Bound, bound
+from ..proof.closed_forms import Span
+from ..proof.proof import prove_structure
+from ..schedule.block_map import BlockMap, block_pair
+from ..schedule.intervals import Rows, key_range, residue_tiles, rows_of
+from ..schedule.steps import step_tables
+from . import oracle
+
+Bools = NDArray[np.bool_]
+
+_NAMES: Final = ("EMPTY", "PARTIAL", "FULL")
+_MOST_SHOWN: Final = 200
+
+
+def describe(mask: Mask) -> str:
+    """The mask as it prints, and under it every value bound to it (tensors that fit a line)."""
+    lines = [repr(mask)]
+    for name, value in mask.parameters.items():
+        if isinstance(value, torch.Tensor):
+            entries = value.tolist() if value.numel() <= _MOST_SHOWN else "…"
+            lines.append(f"  {name} = {entries} {value.dtype} {list(value.shape)}")
+        else:
+            lines.append(f"  {name} = {value}")
+    return "\n".join(lines)
+
+
+def assert_same_mask(
+    mask: Mask,
+    expected: Mask | torch.Tensor | Bools,
+    q_len: int,
+    kv_len: int | None = None,
+    *,
+    batch: int | None = None,
+    heads: int | None = None,
+) -> None:
+    """`mask.to_dense` keeps exactly the pairs that `expected` keeps.
+
+    Args:
+        mask: the mask under test.
+        expected: another mask, or a Boolean matrix `[batch, heads, q_len, kv_len]`; sizes 1 are
+            broadcast, and so are missing leading axes.
+        q_len: number of queries.
+        kv_len: number of keys; None means `q_len`.
+        batch: batch size, where a mask depends on it and no tensor tells.
+        heads: number of heads, likewise.
+    """
+    found = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
+    if isinstance(expected, Mask):
+        wanted = _numpy(expected.to_dense(q_len, kv_len, batch=batch, heads=heads))
+        source = f"\nand\n{describe(expected)}"
+    else:
+        wanted = _numpy(expected) if isinstance(expected, torch.Tensor) else np.asarray(expected)
+        source = " and the expected matrix"
+    shape = (q_len, q_len if kv_len is None else kv_len)
+    assert found.shape[2:] == shape == wanted.shape[-2:], (
+        f"{describe(mask)}{source}: shapes {found.shape} and {wanted.shape}, lengths {shape}"
+    )
+    place = _first_difference(found, wanted)
+    assert place is None, (
+        f"{describe(mask)}{source} differ for q_len={shape[0]}, kv_len={shape[1]} first at "
+        f"[batch, head, q, k] = {place}: the mask "
+        f"{'keeps' if _at(found, place) else 'drops'} that pair, expected is the contrary"
+    )
+
+
+def assert_labels_exact(
+    mask: Mask,
+    q_len: int,
+    kv_len: int | None = None,
+    block: int | tuple[int, int] = 128,
+    *,
+    batch: int | None = None,
+    heads: int | None = None,
+) -> BlockMap:
+    """`mask.blocks` labels every block as looking at each of its elements does.
+
+    A proof that claims to be exact must also have left no block open.
+
+    Returns:
+        The blocks, for further assertions.
+    """
+    found = mask.blocks(q_len, kv_len, block=block, batch=batch, heads=heads)
+    dense = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
+    pair = block_pair(block)
+    case = f"{describe(mask)}\nq_len={found.q_len}, kv_len={found.kv_len}, block={pair}"
+    wanted = oracle.labels(dense, *pair)
+    labels = found.labels.cpu().numpy()
+    assert labels.shape == wanted.shape, (
+        f"{case}: labels of shape {labels.shape}, expected {wanted.shape}"
+    )
+    place = _first_difference(labels, wanted)
+    assert place is None, (
+        f"{case}: block [batch, head, row, column] = {place} is labelled "
+        f"{_NAMES[_at(labels, place)]}, but is {_NAMES[_at(wanted, place)]}\n{mask.prove()}"
+    )
+    form = bound(mask)
+    forms = prove_structure(form.structure).forms
+    in_order = all(_in_order(span, form) for span in forms.touched + forms.unfull)
+    if forms.exact and in_order:
+        assert found.evaluated == 0, (
+            f"{case}: the proof is called exact, yet {found.evaluated} blocks were left open\n"
+            f"{mask.prove()}"
+        )
+    return found
+
+
+def assert_closed_forms_sound(
+    mask: Mask,
+    q_len: int,
+    kv_len: int | None = None,
+    block_q: int = 128,
+    *,
+    batch: int | None = None,
+    heads: int | None = None,
+) -> None:
+    """The closed forms alone, key by key: nothing touched or unfull is missed by them.
+
+    No block is evaluated here, so an unsound proof cannot hide. Where the proof claims to be
+    exact, the closed forms must hold no other key either.
+    """
+    form = bound(mask)
+    extents = resolve(form, q_len, kv_len, batch, heads)
+    kept = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
+    if 0 in kept.shape:
+        return
+    sizes = dependence(form.structure.mask, form, extents)
+    device = device_of(form)
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block_q, device)
+    forms = prove_structure(form.structure).forms
+    row_ends = range(0, extents.q_len, block_q)
+    for name, spans, marks in (("touched", forms.touched, kept), ("not full", forms.unfull, ~kept)):
+        parts = [marks[:, :, i : i + block_q].any(axis=2) for i in row_ends]
+        wanted: Bools = np.stack(parts, axis=2)
+        claimed = _claimed_keys(spans, rows, extents)
+        exact = all(span.exact and _in_order(span, form) for span in spans)
+        wrong = claimed != wanted if exact else wanted & ~claimed
+        place = _first_difference(wrong, np.zeros_like(wrong))
+        assert place is None, (
+            f"{describe(mask)}\nq_len={extents.q_len}, kv_len={extents.kv_len}, block_q={block_q}: "
+            f"[batch, head, row, key] = {place} is{'' if _at(wanted, place) else ' not'} {name}, "
+            f"the closed forms {'' if exact else '(not exact) '}say otherwise\n{mask.prove()}"
+        )
+
+
+def _claimed_keys(spans: tuple[Span, ...], rows: Rows, extents: Extents) -> Bools:
+    """The keys that some span holds, `[batch, heads, rows, keys]`."""
+    keys = torch.arange(extents.kv_len, device=rows.environment.device)
+    held = torch.zeros((1, 1, 1, extents.kv_len), dtype=torch.bool, device=keys.device)
+    for span in spans:
+        found = key_range(span, rows)
+        inside = (keys >= found.low[..., None]) & (keys <= found.high[..., None])
+        if span.residue is not None:
+            inside = inside & residue_tiles(span.residue, rows, 1)
+        held = held | inside
+    return _numpy(held)
+
+
+def _in_order(span: Span, form: Bound) -> bool:
+    """Whether the ids that the exactness of a span rests on are contiguous."""
+    for q_slot, kv_slot in span.documents:
+        q_ids, kv_ids = form.values[q_slot.index], form.values[kv_slot.index]
+        assert isinstance(q_ids, torch.Tensor) and isinstance(kv_ids, torch.Tensor)
+        if not step_tables(q_ids, kv_ids).contiguous():
+            return False
+    return True
+
+
+def _numpy(tensor: torch.Tensor) -> Bools:
+    array: Bools = tensor.cpu().numpy()
+    return array
+
+
+def _first_difference(
+    found: NDArray[np.generic], wanted: NDArray[np.generic]
+) -> tuple[int, ...] | None:
+    places = np.argwhere(np.not_equal(found, wanted))
+    return tuple(int(i) for i in places[0]) if len(places) else None
+
+
+def _at(array: NDArray[np.generic], place: tuple[int, ...]) -> int:
+    """The entry at a place of the broadcast array."""
+    own = place[len(place) - array.ndim :]
+    inside = tuple(min(i, size - 1) for i, size in zip(own, array.shape, strict=True))
+    return int(array[inside])

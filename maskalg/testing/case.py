@@ -1,0 +1,113 @@
+"""A mask next to the oracle's matrix of it; both compose with the same operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .. import index
+from ..algebra import Mask
+from .assertions import describe
+
+BATCH: Final = 2
+HEADS: Final = 3
+LONGEST: Final = 40
+FARTHEST_SHIFT: Final = 6
+ENTRIES: Final = LONGEST + 4 * FARTHEST_SHIFT  # of a tensor over positions
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Matrix = Callable[[int, int, int, int], Bools]  # of q_len, kv_len, q_shift, kv_shift
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A mask, and what the oracle says it keeps.
+
+    Attributes:
+        mask: built from the package.
+        matrix: the same mask at `(q_len, kv_len, q_shift, kv_shift)`, as a Boolean matrix that
+            broadcasts to `[BATCH, HEADS, q_len, kv_len]`.
+        over_positions: whether it reads tensors at positions, which must not become negative.
+    """
+
+    mask: Mask
+    matrix: Matrix
+    over_positions: bool = False
+
+    def dense(self, q_len: int, kv_len: int) -> Bools:
+        """What the oracle keeps of `q_len` queries and `kv_len` keys."""
+        return self.matrix(q_len, kv_len, 0, 0)
+
+    def __repr__(self) -> str:
+        return f"Case({describe(self.mask)})"
+
+    def __and__(self, other: Case) -> Case:
+        return Case(
+            cast(Mask, self.mask & other.mask),
+            lambda *at: self.matrix(*at) & other.matrix(*at),
+            self.over_positions or other.over_positions,
+        )
+
+    def __or__(self, other: Case) -> Case:
+        return Case(
+            self.mask | other.mask,
+            lambda *at: self.matrix(*at) | other.matrix(*at),
+            self.over_positions or other.over_positions,
+        )
+
+    def __invert__(self) -> Case:
+        return Case(~self.mask, lambda *at: ~self.matrix(*at), self.over_positions)
+
+    def shift(self, q: int = 0, kv: int = 0, *, as_tensor: bool = False) -> Case:
+        """The case moved by numbers, or with `as_tensor` by 0-d tensors."""
+        moves: dict[str, Any] = {"q": q, "kv": kv}
+        if as_tensor:
+            moves = {name: torch.tensor(move) for name, move in moves.items() if move}
+        return Case(
+            self.mask.shift(**moves),
+            lambda q_len, kv_len, q_shift, kv_shift: self.matrix(
+                q_len, kv_len, q_shift + q, kv_shift + kv
+            ),
+            self.over_positions,
+        )
+
+    def shift_each(self, moves: list[int]) -> Case:
+        """The queries of batch entry b moved by `moves[b]`."""
+
+        def matrix(q_len: int, kv_len: int, q_shift: int, kv_shift: int) -> Bools:
+            parts = [self.matrix(q_len, kv_len, q_shift + move, kv_shift) for move in moves]
+            return np.stack([part[min(b, len(part) - 1)] for b, part in enumerate(parts)])
+
+        return Case(self.mask.shift(q=torch.tensor(moves)), matrix, self.over_positions)
+
+
+def where(condition: Case, then: Case, otherwise: Case) -> Case:
+    """`maskalg.where` of three cases."""
+    return Case(
+        index.where(condition.mask, then.mask, otherwise.mask),
+        lambda *at: np.where(condition.matrix(*at), then.matrix(*at), otherwise.matrix(*at)),
+        any(case.over_positions for case in (condition, then, otherwise)),
+    )
+
+
+def matrix_of(function: Callable[..., Bools], *args: Any, **options: Any) -> Matrix:
+    """A mask function of the oracle with its arguments, as a matrix of lengths and shifts."""
+    return lambda q_len, kv_len, q_shift, kv_shift: function(
+        *args, q_len=q_len, kv_len=kv_len, q_shift=q_shift, kv_shift=kv_shift, **options
+    )
+
+
+def grid(q_len: int, kv_len: int, q_shift: int, kv_shift: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Query, key, batch and head index of every element, broadcastable against each other."""
+    return (
+        (np.arange(q_len) + q_shift).reshape(1, 1, -1, 1),
+        (np.arange(kv_len) + kv_shift).reshape(1, 1, 1, -1),
+        np.arange(BATCH).reshape(-1, 1, 1, 1),
+        np.arange(HEADS).reshape(1, -1, 1, 1),
+    )

@@ -1,0 +1,29 @@
+"""How the tests run: one deterministic hypothesis profile, and GPU tests only where a GPU is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "maskalg",
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("maskalg")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs a CUDA device")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    missing = pytest.mark.skip(reason="needs a CUDA device, torch.cuda is not available")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(missing)

@@ -1,0 +1,118 @@
+"""The public test tools: they serve without hypothesis, and they do fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from maskalg import causal, document, prefix, sliding
+from maskalg.proof import proof
+from maskalg.proof.closed_forms import ClosedForms, Span
+from maskalg.testing import (
+    assert_closed_forms_sound,
+    assert_labels_exact,
+    assert_same_mask,
+    describe,
+    oracle,
+)
+from maskalg.testing.catalogue import CATALOGUE
+
+
+def test_only_strategies_need_hypothesis() -> None:
+    lines = [
+        "import sys",
+        "sys.modules['hypothesis'] = None",
+        "from maskalg.testing import oracle, assert_labels_exact",
+        "from maskalg.testing.catalogue import CATALOGUE",
+        "assert_labels_exact(CATALOGUE['causal'].mask, 8, block=4)",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
+
+
+def test_describe_shows_values() -> None:
+    text = describe(sliding(4) & document(torch.tensor([0, 1])) & prefix(torch.zeros(999).int()))
+    assert text.splitlines()[0] == "sliding(4) & document(ids[2]) & prefix(prefix[999])"
+    assert "  window = 4" in text
+    assert "  ids = [0, 1] torch.int64 [2]" in text
+    assert "  prefix = … torch.int32 [999]" in text
+
+
+def test_same_mask() -> None:
+    assert_same_mask(causal, oracle.causal(q_len=4, kv_len=5), 4, 5)
+    assert_same_mask(causal, torch.ones(3, 3).tril().bool(), 3)
+    assert_same_mask(causal & sliding(3), sliding(3) & causal, 9)
+    with pytest.raises(AssertionError) as caught:
+        assert_same_mask(causal, sliding(3), 6)
+    for text in ("causal\nand\nsliding(3)\n  window = 3", "q_len=6", "(0, 0, 0, 1)", "drops"):
+        assert text in str(caught.value)
+    with pytest.raises(AssertionError, match="keeps that pair"):
+        assert_same_mask(causal, np.zeros((4, 4), np.bool_), 4)
+    with pytest.raises(AssertionError, match="shapes"):
+        assert_same_mask(causal, np.ones((1, 1), np.bool_), 4)
+
+
+def forge(monkeypatch: pytest.MonkeyPatch, touched: list[Span], unfull: list[Span]) -> None:
+    """Let the proof of `causal` say something else."""
+    right = causal.prove()
+    forms = ClosedForms(tuple(touched), tuple(unfull), right.rung, ())
+    key = next(key for key, kept in proof._CACHE.items() if kept is right)
+    monkeypatch.setitem(proof._CACHE, key, replace(right, forms=forms))
+
+
+def test_wrong_labels_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert assert_labels_exact(causal, 8, block=4).counts() == (1, 2, 1)
+    (touched,), (unfull,) = causal.prove().forms.touched, causal.prove().forms.unfull
+    with monkeypatch.context() as patch:
+        forge(patch, [touched], [])
+        with pytest.raises(AssertionError) as caught:
+            assert_labels_exact(causal, 8, block=4)
+        for text in ("q_len=8, kv_len=8, block=(4, 4)", "(0, 0, 0, 0) is labelled FULL", "PARTIAL"):
+            assert text in str(caught.value)
+    with monkeypatch.context() as patch:
+        forge(patch, [], [unfull])
+        with pytest.raises(AssertionError, match="is labelled EMPTY, but is PARTIAL"):
+            assert_labels_exact(causal, 8, block=4)
+    every = replace(touched, lows=(), highs=())
+    with monkeypatch.context() as patch:
+        forge(patch, [every], [unfull])
+        with pytest.raises(AssertionError):
+            assert_labels_exact(causal, 8, block=4)
+    # One that admits it is not exact may leave blocks open.
+    with monkeypatch.context() as patch:
+        forge(patch, [replace(every, exact=False)], [unfull])
+        assert assert_labels_exact(causal, 8, block=4).evaluated == 3
+
+
+def test_unsound_closed_forms_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_closed_forms_sound(causal, 9, 7, 4)
+    (touched,), (unfull,) = causal.prove().forms.touched, causal.prove().forms.unfull
+    with monkeypatch.context() as patch:
+        forge(patch, [], [unfull])
+        with pytest.raises(AssertionError, match=r"\(0, 0, 0, 0\) is touched"):
+            assert_closed_forms_sound(causal, 8, block_q=4)
+    with monkeypatch.context() as patch:
+        forge(patch, [touched], [])
+        with pytest.raises(AssertionError, match=r"\(0, 0, 0, 1\) is not full"):
+            assert_closed_forms_sound(causal, 8, block_q=4)
+    every = replace(touched, lows=(), highs=())
+    with monkeypatch.context() as patch:
+        forge(patch, [every], [unfull])
+        with pytest.raises(AssertionError, match="is not touched, the closed forms say otherwise"):
+            assert_closed_forms_sound(causal, 8, block_q=4)
+    with monkeypatch.context() as patch:
+        forge(patch, [replace(every, exact=False)], [unfull])
+        assert_closed_forms_sound(causal, 8, block_q=4)
+
+
+def test_cases_compose_like_masks() -> None:
+    a, b = CATALOGUE["causal"], CATALOGUE["document"]
+    assert (a & b).mask == a.mask & b.mask and (a | b).mask == a.mask | b.mask
+    assert (~a).mask == ~a.mask and a.shift(q=2).mask == a.mask.shift(q=2)
+    assert (a & b).over_positions and not a.over_positions
+    assert (a.dense(3, 3) == np.tril(np.ones((3, 3)))).all()
+    assert "causal" in repr(a)
