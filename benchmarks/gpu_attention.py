@@ -46,8 +46,10 @@ class Case:
 def documents(length: int, mean: int, device: str) -> torch.Tensor:
     """Document ids with lengths between half and one and a half of `mean`, from a fixed seed."""
     generator = torch.Generator().manual_seed(0)
-    sizes = torch.randint(mean // 2, mean + mean // 2, (2 * length // mean + 2,), generator=generator)
-    return torch.repeat_interleave(torch.arange(len(sizes)), sizes)[:length].to(device)
+    low, high, count = mean // 2, mean + mean // 2, 2 * length // mean + 2
+    sizes = torch.randint(low, high, (count,), generator=generator)
+    ids = torch.repeat_interleave(torch.arange(len(sizes)), sizes)[:length]
+    return ids.to(device, torch.int32)
 
 
 def cases(device: str) -> dict[str, Case]:
@@ -102,7 +104,9 @@ def cases(device: str) -> dict[str, Case]:
     return found
 
 
-def contenders(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict[str, Callable]:
+def contenders(
+    case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> dict[str, Callable]:
     gqa = q.shape[1] != k.shape[1]
     block_mask = None
     if case.mask_mod is not None:
@@ -129,7 +133,9 @@ def contenders(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
     return found
 
 
-def interleaved(functions: dict[str, Callable], rounds: int, slot_ms: float = 25) -> dict[str, list]:
+def interleaved(
+    functions: dict[str, Callable], rounds: int, slot_ms: float = 25
+) -> dict[str, list]:
     """Milliseconds a call of each function in each round, one function after the other."""
     repeats: dict[str, int] = {}
     for name, function in functions.items():
@@ -212,7 +218,8 @@ def sweep(name: str, case: Case, tiles: list[Tile], rounds: int) -> None:
     flops = 4 * batch * heads * dim * kept_pairs(case, heads)
     for label, found in interleaved(functions, rounds).items():
         middle = statistics.median(found)
-        print(f"{name:24} {label:14} {middle:.3f} ms {flops / middle / 1e9:.0f} TFLOP/s", flush=True)
+        rate = flops / middle / 1e9
+        print(f"{name:24} {label:14} {middle:.3f} ms {rate:.0f} TFLOP/s", flush=True)
 
 
 def main() -> None:

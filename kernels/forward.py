@@ -36,15 +36,15 @@ def _load(
     n,
     length,
     TMA: tl.constexpr,
-    MASKED: tl.constexpr,
+    PARTIAL: tl.constexpr,
     SIZE: tl.constexpr,
     PAD: tl.constexpr,
 ):
     """Rows `n`, from `first` on, of one head of keys or values: `[rows, PAD]`, zero past SIZE.
 
     `source` is a descriptor with batch and head under TMA, else a pointer to the head and its
-    strides. Rows past the length are read as zero: by the descriptor, or when MASKED; tiles that
-    are not masked have none.
+    strides. Rows past the length are read as zero: by the descriptor, or when PARTIAL; FULL tiles
+    have none.
     """
     if TMA:
         descriptor, batch, head = source
@@ -53,7 +53,7 @@ def _load(
         base, stride_n, stride_d = source
         d = tl.arange(0, PAD)
         at = base + n.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
-        if MASKED:
+        if PARTIAL:
             tile = tl.load(at, mask=(n < length)[:, None] & (d < SIZE)[None, :], other=0.0)
         elif PAD != SIZE:
             tile = tl.load(at, mask=(d < SIZE)[None, :], other=0.0)
@@ -74,9 +74,9 @@ def _visit(
     S,
     T,
     scale,
-    KEPT: tl.constexpr,
-    BIASED: tl.constexpr,
     MASKED: tl.constexpr,
+    BIASED: tl.constexpr,
+    PARTIAL: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -91,28 +91,25 @@ def _visit(
     columns = tl.arange(0, BLOCK_N)
     for j in tl.range(first, end):
         n = j * BLOCK_N + columns
-        key = _load(keys, j * BLOCK_N, n, kv_len, TMA, MASKED, HEAD_DIM, HEAD_PAD)
+        key = _load(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
         score = tl.dot(query, key.T, input_precision=PRECISION)
         kv_idx = (n + zero)[None, :]
         if BIASED is None:
             score = score * (scale * LOG2E)
         else:
-            score = BIASED(score * scale, batch, head, q_idx, kv_idx, S, T) * LOG2E
-        if MASKED:
-            keep = kv_idx < kv_len
-            if KEPT is not None:
-                keep = keep & KEPT(batch, head, q_idx, kv_idx, S, T)
-            score = tl.where(keep, score, float("-inf"))
+            score = BIASED(score * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
+        if PARTIAL:
+            score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
         m_new = tl.maximum(m, tl.max(score, 1))
         base = m_new
-        if MASKED or BIASED is not None:
+        if PARTIAL or BIASED is not None:
             # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
             base = tl.where(m_new == float("-inf"), 0.0, m_new)
         p = tl.math.exp2(score - base[:, None])
         correction = tl.math.exp2(m - base)
         l = l * correction + tl.sum(p, 1)
         acc = acc * correction[:, None]
-        value = _load(values, j * BLOCK_N, n, kv_len, TMA, MASKED, VALUE_DIM, VALUE_PAD)
+        value = _load(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
         m = m_new
     return acc, m, l
@@ -173,7 +170,7 @@ def forward(
     S21,
     S22,
     S23,
-    KEPT: tl.constexpr,
+    MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     NEXT_RUN: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -259,12 +256,12 @@ def forward(
         last_full = tl.where(partial, first, end)
         state = _visit(
             state, query, keys, values, first, last_full, place, S, T, scale,
-            KEPT, BIASED, False, BLOCK_N,
+            MASKED, BIASED, False, BLOCK_N,
             HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
         )  # fmt: skip
         state = _visit(
             state, query, keys, values, last_full, end, place, S, T, scale,
-            KEPT, BIASED, True, BLOCK_N,
+            MASKED, BIASED, True, BLOCK_N,
             HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
         )  # fmt: skip
         j = end

@@ -15,15 +15,20 @@ from .normalform import bound
 from .proof.proof import prove_structure
 
 
-def render(score: Expression) -> str:
+def render(score: Expression, *, ptx: bool = False) -> str:
     """The Triton source of the hooks an expression puts into the kernel.
 
-    `kept` says which pairs are kept, `biased` what a score becomes, `next_run` which tiles of keys
-    a tile of queries visits. The skeleton that calls them is `maskalg_kernels/forward.py`.
+    `masked` drops pairs, `biased` says what a score becomes, `next_run` which tiles of keys a tile
+    of queries visits. The skeleton that calls them is `maskalg_kernels/forward.py`.
+
+    Args:
+        score: a mask, a bias or both.
+        ptx: show the form for NVIDIA, where each element is decided by inline assembly, as it runs
+            when no table of the mask holds 64-bit integers.
     """
     if not isinstance(score, Expression):
         raise errors.not_a_score(score)
-    return hooks_of(bound(score).structure).source
+    return hooks_of(bound(score).structure, ptx=ptx).source
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ cost microseconds. `nodes` has the functions that build nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from .parameters import Kind, Parameter
 
@@ -94,7 +94,7 @@ class Node:
 
     @property
     def canonical(self) -> str:
-        """Structure and values as text, the same in whichever order equal structures were joined."""
+        """Structure and values as text, whichever order equal structures were joined in."""
         try:
             return self._canonical
         except AttributeError:
@@ -108,7 +108,7 @@ class Node:
     def __getstate__(self) -> tuple[object, ...]:
         return self.op, self.kind, self.args, self.data, self.own
 
-    def __setstate__(self, state: tuple[Op, Kind, tuple[Node, ...], object, tuple[Parameter, ...]]) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         Node.__init__(self, *state)
 
     def __hash__(self) -> int:

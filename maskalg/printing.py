@@ -127,10 +127,9 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
     if op in _INFIX:
         sign, level = _INFIX[op]
         strict = op in _DIVISIONS
-        texts = [
-            formula_text(arg, level + ((strict and i > 0) or (op == "mul" and arg.op in _DIVISIONS)))
-            for i, arg in enumerate(args)
-        ]
+        apart = op == "mul"
+        tighter = [(strict and i > 0) or (apart and a.op in _DIVISIONS) for i, a in enumerate(args)]
+        texts = [formula_text(a, level + more) for a, more in zip(args, tighter, strict=True)]
         return _wrap(sign.join(texts), level, around)
     raise NotImplementedError(f"no text for {op!r}: add it to maskalg/printing.py")
 

@@ -7,7 +7,11 @@ more shared memory or registers than the device has gives way to the next.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
+
+Pattern = Literal["dense", "banded", "reading"]
+"""A row of tiles: long; cut at both ends by the query's position; or masked by tensors that are
+read at every element."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,18 @@ _NVIDIA: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (256, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
 }
 
-# Masks and biases that read tensors at every element leave fewer registers, and their loads
-# fill the pipeline: fewer stages of smaller tiles are quicker.
+# Few tiles a row: smaller ones waste fewer elements at both edges of the band.
+_NVIDIA_BANDED: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    **_NVIDIA,
+    (64, 2): (Tile(64, 64, 4, 2),),
+}
+
+# Tensors read at every element take registers and a little shared memory, so that two programs
+# with three stages of 64 keys no longer fit a multiprocessor; of 32 keys they do.
 _NVIDIA_READING: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     **_NVIDIA,
     (64, 2): (Tile(64, 64, 4, 2),),
-    (128, 2): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
+    (128, 2): (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2)),
 }
 
 _AMD: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
@@ -58,7 +68,7 @@ _INTERPRETER: Final = (Tile(32, 16, 4, 1),)
 
 
 def tiles_for(
-    architecture: str, head_pad: int, element_bytes: int, *, reading: bool
+    architecture: str, head_pad: int, element_bytes: int, pattern: Pattern
 ) -> tuple[Tile, ...]:
     """Candidates in the order to try.
 
@@ -66,11 +76,11 @@ def tiles_for(
         architecture: "sm_90" and the like, "gfx942" and the like, or "interpreter".
         head_pad: the larger of the padded head dimensions of key and value, at most 256.
         element_bytes: 2 or 4.
-        reading: whether mask or bias read a tensor at the query or key index.
+        pattern: what a row of the mask looks like.
     """
     if architecture == "interpreter":
         return _INTERPRETER
-    nvidia = _NVIDIA_READING if reading else _NVIDIA
+    nvidia = {"dense": _NVIDIA, "banded": _NVIDIA_BANDED, "reading": _NVIDIA_READING}[pattern]
     table = _AMD if architecture.startswith("gfx") else nvidia
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     return table[size, element_bytes]

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import torch
 import triton
 from maskalg_kernels.forward import SCALARS, forward
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import errors
 from ..codegen.hooks import Hooks, hooks_of
@@ -16,8 +17,9 @@ from ..codegen.store import load
 from ..codegen.triton_text import ScalarArgument, TableArgument
 from ..extents import fits_int32
 from ..normalform import Structure, Value
+from ..proof.proof import prove_structure
 from ..schedule.steps import step_tables
-from ..tiles import Tile, tiles_for
+from ..tiles import Pattern, Tile, tiles_for
 from .call import Call, Result
 
 _HEADS_TOGETHER: Final = 8
@@ -32,6 +34,7 @@ class Plan:
     constants: dict[str, Any]
     candidates: tuple[Tile, ...]
     wide: bool
+    tma: bool
 
 
 def attend(call: Call) -> Result:
@@ -56,6 +59,7 @@ def plan_of(call: Call) -> Plan:
     return _plan(
         call.form.structure,
         not fits_int32(call.form, call.extents),
+        _narrow(call),
         head_dim,
         value_dim,
         call.query.dtype,
@@ -67,6 +71,7 @@ def plan_of(call: Call) -> Plan:
 def _plan(
     structure: Structure,
     wide: bool,
+    narrow: bool,
     head_dim: int,
     value_dim: int,
     dtype: torch.dtype,
@@ -77,30 +82,60 @@ def _plan(
             raise errors.head_dim_unsupported(dim)
     if dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise errors.kernel_dtype(dtype)
-    hooks = hooks_of(structure, wide)
+    hooks = hooks_of(structure, wide, narrow and arch.startswith("sm_"))
     if len(hooks.scalars) > len(SCALARS):
         raise errors.too_many_scalars(len(hooks.scalars), len(SCALARS))
     pads = (_power_of_two(head_dim), _power_of_two(value_dim))
     return Plan(
         hooks=hooks,
-        constants={**hook_constants(hooks), **shape_constants(head_dim, value_dim, dtype, wide)},
-        candidates=tiles_for(arch, max(pads), dtype.itemsize),
+        constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
+        candidates=tiles_for(arch, max(pads), dtype.itemsize, pattern_of(structure)),
         wide=wide,
+        tma=has_tma(arch),
     )
+
+
+def _narrow(call: Call) -> bool:
+    """Whether no integer table is wider than the 32 bits inline assembly compares."""
+    return all(tensor.dtype != torch.int64 for _, tensor in call.form.tensors())
+
+
+def has_tma(arch: str) -> bool:
+    """Whether the architecture copies tiles by descriptor (Hopper's tensor memory accelerator)."""
+    return arch in ("sm_90", "sm_100", "sm_103", "sm_120", "interpreter")
+
+
+def _describable(tensor: torch.Tensor) -> bool:
+    """What a descriptor needs: unit last stride, everything else in units of 16 bytes."""
+    size = tensor.element_size()
+    return (
+        tensor.stride(-1) == 1
+        and tensor.data_ptr() % 16 == 0
+        and all(stride * size % 16 == 0 for stride in tensor.stride()[:-1])
+    )
+
+
+def pattern_of(structure: Structure) -> Pattern:
+    """What decides the tile: the structure of an expression, never its values."""
+    if structure.reads_positions:
+        return "reading"
+    touched = prove_structure(structure).forms.touched
+    banded = all(span.lows and span.highs for span in touched[:1])
+    return "banded" if touched and banded else "dense"
 
 
 def hook_constants(hooks: Hooks) -> dict[str, Any]:
     """The rendered hooks as the kernel's constants."""
     module = load(hooks.source, hooks.digest)
     return {
-        "KEPT": module.kept if hooks.masked else None,
+        "MASKED": module.masked,
         "BIASED": module.biased if hooks.biased else None,
         "NEXT_RUN": module.next_run,
     }
 
 
 def shape_constants(
-    head_dim: int, value_dim: int, dtype: torch.dtype, wide: bool
+    head_dim: int, value_dim: int, dtype: torch.dtype, wide: bool, arch: str
 ) -> dict[str, Any]:
     """The constants that follow from the shapes of the inputs."""
     return {
@@ -110,9 +145,19 @@ def shape_constants(
         "VALUE_PAD": _power_of_two(value_dim),
         "HEADS_TOGETHER": _HEADS_TOGETHER,
         "WIDE": wide,
-        # Three passes of tf32 would be quicker; float32 means float32 until asked otherwise.
-        "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
+        "PRECISION": precision(dtype, arch),
     }
+
+
+def precision(dtype: torch.dtype, arch: str) -> str:
+    """How float32 products are made: three tf32 products on NVIDIA's matrix units, else exactly.
+
+    Three products keep all but the last two or three of the 24 bits. Exact products are left to
+    other targets: here they spill kilobytes of registers, and one such variant was miscompiled.
+    """
+    if dtype != torch.float32:
+        return "tf32"  # not used: half precision products are exact
+    return "tf32x3" if arch.startswith("sm_") else "ieee"
 
 
 def tile_constants(tile: Tile) -> dict[str, Any]:
@@ -151,15 +196,22 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
     scalars += [None] * (len(SCALARS) - len(scalars))
     tables = tuple([_table(argument, values) for argument in plan.hooks.tables])
     batch_heads = extents.batch * extents.heads
-    tensors = (query, key, value, out)
-    strides = [stride for tensor in tensors for stride in tensor.stride()]
+    strides = [stride for t in (query, key, value, out) for stride in t.stride()]
+    tma = plan.tma and _describable(key) and _describable(value)
     for i, tile in enumerate(plan.candidates):
         rows = -(-extents.q_len // tile.block_q)
+        sources = (key, value)
+        if tma:
+            pads = (plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
+            sources = tuple(
+                TensorDescriptor(t, t.shape, t.stride(), [1, 1, tile.block_kv, pad])
+                for t, pad in zip(sources, pads, strict=True)
+            )
         try:
             forward[(rows * batch_heads,)](
-                *tensors, lse, tables, call.scale, extents.q_len, extents.kv_len, rows,
+                query, *sources, out, lse, tables, call.scale, extents.q_len, extents.kv_len, rows,
                 batch_heads, extents.heads, call.group, *strides, *scalars,
-                **plan.constants, **tile_constants(tile),
+                TMA=tma, **plan.constants, **tile_constants(tile),
             )  # fmt: skip
             return
         except triton.runtime.errors.OutOfResources:

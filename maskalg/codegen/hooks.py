@@ -6,12 +6,14 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..node import Node
 from ..normalform import Structure
 from ..proof.proof import prove_structure
 from .bounds_text import bounds_text
+from .predicate_ptx import Unrenderable, masked_ptx
 from .triton_text import Arguments, ScalarArgument, TableArgument, TritonText
 
-_ELEMENT = "batch, head, q_idx, kv_idx, S, T"
+_ELEMENT = "score, batch, head, q_idx, kv_idx, kv_len, S, T"
 _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
 
 _HEADER = '''"""Rendered by maskalg for
@@ -35,37 +37,36 @@ class Hooks:
     Attributes:
         source: a Python module with the JIT functions named below.
         digest: of the source; names its file.
-        masked: whether the module has `kept`; without it every pair in range is kept.
         biased: whether the module has `biased`.
         scalars, tables: what `S` and `T` hold, in order.
     """
 
     source: str
     digest: str
-    masked: bool
     biased: bool
     scalars: tuple[ScalarArgument, ...]
     tables: tuple[TableArgument, ...]
 
 
 @lru_cache(maxsize=4096)
-def hooks_of(structure: Structure, wide: bool = False) -> Hooks:
-    """The hooks of a structure; `wide` computes indices in 64 bits, for numbers near 2**31."""
+def hooks_of(structure: Structure, wide: bool = False, ptx: bool = False) -> Hooks:
+    """The hooks of a structure.
+
+    Args:
+        wide: compute indices in 64 bits, for numbers near 2**31.
+        ptx: decide each element by inline assembly, for NVIDIA; every table the mask reads must
+            then hold at most 32 bits.
+    """
     from ..printing import formula_text
 
     arguments = Arguments()
     mask, bias = structure.mask, structure.bias
     functions: list[str] = []
-    if mask.op != "const":
-        text = TritonText(arguments, wide=wide)
-        result = text(mask)
-        functions.append(_function("kept", _ELEMENT, (*text.lines, f"return {result}")))
+    functions.append(_function("masked", _ELEMENT, _masked(mask, arguments, wide, ptx)))
     if bias.op != "score":
         text = TritonText(arguments, wide=wide)
         result = text(bias)
-        functions.append(
-            _function("biased", f"score, {_ELEMENT}", (*text.lines, f"return {result}"))
-        )
+        functions.append(_function("biased", _ELEMENT, (*text.lines, f"return {result}")))
     runs = bounds_text(prove_structure(structure).forms, TritonText(arguments, wide=wide))
     functions.append(_function("next_run", _ROW, runs))
     header = _HEADER.format(mask=formula_text(mask), bias=formula_text(bias))
@@ -73,11 +74,21 @@ def hooks_of(structure: Structure, wide: bool = False) -> Hooks:
     return Hooks(
         source=source,
         digest=hashlib.sha256(source.encode()).hexdigest()[:24],
-        masked=mask.op != "const",
         biased=bias.op != "score",
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
+
+
+def _masked(mask: Node, arguments: Arguments, wide: bool, ptx: bool) -> tuple[str, ...]:
+    if ptx and not wide:
+        try:
+            return masked_ptx(mask, TritonText(arguments, wide=wide))
+        except Unrenderable:
+            pass
+    text = TritonText(arguments, wide=wide)
+    result = "kv_idx < kv_len" if mask.op == "const" else f"(kv_idx < kv_len) & {text(mask)}"
+    return (*text.lines, f'return tl.where({result}, score, float("-inf"))')
 
 
 def _function(name: str, parameters: str, body: tuple[str, ...]) -> str:

@@ -114,6 +114,35 @@ class TritonText:
         self._reads[node] = name
         return name
 
+    def split(self, node: Node) -> Node | None:
+        """A comparison over an outer minimum or maximum, as a formula without it.
+
+        CUDA 13's assembler miscompiles an integer absolute value in a predicate.
+        """
+        left, right = node.args
+        difference = nodes.subtract(left, right)
+        if node.op == "ge":
+            return split_extremum(difference)
+        if split_extremum(difference) is None:
+            return None
+        return nodes.conjunction(nodes.ge(left, right), nodes.ge(right, left))
+
+    def sides(self, node: Node) -> tuple[str, str]:
+        """A comparison of integers with all that reads the key index alone on one side.
+
+        Each side is then a vector over queries or over keys, unless a term mixes the two.
+        """
+        left, right = node.args
+        if "read" in (left.op, right.op):
+            return self(left), self(right)
+        difference = nodes.subtract(left, right)
+        terms = difference.args if difference.op == "add" else (difference,)
+        keyed = [term for term in terms if term.indices() == {"kv_idx"}]
+        rest = [term for term in terms if term.indices() != {"kv_idx"}]
+        if keyed and not _is_negative(keyed[0]):
+            return self(nodes.add(*keyed)), self(nodes.negate(nodes.add(*rest)))
+        return self(nodes.add(*rest)), self(nodes.negate(nodes.add(*keyed)))
+
     def infix(self, sign: str, node: Node) -> str:
         """An operation between all arguments, in parentheses."""
         return "(" + f" {sign} ".join(self(arg) for arg in node.args) + ")"
@@ -143,19 +172,14 @@ def _const(text: TritonText, node: Node) -> str:
 def _compare(sign: str) -> Rule:
     def rule(text: TritonText, node: Node) -> str:
         left, right = node.args
-        if left.kind == "int" and right.kind == "int" and sign == ">=":
-            # Two-sided bounds: CUDA 13's assembler miscompiles an integer abs in a predicate.
-            split = split_extremum(nodes.subtract(left, right))
-            if split is not None:
-                return text(split)
-        return f"({text(left)} {sign} {text(right)})"
+        if left.kind != "int" or right.kind != "int":
+            return f"({text(left)} {sign} {text(right)})"
+        split = text.split(node)
+        if split is not None:
+            return text(split)
+        return f" {sign} ".join(text.sides(node)).join("()")
 
     return rule
-
-
-def _equal(text: TritonText, node: Node) -> str:
-    left, right = (text(arg) for arg in node.args)
-    return f"({left} == {right})"
 
 
 def _sum(text: TritonText, node: Node) -> str:
@@ -210,7 +234,7 @@ _RULES: dict[str, Rule] = {
     "not": lambda text, node: f"(~{text(node.args[0])})",
     "ge": _compare(">="),
     "gt": _compare(">"),
-    "eq": _equal,
+    "eq": _compare("=="),
     "where": _where,
     "call": _call,
 }

@@ -27,14 +27,14 @@ def compiled(expression, target, dim, dtype):
     from maskalg.codegen.hooks import hooks_of
 
     form = bound(expression)
-    hooks = hooks_of(form.structure)
+    hooks = hooks_of(form.structure, ptx=target.startswith("sm_"))
     numbers = [
         "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
         for a in hooks.scalars
     ]
     tables = ["*i32" if a.step else POINTERS[form.values[a.slot].dtype] for a in hooks.tables]
-    reading = form.structure.reads_positions
-    tile = tiles_for(target, dim, dtype.itemsize, reading=reading)[0]
+    pattern = backend.pattern_of(form.structure)
+    tile = tiles_for(target, dim, dtype.itemsize, pattern)[0]
     constants = {
         **backend.hook_constants(hooks),
         **backend.shape_constants(dim, dim, dtype, wide=False, arch=target),

@@ -137,3 +137,20 @@ def test_no_wait_for_the_device():
         ma.attention(q, k, v, causal & ma.document(ids.clone()))
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inline_assembly_equals_the_natural_form(name, monkeypatch):
+    """The interpreter cannot run inline assembly: here both forms must agree to the bit."""
+    from maskalg.backends import triton as backend
+
+    expression = expressions("cuda")[name]
+    for slot, table in list(expression._named.items()):
+        if isinstance(getattr(table, "tensor", None), torch.Tensor):
+            if table.tensor.dtype == torch.int64:
+                expression = expression.bind({slot: table.tensor.int()})
+    q, k, v = (torch.randn(2, 4, LENGTH, 64, device="cuda", dtype=torch.bfloat16) for _ in "qkv")
+    assembly = ma.attention(q, k, v, expression)
+    monkeypatch.setattr(backend, "_narrow", lambda call: False)
+    natural = ma.attention(q, k, v, expression)
+    assert torch.equal(assembly, natural)
