@@ -5,13 +5,14 @@ spread is min-max, TFLOP/s count the kept elements only. Run as
 
     python benchmarks/gpu_attention.py [--cases causal,window] [--rounds 7] [--tiles 128x64x8x3,...]
 
-`--tiles` times the kernel at several tile shapes (block_q x block_kv x warps x stages) instead of
-comparing with the peers.
+`--backward` times the backward pass alone. `--tiles` times the kernel at several tile shapes
+(block_q x block_kv x warps x stages) instead of comparing with the peers.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -169,7 +170,15 @@ def kept_pairs(case: Case, heads: int) -> int:
     return total
 
 
-def one_case(name: str, case: Case, rounds: int) -> None:
+def backward_of(function: Callable, inputs: tuple[torch.Tensor, ...]) -> Callable:
+    """The backward pass of a contender, from a fixed gradient of its output."""
+    out = function()
+    torch.manual_seed(1)
+    gradient = torch.randn(out.shape, device=out.device).to(out.dtype)
+    return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
+
+
+def one_case(name: str, case: Case, rounds: int, backward: bool) -> None:
     batch, heads, kv_heads, length, dim = case.shape
     torch.manual_seed(0)
     q = torch.randn(batch, heads, length, dim, device="cuda", dtype=torch.bfloat16)
@@ -177,10 +186,16 @@ def one_case(name: str, case: Case, rounds: int) -> None:
         torch.randn(batch, kv_heads, length, dim, device="cuda", dtype=torch.bfloat16)
         for _ in range(2)
     )
+    inputs = tuple(tensor.requires_grad_(backward) for tensor in (q, k, v))
     functions = contenders(case, q, k, v)
-    out, other = functions["maskalg"]().float(), functions["flex"]().float()
-    difference = ((out - other).norm() / other.norm()).item()
     flops = 4 * batch * heads * dim * kept_pairs(case, heads)
+    if backward:
+        functions = {label: backward_of(f, inputs) for label, f in functions.items()}
+        flops *= 2.5
+        out, other = (torch.cat([g.flatten() for g in functions[n]()]) for n in ("maskalg", "flex"))
+    else:
+        out, other = functions["maskalg"](), functions["flex"]()
+    difference = ((out.float() - other.float()).norm() / other.float().norm()).item()
     times = interleaved(functions, rounds)
     ours = statistics.median(times["maskalg"])
     cells = []
@@ -192,6 +207,34 @@ def one_case(name: str, case: Case, rounds: int) -> None:
             f"{flops / middle / 1e9:.0f}T{ratio}"
         )
     print(f"{name:24} {'  '.join(cells)}  diff to flex {difference:.1e}", flush=True)
+
+
+def sweep_backward(name: str, case: Case, tiles: list[Tile], rounds: int, of: str) -> None:
+    """Times the backward pass with each tile for the gradients `of` "queries" or "keys"."""
+    batch, heads, kv_heads, length, dim = case.shape
+    inputs = tuple(
+        torch.randn(batch, h, length, dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for h in (heads, kv_heads, kv_heads)
+    )
+    field = "query_tiles" if of == "queries" else "key_tiles"
+    plan_of = backend.backward_plan
+    functions: dict[str, Callable] = {}
+    base = backward_of(lambda: ma.attention(*inputs, case.expression), inputs)
+    for tile in tiles:
+
+        def run(tile=tile):
+            backend.backward_plan = lambda *a: dataclasses.replace(plan_of(*a), **{field: (tile,)})
+            return base()
+
+        try:
+            run()
+        except Exception as error:
+            print(f"{name:24} {of} {tile}: {type(error).__name__}", flush=True)
+            continue
+        functions[f"{tile.block_q}x{tile.block_kv}x{tile.warps}x{tile.stages}"] = run
+    for label, found in interleaved(functions, rounds).items():
+        print(f"{name:24} {of:8} {label:14} {statistics.median(found):.3f} ms", flush=True)
+    backend.backward_plan = plan_of
 
 
 def sweep(name: str, case: Case, tiles: list[Tile], rounds: int) -> None:
@@ -226,6 +269,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default="", help="comma-separated parts of case names")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--backward", action="store_true")
     parser.add_argument("--tiles", default="")
     options = parser.parse_args()
     wanted = [part for part in options.cases.split(",") if part]
@@ -237,9 +281,14 @@ def main() -> None:
         torch._dynamo.reset()
         if options.tiles:
             numbers = [map(int, t.split("x")) for t in options.tiles.split(",")]
-            sweep(case_name, case, [Tile(*t) for t in numbers], options.rounds)
+            tiles = [Tile(*t) for t in numbers]
+            if options.backward:
+                sweep_backward(case_name, case, tiles, options.rounds, "queries")
+                sweep_backward(case_name, case, tiles, options.rounds, "keys")
+            else:
+                sweep(case_name, case, tiles, options.rounds)
         else:
-            one_case(case_name, case, options.rounds)
+            one_case(case_name, case, options.rounds, options.backward)
 
 
 if __name__ == "__main__":

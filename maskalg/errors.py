@@ -224,10 +224,10 @@ def no_backend_for(device: str) -> BackendError:
     )
 
 
-def no_backward() -> BackendError:
+def no_table_gradient(names: list[str]) -> BackendError:
     return BackendError(
-        "the fused kernel computes the forward pass only, and an input requires a gradient. "
-        "Call it under torch.no_grad(), or train with backend='reference' (dense memory) or on "
+        f"the GPU kernels compute gradients of query, key and value, and {' and '.join(names)} "
+        "requires one too. Detach it, or train it with backend='reference' (dense memory) or on "
         "the CPU (block-sparse)."
     )
 
@@ -304,4 +304,11 @@ def where_condition(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
         f"{type(found).__name__}."
+    )
+
+
+def no_double_backward() -> BackendError:
+    return BackendError(
+        "the gradient of a gradient is not built (backward was called with create_graph=True). "
+        "backend='reference' differentiates twice."
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, cast
 
 import torch
@@ -146,3 +146,20 @@ def _structure(
     named = [f"{s.text} {s.name} {s.kind} {s.low}" for s in slots if s.text in of_mask]
     mask_key = f"{mask.skeleton} / {', '.join(named)}"
     return Structure(key, mask_key, mask, bias, tuple(slots))
+
+
+@lru_cache(maxsize=4096)
+def transposed(structure: Structure) -> Structure:
+    """The mask with the roles of queries and keys exchanged: M'(q, k) = M(k, q)."""
+    swapped = {"q_idx": nodes.K, "kv_idx": nodes.Q}
+
+    def replace(node: Node) -> Node | None:
+        return swapped.get(str(node.data)) if node.op == "index" else None
+
+    return Structure(
+        key=f"transposed {structure.key}",
+        mask_key=f"transposed {structure.mask_key}",
+        mask=nodes.substitute(structure.mask, replace),
+        bias=structure.bias,
+        slots=structure.slots,
+    )

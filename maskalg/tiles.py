@@ -84,3 +84,33 @@ def tiles_for(
     table = _AMD if architecture.startswith("gfx") else nvidia
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     return table[size, element_bytes]
+
+
+# Of the gradients: block_q x block_kv. dQ loops over keys, dK and dV over queries.
+_BACKWARD_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    (64, 2): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
+    (128, 2): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
+    (256, 2): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
+    (64, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
+    (128, 4): (Tile(32, 32, 4, 1), Tile(32, 16, 4, 1)),
+    (256, 4): (Tile(32, 16, 4, 1), Tile(16, 16, 4, 1)),
+}
+_BACKWARD_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    (64, 2): (Tile(128, 64, 4, 2), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
+    (128, 2): (Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
+    (256, 2): (Tile(32, 64, 8, 1), Tile(32, 32, 4, 1)),
+    (64, 4): (Tile(32, 32, 4, 2), Tile(16, 32, 4, 1)),
+    (128, 4): (Tile(32, 32, 4, 1), Tile(16, 32, 4, 1)),
+    (256, 4): (Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)),
+}
+
+
+def backward_tiles_for(
+    architecture: str, head_pad: int, element_bytes: int, *, of: Literal["queries", "keys"]
+) -> tuple[Tile, ...]:
+    """Candidates for the gradients of queries, or of keys and values; arguments as above."""
+    if architecture == "interpreter":
+        return _INTERPRETER
+    table = _BACKWARD_QUERIES if of == "queries" else _BACKWARD_KEYS
+    size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
+    return table[size, element_bytes]

@@ -150,6 +150,9 @@ def test_ids_read_in_different_rows_are_not_one_document() -> None:
     assert_labels_exact(rows[ma.batch, ma.q_idx] == rows[0, ma.kv_idx], 16, block=4)
     assert_labels_exact(rows[0, ma.q_idx] == rows[ma.batch, ma.kv_idx], 16, block=4)
     assert_labels_exact(rows[ma.head, ma.q_idx] == rows[ma.batch, ma.kv_idx], 16, block=4)
+    each, other = (rows[b, ma.q_idx] == rows[b, ma.kv_idx] for b in (ma.batch, ma.head))
+    assert_labels_exact(each | other, 16, block=4)
+    assert_labels_exact(other & each, 16, block=4)
     cube = ma.table(torch.stack([ids, ids.flip(0)]), "ids")
     by_both = cube[ma.batch, ma.head, ma.q_idx] == cube[ma.batch, ma.head, ma.kv_idx]
     assert_labels_exact(by_both, 16, block=4)

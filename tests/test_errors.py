@@ -268,7 +268,7 @@ def test_tables_that_do_not_fit() -> None:
     raises(ValueError, lambda: document(IDS).blocks(6), *says)
     raises(ValueError, lambda: document(IDS).blocks(2, 6), "(q_len 2, kv_len 6)", "reads 6")
     raises(ValueError, lambda: document(IDS).shift(q=3).blocks(2), "reads 5", "shift less")
-    before = "ids would be read at the index = -2, before its first entry"
+    before = "ids would be read at q_idx + q_shift = -2, before its first entry"
     raises(ValueError, lambda: document(IDS).shift(q=-2).blocks(2), before, "shift by no less")
     square = dense(torch.ones(4, 4, dtype=torch.bool))
     raises(ValueError, lambda: square.blocks(4, 5), "dense of shape [4, 4]", "dimension 1")
@@ -277,6 +277,13 @@ def test_tables_that_do_not_fit() -> None:
     raises(ValueError, lambda: lengths.blocks(4, batch=2), *says)
     by_head = dense(torch.ones(3, 4, 4, dtype=torch.bool))
     raises(ValueError, lambda: by_head.blocks(4, heads=2), "stands for head, but head is 2")
+
+
+def test_computed_positions_that_stay_inside_are_read() -> None:
+    # q - q % 2 is never negative, though its two terms on their own could reach -1.
+    entries = table(IDS, "ids")
+    mask = entries[q_idx - q_idx % 2] == entries[kv_idx]
+    assert mask.to_dense(4)[0, 0, 3].tolist() == [False, False, True, True]
 
 
 def test_heads_that_nothing_tells() -> None:

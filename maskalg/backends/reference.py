@@ -10,6 +10,11 @@ import torch
 from ..evaluate import Environment, evaluate, grid
 from .call import Call, Result
 
+# The first call of a function in MKL, made by several threads at once, can return values of low
+# precision (PyTorch issue 188792); one call by one thread beforehand settles it.
+for _warm in (torch.zeros(1), torch.zeros(1, dtype=torch.float64)):
+    torch.exp(_warm), torch.log(_warm + 1), torch.tanh(_warm)
+
 
 def attend(call: Call) -> Result:
     """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
 
 import torch
 import triton
-from maskalg_kernels.forward import SCALARS, forward
+from maskalg_kernels.forward import forward
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import errors
 from ..codegen.hooks import Hooks, hooks_of
 from ..codegen.store import load
-from ..codegen.triton_text import ScalarArgument, TableArgument
 from ..extents import fits_int32
-from ..normalform import Structure, Value
+from ..normalform import Structure
 from ..proof.proof import prove_structure
-from ..schedule.steps import step_tables
 from ..tiles import Pattern, Tile, tiles_for
 from .call import Call, Result
+from .triton_arguments import MOST_SCALARS, describable, scalars_of, tables_of
+from .triton_backward import backward_plan, gradients
 
 _HEADS_TOGETHER: Final = 8
-_CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,60 @@ class Plan:
 
 def attend(call: Call) -> Result:
     """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
-    if call.differentiable():
-        raise errors.no_backward()
+    if not call.differentiable():
+        return _forward(call, call.return_lse)
+    if any(t.requires_grad for _, t in call.form.tensors()):
+        raise errors.no_table_gradient([s.name for s, t in call.form.tensors() if t.requires_grad])
+    out, lse = cast(
+        "tuple[torch.Tensor, torch.Tensor]",
+        _Attention.apply(call.query, call.key, call.value, call),  # type: ignore[no-untyped-call]
+    )
+    return out, lse if call.return_lse else None
+
+
+class _Attention(torch.autograd.Function):
+    """Forward and backward kernels as one differentiable operation."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, call: Call
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = _forward(call, lse_wanted=True)
+        assert lse is not None
+        ctx.save_for_backward(query, key, value, out, lse)
+        # The inputs are saved as autograd wants them saved, and put back in backward.
+        none = query.new_empty(0)
+        ctx.call = dataclasses.replace(call, query=none, key=none, value=none)
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise errors.no_double_backward()
+        query, key, value, out, lse = ctx.saved_tensors
+        call = dataclasses.replace(ctx.call, query=query, key=key, value=value)
+        if grad_out is None:
+            grad_out = torch.zeros_like(out)
+        plan = plan_of(call)
+        arch = architecture(query.device)
+        shape = plan.constants
+        pads = max(shape["HEAD_PAD"], shape["VALUE_PAD"])
+        ptx = _narrow(call) and arch.startswith("sm_")
+        structure = call.form.structure
+        steps = backward_plan(structure, plan.wide, ptx, arch, pads, query.dtype.itemsize)
+        of_shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, plan.wide, arch)
+        found = gradients(call, steps, of_shape, plan.tma, (out, lse), (grad_out, grad_lse))
+        return (*found, None)
+
+
+def _forward(call: Call, lse_wanted: bool) -> Result:
     query, value = call.query, call.value
     batch, heads, q_len, _ = query.shape
     out = query.new_empty(batch, heads, q_len, value.shape[-1])
-    lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if call.return_lse else None
+    lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
     if not out.numel() and (lse is None or not lse.numel()):
         return out, lse
     if not call.extents.kv_len:
@@ -83,8 +131,8 @@ def _plan(
     if dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise errors.kernel_dtype(dtype)
     hooks = hooks_of(structure, wide, narrow and arch.startswith("sm_"))
-    if len(hooks.scalars) > len(SCALARS):
-        raise errors.too_many_scalars(len(hooks.scalars), len(SCALARS))
+    if len(hooks.scalars) > MOST_SCALARS:
+        raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
     pads = (_power_of_two(head_dim), _power_of_two(value_dim))
     return Plan(
         hooks=hooks,
@@ -103,16 +151,6 @@ def _narrow(call: Call) -> bool:
 def has_tma(arch: str) -> bool:
     """Whether the architecture copies tiles by descriptor (Hopper's tensor memory accelerator)."""
     return arch in ("sm_90", "sm_100", "sm_103", "sm_120", "interpreter")
-
-
-def _describable(tensor: torch.Tensor) -> bool:
-    """What a descriptor needs: unit last stride, everything else in units of 16 bytes."""
-    size = tensor.element_size()
-    return (
-        tensor.stride(-1) == 1
-        and tensor.data_ptr() % 16 == 0
-        and all(stride * size % 16 == 0 for stride in tensor.stride()[:-1])
-    )
 
 
 def pattern_of(structure: Structure) -> Pattern:
@@ -191,13 +229,11 @@ def compilations() -> int:
 
 def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
     query, key, value, extents = call.query, call.key, call.value, call.extents
-    values = call.form.values
-    scalars: list[int | float | None] = [_scalar(a, values) for a in plan.hooks.scalars]
-    scalars += [None] * (len(SCALARS) - len(scalars))
-    tables = tuple([_table(argument, values) for argument in plan.hooks.tables])
+    scalars = scalars_of(plan.hooks, call.form.values)
+    tables = tables_of(plan.hooks, call.form.values)
     batch_heads = extents.batch * extents.heads
     strides = [stride for t in (query, key, value, out) for stride in t.stride()]
-    tma = plan.tma and _describable(key) and _describable(value)
+    tma = plan.tma and describable(key) and describable(value)
     for i, tile in enumerate(plan.candidates):
         rows = -(-extents.q_len // tile.block_q)
         sources = (key, value)
@@ -217,29 +253,6 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
         except triton.runtime.errors.OutOfResources:
             if i + 1 == len(plan.candidates):
                 raise
-
-
-def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int | float:
-    value = values[argument.slot]
-    if argument.axis is None:
-        return cast("int | float", value)
-    sizes = cast(torch.Tensor, value).shape
-    if argument.kv_slot is None:
-        return sizes[argument.axis]
-    others = cast(torch.Tensor, values[argument.kv_slot]).shape
-    return max(shape[argument.axis] for shape in (sizes, others) if len(shape) == 2)
-
-
-def _table(argument: TableArgument, values: tuple[Value, ...]) -> torch.Tensor:
-    tensor = cast(torch.Tensor, values[argument.slot])
-    if argument.step is not None:
-        kv_ids = cast(torch.Tensor, values[cast(int, argument.kv_slot)])
-        return step_tables(tensor, kv_ids).named(argument.step)
-    if tensor.is_contiguous():
-        return tensor
-    if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:
-        raise errors.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
-    return tensor.contiguous()
 
 
 def _power_of_two(size: int) -> int:

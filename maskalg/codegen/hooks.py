@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ..node import Node
-from ..normalform import Structure
+from ..normalform import Structure, transposed
+from ..printing import formula_text
 from ..proof.proof import prove_structure
 from .bounds_text import bounds_text
+from .derivative import derivative
 from .predicate_ptx import Unrenderable, masked_ptx
 from .triton_text import Arguments, ScalarArgument, TableArgument, TritonText
 
@@ -37,58 +40,81 @@ class Hooks:
     Attributes:
         source: a Python module with the JIT functions named below.
         digest: of the source; names its file.
-        biased: whether the module has `biased`.
+        biased, sloped: whether the module has `biased`, and `slope`.
         scalars, tables: what `S` and `T` hold, in order.
     """
 
     source: str
     digest: str
     biased: bool
+    sloped: bool
     scalars: tuple[ScalarArgument, ...]
     tables: tuple[TableArgument, ...]
 
 
 @lru_cache(maxsize=4096)
-def hooks_of(structure: Structure, wide: bool = False, ptx: bool = False) -> Hooks:
+def hooks_of(
+    structure: Structure, wide: bool = False, ptx: bool = False, backward: bool = False
+) -> Hooks:
     """The hooks of a structure.
 
     Args:
         wide: compute indices in 64 bits, for numbers near 2**31.
         ptx: decide each element by inline assembly, for NVIDIA; every table the mask reads must
             then hold at most 32 bits.
+        backward: add `slope`, the derivative of a bias that is not additive, and
+            `next_query_run`, which tiles of queries a tile of keys is visited by.
     """
-    from ..printing import formula_text
-
     arguments = Arguments()
+
+    def text() -> TritonText:
+        return TritonText(arguments, wide=wide)
+
     mask, bias = structure.mask, structure.bias
-    functions: list[str] = []
-    functions.append(_function("masked", _ELEMENT, _masked(mask, arguments, wide, ptx)))
-    if bias.op != "score":
-        text = TritonText(arguments, wide=wide)
-        result = text(bias)
-        functions.append(_function("biased", _ELEMENT, (*text.lines, f"return {result}")))
-    runs = bounds_text(prove_structure(structure).forms, TritonText(arguments, wide=wide))
-    functions.append(_function("next_run", _ROW, runs))
+    functions = [_function("masked", _ELEMENT, _masked(mask, text, ptx and not wide))]
+    biased, sloped = bias.op != "score", False
+    if biased:
+        functions.append(_function("biased", _ELEMENT, _value(bias, text())))
+    if backward:
+        slope = derivative(bias)
+        sloped = slope.op != "const" or slope.data != 1
+        if sloped:
+            functions.append(_function("slope", _ELEMENT, _value(slope, text())))
+    functions.append(_function("next_run", _ROW, _runs(structure, text())))
+    if backward:
+        # The same text with the roles exchanged: q0..q1 are keys, kv_len is the number of queries.
+        body = _runs(transposed(structure), text())
+        functions.append(_function("next_query_run", _ROW, body))
     header = _HEADER.format(mask=formula_text(mask), bias=formula_text(bias))
     source = header + "\n\n" + "\n\n\n".join(functions) + "\n"
     return Hooks(
         source=source,
         digest=hashlib.sha256(source.encode()).hexdigest()[:24],
-        biased=bias.op != "score",
+        biased=biased,
+        sloped=sloped,
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
 
 
-def _masked(mask: Node, arguments: Arguments, wide: bool, ptx: bool) -> tuple[str, ...]:
-    if ptx and not wide:
+def _runs(structure: Structure, text: TritonText) -> tuple[str, ...]:
+    return bounds_text(prove_structure(structure).forms, text)
+
+
+def _value(node: Node, text: TritonText) -> tuple[str, ...]:
+    result = text(node)
+    return (*text.lines, f"return {result}")
+
+
+def _masked(mask: Node, text: Callable[[], TritonText], ptx: bool) -> tuple[str, ...]:
+    if ptx:
         try:
-            return masked_ptx(mask, TritonText(arguments, wide=wide))
+            return masked_ptx(mask, text())
         except Unrenderable:
             pass
-    text = TritonText(arguments, wide=wide)
-    result = "kv_idx < kv_len" if mask.op == "const" else f"(kv_idx < kv_len) & {text(mask)}"
-    return (*text.lines, f'return tl.where({result}, score, float("-inf"))')
+    natural = text()
+    result = "kv_idx < kv_len" if mask.op == "const" else f"(kv_idx < kv_len) & {natural(mask)}"
+    return (*natural.lines, f'return tl.where({result}, score, float("-inf"))')
 
 
 def _function(name: str, parameters: str, body: tuple[str, ...]) -> str:

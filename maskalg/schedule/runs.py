@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..evaluate import device_of
 from ..extents import Extents, dependence
 from ..normalform import Bound
 from ..proof.closed_forms import Span
@@ -58,7 +59,7 @@ class RunTable:
 
 def run_table(form: Bound, extents: Extents, block: tuple[int, int]) -> RunTable:
     """The runs of a call, computed row by row from the closed forms."""
-    device = torch.device("cpu")
+    device = device_of(form)
     sizes = dependence(form.structure.mask, form, extents)
     rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block[0], device)
     forms = prove_structure(form.structure).forms
@@ -69,7 +70,7 @@ def run_table(form: Bound, extents: Extents, block: tuple[int, int]) -> RunTable
     label = torch.where(
         _inside(first, touched), torch.where(_inside(first, unfull), PARTIAL, FULL), EMPTY
     )
-    return RunTable(first, end, label)
+    return RunTable(first.cpu(), end.cpu(), label.cpu())
 
 
 Ranges = tuple[torch.Tensor, torch.Tensor]  # firsts and ends, [batch, heads, rows, intervals]
@@ -79,7 +80,7 @@ def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:
     ranges = [key_range(span, rows).tiles(block_kv) for span in spans]
     if not ranges:
         shape = torch.broadcast_shapes(*[i.shape for i in rows.environment.indices.values()])
-        none = torch.zeros((*shape, 1), dtype=torch.int64)
+        none = torch.zeros((*shape, 1), dtype=torch.int64, device=rows.environment.device)
         return none, none
     return (
         torch.stack([first for first, _ in ranges], dim=-1),

@@ -107,6 +107,14 @@ CATALOGUE: Final[dict[str, Case]] = {
     "chunked": _chunked(6),
     "block causal": _block_causal(6),
     "dilated": _dilated(3),
+    "every third key from the next one": Case(
+        (index.kv_idx - index.q_idx + 1) % 3 == 0,
+        lambda *at: (grid(*at)[1] - grid(*at)[0] + 1) % 3 == 0,
+    ),
+    "one remainder of four": Case(
+        (index.q_idx - index.kv_idx + 1) % 4 == 2,
+        lambda *at: (grid(*at)[0] - grid(*at)[1] + 1) % 4 == 2,
+    ),
     "dense": _dense(DENSE),
     "dense of keys": _dense(DENSE[:, :, :1]),
     "causal sliding": _causal & _sliding(7),

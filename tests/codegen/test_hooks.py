@@ -38,13 +38,27 @@ def test_documents_read_their_step_tables():
 def test_absolute_distance_is_two_sided():
     """CUDA 13's assembler miscompiles an integer absolute value in a predicate."""
     text = source(abs(ma.q_idx - ma.kv_idx) <= 5)
-    kept = text[text.index("def kept") : text.index("def next_run")]
-    assert "maximum" not in kept and "abs" not in kept and "&" in kept
+    masked = text[text.index("def masked") : text.index("def next_run")]
+    assert "maximum" not in masked and "abs" not in masked and "&" in masked
+    assembly = ma.render(abs(ma.q_idx - ma.kv_idx) <= 5, ptx=True)
+    assert assembly.count("setp.ge.s32") == 2
 
 
 def test_whole_masks_need_no_predicate():
-    assert "def kept" not in source(ma.everything)
+    assert "tl.where(kv_idx < kv_len, score" in source(ma.everything)
     assert "touched = ()" in source(ma.nothing)
+
+
+def test_inline_assembly_compares_vectors():
+    """One comparison a literal, with queries on one side and keys on the other."""
+    text = ma.render(causal & sliding(256), ptx=True)
+    assert "selp.f32 $0, $1, 0fFF800000" in text
+    assert "[score, kv_idx, kv_len, (q_idx + S[0] - 1), (q_idx - S[0] + 1), q_idx]" in text
+
+
+def test_real_comparisons_take_the_natural_form():
+    mask = ma.table(torch.rand(8))[ma.kv_idx] > ma.table(torch.rand(8))[ma.q_idx]
+    assert "inline_asm" not in ma.render(mask, ptx=True)
 
 
 def test_floor_division_of_a_difference_rounds_down():

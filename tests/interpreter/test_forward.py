@@ -121,8 +121,9 @@ def test_no_keys_and_no_queries():
 
 def test_refusals():
     q = torch.randn(1, 1, 8, 16)
-    with pytest.raises(ma.BackendError, match="no_grad"):
-        ma.attention(q.requires_grad_(), q, q, causal, backend="triton")
+    learned = causal + ma.alibi(torch.ones(1, requires_grad=True))
+    with pytest.raises(ma.BackendError, match="slopes requires one too"):
+        ma.attention(q, q, q, learned, backend="triton")
     small = torch.randn(1, 1, 8, 8)
     with pytest.raises(ma.BackendError, match=r"16 to 256, got 8.*reference"):
         ma.attention(small, small, small, causal, backend="triton")

@@ -1,0 +1,497 @@
+"""Backward attention for the softmax: one kernel for dQ, one for dK and dV.
+
+With s the biased score, p = exp(s - lse) and delta = sum(dO * O) - dlse of a query,
+
+    dV = p^T dO        ds = p * (dO V^T - delta) * f'(score)        dQ = ds K        dK = ds^T Q
+
+The first kernel walks the runs of tiles of keys of a tile of queries, as forward does; the second
+walks the runs of tiles of queries of a tile of keys, from the closed forms with the roles of
+queries and keys exchanged. No atomics: the result is the same to the bit every time.
+"""
+
+import triton
+import triton.language as tl
+
+from .forward import LOG2E, SCALARS, _load, _tile_of_program
+from .runs import NO_TILE
+
+
+@triton.jit
+def _weights(
+    product,
+    lse2,
+    place,
+    S,
+    T,
+    scale,
+    MASKED: tl.constexpr,
+    BIASED: tl.constexpr,
+    PARTIAL: tl.constexpr,
+):
+    """p of a tile from q . k and the lse of its queries in units of log 2."""
+    batch, head, q_idx, kv_idx, kv_len = place
+    if BIASED is None:
+        score = product * (scale * LOG2E)
+    else:
+        score = BIASED(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
+    if PARTIAL:
+        score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+    return tl.math.exp2(score - lse2)
+
+
+@triton.jit
+def _gradient(p, dp, delta, product, place, S, T, scale, SLOPE: tl.constexpr):
+    """The gradient of q . k, before its factor `scale`."""
+    ds = p * (dp - delta)
+    if SLOPE is not None:
+        batch, head, q_idx, kv_idx, kv_len = place
+        ds = ds * SLOPE(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T)
+    return ds
+
+
+@triton.jit
+def _statistics(lse_ptr, delta_ptr, base, m, q_len):
+    """lse in units of log 2, and delta; a query without a kept key gets weights of 0."""
+    lse = tl.load(lse_ptr + base + m, mask=m < q_len, other=float("inf"))
+    delta = tl.load(delta_ptr + base + m, mask=m < q_len, other=0.0)
+    return tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E, delta
+
+
+@triton.jit
+def _visit_keys(
+    dq,
+    query,
+    gradient,
+    lse2,
+    delta,
+    keys,
+    values,
+    first,
+    end,
+    place,
+    S,
+    T,
+    scale,
+    MASKED: tl.constexpr,
+    BIASED: tl.constexpr,
+    SLOPE: tl.constexpr,
+    PARTIAL: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    VALUE_PAD: tl.constexpr,
+    TMA: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Tiles first <= j < end of keys, added to dq of the tile of queries."""
+    batch, head, q_idx, kv_len, zero = place
+    columns = tl.arange(0, BLOCK_N)
+    for j in tl.range(first, end):
+        n = j * BLOCK_N + columns
+        key = _load(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
+        value = _load(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+        at = (batch, head, q_idx, (n + zero)[None, :], kv_len)
+        product = tl.dot(query, key.T, input_precision=PRECISION)
+        p = _weights(product, lse2[:, None], at, S, T, scale, MASKED, BIASED, PARTIAL)
+        dp = tl.dot(gradient, value.T, input_precision=PRECISION)
+        ds = _gradient(p, dp, delta[:, None], product, at, S, T, scale, SLOPE)
+        dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
+    return dq
+
+
+@triton.jit
+def _visit_queries(
+    state,
+    key,
+    value,
+    queries,
+    gradients,
+    statistics,
+    first,
+    end,
+    place,
+    S,
+    T,
+    scale,
+    MASKED: tl.constexpr,
+    BIASED: tl.constexpr,
+    SLOPE: tl.constexpr,
+    PARTIAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    VALUE_PAD: tl.constexpr,
+    TMA: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Tiles first <= i < end of queries, added to dk and dv of the tile of keys."""
+    dk, dv = state
+    batch, head, kv_idx, q_len, kv_len, zero = place
+    lse_ptr, delta_ptr, base = statistics
+    rows = tl.arange(0, BLOCK_M)
+    for i in tl.range(first, end):
+        m = i * BLOCK_M + rows
+        query = _load(queries, i * BLOCK_M, m, q_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
+        gradient = _load(gradients, i * BLOCK_M, m, q_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+        lse2, delta = _statistics(lse_ptr, delta_ptr, base, m, q_len)
+        at = (batch, head, (m + zero)[None, :], kv_idx, kv_len)
+        product = tl.dot(key, query.T, input_precision=PRECISION)
+        p = _weights(product, lse2[None, :], at, S, T, scale, MASKED, BIASED, PARTIAL)
+        dv = tl.dot(p.to(gradient.dtype), gradient, dv, input_precision=PRECISION)
+        dp = tl.dot(value, gradient.T, input_precision=PRECISION)
+        ds = _gradient(p, dp, delta[None, :], product, at, S, T, scale, SLOPE)
+        dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
+    return dk, dv
+
+
+@triton.jit
+def _tile(ptr, rows, length, stride_n, stride_d, SIZE: tl.constexpr, PAD: tl.constexpr):
+    """Rows of one head, zero past the length and past SIZE."""
+    d = tl.arange(0, PAD)
+    at = ptr + rows.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
+    return tl.load(at, mask=(rows < length)[:, None] & (d < SIZE)[None, :], other=0.0)
+
+
+@triton.jit
+def _store(ptr, rows, length, tile, SIZE: tl.constexpr, PAD: tl.constexpr):
+    """Rows of one head of a contiguous result."""
+    d = tl.arange(0, PAD)
+    at = ptr + rows.to(tl.int64)[:, None] * SIZE + d[None, :]
+    inside = (rows < length)[:, None] & (d < SIZE)[None, :]
+    tl.store(at, tile.to(ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _head_of(ptr, batch, head, stride_b, stride_h):
+    return ptr + batch.to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
+
+
+@triton.jit(do_not_specialize=["q_len"])
+def row_deltas(
+    o_ptr,
+    g_ptr,
+    lse_gradient_ptr,
+    delta_ptr,
+    q_len,
+    heads,
+    stride_gb,
+    stride_gh,
+    stride_gm,
+    stride_gd,
+    VALUE_DIM: tl.constexpr,
+    VALUE_PAD: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """delta of ROWS queries of one head; o, delta and the gradient of lse (or None) contiguous."""
+    batch_head = tl.program_id(1)
+    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    base = batch_head.to(tl.int64) * q_len
+    g_base = _head_of(g_ptr, batch_head // heads, batch_head % heads, stride_gb, stride_gh)
+    out = _tile(o_ptr + base * VALUE_DIM, m, q_len, VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
+    gradient = _tile(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
+    delta = tl.sum(out.to(tl.float32) * gradient.to(tl.float32), 1)
+    if lse_gradient_ptr is not None:
+        delta -= tl.load(lse_gradient_ptr + base + m, mask=m < q_len, other=0.0)
+    tl.store(delta_ptr + base + m, delta, mask=m < q_len)
+
+
+@triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+def backward_queries(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    g_ptr,
+    lse_ptr,
+    delta_ptr,
+    dq_ptr,
+    T,
+    scale,
+    q_len,
+    kv_len,
+    rows,
+    batch_heads,
+    heads,
+    group,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_vd,
+    stride_gb,
+    stride_gh,
+    stride_gm,
+    stride_gd,
+    S0,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    S11,
+    S12,
+    S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
+    S21,
+    S22,
+    S23,
+    MASKED: tl.constexpr,
+    BIASED: tl.constexpr,
+    SLOPE: tl.constexpr,
+    NEXT_RUN: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    VALUE_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEADS_TOGETHER: tl.constexpr,
+    WIDE: tl.constexpr,
+    TMA: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
+
+    lse and delta are contiguous float32 `[batch, heads, q_len]`, dq is contiguous.
+    """
+    S = (
+        S0,
+        S1,
+        S2,
+        S3,
+        S4,
+        S5,
+        S6,
+        S7,
+        S8,
+        S9,
+        S10,
+        S11,
+        S12,
+        S13,
+        S14,
+        S15,
+        S16,
+        S17,
+        S18,
+        S19,
+        S20,
+        S21,
+        S22,
+        S23,
+    )
+    row, batch_head = _tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    batch, head = batch_head // heads, batch_head % heads
+    kv_head = head // group
+    q0 = row * BLOCK_M
+    q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1
+    zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
+    if TMA:
+        keys = (k_ptr, batch, kv_head)
+        values = (v_ptr, batch, kv_head)
+    else:
+        k_base = _head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
+        v_base = _head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
+        keys = (k_base, stride_kn, stride_kd)
+        values = (v_base, stride_vn, stride_vd)
+
+    m = q0 + tl.arange(0, BLOCK_M)
+    q_base = _head_of(q_ptr, batch, head, stride_qb, stride_qh)
+    g_base = _head_of(g_ptr, batch, head, stride_gb, stride_gh)
+    query = _tile(q_base, m, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
+    gradient = _tile(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
+    lse2, delta = _statistics(lse_ptr, delta_ptr, batch_head.to(tl.int64) * q_len, m, q_len)
+
+    dq = tl.zeros((BLOCK_M, HEAD_PAD), tl.float32)
+    place = (batch, head, (m + zero)[:, None], kv_len, zero)
+    j = tl.zeros((), tl.int32)
+    while j < NO_TILE:
+        first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
+        last_full = tl.where(partial, first, end)
+        dq = _visit_keys(
+            dq, query, gradient, lse2, delta, keys, values, first, last_full, place, S, T, scale,
+            MASKED, BIASED, SLOPE, False, BLOCK_N,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+        )  # fmt: skip
+        dq = _visit_keys(
+            dq, query, gradient, lse2, delta, keys, values, last_full, end, place, S, T, scale,
+            MASKED, BIASED, SLOPE, True, BLOCK_N,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+        )  # fmt: skip
+        j = end
+    out = dq_ptr + batch_head.to(tl.int64) * q_len * HEAD_DIM
+    _store(out, m, q_len, dq * scale, HEAD_DIM, HEAD_PAD)
+
+
+@triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+def backward_keys(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    g_ptr,
+    lse_ptr,
+    delta_ptr,
+    dk_ptr,
+    dv_ptr,
+    T,
+    scale,
+    q_len,
+    kv_len,
+    rows,
+    batch_heads,
+    kv_heads,
+    group,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_vd,
+    stride_gb,
+    stride_gh,
+    stride_gm,
+    stride_gd,
+    S0,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    S11,
+    S12,
+    S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
+    S21,
+    S22,
+    S23,
+    MASKED: tl.constexpr,
+    BIASED: tl.constexpr,
+    SLOPE: tl.constexpr,
+    NEXT_RUN: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    VALUE_PAD: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEADS_TOGETHER: tl.constexpr,
+    WIDE: tl.constexpr,
+    TMA: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """dK and dV of one tile of keys of one key-value head; q and g are descriptors under TMA.
+
+    The query heads of a group are visited one after the other, so nothing is added up later.
+    """
+    S = (
+        S0,
+        S1,
+        S2,
+        S3,
+        S4,
+        S5,
+        S6,
+        S7,
+        S8,
+        S9,
+        S10,
+        S11,
+        S12,
+        S13,
+        S14,
+        S15,
+        S16,
+        S17,
+        S18,
+        S19,
+        S20,
+        S21,
+        S22,
+        S23,
+    )
+    row, batch_head = _tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    # The first keys are the longest under every causal mask.
+    row = rows - 1 - row
+    batch, kv_head = batch_head // kv_heads, batch_head % kv_heads
+    k0 = row * BLOCK_N
+    k1 = tl.minimum(k0 + BLOCK_N, kv_len) - 1
+    zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
+    n = k0 + tl.arange(0, BLOCK_N)
+    k_base = _head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
+    v_base = _head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
+    key = _tile(k_base, n, kv_len, stride_kn, stride_kd, HEAD_DIM, HEAD_PAD)
+    value = _tile(v_base, n, kv_len, stride_vn, stride_vd, VALUE_DIM, VALUE_PAD)
+
+    dk = tl.zeros((BLOCK_N, HEAD_PAD), tl.float32)
+    dv = tl.zeros((BLOCK_N, VALUE_PAD), tl.float32)
+    state = (dk, dv)
+    for g in tl.range(0, group):
+        head = kv_head * group + g
+        if TMA:
+            queries = (q_ptr, batch, head)
+            gradients = (g_ptr, batch, head)
+        else:
+            q_base = _head_of(q_ptr, batch, head, stride_qb, stride_qh)
+            g_base = _head_of(g_ptr, batch, head, stride_gb, stride_gh)
+            queries = (q_base, stride_qm, stride_qd)
+            gradients = (g_base, stride_gm, stride_gd)
+        base = (batch * kv_heads * group + head).to(tl.int64) * q_len
+        statistics = (lse_ptr, delta_ptr, base)
+        place = (batch, head, (n + zero)[:, None], q_len, kv_len, zero)
+        i = tl.zeros((), tl.int32)
+        while i < NO_TILE:
+            first, end, partial = NEXT_RUN(
+                i, k0 + zero, k1 + zero, batch, head, q_len, S, T, BLOCK_M
+            )
+            last_full = tl.where(partial, first, end)
+            state = _visit_queries(
+                state, key, value, queries, gradients, statistics, first, last_full, place, S, T,
+                scale, MASKED, BIASED, SLOPE, False, BLOCK_M,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+            )  # fmt: skip
+            state = _visit_queries(
+                state, key, value, queries, gradients, statistics, last_full, end, place, S, T,
+                scale, MASKED, BIASED, SLOPE, True, BLOCK_M,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+            )  # fmt: skip
+            i = end
+    dk, dv = state
+    place = batch_head.to(tl.int64) * kv_len
+    _store(dk_ptr + place * HEAD_DIM, n, kv_len, dk * scale, HEAD_DIM, HEAD_PAD)
+    _store(dv_ptr + place * VALUE_DIM, n, kv_len, dv, VALUE_DIM, VALUE_PAD)

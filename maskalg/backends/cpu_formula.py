@@ -1,0 +1,130 @@
+"""Bias formulas as the CPU backend wants them: split at the score, and invariance under shifts.
+
+A *field* is a part of a bias that does not read the score, such as `slopes[head] * (k - q)`. Like
+a mask it is a function of the indices alone, and where it depends on q and k only through their
+difference, tiles at the same distance share its values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+import torch
+
+from .. import nodes
+from ..node import Node
+from ..normalform import Structure
+from ..parameters import Slot, Table
+
+_COMPARISONS = ("ge", "gt", "eq")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A formula of the indices alone; `by_distance`: of q and k only through q - k."""
+
+    formula: Node
+    by_distance: bool
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """Mask and bias of a structure, prepared.
+
+    Attributes:
+        mask: the mask.
+        bias: the bias with field i replaced by a reading, without indices, of slot `slots + i`.
+        fields: the parts of the bias that do not read the score.
+        additive: the bias is the score, or the score plus the only field.
+    """
+
+    mask: Field
+    bias: Node
+    fields: tuple[Field, ...]
+    additive: bool
+
+
+@lru_cache(maxsize=1024)
+def formulas(structure: Structure) -> Formulas:
+    """The prepared formulas of a structure."""
+    found: list[Node] = []
+    bias = _split(structure.bias, found, len(structure.slots))
+    additive = bias.op == "score" or (
+        bias.op == "add" and len(bias.args) == 2 and nodes.SCORE in bias.args
+    )
+    return Formulas(
+        Field(structure.mask, by_distance(structure.mask)),
+        bias,
+        tuple([Field(formula, by_distance(formula)) for formula in found]),
+        additive,
+    )
+
+
+def by_distance(node: Node) -> bool:
+    """Whether the value stays when q and k move together; False where that is not seen."""
+    if node.op == "index":
+        return node.data not in ("q_idx", "kv_idx")
+    if node.op in _COMPARISONS and not any(arg.kind == "bool" for arg in node.args):
+        return by_distance(nodes.subtract(*node.args))
+    if node.op == "add" and node.kind == "int":
+        terms = [_multiple(term) for term in node.args]
+        moved = sum(times for times, index in terms if index in ("q_idx", "kv_idx"))
+        others = [arg for arg, (_, index) in zip(node.args, terms, strict=True) if not index]
+        return moved == 0 and all(by_distance(arg) for arg in others)
+    return all(by_distance(arg) for arg in node.args)
+
+
+def differentiated(structure: Structure, tables: tuple[int, ...]) -> tuple[Node, tuple[Node, ...]]:
+    """The bias with each reading of a table in `tables` replaced by one without indices.
+
+    Reading i becomes that of slot `slots + i`: a tensor that autograd can be asked about, whose
+    gradient is added to the table in an order that does not depend on threads.
+    """
+    found: list[Node] = []
+
+    def replaced(node: Node) -> Node | None:
+        if node.op != "read" or cast(Slot, node.own[0]).index not in tables or not node.args:
+            return None
+        if node not in found:
+            found.append(node)
+        return _placeholder(len(structure.slots) + found.index(node))
+
+    return nodes.substitute(structure.bias, replaced), tuple(found)
+
+
+def _multiple(term: Node) -> tuple[int, str]:
+    """`term` as a multiple of q or k, else (0, "")."""
+    if term.op == "index":
+        return 1, cast(str, term.data)
+    if term.op == "mul" and len(term.args) == 2:
+        index = [arg for arg in term.args if arg.op == "index"]
+        times = [arg for arg in term.args if arg.op == "const" and arg.kind == "int"]
+        if index and times:
+            return cast(int, times[0].data), cast(str, index[0].data)
+    return 0, ""
+
+
+def _split(node: Node, found: list[Node], first: int) -> Node:
+    """The formula with its largest parts that do not read the score put into `found`."""
+    if node.op == "score" or (node.op in ("const", "scalar")):
+        return node
+    if not _reads_score(node):
+        found.append(node)
+        return _placeholder(first + len(found) - 1)
+    args = node.args
+    if node.op == "add":
+        scored = [arg for arg in args if _reads_score(arg)]
+        rest = [arg for arg in args if not _reads_score(arg)]
+        args = (*scored, nodes.add(*rest)) if rest else tuple(scored)
+    return nodes.rebuild(node, tuple([_split(arg, found, first) for arg in args]))
+
+
+def _reads_score(node: Node) -> bool:
+    return any(part.op == "score" for part in node.walk())
+
+
+def _placeholder(index: int) -> Node:
+    """A reading of a whole tensor that stands at `index` of the values."""
+    return nodes.read(Slot(index, "field", Table("field", torch.empty(0))))

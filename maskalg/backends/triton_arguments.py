@@ -1,0 +1,60 @@
+"""What the kernels are passed: numbers and tables of an expression, and what descriptors allow."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import torch
+
+from .. import errors
+from ..codegen.hooks import Hooks
+from ..codegen.triton_text import ScalarArgument, TableArgument
+from ..normalform import Value
+from ..schedule.steps import step_tables
+
+MOST_SCALARS: Final = 24
+_CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
+
+
+def scalars_of(hooks: Hooks, values: tuple[Value, ...]) -> list[int | float | None]:
+    """The numbers `S` of the hooks, padded to as many as the kernels take."""
+    found: list[int | float | None] = [_scalar(argument, values) for argument in hooks.scalars]
+    return found + [None] * (MOST_SCALARS - len(found))
+
+
+def tables_of(hooks: Hooks, values: tuple[Value, ...]) -> tuple[torch.Tensor, ...]:
+    """The tables `T` of the hooks, contiguous."""
+    return tuple([_table(argument, values) for argument in hooks.tables])
+
+
+def describable(tensor: torch.Tensor) -> bool:
+    """What a tensor descriptor needs: unit last stride, the others positive units of 16 bytes."""
+    size = tensor.element_size()
+    return (
+        tensor.stride(-1) == 1
+        and tensor.data_ptr() % 16 == 0
+        and all(stride > 0 and stride * size % 16 == 0 for stride in tensor.stride()[:-1])
+    )
+
+
+def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int | float:
+    value = values[argument.slot]
+    if argument.axis is None:
+        return cast("int | float", value)
+    sizes = cast(torch.Tensor, value).shape
+    if argument.kv_slot is None:
+        return sizes[argument.axis]
+    others = cast(torch.Tensor, values[argument.kv_slot]).shape
+    return max(shape[argument.axis] for shape in (sizes, others) if len(shape) == 2)
+
+
+def _table(argument: TableArgument, values: tuple[Value, ...]) -> torch.Tensor:
+    tensor = cast(torch.Tensor, values[argument.slot])
+    if argument.step is not None:
+        kv_ids = cast(torch.Tensor, values[cast(int, argument.kv_slot)])
+        return step_tables(tensor, kv_ids).named(argument.step)
+    if tensor.is_contiguous():
+        return tensor
+    if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:
+        raise errors.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
+    return tensor.contiguous()

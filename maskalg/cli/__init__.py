@@ -1,0 +1,100 @@
+"""The `maskalg` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ..errors import MaskalgError
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line and exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with `argv` (by default that of the process); returns the exit status.
+
+    0 is success, 1 a result that is wrong, 2 a command that cannot be run as it was given.
+    """
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    from .demo import Settings, run
+
+    try:
+        return run(
+            Settings(
+                paths=tuple(options.paths),
+                tokens=options.tokens,
+                window=options.window,
+                heads=options.heads,
+                head_dim=options.head_dim,
+                seed=options.seed,
+                device=options.device,
+            )
+        )
+    except MaskalgError as problem:
+        print(f"maskalg demo: {problem}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="maskalg", description="Attention masks that compose and prove.")
+    parser.add_argument("--version", action="version", version=f"maskalg {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo = commands.add_parser(
+        "demo",
+        help="attention over real text packed into one sequence, next to the dense way",
+        description="Pack text files into one sequence; prove, show and compute its attention; "
+        "compare the result, the time and the memory with the dense way.",
+    )
+    add = demo.add_argument
+    add(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="text files or folders of them (default: sources of Python's standard library)",
+    )
+    add("--tokens", type=_positive, default=16384, help="length of the sequence (%(default)s)")
+    add("--window", type=_positive, default=512, help="of the sliding window (%(default)s)")
+    add("--heads", type=_positive, default=8, help="attention heads (%(default)s)")
+    add("--head-dim", type=_positive, default=64, help="size of a head (%(default)s)")
+    add("--seed", type=_natural, default=0, help="of the random weights (%(default)s)")
+    add("--device", help="cpu or cuda (default: cuda where there is one)")
+    return parser
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("maskalg")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _positive(text: str) -> int:
+    return _integer(text, 1, "a positive integer")
+
+
+def _natural(text: str) -> int:
+    return _integer(text, 0, "an integer >= 0")
+
+
+def _integer(text: str, low: int, wanted: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"expected {wanted} below 2**31, got {text!r}")
+    return value

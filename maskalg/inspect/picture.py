@@ -1,0 +1,146 @@
+"""What every picture of a mask shows: labels of blocks at a size that fits, and their counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+import torch
+
+from .. import errors
+from ..algebra import Mask
+from ..extents import Extents, dependence, resolve
+from ..normalform import Bound, bound
+from ..proof.proof import prove
+from ..schedule.block_map import EMPTY, FULL, block_pair
+from ..schedule.runs import run_table
+from ..schedule.steps import step_tables
+
+# Where the proof leaves blocks open, elements are evaluated up to this many: about a second.
+_MOST_ELEMENTS: Final = 1 << 29
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """The blocks of one batch entry and one head.
+
+    Attributes:
+        title: the expression.
+        labels: uint8 `[rows, columns]`, EMPTY=0, PARTIAL=1, FULL=2.
+        block: side of a block in positions; the last row and column may be cut.
+        q_len, kv_len: lengths in positions.
+        notes: what a reader must know about it, a sentence each.
+    """
+
+    title: str
+    labels: torch.Tensor
+    block: int
+    q_len: int
+    kv_len: int
+    notes: tuple[str, ...]
+
+    def counts(self) -> tuple[int, int, int]:
+        """How many blocks are empty, partial and full."""
+        found = torch.bincount(self.labels.flatten().to(torch.int64), minlength=3).tolist()
+        return found[0], found[1], found[2]
+
+    @property
+    def empty_share(self) -> float:
+        """Share of the blocks that are empty."""
+        return self.counts()[EMPTY] / max(self.labels.numel(), 1)
+
+    def kept_share(self) -> tuple[float, float]:
+        """Least and greatest share of elements that are kept, as far as blocks tell."""
+        rows, columns = self.labels.shape
+        heights = _sides(rows, self.block, self.q_len)
+        widths = _sides(columns, self.block, self.kv_len)
+        areas = heights[:, None] * widths[None, :]
+        total = max(float(areas.sum()), 1.0)
+        least = float(areas[self.labels == FULL].sum()) / total
+        return least, float(areas[self.labels != EMPTY].sum()) / total
+
+
+def picture(
+    mask: Mask, q_len: int, kv_len: int | None, *, cells: int, block: int | None = None
+) -> Picture:
+    """The picture of a mask's first batch entry and head, at most `cells` blocks a side.
+
+    Args:
+        mask: the mask.
+        q_len: number of queries.
+        kv_len: number of keys; `None` means `q_len`.
+        cells: how many rows and columns of blocks fit.
+        block: side of a block; by default the smallest power of two that fits `cells`.
+    """
+    mask = mask.to("cpu")
+    form = bound(mask)
+    extents = resolve(form, q_len, kv_len, None, 1 if _names_bare_head(mask) else None)
+    if block is None:
+        block = fitting_block(max(extents.q_len, extents.kv_len), cells)
+    else:
+        block, _ = block_pair(block)
+    notes = []
+    if _is_decided(mask, form) or extents.q_len * extents.kv_len <= _MOST_ELEMENTS:
+        found = mask.blocks(q_len, kv_len, block=block, heads=extents.heads).labels[0, 0]
+    else:
+        found = _labels_of_runs(form, extents, block)
+        notes.append("too long to look at every element: partial blocks may be empty or full")
+    sizes = dependence(form.structure.mask, form, extents)
+    if sizes.batch > 1:
+        notes.append(f"batch entry 0 of {sizes.batch}")
+    if "head" in form.structure.mask.indices():
+        notes.append(f"head 0 of {sizes.heads}" if sizes.heads > 1 else "head 0")
+    return Picture(str(mask), found, block, extents.q_len, extents.kv_len, tuple(notes))
+
+
+def fitting_block(length: int, cells: int) -> int:
+    """The smallest power of two that cuts `length` into at most `cells` blocks."""
+    block = 1
+    while block * cells < length:
+        block *= 2
+    return block
+
+
+def _names_bare_head(mask: Mask) -> bool:
+    """Whether the formula computes with `head` and no table tells how many heads there are."""
+    reads = [node for node in mask.mask_node.walk() if node.op == "read"]
+    tells = any(index.data == "head" for node in reads for index in node.args)
+    return "head" in mask.mask_node.indices() and not tells
+
+
+def _is_decided(mask: Mask, form: Bound) -> bool:
+    """Whether the closed forms decide every block, so that no element is evaluated."""
+    forms = prove(mask).forms
+    pairs = {pair for span in forms.touched + forms.unfull for pair in span.documents}
+    for q_ids, kv_ids in pairs:
+        of_queries = cast(torch.Tensor, form.values[q_ids.index])
+        of_keys = cast(torch.Tensor, form.values[kv_ids.index])
+        if not step_tables(of_queries, of_keys).contiguous():
+            return False
+    return forms.exact
+
+
+def _labels_of_runs(form: Bound, extents: Extents, block: int) -> torch.Tensor:
+    """Labels from the runs a kernel would visit: never a wrong empty or full."""
+    rows, columns = -(-extents.q_len // block), -(-extents.kv_len // block)
+    labels = torch.zeros(rows, columns, dtype=torch.uint8)
+    table = run_table(form, extents, (block, block))
+    for row in range(rows):
+        for run in table.row(0, 0, row):
+            labels[row, max(run.first, 0) : run.end] = run.label
+    return labels
+
+
+def _sides(count: int, block: int, length: int) -> torch.Tensor:
+    """The side of each block in positions, float64, the last one cut by the length."""
+    starts = torch.arange(count, dtype=torch.float64) * block
+    return (length - starts).clamp(max=block)
+
+
+def require_cells(call: str, argument: str, value: object, low: int) -> int:
+    """`value` as an integer >= `low`, or the error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise errors.not_an_integer(call, argument, value, low)
+    if value < low:
+        raise errors.below(call, argument, value, low)
+    return value

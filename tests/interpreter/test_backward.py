@@ -1,0 +1,82 @@
+"""Gradients of the fused kernels in Triton's interpreter, against float64 autograd."""
+
+import os
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, sliding
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
+)
+
+LENGTH = 50
+
+
+def expressions():
+    torch.manual_seed(0)
+    ids = torch.randint(0, 4, (LENGTH + 8,)).sort().values
+    scattered = torch.randint(0, 3, (2, LENGTH + 8))
+    return {
+        "everything": ma.everything,
+        "nothing": ma.nothing,
+        "causal": causal,
+        "sinks": causal & (sliding(9) | ma.prefix(3)),
+        "prefix": causal | ma.prefix(torch.tensor([3, 40])),
+        "padding": ma.padding(torch.tensor([20, 50]), queries=True),
+        "document": causal & ma.document(ids),
+        "scattered": ma.document(scattered),
+        "other-document": ma.document(scattered[0].sort().values, scattered),
+        "three": causal & sliding(20) & ma.document(ids) + ma.alibi(torch.rand(4)),
+        "chunked": ma.chunked(13),
+        "dilated": sliding(30) & ma.dilated(3),
+        "per-head": ma.where(ma.head % 2 == 0, causal, sliding(5)),
+        "shifted": (causal & ma.document(ids)).shift(q=5, kv=3),
+        "softcap": causal + ma.softcap(3.0) @ ma.alibi(torch.rand(4)),
+        "capped-twice": causal + (ma.softcap(2.0) + ma.softcap(5.0)),
+    }
+
+
+@pytest.mark.parametrize("name", list(expressions()))
+def test_gradients(name):
+    check(expressions()[name])
+
+
+@pytest.mark.parametrize("q_len, kv_len", [(1, 50), (33, 16), (17, 40), (0, 5), (5, 0)])
+def test_lengths(q_len, kv_len):
+    check(causal | ma.prefix(2), q_len=q_len, kv_len=kv_len)
+
+
+def test_odd_head_dimensions():
+    check(causal, dim=24, value_dim=40, q_len=20, kv_len=20)
+
+
+def check(expression, *, q_len=LENGTH, kv_len=LENGTH, dim=16, value_dim=None):
+    value_dim = value_dim or dim
+    torch.manual_seed(1)
+    shapes = ((2, 4, q_len, dim), (2, 2, kv_len, dim), (2, 2, kv_len, value_dim))
+    inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    wide = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    results = [
+        ma.attention(*tensors, expression, return_lse=True, backend=backend)
+        for tensors, backend in ((inputs, "triton"), (wide, "reference"))
+    ]
+    weights = torch.randn_like(results[0][0])
+    of_lse = torch.randn_like(results[0][1])
+    for (out, lse), double in zip(results, (False, True), strict=True):
+        finite = lse.isfinite()
+        a, b = (t.double() if double else t for t in (weights, of_lse))
+        loss = (out * a).sum() + (torch.where(finite, lse, 0) * b).sum()
+        loss.backward()
+    for got, want in zip(inputs, wide, strict=True):
+        assert not got.grad.isnan().any()
+        torch.testing.assert_close(got.grad.double(), want.grad, atol=2e-5, rtol=2e-5)
+
+
+def test_double_backward_is_refused():
+    q = torch.randn(1, 1, 20, 16, requires_grad=True)
+    out = ma.attention(q, q, q, causal, backend="triton")
+    with pytest.raises(ma.BackendError, match="create_graph=True"):
+        torch.autograd.grad(out.sum(), q, create_graph=True)
