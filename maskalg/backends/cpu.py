@@ -7,8 +7,20 @@ key and value where these are of half precision, and at most some tens of MiB.
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any, cast
+
+import torch
+
+from .. import errors
 from .call import Call, Result
+from .cpu_backward import backward
 from .cpu_forward import forward
+
+# The first call of a function in MKL, made by several threads at once, can return values of low
+# precision (PyTorch issue 188792); one call by one thread beforehand settles it.
+for _warm in (torch.ones(1), torch.ones(1, dtype=torch.float64)):
+    torch.exp2(_warm), torch.log2(_warm), torch.tanh(_warm)
 
 
 def attend(call: Call) -> Result:
@@ -19,8 +31,52 @@ def attend(call: Call) -> Result:
     same inputs give the same bits.
     """
     if call.differentiable():
-        tables = [t for _, t in call.form.tensors() if t.dtype.is_floating_point]
-        out, lse = _Attention.apply(call, call.query, call.key, call.value, *tables)
+        floating = [(s.index, t) for s, t in call.form.tensors() if t.is_floating_point()]
+        places, tables = [i for i, _ in floating], [t for _, t in floating]
+        out, lse = cast(
+            "tuple[torch.Tensor, torch.Tensor]",
+            _Attention.apply(call, tuple(places), call.query, call.key, call.value, *tables),  # type: ignore[no-untyped-call]
+        )
     else:
         out, lse = forward(call)
     return out, lse if call.return_lse else None
+
+
+class _Attention(torch.autograd.Function):
+    """Forward and backward passes as one differentiable operation."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, call: Call, places: tuple[int, ...], *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = forward(call)
+        ctx.save_for_backward(*tensors, out, lse)
+        # The tensors are saved as autograd wants them saved, and put back in backward.
+        none = out.new_empty(0)
+        ctx.call = dataclasses.replace(call, query=none, key=none, value=none)
+        ctx.places = places
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise errors.no_double_backward()
+        query, key, value, *rest = ctx.saved_tensors
+        *tables, out, lse = rest
+        call = dataclasses.replace(ctx.call, query=query, key=key, value=value)
+        wanted = [p for p, w in zip(ctx.places, ctx.needs_input_grad[5:], strict=True) if w]
+        if grad_out is None:
+            grad_out = torch.zeros_like(out)
+        found = backward(call, (out, lse), (grad_out, grad_lse), tuple(wanted))
+        of_tables = [
+            found.tables[place].to(table.dtype) if place in found.tables else None
+            for place, table in zip(ctx.places, tables, strict=True)
+        ]
+        inputs = [
+            g.to(t.dtype)
+            for g, t in zip((found.query, found.key, found.value), (query, key, value), strict=True)
+        ]
+        return (None, None, *inputs, *of_tables)

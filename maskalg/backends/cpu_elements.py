@@ -51,17 +51,17 @@ class Elements:
         self.dtype = dtype
         self.memory = memory
         self.formulas: Formulas = formulas(call.form.structure)
-        # Half-precision tables would round the products they enter.
+        # Tables of less precision would round the products they enter.
         self.values = tuple(
             [
-                value.to(dtype)
-                if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
-                else value
-                for value in call.form.values
+                v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+                for v in call.form.values
             ]
         )
 
-    def mask(self, scores: torch.Tensor, rows: Range, first: int, masked: tuple[Range, ...]) -> None:
+    def mask(
+        self, scores: torch.Tensor, rows: Range, first: int, masked: tuple[Range, ...]
+    ) -> None:
         """Put -inf into `scores` `[batch, heads, rows, columns]` where the mask drops a pair.
 
         Args:
@@ -98,13 +98,13 @@ class Elements:
         fields = [self.field(i, rows, columns) for i in range(len(self.formulas.fields))]
         environment = Environment(self.indices, (*self.values, *fields), scores)
         result = evaluate(self.formulas.bias, environment).to(self.dtype)
-        return torch.empty_like(scores).copy_(result) if result is scores else result.expand(
-            scores.shape
-        ).contiguous()
+        return (
+            torch.empty_like(scores).copy_(result)
+            if result is scores
+            else result.expand(scores.shape).contiguous()
+        )
 
-    def evaluate(
-        self, formula: Node, rows: Range, columns: tuple[Range, ...]
-    ) -> torch.Tensor:
+    def evaluate(self, formula: Node, rows: Range, columns: tuple[Range, ...]) -> torch.Tensor:
         """A formula of the indices alone over `rows` and the ranges of `columns` in a line."""
         return evaluate(formula, Environment(self.at(rows, columns), self.values))
 
@@ -113,7 +113,11 @@ class Elements:
         ranges = [torch.arange(*part) for part in columns]
         keys = ranges[0] if len(ranges) == 1 else torch.cat(ranges)
         queries = torch.arange(*rows)
-        return {**self.indices, "q_idx": queries.view(1, 1, -1, 1), "kv_idx": keys.view(1, 1, 1, -1)}
+        return {
+            **self.indices,
+            "q_idx": queries.view(1, 1, -1, 1),
+            "kv_idx": keys.view(1, 1, 1, -1),
+        }
 
     def _ceiling(self, rows: Range, masked: tuple[Range, ...]) -> torch.Tensor:
         """+inf where the mask keeps a pair, -inf where it drops it."""

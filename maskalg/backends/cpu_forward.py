@@ -16,7 +16,6 @@ from .call import Call
 from .cpu_elements import Elements, Memory
 from .cpu_plan import TILE_ELEMENTS, Group, Row, plan
 
-
 LOG2E: Final = 1 / math.log(2)
 
 
@@ -76,7 +75,10 @@ def forward(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
         for group in plan(call.form, call.extents):
             inputs = operands(call, group)
             elements = Elements(call, group, dtype, memory)
-            of_group = slice(*group.batch), slice(None) if group.heads is None else list(group.heads)
+            of_group = (
+                slice(*group.batch),
+                slice(None) if group.heads is None else list(group.heads),
+            )
             for row in group.rows:
                 if not row.pieces:
                     continue
@@ -93,24 +95,18 @@ def _row(
     query = inputs.tile(inputs.query, row) * score_factor(call, elements)
     # A row of -inf alone is shifted by the lowest number instead of -inf, which would give NaN.
     limits = torch.finfo(query.dtype)
-    m = l = o = None
+    m = query.new_full((*query.shape[:2], 1), limits.min)
+    total, out = torch.zeros_like(m), query.new_zeros(*query.shape[:2], inputs.value.shape[-1])
     for piece in row.pieces:
         columns = slice(*piece.columns)
         scores = biased_scores(inputs, elements, query, row, piece.columns, scratch)
         elements.mask(inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
-        highest = scores.amax(dim=-1, keepdim=True).clamp_(min=limits.min)
-        value = inputs.value[:, columns]
-        if m is None:
-            m = highest
-            weights = scores.sub_(m).exp2_()
-            l, o = weights.sum(dim=-1, keepdim=True), torch.bmm(weights, value)
-            continue
-        highest = torch.maximum(m, highest)
+        highest = torch.maximum(scores.amax(dim=-1, keepdim=True), m)
         shrink, m = m.sub_(highest).exp2_(), highest
         weights = scores.sub_(m).exp2_()
-        l = l.mul_(shrink).add_(weights.sum(dim=-1, keepdim=True))
-        o = o.mul_(shrink).baddbmm_(weights, value)
-    return o.div_(l.clamp(min=limits.tiny)), m.add_(l.log2()).div_(LOG2E)
+        total.mul_(shrink).add_(weights.sum(dim=-1, keepdim=True))
+        out.mul_(shrink).baddbmm_(weights, inputs.value[:, columns])
+    return out.div_(total.clamp(min=limits.tiny)), m.add_(total.log2()).div_(LOG2E)
 
 
 def score_factor(call: Call, elements: Elements) -> float:

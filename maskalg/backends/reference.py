@@ -37,7 +37,7 @@ def attend_rectangle(
     Returns:
         Output `[batch, heads, rows, value_dim]` and natural-log lse `[batch, heads, rows]`.
     """
-    dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
+    dtype = dtype_of(call)
     query = call.query[:, :, slice(*rows)].to(dtype)
     key = call.key[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
     value = call.value[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
@@ -46,6 +46,11 @@ def attend_rectangle(
     if masked:
         scores = scores.masked_fill(~kept(call, rows, columns), float("-inf"))
     return softmax_rows(scores, value)
+
+
+def dtype_of(call: Call) -> torch.dtype:
+    """What is computed in: float32, or float64 for float64 inputs."""
+    return torch.float64 if call.query.dtype == torch.float64 else torch.float32
 
 
 def softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,4 +88,9 @@ def _environment(
 ) -> Environment:
     extents = call.extents
     indices = grid(extents, extents.batch, extents.heads, rows, columns, call.query.device)
-    return Environment(indices, call.form.values, scores)
+    # Tables of less precision would round the products they enter.
+    values = tuple(
+        v.to(dtype_of(call)) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+        for v in call.form.values
+    )
+    return Environment(indices, values, scores)

@@ -1,0 +1,190 @@
+"""The backward pass on a CPU: weights are computed again, one tile of queries after another.
+
+With s the biased score of a kept pair, p = exp(s - lse), and delta = sum(dO * O) - dlse of a query,
+
+    dV = p^T dO        ds = p * (dO V^T - delta)        dQ = (ds f') K        dK = (ds f')^T Q
+
+where f' is the slope of the bias at the score, left to autograd where the bias is not additive or
+a table of it wants a gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from ..evaluate import Environment, evaluate
+from ..node import Node
+from ..parameters import Slot
+from .call import Call
+from .cpu_elements import Elements, Memory
+from .cpu_formula import differentiated
+from .cpu_forward import LOG2E, Operands, accumulation, biased_scores, operands, score_factor
+from .cpu_plan import Group, Piece, Row, plan
+
+
+@dataclass
+class Gradients:
+    """Gradients of the inputs, and of the tables of the bias that want one, by slot."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    tables: dict[int, torch.Tensor]
+
+
+@dataclass
+class _Saved:
+    """What one group's rows need of the forward pass, in the dtype of accumulation.
+
+    Attributes:
+        gradient: of the output, `[batch, heads, q_len, value_dim]`.
+        lse2: in units of ln 2, +inf where nothing is kept, `[batch, heads, q_len, 1]`.
+        delta: `[batch, heads, q_len, 1]`.
+    """
+
+    gradient: torch.Tensor
+    lse2: torch.Tensor
+    delta: torch.Tensor
+
+
+def backward(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+) -> Gradients:
+    """Gradients in the dtype of accumulation, added up in one fixed order.
+
+    Args:
+        call: the inputs.
+        saved: output and lse of the forward pass.
+        change: gradients of the output and of the lse, None where that was not used.
+        tables: slots of the bias that want a gradient.
+    """
+    dtype = accumulation(call.query.dtype)
+    found = Gradients(
+        query=torch.zeros_like(call.query, dtype=dtype),
+        key=torch.zeros_like(call.key, dtype=dtype),
+        value=torch.zeros_like(call.value, dtype=dtype),
+        tables={i: torch.zeros_like(_tensor(call, i), dtype=dtype) for i in tables},
+    )
+    out, lse = saved
+    if 0 in (*out.shape[:3], call.extents.kv_len):
+        return found
+    gradient = change[0].to(dtype)
+    delta = (gradient * out.to(dtype)).sum(dim=-1, keepdim=True)
+    if change[1] is not None:
+        delta -= change[1].to(dtype).unsqueeze(-1)
+    lse2 = torch.where(lse == float("-inf"), float("inf"), lse * LOG2E).unsqueeze(-1)
+    memory = Memory()
+    scratch = torch.empty(0, dtype=dtype)
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        for group in plan(call.form, call.extents):
+            members = (
+                slice(*group.batch),
+                slice(None) if group.heads is None else list(group.heads),
+            )
+            tile = _Saved(gradient[members], lse2[members], delta[members])
+            _Group(call, group, tile, Elements(call, group, dtype, memory), scratch, found).add()
+    return found
+
+
+class _Group:
+    """The batch entries and heads that visit the same keys: adds their part to the gradients."""
+
+    def __init__(
+        self,
+        call: Call,
+        group: Group,
+        saved: _Saved,
+        elements: Elements,
+        scratch: torch.Tensor,
+        found: Gradients,
+    ) -> None:
+        self.call, self.group, self.saved = call, group, saved
+        self.elements, self.scratch, self.found = elements, scratch, found
+        self.inputs: Operands = operands(call, group)
+        self.key = torch.zeros_like(self.inputs.key)
+        self.value = torch.zeros_like(self.inputs.value)
+        bias, readings = differentiated(call.form.structure, tuple(found.tables))
+        self.bias: Node = bias
+        self.readings: tuple[Node, ...] = readings
+
+    def add(self) -> None:
+        batch = slice(*self.group.batch)
+        heads = self.group.heads
+        for row in self.group.rows:
+            if row.pieces:
+                members = slice(None) if heads is None else list(heads)
+                change = self.inputs.spread(self._row(row), row)
+                self.found.query[batch, members, slice(*row.rows)] = change
+        for mine, theirs in ((self.key, self.found.key), (self.value, self.found.value)):
+            part = mine.view(batch.stop - batch.start, -1, *mine.shape[1:])
+            if heads is None:
+                theirs[batch] += part
+            else:
+                of_heads = torch.tensor(heads) // self.call.group
+                theirs[batch] = theirs[batch].index_add(1, of_heads, part)
+
+    def _row(self, row: Row) -> torch.Tensor:
+        """The gradient of a tile of queries; those of its keys and values are added up."""
+        inputs, saved = self.inputs, self.saved
+        plain = inputs.tile(inputs.query, row)
+        query = plain * score_factor(self.call, self.elements)
+        gradient, lse2, delta = (
+            inputs.tile(t, row) for t in (saved.gradient, saved.lse2, saved.delta)
+        )
+        total = torch.zeros_like(query)
+        for piece in row.pieces:
+            columns = slice(*piece.columns)
+            scores = biased_scores(inputs, self.elements, query, row, piece.columns, self.scratch)
+            spread = inputs.spread(scores, row)
+            self.elements.mask(spread, row.rows, piece.columns[0], piece.masked)
+            weights = scores.sub_(lse2).exp2_()
+            self.value[:, columns].baddbmm_(weights.transpose(1, 2), gradient)
+            change = torch.bmm(gradient, inputs.value[:, columns].transpose(1, 2))
+            change.sub_(delta).mul_(weights)
+            change = self._through_bias(change, plain, row, piece).mul_(self.call.scale)
+            self.key[:, columns].baddbmm_(change.transpose(1, 2), plain)
+            total.baddbmm_(change, inputs.key[:, columns])
+        return total
+
+    def _through_bias(
+        self, change: torch.Tensor, plain: torch.Tensor, row: Row, piece: Piece
+    ) -> torch.Tensor:
+        """From the gradient of biased scores to that of plain ones, and of tables on the way."""
+        if self.elements.formulas.additive and not self.readings:
+            return change
+        columns = slice(*piece.columns)
+        scores = torch.bmm(plain, self.inputs.key[:, columns].transpose(1, 2))
+        scores = self.inputs.spread(scores.mul_(self.call.scale), row).requires_grad_()
+        at = self.elements.at(row.rows, (piece.columns,))
+        values = self.elements.values
+        entries = [
+            evaluate(reading, Environment(at, values)).detach().to(change.dtype).requires_grad_()
+            for reading in self.readings
+        ]
+        with torch.enable_grad():
+            biased = evaluate(self.bias, Environment(at, (*values, *entries), scores))
+        wanted = self.inputs.spread(change, row).expand(biased.shape)
+        got = torch.autograd.grad(biased, [scores, *entries], wanted, allow_unused=True)
+        for reading, part in zip(self.readings, got[1:], strict=True):
+            if part is not None:
+                self._add_to_table(reading, part, Environment(at, values))
+        return change.zero_() if got[0] is None else got[0].reshape(change.shape)
+
+    def _add_to_table(self, reading: Node, part: torch.Tensor, env: Environment) -> None:
+        """Add the gradient of a reading, entry by entry, to that of its table."""
+        table = self.found.tables[cast(Slot, reading.own[0]).index]
+        place: torch.Tensor = torch.zeros((), dtype=torch.int64)
+        for axis, index in enumerate(reading.args):
+            entry = evaluate(index, env).clamp(0, table.shape[axis] - 1)
+            place = place * table.shape[axis] + entry
+        table.view(-1).index_add_(0, place.expand(part.shape).reshape(-1), part.reshape(-1))
+
+
+def _tensor(call: Call, slot: int) -> torch.Tensor:
+    return cast(torch.Tensor, call.form.values[slot])
