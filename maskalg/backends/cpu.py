@@ -38,7 +38,7 @@ def attend(call: Call) -> Result:
             _Attention.apply(call, tuple(places), call.query, call.key, call.value, *tables),  # type: ignore[no-untyped-call]
         )
     else:
-        out, lse = forward(call)
+        out, lse = forward(call, call.return_lse)
     return out, lse if call.return_lse else None
 
 
@@ -49,7 +49,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, call: Call, places: tuple[int, ...], *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = forward(call)
+        out, lse = forward(call, lse_wanted=True)
         ctx.save_for_backward(*tensors, out, lse)
         # The tensors are saved as autograd wants them saved, and put back in backward.
         none = out.new_empty(0)

@@ -19,7 +19,7 @@ from ..evaluate import Environment, evaluate
 from ..node import Node
 from ..parameters import Slot
 from .call import Call
-from .cpu_elements import Elements, Memory
+from .cpu_elements import Elements, memory_of
 from .cpu_formula import differentiated
 from .cpu_forward import LOG2E, Operands, accumulation, biased_scores, operands, score_factor
 from .cpu_plan import Group, Piece, Row, plan
@@ -79,7 +79,7 @@ def backward(
     if change[1] is not None:
         delta -= change[1].to(dtype).unsqueeze(-1)
     lse2 = torch.where(lse == float("-inf"), float("inf"), lse * LOG2E).unsqueeze(-1)
-    memory = Memory()
+    memory = memory_of(call.form, call.extents, dtype)
     scratch = torch.empty(0, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for group in plan(call.form, call.extents):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from functools import lru_cache
+from typing import Final, cast
 
 import torch
 
 from ..evaluate import Environment, evaluate
+from ..extents import Extents
 from ..node import Node
+from ..normalform import Bound, Structure
 from .call import Call
 from .cpu_formula import Field, Formulas, formulas
-from .cpu_plan import Group, Range
+from .cpu_plan import Group, Piece, Range
 
 _REMEMBERED_BYTES: Final = 32 << 20
 
@@ -26,16 +30,35 @@ class Memory:
 
     tensors: dict[Key, torch.Tensor] = field(default_factory=dict)
     held: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, key: Key, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         found = self.tensors.get(key)
         if found is None:
-            found = self.tensors[key] = make()
-            self.held += found.numel() * found.element_size()
-            while self.held > _REMEMBERED_BYTES:
-                oldest = self.tensors.pop(next(iter(self.tensors)))
-                self.held -= oldest.numel() * oldest.element_size()
+            found = make()
+            with self.lock:
+                self.tensors[key] = found
+                self.held += found.numel() * found.element_size()
+                while self.held > _REMEMBERED_BYTES:
+                    oldest = self.tensors.pop(next(iter(self.tensors)))
+                    self.held -= oldest.numel() * oldest.element_size()
         return found
+
+
+def memory_of(form: Bound, extents: Extents, dtype: torch.dtype) -> Memory:
+    """Where the tiles of a call are remembered: kept for later calls where no tensor is read."""
+    if form.structure.tables:
+        return Memory()
+    return _kept_memory(
+        form.structure, cast("tuple[int | float, ...]", form.values), extents, dtype
+    )
+
+
+@lru_cache(maxsize=4)
+def _kept_memory(
+    structure: Structure, numbers: tuple[int | float, ...], extents: Extents, dtype: torch.dtype
+) -> Memory:
+    return Memory()
 
 
 class Elements:
@@ -79,6 +102,28 @@ class Elements:
             # Not an addition: +inf - inf would be NaN. Not `masked_fill_`: 20 times slower here.
             torch.minimum(part, ceiling[..., at : at + end - left], out=part)
             at += end - left
+
+    def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
+        """0 where a pair is kept and -inf where not, `[batch, heads, rows, columns]` broadcastable.
+
+        None where some query keeps nothing, which `scaled_dot_product_attention` leaves undefined.
+        """
+
+        def make() -> torch.Tensor:
+            ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
+            width = piece.columns[1] - piece.columns[0]
+            whole = ceiling.new_zeros(*ceiling.shape[:-1], width)
+            at = 0
+            for left, end in piece.masked:
+                part = ceiling[..., at : at + end - left]
+                whole[..., left - piece.columns[0] : end - piece.columns[0]] = part
+                at += end - left
+            nothing_kept = bool((whole.amax(dim=-1) < 0).any())
+            return whole.new_empty(0) if nothing_kept else whole
+
+        columns = (piece.columns, *piece.masked)
+        mask = self._shared(self.formulas.mask, "additive", rows, columns, make)
+        return mask if mask.numel() else None
 
     def field(self, number: int, rows: Range, columns: Range) -> torch.Tensor:
         """A field of the bias over a tile, in units of ln 2 where the bias adds it to the score.
@@ -138,5 +183,5 @@ class Elements:
         if not part.by_distance:
             return make()
         distances = tuple([(a - rows[0], b - rows[0]) for a, b in columns])
-        members = self.members if part.formula.indices() & {"batch", "head"} else None
+        members = self.members if part.of_members else None
         return self.memory.of((name, members, rows[1] - rows[0], distances), make)

@@ -23,10 +23,16 @@ _COMPARISONS = ("ge", "gt", "eq")
 
 @dataclass(frozen=True)
 class Field:
-    """A formula of the indices alone; `by_distance`: of q and k only through q - k."""
+    """A formula of the indices alone.
+
+    Attributes:
+        by_distance: it reads q and k only through q - k.
+        of_members: it reads the batch or the head.
+    """
 
     formula: Node
     by_distance: bool
+    of_members: bool
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,15 @@ def formulas(structure: Structure) -> Formulas:
         bias.op == "add" and len(bias.args) == 2 and nodes.SCORE in bias.args
     )
     return Formulas(
-        Field(structure.mask, by_distance(structure.mask)),
+        _field(structure.mask),
         bias,
-        tuple([Field(formula, by_distance(formula)) for formula in found]),
+        tuple([_field(formula) for formula in found]),
         additive,
     )
+
+
+def _field(formula: Node) -> Field:
+    return Field(formula, by_distance(formula), bool(formula.indices() & {"batch", "head"}))
 
 
 def by_distance(node: Node) -> bool:

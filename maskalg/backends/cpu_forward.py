@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
+import torch.nn.functional as F
 
 from .call import Call
-from .cpu_elements import Elements, Memory
+from .cpu_elements import Elements, memory_of
 from .cpu_plan import TILE_ELEMENTS, Group, Row, plan
 
 LOG2E: Final = 1 / math.log(2)
@@ -63,13 +64,17 @@ def operands(call: Call, group: Group) -> Operands:
     return Operands(query, key.to(dtype).flatten(0, 1), value.to(dtype).flatten(0, 1))
 
 
-def forward(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output in the dtype of the query, and lse in that of accumulation."""
+def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output in the dtype of the query, and lse in that of accumulation.
+
+    Without `lse_wanted` the lse may be left unwritten, so that torch's own attention serves the
+    tiles whose keys are one piece.
+    """
     batch, heads, q_len, _ = call.query.shape
     dtype = accumulation(call.query.dtype)
     out = call.query.new_zeros(batch, heads, q_len, call.value.shape[-1])
     lse = call.query.new_full((batch, heads, q_len), float("-inf"), dtype=dtype)
-    memory = Memory()
+    memory = memory_of(call.form, call.extents, dtype)
     scratch = torch.empty(0, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for group in plan(call.form, call.extents):
@@ -82,10 +87,40 @@ def forward(call: Call) -> tuple[torch.Tensor, torch.Tensor]:
             for row in group.rows:
                 if not row.pieces:
                     continue
+                if not lse_wanted and call.form.structure.bias.op == "score":
+                    whole = _row_of_torch(call, inputs, elements, row)
+                    if whole is not None:
+                        out[(*of_group, slice(*row.rows))] = whole.to(out.dtype)
+                        continue
                 result, row_lse = _row(call, inputs, elements, row, scratch)
                 out[(*of_group, slice(*row.rows))] = inputs.spread(result, row).to(out.dtype)
                 lse[(*of_group, slice(*row.rows))] = inputs.spread(row_lse, row).squeeze(-1)
     return out, lse
+
+
+def _row_of_torch(
+    call: Call, inputs: Operands, elements: Elements, row: Row
+) -> torch.Tensor | None:
+    """Output of a tile of queries, `[batch, heads, rows, dim]`; None where torch cannot serve."""
+    if len(row.pieces) != 1:
+        return None
+    (piece,) = row.pieces
+    mask = elements.additive_mask(row.rows, piece) if piece.masked else None
+    if piece.masked and mask is None:
+        return None
+    batch = inputs.query.shape[0]
+    key, value = (
+        t[:, slice(*piece.columns)].unflatten(0, (batch, -1)) for t in (inputs.key, inputs.value)
+    )
+    query = inputs.query[:, :, slice(*row.rows)].to(key.dtype)
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        scale=call.scale,
+        enable_gqa=key.shape[1] != query.shape[1],
+    )
 
 
 def _row(

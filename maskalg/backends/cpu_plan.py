@@ -20,7 +20,7 @@ from ..schedule.runs import RunTable, run_table
 
 # Scores held at once: 4 MiB in float32, about the second-level cache of two cores.
 TILE_ELEMENTS: Final = 1 << 20
-_BLOCK_Q: Final = 128
+_BLOCK_Q: Final = 64
 # Runs end at multiples of this: fine enough to waste little, coarse enough for vector registers.
 _BLOCK_KV: Final = 16
 _NARROWEST: Final = 256
