@@ -104,14 +104,17 @@ class Elements:
             at += end - left
 
     def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
-        """0 where a pair is kept and -inf where not, `[batch, heads, rows, columns]` broadcastable.
+        """What is added to scores, -inf where a pair is dropped, for an additive bias.
 
-        None where some query keeps nothing, which `scaled_dot_product_attention` leaves undefined.
+        Broadcastable to `[batch, heads, rows, columns]`. None where some query keeps nothing, which
+        `scaled_dot_product_attention` leaves undefined.
         """
 
         def make() -> torch.Tensor:
-            ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
             width = piece.columns[1] - piece.columns[0]
+            if not piece.masked:
+                return self._natural_field(rows, piece.columns)
+            ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
             whole = ceiling.new_zeros(*ceiling.shape[:-1], width)
             at = 0
             for left, end in piece.masked:
@@ -119,11 +122,18 @@ class Elements:
                 whole[..., left - piece.columns[0] : end - piece.columns[0]] = part
                 at += end - left
             nothing_kept = bool((whole.amax(dim=-1) < 0).any())
-            return whole.new_empty(0) if nothing_kept else whole
+            if nothing_kept:
+                return whole.new_empty(0)
+            return (
+                whole + self._natural_field(rows, piece.columns) if self.formulas.fields else whole
+            )
 
         columns = (piece.columns, *piece.masked)
-        mask = self._shared(self.formulas.mask, "additive", rows, columns, make)
+        mask = self._shared(self.formulas.together, "additive", rows, columns, make)
         return mask if mask.numel() else None
+
+    def _natural_field(self, rows: Range, columns: Range) -> torch.Tensor:
+        return self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
 
     def field(self, number: int, rows: Range, columns: Range) -> torch.Tensor:
         """A field of the bias over a tile, in units of ln 2 where the bias adds it to the score.

@@ -44,12 +44,14 @@ class Formulas:
         bias: the bias with field i replaced by a reading, without indices, of slot `slots + i`.
         fields: the parts of the bias that do not read the score.
         additive: the bias is the score, or the score plus the only field.
+        together: what mask and fields depend on, taken together.
     """
 
     mask: Field
     bias: Node
     fields: tuple[Field, ...]
     additive: bool
+    together: Field
 
 
 @lru_cache(maxsize=1024)
@@ -60,12 +62,14 @@ def formulas(structure: Structure) -> Formulas:
     additive = bias.op == "score" or (
         bias.op == "add" and len(bias.args) == 2 and nodes.SCORE in bias.args
     )
-    return Formulas(
-        _field(structure.mask),
-        bias,
-        tuple([_field(formula) for formula in found]),
-        additive,
+    mask, fields = _field(structure.mask), tuple([_field(formula) for formula in found])
+    parts = (mask, *fields)
+    together = Field(
+        structure.mask,
+        by_distance=all(part.by_distance for part in parts),
+        of_members=any(part.of_members for part in parts),
     )
+    return Formulas(mask, bias, fields, additive, together)
 
 
 def _field(formula: Node) -> Field:

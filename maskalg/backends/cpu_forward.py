@@ -72,7 +72,7 @@ def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """
     batch, heads, q_len, _ = call.query.shape
     dtype = accumulation(call.query.dtype)
-    out = call.query.new_zeros(batch, heads, q_len, call.value.shape[-1])
+    out = call.query.new_empty(batch, heads, q_len, call.value.shape[-1])
     lse = call.query.new_full((batch, heads, q_len), float("-inf"), dtype=dtype)
     memory = memory_of(call.form, call.extents, dtype)
     scratch = torch.empty(0, dtype=dtype)
@@ -84,17 +84,18 @@ def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
                 slice(*group.batch),
                 slice(None) if group.heads is None else list(group.heads),
             )
+            plain = not lse_wanted and elements.formulas.additive
             for row in group.rows:
+                place = (*of_group, slice(*row.rows))
                 if not row.pieces:
+                    out[place] = 0
                     continue
-                if not lse_wanted and call.form.structure.bias.op == "score":
-                    whole = _row_of_torch(call, inputs, elements, row)
-                    if whole is not None:
-                        out[(*of_group, slice(*row.rows))] = whole.to(out.dtype)
-                        continue
-                result, row_lse = _row(call, inputs, elements, row, scratch)
-                out[(*of_group, slice(*row.rows))] = inputs.spread(result, row).to(out.dtype)
-                lse[(*of_group, slice(*row.rows))] = inputs.spread(row_lse, row).squeeze(-1)
+                whole = _row_of_torch(call, inputs, elements, row) if plain else None
+                if whole is None:
+                    result, row_lse = _row(call, inputs, elements, row, scratch)
+                    whole = inputs.spread(result, row)
+                    lse[place] = inputs.spread(row_lse, row).squeeze(-1)
+                out[place] = whole
     return out, lse
 
 
@@ -105,9 +106,11 @@ def _row_of_torch(
     if len(row.pieces) != 1:
         return None
     (piece,) = row.pieces
-    mask = elements.additive_mask(row.rows, piece) if piece.masked else None
-    if piece.masked and mask is None:
-        return None
+    mask = None
+    if piece.masked or elements.formulas.fields:
+        mask = elements.additive_mask(row.rows, piece)
+        if mask is None:
+            return None
     batch = inputs.query.shape[0]
     key, value = (
         t[:, slice(*piece.columns)].unflatten(0, (batch, -1)) for t in (inputs.key, inputs.value)
