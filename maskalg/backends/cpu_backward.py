@@ -21,7 +21,8 @@ from ..parameters import Slot
 from .call import Call
 from .cpu_elements import Elements, memory_of
 from .cpu_formula import differentiated
-from .cpu_forward import LOG2E, Operands, accumulation, biased_scores, operands, score_factor
+from .cpu_forward import LOG2E, biased_scores, score_factor
+from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import Group, Piece, Row, plan
 
 
@@ -143,7 +144,7 @@ class _Group:
             scores = biased_scores(inputs, self.elements, query, row, piece.columns, self.scratch)
             spread = inputs.spread(scores, row)
             self.elements.mask(spread, row.rows, piece.columns[0], piece.masked)
-            weights = scores.sub_(lse2).exp2_()
+            weights = self.elements.weights(scores.sub_(lse2))
             self.value[:, columns].baddbmm_(weights.transpose(1, 2), gradient)
             change = torch.bmm(gradient, inputs.value[:, columns].transpose(1, 2))
             change.sub_(delta).mul_(weights)

@@ -7,61 +7,17 @@ four times slower than `exp2` where scores are -inf, and ten times where they un
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 import torch
-import torch.nn.functional as F
 
 from .call import Call
 from .cpu_elements import Elements, memory_of
+from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import TILE_ELEMENTS, Group, Row, plan
+from .cpu_strips import served_by_torch, strip_of_torch, strips
 
 LOG2E: Final = 1 / math.log(2)
-
-
-@dataclass(frozen=True)
-class Operands:
-    """Query, key and value of a group, in the dtype of accumulation.
-
-    Query heads that share a key-value head lie side by side: a tile of queries is multiplied with
-    their keys at once, and no key is repeated.
-
-    Attributes:
-        query: `[batch, heads, q_len, head_dim]`, in the dtype of the call.
-        key: `[batch * kv_heads, kv_len, head_dim]`.
-        value: `[batch * kv_heads, kv_len, value_dim]`.
-    """
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-
-    def tile(self, tensor: torch.Tensor, row: Row) -> torch.Tensor:
-        """Rows of `[batch, heads, q_len, dim]` as `[batch * kv_heads, group * rows, dim]`."""
-        part = tensor[:, :, slice(*row.rows)].to(self.key.dtype)
-        return part.reshape(self.key.shape[0], -1, tensor.shape[-1])
-
-    def spread(self, scores: torch.Tensor, row: Row) -> torch.Tensor:
-        """A matrix of a tile as `[batch, heads, rows, columns]`, a view."""
-        batch, heads = self.query.shape[:2]
-        return scores.view(batch, heads, row.rows[1] - row.rows[0], scores.shape[-1])
-
-
-def accumulation(dtype: torch.dtype) -> torch.dtype:
-    """The dtype sums are kept in for inputs of `dtype`."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def operands(call: Call, group: Group) -> Operands:
-    """The inputs of a group; copies where a dtype, a layout or a choice of heads needs them."""
-    dtype = accumulation(call.query.dtype)
-    query, key, value = (t[slice(*group.batch)] for t in (call.query, call.key, call.value))
-    if group.heads is not None:
-        heads = torch.tensor(group.heads)
-        query = query.index_select(1, heads)
-        key, value = (t.index_select(1, heads // call.group) for t in (key, value))
-    return Operands(query, key.to(dtype).flatten(0, 1), value.to(dtype).flatten(0, 1))
 
 
 def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,60 +26,44 @@ def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     Without `lse_wanted` the lse may be left unwritten, so that torch's own attention serves the
     tiles whose keys are one piece.
     """
-    batch, heads, q_len, _ = call.query.shape
-    dtype = accumulation(call.query.dtype)
-    out = call.query.new_empty(batch, heads, q_len, call.value.shape[-1])
-    lse = call.query.new_full((batch, heads, q_len), float("-inf"), dtype=dtype)
+    shape, dtype = call.query.shape[:3], accumulation(call.query.dtype)
+    out = call.query.new_empty(*shape, call.value.shape[-1])
+    lse = call.query.new_full(shape, float("-inf"), dtype=dtype)
     memory = memory_of(call.form, call.extents, dtype)
-    scratch = torch.empty(0, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for group in plan(call.form, call.extents):
             inputs = operands(call, group)
             elements = Elements(call, group, dtype, memory)
-            of_group = (
-                slice(*group.batch),
-                slice(None) if group.heads is None else list(group.heads),
-            )
-            plain = not lse_wanted and elements.formulas.additive
-            for row in group.rows:
-                place = (*of_group, slice(*row.rows))
-                if not row.pieces:
-                    out[place] = 0
-                    continue
-                whole = _row_of_torch(call, inputs, elements, row) if plain else None
-                if whole is None:
-                    result, row_lse = _row(call, inputs, elements, row, scratch)
-                    whole = inputs.spread(result, row)
-                    lse[place] = inputs.spread(row_lse, row).squeeze(-1)
-                out[place] = whole
+            heads = slice(None) if group.heads is None else list(group.heads)
+            members = (slice(*group.batch), heads)
+            # Views where all heads are computed together, else copies.
+            part, part_lse = out[members], lse[members]
+            _group(call, group, inputs, elements, (part, part_lse if lse_wanted else None))
+            if group.heads is not None:
+                out[members], lse[members] = part, part_lse
     return out, lse
 
 
-def _row_of_torch(
-    call: Call, inputs: Operands, elements: Elements, row: Row
-) -> torch.Tensor | None:
-    """Output of a tile of queries, `[batch, heads, rows, dim]`; None where torch cannot serve."""
-    if len(row.pieces) != 1:
-        return None
-    (piece,) = row.pieces
-    mask = None
-    if piece.masked or elements.formulas.fields:
-        mask = elements.additive_mask(row.rows, piece)
-        if mask is None:
-            return None
-    batch = inputs.query.shape[0]
-    key, value = (
-        t[:, slice(*piece.columns)].unflatten(0, (batch, -1)) for t in (inputs.key, inputs.value)
-    )
-    query = inputs.query[:, :, slice(*row.rows)].to(key.dtype)
-    return F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        scale=call.scale,
-        enable_gqa=key.shape[1] != query.shape[1],
-    )
+def _group(
+    call: Call,
+    group: Group,
+    inputs: Operands,
+    elements: Elements,
+    results: tuple[torch.Tensor, torch.Tensor | None],
+) -> None:
+    """Write output and, where wanted, lse of the batch entries and heads of a group."""
+    out, lse = results
+    of_torch = lse is None and served_by_torch(call, elements)
+    scratch = torch.empty(0, dtype=elements.dtype)
+    for strip in strips(group.rows, of_torch and elements.formulas.together.by_distance):
+        whole = out[:, :, strip[0].rows[0] : strip[-1].rows[1]]
+        if of_torch and strip_of_torch(call, inputs, elements, strip, whole):
+            continue
+        for row in strip:
+            result, row_lse = _row(call, inputs, elements, row, scratch)
+            out[:, :, slice(*row.rows)] = inputs.spread(result, row)
+            if lse is not None:
+                lse[:, :, slice(*row.rows)] = inputs.spread(row_lse, row).squeeze(-1)
 
 
 def _row(
@@ -141,7 +81,7 @@ def _row(
         elements.mask(inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
         highest = torch.maximum(scores.amax(dim=-1, keepdim=True), m)
         shrink, m = m.sub_(highest).exp2_(), highest
-        weights = scores.sub_(m).exp2_()
+        weights = elements.weights(scores.sub_(m))
         total.mul_(shrink).add_(weights.sum(dim=-1, keepdim=True))
         out.mul_(shrink).baddbmm_(weights, inputs.value[:, columns])
     return out.div_(total.clamp(min=limits.tiny)), m.add_(total.log2()).div_(LOG2E)

@@ -186,3 +186,32 @@ def test_double_backward_is_refused():
     inputs = tensors(((1, 1, 8, 4),) * 3)
     with pytest.raises(ma.BackendError, match="create_graph=True"):
         torch.autograd.grad(ma.attention(*inputs, causal).sum(), inputs, create_graph=True)
+
+
+class Calls(TorchDispatchMode):
+    """Counts the calls of torch's own attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.flash = self.other = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.name()
+        self.flash += "scaled_dot_product_flash_attention_for_cpu" in name
+        self.other += "softmax" in name or "attention_math" in name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_neighbours_at_equal_distances_share_a_call(bias):
+    """Of 21 tiles the first two and the last, shorter one alone, and the rest together."""
+    shapes = ((2, 4, 1290, 16), (2, 2, 1290, 16), (2, 2, 1290, 16))
+    q, k, v = (t.detach() for t in tensors(shapes))
+    mask = causal & sliding(100)
+    if bias:
+        mask = mask + ma.alibi(torch.tensor([0.5, 0.25, 0.1, 0.0]))
+    with Calls() as seen:
+        out = ma.attention(q, k, v, mask, backend="cpu")
+    assert seen.flash == 3 + 2 and seen.other == 0  # two query heads for each of keys
+    want, _ = ma.attention(q, k, v, mask, return_lse=True, backend="cpu")
+    assert_close([out], [want], 1e-5)
