@@ -7,19 +7,24 @@ With s the biased score, p = exp(s - lse) and delta = sum(dO * O) - dlse of a qu
 The first kernel walks the runs of tiles of keys of a tile of queries, as forward does; the second
 walks the runs of tiles of queries of a tile of keys, from the closed forms with the roles of
 queries and keys exchanged. No atomics: the result is the same to the bit every time.
+
+WEIGHTED, the biased score w is the weight itself, and 1 / z (z the sum of weights, or 1) stands in
+the place of the lse:
+
+    dV = w^T dO / z    ds = w' / z * (dO V^T - delta)
 """
 
 import triton
 import triton.language as tl
 
-from .forward import LOG2E, SCALARS, _load, _tile_of_program
+from .forward import LOG2E, SCALARS, head_of, kept, load_tile, tile_of_program, weight_of
 from .runs import NO_TILE
 
 
 @triton.jit
-def _weights(
+def weights(
     product,
-    lse2,
+    statistic,
     place,
     S,
     T,
@@ -27,34 +32,66 @@ def _weights(
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     PARTIAL: tl.constexpr,
+    WEIGHTED: tl.constexpr,
 ):
-    """p of a tile from q . k and the lse of its queries in units of log 2."""
+    """Weights of a tile from q . k: exp(s - lse) with the lse in units of log 2, or w / z."""
     batch, head, q_idx, kv_idx, kv_len = place
-    if BIASED is None:
-        score = product * (scale * LOG2E)
+    if WEIGHTED:
+        p = weight_of(product * scale, place, S, T, MASKED, BIASED, PARTIAL) * statistic
     else:
-        score = BIASED(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
-    if PARTIAL:
-        score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
-    return tl.math.exp2(score - lse2)
+        if BIASED is None:
+            score = product * (scale * LOG2E)
+        else:
+            score = BIASED(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
+        if PARTIAL:
+            score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+        p = tl.math.exp2(score - statistic)
+    return p
 
 
 @triton.jit
-def _gradient(p, dp, delta, product, place, S, T, scale, SLOPE: tl.constexpr):
-    """The gradient of q . k, before its factor `scale`."""
-    ds = p * (dp - delta)
-    if SLOPE is not None:
-        batch, head, q_idx, kv_idx, kv_len = place
-        ds = ds * SLOPE(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T)
+def weight_gradient(
+    p,
+    dp,
+    delta,
+    statistic,
+    place,
+    S,
+    T,
+    MASKED: tl.constexpr,
+    PARTIAL: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+):
+    """The gradient of the biased score."""
+    if WEIGHTED:
+        ds = (dp - delta) * statistic
+        if PARTIAL:
+            ds = tl.where(kept(ds, place, S, T, MASKED), ds, 0.0)
+    else:
+        ds = p * (dp - delta)
     return ds
 
 
 @triton.jit
-def _statistics(lse_ptr, delta_ptr, base, m, q_len):
-    """lse in units of log 2, and delta; a query without a kept key gets weights of 0."""
-    lse = tl.load(lse_ptr + base + m, mask=m < q_len, other=float("inf"))
+def _slope(product, place, S, T, scale, SLOPE: tl.constexpr):
+    """What a change of q . k times `scale` changes the biased score by."""
+    slope = 1.0
+    if SLOPE is not None:
+        batch, head, q_idx, kv_idx, kv_len = place
+        slope = SLOPE(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T)
+    return slope
+
+
+@triton.jit
+def statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED: tl.constexpr):
+    """lse in units of log 2 (or 1 / z), and delta; a query that keeps nothing gets weights of 0."""
     delta = tl.load(delta_ptr + base + m, mask=m < q_len, other=0.0)
-    return tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E, delta
+    if WEIGHTED:
+        statistic = tl.load(lse_ptr + base + m, mask=m < q_len, other=0.0)
+    else:
+        lse = tl.load(lse_ptr + base + m, mask=m < q_len, other=float("inf"))
+        statistic = tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E
+    return statistic, delta
 
 
 @triton.jit
@@ -62,7 +99,7 @@ def _visit_keys(
     dq,
     query,
     gradient,
-    lse2,
+    statistic,
     delta,
     keys,
     values,
@@ -83,19 +120,22 @@ def _visit_keys(
     VALUE_PAD: tl.constexpr,
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
+    WEIGHTED: tl.constexpr,
 ):
     """Tiles first <= j < end of keys, added to dq of the tile of queries."""
     batch, head, q_idx, kv_len, zero = place
     columns = tl.arange(0, BLOCK_N)
     for j in tl.range(first, end):
         n = j * BLOCK_N + columns
-        key = _load(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
-        value = _load(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
+        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
         at = (batch, head, q_idx, (n + zero)[None, :], kv_len)
         product = tl.dot(query, key.T, input_precision=PRECISION)
-        p = _weights(product, lse2[:, None], at, S, T, scale, MASKED, BIASED, PARTIAL)
+        each = statistic[:, None]
+        p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, WEIGHTED)
         dp = tl.dot(gradient, value.T, input_precision=PRECISION)
-        ds = _gradient(p, dp, delta[:, None], product, at, S, T, scale, SLOPE)
+        ds = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
+        ds = ds * _slope(product, at, S, T, scale, SLOPE)
         dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
     return dq
 
@@ -125,6 +165,7 @@ def _visit_queries(
     VALUE_PAD: tl.constexpr,
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
+    WEIGHTED: tl.constexpr,
 ):
     """Tiles first <= i < end of queries, added to dk and dv of the tile of keys."""
     dk, dv = state
@@ -133,21 +174,23 @@ def _visit_queries(
     rows = tl.arange(0, BLOCK_M)
     for i in tl.range(first, end):
         m = i * BLOCK_M + rows
-        query = _load(queries, i * BLOCK_M, m, q_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
-        gradient = _load(gradients, i * BLOCK_M, m, q_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
-        lse2, delta = _statistics(lse_ptr, delta_ptr, base, m, q_len)
+        query = load_tile(queries, i * BLOCK_M, m, q_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
+        gradient = load_tile(gradients, i * BLOCK_M, m, q_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+        statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
         at = (batch, head, (m + zero)[None, :], kv_idx, kv_len)
         product = tl.dot(key, query.T, input_precision=PRECISION)
-        p = _weights(product, lse2[None, :], at, S, T, scale, MASKED, BIASED, PARTIAL)
+        each = statistic[None, :]
+        p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, WEIGHTED)
         dv = tl.dot(p.to(gradient.dtype), gradient, dv, input_precision=PRECISION)
         dp = tl.dot(value, gradient.T, input_precision=PRECISION)
-        ds = _gradient(p, dp, delta[None, :], product, at, S, T, scale, SLOPE)
+        ds = weight_gradient(p, dp, delta[None, :], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
+        ds = ds * _slope(product, at, S, T, scale, SLOPE)
         dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
     return dk, dv
 
 
 @triton.jit
-def _tile(ptr, rows, length, stride_n, stride_d, SIZE: tl.constexpr, PAD: tl.constexpr):
+def tile_of(ptr, rows, length, stride_n, stride_d, SIZE: tl.constexpr, PAD: tl.constexpr):
     """Rows of one head, zero past the length and past SIZE."""
     d = tl.arange(0, PAD)
     at = ptr + rows.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
@@ -163,17 +206,11 @@ def _store(ptr, rows, length, tile, SIZE: tl.constexpr, PAD: tl.constexpr):
     tl.store(at, tile.to(ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
-def _head_of(ptr, batch, head, stride_b, stride_h):
-    return ptr + batch.to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
-
-
 @triton.jit(do_not_specialize=["q_len"])
-def row_deltas(
+def row_products(
     o_ptr,
     g_ptr,
-    lse_gradient_ptr,
-    delta_ptr,
+    product_ptr,
     q_len,
     heads,
     stride_gb,
@@ -184,17 +221,15 @@ def row_deltas(
     VALUE_PAD: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """delta of ROWS queries of one head; o, delta and the gradient of lse (or None) contiguous."""
+    """dO . O of ROWS queries of one head; o and the products contiguous."""
     batch_head = tl.program_id(1)
     m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     base = batch_head.to(tl.int64) * q_len
-    g_base = _head_of(g_ptr, batch_head // heads, batch_head % heads, stride_gb, stride_gh)
-    out = _tile(o_ptr + base * VALUE_DIM, m, q_len, VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
-    gradient = _tile(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
-    delta = tl.sum(out.to(tl.float32) * gradient.to(tl.float32), 1)
-    if lse_gradient_ptr is not None:
-        delta -= tl.load(lse_gradient_ptr + base + m, mask=m < q_len, other=0.0)
-    tl.store(delta_ptr + base + m, delta, mask=m < q_len)
+    g_base = head_of(g_ptr, batch_head // heads, batch_head % heads, stride_gb, stride_gh)
+    out = tile_of(o_ptr + base * VALUE_DIM, m, q_len, VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
+    gradient = tile_of(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
+    product = tl.sum(out.to(tl.float32) * gradient.to(tl.float32), 1)
+    tl.store(product_ptr + base + m, product, mask=m < q_len)
 
 
 @triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
@@ -268,6 +303,7 @@ def backward_queries(
     WIDE: tl.constexpr,
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
+    WEIGHTED: tl.constexpr,
 ):
     """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
 
@@ -299,7 +335,7 @@ def backward_queries(
         S22,
         S23,
     )
-    row, batch_head = _tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
     kv_head = head // group
     q0 = row * BLOCK_M
@@ -309,17 +345,18 @@ def backward_queries(
         keys = (k_ptr, batch, kv_head)
         values = (v_ptr, batch, kv_head)
     else:
-        k_base = _head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
-        v_base = _head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
+        k_base = head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
+        v_base = head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
         keys = (k_base, stride_kn, stride_kd)
         values = (v_base, stride_vn, stride_vd)
 
     m = q0 + tl.arange(0, BLOCK_M)
-    q_base = _head_of(q_ptr, batch, head, stride_qb, stride_qh)
-    g_base = _head_of(g_ptr, batch, head, stride_gb, stride_gh)
-    query = _tile(q_base, m, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
-    gradient = _tile(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
-    lse2, delta = _statistics(lse_ptr, delta_ptr, batch_head.to(tl.int64) * q_len, m, q_len)
+    q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
+    g_base = head_of(g_ptr, batch, head, stride_gb, stride_gh)
+    query = tile_of(q_base, m, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
+    gradient = tile_of(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
+    base = batch_head.to(tl.int64) * q_len
+    statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
 
     dq = tl.zeros((BLOCK_M, HEAD_PAD), tl.float32)
     place = (batch, head, (m + zero)[:, None], kv_len, zero)
@@ -328,14 +365,15 @@ def backward_queries(
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
         last_full = tl.where(partial, first, end)
         dq = _visit_keys(
-            dq, query, gradient, lse2, delta, keys, values, first, last_full, place, S, T, scale,
+            dq, query, gradient, statistic, delta, keys, values, first, last_full, place, S, T,
+            scale,
             MASKED, BIASED, SLOPE, False, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
         )  # fmt: skip
         dq = _visit_keys(
-            dq, query, gradient, lse2, delta, keys, values, last_full, end, place, S, T, scale,
+            dq, query, gradient, statistic, delta, keys, values, last_full, end, place, S, T, scale,
             MASKED, BIASED, SLOPE, True, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
         )  # fmt: skip
         j = end
     out = dq_ptr + batch_head.to(tl.int64) * q_len * HEAD_DIM
@@ -414,6 +452,7 @@ def backward_keys(
     WIDE: tl.constexpr,
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
+    WEIGHTED: tl.constexpr,
 ):
     """dK and dV of one tile of keys of one key-value head; q and g are descriptors under TMA.
 
@@ -445,7 +484,7 @@ def backward_keys(
         S22,
         S23,
     )
-    row, batch_head = _tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     # The first keys are the longest under every causal mask.
     row = rows - 1 - row
     batch, kv_head = batch_head // kv_heads, batch_head % kv_heads
@@ -453,10 +492,10 @@ def backward_keys(
     k1 = tl.minimum(k0 + BLOCK_N, kv_len) - 1
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
     n = k0 + tl.arange(0, BLOCK_N)
-    k_base = _head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
-    v_base = _head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
-    key = _tile(k_base, n, kv_len, stride_kn, stride_kd, HEAD_DIM, HEAD_PAD)
-    value = _tile(v_base, n, kv_len, stride_vn, stride_vd, VALUE_DIM, VALUE_PAD)
+    k_base = head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
+    v_base = head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
+    key = tile_of(k_base, n, kv_len, stride_kn, stride_kd, HEAD_DIM, HEAD_PAD)
+    value = tile_of(v_base, n, kv_len, stride_vn, stride_vd, VALUE_DIM, VALUE_PAD)
 
     dk = tl.zeros((BLOCK_N, HEAD_PAD), tl.float32)
     dv = tl.zeros((BLOCK_N, VALUE_PAD), tl.float32)
@@ -467,8 +506,8 @@ def backward_keys(
             queries = (q_ptr, batch, head)
             gradients = (g_ptr, batch, head)
         else:
-            q_base = _head_of(q_ptr, batch, head, stride_qb, stride_qh)
-            g_base = _head_of(g_ptr, batch, head, stride_gb, stride_gh)
+            q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
+            g_base = head_of(g_ptr, batch, head, stride_gb, stride_gh)
             queries = (q_base, stride_qm, stride_qd)
             gradients = (g_base, stride_gm, stride_gd)
         base = (batch * kv_heads * group + head).to(tl.int64) * q_len
@@ -483,12 +522,12 @@ def backward_keys(
             state = _visit_queries(
                 state, key, value, queries, gradients, statistics, first, last_full, place, S, T,
                 scale, MASKED, BIASED, SLOPE, False, BLOCK_M,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
             state = _visit_queries(
                 state, key, value, queries, gradients, statistics, last_full, end, place, S, T,
                 scale, MASKED, BIASED, SLOPE, True, BLOCK_M,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
             i = end
     dk, dv = state

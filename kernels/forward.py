@@ -17,7 +17,7 @@ SCALARS = tuple(f"S{i}" for i in range(24))
 
 
 @triton.jit
-def _tile_of_program(pid, rows, batch_heads, GROUP: tl.constexpr):
+def tile_of_program(pid, rows, batch_heads, GROUP: tl.constexpr):
     """Row and (batch, head) of a program: last rows first, in groups of heads that share L2.
 
     The last rows are the longest under every causal mask; started first, they leave no tail.
@@ -30,7 +30,13 @@ def _tile_of_program(pid, rows, batch_heads, GROUP: tl.constexpr):
 
 
 @triton.jit
-def _load(
+def head_of(ptr, batch, head, stride_b, stride_h):
+    """The first row of a head."""
+    return ptr + batch.to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
+
+
+@triton.jit
+def load_tile(
     source,
     first,
     n,
@@ -63,6 +69,27 @@ def _load(
 
 
 @triton.jit
+def weight_of(
+    score, place, S, T, MASKED: tl.constexpr, BIASED: tl.constexpr, PARTIAL: tl.constexpr
+):
+    """The weight of each pair where the biased score is the weight; 0 where it is dropped."""
+    batch, head, q_idx, kv_idx, kv_len = place
+    w = score
+    if BIASED is not None:
+        w = BIASED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+    if PARTIAL:
+        w = tl.where(kept(score, place, S, T, MASKED), w, 0.0)
+    return w
+
+
+@triton.jit
+def kept(score, place, S, T, MASKED: tl.constexpr):
+    """Which pairs the mask keeps, in the shape of `score`."""
+    batch, head, q_idx, kv_idx, kv_len = place
+    return MASKED(tl.zeros_like(score), batch, head, q_idx, kv_idx, kv_len, S, T) == 0.0
+
+
+@triton.jit
 def _visit(
     state,
     query,
@@ -84,34 +111,44 @@ def _visit(
     VALUE_PAD: tl.constexpr,
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
+    WEIGHTED: tl.constexpr,
 ):
-    """Tiles first <= j < end of keys, folded into the running (acc, m, l) of the queries."""
+    """Tiles first <= j < end of keys, folded into the running (acc, m, l) of the queries.
+
+    WEIGHTED, the biased score is the weight itself: m is not used and l is the plain sum.
+    """
     acc, m, l = state
     batch, head, q_idx, kv_len, zero = place
     columns = tl.arange(0, BLOCK_N)
     for j in tl.range(first, end):
         n = j * BLOCK_N + columns
-        key = _load(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
+        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
         score = tl.dot(query, key.T, input_precision=PRECISION)
         kv_idx = (n + zero)[None, :]
-        if BIASED is None:
-            score = score * (scale * LOG2E)
+        if WEIGHTED:
+            score = score * scale
+            place_of = (batch, head, q_idx, kv_idx, kv_len)
+            p = weight_of(score, place_of, S, T, MASKED, BIASED, PARTIAL)
+            l += tl.sum(p, 1)
         else:
-            score = BIASED(score * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
-        if PARTIAL:
-            score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
-        m_new = tl.maximum(m, tl.max(score, 1))
-        base = m_new
-        if PARTIAL or BIASED is not None:
-            # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
-            base = tl.where(m_new == float("-inf"), 0.0, m_new)
-        p = tl.math.exp2(score - base[:, None])
-        correction = tl.math.exp2(m - base)
-        l = l * correction + tl.sum(p, 1)
-        acc = acc * correction[:, None]
-        value = _load(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+            if BIASED is None:
+                score = score * (scale * LOG2E)
+            else:
+                score = BIASED(score * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
+            if PARTIAL:
+                score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+            m_new = tl.maximum(m, tl.max(score, 1))
+            base = m_new
+            if PARTIAL or BIASED is not None:
+                # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
+                base = tl.where(m_new == float("-inf"), 0.0, m_new)
+            p = tl.math.exp2(score - base[:, None])
+            correction = tl.math.exp2(m - base)
+            l = l * correction + tl.sum(p, 1)
+            acc = acc * correction[:, None]
+            m = m_new
+        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
-        m = m_new
     return acc, m, l
 
 
@@ -122,6 +159,7 @@ def forward(
     v_ptr,
     o_ptr,
     lse_ptr,
+    sink_ptr,
     T,
     scale,
     q_len,
@@ -183,6 +221,8 @@ def forward(
     WIDE: tl.constexpr,
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    NORMALISED: tl.constexpr,
 ):
     """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
 
@@ -190,6 +230,10 @@ def forward(
     strided; lse `[batch, heads, q_len]` contiguous float32, or None. `T` holds the tables, `S`
     the numbers and table sizes of the expression, in the order its hooks were rendered for. With
     TMA, k and v are tensor descriptors of blocks `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
+
+    `sink_ptr` holds a logit for each head that joins the normaliser, or is None. WEIGHTED, the
+    biased score is the weight itself, divided by the sum of weights when NORMALISED; the sum is
+    then written in place of the lse.
     """
     S = (
         S0,
@@ -217,7 +261,7 @@ def forward(
         S22,
         S23,
     )
-    row, batch_head = _tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
     q0 = row * BLOCK_M
     q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1
@@ -227,17 +271,17 @@ def forward(
     m_offsets = q0 + tl.arange(0, BLOCK_M)
     d = tl.arange(0, HEAD_PAD)
     e = tl.arange(0, VALUE_PAD)
-    q_base = q_ptr + batch.to(tl.int64) * stride_qb + head.to(tl.int64) * stride_qh
+    q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
     kv_head = head // group
     if TMA:
         keys = (k_ptr, batch, kv_head)
         values = (v_ptr, batch, kv_head)
     else:
-        k_base = k_ptr + batch.to(tl.int64) * stride_kb + kv_head.to(tl.int64) * stride_kh
-        v_base = v_ptr + batch.to(tl.int64) * stride_vb + kv_head.to(tl.int64) * stride_vh
+        k_base = head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
+        v_base = head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
         keys = (k_base, stride_kn, stride_kd)
         values = (v_base, stride_vn, stride_vd)
-    o_base = o_ptr + batch.to(tl.int64) * stride_ob + head.to(tl.int64) * stride_oh
+    o_base = head_of(o_ptr, batch, head, stride_ob, stride_oh)
     query = tl.load(
         q_base + m_offsets.to(tl.int64)[:, None] * stride_qm + d[None, :] * stride_qd,
         mask=(m_offsets < q_len)[:, None] & (d < HEAD_DIM)[None, :],
@@ -257,23 +301,30 @@ def forward(
         state = _visit(
             state, query, keys, values, first, last_full, place, S, T, scale,
             MASKED, BIASED, False, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
         )  # fmt: skip
         state = _visit(
             state, query, keys, values, last_full, end, place, S, T, scale,
             MASKED, BIASED, True, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION,
+            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
         )  # fmt: skip
         j = end
     acc, m, l = state
 
     empty = l == 0.0
-    out = acc * (1.0 / tl.where(empty, 1.0, l))[:, None]
+    z = tl.where(empty, 1.0, l)
+    if sink_ptr is not None:
+        z += tl.math.exp2(tl.load(sink_ptr + head).to(tl.float32) * LOG2E - m)
+    out = acc
+    if NORMALISED:
+        out = acc * tl.where(empty, 0.0, 1.0 / z)[:, None]
     tl.store(
         o_base + m_offsets.to(tl.int64)[:, None] * stride_om + e[None, :] * stride_od,
         out.to(o_ptr.dtype.element_ty),
         mask=(m_offsets < q_len)[:, None] & (e < VALUE_DIM)[None, :],
     )
     if lse_ptr is not None:
-        lse = tl.where(empty, float("-inf"), (m + tl.math.log2(tl.where(empty, 1.0, l))) * LN2)
+        lse = l
+        if not WEIGHTED:
+            lse = tl.where(empty, float("-inf"), (m + tl.math.log2(tl.where(empty, 1.0, l))) * LN2)
         tl.store(lse_ptr + batch_head.to(tl.int64) * q_len + m_offsets, lse, mask=m_offsets < q_len)

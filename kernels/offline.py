@@ -10,7 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from .forward import SCALARS, forward
+from .forward import SCALARS
 
 
 @dataclass(frozen=True)
@@ -40,45 +40,51 @@ def target_of(name: str) -> GPUTarget:
     raise ValueError(f"target must look like sm_90 or gfx942, got {name!r}")
 
 
-def compile_forward(name, constants, options, element, scalar_types, table_types, lse=True):
-    """Compile `forward` for a target without a GPU.
+_OF_INPUTS = ("q_ptr", "k_ptr", "v_ptr", "g_ptr", "o_ptr", "dq_ptr", "dk_ptr", "dv_ptr")
+_OF_ROWS = ("lse_ptr", "delta_ptr", "sums_ptr")
+_NUMBERS = ("q_len", "kv_len", "rows", "batch_heads", "heads", "kv_heads", "group")
+# What a kernel's loop reads by descriptor: blocks of which side, padded to which constant.
+_DESCRIBED = {
+    "backward_keys": {"q_ptr": ("BLOCK_M", "HEAD_PAD"), "g_ptr": ("BLOCK_M", "VALUE_PAD")},
+    None: {"k_ptr": ("BLOCK_N", "HEAD_PAD"), "v_ptr": ("BLOCK_N", "VALUE_PAD")},
+}
+
+
+def compile_kernel(kernel, name, constants, options, element, scalar_types, table_types):
+    """Compile one of the attention kernels for a target without a GPU.
 
     Args:
+        kernel: `forward`, `backward_queries`, `backward_keys` or `backward_entries`.
         name: the target, such as "sm_90".
-        constants: the kernel's constants by name.
+        constants: the kernel's constants by name; a pointer named here with None is absent.
         options: `num_warps` and `num_stages`.
         element: Triton's name of the dtype of q, k, v: "fp16", "bf16" or "fp32".
         scalar_types: "i32" or "fp32" for each number in `S`.
         table_types: pointer types such as "*i64" of the tables in `T`.
-        lse: whether the variant writes the lse.
     """
-    types = {f"{p}_ptr": f"*{element}" for p in "qkvo"}
-    types["lse_ptr"] = "*fp32"
+    types = dict.fromkeys(_OF_INPUTS, f"*{element}") | dict.fromkeys(_OF_ROWS, "*fp32")
     if constants.get("TMA"):
-        block = f"1,1,{constants['BLOCK_N']}"
-        types["k_ptr"] = f"tensordesc<{element}[{block},{constants['HEAD_PAD']}]>"
-        types["v_ptr"] = f"tensordesc<{element}[{block},{constants['VALUE_PAD']}]>"
-    types["scale"] = "fp32"
-    types |= {n: "i32" for n in forward.arg_names if n.startswith("stride")}
-    types |= dict.fromkeys(("q_len", "kv_len", "rows", "batch_heads", "heads", "group"), "i32")
+        described = _DESCRIBED.get(kernel.fn.__name__, _DESCRIBED[None])
+        for pointer, (side, pad) in described.items():
+            block = f"1,1,{constants[side]},{constants[pad]}"
+            types[pointer] = f"tensordesc<{element}[{block}]>"
+    types |= {"scale": "fp32"} | dict.fromkeys(_NUMBERS, "i32")
+    types |= {n: "i32" for n in kernel.arg_names if n.startswith("stride")}
     types |= dict(zip(SCALARS, scalar_types, strict=False))
     signature, fixed, aligned = {}, {}, {}
-    for position, argument in enumerate(forward.arg_names):
-        last_stride = argument in ("stride_qd", "stride_kd", "stride_vd", "stride_od")
+    for position, argument in enumerate(kernel.arg_names):
+        last_stride = argument.startswith("stride") and argument.endswith("d")
         if argument == "T":
             signature[argument] = tuple(table_types)
         elif argument in constants or last_stride or argument not in types:
             signature[argument] = "constexpr"
             fixed[(position,)] = 1 if last_stride else constants.get(argument)
-        elif argument == "lse_ptr" and not lse:
-            signature[argument] = "constexpr"
-            fixed[(position,)] = None
         else:
             signature[argument] = types[argument]
             described = signature[argument].startswith("tensordesc")
             if (argument.endswith("_ptr") and not described) or argument.startswith("stride"):
                 aligned[(position,)] = [["tt.divisibility", 16]]
-    source = ASTSource(forward, signature, fixed, aligned)
+    source = ASTSource(kernel, signature, fixed, aligned)
     target = target_of(name)
     compiled = triton.compile(source, target=target, options=options)
     assembly = compiled.asm.get("ptx") or compiled.asm.get("amdgcn")

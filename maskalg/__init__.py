@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from .algebra import Bias, Mask, Score, everything, nothing
 from .attention import attention
-from .biases import alibi, relative, softcap
+from .biases import alibi, decay, relative, softcap
 from .codegen.store import cache_dir
 from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
 from .explain import explain, render
@@ -25,7 +25,16 @@ from .masks import (
     sliding,
     window,
 )
-from .weights import softmax
+from .weights import (
+    Weight,
+    linear,
+    relu,
+    relu_squared,
+    sigmoid,
+    softmax,
+    softmax_plus_one,
+    softmax_with_sink,
+)
 
 try:
     __version__ = version("maskalg")
@@ -52,9 +61,16 @@ __all__ = [
     "window",
     # biases and weights
     "alibi",
+    "decay",
     "relative",
     "softcap",
+    "linear",
+    "relu",
+    "relu_squared",
+    "sigmoid",
     "softmax",
+    "softmax_plus_one",
+    "softmax_with_sink",
     # formulas of one's own
     "batch",
     "head",
@@ -69,6 +85,7 @@ __all__ = [
     "Bias",
     "Mask",
     "Score",
+    "Weight",
     "BackendError",
     "MaskTypeError",
     "MaskValueError",

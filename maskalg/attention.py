@@ -69,7 +69,7 @@ def attention(
         scale: factor of q . k, by default `1 / sqrt(head_dim)`.
         weight: what turns scores into weights.
         return_lse: return `(out, lse)` with the natural-log sum of exp(score) of each query,
-            float32 `[batch, heads, q_len]`.
+            float32 `[batch, heads, q_len]`, a sink not included; of softmax weights only.
         backend: "triton", "cpu" or "reference"; by default chosen by the device. A backend that
             cannot serve the call raises and never hands over to another.
 
@@ -81,10 +81,8 @@ def attention(
         TypeError, ValueError: inputs or an expression that do not fit together.
         RuntimeError: the backend cannot serve the call; the message names one that can.
     """
-    if weight is not softmax:
-        raise errors.unsupported_weight(weight)
     expression = everything if score is None else score
-    call = checked_call(query, key, value, expression, scale, return_lse)
+    call = checked_call(query, key, value, expression, scale, return_lse, weight)
     out, lse = backend_of(backend_name(query.device, backend))(call)
     return (out, cast(torch.Tensor, lse)) if return_lse else out
 
@@ -96,16 +94,20 @@ def checked_call(
     expression: Expression,
     scale: float | None = None,
     return_lse: bool = False,
+    weight: Weight = softmax,
 ) -> Call:
     """The arguments of `attention` as one checked value; raises what `attention` raises."""
     if not isinstance(expression, Expression):
         raise errors.not_a_score(expression)
+    if weight is not softmax:
+        _check_weight(weight, query, return_lse)
+        expression = weight.applied(expression)
     form = bound(expression)
     extents = _checked_inputs(query, key, value)
     _check_tables(expression, form, extents, query.device)
     if scale is None:
         scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
-    return Call(query, key, value, form, extents, float(scale), return_lse)
+    return Call(query, key, value, form, extents, float(scale), return_lse, weight)
 
 
 def backend_name(device: torch.device, name: str | None) -> str:
@@ -164,6 +166,19 @@ def _checked_inputs(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor)
     if wrong is not None:
         raise errors.shapes_do_not_fit(wrong, *shapes)
     return Extents(q_len, kv_len, batch, heads)
+
+
+def _check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:
+    if not isinstance(weight, Weight):
+        raise errors.unsupported_weight(weight)
+    if return_lse and weight.formula is not None:
+        raise errors.no_lse_of(weight.name)
+    sink = weight.sink
+    if isinstance(sink, torch.Tensor):
+        if sink.shape[0] != query.shape[1]:
+            raise errors.tensor_shape(weight.name, "sink", list(sink.shape), f"[{query.shape[1]}]")
+        if sink.device != query.device:
+            raise errors.wrong_device("sink", sink.device, query.device)
 
 
 def _check_tables(

@@ -224,23 +224,43 @@ def no_backend_for(device: str) -> BackendError:
     )
 
 
-def no_table_gradient(names: list[str]) -> BackendError:
-    return BackendError(
-        f"the GPU kernels compute gradients of query, key and value, and {' and '.join(names)} "
-        "requires one too. Detach it, or train it with backend='reference' (dense memory) or on "
-        "the CPU (block-sparse)."
-    )
-
-
 def head_dim_unsupported(found: int) -> BackendError:
     return BackendError(
-        f"the fused kernel serves head dimensions 16 to 256, got {found}. "
+        f"the fused kernel serves head dimensions 8 to 256, got {found}. "
         "backend='reference' serves any."
     )
 
 
 def unsupported_weight(what: object) -> MaskTypeError:
     return MaskTypeError(f"weight must be a weight function such as ma.softmax, got {what!r}.")
+
+
+def weight_formula(name: str, found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"Weight({name!r}, formula): the formula is a bias, a function of the score such as "
+        f"ma.score(lambda s, b, h, q, k: s * s), got {type(found).__name__}."
+    )
+
+
+def weight_unnormalised_exp(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"Weight({name!r}, normalised=False) without a formula would be exp of any score, which "
+        "overflows. Give a formula, or leave normalised=True."
+    )
+
+
+def weight_sink_of_formula(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"Weight({name!r}, formula, sink=…): a sink is a logit, so it needs w = exp. Leave the "
+        "formula out."
+    )
+
+
+def no_lse_of(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"return_lse=True: weight={name} has no logarithm of a sum of exponentials. Leave "
+        "return_lse out, or use softmax weights."
+    )
 
 
 def too_many_scalars(count: int, most: int) -> BackendError:

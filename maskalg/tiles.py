@@ -103,14 +103,26 @@ _BACKWARD_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (128, 4): (Tile(32, 32, 4, 1), Tile(16, 32, 4, 1)),
     (256, 4): (Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)),
 }
+# Few tiles a row, most of them masked: fewer queries at a time waste fewer elements, and leave
+# registers for what the mask reads.
+_BACKWARD_KEYS_SPARSE: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    **_BACKWARD_KEYS,
+    (64, 2): (Tile(32, 64, 4, 2),),
+}
 
 
 def backward_tiles_for(
-    architecture: str, head_pad: int, element_bytes: int, *, of: Literal["queries", "keys"]
+    architecture: str,
+    head_pad: int,
+    element_bytes: int,
+    pattern: Pattern,
+    *,
+    of: Literal["queries", "keys"],
 ) -> tuple[Tile, ...]:
     """Candidates for the gradients of queries, or of keys and values; arguments as above."""
     if architecture == "interpreter":
         return _INTERPRETER
-    table = _BACKWARD_QUERIES if of == "queries" else _BACKWARD_KEYS
+    keys = _BACKWARD_KEYS if pattern == "dense" else _BACKWARD_KEYS_SPARSE
+    table = _BACKWARD_QUERIES if of == "queries" else keys
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     return table[size, element_bytes]

@@ -13,7 +13,7 @@ STAGES = [
     {"algebra"},
     {"index"},
     {"masks", "biases", "weights"},
-    {"normalform"},
+    {"normalform", "distances"},
     {"extents"},
     {"evaluate"},
     {"proof"},

@@ -8,6 +8,7 @@ import torch
 
 from ..extents import Extents
 from ..normalform import Bound
+from ..weights import Weight, softmax
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +23,8 @@ class Call:
         extents: the lengths, the batch and the query heads.
         scale: factor of q . k.
         return_lse: whether the natural log of the sum of exp(score) is wanted too.
+        weight: what turns scores into weights. Where it has a formula, the bias of `form` ends
+            with it: its value is the weight.
     """
 
     query: torch.Tensor
@@ -31,6 +34,7 @@ class Call:
     extents: Extents
     scale: float
     return_lse: bool
+    weight: Weight = softmax
 
     @property
     def group(self) -> int:
@@ -40,6 +44,8 @@ class Call:
     def differentiable(self) -> bool:
         """Whether autograd would want a gradient of an input or of a bound tensor."""
         tensors = [self.query, self.key, self.value, *(t for _, t in self.form.tensors())]
+        if isinstance(self.weight.sink, torch.Tensor):
+            tensors.append(self.weight.sink)
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 

@@ -16,6 +16,7 @@ from .. import errors
 from .call import Call, Result
 from .cpu_backward import backward
 from .cpu_forward import forward
+from .reference import with_sink
 
 # The first call of a function in MKL, made by several threads at once, can return values of low
 # precision (PyTorch issue 188792); one call by one thread beforehand settles it.
@@ -38,8 +39,8 @@ def attend(call: Call) -> Result:
             _Attention.apply(call, tuple(places), call.query, call.key, call.value, *tables),  # type: ignore[no-untyped-call]
         )
     else:
-        out, lse = forward(call, call.return_lse)
-    return out, lse if call.return_lse else None
+        out, lse = forward(call, call.return_lse or call.weight.sink is not None)
+    return with_sink(out, lse, call.weight.sink), lse if call.return_lse else None
 
 
 class _Attention(torch.autograd.Function):

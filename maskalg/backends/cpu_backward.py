@@ -5,7 +5,10 @@ With s the biased score of a kept pair, p = exp(s - lse), and delta = sum(dO * O
     dV = p^T dO        ds = p * (dO V^T - delta)        dQ = (ds f') K        dK = (ds f')^T Q
 
 where f' is the slope of the bias at the score, left to autograd where the bias is not additive or
-a table of it wants a gradient.
+a table of it wants a gradient. For weights w that have a formula, with z their sum (1 where they
+are not normalised, and then without delta),
+
+    dV = w^T dO / z        ds = w' * (dO V^T - delta) / z
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from ..parameters import Slot
 from .call import Call
 from .cpu_elements import Elements, memory_of
 from .cpu_formula import differentiated
-from .cpu_forward import LOG2E, biased_scores, score_factor
+from .cpu_forward import LOG2E, biased_scores, piece_weights, score_factor
 from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import Group, Piece, Row, plan
 
@@ -79,7 +82,13 @@ def backward(
     delta = (gradient * out.to(dtype)).sum(dim=-1, keepdim=True)
     if change[1] is not None:
         delta -= change[1].to(dtype).unsqueeze(-1)
-    lse2 = torch.where(lse == float("-inf"), float("inf"), lse * LOG2E).unsqueeze(-1)
+    if call.weight.formula is None:
+        lse2 = torch.where(lse == float("-inf"), float("inf"), lse * LOG2E).unsqueeze(-1)
+    else:
+        divisor = torch.where(lse == 0, 1.0, lse) if call.weight.normalised else lse.new_ones(())
+        gradient = gradient / divisor.unsqueeze(-1)
+        delta = delta / divisor.unsqueeze(-1) if call.weight.normalised else delta.zero_()
+        lse2 = torch.zeros_like(delta)
     memory = memory_of(call.form, call.extents, dtype)
     scratch = torch.empty(0, dtype=dtype)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
@@ -141,17 +150,31 @@ class _Group:
         total = torch.zeros_like(query)
         for piece in row.pieces:
             columns = slice(*piece.columns)
-            scores = biased_scores(inputs, self.elements, query, row, piece.columns, self.scratch)
-            spread = inputs.spread(scores, row)
-            self.elements.mask(spread, row.rows, piece.columns[0], piece.masked)
-            weights = self.elements.weights(scores.sub_(lse2))
+            if self.call.weight.formula is None:
+                weights = self._softmax_weights(query, row, piece, lse2)
+            else:
+                weights = piece_weights(
+                    self.call, inputs, self.elements, plain, row, piece, self.scratch
+                )
             self.value[:, columns].baddbmm_(weights.transpose(1, 2), gradient)
-            change = torch.bmm(gradient, inputs.value[:, columns].transpose(1, 2))
-            change.sub_(delta).mul_(weights)
+            change = torch.bmm(gradient, inputs.value[:, columns].transpose(1, 2)).sub_(delta)
+            if self.call.weight.formula is None:
+                change.mul_(weights)
+            else:
+                spread = inputs.spread(change, row)
+                self.elements.keep(spread, row.rows, piece.columns[0], piece.masked)
             change = self._through_bias(change, plain, row, piece).mul_(self.call.scale)
             self.key[:, columns].baddbmm_(change.transpose(1, 2), plain)
             total.baddbmm_(change, inputs.key[:, columns])
         return total
+
+    def _softmax_weights(
+        self, query: torch.Tensor, row: Row, piece: Piece, lse2: torch.Tensor
+    ) -> torch.Tensor:
+        scores = biased_scores(self.inputs, self.elements, query, row, piece.columns, self.scratch)
+        spread = self.inputs.spread(scores, row)
+        self.elements.mask(spread, row.rows, piece.columns[0], piece.masked)
+        return self.elements.weights(scores.sub_(lse2))
 
     def _through_bias(
         self, change: torch.Tensor, plain: torch.Tensor, row: Row, piece: Piece

@@ -73,6 +73,7 @@ class Elements:
         }
         self.members = (group.batch, group.heads)
         self.dtype = dtype
+        self.weighted = call.weight.formula is not None
         self.memory = memory
         self.formulas: Formulas = formulas(call.form.structure)
         # Tables of less precision would round the products they enter.
@@ -102,6 +103,20 @@ class Elements:
             part = scores[..., left - first : end - first]
             # Not an addition: +inf - inf would be NaN. Not `masked_fill_`: 20 times slower here.
             torch.minimum(part, ceiling[..., at : at + end - left], out=part)
+            at += end - left
+
+    def keep(
+        self, weights: torch.Tensor, rows: Range, first: int, masked: tuple[Range, ...]
+    ) -> None:
+        """Put 0 into `weights` where the mask drops a pair; arguments as of `mask`."""
+        if not masked:
+            return
+        kept = self._shared(
+            self.formulas.mask, "keep", rows, masked, lambda: self._kept(rows, masked)
+        )
+        at = 0
+        for left, end in masked:
+            weights[..., left - first : end - first].mul_(kept[..., at : at + end - left])
             at += end - left
 
     def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
@@ -137,17 +152,18 @@ class Elements:
         return self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
 
     def field(self, number: int, rows: Range, columns: Range) -> torch.Tensor:
-        """A field of the bias over a tile, in units of ln 2 where the bias adds it to the score.
+        """A field of the bias over a tile, in units of ln 2 where it is added to a logarithm.
 
         Broadcastable to `[batch, heads, rows, columns]`; not to be written to.
         """
         part = self.formulas.fields[number]
+        factor = 1 / math.log(2) if self.formulas.additive and not self.weighted else 1.0
 
         def make() -> torch.Tensor:
             values = self.evaluate(part.formula, rows, (columns,))
-            return values * (1 / math.log(2)) if self.formulas.additive else values
+            return values if factor == 1.0 else values * factor
 
-        return self._shared(part, number, rows, (columns,), make)
+        return self._shared(part, (number, factor), rows, (columns,), make)
 
     def biased(self, scores: torch.Tensor, rows: Range, columns: Range) -> torch.Tensor:
         """The bias at `scores` `[batch, heads, rows, columns]`, a new contiguous tensor."""
@@ -188,10 +204,14 @@ class Elements:
 
     def _ceiling(self, rows: Range, masked: tuple[Range, ...]) -> torch.Tensor:
         """+inf where the mask keeps a pair, -inf where it drops it."""
+        return self._kept(rows, masked).sub_(0.5).mul_(float("inf"))
+
+    def _kept(self, rows: Range, masked: tuple[Range, ...]) -> torch.Tensor:
+        """1 where the mask keeps a pair, 0 where it drops it."""
         kept = self.evaluate(self.formulas.mask.formula, rows, masked)
         width = sum(end - first for first, end in masked)
         kept = kept.expand(*(kept.shape[:-1] or (1, 1, 1)), width)
-        return kept.to(self.dtype).sub_(0.5).mul_(float("inf"))
+        return kept.to(self.dtype)
 
     def _shared(
         self,

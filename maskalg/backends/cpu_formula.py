@@ -14,11 +14,10 @@ from typing import cast
 import torch
 
 from .. import nodes
+from ..distances import by_distance
 from ..node import Node
 from ..normalform import Structure
 from ..parameters import Slot, Table
-
-_COMPARISONS = ("ge", "gt", "eq")
 
 
 @dataclass(frozen=True)
@@ -76,20 +75,6 @@ def _field(formula: Node) -> Field:
     return Field(formula, by_distance(formula), bool(formula.indices() & {"batch", "head"}))
 
 
-def by_distance(node: Node) -> bool:
-    """Whether the value stays when q and k move together; False where that is not seen."""
-    if node.op == "index":
-        return node.data not in ("q_idx", "kv_idx")
-    if node.op in _COMPARISONS and not any(arg.kind == "bool" for arg in node.args):
-        return by_distance(nodes.subtract(*node.args))
-    if node.op == "add" and node.kind == "int":
-        terms = [_multiple(term) for term in node.args]
-        moved = sum(times for times, index in terms if index in ("q_idx", "kv_idx"))
-        others = [arg for arg, (_, index) in zip(node.args, terms, strict=True) if not index]
-        return moved == 0 and all(by_distance(arg) for arg in others)
-    return all(by_distance(arg) for arg in node.args)
-
-
 def differentiated(structure: Structure, tables: tuple[int, ...]) -> tuple[Node, tuple[Node, ...]]:
     """The bias with each reading of a table in `tables` replaced by one without indices.
 
@@ -106,18 +91,6 @@ def differentiated(structure: Structure, tables: tuple[int, ...]) -> tuple[Node,
         return _placeholder(len(structure.slots) + found.index(node))
 
     return nodes.substitute(structure.bias, replaced), tuple(found)
-
-
-def _multiple(term: Node) -> tuple[int, str]:
-    """`term` as a multiple of q or k, else (0, "")."""
-    if term.op == "index":
-        return 1, cast(str, term.data)
-    if term.op == "mul" and len(term.args) == 2:
-        index = [arg for arg in term.args if arg.op == "index"]
-        times = [arg for arg in term.args if arg.op == "const" and arg.kind == "int"]
-        if index and times:
-            return cast(int, times[0].data), cast(str, index[0].data)
-    return 0, ""
 
 
 def _split(node: Node, found: list[Node], first: int) -> Node:

@@ -14,7 +14,7 @@ import torch
 from .call import Call
 from .cpu_elements import Elements, memory_of
 from .cpu_operands import Operands, accumulation, operands
-from .cpu_plan import TILE_ELEMENTS, Group, Row, plan
+from .cpu_plan import TILE_ELEMENTS, Group, Piece, Row, plan
 from .cpu_strips import served_by_torch, strip_of_torch, strips
 
 LOG2E: Final = 1 / math.log(2)
@@ -60,7 +60,8 @@ def _group(
         if of_torch and strip_of_torch(call, inputs, elements, strip, whole):
             continue
         for row in strip:
-            result, row_lse = _row(call, inputs, elements, row, scratch)
+            of_row = _row if call.weight.formula is None else _row_of_weights
+            result, row_lse = of_row(call, inputs, elements, row, scratch)
             out[:, :, slice(*row.rows)] = inputs.spread(result, row)
             if lse is not None:
                 lse[:, :, slice(*row.rows)] = inputs.spread(row_lse, row).squeeze(-1)
@@ -85,6 +86,39 @@ def _row(
         total.mul_(shrink).add_(weights.sum(dim=-1, keepdim=True))
         out.mul_(shrink).baddbmm_(weights, inputs.value[:, columns])
     return out.div_(total.clamp(min=limits.tiny)), m.add_(total.log2()).div_(LOG2E)
+
+
+def _row_of_weights(
+    call: Call, inputs: Operands, elements: Elements, row: Row, scratch: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `_row` for weights that have a formula; the sum of weights stands in for the lse."""
+    query = inputs.tile(inputs.query, row)
+    total = query.new_zeros((*query.shape[:2], 1))
+    out = query.new_zeros(*query.shape[:2], inputs.value.shape[-1])
+    for piece in row.pieces:
+        weights = piece_weights(call, inputs, elements, query, row, piece, scratch)
+        total.add_(weights.sum(dim=-1, keepdim=True))
+        out.baddbmm_(weights, inputs.value[:, slice(*piece.columns)])
+    if call.weight.normalised:
+        out.div_(torch.where(total == 0, 1.0, total))
+    return out, total
+
+
+def piece_weights(
+    call: Call,
+    inputs: Operands,
+    elements: Elements,
+    query: torch.Tensor,
+    row: Row,
+    piece: Piece,
+    scratch: torch.Tensor,
+) -> torch.Tensor:
+    """Weights that have a formula, of a tile of queries and a piece of keys."""
+    scores = product(query, inputs.key[:, slice(*piece.columns)].transpose(1, 2), scratch)
+    spread = inputs.spread(scores.mul_(call.scale), row)
+    weights = elements.biased(spread, row.rows, piece.columns)
+    elements.keep(weights, row.rows, piece.columns[0], piece.masked)
+    return weights.view(scores.shape)
 
 
 def score_factor(call: Call, elements: Elements) -> float:

@@ -25,7 +25,11 @@ Strip = tuple[Row, ...]
 
 def served_by_torch(call: Call, elements: Elements) -> bool:
     """Whether torch's attention without a matrix of scores takes these dimensions and this bias."""
-    return elements.formulas.additive and call.query.shape[-1] == call.value.shape[-1]
+    return (
+        call.weight.formula is None
+        and elements.formulas.additive
+        and call.query.shape[-1] == call.value.shape[-1]
+    )
 
 
 def strips(rows: tuple[Row, ...], by_distance: bool) -> list[Strip]:

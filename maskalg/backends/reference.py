@@ -43,9 +43,11 @@ def attend_rectangle(
     value = call.value[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
     scores = torch.matmul(query, key.transpose(-1, -2)) * call.scale
     scores = biased(call, scores, rows, columns)
-    if masked:
-        scores = scores.masked_fill(~kept(call, rows, columns), float("-inf"))
-    return softmax_rows(scores, value)
+    keeps = kept(call, rows, columns) if masked else torch.ones_like(scores, dtype=torch.bool)
+    if call.weight.formula is not None:
+        return _weighted_rows(scores.masked_fill(~keeps, 0.0), value, call.weight.normalised)
+    out, lse = softmax_rows(scores.masked_fill(~keeps, float("-inf")), value)
+    return with_sink(out, lse, call.weight.sink), lse
 
 
 def dtype_of(call: Call) -> torch.dtype:
@@ -66,6 +68,36 @@ def softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tenso
     total = torch.where(empty, 1.0, total)
     lse = torch.where(empty, float("-inf"), highest + torch.log(total))
     return torch.matmul(weights / total, value), lse.squeeze(-1)
+
+
+def with_sink(
+    out: torch.Tensor, lse: torch.Tensor, sink: float | torch.Tensor | None
+) -> torch.Tensor:
+    """The output of a softmax whose normaliser holds exp(sink) too, from the one without it.
+
+    Args:
+        out: `[batch, heads, rows, value_dim]`.
+        lse: `[batch, heads, rows]`, without the sink.
+        sink: a number, or `[heads]`.
+    """
+    if sink is None:
+        return out
+    logits = sink.to(lse.dtype).unsqueeze(-1) if isinstance(sink, torch.Tensor) else sink
+    # exp(lse) / (exp(lse) + exp(sink)), with gradients 0 where nothing is kept.
+    some = lse != float("-inf")
+    share = torch.where(some, torch.sigmoid(torch.where(some, lse, 0.0) - logits), 0.0)
+    return out * share.unsqueeze(-1).to(out.dtype)
+
+
+def _weighted_rows(
+    weights: torch.Tensor, value: torch.Tensor, normalised: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights (0 where dropped) times value; the sum of each row stands in for the lse."""
+    total = weights.sum(dim=-1)
+    if not normalised:
+        return torch.matmul(weights, value), total
+    divisor = torch.where(total == 0, 1.0, total).unsqueeze(-1)
+    return torch.matmul(weights / divisor, value), total
 
 
 def kept(call: Call, rows: tuple[int, int], columns: tuple[int, int]) -> torch.Tensor:

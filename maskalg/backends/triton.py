@@ -20,10 +20,19 @@ from ..normalform import Structure
 from ..proof.proof import prove_structure
 from ..tiles import Pattern, Tile, tiles_for
 from .call import Call, Result
-from .triton_arguments import MOST_SCALARS, describable, scalars_of, tables_of
-from .triton_backward import backward_plan, gradients
+from .triton_arguments import (
+    MOST_SCALARS,
+    describable,
+    first_that_fits,
+    scalars_of,
+    sinks_of,
+    tables_of,
+)
+from .triton_backward import backward_plan, gradients, row_statistics, sink_gradient
+from .triton_entries import table_gradients
 
 _HEADS_TOGETHER: Final = 8
+_SMALLEST_DIM: Final = 8
 
 
 @dataclass(frozen=True)
@@ -41,11 +50,12 @@ def attend(call: Call) -> Result:
     """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
     if not call.differentiable():
         return _forward(call, call.return_lse)
-    if any(t.requires_grad for _, t in call.form.tensors()):
-        raise errors.no_table_gradient([s.name for s, t in call.form.tensors() if t.requires_grad])
+    sink = call.weight.sink if isinstance(call.weight.sink, torch.Tensor) else None
+    learned = [(slot.index, t) for slot, t in call.form.tensors() if t.requires_grad]
+    slots, tables = tuple([i for i, _ in learned]), [t for _, t in learned]
     out, lse = cast(
         "tuple[torch.Tensor, torch.Tensor]",
-        _Attention.apply(call.query, call.key, call.value, call),  # type: ignore[no-untyped-call]
+        _Attention.apply(call, slots, call.query, call.key, call.value, sink, *tables),  # type: ignore[no-untyped-call]
     )
     return out, lse if call.return_lse else None
 
@@ -55,14 +65,22 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, call: Call
+        ctx: Any,
+        call: Call,
+        slots: tuple[int, ...],
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        sink: torch.Tensor | None,
+        *tables: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         out, lse = _forward(call, lse_wanted=True)
         assert lse is not None
-        ctx.save_for_backward(query, key, value, out, lse)
+        ctx.save_for_backward(query, key, value, sink, out, lse, *tables)
         # The inputs are saved as autograd wants them saved, and put back in backward.
         none = query.new_empty(0)
         ctx.call = dataclasses.replace(call, query=none, key=none, value=none)
+        ctx.slots = slots
         ctx.set_materialize_grads(False)
         return out, lse
 
@@ -72,20 +90,32 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise errors.no_double_backward()
-        query, key, value, out, lse = ctx.saved_tensors
+        query, key, value, sink, out, lse, *_ = ctx.saved_tensors
         call = dataclasses.replace(ctx.call, query=query, key=key, value=value)
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         plan = plan_of(call)
         arch = architecture(query.device)
-        shape = plan.constants
-        pads = max(shape["HEAD_PAD"], shape["VALUE_PAD"])
+        pads = max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
         ptx = _narrow(call) and arch.startswith("sm_")
+        shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, plan.wide, arch)
         structure = call.form.structure
-        steps = backward_plan(structure, plan.wide, ptx, arch, pads, query.dtype.itemsize)
-        of_shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, plan.wide, arch)
-        found = gradients(call, steps, of_shape, plan.tma, (out, lse), (grad_out, grad_lse))
-        return (*found, None)
+        pattern, size = pattern_of(structure), query.dtype.itemsize
+        steps = backward_plan(structure, pattern, plan.wide, ptx, arch, pads, size)
+        rows = row_statistics(call, shape, (out, lse), (grad_out, grad_lse), sinks_of(call))
+        inputs: tuple[torch.Tensor | None, ...] = (None, None, None)
+        if any(ctx.needs_input_grad[2:5]):
+            inputs = gradients(call, steps, shape, plan.tma, rows, grad_out)
+        of_sink = None
+        if sink is not None and ctx.needs_input_grad[5]:
+            of_sink = sink_gradient(rows, sink)
+        of_tables: dict[int, torch.Tensor] = {}
+        if ctx.slots:
+            how = (plan.wide, ptx, plan.tma)
+            of_tables = table_gradients(
+                call, ctx.slots, shape, steps.query_tiles, how, rows, grad_out
+            )
+        return (None, None, *inputs, of_sink, *[of_tables[slot] for slot in ctx.slots])
 
 
 def _forward(call: Call, lse_wanted: bool) -> Result:
@@ -96,7 +126,8 @@ def _forward(call: Call, lse_wanted: bool) -> Result:
     if not out.numel() and (lse is None or not lse.numel()):
         return out, lse
     if not call.extents.kv_len:
-        return out.zero_(), None if lse is None else lse.fill_(float("-inf"))
+        nothing = float("-inf") if call.weight.formula is None else 0.0
+        return out.zero_(), None if lse is None else lse.fill_(nothing)
     _launch(call, plan_of(call), out, lse)
     return out, lse
 
@@ -126,7 +157,7 @@ def _plan(
     arch: str,
 ) -> Plan:
     for dim in (head_dim, value_dim):
-        if not 16 <= dim <= 256:
+        if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
     if dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise errors.kernel_dtype(dtype)
@@ -232,9 +263,11 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
     scalars = scalars_of(plan.hooks, call.form.values)
     tables = tables_of(plan.hooks, call.form.values)
     batch_heads = extents.batch * extents.heads
+    sinks, weighted = sinks_of(call), call.weight.formula is not None
     strides = [stride for t in (query, key, value, out) for stride in t.stride()]
     tma = plan.tma and describable(key) and describable(value)
-    for i, tile in enumerate(plan.candidates):
+
+    def launch(tile: Tile) -> None:
         rows = -(-extents.q_len // tile.block_q)
         sources = (key, value)
         if tma:
@@ -243,16 +276,14 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
                 TensorDescriptor(t, t.shape, t.stride(), [1, 1, tile.block_kv, pad])
                 for t, pad in zip(sources, pads, strict=True)
             )
-        try:
-            forward[(rows * batch_heads,)](
-                query, *sources, out, lse, tables, call.scale, extents.q_len, extents.kv_len, rows,
-                batch_heads, extents.heads, call.group, *strides, *scalars,
-                TMA=tma, **plan.constants, **tile_constants(tile),
-            )  # fmt: skip
-            return
-        except triton.runtime.errors.OutOfResources:
-            if i + 1 == len(plan.candidates):
-                raise
+        forward[(rows * batch_heads,)](
+            query, *sources, out, lse, sinks, tables, call.scale, extents.q_len, extents.kv_len,
+            rows, batch_heads, extents.heads, call.group, *strides, *scalars,
+            TMA=tma, NORMALISED=call.weight.normalised, WEIGHTED=weighted,
+            **plan.constants, **tile_constants(tile),
+        )  # fmt: skip
+
+    first_that_fits(plan.candidates, launch)
 
 
 def _power_of_two(size: int) -> int:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, cast
 
 import torch
+import triton
 
 from .. import errors
 from ..codegen.hooks import Hooks
 from ..codegen.triton_text import ScalarArgument, TableArgument
 from ..normalform import Value
 from ..schedule.steps import step_tables
+from ..tiles import Tile
+from .call import Call
 
 MOST_SCALARS: Final = 24
 _CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
@@ -25,6 +30,30 @@ def scalars_of(hooks: Hooks, values: tuple[Value, ...]) -> list[int | float | No
 def tables_of(hooks: Hooks, values: tuple[Value, ...]) -> tuple[torch.Tensor, ...]:
     """The tables `T` of the hooks, contiguous."""
     return tuple([_table(argument, values) for argument in hooks.tables])
+
+
+def sinks_of(call: Call) -> torch.Tensor | None:
+    """The logit of each head that joins the normaliser, `[heads]`."""
+    sink = call.weight.sink
+    if sink is None or isinstance(sink, torch.Tensor):
+        return sink if sink is None else sink.contiguous()
+    return _sinks(float(sink), call.extents.heads, call.query.device)
+
+
+@lru_cache(maxsize=64)
+def _sinks(value: float, heads: int, device: torch.device) -> torch.Tensor:
+    return torch.full((heads,), value, device=device)
+
+
+def first_that_fits(tiles: tuple[Tile, ...], launch: Callable[[Tile], None]) -> None:
+    """Launch with the first tile whose shared memory and registers the device has."""
+    for i, tile in enumerate(tiles):
+        try:
+            launch(tile)
+            return
+        except triton.runtime.errors.OutOfResources:
+            if i + 1 == len(tiles):
+                raise
 
 
 def describable(tensor: torch.Tensor) -> bool:

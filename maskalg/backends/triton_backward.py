@@ -7,20 +7,34 @@ from functools import lru_cache
 from typing import Any, Final
 
 import torch
-import triton
-from maskalg_kernels.backward import backward_keys, backward_queries, row_deltas
+from maskalg_kernels.backward import backward_keys, backward_queries, row_products
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..codegen.hooks import Hooks, hooks_of
 from ..codegen.store import load
 from ..normalform import Structure
-from ..tiles import Tile, backward_tiles_for
+from ..tiles import Pattern, Tile, backward_tiles_for
 from .call import Call
-from .triton_arguments import describable, scalars_of, tables_of
+from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
 
-_DELTA_ROWS: Final = 64
+_PRODUCT_ROWS: Final = 64
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the backward kernels know of each query, float32 `[batch, heads, q_len]`, contiguous.
+
+    Attributes:
+        statistic: lse with the sink, or for weights that have a formula 1 / z.
+        delta: what is subtracted from dO . v.
+        product: dO . O.
+    """
+
+    statistic: torch.Tensor
+    delta: torch.Tensor
+    product: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,13 @@ class BackwardPlan:
 
 @lru_cache(maxsize=4096)
 def backward_plan(
-    structure: Structure, wide: bool, ptx: bool, arch: str, head_pad: int, element_bytes: int
+    structure: Structure,
+    pattern: Pattern,
+    wide: bool,
+    ptx: bool,
+    arch: str,
+    head_pad: int,
+    element_bytes: int,
 ) -> BackwardPlan:
     """The plan of a structure at a padded head dimension and an element size."""
     hooks = hooks_of(structure, wide, ptx, True)
@@ -47,8 +67,8 @@ def backward_plan(
             "BIASED": module.biased if hooks.biased else None,
             "SLOPE": module.slope if hooks.sloped else None,
         },
-        query_tiles=backward_tiles_for(arch, head_pad, element_bytes, of="queries"),
-        key_tiles=backward_tiles_for(arch, head_pad, element_bytes, of="keys"),
+        query_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
+        key_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="keys"),
     )
 
 
@@ -57,8 +77,8 @@ def gradients(
     plan: BackwardPlan,
     shape: dict[str, Any],
     tma: bool,
-    saved: tuple[torch.Tensor, torch.Tensor],
-    change: tuple[torch.Tensor, torch.Tensor | None],
+    of_rows: Rows,
+    grad_out: torch.Tensor,
 ) -> Gradients:
     """dQ, dK and dV.
 
@@ -67,21 +87,18 @@ def gradients(
         plan: of the structure.
         shape: the kernels' constants that follow from shapes.
         tma: whether the device copies tiles by descriptor.
-        saved: output and lse of the forward pass.
-        change: gradients of the output and, where it was returned, of the lse.
+        of_rows: what is known of each query.
+        grad_out: of the output.
     """
-    out, lse = saved
-    grad_out, grad_lse = change
     query, key, value = call.query, call.key, call.value
-    if not out.numel() or not key.numel():
+    if not grad_out.numel() or not key.numel():
         return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
-    delta = _deltas(out, grad_out, grad_lse, shape)
     dq = torch.empty_like(query, memory_format=torch.contiguous_format)
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     tensors = (query, key, value, grad_out)
     module = load(plan.hooks.source, plan.hooks.digest)
-    common = plan.constants | shape
+    common = plan.constants | shape | {"WEIGHTED": call.weight.formula is not None}
     described = tma and all(describable(tensor) for tensor in tensors)
     pads = [shape[name] for name in ("HEAD_PAD", "HEAD_PAD", "VALUE_PAD", "VALUE_PAD")]
 
@@ -113,39 +130,69 @@ def gradients(
         rows = -(-length // side)
         looped = sources((1, 2), tile.block_kv) if of_queries else sources((0, 3), tile.block_q)
         kernel[(rows * batch * of_head,)](
-            *looped, lse, delta, *outs, *arguments, rows, batch * of_head, of_head, call.group,
-            *rest, NEXT_RUN=hook, TMA=described, BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv,
+            *looped, of_rows.statistic, of_rows.delta, *outs, *arguments, rows, batch * of_head,
+            of_head, call.group, *rest, NEXT_RUN=hook, TMA=described,
+            BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv,
             num_warps=tile.warps, num_stages=tile.stages, **common,
         )  # fmt: skip
 
-    _first_that_fits(plan.query_tiles, backward_queries, launch, module.next_run, (dq,))
-    _first_that_fits(plan.key_tiles, backward_keys, launch, module.next_query_run, (dk, dv))
+    first_that_fits(
+        plan.query_tiles, lambda tile: launch(backward_queries, tile, module.next_run, (dq,))
+    )
+    first_that_fits(
+        plan.key_tiles, lambda tile: launch(backward_keys, tile, module.next_query_run, (dk, dv))
+    )
     return dq, dk, dv
 
 
-def _deltas(
-    out: torch.Tensor,
-    grad_out: torch.Tensor,
-    grad_lse: torch.Tensor | None,
+def row_statistics(
+    call: Call,
     shape: dict[str, Any],
-) -> torch.Tensor:
-    """sum(dO * O) - dlse of each query, float32 `[batch, heads, q_len]`."""
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    sinks: torch.Tensor | None,
+) -> Rows:
+    """What the kernels know of each query.
+
+    Args:
+        saved: output and lse of the forward pass (the sum of weights that have a formula).
+        change: gradients of the output and, where it was returned, of the lse.
+        sinks: `[heads]`, or None.
+    """
+    (out, lse), (grad_out, grad_lse) = saved, change
+    if call.weight.formula is not None and not call.weight.normalised:
+        none = torch.zeros_like(lse)
+        return Rows(torch.ones_like(lse), none, none)
+    product = _row_products(out, grad_out, shape)
+    if call.weight.formula is not None:
+        return Rows(torch.where(lse == 0, 0.0, 1 / lse), product, product)
+    statistic, delta = lse, product
+    if sinks is not None:
+        # A query that keeps nothing stays at -inf, whatever the sink.
+        with_sink = torch.logaddexp(lse, sinks.float()[:, None])
+        statistic = torch.where(lse == float("-inf"), lse, with_sink)
+    if grad_lse is not None:
+        # d lse / d s is exp(s - lse), which is the weight times exp(statistic - lse).
+        grown = grad_lse if sinks is None else grad_lse * torch.exp(statistic - lse).nan_to_num_()
+        delta = product - grown
+    return Rows(statistic, delta, product)
+
+
+def sink_gradient(rows: Rows, sinks: torch.Tensor) -> torch.Tensor:
+    """Of the logits `[heads]`: minus the weight of the sink times dO . O, over all queries."""
+    share = torch.exp(sinks.float()[:, None] - rows.statistic)
+    # Where nothing is kept the output is 0 whatever the sink, and so is the product.
+    change = torch.where(rows.statistic == float("-inf"), 0.0, share * rows.product)
+    return -change.sum(dim=(0, 2)).to(sinks.dtype)
+
+
+def _row_products(out: torch.Tensor, grad_out: torch.Tensor, shape: dict[str, Any]) -> torch.Tensor:
+    """dO . O of each query, float32 `[batch, heads, q_len]`."""
     batch, heads, q_len, _ = out.shape
-    delta = out.new_empty(batch, heads, q_len, dtype=torch.float32)
-    row_deltas[(-(-q_len // _DELTA_ROWS), batch * heads)](
-        out, grad_out, None if grad_lse is None else grad_lse.contiguous(), delta, q_len, heads,
-        *grad_out.stride(), shape["VALUE_DIM"], shape["VALUE_PAD"], _DELTA_ROWS,
-    )  # fmt: skip
-    return delta
-
-
-def _first_that_fits(
-    tiles: tuple[Tile, ...], kernel: Any, launch: Any, hook: Any, outs: tuple[torch.Tensor, ...]
-) -> None:
-    for i, tile in enumerate(tiles):
-        try:
-            launch(kernel, tile, hook, outs)
-            return
-        except triton.runtime.errors.OutOfResources:
-            if i + 1 == len(tiles):
-                raise
+    product = out.new_empty(batch, heads, q_len, dtype=torch.float32)
+    if product.numel():
+        row_products[(-(-q_len // _PRODUCT_ROWS), batch * heads)](
+            out, grad_out, product, q_len, heads, *grad_out.stride(),
+            shape["VALUE_DIM"], shape["VALUE_PAD"], _PRODUCT_ROWS,
+        )  # fmt: skip
+    return product

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ..node import Node
@@ -16,7 +16,9 @@ from .derivative import derivative
 from .predicate_ptx import Unrenderable, masked_ptx
 from .triton_text import Arguments, ScalarArgument, TableArgument, TritonText
 
-_ELEMENT = "score, batch, head, q_idx, kv_idx, kv_len, S, T"
+HookText = tuple[str, str, tuple[str, ...]]  # name, parameters, body
+
+ELEMENT = "score, batch, head, q_idx, kv_idx, kv_len, S, T"
 _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
 
 _HEADER = '''"""Rendered by maskalg for
@@ -70,28 +72,40 @@ def hooks_of(
     def text() -> TritonText:
         return TritonText(arguments, wide=wide)
 
-    mask, bias = structure.mask, structure.bias
-    functions = [_function("masked", _ELEMENT, _masked(mask, text, ptx and not wide))]
-    biased, sloped = bias.op != "score", False
-    if biased:
-        functions.append(_function("biased", _ELEMENT, _value(bias, text())))
+    more: list[HookText] = []
+    sloped = False
     if backward:
-        slope = derivative(bias)
+        slope = derivative(structure.bias)
         sloped = slope.op != "const" or slope.data != 1
         if sloped:
-            functions.append(_function("slope", _ELEMENT, _value(slope, text())))
-    functions.append(_function("next_run", _ROW, _runs(structure, text())))
-    if backward:
+            more.append(("slope", ELEMENT, value_text(slope, text())))
         # The same text with the roles exchanged: q0..q1 are keys, kv_len is the number of queries.
-        body = _runs(transposed(structure), text())
-        functions.append(_function("next_query_run", _ROW, body))
+        more.append(("next_query_run", _ROW, _runs(transposed(structure), text())))
+    return replace(rendered(structure, wide, ptx, arguments, more), sloped=sloped)
+
+
+def rendered(
+    structure: Structure, wide: bool, ptx: bool, arguments: Arguments, more: list[HookText]
+) -> Hooks:
+    """What every kernel calls, and `more` hooks whose text read their numbers from `arguments`."""
+
+    def text() -> TritonText:
+        return TritonText(arguments, wide=wide)
+
+    mask, bias = structure.mask, structure.bias
+    biased = bias.op != "score"
+    parts = [("masked", ELEMENT, _masked(mask, text, ptx and not wide))]
+    if biased:
+        parts.append(("biased", ELEMENT, value_text(bias, text())))
+    parts.append(("next_run", _ROW, _runs(structure, text())))
+    functions = [_function(*part) for part in parts + more]
     header = _HEADER.format(mask=formula_text(mask), bias=formula_text(bias))
     source = header + "\n\n" + "\n\n\n".join(functions) + "\n"
     return Hooks(
         source=source,
         digest=hashlib.sha256(source.encode()).hexdigest()[:24],
         biased=biased,
-        sloped=sloped,
+        sloped=False,
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
@@ -101,7 +115,8 @@ def _runs(structure: Structure, text: TritonText) -> tuple[str, ...]:
     return bounds_text(prove_structure(structure).forms, text)
 
 
-def _value(node: Node, text: TritonText) -> tuple[str, ...]:
+def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
+    """The body of a hook that returns a formula."""
     result = text(node)
     return (*text.lines, f"return {result}")
 

@@ -102,17 +102,26 @@ class TritonText:
         if node in self._reads:
             return self._reads[node]
         pointer = self._arguments.table(argument)
-        place = ""
-        for index, size_of in zip(node.args, sizes, strict=True):
-            size = self._arguments.scalar(size_of)
-            at = f"inside({self(index)}, {size})"
-            place = at if not place else f"({place}).to(tl.int64) * {size} + {at}"
+        place = self._place(node, sizes)
         name = f"t{len(self._reads)}"
         load = f"tl.load({pointer}{' + ' + place if place else ''})"
         wrapped = {"real": f"{load}.to(tl.float32)", "int": f"widened({load})", "bool": load}
         self.lines.append(f"{name} = {wrapped[node.kind]}")
         self._reads[node] = name
         return name
+
+    def place(self, node: Node) -> str:
+        """Where in its table a reading stands, as one number."""
+        slot = cast(Slot, node.own[0])
+        return self._place(node, [ScalarArgument(slot.index, i) for i in range(len(node.args))])
+
+    def _place(self, node: Node, sizes: list[ScalarArgument]) -> str:
+        place = ""
+        for index, size_of in zip(node.args, sizes, strict=True):
+            size = self._arguments.scalar(size_of)
+            at = f"inside({self(index)}, {size})"
+            place = at if not place else f"({place}).to(tl.int64) * {size} + {at}"
+        return place
 
     def split(self, node: Node) -> Node | None:
         """A comparison over an outer minimum or maximum, as a formula without it.

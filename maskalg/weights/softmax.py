@@ -1,21 +1,30 @@
-"""The softmax, as a weight function."""
+"""The softmax, and the softmax with a logit that takes weight away from the keys."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Final
 
+import torch
 
-@dataclass(frozen=True)
-class Weight:
-    """What turns a score into a weight.
+from .weight import Weight, check_logit
 
-    The output of a query is the sum of w(s) * v over the kept keys, divided by their sum of w(s)
-    when `normalised`.
-    """
-
-    name: str
-    normalised: bool
-
-
-softmax = Weight("softmax", normalised=True)
+softmax: Final = Weight("softmax")
 """w(s) = exp(s), normalised. A query that keeps nothing has output 0 and lse -inf."""
+
+softmax_plus_one: Final = Weight("softmax_plus_one", sink=0.0)
+"""exp(s) / (1 + sum of exp(s)): a query may attend to nothing. Source: Miller (2023)."""
+
+
+def softmax_with_sink(logits: float | torch.Tensor) -> Weight:
+    """exp(s) / (exp(logit) + sum of exp(s)), with one more logit per head that has no value.
+
+    The returned lse is that of the scores, without the sink.
+
+    Args:
+        logits: floating `[heads]`, or one number for all heads; a tensor receives a gradient when
+            it requires one.
+
+    Source: gpt-oss (2025); StreamingLLM's zero sink (2023) is a logit of 0.
+    """
+    check_logit("softmax_with_sink", "logits", logits)
+    return Weight("softmax_with_sink", sink=logits)

@@ -8,7 +8,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.normalform import bound
-from maskalg.tiles import tiles_for
+from maskalg.tiles import backward_tiles_for, tiles_for
 
 pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -20,29 +20,54 @@ ELEMENTS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"
 POINTERS = {torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1", torch.float32: "*fp32"}
 
 
-def compiled(expression, target, dim, dtype):
-    from maskalg_kernels.offline import compile_forward
+def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax):
+    """A kernel as the backend would launch it for `expression`, at the first tile of its table."""
+    from maskalg_kernels import backward, entries, forward, offline
 
     from maskalg.backends import triton as backend
+    from maskalg.codegen.entries import entries_of
     from maskalg.codegen.hooks import hooks_of
+    from maskalg.codegen.store import load
 
-    form = bound(expression)
-    hooks = hooks_of(form.structure, ptx=target.startswith("sm_"))
+    form = bound(weight.applied(expression))
+    ptx = target.startswith("sm_")
+    constants = {
+        **backend.shape_constants(dim, dim, dtype, wide=False, arch=target),
+        "TMA": backend.has_tma(target),
+        "WEIGHTED": weight.formula is not None,
+    }
+    if kernel == "forward":
+        hooks = hooks_of(form.structure, ptx=ptx)
+        tile = tiles_for(target, dim, dtype.itemsize, backend.pattern_of(form.structure))[0]
+        constants |= {"NORMALISED": weight.normalised}
+    else:
+        hooks = hooks_of(form.structure, False, ptx, True)
+        side = "keys" if kernel == "backward_keys" else "queries"
+        pattern = backend.pattern_of(form.structure)
+        tile = backward_tiles_for(target, dim, dtype.itemsize, pattern, of=side)[0]
+    if kernel == "backward_entries":
+        slots = tuple(slot.index for slot, t in form.tensors() if t.is_floating_point())
+        entry = entries_of(form.structure, slots, False, ptx)[0]
+        hooks = entry.hooks
+        constants |= {"ENTRY": None, "PLACE": None, "MODE": entry.mode, "unit_ptr": None}
+    module = load(hooks.source, hooks.digest)
+    constants |= {"MASKED": module.masked, "BIASED": module.biased if hooks.biased else None}
+    constants["NEXT_RUN"] = module.next_query_run if kernel == "backward_keys" else module.next_run
+    if kernel == "backward_entries" and not entry.constant:
+        constants["ENTRY"] = module.entry
+    elif kernel.startswith("backward"):
+        constants["SLOPE"] = module.slope if hooks.sloped else None
     numbers = [
         "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
         for a in hooks.scalars
     ]
     tables = ["*i32" if a.step else POINTERS[form.values[a.slot].dtype] for a in hooks.tables]
-    pattern = backend.pattern_of(form.structure)
-    tile = tiles_for(target, dim, dtype.itemsize, pattern)[0]
-    constants = {
-        **backend.hook_constants(hooks),
-        **backend.shape_constants(dim, dim, dtype, wide=False, arch=target),
-        **backend.tile_constants(tile),
-        "TMA": backend.has_tma(target),
-    }
-    options = {name: constants.pop(name) for name in ("num_warps", "num_stages")}
-    return compile_forward(target, constants, options, ELEMENTS[dtype], numbers, tables)
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    constants |= {"BLOCK_M": tile.block_q, "BLOCK_N": tile.block_kv}
+    function = next(getattr(m, kernel) for m in (forward, backward, entries) if hasattr(m, kernel))
+    return offline.compile_kernel(
+        function, target, constants, options, ELEMENTS[dtype], numbers, tables
+    )
 
 
 def expressions():
@@ -54,12 +79,34 @@ def expressions():
     }
 
 
+KERNELS = ["forward", "backward_queries", "backward_keys", "backward_entries"]
+
+
 @pytest.mark.parametrize("target", list(SHARED_LIMIT))
-@pytest.mark.parametrize("name", list(expressions()))
-def test_compiles_everywhere(target, name):
-    result = compiled(expressions()[name], target, 128, torch.bfloat16)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_compiles_everywhere(target, kernel):
+    result = compiled(expressions()["three"], target, 128, torch.bfloat16, kernel)
     assert result.shared <= SHARED_LIMIT[target]
-    print(f"{name} {target}: {result.registers} registers, {result.shared} bytes shared")
+    print(f"{kernel} {target}: {result.registers} registers, {result.shared} bytes shared")
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", list(expressions()))
+@pytest.mark.parametrize("kernel", KERNELS[:3])
+def test_hopper_spills_nothing(kernel, name, dim):
+    result = compiled(expressions()[name], "sm_90", dim, torch.bfloat16, kernel)
+    print(f"{kernel} {name} {dim}: {result.registers} registers, {result.shared} bytes shared")
+    # Of 64-wide heads without a band the fastest tile spills a little; measured, not guessed.
+    dense = (kernel, dim) == ("backward_keys", 64) and name != "three"
+    assert result.spills <= (168 if dense else 0)
+    assert "wgmma" in result.assembly
+
+
+@pytest.mark.parametrize("weight", [ma.sigmoid(-1.0), ma.relu_squared], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS[:3])
+def test_weights(kernel, weight):
+    result = compiled(causal, "sm_90", 128, torch.bfloat16, kernel, weight)
+    assert result.spills == 0
 
 
 @pytest.mark.parametrize(
@@ -68,12 +115,6 @@ def test_compiles_everywhere(target, name):
 def test_shapes(dim, dtype):
     result = compiled(causal & sliding(64), "sm_90", dim, dtype)
     assert result.shared <= SHARED_LIMIT["sm_90"]
-
-
-def test_hopper_uses_its_matrix_units_without_spilling():
-    result = compiled(causal & sliding(64), "sm_90", 128, torch.bfloat16)
-    assert "wgmma" in result.assembly
-    assert result.spills == 0
 
 
 def test_no_call_is_left():

@@ -120,12 +120,8 @@ def test_no_keys_and_no_queries():
 
 
 def test_refusals():
-    q = torch.randn(1, 1, 8, 16)
-    learned = causal + ma.alibi(torch.ones(1, requires_grad=True))
-    with pytest.raises(ma.BackendError, match="slopes requires one too"):
-        ma.attention(q, q, q, learned, backend="triton")
-    small = torch.randn(1, 1, 8, 8)
-    with pytest.raises(ma.BackendError, match=r"16 to 256, got 8.*reference"):
+    small = torch.randn(1, 1, 8, 4)
+    with pytest.raises(ma.BackendError, match=r"8 to 256, got 4.*reference"):
         ma.attention(small, small, small, causal, backend="triton")
     with pytest.raises(ma.BackendError, match="float64"):
         wide = torch.randn(1, 1, 8, 16).double()

@@ -1,0 +1,94 @@
+"""Readings of tables that want a gradient: where their parts are added up, and by which hooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, cast
+
+from .. import nodes
+from ..distances import by_distance
+from ..node import Node
+from ..normalform import Structure
+from ..parameters import Slot
+from .derivative import derivative
+from .hooks import ELEMENT, Hooks, HookText, rendered, value_text
+from .triton_text import Arguments, TritonText
+
+Mode = Literal["rows", "columns", "distances", "pairs"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One reading of a table in a bias.
+
+    Attributes:
+        reading: the formula `table[indices]`.
+        slot: of the table.
+        mode: what its gradient is a sum over: `rows` where it reads no key index, `columns` no
+            query index, `distances` only their difference, else `pairs`.
+        hooks: of the kernel; `entry` is there unless `constant`, `place` for pairs.
+        constant: whether the bias changes with the entry by 1, whatever the score.
+    """
+
+    reading: Node
+    slot: Slot
+    mode: Mode
+    hooks: Hooks
+    constant: bool
+
+
+@lru_cache(maxsize=4096)
+def entries_of(
+    structure: Structure, slots: tuple[int, ...], wide: bool, ptx: bool
+) -> tuple[Entry, ...]:
+    """The readings, in the bias, of the tables in `slots`."""
+    found = dict.fromkeys(
+        node
+        for node in structure.bias.walk()
+        if node.op == "read" and cast(Slot, node.own[0]).index in slots
+    )
+    return tuple([_entry(structure, reading, wide, ptx) for reading in found])
+
+
+def _entry(structure: Structure, reading: Node, wide: bool, ptx: bool) -> Entry:
+    mode = _mode(reading)
+    change = _change(structure.bias, reading)
+    constant = change.op == "const" and change.data == 1
+    arguments = Arguments()
+
+    def text() -> TritonText:
+        return TritonText(arguments, wide=wide)
+
+    functions: list[HookText] = []
+    if not constant:
+        functions.append(("entry", ELEMENT, value_text(change, text())))
+    if mode == "pairs":
+        functions.append(("place", ELEMENT, _placed(reading, text())))
+    hooks = rendered(structure, wide, ptx, arguments, functions)
+    return Entry(reading, cast(Slot, reading.own[0]), mode, hooks, constant)
+
+
+def _mode(reading: Node) -> Mode:
+    indices = reading.indices()
+    if "kv_idx" not in indices:
+        return "rows"
+    if "q_idx" not in indices:
+        return "columns"
+    return "distances" if all(by_distance(arg) for arg in reading.args) else "pairs"
+
+
+def _change(bias: Node, reading: Node) -> Node:
+    """What a change of the entry changes the bias by: the derivative with the roles exchanged."""
+
+    def exchanged(node: Node) -> Node | None:
+        if node == reading:
+            return nodes.SCORE
+        return reading if node.op == "score" else None
+
+    return nodes.substitute(derivative(nodes.substitute(bias, exchanged)), exchanged)
+
+
+def _placed(reading: Node, text: TritonText) -> tuple[str, ...]:
+    place = text.place(reading)
+    return (*text.lines, f"return {place}")

@@ -1,0 +1,33 @@
+"""The logistic function of the score, each key for itself."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import nodes
+from ..algebra import Bias
+from ..nodes import HEAD, SCORE, TRUE
+from ..parameters import Scalar, Table
+from ..printing import called
+from .weight import Weight, check_logit
+
+
+def sigmoid(bias: float | torch.Tensor = 0.0) -> Weight:
+    """w(s) = 1 / (1 + exp(-(s + bias))), not normalised.
+
+    Args:
+        bias: a number, or floating `[heads]`; a tensor receives a gradient when it requires one.
+            `-log(kv_len)` makes a new model start like a softmax.
+
+    Source: Ramapuram et al., "Theory, Analysis, and Best Practices for Sigmoid Self-Attention"
+    (2024).
+    """
+    check_logit("sigmoid", "bias", bias)
+    if isinstance(bias, torch.Tensor):
+        table = Table("bias", bias)
+        added, label = nodes.read(table, HEAD), called("sigmoid", table)
+    else:
+        number = Scalar("bias", float(bias))
+        added, label = nodes.scalar(number), called("sigmoid", number)
+    value = nodes.call("sigmoid", nodes.add(SCORE, added))
+    return Weight("sigmoid", Bias(TRUE, value, label), normalised=False)

@@ -1,0 +1,66 @@
+"""What a weight function is: one value, whichever formula it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from .. import errors
+from ..algebra import Bias, Expression, Score
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """What turns a score into a weight.
+
+    The output of a query is the sum of w(s) * v over the kept keys, divided by z when
+    `normalised`, where z is the sum of w(s), plus exp(sink) when there is a sink.
+
+    Attributes:
+        name: what errors and `explain` call it.
+        formula: w as a function of the score; None is exp.
+        normalised: whether the output is divided by z; a query whose z is 0 has output 0.
+        sink: a logit that takes part in z alone, a number or floating `[heads]`; of exp only.
+    """
+
+    name: str
+    formula: Bias | None = None
+    normalised: bool = True
+    sink: float | torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.formula is not None and not isinstance(self.formula, Bias):
+            raise errors.weight_formula(self.name, self.formula)
+        if self.formula is None and not self.normalised:
+            raise errors.weight_unnormalised_exp(self.name)
+        if self.formula is not None and self.sink is not None:
+            raise errors.weight_sink_of_formula(self.name)
+        check_logit(self.name, "sink", self.sink)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def applied(self, expression: Expression) -> Expression:
+        """`expression` with w(bias(s)) for its bias; itself where w is exp."""
+        if self.formula is None:
+            return expression
+        remembered = expression.__dict__.get("_weighted")
+        if remembered is not None and remembered[0] is self:
+            return cast(Expression, remembered[1])
+        scores = Score(expression.mask_node, expression.bias_node, expression.label)
+        result = self.formula @ scores
+        expression.__dict__["_weighted"] = (self, result)
+        return result
+
+
+def check_logit(call: str, name: str, value: object) -> None:
+    """A logit for each head, or one for all of them."""
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+        found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+        raise errors.tensor_dtype(call, name, found, "a floating-point tensor or a number")
+    if value.ndim != 1:
+        raise errors.tensor_shape(call, name, list(value.shape), "[heads]")
