@@ -231,7 +231,9 @@ def sweep_backward(name: str, case: Case, tiles: list[Tile], rounds: int, of: st
         except Exception as error:
             print(f"{name:24} {of} {tile}: {type(error).__name__}", flush=True)
             continue
-        functions[f"{tile.block_q}x{tile.block_kv}x{tile.warps}x{tile.stages}"] = run
+        functions[
+            f"{tile.block_q}x{tile.block_kv}x{tile.warps}x{tile.stages}" + "x1" * tile.one_loop
+        ] = run
     for label, found in interleaved(functions, rounds).items():
         print(f"{name:24} {of:8} {label:14} {statistics.median(found):.3f} ms", flush=True)
     backend.backward_plan = plan_of
@@ -257,12 +259,20 @@ def sweep(name: str, case: Case, tiles: list[Tile], rounds: int) -> None:
         except Exception as error:
             print(f"{name:24} {tile}: {type(error).__name__}", flush=True)
             continue
-        functions[f"{tile.block_q}x{tile.block_kv}x{tile.warps}x{tile.stages}"] = run
+        functions[
+            f"{tile.block_q}x{tile.block_kv}x{tile.warps}x{tile.stages}" + "x1" * tile.one_loop
+        ] = run
     flops = 4 * batch * heads * dim * kept_pairs(case, heads)
     for label, found in interleaved(functions, rounds).items():
         middle = statistics.median(found)
         rate = flops / middle / 1e9
         print(f"{name:24} {label:14} {middle:.3f} ms {rate:.0f} TFLOP/s", flush=True)
+
+
+def _tile(text: str) -> Tile:
+    """ "64x64x4x3" with two loops, "64x64x4x3x1" with one."""
+    numbers = [int(part) for part in text.split("x")]
+    return Tile(*numbers[:4], one_loop=len(numbers) > 4)
 
 
 def main() -> None:
@@ -280,8 +290,7 @@ def main() -> None:
             continue
         torch._dynamo.reset()
         if options.tiles:
-            numbers = [map(int, t.split("x")) for t in options.tiles.split(",")]
-            tiles = [Tile(*t) for t in numbers]
+            tiles = [_tile(text) for text in options.tiles.split(",")]
             if options.backward:
                 sweep_backward(case_name, case, tiles, options.rounds, "queries")
                 sweep_backward(case_name, case, tiles, options.rounds, "keys")

@@ -31,7 +31,7 @@ def weights(
     scale,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
-    PARTIAL: tl.constexpr,
+    PARTIAL,
     WEIGHTED: tl.constexpr,
 ):
     """Weights of a tile from q . k: exp(s - lse) with the lse in units of log 2, or w / z."""
@@ -59,7 +59,7 @@ def weight_gradient(
     S,
     T,
     MASKED: tl.constexpr,
-    PARTIAL: tl.constexpr,
+    PARTIAL,
     WEIGHTED: tl.constexpr,
 ):
     """The gradient of the biased score."""
@@ -112,7 +112,8 @@ def _visit_keys(
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     SLOPE: tl.constexpr,
-    PARTIAL: tl.constexpr,
+    PARTIAL,
+    RAGGED: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -127,8 +128,8 @@ def _visit_keys(
     columns = tl.arange(0, BLOCK_N)
     for j in tl.range(first, end):
         n = j * BLOCK_N + columns
-        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
-        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
+        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, RAGGED, VALUE_DIM, VALUE_PAD)
         at = (batch, head, q_idx, (n + zero)[None, :], kv_len)
         product = tl.dot(query, key.T, input_precision=PRECISION)
         each = statistic[:, None]
@@ -157,7 +158,8 @@ def _visit_queries(
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     SLOPE: tl.constexpr,
-    PARTIAL: tl.constexpr,
+    PARTIAL,
+    RAGGED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -174,8 +176,8 @@ def _visit_queries(
     rows = tl.arange(0, BLOCK_M)
     for i in tl.range(first, end):
         m = i * BLOCK_M + rows
-        query = load_tile(queries, i * BLOCK_M, m, q_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
-        gradient = load_tile(gradients, i * BLOCK_M, m, q_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+        query = load_tile(queries, i * BLOCK_M, m, q_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
+        gradient = load_tile(gradients, i * BLOCK_M, m, q_len, TMA, RAGGED, VALUE_DIM, VALUE_PAD)
         statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
         at = (batch, head, (m + zero)[None, :], kv_idx, kv_len)
         product = tl.dot(key, query.T, input_precision=PRECISION)
@@ -304,6 +306,7 @@ def backward_queries(
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
 ):
     """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
 
@@ -363,18 +366,24 @@ def backward_queries(
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
-        last_full = tl.where(partial, first, end)
-        dq = _visit_keys(
-            dq, query, gradient, statistic, delta, keys, values, first, last_full, place, S, T,
-            scale,
-            MASKED, BIASED, SLOPE, False, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-        )  # fmt: skip
-        dq = _visit_keys(
-            dq, query, gradient, statistic, delta, keys, values, last_full, end, place, S, T, scale,
-            MASKED, BIASED, SLOPE, True, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-        )  # fmt: skip
+        if ONE_LOOP:
+            dq = _visit_keys(
+                dq, query, gradient, statistic, delta, keys, values, first, end, place, S, T, scale,
+                MASKED, BIASED, SLOPE, partial, True, BLOCK_N,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+            )  # fmt: skip
+        else:
+            last_full = tl.where(partial, first, end)
+            dq = _visit_keys(
+                dq, query, gradient, statistic, delta, keys, values, first, last_full, place, S, T,
+                scale, MASKED, BIASED, SLOPE, False, False, BLOCK_N,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+            )  # fmt: skip
+            dq = _visit_keys(
+                dq, query, gradient, statistic, delta, keys, values, last_full, end, place, S, T,
+                scale, MASKED, BIASED, SLOPE, True, True, BLOCK_N,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+            )  # fmt: skip
         j = end
     out = dq_ptr + batch_head.to(tl.int64) * q_len * HEAD_DIM
     _store(out, m, q_len, dq * scale, HEAD_DIM, HEAD_PAD)
@@ -453,6 +462,7 @@ def backward_keys(
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
 ):
     """dK and dV of one tile of keys of one key-value head; q and g are descriptors under TMA.
 
@@ -518,17 +528,24 @@ def backward_keys(
             first, end, partial = NEXT_RUN(
                 i, k0 + zero, k1 + zero, batch, head, q_len, S, T, BLOCK_M
             )
-            last_full = tl.where(partial, first, end)
-            state = _visit_queries(
-                state, key, value, queries, gradients, statistics, first, last_full, place, S, T,
-                scale, MASKED, BIASED, SLOPE, False, BLOCK_M,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-            )  # fmt: skip
-            state = _visit_queries(
-                state, key, value, queries, gradients, statistics, last_full, end, place, S, T,
-                scale, MASKED, BIASED, SLOPE, True, BLOCK_M,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-            )  # fmt: skip
+            if ONE_LOOP:
+                state = _visit_queries(
+                    state, key, value, queries, gradients, statistics, first, end, place, S, T,
+                    scale, MASKED, BIASED, SLOPE, partial, True, BLOCK_M,
+                    HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+                )  # fmt: skip
+            else:
+                last_full = tl.where(partial, first, end)
+                state = _visit_queries(
+                    state, key, value, queries, gradients, statistics, first, last_full, place, S,
+                    T, scale, MASKED, BIASED, SLOPE, False, False, BLOCK_M,
+                    HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+                )  # fmt: skip
+                state = _visit_queries(
+                    state, key, value, queries, gradients, statistics, last_full, end, place, S, T,
+                    scale, MASKED, BIASED, SLOPE, True, True, BLOCK_M,
+                    HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+                )  # fmt: skip
             i = end
     dk, dv = state
     place = batch_head.to(tl.int64) * kv_len

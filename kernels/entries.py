@@ -41,7 +41,7 @@ def _visit(
     ENTRY: tl.constexpr,
     PLACE: tl.constexpr,
     MODE: tl.constexpr,
-    PARTIAL: tl.constexpr,
+    PARTIAL,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -51,14 +51,14 @@ def _visit(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
 ):
-    """Tiles first <= j < end of keys; `total` is a number for each query."""
+    """Tiles first <= j < end of keys, PARTIAL or not; `total` is a number for each query."""
     batch, head, q_idx, q_len, kv_len, batch_head, zero = place
     sums_ptr, unit = sums
     columns = tl.arange(0, BLOCK_N)
     for j in tl.range(first, end):
         n = j * BLOCK_N + columns
-        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
-        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, True, HEAD_DIM, HEAD_PAD)
+        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, True, VALUE_DIM, VALUE_PAD)
         kv_idx = (n + zero)[None, :]
         at = (batch, head, q_idx, kv_idx, kv_len)
         product = tl.dot(query, key.T, input_precision=PRECISION)
@@ -231,15 +231,9 @@ def backward_entries(
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
-        last_full = tl.where(partial, first, end)
         total = _visit(
-            total, query, gradient, statistic, delta, keys, values, first, last_full, sums, place,
-            S, T, scale, MASKED, BIASED, ENTRY, PLACE, MODE, False, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-        )  # fmt: skip
-        total = _visit(
-            total, query, gradient, statistic, delta, keys, values, last_full, end, sums, place,
-            S, T, scale, MASKED, BIASED, ENTRY, PLACE, MODE, True, BLOCK_N,
+            total, query, gradient, statistic, delta, keys, values, first, end, sums, place,
+            S, T, scale, MASKED, BIASED, ENTRY, PLACE, MODE, partial, BLOCK_N,
             HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
         )  # fmt: skip
         j = end

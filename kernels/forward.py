@@ -3,6 +3,9 @@
 The keys a tile visits come as runs of tiles, computed by a hook from the row number: PARTIAL runs
 hold tiles to be masked, FULL runs hold tiles in which every pair is kept. Tiles outside of the
 runs are never loaded. Nothing else about the mask reaches this file.
+
+A run of either kind has a loop of its own, or both share ONE_LOOP with a branch around the mask:
+less code and fewer registers, which is faster where most runs are short.
 """
 
 import triton
@@ -69,9 +72,7 @@ def load_tile(
 
 
 @triton.jit
-def weight_of(
-    score, place, S, T, MASKED: tl.constexpr, BIASED: tl.constexpr, PARTIAL: tl.constexpr
-):
+def weight_of(score, place, S, T, MASKED: tl.constexpr, BIASED: tl.constexpr, PARTIAL):
     """The weight of each pair where the biased score is the weight; 0 where it is dropped."""
     batch, head, q_idx, kv_idx, kv_len = place
     w = score
@@ -103,7 +104,8 @@ def _visit(
     scale,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
-    PARTIAL: tl.constexpr,
+    PARTIAL,
+    RAGGED: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
@@ -115,6 +117,8 @@ def _visit(
 ):
     """Tiles first <= j < end of keys, folded into the running (acc, m, l) of the queries.
 
+    All are PARTIAL or none is; RAGGED, some may reach past the last key.
+
     WEIGHTED, the biased score is the weight itself: m is not used and l is the plain sum.
     """
     acc, m, l = state
@@ -122,7 +126,7 @@ def _visit(
     columns = tl.arange(0, BLOCK_N)
     for j in tl.range(first, end):
         n = j * BLOCK_N + columns
-        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, PARTIAL, HEAD_DIM, HEAD_PAD)
+        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
         score = tl.dot(query, key.T, input_precision=PRECISION)
         kv_idx = (n + zero)[None, :]
         if WEIGHTED:
@@ -139,7 +143,7 @@ def _visit(
                 score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
             m_new = tl.maximum(m, tl.max(score, 1))
             base = m_new
-            if PARTIAL or BIASED is not None:
+            if RAGGED or BIASED is not None:
                 # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
                 base = tl.where(m_new == float("-inf"), 0.0, m_new)
             p = tl.math.exp2(score - base[:, None])
@@ -147,7 +151,7 @@ def _visit(
             l = l * correction + tl.sum(p, 1)
             acc = acc * correction[:, None]
             m = m_new
-        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, PARTIAL, VALUE_DIM, VALUE_PAD)
+        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, RAGGED, VALUE_DIM, VALUE_PAD)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
     return acc, m, l
 
@@ -223,6 +227,7 @@ def forward(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
     NORMALISED: tl.constexpr,
+    ONE_LOOP: tl.constexpr,
 ):
     """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
 
@@ -297,17 +302,24 @@ def forward(
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
-        last_full = tl.where(partial, first, end)
-        state = _visit(
-            state, query, keys, values, first, last_full, place, S, T, scale,
-            MASKED, BIASED, False, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-        )  # fmt: skip
-        state = _visit(
-            state, query, keys, values, last_full, end, place, S, T, scale,
-            MASKED, BIASED, True, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-        )  # fmt: skip
+        if ONE_LOOP:
+            state = _visit(
+                state, query, keys, values, first, end, place, S, T, scale,
+                MASKED, BIASED, partial, True, BLOCK_N,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+            )  # fmt: skip
+        else:
+            last_full = tl.where(partial, first, end)
+            state = _visit(
+                state, query, keys, values, first, last_full, place, S, T, scale,
+                MASKED, BIASED, False, False, BLOCK_N,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+            )  # fmt: skip
+            state = _visit(
+                state, query, keys, values, last_full, end, place, S, T, scale,
+                MASKED, BIASED, True, True, BLOCK_N,
+                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
+            )  # fmt: skip
         j = end
     acc, m, l = state
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Pattern = Literal["dense", "banded", "reading"]
-"""A row of tiles: long; cut at both ends by the query's position; or masked by tensors that are
-read at every element."""
+Pattern = Literal["dense", "banded", "reading", "reading band"]
+"""A row of tiles: long; cut at both ends by the query's position; masked by tensors that are read
+at every element; or both."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,14 @@ class Tile:
     """A configuration of the forward kernel.
 
     `block_q` queries by `block_kv` keys are computed at a time by `warps` warps, with `stages`
-    tiles of keys and values in flight.
+    tiles of keys and values in flight; `one_loop` for masked and full tiles alike, or two.
     """
 
     block_q: int
     block_kv: int
     warps: int
     stages: int
+    one_loop: bool = False
 
 
 # Measured on an H200 (sm_90, see docs/performance.md); other NVIDIA architectures take the same
@@ -39,18 +40,19 @@ _NVIDIA: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (256, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
 }
 
-# Few tiles a row: smaller ones waste fewer elements at both edges of the band.
+# Few tiles a row: smaller ones waste fewer elements at both edges of the band, and one loop, whose
+# code and registers are fewer, is the faster for being short.
 _NVIDIA_BANDED: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     **_NVIDIA,
-    (64, 2): (Tile(64, 64, 4, 2),),
+    (64, 2): (Tile(64, 64, 4, 2, one_loop=True),),
+    (128, 2): (Tile(64, 64, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
 }
 
-# Tensors read at every element take registers and a little shared memory, so that two programs
-# with three stages of 64 keys no longer fit a multiprocessor; of 32 keys they do.
+# Documents may be shorter than any window.
 _NVIDIA_READING: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     **_NVIDIA,
-    (64, 2): (Tile(64, 64, 4, 2),),
-    (128, 2): (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2)),
+    (64, 2): (Tile(64, 32, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
+    (128, 2): (Tile(64, 32, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
 }
 
 _AMD: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
@@ -80,8 +82,13 @@ def tiles_for(
     """
     if architecture == "interpreter":
         return _INTERPRETER
-    nvidia = {"dense": _NVIDIA, "banded": _NVIDIA_BANDED, "reading": _NVIDIA_READING}[pattern]
-    table = _AMD if architecture.startswith("gfx") else nvidia
+    nvidia = {
+        "dense": _NVIDIA,
+        "banded": _NVIDIA_BANDED,
+        "reading": _NVIDIA_READING,
+        "reading band": _NVIDIA_BANDED,
+    }
+    table = _AMD if architecture.startswith("gfx") else nvidia[pattern]
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     return table[size, element_bytes]
 
@@ -96,8 +103,8 @@ _BACKWARD_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (256, 4): (Tile(32, 16, 4, 1), Tile(16, 16, 4, 1)),
 }
 _BACKWARD_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
-    (64, 2): (Tile(128, 64, 4, 2), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
-    (128, 2): (Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
+    (64, 2): (Tile(128, 64, 4, 2, one_loop=True), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
+    (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(32, 64, 4, 2)),
     (256, 2): (Tile(32, 64, 8, 1), Tile(32, 32, 4, 1)),
     (64, 4): (Tile(32, 32, 4, 2), Tile(16, 32, 4, 1)),
     (128, 4): (Tile(32, 32, 4, 1), Tile(16, 32, 4, 1)),
@@ -108,6 +115,12 @@ _BACKWARD_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
 _BACKWARD_KEYS_SPARSE: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     **_BACKWARD_KEYS,
     (64, 2): (Tile(32, 64, 4, 2),),
+    (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(32, 64, 4, 2, one_loop=True)),
+}
+_BACKWARD_QUERIES_SPARSE: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    **_BACKWARD_QUERIES,
+    (64, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
+    (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
 }
 
 
@@ -122,7 +135,10 @@ def backward_tiles_for(
     """Candidates for the gradients of queries, or of keys and values; arguments as above."""
     if architecture == "interpreter":
         return _INTERPRETER
-    keys = _BACKWARD_KEYS if pattern == "dense" else _BACKWARD_KEYS_SPARSE
-    table = _BACKWARD_QUERIES if of == "queries" else keys
+    dense = pattern == "dense" or architecture.startswith("gfx")
+    if of == "queries":
+        table = _BACKWARD_QUERIES if dense else _BACKWARD_QUERIES_SPARSE
+    else:
+        table = _BACKWARD_KEYS if dense else _BACKWARD_KEYS_SPARSE
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     return table[size, element_bytes]

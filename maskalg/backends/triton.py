@@ -186,9 +186,9 @@ def has_tma(arch: str) -> bool:
 
 def pattern_of(structure: Structure) -> Pattern:
     """What decides the tile: the structure of an expression, never its values."""
-    if structure.reads_positions:
-        return "reading"
     touched = prove_structure(structure).forms.touched
+    if structure.reads_positions:
+        return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
     banded = all(span.lows and span.highs for span in touched[:1])
     return "banded" if touched and banded else "dense"
 
@@ -236,6 +236,7 @@ def tile_constants(tile: Tile) -> dict[str, Any]:
         "BLOCK_N": tile.block_kv,
         "num_warps": tile.warps,
         "num_stages": tile.stages,
+        "ONE_LOOP": tile.one_loop,
     }
 
 

@@ -132,7 +132,7 @@ def gradients(
         kernel[(rows * batch * of_head,)](
             *looped, of_rows.statistic, of_rows.delta, *outs, *arguments, rows, batch * of_head,
             of_head, call.group, *rest, NEXT_RUN=hook, TMA=described,
-            BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv,
+            BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv, ONE_LOOP=tile.one_loop,
             num_warps=tile.warps, num_stages=tile.stages, **common,
         )  # fmt: skip
 
