@@ -81,9 +81,15 @@ def explain(
         from .backends import triton
 
         plan = triton.plan_of(call)
-        best = plan.candidates[0]
+        best, hopper = plan.candidates[0], triton.hopper_tile(call, plan)
         tier = "plain Triton, forward" + (", 64-bit indices" if plan.wide else "")
         tile = f"{best.block_q} x {best.block_kv}, {best.warps} warps, {best.stages} stages"
+        if hopper is not None:
+            tier = "Gluon on Hopper, forward"
+            tile = (
+                f"{hopper.consumers} x 64 x {hopper.block_kv}, {4 * hopper.consumers} + 1 warps, "
+                f"{hopper.stages} stages"
+            )
         compilations = triton.compilations()
     return Explanation(
         backend=name,
