@@ -93,7 +93,8 @@ class HopperTile:
     `consumers` groups of four warps compute 64 queries each by `block_kv` keys at a time, with
     `stages` tiles of keys and as many of values in flight. Every thread starts with `registers`;
     then a consumer's threads hold `consumer_registers`, the producer's `producer_registers`. With
-    `turns` the consumers multiply one after the other.
+    `turns` the consumers multiply one after the other. `persistent` programs take rows of tiles in
+    turn: that hides the start of short rows, but leaves long rows of unequal length unbalanced.
     """
 
     consumers: int
@@ -103,11 +104,13 @@ class HopperTile:
     consumer_registers: int
     producer_registers: int
     turns: bool
+    persistent: bool
 
 
-_TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True)
-_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True)
-_WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True)
+_TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
+_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
+_WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
+_SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
 
 # Keys: (largest padded head dimension, pattern, whether scores are biased). What is not listed is
 # served by the plain kernel: short rows of 64 dimensions, which four warps a program balance
@@ -117,10 +120,10 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "dense", True): _TWO_CONSUMERS,
     (128, "dense", False): _TWO_CONSUMERS,
     (128, "dense", True): _TWO_CONSUMERS,
-    (128, "banded", False): _TWO_CONSUMERS,
-    (128, "banded", True): _TWO_CONSUMERS,
-    (128, "reading", False): _TWO_CONSUMERS,
-    (128, "reading", True): _TWO_CONSUMERS,
+    (128, "banded", False): _SHORT_ROWS,
+    (128, "banded", True): _SHORT_ROWS,
+    (128, "reading", False): _SHORT_ROWS,
+    (128, "reading", True): _SHORT_ROWS,
     (256, "dense", False): _WIDE_HEADS,
     (256, "banded", False): _WIDE_HEADS,
 }

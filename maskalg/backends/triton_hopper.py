@@ -52,6 +52,9 @@ def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, A
         "CONSUMER_REGISTERS": tile.consumer_registers,
         "PRODUCER_REGISTERS": tile.producer_registers,
         "TURNS": tile.turns,
+        "PERSISTENT": tile.persistent,
+        # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
+        "OUTPUT_OVER_QUERIES": constants["HEAD_PAD"] == constants["VALUE_PAD"] == 256,
     }
 
 
@@ -86,11 +89,20 @@ def launch_hopper(
     ]
     rows = -(-extents.q_len // (tile.consumers * _QUERIES))
     batch_heads = extents.batch * extents.heads
-    hopper_forward[(rows * batch_heads,)](
+    programs = rows * batch_heads
+    if tile.persistent:
+        programs = min(programs, multiprocessors(call.query.device))
+    hopper_forward[(programs,)](
         *described, lse, tables, call.scale, extents.q_len, extents.kv_len, rows, batch_heads,
         extents.heads, call.group, *scalars,
         **hopper_constants(tile, constants), **hopper_options(tile),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def multiprocessors(device: torch.device) -> int:
+    """How many programs of the kernel run at once: one on each multiprocessor."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def hopper_compilations() -> int:
