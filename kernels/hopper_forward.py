@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .forward import SCALARS, _tile_of_program
+from .forward import SCALARS, tile_of_program
 from .runs import NO_TILE
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -64,7 +64,7 @@ def _rows_of_program(shape, PERSISTENT: gl.constexpr):
 def _row(w, shape, CONSUMERS: gl.constexpr, HEADS_TOGETHER: gl.constexpr):
     """The w-th row of tiles: its batch, head, head of keys, first query and last query."""
     rows, batch_heads, heads, group, q_len = shape
-    row, batch_head = _tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
+    row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
     head = batch_head % heads
     q0 = row * (CONSUMERS * ROWS)
     q1 = gl.minimum(q0 + CONSUMERS * ROWS, q_len) - 1
@@ -201,7 +201,7 @@ def _consume(
     With TURNS the consumers issue their products one after the other, so that one multiplies
     while another weighs.
     """
-    o_desc, lse_ptr = target
+    o_desc, lse_ptr, sink_ptr = target
     query_ready, query_free = query_barriers
     key_ready, key_free = key_barriers
     value_ready, value_free = value_barriers
@@ -287,9 +287,15 @@ def _consume(
         elif not OUTPUT_OVER_QUERIES:
             _release(query_free.index(0))
 
+        if BIASED is None:
+            m = m * (scale * LOG2E)
         total = gl.convert_layout(gl.sum(l, 1), by_row)
         empty = total == 0.0
-        inverse = 1.0 / gl.where(empty, 1.0, total)
+        total = gl.where(empty, 1.0, total)
+        z = total
+        if sink_ptr is not None:
+            z += gl.exp2(gl.load(sink_ptr + head).to(gl.float32) * LOG2E - m)
+        inverse = gl.where(empty, 0.0, 1.0 / z)
         inverse = gl.convert_layout(inverse, by_output_row, assert_trivial=True)
         # The row before may still be read out of this memory; or the queries by another warp.
         tma.store_wait(0)
@@ -300,10 +306,7 @@ def _consume(
         gl.thread_barrier()
         tma.async_copy_shared_to_global(o_desc, [batch, head, q0 + C * ROWS, 0], tile)
         if lse_ptr is not None:
-            if BIASED is None:
-                m = m * (scale * LOG2E)
-            lse = (m + gl.log2(gl.where(empty, 1.0, total))) * LN2
-            lse = gl.where(empty, float("-inf"), lse)
+            lse = gl.where(empty, float("-inf"), (m + gl.log2(total)) * LN2)
             q_len = shape[4]
             at = lse_ptr + (batch * shape[2] + head).to(gl.int64) * q_len + q_rows
             gl.store(at, lse, mask=q_rows < q_len)
@@ -331,6 +334,7 @@ def hopper_forward(
     v_desc,
     o_desc,
     lse_ptr,
+    sink_ptr,
     T,
     scale,
     q_len,
@@ -385,7 +389,8 @@ def hopper_forward(
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
-    None. The options must give `maxnreg`, from which the warps' registers are dealt out.
+    None; `sink_ptr` holds a logit for each head that joins the normaliser, or is None. The options
+    must give `maxnreg`, from which the warps' registers are dealt out.
     """
     S = (
         S0,
@@ -431,7 +436,7 @@ def hopper_forward(
     fence_async_shared()
 
     sources = (q_desc, k_desc, v_desc)
-    target = (o_desc, lse_ptr)
+    target = (o_desc, lse_ptr, sink_ptr)
     shape = (rows, batch_heads, heads, group, q_len)
     # Constants in a tuple bound to a name would become tensors: they are written out.
     if CONSUMERS == 2:

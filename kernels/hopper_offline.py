@@ -9,7 +9,7 @@ from .offline import Compiled, resources, target_of
 
 
 def compile_hopper_forward(constants, options, element, scalar_types, table_types, lse=True):
-    """Compile `hopper_forward`; arguments as of `offline.compile_forward`."""
+    """Compile `hopper_forward`; arguments as of `offline.compile_kernel`."""
     rows = {"q": 64, "k": constants["BLOCK_N"], "v": constants["BLOCK_N"], "o": 64}
     pads = {name: constants["HEAD_PAD" if name in "qk" else "VALUE_PAD"] for name in rows}
     types = {

@@ -78,10 +78,10 @@ def explain(
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
-        from .backends import triton
+        from .backends import triton, triton_hopper
 
         plan = triton.plan_of(call)
-        best, hopper = plan.candidates[0], triton.hopper_tile(call, plan)
+        best, hopper = plan.candidates[0], triton_hopper.serving(plan.hopper, call)
         tier = "plain Triton, forward" + (", 64-bit indices" if plan.wide else "")
         tile = f"{best.block_q} x {best.block_kv}, {best.warps} warps, {best.stages} stages"
         if hopper is not None:

@@ -18,7 +18,7 @@ from ..codegen.store import load
 from ..extents import fits_int32
 from ..normalform import Structure
 from ..proof.proof import prove_structure
-from ..tiles import HopperTile, Pattern, Tile, hopper_tile_for, tiles_for
+from ..tiles import HopperTile, Pattern, Tile, tiles_for
 from .call import Call, Result
 from .triton_arguments import (
     MOST_SCALARS,
@@ -30,7 +30,7 @@ from .triton_arguments import (
 )
 from .triton_backward import backward_plan, gradients, row_statistics, sink_gradient
 from .triton_entries import table_gradients
-from .triton_hopper import has_gluon, hopper_compilations, launch_hopper, served_by_hopper
+from .triton_hopper import hopper_compilations, hopper_tile, launch_hopper, serving
 
 _HEADS_TOGETHER: Final = 8
 _SMALLEST_DIM: Final = 8
@@ -38,11 +38,7 @@ _SMALLEST_DIM: Final = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """What serves a structure at a head dimension, dtype and architecture.
-
-    `hopper` is the configuration of the warp-specialised kernel where that serves it; inputs it
-    cannot take are left to the `candidates` of the plain kernel.
-    """
+    """What serves a structure at a head dimension, dtype and architecture; `hopper` if it can."""
 
     hooks: Hooks
     constants: dict[str, Any]
@@ -171,14 +167,11 @@ def _plan(
     if len(hooks.scalars) > MOST_SCALARS:
         raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
     pads = (_power_of_two(head_dim), _power_of_two(value_dim))
-    pattern, biased = pattern_of(structure), hooks.biased
-    hopper = hopper_tile_for(arch, max(pads), dtype.itemsize, pattern, biased=biased)
-    if hopper is not None and (min(pads) < 64 or wide or not has_gluon()):
-        hopper = None
+    pattern = pattern_of(structure)
     return Plan(
         hooks=hooks,
         constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
-        hopper=hopper,
+        hopper=None if wide else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased),
         candidates=tiles_for(arch, max(pads), dtype.itemsize, pattern),
         wide=wide,
         tma=has_tma(arch),
@@ -202,11 +195,6 @@ def pattern_of(structure: Structure) -> Pattern:
     touched = prove_structure(structure).forms.touched
     banded = all(span.lows and span.highs for span in touched[:1])
     return "banded" if touched and banded else "dense"
-
-
-def hopper_tile(call: Call, plan: Plan) -> HopperTile | None:
-    """The configuration of the warp-specialised kernel where it serves the call."""
-    return plan.hopper if plan.hopper is not None and served_by_hopper(call) else None
 
 
 def hook_constants(hooks: Hooks) -> dict[str, Any]:
@@ -278,7 +266,7 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
     query, key, value, extents = call.query, call.key, call.value, call.extents
     scalars = scalars_of(plan.hooks, call.form.values)
     tables = tables_of(plan.hooks, call.form.values)
-    hopper = hopper_tile(call, plan)
+    hopper = serving(plan.hopper, call)
     if hopper is not None:
         launch_hopper(call, hopper, plan.constants, (scalars, tables), (out, lse))
         return

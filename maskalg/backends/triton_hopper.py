@@ -8,14 +8,15 @@ from typing import Any, Final
 import torch
 import triton
 
-from ..tiles import HopperTile
+from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
-from .triton_arguments import describable
+from .triton_arguments import describable, sinks_of
 
 TESTED: Final = "3.6."
 """Gluon is experimental: only the releases of Triton it was tested with are trusted."""
 
 _QUERIES: Final = 64  # of a consumer
+_SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
 _LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must keep order and range
 
 
@@ -31,15 +32,25 @@ def has_gluon() -> bool:
     return True
 
 
-def served_by_hopper(call: Call) -> bool:
-    """Whether descriptors can reach every input and the output, and the scale is positive."""
+def hopper_tile(
+    arch: str, pads: tuple[int, int], dtype: torch.dtype, pattern: Pattern, *, biased: bool
+) -> HopperTile | None:
+    """The configuration for inputs of these padded head dimensions, or None."""
+    tile = hopper_tile_for(arch, max(pads), dtype.itemsize, pattern, biased=biased)
+    return tile if tile is not None and min(pads) >= _SMALLEST_PAD and has_gluon() else None
+
+
+def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
+    """The configuration where it serves the call, whose inputs descriptors must reach."""
     tensors = (call.query, call.key, call.value)
     rows_of_16_bytes = call.value.shape[-1] * call.value.element_size() % 16 == 0
-    return (
+    served = (
         all(describable(t) for t in tensors)
         and rows_of_16_bytes
         and 0 < call.scale < _LARGEST_SCALE
+        and call.weight.formula is None
     )
+    return tile if served else None
 
 
 def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, Any]:
@@ -93,8 +104,8 @@ def launch_hopper(
     if tile.persistent:
         programs = min(programs, multiprocessors(call.query.device))
     hopper_forward[(programs,)](
-        *described, lse, tables, call.scale, extents.q_len, extents.kv_len, rows, batch_heads,
-        extents.heads, call.group, *scalars,
+        *described, lse, sinks_of(call), tables, call.scale, extents.q_len, extents.kv_len,
+        rows, batch_heads, extents.heads, call.group, *scalars,
         **hopper_constants(tile, constants), **hopper_options(tile),
     )  # fmt: skip
 

@@ -61,14 +61,16 @@ def inputs(dim, dtype, *, value_dim=None, q_len=LENGTH, kv_len=LENGTH, kv_heads=
     return q, k, v
 
 
-def check(expression, q, k, v):
+def check(expression, q, k, v, weight=ma.softmax):
     # Memory that was NaN is handed out again: an element not written would be seen.
     shape = (*q.shape[:-1], v.shape[-1])
     poison = torch.full(shape, float("nan"), device="cuda", dtype=q.dtype)
     del poison
-    out, lse = ma.attention(q, k, v, expression, return_lse=True)
+    out, lse = ma.attention(q, k, v, expression, return_lse=True, weight=weight)
     wide = [t.double() for t in (q, k, v)]
-    want, want_lse = ma.attention(*wide, expression, return_lse=True, backend="reference")
+    want, want_lse = ma.attention(
+        *wide, expression, return_lse=True, weight=weight, backend="reference"
+    )
     assert not out.isnan().any()
     scale = want.abs().max().clamp(min=1e-6)
     assert ((out - want).abs().max() / scale).item() <= TOLERANCE[q.dtype]
@@ -109,6 +111,13 @@ def test_lengths(q_len, kv_len, launches):
 def test_grouped_heads(kv_heads, launches):
     check(causal, *inputs(128, torch.bfloat16, kv_heads=kv_heads))
     assert len(launches) == 1
+
+
+def test_sinks(launches):
+    sinks = torch.randn(4, device="cuda")
+    for mask in (causal, ma.q_idx >= ma.kv_idx + 200):
+        check(mask, *inputs(128, torch.bfloat16), weight=ma.softmax_with_sink(sinks))
+    assert len(launches) == 2
 
 
 def test_strided_inputs(launches):
