@@ -22,6 +22,7 @@ class Compiled:
         shared: bytes of shared memory of a program.
         registers, spills: registers a thread, and bytes spilled; None off NVIDIA.
         assembly: PTX or AMD assembly.
+        remarks: what NVIDIA's assembler warned of.
     """
 
     target: str
@@ -29,6 +30,7 @@ class Compiled:
     registers: int | None
     spills: int | None
     assembly: str
+    remarks: str = ""
 
 
 def target_of(name: str) -> GPUTarget:
@@ -88,14 +90,14 @@ def compile_kernel(kernel, name, constants, options, element, scalar_types, tabl
     target = target_of(name)
     compiled = triton.compile(source, target=target, options=options)
     assembly = compiled.asm.get("ptx") or compiled.asm.get("amdgcn")
-    registers, spills = (None, None)
+    registers, spills, remarks = (None, None, "")
     if target.backend == "cuda":
-        registers, spills = _resources(assembly, name)
-    return Compiled(name, compiled.metadata.shared, registers, spills, assembly)
+        registers, spills, remarks = resources(assembly, name)
+    return Compiled(name, compiled.metadata.shared, registers, spills, assembly, remarks)
 
 
-def _resources(ptx, name):
-    """Registers and spilled bytes, as NVIDIA's assembler reports them."""
+def resources(ptx, name):
+    """Registers and spilled bytes, as NVIDIA's assembler reports them, and its warnings."""
     suffix = "a" if int(name[3:]) >= 90 else ""
     ptxas = triton.knobs.nvidia.ptxas_blackwell if name == "sm_100" else triton.knobs.nvidia.ptxas
     with tempfile.TemporaryDirectory() as folder:
@@ -105,4 +107,5 @@ def _resources(ptx, name):
         report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     registers = re.search(r"Used (\d+) registers", report)
     spills = re.search(r"(\d+) bytes spill stores", report)
-    return int(registers.group(1)), int(spills.group(1))
+    remarks = "\n".join(line for line in report.splitlines() if "warning" in line.lower())
+    return int(registers.group(1)), int(spills.group(1)), remarks

@@ -1,4 +1,7 @@
-"""Runs of tiles from intervals of keys: disjoint, in order, each all PARTIAL or all FULL."""
+"""Runs of tiles from intervals of keys: disjoint, in order, each all PARTIAL or all FULL.
+
+Gluon kernels call these functions too: they use only what Triton and Gluon spell alike.
+"""
 
 import triton
 import triton.language as tl
@@ -23,7 +26,7 @@ def run_from(j, touched, unfull, kv_len, BLOCK: tl.constexpr):
     `touched` and `unfull` are tuples of (first, end). Each run reaches as far as one interval of
     each kind does, so overlapping intervals never visit a tile twice.
     """
-    first = tl.full((), NO_TILE, tl.int32)
+    first = tl.cast(NO_TILE, tl.int32)
     for i in tl.static_range(len(touched)):
         a, b = touched[i]
         start = tl.maximum(a, j)

@@ -78,12 +78,18 @@ def explain(
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
-        from .backends import triton
+        from .backends import triton, triton_hopper
 
         plan = triton.plan_of(call)
-        best = plan.candidates[0]
+        best, hopper = plan.candidates[0], triton_hopper.serving(plan.hopper, call)
         tier = "plain Triton, forward" + (", 64-bit indices" if plan.wide else "")
         tile = f"{best.block_q} x {best.block_kv}, {best.warps} warps, {best.stages} stages"
+        if hopper is not None:
+            tier = "Gluon on Hopper, forward"
+            tile = (
+                f"{hopper.consumers} x 64 x {hopper.block_kv}, {4 * hopper.consumers} + 1 warps, "
+                f"{hopper.stages} stages"
+            )
         compilations = triton.compilations()
     return Explanation(
         backend=name,

@@ -93,6 +93,61 @@ def tiles_for(
     return table[size, element_bytes]
 
 
+@dataclass(frozen=True)
+class HopperTile:
+    """A configuration of the warp-specialised forward kernel of sm_90.
+
+    `consumers` groups of four warps compute 64 queries each by `block_kv` keys at a time, with
+    `stages` tiles of keys and as many of values in flight. Every thread starts with `registers`;
+    then a consumer's threads hold `consumer_registers`, the producer's `producer_registers`. With
+    `turns` the consumers multiply one after the other. `persistent` programs take rows of tiles in
+    turn: that hides the start of short rows, but leaves long rows of unequal length unbalanced.
+    """
+
+    consumers: int
+    block_kv: int
+    stages: int
+    registers: int
+    consumer_registers: int
+    producer_registers: int
+    turns: bool
+    persistent: bool
+
+
+_TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
+_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
+_WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
+_SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
+
+# Keys: (largest padded head dimension, pattern, whether scores are biased). What is not listed is
+# served by the plain kernel: short rows of 64 dimensions, which four warps a program balance
+# better, and what would spill registers. A tier for sm_100 would have its table here.
+_HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
+    (64, "dense", False): _THREE_CONSUMERS,
+    (64, "dense", True): _TWO_CONSUMERS,
+    (128, "dense", False): _TWO_CONSUMERS,
+    (128, "dense", True): _TWO_CONSUMERS,
+    (128, "banded", False): _SHORT_ROWS,
+    (128, "banded", True): _SHORT_ROWS,
+    (128, "reading", False): _SHORT_ROWS,
+    (128, "reading", True): _SHORT_ROWS,
+    (256, "dense", False): _WIDE_HEADS,
+    (256, "banded", False): _WIDE_HEADS,
+}
+
+
+def hopper_tile_for(
+    architecture: str, head_pad: int, element_bytes: int, pattern: Pattern, *, biased: bool
+) -> HopperTile | None:
+    """The configuration of the warp-specialised kernel, or None where the plain one serves.
+
+    Arguments as of `tiles_for`; `biased` says whether the expression changes scores.
+    """
+    if architecture != "sm_90" or element_bytes != 2:
+        return None
+    return _HOPPER.get((head_pad, pattern, biased))
+
+
 # Of the gradients: block_q x block_kv. dQ loops over keys, dK and dV over queries.
 _BACKWARD_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (64, 2): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),

@@ -18,7 +18,7 @@ from ..codegen.store import load
 from ..extents import fits_int32
 from ..normalform import Structure
 from ..proof.proof import prove_structure
-from ..tiles import Pattern, Tile, tiles_for
+from ..tiles import HopperTile, Pattern, Tile, tiles_for
 from .call import Call, Result
 from .triton_arguments import (
     MOST_SCALARS,
@@ -30,6 +30,7 @@ from .triton_arguments import (
 )
 from .triton_backward import backward_plan, gradients, row_statistics, sink_gradient
 from .triton_entries import table_gradients
+from .triton_hopper import hopper_compilations, hopper_tile, launch_hopper, serving
 
 _HEADS_TOGETHER: Final = 8
 _SMALLEST_DIM: Final = 8
@@ -37,10 +38,11 @@ _SMALLEST_DIM: Final = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """What serves a structure at a head dimension, dtype and architecture."""
+    """What serves a structure at a head dimension, dtype and architecture; `hopper` if it can."""
 
     hooks: Hooks
     constants: dict[str, Any]
+    hopper: HopperTile | None
     candidates: tuple[Tile, ...]
     wide: bool
     tma: bool
@@ -165,10 +167,12 @@ def _plan(
     if len(hooks.scalars) > MOST_SCALARS:
         raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
     pads = (_power_of_two(head_dim), _power_of_two(value_dim))
+    pattern = pattern_of(structure)
     return Plan(
         hooks=hooks,
         constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
-        candidates=tiles_for(arch, max(pads), dtype.itemsize, pattern_of(structure)),
+        hopper=None if wide else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased),
+        candidates=tiles_for(arch, max(pads), dtype.itemsize, pattern),
         wide=wide,
         tma=has_tma(arch),
     )
@@ -254,15 +258,19 @@ def architecture(device: torch.device) -> str:
 
 
 def compilations() -> int:
-    """How many variants of the kernel this process compiled or loaded."""
+    """How many variants of the forward kernels this process compiled or loaded."""
     caches = getattr(forward, "device_caches", {})  # the interpreter compiles nothing
-    return sum(len(variants[0]) for variants in caches.values())
+    return sum(len(variants[0]) for variants in caches.values()) + hopper_compilations()
 
 
 def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
     query, key, value, extents = call.query, call.key, call.value, call.extents
     scalars = scalars_of(plan.hooks, call.form.values)
     tables = tables_of(plan.hooks, call.form.values)
+    hopper = serving(plan.hopper, call)
+    if hopper is not None:
+        launch_hopper(call, hopper, plan.constants, (scalars, tables), (out, lse))
+        return
     batch_heads = extents.batch * extents.heads
     sinks, weighted = sinks_of(call), call.weight.formula is not None
     strides = [stride for t in (query, key, value, out) for stride in t.stride()]

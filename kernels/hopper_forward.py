@@ -1,0 +1,495 @@
+"""Forward attention on Hopper, in Gluon: one warp loads, groups of four warps compute.
+
+A row of tiles is CONSUMERS x 64 queries of one head. The producer warp copies tiles of keys and
+values into two rings of stages by the tensor memory accelerator; each consumer multiplies, masks
+and weighs them, with the next tile's scores under way while it works on this one's. Both walk the
+runs of tiles that the hook gives, so nothing but data passes between them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .forward import SCALARS, tile_of_program
+from .runs import NO_TILE
+
+LOG2E = gl.constexpr(1.4426950408889634)
+LN2 = gl.constexpr(0.6931471805599453)
+
+ROWS = gl.constexpr(64)
+"""Queries of a consumer: what one matrix instruction of a warpgroup computes."""
+
+block_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
+"""How descriptors lay a block of half precision elements into shared memory."""
+
+
+@gluon.constexpr_function
+def _matrix(columns):
+    """The layout of a matrix product of a warpgroup with so many columns."""
+    return gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16]
+    )
+
+
+@gluon.jit
+def _slot(i, STAGES: gl.constexpr):
+    """Stage of the i-th tile, and the phase in which its barriers complete."""
+    return i % STAGES, (i // STAGES) & 1
+
+
+@gluon.jit
+def _release(barrier):
+    """Give memory back once every warp of the consumer is past its reads."""
+    gl.thread_barrier()
+    mbarrier.arrive(barrier, count=1)
+
+
+@gluon.jit
+def _rows_of_program(shape, PERSISTENT: gl.constexpr):
+    """First, last and step of the rows a program computes."""
+    first = gl.program_id(0)
+    if PERSISTENT:
+        return first, shape[0] * shape[1], gl.num_programs(0)
+    else:
+        return first, first + 1, gl.to_tensor(1)
+
+
+@gluon.jit
+def _row(w, shape, CONSUMERS: gl.constexpr, HEADS_TOGETHER: gl.constexpr):
+    """The w-th row of tiles: its batch, head, head of keys, first query and last query."""
+    rows, batch_heads, heads, group, q_len = shape
+    row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
+    head = batch_head % heads
+    q0 = row * (CONSUMERS * ROWS)
+    q1 = gl.minimum(q0 + CONSUMERS * ROWS, q_len) - 1
+    return batch_head // heads, head, head // group, q0, q1
+
+
+@gluon.jit
+def _produce(
+    sources,
+    queries,
+    keys,
+    values,
+    query_barriers,
+    key_barriers,
+    value_barriers,
+    shape,
+    kv_len,
+    S,
+    T,
+    NEXT_RUN: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    PERSISTENT: gl.constexpr,
+):
+    """The producer: the queries of a row, then every tile of its runs, as memory becomes free."""
+    q_desc, k_desc, v_desc = sources
+    query_ready, query_free = query_barriers
+    key_ready, key_free = key_barriers
+    value_ready, value_free = value_barriers
+    i = gl.to_tensor(0)
+    done = gl.to_tensor(0)
+    first_row, last_row, step = _rows_of_program(shape, PERSISTENT)
+    for w in range(first_row, last_row, step):
+        batch, head, kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
+        mbarrier.wait(query_free.index(0), (done & 1) ^ 1)
+        mbarrier.expect(query_ready.index(0), CONSUMERS * q_desc.block_type.nbytes)
+        for c in gl.static_range(CONSUMERS):
+            first = [batch, head, q0 + c * ROWS, 0]
+            tma.async_copy_global_to_shared(q_desc, first, query_ready.index(0), queries.index(c))
+        done += 1
+        j, end, _partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+        while j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
+            first = [batch, kv_head, j * BLOCK_N, 0]
+            ready = key_ready.index(stage)
+            mbarrier.wait(key_free.index(stage), phase ^ 1)
+            mbarrier.expect(ready, k_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(stage))
+            ready = value_ready.index(stage)
+            mbarrier.wait(value_free.index(stage), phase ^ 1)
+            mbarrier.expect(ready, v_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(v_desc, first, ready, values.index(stage))
+            i += 1
+            j += 1
+            if j == end:
+                j, end, _partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+
+
+@gluon.jit
+def _weigh(
+    score,
+    m,
+    j,
+    partial,
+    place,
+    S,
+    T,
+    scale,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+):
+    """Weights of a tile of scores, the new running maximum, and the factor of older sums."""
+    batch, head, q_idx, kv_len = place
+    columns: gl.constexpr = gl.SliceLayout(0, score.type.layout)
+    kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, columns))[None, :]
+    if BIASED is None:
+        factor = scale * LOG2E
+    else:
+        factor = 1.0
+        score = BIASED(score * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
+    if partial:
+        score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+    m_new = gl.maximum(m, gl.max(score, 1))
+    # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
+    base = gl.where(m_new == float("-inf"), 0.0, m_new) * factor
+    weight = gl.exp2(score * factor - base[:, None])
+    return weight, m_new, gl.exp2(m * factor - base)
+
+
+@gluon.jit
+def _added(l, weight, correction):
+    """Sums of weights, eight columns to a row, so that no thread needs another's."""
+    eight: gl.constexpr = l.type.layout
+    folded = gl.sum(weight.reshape([ROWS, weight.shape[1] // 8, 8]), 1)
+    correction = gl.convert_layout(correction, gl.SliceLayout(1, eight), assert_trivial=True)
+    return l * correction[:, None] + gl.convert_layout(folded, eight, assert_trivial=True)
+
+
+@gluon.jit
+def _consume(
+    C: gl.constexpr,
+    target,
+    queries,
+    outputs,
+    keys,
+    values,
+    query_barriers,
+    key_barriers,
+    value_barriers,
+    turns,
+    shape,
+    kv_len,
+    S,
+    T,
+    scale,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    TURNS: gl.constexpr,
+    OUTPUT_OVER_QUERIES: gl.constexpr,
+    PERSISTENT: gl.constexpr,
+):
+    """Consumer C: its 64 queries of every row against every tile of the row's runs.
+
+    With TURNS the consumers issue their products one after the other, so that one multiplies
+    while another weighs.
+    """
+    o_desc, lse_ptr, sink_ptr = target
+    query_ready, query_free = query_barriers
+    key_ready, key_free = key_barriers
+    value_ready, value_free = value_barriers
+    scores: gl.constexpr = _matrix(BLOCK_N)
+    output: gl.constexpr = _matrix(VALUE_PAD)
+    weights: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=output, k_width=2)
+    by_row: gl.constexpr = gl.SliceLayout(1, scores)
+    by_output_row: gl.constexpr = gl.SliceLayout(1, output)
+    dtype: gl.constexpr = keys.dtype
+    query = queries.index(C).reshape([ROWS, HEAD_PAD])
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
+
+    i = gl.to_tensor(0)
+    turn = gl.to_tensor(0)
+    done = gl.to_tensor(0)
+    first_row, last_row, step = _rows_of_program(shape, PERSISTENT)
+    for w in range(first_row, last_row, step):
+        batch, head, _kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
+        q_rows = q0 + C * ROWS + gl.arange(0, ROWS, by_row)
+        element = (batch, head, q_rows[:, None], kv_len)
+        acc = gl.zeros([ROWS, VALUE_PAD], gl.float32, output)
+        m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
+        l = gl.zeros([ROWS, 8], gl.float32, _matrix(8))
+        mbarrier.wait(query_ready.index(0), done & 1)
+        done += 1
+        j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+        if j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
+            mbarrier.wait(key_ready.index(stage), phase)
+            key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
+            score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
+            score = warpgroup_mma_wait(0, deps=[score])
+            _release(key_free.index(stage))
+            weight, m, correction = _weigh(
+                score, m, j, partial, element, S, T, scale, MASKED, BIASED, BLOCK_N
+            )
+            l = _added(l, weight, correction)
+            p = gl.convert_layout(weight.to(dtype), weights)
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+            while j < NO_TILE:
+                before, before_phase = _slot(i, STAGES)
+                stage, phase = _slot(i + 1, STAGES)
+                if TURNS:
+                    # The first consumer finds its barrier fresh, where the phase before has passed.
+                    mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
+                mbarrier.wait(key_ready.index(stage), phase)
+                key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
+                score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
+                mbarrier.wait(value_ready.index(before), before_phase)
+                value = values.index(before).reshape([BLOCK_N, VALUE_PAD])
+                acc = warpgroup_mma(p, value, acc, is_async=True)
+                if TURNS:
+                    mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
+                    turn += 1
+                score = warpgroup_mma_wait(1, deps=[score])
+                _release(key_free.index(stage))
+                weight, m, correction = _weigh(
+                    score, m, j, partial, element, S, T, scale, MASKED, BIASED, BLOCK_N
+                )
+                l = _added(l, weight, correction)
+                acc = warpgroup_mma_wait(0, deps=[acc])
+                _release(value_free.index(before))
+                p = gl.convert_layout(weight.to(dtype), weights)
+                correction_of_output = gl.convert_layout(
+                    correction, by_output_row, assert_trivial=True
+                )
+                acc = acc * correction_of_output[:, None]
+                i += 1
+                j += 1
+                if j == end:
+                    j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+            if not OUTPUT_OVER_QUERIES:
+                _release(query_free.index(0))
+            stage, phase = _slot(i, STAGES)
+            mbarrier.wait(value_ready.index(stage), phase)
+            value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
+            acc = warpgroup_mma(p, value, acc, is_async=True)
+            acc = warpgroup_mma_wait(0, deps=[acc])
+            _release(value_free.index(stage))
+            i += 1
+        elif not OUTPUT_OVER_QUERIES:
+            _release(query_free.index(0))
+
+        if BIASED is None:
+            m = m * (scale * LOG2E)
+        total = gl.convert_layout(gl.sum(l, 1), by_row)
+        empty = total == 0.0
+        total = gl.where(empty, 1.0, total)
+        z = total
+        if sink_ptr is not None:
+            z += gl.exp2(gl.load(sink_ptr + head).to(gl.float32) * LOG2E - m)
+        inverse = gl.where(empty, 0.0, 1.0 / z)
+        inverse = gl.convert_layout(inverse, by_output_row, assert_trivial=True)
+        # The row before may still be read out of this memory; or the queries by another warp.
+        tma.store_wait(0)
+        gl.thread_barrier()
+        tile = outputs.index(C)
+        tile.reshape([ROWS, VALUE_PAD]).store((acc * inverse[:, None]).to(dtype))
+        fence_async_shared()
+        gl.thread_barrier()
+        tma.async_copy_shared_to_global(o_desc, [batch, head, q0 + C * ROWS, 0], tile)
+        if lse_ptr is not None:
+            lse = gl.where(empty, float("-inf"), (m + gl.log2(total)) * LN2)
+            q_len = shape[4]
+            at = lse_ptr + (batch * shape[2] + head).to(gl.int64) * q_len + q_rows
+            gl.store(at, lse, mask=q_rows < q_len)
+        if OUTPUT_OVER_QUERIES:
+            tma.store_wait(0)
+            _release(query_free.index(0))
+    tma.store_wait(0)
+
+
+@gluon.jit
+def _barriers(STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
+    """The barriers of a ring: stages that hold a tile, and stages every consumer has left."""
+    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(ready.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=CONSUMERS)
+    return ready, free
+
+
+@gluon.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+def hopper_forward(
+    q_desc,
+    k_desc,
+    v_desc,
+    o_desc,
+    lse_ptr,
+    sink_ptr,
+    T,
+    scale,
+    q_len,
+    kv_len,
+    rows,
+    batch_heads,
+    heads,
+    group,
+    S0,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    S11,
+    S12,
+    S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
+    S21,
+    S22,
+    S23,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    STAGES: gl.constexpr,
+    CONSUMER_REGISTERS: gl.constexpr,
+    PRODUCER_REGISTERS: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    TURNS: gl.constexpr,
+    OUTPUT_OVER_QUERIES: gl.constexpr,
+    PERSISTENT: gl.constexpr,
+):
+    """What `forward` computes; `scale` must be positive.
+
+    A program computes one row, `rows * batch_heads` in all; PERSISTENT programs, as many as run at
+    once, take rows in turn. With OUTPUT_OVER_QUERIES, for equal dimensions, both share memory.
+
+    q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
+    or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
+    None; `sink_ptr` holds a logit for each head that joins the normaliser, or is None. The options
+    must give `maxnreg`, from which the warps' registers are dealt out.
+    """
+    S = (
+        S0,
+        S1,
+        S2,
+        S3,
+        S4,
+        S5,
+        S6,
+        S7,
+        S8,
+        S9,
+        S10,
+        S11,
+        S12,
+        S13,
+        S14,
+        S15,
+        S16,
+        S17,
+        S18,
+        S19,
+        S20,
+        S21,
+        S22,
+        S23,
+    )
+    dtype: gl.constexpr = q_desc.dtype
+    queries = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], q_desc.layout)
+    outputs = queries
+    if not OUTPUT_OVER_QUERIES:
+        outputs = gl.allocate_shared_memory(
+            dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], o_desc.layout
+        )
+    keys = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_PAD], k_desc.layout)
+    values = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, VALUE_PAD], v_desc.layout)
+    query_barriers = _barriers(1, CONSUMERS)
+    key_barriers = _barriers(STAGES, CONSUMERS)
+    value_barriers = _barriers(STAGES, CONSUMERS)
+    turns = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
+    for c in gl.static_range(CONSUMERS):
+        mbarrier.init(turns.index(c), count=1)
+    fence_async_shared()
+
+    sources = (q_desc, k_desc, v_desc)
+    target = (o_desc, lse_ptr, sink_ptr)
+    shape = (rows, batch_heads, heads, group, q_len)
+    # Constants in a tuple bound to a name would become tensors: they are written out.
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (_consume, (
+                    0, target, queries, outputs, keys, values, query_barriers, key_barriers,
+                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
+                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
+                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                )),
+                (_consume, (
+                    1, target, queries, outputs, keys, values, query_barriers, key_barriers,
+                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
+                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
+                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                )),
+                (_produce, (
+                    sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
+                    shape, kv_len, S, T, NEXT_RUN, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    PERSISTENT,
+                )),
+            ],
+            [4, 1],
+            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (_consume, (
+                    0, target, queries, outputs, keys, values, query_barriers, key_barriers,
+                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
+                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
+                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                )),
+                (_consume, (
+                    1, target, queries, outputs, keys, values, query_barriers, key_barriers,
+                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
+                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
+                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                )),
+                (_consume, (
+                    2, target, queries, outputs, keys, values, query_barriers, key_barriers,
+                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
+                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
+                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                )),
+                (_produce, (
+                    sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
+                    shape, kv_len, S, T, NEXT_RUN, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    PERSISTENT,
+                )),
+            ],
+            [4, 4, 1],
+            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )  # fmt: skip

@@ -1,0 +1,126 @@
+"""The warp-specialised forward kernel of sm_90, in Gluon: what it serves, and its launch."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+import triton
+
+from ..tiles import HopperTile, Pattern, hopper_tile_for
+from .call import Call
+from .triton_arguments import describable, sinks_of
+
+TESTED: Final = "3.6."
+"""Gluon is experimental: only the releases of Triton it was tested with are trusted."""
+
+_QUERIES: Final = 64  # of a consumer
+_SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
+_LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must keep order and range
+
+
+@lru_cache(maxsize=1)
+def has_gluon() -> bool:
+    """Whether this Triton has the Gluon that the kernel is written in."""
+    if not triton.__version__.startswith(TESTED):
+        return False
+    try:
+        import maskalg_kernels.hopper_forward  # noqa: F401
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def hopper_tile(
+    arch: str, pads: tuple[int, int], dtype: torch.dtype, pattern: Pattern, *, biased: bool
+) -> HopperTile | None:
+    """The configuration for inputs of these padded head dimensions, or None."""
+    tile = hopper_tile_for(arch, max(pads), dtype.itemsize, pattern, biased=biased)
+    return tile if tile is not None and min(pads) >= _SMALLEST_PAD and has_gluon() else None
+
+
+def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
+    """The configuration where it serves the call, whose inputs descriptors must reach."""
+    tensors = (call.query, call.key, call.value)
+    rows_of_16_bytes = call.value.shape[-1] * call.value.element_size() % 16 == 0
+    served = (
+        all(describable(t) for t in tensors)
+        and rows_of_16_bytes
+        and 0 < call.scale < _LARGEST_SCALE
+        and call.weight.formula is None
+    )
+    return tile if served else None
+
+
+def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, Any]:
+    """The kernel's constants, from those of the plain one."""
+    shared = ("MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER")
+    return {name: constants[name] for name in shared} | {
+        "BLOCK_N": tile.block_kv,
+        "CONSUMERS": tile.consumers,
+        "STAGES": tile.stages,
+        "CONSUMER_REGISTERS": tile.consumer_registers,
+        "PRODUCER_REGISTERS": tile.producer_registers,
+        "TURNS": tile.turns,
+        "PERSISTENT": tile.persistent,
+        # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
+        "OUTPUT_OVER_QUERIES": constants["HEAD_PAD"] == constants["VALUE_PAD"] == 256,
+    }
+
+
+def hopper_options(tile: HopperTile) -> dict[str, int]:
+    """Launch options: the four warps of the first consumer; Gluon adds the others."""
+    return {"num_warps": 4, "maxnreg": tile.registers}
+
+
+def launch_hopper(
+    call: Call,
+    tile: HopperTile,
+    constants: dict[str, Any],
+    arguments: tuple[list[int | float | None], tuple[torch.Tensor, ...]],
+    results: tuple[torch.Tensor, torch.Tensor | None],
+) -> None:
+    """Fill `results`, the output and the lse; `arguments` are the hooks' numbers and tables."""
+    from maskalg_kernels.hopper_forward import block_layout, hopper_forward
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    scalars, tables = arguments
+    out, lse = results
+    extents, (head_pad, value_pad) = call.extents, (constants["HEAD_PAD"], constants["VALUE_PAD"])
+    blocks = (
+        (call.query, _QUERIES, head_pad),
+        (call.key, tile.block_kv, head_pad),
+        (call.value, tile.block_kv, value_pad),
+        (out, _QUERIES, value_pad),
+    )
+    described = [
+        TensorDescriptor(t, t.shape, t.stride(), [1, 1, length, pad], block_layout)
+        for t, length, pad in blocks
+    ]
+    rows = -(-extents.q_len // (tile.consumers * _QUERIES))
+    batch_heads = extents.batch * extents.heads
+    programs = rows * batch_heads
+    if tile.persistent:
+        programs = min(programs, multiprocessors(call.query.device))
+    hopper_forward[(programs,)](
+        *described, lse, sinks_of(call), tables, call.scale, extents.q_len, extents.kv_len,
+        rows, batch_heads, extents.heads, call.group, *scalars,
+        **hopper_constants(tile, constants), **hopper_options(tile),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def multiprocessors(device: torch.device) -> int:
+    """How many programs of the kernel run at once: one on each multiprocessor."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def hopper_compilations() -> int:
+    """How many variants of the kernel this process compiled or loaded."""
+    if not has_gluon():
+        return 0
+    from maskalg_kernels.hopper_forward import hopper_forward
+
+    caches = getattr(hopper_forward, "device_caches", {})  # the interpreter compiles nothing
+    return sum(len(variants[0]) for variants in caches.values())

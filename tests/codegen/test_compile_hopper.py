@@ -1,0 +1,96 @@
+"""The warp-specialised kernel compiled for sm_90 without the GPU."""
+
+import os
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, sliding
+from maskalg.normalform import bound
+from maskalg.tiles import hopper_tile_for
+
+pytest.importorskip("triton", reason="needs Triton")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"
+)
+
+SHARED_LIMIT = 227 * 1024
+POINTERS = {torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1", torch.float32: "*fp32"}
+IN_TURN = ("window", "document", "three")
+
+
+def expressions():
+    ids = torch.zeros(64, dtype=torch.int32)
+    return {
+        "everything": ma.everything,
+        "causal": causal,
+        "window": causal & sliding(64),
+        "sinks": causal & (sliding(64) | ma.prefix(4)),
+        "document": causal & ma.document(ids),
+        "three": causal & sliding(64) & ma.document(ids),
+        "alibi": causal + ma.alibi(torch.ones(4)),
+        "softcap": causal + ma.softcap(30.0),
+    }
+
+
+def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True):
+    """What the table chooses for the expression, compiled; None where it leaves it to plain."""
+    from maskalg_kernels.hopper_offline import compile_hopper_forward
+
+    from maskalg.backends import triton as backend
+    from maskalg.backends.triton_hopper import has_gluon, hopper_constants, hopper_options
+    from maskalg.codegen.hooks import hooks_of
+
+    if not has_gluon():
+        pytest.skip("this Triton is not one the Gluon kernel was tested with")
+    form = bound(expression)
+    hooks = hooks_of(form.structure, ptx=True)
+    numbers = [
+        "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
+        for a in hooks.scalars
+    ]
+    tables = ["*i32" if a.step else POINTERS[form.values[a.slot].dtype] for a in hooks.tables]
+    pattern = backend.pattern_of(form.structure)
+    tile = hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, biased=hooks.biased)
+    if tile is None:
+        return None
+    constants = {
+        **backend.hook_constants(hooks),
+        **backend.shape_constants(dim, value_dim or dim, torch.bfloat16, wide=False, arch="sm_90"),
+    }
+    constants = hopper_constants(tile, constants)
+    return compile_hopper_forward(constants, hopper_options(tile), dtype, numbers, tables, lse)
+
+
+def check(result, spills=0):
+    assert result.spills <= spills
+    assert result.shared <= SHARED_LIMIT
+    assert "wgmma.mma_async" in result.assembly
+    assert "setmaxnreg" in result.assembly
+    assert "call.uni" not in result.assembly
+    assert not result.remarks  # such as that its matrix products were serialised
+
+
+@pytest.mark.parametrize("name", list(expressions()))
+def test_128_dimensions(name):
+    # Programs that take rows in turn may put a few numbers aside, once a row.
+    check(compiled(expressions()[name], 128), spills=64 if name in IN_TURN else 0)
+
+
+@pytest.mark.parametrize("name", ["everything", "causal", "alibi", "softcap"])
+def test_64_dimensions(name):
+    check(compiled(expressions()[name], 64, dtype="fp16"))
+
+
+def test_short_rows_of_64_dimensions_are_left_to_the_plain_kernel():
+    assert compiled(expressions()["window"], 64) is None
+
+
+@pytest.mark.parametrize("dim, value_dim", [(256, 256), (256, 128), (128, 64)])
+def test_wide_heads(dim, value_dim):
+    check(compiled(causal, dim, value_dim))
+
+
+def test_without_lse():
+    check(compiled(causal, 128, lse=False))

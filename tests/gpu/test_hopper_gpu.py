@@ -1,0 +1,161 @@
+"""The warp-specialised kernel on a Hopper GPU against the float64 reference."""
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, sliding
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
+        reason="needs a Hopper GPU",
+    ),
+]
+
+LENGTH = 515
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
+
+
+def expressions(device):
+    torch.manual_seed(0)
+    ids = torch.randint(0, 6, (LENGTH + 8,), device=device, dtype=torch.int32).sort().values
+    slopes = torch.rand(4, device=device)
+    return {
+        "everything": ma.everything,
+        "nothing": ma.nothing,
+        "causal": causal,
+        "late": ma.q_idx >= ma.kv_idx + 200,
+        "window": causal & sliding(100),
+        "sinks": causal & (sliding(90) | ma.prefix(4)),
+        "prefix": causal | ma.prefix(torch.tensor([3, 300], device=device)),
+        "padding": ma.padding(torch.tensor([100, 515], device=device), queries=True),
+        "document": causal & ma.document(ids),
+        "wide ids": causal & ma.document(ids.long()),
+        "three": causal & sliding(128) & ma.document(ids) + ma.alibi(slopes),
+        "dilated": sliding(200) & ma.dilated(3),
+        "dense": ma.dense(torch.rand(2, 4, LENGTH, LENGTH, device=device) > 0.6),
+        "per-head": ma.where(ma.head % 2 == 0, causal, sliding(33)),
+        "shifted": (causal & ma.document(ids)).shift(q=8),
+        "softcap": causal + ma.softcap(5.0) @ ma.alibi(slopes),
+        "relative": causal + ma.relative(torch.randn(4, 31, device=device)),
+    }
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Counts launches of the warp-specialised kernel."""
+    from maskalg.backends import triton as backend
+
+    found, launch = [], backend.launch_hopper
+    monkeypatch.setattr(backend, "launch_hopper", lambda *a: (found.append(a), launch(*a))[1])
+    return found
+
+
+def inputs(dim, dtype, *, value_dim=None, q_len=LENGTH, kv_len=LENGTH, kv_heads=2):
+    torch.manual_seed(1)
+    q = torch.randn(2, 4, q_len, dim, device="cuda", dtype=dtype)
+    k = torch.randn(2, kv_heads, kv_len, dim, device="cuda", dtype=dtype)
+    v = torch.randn(2, kv_heads, kv_len, value_dim or dim, device="cuda", dtype=dtype)
+    return q, k, v
+
+
+def check(expression, q, k, v, weight=ma.softmax):
+    # Memory that was NaN is handed out again: an element not written would be seen.
+    shape = (*q.shape[:-1], v.shape[-1])
+    poison = torch.full(shape, float("nan"), device="cuda", dtype=q.dtype)
+    del poison
+    out, lse = ma.attention(q, k, v, expression, return_lse=True, weight=weight)
+    wide = [t.double() for t in (q, k, v)]
+    want, want_lse = ma.attention(
+        *wide, expression, return_lse=True, weight=weight, backend="reference"
+    )
+    assert not out.isnan().any()
+    scale = want.abs().max().clamp(min=1e-6)
+    assert ((out - want).abs().max() / scale).item() <= TOLERANCE[q.dtype]
+    finite = want_lse.isfinite()
+    assert torch.equal(finite, lse.isfinite())
+    assert (lse[~finite] == float("-inf")).all()
+    if finite.any():
+        assert (lse - want_lse)[finite].abs().max().item() <= TOLERANCE[q.dtype]
+
+
+@pytest.mark.parametrize("name", list(expressions("cpu")))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_expressions(name, dtype, launches):
+    check(expressions("cuda")[name], *inputs(128, dtype))
+    assert len(launches) == 1
+
+
+@pytest.mark.parametrize("name", ["everything", "causal", "prefix", "softcap"])
+def test_64_dimensions(name, launches):
+    check(expressions("cuda")[name], *inputs(64, torch.bfloat16))
+    assert len(launches) == 1
+
+
+@pytest.mark.parametrize("dim, value_dim", [(40, 40), (80, 80), (96, 96), (192, 128), (256, 256)])
+def test_head_dimensions(dim, value_dim, launches):
+    check(causal, *inputs(dim, torch.bfloat16, value_dim=value_dim))
+    assert len(launches) == 1
+
+
+@pytest.mark.parametrize("q_len, kv_len", [(1, 1), (1, 515), (65, 128), (129, 500), (515, 100)])
+def test_lengths(q_len, kv_len, launches):
+    mask = causal | ma.prefix(5)
+    check(mask, *inputs(128, torch.bfloat16, q_len=q_len, kv_len=kv_len))
+    assert len(launches) == 1
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_grouped_heads(kv_heads, launches):
+    check(causal, *inputs(128, torch.bfloat16, kv_heads=kv_heads))
+    assert len(launches) == 1
+
+
+def test_sinks(launches):
+    sinks = torch.randn(4, device="cuda")
+    for mask in (causal, ma.q_idx >= ma.kv_idx + 200):
+        check(mask, *inputs(128, torch.bfloat16), weight=ma.softmax_with_sink(sinks))
+    assert len(launches) == 2
+
+
+def test_strided_inputs(launches):
+    packed = torch.randn(2, 300, 3, 4, 128, device="cuda", dtype=torch.bfloat16)
+    q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
+    check(causal, q, k, v)
+    assert len(launches) == 1
+
+
+def test_what_it_does_not_serve_goes_to_the_plain_kernel(launches):
+    q, k, v = inputs(128, torch.bfloat16)
+    ma.attention(q, k, v, causal, scale=-0.1)
+    ma.attention(q.float(), k.float(), v.float(), causal)
+    ma.attention(q, k[:, :, :1].expand_as(k), v, causal)
+    assert not launches
+
+
+def test_repeats_bitwise(launches):
+    q, k, v = inputs(128, torch.bfloat16, q_len=2000, kv_len=2000)
+    first = ma.attention(q, k, v, causal & sliding(300))
+    for _ in range(20):
+        assert torch.equal(ma.attention(q, k, v, causal & sliding(300)), first)
+    assert len(launches) == 21
+
+
+def test_new_values_compile_nothing():
+    from maskalg.backends.triton_hopper import hopper_compilations
+
+    q, k, v = inputs(128, torch.bfloat16)
+    ids = torch.arange(1000, device="cuda", dtype=torch.int32)
+
+    def run(window, length, divisor):
+        mask = causal & sliding(window) & ma.document(ids[:length] // divisor)
+        ma.attention(q[:, :, :length], k[:, :, :length], v[:, :, :length], mask)
+
+    run(100, 515, 7)
+    before = hopper_compilations()
+    assert before
+    for window, length, divisor in [(1, 515, 16), (16, 512, 50), (128, 300, 100), (4096, 1, 1)]:
+        run(window, length, divisor)
+    assert hopper_compilations() == before
