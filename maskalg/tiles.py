@@ -115,7 +115,7 @@ class HopperTile:
 
 
 _TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
-_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
+_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, True)
 _WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
 _SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
 
@@ -131,6 +131,8 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "banded", True): _SHORT_ROWS,
     (128, "reading", False): _SHORT_ROWS,
     (128, "reading", True): _SHORT_ROWS,
+    (128, "reading band", False): _SHORT_ROWS,
+    (128, "reading band", True): _SHORT_ROWS,
     (256, "dense", False): _WIDE_HEADS,
     (256, "banded", False): _WIDE_HEADS,
 }

@@ -30,7 +30,7 @@ bias  {bias}
 import triton
 import triton.language as tl
 from maskalg_kernels.integers import floor_div, floor_mod, inside, widened
-from maskalg_kernels.reals import tanh
+from maskalg_kernels.reals import {tanh}
 from maskalg_kernels.runs import run_from, tiles
 '''
 
@@ -99,7 +99,8 @@ def rendered(
         parts.append(("biased", ELEMENT, value_text(bias, text())))
     parts.append(("next_run", _ROW, _runs(structure, text())))
     functions = [_function(*part) for part in parts + more]
-    header = _HEADER.format(mask=formula_text(mask), bias=formula_text(bias))
+    tanh = "tanh_ptx as tanh" if ptx else "tanh"
+    header = _HEADER.format(mask=formula_text(mask), bias=formula_text(bias), tanh=tanh)
     source = header + "\n\n" + "\n\n\n".join(functions) + "\n"
     return Hooks(
         source=source,

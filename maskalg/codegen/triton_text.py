@@ -202,6 +202,14 @@ def _sum(text: TritonText, node: Node) -> str:
     return f"({result})"
 
 
+def _quotient(text: TritonText, node: Node) -> str:
+    top, bottom = node.args
+    if bottom.indices() or any(part.op == "score" for part in bottom.walk()):
+        return f"({text(top)} / {text(bottom)})"
+    # One division for a tile, and a product for each element.
+    return f"({text(top)} * (1.0 / {text(bottom)}))"
+
+
 def _where(text: TritonText, node: Node) -> str:
     return f"tl.where({', '.join(text(arg) for arg in node.args)})"
 
@@ -233,7 +241,7 @@ _RULES: dict[str, Rule] = {
     "step": lambda text, node: text.step(node),
     "add": _sum,
     "mul": lambda text, node: text.infix("*", node),
-    "div": lambda text, node: text.infix("/", node),
+    "div": _quotient,
     "and": lambda text, node: text.infix("&", node),
     "or": lambda text, node: text.infix("|", node),
     "floordiv": lambda text, node: text.floored("//", "floor_div", node),
