@@ -263,6 +263,19 @@ def no_lse_of(name: str) -> MaskValueError:
     )
 
 
+def bench_needs_gpu() -> BackendError:
+    return BackendError(
+        "no CUDA device was found (torch.cuda.is_available() is False). On a CPU, "
+        "`maskalg demo` compares with scaled_dot_product_attention."
+    )
+
+
+def no_such_case(wanted: list[str], known: list[str]) -> MaskValueError:
+    return MaskValueError(
+        f"--cases {','.join(wanted)} names no case. The cases: {', '.join(known)}."
+    )
+
+
 def too_many_scalars(count: int, most: int) -> BackendError:
     return BackendError(
         f"the expression holds {count} numbers, the kernel takes {most}. Gather some of them in a "

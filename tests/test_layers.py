@@ -22,7 +22,7 @@ STAGES = [
     {"backends"},
     {"attention"},
     {"explain"},
-    {"inspect", "testing"},
+    {"inspect", "testing", "bench"},
     {"cli"},
 ]
 

@@ -27,23 +27,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
+    try:
+        return int(options.run(options))
+    except MaskalgError as problem:
+        print(f"maskalg {options.command}: {problem}", file=sys.stderr)
+        return 2
+
+
+def _demo(options: argparse.Namespace) -> int:
     from .demo import Settings, run
 
-    try:
-        return run(
-            Settings(
-                paths=tuple(options.paths),
-                tokens=options.tokens,
-                window=options.window,
-                heads=options.heads,
-                head_dim=options.head_dim,
-                seed=options.seed,
-                device=options.device,
-            )
+    return run(
+        Settings(
+            paths=tuple(options.paths),
+            tokens=options.tokens,
+            window=options.window,
+            heads=options.heads,
+            head_dim=options.head_dim,
+            seed=options.seed,
+            device=options.device,
         )
-    except MaskalgError as problem:
-        print(f"maskalg demo: {problem}", file=sys.stderr)
-        return 2
+    )
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from .bench import Settings, run
+
+    names = tuple(part for part in options.cases.split(",") if part)
+    return run(Settings(names, options.rounds, options.backward, options.markdown))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +81,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--head-dim", type=_positive, default=64, help="size of a head (%(default)s)")
     add("--seed", type=_natural, default=0, help="of the random weights (%(default)s)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
+    demo.set_defaults(run=_demo)
+    bench = commands.add_parser(
+        "bench",
+        help="attention on this machine's GPU, beside FlexAttention and fixed kernels",
+        description="Time masks and biases people train with on this machine's GPU, interleaved "
+        "with FlexAttention, cuDNN and FlashAttention-2 (and -4 where it is installed).",
+    )
+    add = bench.add_argument
+    add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
+    add("--rounds", type=_positive, default=7, help="turns of each contender (%(default)s)")
+    add("--backward", action="store_true", help="time the backward pass")
+    add("--markdown", action="store_true", help="print a Markdown table at the end")
+    bench.set_defaults(run=_bench)
     return parser
 
 

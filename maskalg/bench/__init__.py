@@ -1,0 +1,1 @@
+"""`maskalg bench`: attention on this machine's GPU, beside the peers that are installed."""

@@ -1,0 +1,128 @@
+"""What is measured: shapes of training, and masks and biases people train with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from ..algebra import Expression, everything
+from ..biases import alibi, softcap
+from ..masks import causal, document, prefix, sliding
+
+Mod = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of query, key and value; `kv_heads` are shared by groups of query heads."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    length: int
+    dim: int
+
+    def __str__(self) -> str:
+        return f"[{self.batch}, {self.heads} on {self.kv_heads}, {self.length}, {self.dim}]"
+
+
+SHAPES: Final = {
+    "D128": Shape(2, 16, 16, 8192, 128),
+    "D64": Shape(2, 32, 32, 8192, 64),
+    "GQA32k": Shape(1, 32, 8, 32768, 128),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: our expression, the same for FlexAttention, and what fixed kernels call it.
+
+    Attributes:
+        shape: of the inputs.
+        expression: a mask or a score.
+        mask_mod, score_mod: FlexAttention's functions; None is everything, and no bias.
+        sdpa_causal: `is_causal` of `scaled_dot_product_attention`, None where it has no such mask.
+        fixed: arguments of `flash_attn_func`, None where it has no such mask.
+    """
+
+    shape: Shape
+    expression: Expression
+    mask_mod: Mod | None = None
+    score_mod: Mod | None = None
+    sdpa_causal: bool | None = None
+    fixed: dict[str, Any] | None = None
+
+
+def documents(length: int, mean: int, device: str) -> torch.Tensor:
+    """Ids of documents of half to one and a half of `mean` tokens, from a fixed seed."""
+    generator = torch.Generator().manual_seed(0)
+    low, high, count = mean // 2, mean + mean // 2, 2 * length // mean + 2
+    sizes = torch.randint(low, high, (count,), generator=generator)
+    ids = torch.repeat_interleave(torch.arange(len(sizes)), sizes)[:length]
+    return ids.to(device, torch.int32)
+
+
+def cases(device: str) -> dict[str, Case]:
+    """The rows by name, such as "D128 causal"."""
+    return {
+        f"{name} {row}": case
+        for name, shape in SHAPES.items()
+        for row, case in _rows(shape, device).items()
+    }
+
+
+def _rows(shape: Shape, device: str) -> dict[str, Case]:
+    length = shape.length
+    ids, short = documents(length, 1000, device), documents(length, 256, device)
+    slopes = torch.exp2(-8 * torch.arange(1, shape.heads + 1, device=device) / shape.heads)
+    quarter = length // 4
+
+    def is_causal(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return q >= k
+
+    def window(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (q - k < 1024)
+
+    def of_document(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (ids[q] == ids[k])
+
+    def three(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (q - k < 1024) & (ids[q] == ids[k])
+
+    def of_short(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (short[q] == short[k])
+
+    def prefixed(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) | (k < quarter)
+
+    def sinks(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & ((q - k < 1024) | (k < 4))
+
+    def biased(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return s + slopes[h] * (k - q)
+
+    def capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return 30 * torch.tanh(s / 30)
+
+    left = {"causal": True, "window_size": (1023, 0)}
+    return {
+        "full": Case(shape, everything, sdpa_causal=False, fixed={}),
+        "causal": Case(shape, causal, is_causal, sdpa_causal=True, fixed={"causal": True}),
+        "window": Case(shape, causal & sliding(1024), window, fixed=left),
+        "document": Case(shape, causal & document(ids), of_document),
+        "document & window": Case(shape, causal & document(ids) & sliding(1024), three),
+        "documents of 256": Case(shape, causal & document(short), of_short),
+        "prefix": Case(shape, causal | prefix(quarter), prefixed),
+        "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),
+        "alibi": Case(shape, causal + alibi(slopes), is_causal, biased),
+        "softcap": Case(
+            shape,
+            causal + softcap(30.0),
+            is_causal,
+            capped,
+            fixed={"causal": True, "softcap": 30.0},
+        ),
+    }

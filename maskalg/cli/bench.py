@@ -1,0 +1,58 @@
+"""`maskalg bench`: times on this machine's GPU, a line for each case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from .. import errors
+
+LEAST_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+        cases: parts of the names of cases; empty is all of them.
+        rounds: how often each contender has its turn.
+        backward: time the backward pass alone.
+        markdown: print a Markdown table at the end.
+    """
+
+    cases: tuple[str, ...]
+    rounds: int
+    backward: bool
+    markdown: bool
+
+
+def run(settings: Settings) -> int:
+    """Measure and print; returns the exit status."""
+    if not torch.cuda.is_available():
+        raise errors.bench_needs_gpu()
+    from ..bench.cases import cases
+    from ..bench.measure import measure
+    from ..bench.report import line, markdown, summary
+
+    known = list(cases("cpu"))
+    names = [n for n in known if not settings.cases or any(part in n for part in settings.cases)]
+    if not names:
+        raise errors.no_such_case(list(settings.cases), known)
+    what = "backward" if settings.backward else "forward"
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {what}, bfloat16\n"
+        f"milliseconds, median [min-max] of {settings.rounds} interleaved rounds; T: TFLOP/s of "
+        "useful work; x: how many times faster maskalg is"
+    )
+    rows = []
+    for name in names:
+        rows.append(measure(name, cases("cuda")[name], settings.rounds, backward=settings.backward))
+        print(line(rows[-1]), flush=True)
+        torch.cuda.empty_cache()
+    print(summary(rows))
+    if settings.markdown:
+        print("\n" + markdown(rows))
+    return 0
