@@ -31,12 +31,13 @@ from .triton_arguments import (
 from .triton_backward import backward_plan, gradients, row_statistics, sink_gradient
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, hopper_tile, launch_hopper, serving
+from .triton_launch import Descriptor, launch, variant_key
 
 _HEADS_TOGETHER: Final = 8
 _SMALLEST_DIM: Final = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What serves a structure at a head dimension, dtype and architecture; `hopper` if it can."""
 
@@ -264,35 +265,54 @@ def compilations() -> int:
 
 
 def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
-    query, key, value, extents = call.query, call.key, call.value, call.extents
     scalars = scalars_of(plan.hooks, call.form.values)
     tables = tables_of(plan.hooks, call.form.values)
     hopper = serving(plan.hopper, call)
     if hopper is not None:
-        launch_hopper(call, hopper, plan.constants, (scalars, tables), (out, lse))
+        of_plan = (plan, call.query.device)
+        launch_hopper(call, hopper, plan.constants, (scalars, tables), (out, lse), of_plan)
         return
+    query, key, value, extents = call.query, call.key, call.value, call.extents
     batch_heads = extents.batch * extents.heads
     sinks, weighted = sinks_of(call), call.weight.formula is not None
-    strides = [stride for t in (query, key, value, out) for stride in t.stride()]
     tma = plan.tma and describable(key) and describable(value)
+    numbers = (
+        extents.heads, call.group,
+        *query.stride(), *key.stride(), *value.stride(), *out.stride(),
+    )  # fmt: skip
+    specialised = variant_key(
+        (query, key, value, out, lse, sinks, *tables),
+        numbers,
+        (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
+    )
 
-    def launch(tile: Tile) -> None:
+    def run(tile: Tile) -> None:
         rows = -(-extents.q_len // tile.block_q)
-        sources = (key, value)
-        if tma:
-            pads = (plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
-            sources = tuple(
-                TensorDescriptor(t, t.shape, t.stride(), [1, 1, tile.block_kv, pad])
-                for t, pad in zip(sources, pads, strict=True)
-            )
-        forward[(rows * batch_heads,)](
-            query, *sources, out, lse, sinks, tables, call.scale, extents.q_len, extents.kv_len,
-            rows, batch_heads, extents.heads, call.group, *strides, *scalars,
-            TMA=tma, NORMALISED=call.weight.normalised, WEIGHTED=weighted,
-            **plan.constants, **tile_constants(tile),
-        )  # fmt: skip
 
-    first_that_fits(plan.candidates, launch)
+        def arguments(sources: tuple[Any, ...]) -> list[Any]:
+            return [
+                query, *sources, out, lse, sinks, tables, call.scale, extents.q_len, extents.kv_len,
+                rows, batch_heads, *numbers, *scalars,
+            ]  # fmt: skip
+
+        def first() -> tuple[list[Any], dict[str, Any]]:
+            sources: tuple[Any, ...] = (key, value)
+            if tma:
+                pads = (plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
+                sources = tuple(
+                    TensorDescriptor(t, t.shape, t.stride(), [1, 1, tile.block_kv, pad])
+                    for t, pad in zip(sources, pads, strict=True)
+                )
+            more = {"TMA": tma, "NORMALISED": call.weight.normalised, "WEIGHTED": weighted}
+            return arguments(sources), plan.constants | tile_constants(tile) | more
+
+        def again() -> list[Any]:
+            return arguments((Descriptor(key), Descriptor(value)) if tma else (key, value))
+
+        variant = (forward, plan, tile, tma, weighted, call.weight.normalised, query.device)
+        launch(forward, rows * batch_heads, (variant, specialised), first, again)
+
+    first_that_fits(plan.candidates, run)
 
 
 def _power_of_two(size: int) -> int:

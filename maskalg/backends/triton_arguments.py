@@ -58,11 +58,12 @@ def first_that_fits(tiles: tuple[Tile, ...], launch: Callable[[Tile], None]) -> 
 
 def describable(tensor: torch.Tensor) -> bool:
     """What a tensor descriptor needs: unit last stride, the others positive units of 16 bytes."""
-    size = tensor.element_size()
+    batch, head, row, last = tensor.stride()
     return (
-        tensor.stride(-1) == 1
+        last == 1
+        and min(batch, head, row) > 0
+        and (batch | head | row) * tensor.element_size() % 16 == 0
         and tensor.data_ptr() % 16 == 0
-        and all(stride > 0 and stride * size % 16 == 0 for stride in tensor.stride()[:-1])
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import triton
 from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
 from .triton_arguments import describable, sinks_of
+from .triton_launch import Descriptor, launch, variant_key
 
 TESTED: Final = "3.6."
 """Gluon is experimental: only the releases of Triton it was tested with are trusted."""
@@ -78,36 +80,63 @@ def launch_hopper(
     call: Call,
     tile: HopperTile,
     constants: dict[str, Any],
-    arguments: tuple[list[int | float | None], tuple[torch.Tensor, ...]],
+    hooked: tuple[list[int | float | None], tuple[torch.Tensor, ...]],
     results: tuple[torch.Tensor, torch.Tensor | None],
+    plan: Hashable,
 ) -> None:
-    """Fill `results`, the output and the lse; `arguments` are the hooks' numbers and tables."""
-    from maskalg_kernels.hopper_forward import block_layout, hopper_forward
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+    """Fill `results`, the output and the lse.
 
-    scalars, tables = arguments
-    out, lse = results
-    extents, (head_pad, value_pad) = call.extents, (constants["HEAD_PAD"], constants["VALUE_PAD"])
-    blocks = (
-        (call.query, _QUERIES, head_pad),
-        (call.key, tile.block_kv, head_pad),
-        (call.value, tile.block_kv, value_pad),
-        (out, _QUERIES, value_pad),
-    )
-    described = [
-        TensorDescriptor(t, t.shape, t.stride(), [1, 1, length, pad], block_layout)
-        for t, length, pad in blocks
-    ]
+    Args:
+        hooked: numbers and tables of the hooks.
+        plan: what the constants follow from, and the device.
+    """
+    from maskalg_kernels.hopper_forward import hopper_forward
+
+    (scalars, tables), (out, lse) = hooked, results
+    extents, sinks = call.extents, sinks_of(call)
+    described = (call.query, call.key, call.value, out)
     rows = -(-extents.q_len // (tile.consumers * _QUERIES))
     batch_heads = extents.batch * extents.heads
     programs = rows * batch_heads
     if tile.persistent:
         programs = min(programs, multiprocessors(call.query.device))
-    hopper_forward[(programs,)](
-        *described, lse, sinks_of(call), tables, call.scale, extents.q_len, extents.kv_len,
-        rows, batch_heads, extents.heads, call.group, *scalars,
-        **hopper_constants(tile, constants), **hopper_options(tile),
+
+    def arguments(descriptors: list[Any]) -> list[Any]:
+        return [
+            *descriptors, lse, sinks, tables, call.scale, extents.q_len, extents.kv_len,
+            rows, batch_heads, extents.heads, call.group, *scalars,
+        ]  # fmt: skip
+
+    def first() -> tuple[list[Any], dict[str, Any]]:
+        options = hopper_constants(tile, constants) | hopper_options(tile)
+        return arguments(_descriptors(described, tile, constants)), options
+
+    def again() -> list[Any]:
+        return arguments([Descriptor(tensor) for tensor in described])
+
+    specialised = variant_key(
+        (*described, lse, sinks, *tables),
+        (extents.heads, call.group),
+        (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
+    )
+    launch(hopper_forward, programs, (hopper_forward, plan, tile, specialised), first, again)
+
+
+def _descriptors(
+    tensors: tuple[torch.Tensor, ...], tile: HopperTile, constants: dict[str, Any]
+) -> list[Any]:
+    from maskalg_kernels.hopper_forward import block_layout
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    head_pad, value_pad = constants["HEAD_PAD"], constants["VALUE_PAD"]
+    blocks = (
+        (_QUERIES, head_pad), (tile.block_kv, head_pad),
+        (tile.block_kv, value_pad), (_QUERIES, value_pad),
     )  # fmt: skip
+    return [
+        TensorDescriptor(t, t.shape, t.stride(), [1, 1, length, pad], block_layout)
+        for t, (length, pad) in zip(tensors, blocks, strict=True)
+    ]
 
 
 @lru_cache(maxsize=64)
