@@ -126,13 +126,13 @@ class Clauses:
         if known == wanted:
             return True
         if isinstance(known, AtLeastZero) and isinstance(wanted, AtLeastZero):
-            return self._signs.nonnegative(wanted.expression - known.expression)
+            return self._signs.ordered(known.expression, wanted.expression)
         return False
 
     def _contradict(self, left: Literal, right: Literal) -> bool:
         if isinstance(left, AtLeastZero) and isinstance(right, AtLeastZero):
             # An over-approximated pair that cannot hold together rules out the exact one too.
-            return self._signs.nonnegative(-left.expression - right.expression - 1)
+            return self._signs.opposed(left.expression, right.expression)
         if isinstance(left, Opaque) and isinstance(right, Opaque):
             return left.text == right.text and left.holds != right.holds
         if isinstance(left, Congruence) and isinstance(right, Congruence):
@@ -146,7 +146,7 @@ class Clauses:
         expression = sp.expand(expression)
         if self._signs.nonnegative(expression):
             return [frozenset()]
-        if self._signs.nonnegative(-expression - 1):
+        if self._signs.negative(expression):
             return []
         return [frozenset([AtLeastZero(expression, documents)])]
 

@@ -102,7 +102,7 @@ class Projection:
         expression = sp.expand(expression)
         if self._signs.nonnegative(expression):
             return True
-        if self._signs.nonnegative(-expression - 1):
+        if self._signs.negative(expression):
             return False
         if not expression.has(k):
             found.guards.append(expression)
@@ -158,7 +158,7 @@ class Projection:
         return sorted(kept, key=str)
 
     def _beats(self, left: Any, right: Any, largest: bool) -> bool:
-        return self._signs.nonnegative(left - right if largest else right - left)
+        return self._signs.ordered(right, left) if largest else self._signs.ordered(left, right)
 
     def _keep_congruence(self, found: KeyInterval, literal: Congruence) -> None:
         if found.congruence is None:
