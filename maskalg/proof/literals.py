@@ -17,6 +17,7 @@ from ..cases import has_extremum, split_extremum, split_where
 from ..nodes import Node
 from ..parameters import Slot
 from ..printing import formula_text
+from .functions import expanded
 from .signs import OverBudget, Signs
 from .symbols import Symbols, Unsupported, k, q
 
@@ -97,7 +98,7 @@ class Clauses:
     def _tidy(self, clause: Clause) -> Clause | None:
         """The clause without implied literals; None when two of them contradict each other."""
         kept: list[Literal] = []
-        for literal in sorted(clause, key=str):
+        for literal in in_order(clause, self._signs):
             if any(self._implies(other, literal) for other in kept):
                 continue
             if any(self._contradict(other, literal) for other in kept):
@@ -143,7 +144,7 @@ class Clauses:
         return False
 
     def _single(self, expression: Any, documents: frozenset[IdPair] = frozenset()) -> list[Clause]:
-        expression = sp.expand(expression)
+        expression = expanded(expression)
         if self._signs.nonnegative(expression):
             return [frozenset()]
         if self._signs.negative(expression):
@@ -215,9 +216,9 @@ class Clauses:
             residue = self._symbols.to_sympy(other)
         except Unsupported:
             return None
-        offset = sp.expand(inside - q + k)
+        offset = expanded(inside - q + k)
         if offset.has(q, k):
-            mirrored = sp.expand(inside - k + q)
+            mirrored = expanded(inside - k + q)
             if mirrored.has(q, k) or residue != 0:
                 return None
             # k - q + c is a multiple of m exactly when q - k - c is.
@@ -231,6 +232,18 @@ class Clauses:
         if not modulus.is_Integer and residue != 0:
             return None
         return [frozenset([Congruence(offset, modulus, residue, holds)])]
+
+
+def in_order(clause: Clause, signs: Signs) -> list[Literal]:
+    """The literals in an order that is the same in every process, as that of a set is not."""
+
+    def place(literal: Literal) -> tuple[object, ...]:
+        if isinstance(literal, AtLeastZero):
+            pairs = sorted((x.index, y.index) for x, y in literal.documents)
+            return 0, signs.place(literal.expression), pairs
+        return 1, str(literal)
+
+    return sorted(clause, key=place) if len(clause) > 1 else list(clause)
 
 
 def _one_family(by_query: Node, by_key: Node) -> bool:

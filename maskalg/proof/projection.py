@@ -12,8 +12,8 @@ from typing import Any
 
 import sympy as sp
 
-from .functions import FloorDiv, Step, ceil_div, lower, upper
-from .literals import AtLeastZero, Clause, Congruence, IdPair, Opaque
+from .functions import FloorDiv, Step, ceil_div, expanded, lower, upper
+from .literals import AtLeastZero, Clause, Congruence, IdPair, Opaque, in_order
 from .signs import Signs
 from .symbols import k, q, q0, q1
 
@@ -64,7 +64,7 @@ class Projection:
         """The keys some query in [q0, q1] keeps by this clause; None when there are none."""
         found = KeyInterval()
         q_lows, q_highs = [q0], [q1]
-        for literal in sorted(clause, key=str):
+        for literal in in_order(clause, self._signs):
             if isinstance(literal, Opaque):
                 found.reasons.append(literal.why)
             elif isinstance(literal, Congruence):
@@ -99,7 +99,7 @@ class Projection:
 
     def _condition(self, found: KeyInterval, expression: Any) -> bool:
         """Add `expression >= 0`, free of q, to the interval; False when it never holds."""
-        expression = sp.expand(expression)
+        expression = expanded(expression)
         if self._signs.nonnegative(expression):
             return True
         if self._signs.negative(expression):
@@ -116,10 +116,10 @@ class Projection:
 
     def _isolate(self, expression: Any, variable: Any) -> Bound | None:
         """`expression >= 0` as `variable >= low` or `variable <= high`, or None."""
-        inside = [t for t in sp.Add.make_args(sp.expand(expression)) if t.has(variable)]
+        inside = [t for t in sp.Add.make_args(expanded(expression)) if t.has(variable)]
         if len(inside) != 1:
             return None
-        rest = sp.expand(expression - inside[0])
+        rest = expanded(expression - inside[0])
         factors = sp.Mul.make_args(inside[0])
         holding = [factor for factor in factors if factor.has(variable)]
         if len(holding) != 1:
@@ -133,7 +133,7 @@ class Projection:
 
     def _at_least(self, function: Any, n: Any, variable: Any) -> Bound | None:
         if function == variable:
-            return "low", sp.expand(n)
+            return "low", expanded(n)
         if not isinstance(function, (FloorDiv, Step)):
             return None
         x, bound = lower(function, n)
@@ -141,7 +141,7 @@ class Projection:
 
     def _at_most(self, function: Any, n: Any, variable: Any) -> Bound | None:
         if function == variable:
-            return "high", sp.expand(n)
+            return "high", expanded(n)
         if not isinstance(function, (FloorDiv, Step)):
             return None
         x, bound = upper(function, n)
@@ -155,7 +155,7 @@ class Projection:
                 continue
             kept = [other for other in kept if not self._beats(candidate, other, largest)]
             kept.append(candidate)
-        return sorted(kept, key=str)
+        return sorted(kept, key=str) if len(kept) > 1 else kept
 
     def _beats(self, left: Any, right: Any, largest: bool) -> bool:
         return self._signs.ordered(right, left) if largest else self._signs.ordered(left, right)
@@ -169,7 +169,7 @@ class Projection:
     def _box(self, clause: Clause) -> Box | None:
         """The clause as bounds on q, k and q - k, or None where it says more."""
         box = Box()
-        for literal in clause:
+        for literal in in_order(clause, self._signs):
             if not isinstance(literal, AtLeastZero):
                 continue
             expression = literal.expression
@@ -179,7 +179,7 @@ class Projection:
 
     def _bound_box(self, box: Box, expression: Any) -> bool:
         q_factor, k_factor = expression.coeff(q), expression.coeff(k)
-        rest = sp.expand(expression - q_factor * q - k_factor * k)
+        rest = expanded(expression - q_factor * q - k_factor * k)
         if rest.has(q, k):
             bound_q = None if expression.has(k) else self._isolate(expression, q)
             bound_k = None if expression.has(q) else self._isolate(expression, k)

@@ -9,7 +9,7 @@ import sympy as sp
 from .. import nodes
 from ..nodes import Node
 from ..parameters import Slot
-from .functions import FloorDiv, Step
+from .functions import FloorDiv, Step, expanded
 
 q, k = sp.Symbol("q", integer=True), sp.Symbol("k", integer=True)
 q0, q1 = sp.Symbol("q0", integer=True), sp.Symbol("q1", integer=True)
@@ -76,7 +76,7 @@ class Symbols:
             count += 1
             name = f"{name}_{count}"
         self.families.setdefault(name, (q_read, kv_read))
-        x, y = self.to_sympy(q_read.args[-1]), self.to_sympy(kv_read.args[-1])
+        x, y = (expanded(self.to_sympy(read.args[-1])) for read in (q_read, kv_read))
         return StepPair(name, q_slot is kv_slot, x, y)
 
     def own_ids(self, family: str) -> bool:
