@@ -37,6 +37,7 @@ class Signs:
         self._symbols = symbols
         self._atoms = Atoms()
         self._known: dict[tuple[Key, int], bool] = {}
+        self._ordered: dict[tuple[Any, Any], bool] = {}
         self._shifted: dict[Monomial, Polynomial] = {ONE: constant(1)}
         self._steps = 0.0
 
@@ -58,7 +59,11 @@ class Signs:
 
     def ordered(self, low: Any, high: Any) -> bool:
         """True only if always `low <= high`."""
-        return self._proved(combined([(1, self._atoms.read(high)), (-1, self._atoms.read(low))]))
+        found = self._ordered.get((low, high))
+        if found is None:
+            difference = combined([(1, self._atoms.read(high)), (-1, self._atoms.read(low))])
+            found = self._ordered[low, high] = self._proved(difference)
+        return found
 
     def opposed(self, left: Any, right: Any) -> bool:
         """True only if always `left + right <= -1`, so that never both are >= 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import sympy as sp
+import sympy.tensor.tensor  # SymPy's first sum imports it: 20 ms that are no part of a proof
 
 from .. import nodes
 from ..nodes import Node
