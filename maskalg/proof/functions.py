@@ -20,7 +20,7 @@ itself. `start` pairs with `end` as `first` does with `last`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import sympy as sp
 
@@ -79,11 +79,11 @@ class Step(sp.Function):  # type: ignore[misc]
 
     @property
     def table(self) -> str:
-        return str(self.args[0])
+        return cast(str, self.args[0].name)
 
     @property
     def family(self) -> str:
-        return str(self.args[1])
+        return cast(str, self.args[1].name)
 
     @property
     def inverse(self) -> bool:
