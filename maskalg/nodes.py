@@ -23,9 +23,14 @@ TRUE = Node("const", "bool", data=True)
 FALSE = Node("const", "bool", data=False)
 
 
+_SMALL = {value: Node("const", "int", data=value) for value in (-1, 0, 1, 2)}
+
+
 def const(value: bool | int | float) -> Node:
     if isinstance(value, bool):
         return TRUE if value else FALSE
+    if type(value) is int and value in _SMALL:
+        return _SMALL[value]
     return Node("const", "int" if isinstance(value, int) else "real", data=value)
 
 
@@ -75,11 +80,13 @@ def mul(*factors: Node) -> Node:
 
 
 def negate(node: Node) -> Node:
-    return mul(const(-1), node)
+    if node.op in ("index", "scalar", "read"):
+        return Node("mul", node.kind, _ordered([_SMALL[-1], node]))
+    return mul(_SMALL[-1], node)
 
 
 def subtract(left: Node, right: Node) -> Node:
-    return add(left, negate(right))
+    return add(left, const(-cast(int, right.data)) if right.op == "const" else negate(right))
 
 
 def floordiv(left: Node, right: Node) -> Node:
@@ -176,12 +183,14 @@ def _same(node: Node, args: tuple[Node, ...]) -> Node:
 def _flatten(op: Op, args: Iterable[Node]) -> list[Node]:
     flat: list[Node] = []
     for arg in args:
-        flat.extend(arg.args if arg.op == op else (arg,))
+        if arg.op == op:
+            flat += arg.args
+        else:
+            flat.append(arg)
     return flat
 
 
-def _skeleton(node: Node) -> str:
-    return node.skeleton
+_skeleton = operator.attrgetter("skeleton")
 
 
 def _ordered(args: list[Node]) -> tuple[Node, ...]:
@@ -190,7 +199,10 @@ def _ordered(args: list[Node]) -> tuple[Node, ...]:
 
 
 def _numeric(args: Iterable[Node]) -> Kind:
-    return "real" if any(arg.kind == "real" for arg in args) else "int"
+    for arg in args:
+        if arg.kind == "real":
+            return "real"
+    return "int"
 
 
 def _lattice(op: Literal["and", "or"], args: Iterable[Node], unit: Node, zero: Node) -> Node:
@@ -199,7 +211,7 @@ def _lattice(op: Literal["and", "or"], args: Iterable[Node], unit: Node, zero: N
         if arg.op == "const":
             if arg.data == zero.data:
                 return zero
-        elif not (not arg.params and arg in flat):
+        elif arg.params or arg not in flat:
             flat.append(arg)
     if not flat:
         return unit
