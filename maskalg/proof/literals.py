@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import sympy as sp
-
 from .. import nodes
 from ..cases import has_extremum, split_extremum, split_where
 from ..nodes import Node
