@@ -152,7 +152,13 @@ def test_proved(expression: sp.Expr) -> None:
 
 @pytest.mark.parametrize(
     "expression",
-    [q0 - q1, q0 - k, A - 1, D + 1, FREE, FREE * FREE - 1, FloorDiv(FREE, C), B * C - 4],
+    [
+        *(q0 - q1, q0 - k, A - 1, D + 1, FREE, FREE * FREE - 1, B * C - 4),
+        FloorDiv(FREE, C),
+        C * FloorDiv(q0, C) - q0,
+        q0 - C * FloorDiv(q0, C) - 1,
+        C * FloorDiv(q0, C) + C - 2 - q0,
+    ],
     ids=str,
 )
 def test_not_proved(expression: sp.Expr) -> None:

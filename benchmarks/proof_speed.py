@@ -1,0 +1,221 @@
+"""Time of proofs, of building expressions and of block metadata, beside FlexAttention's.
+
+    python benchmarks/proof_speed.py [--rounds 5] [--flex 8192,32768]
+
+Cold: each mask of the catalogue is proved in a process of its own, forked from one that has
+imported SymPy and proved nothing; the median over rounds, then over masks. Three masks are also
+proved in a new interpreter each, where the import of SymPy is timed beside. Cached: microseconds
+on the host, the best of several repetitions. Metadata: run tables, and labels of all blocks, beside
+`create_block_mask` eager and compiled; eager at 32k takes some twenty seconds a mask, and 1 GiB for
+every matrix it makes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+import maskalg as ma
+from maskalg import alibi, causal, chunked, document, prefix, sliding
+from maskalg.attention import checked_call
+from maskalg.extents import Extents
+from maskalg.normalform import bound
+from maskalg.proof.proof import prove_structure
+from maskalg.schedule.runs import run_table
+
+BLOCK = 128
+LONG = 1 << 20
+
+# What a new interpreter does; printed in milliseconds.
+NEW_INTERPRETER = """
+import time, torch
+from maskalg import *
+from maskalg.normalform import bound
+structure = bound({mask}).structure
+start = time.perf_counter()
+import maskalg.proof.projection
+imported = time.perf_counter()
+from maskalg.proof.proof import prove_structure
+prove_structure(structure)
+print(1000 * (imported - start), 1000 * (time.perf_counter() - imported))
+"""
+
+
+def in_new_process(work: Callable[[], object]) -> float:
+    """Milliseconds of `work` in a forked process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        start = time.perf_counter()
+        work()
+        os.write(write, struct.pack("d", 1000 * (time.perf_counter() - start)))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        found = pipe.read()
+    os.waitpid(child, 0)
+    return struct.unpack("d", found)[0]
+
+
+def cold(rounds: int) -> None:
+    import maskalg.proof.projection  # noqa: F401  and with it SymPy
+    from maskalg.testing.catalogue import CATALOGUE
+
+    times = {}
+    for name, case in CATALOGUE.items():
+        structure = bound(case.mask).structure
+        work = lambda s=structure: prove_structure(s)  # noqa: E731
+        times[name] = statistics.median(in_new_process(work) for _ in range(rounds))
+    for name, found in sorted(times.items(), key=lambda item: -item[1]):
+        print(f"  {found:7.1f} ms  {name}")
+    print(
+        f"cold proof, SymPy imported, {len(times)} masks: median "
+        f"{statistics.median(times.values()):.1f} ms, worst {max(times.values()):.1f} ms"
+    )
+
+
+def with_import(rounds: int) -> None:
+    masks = ("causal", "causal & (sliding(256) | prefix(4))", "causal & document(torch.arange(9))")
+    for mask in masks:
+        found = []
+        for _ in range(rounds):
+            code = NEW_INTERPRETER.format(mask=mask)
+            run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+            found.append([float(part) for part in run.stdout.split()])
+        imported, proved = (statistics.median(column) for column in zip(*found, strict=True))
+        print(f"{mask} in a new interpreter: import {imported:.0f} ms, then {proved:.1f} ms")
+
+
+def best(work: Callable[[], object], count: int = 2000, repeats: int = 9) -> float:
+    """Microseconds of one call."""
+    found = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(count):
+            work()
+        found.append(1e6 * (time.perf_counter() - start) / count)
+    return min(found)
+
+
+def best_of_fresh(
+    build: Callable[[], ma.Score], work: Callable[[ma.Score], object], count: int = 2000
+) -> float:
+    """Microseconds of `work` on an expression that was just built, without building it."""
+    found = []
+    for _ in range(9):
+        expressions = [build() for _ in range(count)]
+        start = time.perf_counter()
+        for expression in expressions:
+            work(expression)
+        found.append(1e6 * (time.perf_counter() - start) / count)
+    return min(found)
+
+
+def cached() -> None:
+    ids, slopes = torch.arange(1024) // 100, torch.ones(8)
+    q = torch.randn(1, 8, 1024, 64)
+
+    def build() -> ma.Score:
+        return causal & sliding(256) & document(ids) + alibi(slopes)
+
+    expression = build()
+    rows = {
+        "build": best(build),
+        "prove, the same expression": best(lambda: prove_structure(bound(expression).structure)),
+        "prove, built anew": best_of_fresh(build, lambda e: prove_structure(bound(e).structure)),
+        "checked call, the same expression": best(lambda: checked_call(q, q, q, expression)),
+        "checked call, built anew": best_of_fresh(
+            build,
+            lambda e: prove_structure(checked_call(q, q, q, e).form.structure),
+        ),
+    }
+    print("causal & sliding(256) & document(ids) + alibi(slopes), cached:")
+    for name, found in rows.items():
+        print(f"  {found:7.2f} us  {name}")
+
+
+def middle(work: Callable[[], object], rounds: int) -> str:
+    """Median milliseconds of one call, and the spread."""
+    found = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        found.append(1000 * (time.perf_counter() - start))
+    if rounds == 1:
+        return f"{found[0]:.0f} ms"
+    return f"{statistics.median(found):.2f} ms [{min(found):.2f}-{max(found):.2f}]"
+
+
+def metadata(rounds: int, flex_lengths: list[int]) -> None:
+    ids = (torch.arange(LONG) // 1000).int()
+    masks = {
+        "causal": (causal, lambda b, h, q, k: q >= k),
+        "causal & sliding(4096)": (
+            causal & sliding(4096),
+            lambda b, h, q, k: (q >= k) & (q - k < 4096),
+        ),
+        "causal & (sliding(4096) | prefix(4))": (
+            causal & (sliding(4096) | prefix(4)),
+            lambda b, h, q, k: (q >= k) & ((q - k < 4096) | (k < 4)),
+        ),
+        "causal & chunked(8192)": (
+            causal & chunked(8192),
+            lambda b, h, q, k: (q >= k) & (q // 8192 == k // 8192),
+        ),
+        "causal & document(ids)": (
+            causal & document(ids),
+            lambda b, h, q, k: (q >= k) & (ids[q] == ids[k]),
+        ),
+    }
+    for name, (mask, mask_mod) in masks.items():
+        mask.prove()
+        form = bound(mask)
+        for length in (*flex_lengths, LONG):
+            extents = Extents(length, length, 1, 1)
+            work = lambda f=form, e=extents: run_table(f, e, (BLOCK, BLOCK))  # noqa: E731
+            first = middle(work, 1)
+            print(f"{name}, {length}: run table {first} once, then {middle(work, rounds)}")
+        for length in flex_lengths:
+            labels = middle(lambda m=mask, n=length: m.blocks(n, block=BLOCK), rounds)
+            print(f"{name}, {length}: labels of all blocks {labels}")
+            for text in flex_times(mask_mod, length, rounds):
+                print(f"{name}, {length}: create_block_mask {text}", flush=True)
+
+
+def flex_times(mask_mod: Callable, length: int, rounds: int) -> list[str]:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def make(compiled: bool) -> object:
+        return create_block_mask(
+            mask_mod, None, None, length, length, device="cpu", BLOCK_SIZE=BLOCK, _compile=compiled
+        )
+
+    eager = middle(lambda: make(False), 1 if length > 8192 else 3)
+    torch._dynamo.reset()
+    first = middle(lambda: make(True), 1)
+    return [f"eager {eager}", f"compiled {first} once, then {middle(lambda: make(True), rounds)}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--flex", default="8192", help="lengths of create_block_mask, or none")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, 1 thread")
+    with_import(options.rounds)
+    cold(options.rounds)
+    cached()
+    metadata(options.rounds, [int(part) for part in options.flex.split(",") if part])
+
+
+if __name__ == "__main__":
+    main()
