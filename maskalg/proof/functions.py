@@ -36,6 +36,11 @@ def expanded(expression: Any) -> Any:
     return expression
 
 
+def holds(expression: Any, symbol: Any) -> bool:
+    """Whether the symbol stands in the expression; SymPy's `has` takes ten times as long."""
+    return expression is symbol or any(holds(part, symbol) for part in expression.args)
+
+
 class FloorDiv(sp.Function):  # type: ignore[misc]
     """floor(x / c) for c >= 1, with multiples of c taken out of x."""
 
@@ -68,7 +73,7 @@ class FloorDiv(sp.Function):  # type: ignore[misc]
 
 def ceil_div(x: Any, c: Any) -> Any:
     """ceil(x / c) for c >= 1."""
-    return FloorDiv(x + c - 1, c)
+    return x if c == 1 else FloorDiv(x + c - 1, c)
 
 
 class Step(sp.Function):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy as sp
 
-from .functions import FloorDiv, Step, ceil_div, expanded, lower, upper
+from .functions import FloorDiv, Step, ceil_div, expanded, holds, lower, upper
 from .literals import AtLeastZero, Clause, Congruence, IdPair, Opaque, in_order
 from .signs import Signs
 from .symbols import k, q, q0, q1
@@ -88,7 +88,7 @@ class Projection:
     ) -> bool:
         """Put a literal where it bounds; False when the clause cannot be satisfied."""
         found.documents |= literal.documents
-        if not literal.expression.has(q):
+        if not holds(literal.expression, q):
             return self._condition(found, literal.expression)
         bound = self._isolate(literal.expression, q)
         if bound is None:
@@ -104,7 +104,7 @@ class Projection:
             return True
         if self._signs.negative(expression):
             return False
-        if not expression.has(k):
+        if not holds(expression, k):
             found.guards.append(expression)
             return True
         bound = self._isolate(expression, k)
@@ -116,12 +116,13 @@ class Projection:
 
     def _isolate(self, expression: Any, variable: Any) -> Bound | None:
         """`expression >= 0` as `variable >= low` or `variable <= high`, or None."""
-        inside = [t for t in sp.Add.make_args(expanded(expression)) if t.has(variable)]
+        terms = sp.Add.make_args(expanded(expression))
+        inside = [term for term in terms if holds(term, variable)]
         if len(inside) != 1:
             return None
-        rest = expanded(expression - inside[0])
+        rest = sp.Add(*[term for term in terms if term is not inside[0]])
         factors = sp.Mul.make_args(inside[0])
-        holding = [factor for factor in factors if factor.has(variable)]
+        holding = [factor for factor in factors if holds(factor, variable)]
         if len(holding) != 1:
             return None
         scale = sp.Mul(*[factor for factor in factors if factor is not holding[0]])
@@ -137,7 +138,7 @@ class Projection:
         if not isinstance(function, (FloorDiv, Step)):
             return None
         x, bound = lower(function, n)
-        return self._isolate(x - bound, variable) if not bound.has(variable) else None
+        return self._isolate(x - bound, variable) if not holds(bound, variable) else None
 
     def _at_most(self, function: Any, n: Any, variable: Any) -> Bound | None:
         if function == variable:
@@ -145,7 +146,7 @@ class Projection:
         if not isinstance(function, (FloorDiv, Step)):
             return None
         x, bound = upper(function, n)
-        return self._isolate(bound - x, variable) if not bound.has(variable) else None
+        return self._isolate(bound - x, variable) if not holds(bound, variable) else None
 
     def _extreme(self, candidates: list[Any], largest: bool) -> list[Any]:
         """Without the candidates that another one always exceeds (or stays below)."""
@@ -181,8 +182,8 @@ class Projection:
         q_factor, k_factor = expression.coeff(q), expression.coeff(k)
         rest = expanded(expression - q_factor * q - k_factor * k)
         if rest.has(q, k):
-            bound_q = None if expression.has(k) else self._isolate(expression, q)
-            bound_k = None if expression.has(q) else self._isolate(expression, k)
+            bound_q = None if holds(expression, k) else self._isolate(expression, q)
+            bound_k = None if holds(expression, q) else self._isolate(expression, k)
         elif q_factor == -k_factor and q_factor in (1, -1):
             if q_factor == 1:
                 box.d_lows.append(-rest)
