@@ -162,18 +162,37 @@ def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
 
 def substitute(node: Node, replace: Callable[[Node], Node | None]) -> Node:
     """The formula with each node for which `replace` answers put in its place."""
-    found = replace(node)
-    if found is not None:
-        return found
-    return rebuild(node, tuple([substitute(arg, replace) for arg in node.args]))
+
+    def other(node: Node, visit: Callable[[Node], Node]) -> Node:
+        found = replace(node)
+        return rebuild(node, tuple(map(visit, node.args))) if found is None else found
+
+    return _rewritten(node, other)
 
 
 def with_parameters(node: Node, replace: Callable[[Parameter], Parameter]) -> Node:
     """The formula with each parameter replaced; the shape of the formula stays."""
-    args = tuple([with_parameters(arg, replace) for arg in node.args])
-    if not node.own:
-        return rebuild(node, args)
-    return Node(node.op, node.kind, args, node.data, tuple([replace(p) for p in node.own]))
+
+    def other(node: Node, visit: Callable[[Node], Node]) -> Node:
+        args = tuple(map(visit, node.args))
+        if not node.own:
+            return rebuild(node, args)
+        return Node(node.op, node.kind, args, node.data, tuple(map(replace, node.own)))
+
+    return _rewritten(node, other)
+
+
+def _rewritten(node: Node, other: Callable[[Node, Callable[[Node], Node]], Node]) -> Node:
+    """The formula rewritten node by node; a part that stands in many places is rewritten once."""
+    done: dict[int, Node] = {}
+
+    def visit(part: Node) -> Node:
+        found = done.get(id(part))
+        if found is None:
+            found = done[id(part)] = other(part, visit)
+        return found
+
+    return visit(node)
 
 
 def _same(node: Node, args: tuple[Node, ...]) -> Node:

@@ -122,11 +122,9 @@ class Clauses:
 
     def _implies(self, known: Literal, wanted: Literal) -> bool:
         self._signs.spend(0.01)
-        if known == wanted:
-            return True
         if isinstance(known, AtLeastZero) and isinstance(wanted, AtLeastZero):
             return self._signs.ordered(known.expression, wanted.expression)
-        return False
+        return known == wanted
 
     def _contradict(self, left: Literal, right: Literal) -> bool:
         if isinstance(left, AtLeastZero) and isinstance(right, AtLeastZero):
