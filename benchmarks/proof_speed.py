@@ -1,6 +1,6 @@
 """Time of proofs, of building expressions and of block metadata, beside FlexAttention's.
 
-    python benchmarks/proof_speed.py [--rounds 5] [--flex 8192,32768]
+    python benchmarks/proof_speed.py [--rounds 5] [--flex 8192,32768] [--only document]
 
 Cold: each mask of the catalogue is proved in a process of its own, forked from one that has
 imported SymPy and proved nothing; the median over rounds, then over masks. Three masks are also
@@ -143,8 +143,10 @@ def cached() -> None:
 
 
 def middle(work: Callable[[], object], rounds: int) -> str:
-    """Median milliseconds of one call, and the spread."""
+    """Median milliseconds of one call, and the spread, after one call that is not counted."""
     found = []
+    if rounds > 1:
+        work()
     for _ in range(rounds):
         start = time.perf_counter()
         work()
@@ -154,7 +156,7 @@ def middle(work: Callable[[], object], rounds: int) -> str:
     return f"{statistics.median(found):.2f} ms [{min(found):.2f}-{max(found):.2f}]"
 
 
-def metadata(rounds: int, flex_lengths: list[int]) -> None:
+def metadata(rounds: int, flex_lengths: list[int], only: str) -> None:
     ids = (torch.arange(LONG) // 1000).int()
     masks = {
         "causal": (causal, lambda b, h, q, k: q >= k),
@@ -175,22 +177,25 @@ def metadata(rounds: int, flex_lengths: list[int]) -> None:
             lambda b, h, q, k: (q >= k) & (ids[q] == ids[k]),
         ),
     }
+    print("| mask | length | run table | labels | eager | compiled | the compilation |")
+    print("|---|---|---|---|---|---|---|")
     for name, (mask, mask_mod) in masks.items():
+        if only not in name:
+            continue
         mask.prove()
         form = bound(mask)
         for length in (*flex_lengths, LONG):
             extents = Extents(length, length, 1, 1)
-            work = lambda f=form, e=extents: run_table(f, e, (BLOCK, BLOCK))  # noqa: E731
-            first = middle(work, 1)
-            print(f"{name}, {length}: run table {first} once, then {middle(work, rounds)}")
-        for length in flex_lengths:
-            labels = middle(lambda m=mask, n=length: m.blocks(n, block=BLOCK), rounds)
-            print(f"{name}, {length}: labels of all blocks {labels}")
-            for text in flex_times(mask_mod, length, rounds):
-                print(f"{name}, {length}: create_block_mask {text}", flush=True)
+            table = middle(lambda f=form, e=extents: run_table(f, e, (BLOCK, BLOCK)), rounds)
+            cells = ["–"] * 4
+            if length in flex_lengths:
+                labels = middle(lambda m=mask, n=length: m.blocks(n, block=BLOCK), rounds)
+                cells = [labels, *flex_times(mask_mod, length, rounds)]
+            print(f"| {name} | {length} | {table} | {' | '.join(cells)} |", flush=True)
 
 
 def flex_times(mask_mod: Callable, length: int, rounds: int) -> list[str]:
+    """`create_block_mask` eager and compiled, and its first call with the compilation."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     def make(compiled: bool) -> object:
@@ -198,23 +203,26 @@ def flex_times(mask_mod: Callable, length: int, rounds: int) -> list[str]:
             mask_mod, None, None, length, length, device="cpu", BLOCK_SIZE=BLOCK, _compile=compiled
         )
 
-    eager = middle(lambda: make(False), 1 if length > 8192 else 3)
+    eager = middle(lambda: make(False), 1 if length > 8192 else rounds)
     torch._dynamo.reset()
     first = middle(lambda: make(True), 1)
-    return [f"eager {eager}", f"compiled {first} once, then {middle(lambda: make(True), rounds)}"]
+    return [eager, middle(lambda: make(True), rounds), first]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--flex", default="8192", help="lengths of create_block_mask, or none")
+    parser.add_argument("--only", default="", help="metadata of masks with this in their name")
+    parser.add_argument("--metadata-only", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, 1 thread")
-    with_import(options.rounds)
-    cold(options.rounds)
-    cached()
-    metadata(options.rounds, [int(part) for part in options.flex.split(",") if part])
+    if not options.metadata_only:
+        with_import(options.rounds)
+        cold(options.rounds)
+        cached()
+    metadata(options.rounds, [int(part) for part in options.flex.split(",") if part], options.only)
 
 
 if __name__ == "__main__":
