@@ -70,13 +70,14 @@ def resolve(
 
 def fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     """The extents of inputs of these shapes; raises where they do not fit together."""
-    try:
+    if torch.compiler.is_dynamo_compiling():
         return _fitting(query, key, value)
-    except TypeError:  # sizes that are being traced cannot be looked up
-        return _fitting.__wrapped__(query, key, value)
+    try:
+        return _remembered(query, key, value)
+    except TypeError:  # the symbolic sizes of a trace cannot be looked up
+        return _fitting(query, key, value)
 
 
-@lru_cache(maxsize=4096)
 def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) != 4:
@@ -96,6 +97,9 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     if wrong is not None:
         raise errors.shapes_do_not_fit(wrong, query, key, value)
     return Extents(q_len, kv_len, batch, heads)
+
+
+_remembered = lru_cache(maxsize=4096)(_fitting)
 
 
 def check(bound: Bound, extents: Extents) -> None:
