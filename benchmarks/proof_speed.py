@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import struct
 import subprocess
@@ -77,7 +78,7 @@ def cold(rounds: int) -> None:
         found = [in_new_process(work) for _ in range(rounds)]
         times[name] = [statistics.median(column) for column in zip(*found, strict=True)]
     for name, (clock, busy) in sorted(times.items(), key=lambda item: -item[1][0]):
-        print(f"  {clock:7.1f} ms, processor {busy:7.1f} ms  {name}")
+        print(f"{clock:9.1f} ms, processor {busy:7.1f} ms  {name}")
     clocks, busies = zip(*times.values(), strict=True)
     print(
         f"cold proof, SymPy imported, {len(times)} masks: median {statistics.median(clocks):.1f} ms"
@@ -181,10 +182,10 @@ def metadata(rounds: int, flex_lengths: list[int], only: str) -> None:
             lambda b, h, q, k: (q >= k) & (ids[q] == ids[k]),
         ),
     }
-    print("| mask | length | run table | labels | eager | compiled | the compilation |")
+    print("| mask | length | run table | labels | flex eager | flex compiled | to compile |")
     print("|---|---|---|---|---|---|---|")
     for name, (mask, mask_mod) in masks.items():
-        if only not in name:
+        if not re.search(only, name):
             continue
         mask.prove()
         form = bound(mask)
@@ -217,7 +218,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--flex", default="8192", help="lengths of create_block_mask, or none")
-    parser.add_argument("--only", default="", help="metadata of masks with this in their name")
+    parser.add_argument(
+        "--only", default="", help="metadata of masks whose name has this, a regular expression"
+    )
     parser.add_argument("--metadata-only", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
