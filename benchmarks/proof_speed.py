@@ -99,8 +99,8 @@ def with_import(rounds: int) -> None:
         print(f"{mask} in a new interpreter: import {imported:.0f} ms, then {proved:.1f} ms")
 
 
-def best(work: Callable[[], object], count: int = 2000, repeats: int = 9) -> float:
-    """Microseconds of one call."""
+def best(work: Callable[[], object], count: int = 200, repeats: int = 60) -> float:
+    """Microseconds of one call, in the best of many short turns: the machine has other work."""
     found = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -111,11 +111,11 @@ def best(work: Callable[[], object], count: int = 2000, repeats: int = 9) -> flo
 
 
 def best_of_fresh(
-    build: Callable[[], ma.Score], work: Callable[[ma.Score], object], count: int = 2000
+    build: Callable[[], ma.Score], work: Callable[[ma.Score], object], count: int = 200
 ) -> float:
     """Microseconds of `work` on an expression that was just built, without building it."""
     found = []
-    for _ in range(9):
+    for _ in range(60):
         expressions = [build() for _ in range(count)]
         start = time.perf_counter()
         for expression in expressions:
