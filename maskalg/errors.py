@@ -118,6 +118,37 @@ def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskVa
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
 
 
+def canvas_shape(call: str, found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "
+        f"Write `{call}((height, width), …)`."
+    )
+
+
+def per_axis(call: str, argument: str, found: object, axes: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: {argument} must be one value, or {axes} of them for a canvas of {axes} axes, "
+        f"got {found!r}."
+    )
+
+
+def window_too_large(
+    call: str, argument: str, size: int, dilation: int, extent: int
+) -> MaskValueError:
+    apart = f" {dilation} apart" if dilation > 1 else ""
+    return MaskValueError(
+        f"{call}: {argument} is {size} keys{apart}, the axis holds {extent}. Take at most "
+        f"{extent // dilation}."
+    )
+
+
+def tile_does_not_divide(call: str, axis: str, tile: int, extent: int) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the {axis} {extent} of the canvas is no multiple of the tile's {tile}. Pad the "
+        f"canvas to {-(-extent // tile) * tile}."
+    )
+
+
 def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
     have = ", ".join(known) if known else "none"
     return MaskTypeError(
