@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..nodes import Node
 from ..parameters import Slot
+from .grid_forms import GridForms
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,20 @@ class Span:
 
 @dataclass(frozen=True)
 class ClosedForms:
-    """Empty: outside every `touched` span. Full: outside every `unfull` span."""
+    """Empty: outside every `touched` span. Full: outside every `unfull` span.
+
+    Where `grid` is there, it decides each block exactly, and the spans only enclose what it keeps.
+    """
 
     touched: tuple[Span, ...]
     unfull: tuple[Span, ...]
     rung: str
     reasons: tuple[str, ...]
+    grid: GridForms | None = None
 
     @property
     def exact(self) -> bool:
-        return all(span.exact for span in self.touched + self.unfull)
+        return self.grid is not None or all(span.exact for span in self.touched + self.unfull)
 
 
 EVERY_KEY = Span((), (), (), None, exact=False, documents=())

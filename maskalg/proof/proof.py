@@ -11,6 +11,7 @@ from ..normalform import Structure, bound
 from .closed_forms import EVERY_KEY, ClosedForms, Residue, Span
 
 if TYPE_CHECKING:
+    from .digits import GridProof
     from .literals import Clause
     from .projection import Box, KeyInterval
     from .symbols import Symbols
@@ -101,12 +102,16 @@ def proofs_made() -> int:
 
 def _prove(structure: Structure) -> Proof:
     from ..printing import formula_text
+    from .digits import grid_proof
     from .literals import Clauses
     from .projection import Projection
     from .signs import OverBudget, Signs
     from .symbols import Symbols
 
     started = time.perf_counter()
+    grid = grid_proof(structure.mask)
+    if grid is not None:
+        return _by_digits(structure, grid, started)
     symbols = Symbols()
     signs = Signs(symbols)
     clauses = Clauses(symbols, signs)
@@ -131,6 +136,21 @@ def _prove(structure: Structure) -> Proof:
         touched=touched_text,
         unfull=unfull_text,
         assumptions=_assumptions(symbols),
+        milliseconds=1000 * (time.perf_counter() - started),
+    )
+
+
+def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
+    from ..printing import formula_text
+    from .grid_hull import hull_spans
+
+    touched, unfull = (hull_spans(grid.forms, touched=side) for side in (True, False))
+    return Proof(
+        formula=formula_text(structure.mask),
+        forms=ClosedForms(touched, unfull, "digits", (), grid.forms),
+        touched=grid.touched,
+        unfull=grid.unfull,
+        assumptions=grid.assumptions,
         milliseconds=1000 * (time.perf_counter() - started),
     )
 

@@ -14,6 +14,7 @@ from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
+from .grid_runs import grid_labels, grid_runs
 from .intervals import Rows, key_range, residue_tiles, rows_of
 from .steps import step_tables
 
@@ -86,6 +87,10 @@ def blocks(
         labels = torch.zeros(shape, dtype=torch.uint8, device=device)
         return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, 0)
     forms = prove_structure(form.structure).forms
+    if forms.grid is not None:
+        runs = grid_runs(forms.grid, form.values, extents, shape[:2], (block_q, block_kv))
+        labels = grid_labels(runs, shape, (EMPTY, PARTIAL, FULL))
+        return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, 0)
     touched, surely_touched = _marked(forms.touched, form, rows, shape, block_kv)
     unfull, surely_unfull = _marked(forms.unfull, form, rows, shape, block_kv)
     labels = torch.where(touched, torch.where(unfull, PARTIAL, FULL), EMPTY).to(torch.uint8)

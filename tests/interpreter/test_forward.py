@@ -46,6 +46,11 @@ def expressions():
         "wide": ma.window(2**31 - 1, 3) & (ma.q_idx - 3 >= ma.kv_idx),
         "small-integers": ma.table(small)[ma.q_idx] - ma.table(small)[ma.kv_idx] >= 0,
         "many-intervals": _islands(),
+        "neighborhood": ma.neighborhood((7, 9), (3, 4), (1, 2), (False, True)),
+        "neighborhood-on-a-line": ma.neighborhood(66, 9, 3),
+        "tiled-neighborhood": ma.tiled_neighborhood((6, 10), (2, 5), 3),
+        "sliding-tiles": ma.sliding_tile((8, 8), (4, 4), (1, 2), 3),
+        "frames": ma.where(ma.head % 2 == 0, ma.spatial(10, 1), ma.temporal(10)),
     }
 
 
