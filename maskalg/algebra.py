@@ -21,6 +21,7 @@ from .printing import Label, named
 if TYPE_CHECKING:
     from .proof.proof import Proof
     from .schedule.block_map import BlockMap
+    from .schedule.segments import Segments
 
 Self = TypeVar("Self", bound="Expression")
 Shift = int | torch.Tensor
@@ -244,6 +245,27 @@ class Mask(Expression):
         from .schedule.block_map import blocks
 
         return blocks(self, q_len, kv_len, block=block, batch=batch, heads=heads)
+
+    def segments(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | tuple[int, int] = 128,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Segments:
+        """What each tile of queries visits, as a few ranges of tiles: the public row schedule.
+
+        Takes what `blocks` takes, and costs time and memory by the row, not by the block.
+
+        Returns:
+            `Segments` with int32 arrays `row_start`, `first`, `end`, `label`: compressed rows,
+            disjoint and in order, without padding.
+        """
+        from .schedule.segments import segments
+
+        return segments(self, q_len, kv_len, block=block, batch=batch, heads=heads)
 
     def to_dense(
         self,
