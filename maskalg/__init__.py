@@ -31,6 +31,7 @@ from .masks import (
     tiled_neighborhood,
     window,
 )
+from .reasoning.decide import equivalent, implies
 from .weights import (
     Weight,
     linear,
@@ -52,6 +53,9 @@ __all__ = [
     "render",
     "explain",
     "cache_dir",
+    # questions about masks
+    "equivalent",
+    "implies",
     # masks
     "block_causal",
     "causal",

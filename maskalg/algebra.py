@@ -20,6 +20,7 @@ from .printing import Label, named
 
 if TYPE_CHECKING:
     from .proof.proof import Proof
+    from .reasoning.search import Place
     from .schedule.block_map import BlockMap
     from .schedule.segments import Segments
 
@@ -266,6 +267,44 @@ class Mask(Expression):
         from .schedule.segments import segments
 
         return segments(self, q_len, kv_len, block=block, batch=batch, heads=heads)
+
+    def is_empty(
+        self,
+        q_len: int | None = None,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+        for_all: bool = False,
+    ) -> bool | None:
+        """Whether no pair is kept: True, False, or None where neither was found.
+
+        Without lengths the question ranges over every position from 0 on that bound tensors hold;
+        `ma.implies` describes the arguments.
+        """
+        from .reasoning.decide import empty
+        from .reasoning.domain import Lengths
+
+        return empty(self, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
+
+    def witness(
+        self,
+        other: Mask,
+        q_len: int | None = None,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Place | None:
+        """A pair `(batch, head, q_idx, kv_idx)` that one of the two masks keeps and one does not.
+
+        None where none was found: `ma.equivalent` says whether there is none. Without lengths,
+        small positions and those near the numbers of the formulas are looked at.
+        """
+        from .reasoning.decide import witness
+        from .reasoning.domain import Lengths
+
+        return witness(self, other, Lengths(q_len, kv_len, batch, heads))
 
     def to_dense(
         self,

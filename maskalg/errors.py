@@ -376,3 +376,19 @@ def no_double_backward() -> BackendError:
         "the gradient of a gradient is not built (backward was called with create_graph=True). "
         "backend='reference' differentiates twice."
     )
+
+
+# --- questions about masks -----------------------------------------------------------------------
+
+
+def not_a_mask(call: str, what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call} asks about masks, got {what!r} of type {type(what).__name__}. A score is asked "
+        "about by the mask it was built from."
+    )
+
+
+def kv_len_alone(kv_len: int) -> MaskValueError:
+    return MaskValueError(
+        f"kv_len={kv_len!r} was given without q_len: pass both, or neither for every position."
+    )

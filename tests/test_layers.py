@@ -18,6 +18,7 @@ STAGES = [
     {"evaluate"},
     {"proof"},
     {"schedule"},
+    {"reasoning"},
     {"codegen", "tiles"},
     {"backends"},
     {"attention"},
@@ -30,6 +31,7 @@ STAGES = [
 ALLOWED_LATE = {
     ("algebra", "proof"),
     ("algebra", "schedule"),
+    ("algebra", "reasoning"),
     ("algebra", "evaluate"),
     ("algebra", "inspect"),
 }

@@ -1,0 +1,93 @@
+"""What a certificate may assume of the monotone tables of documents (see `schedule/steps.py`).
+
+- x <= y gives t(x) <= t(y), for each table t
+- equal ids at query x and key y give first(x) <= y <= last(x)
+- start(x) <= y <= end(x) gives equal ids
+- where queries and keys read one tensor: first(x) <= x <= last(x), start(x) <= x <= end(x)
+
+They hold for positions inside of the tables; `extents.py` refuses calls with others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..nodes import Node
+from .arithmetic import All, Any_, AtLeastZero, Condition, equal, implies
+
+TABLES: Final = ("first", "last", "start", "end")
+
+
+@dataclass(frozen=True)
+class StepTerm:
+    """A table read: `node` is the formula, `value` its unknown, `position` where it is read."""
+
+    node: Node
+    value: Any
+    position: Any
+
+    @property
+    def family(self) -> str:
+        """Reads of one table, of one pair of tensors, in one batch entry."""
+        own = " ".join(str(parameter.identity) for parameter in self.node.own)
+        leading = " ".join(arg.canonical for arg in self.node.args[:-1])
+        return f"{self.node.data} {own} {leading}"
+
+
+@dataclass(frozen=True)
+class SameDocument:
+    """Reads of ids at a query and at a key that a mask compares."""
+
+    of_query: Node
+    of_key: Node
+
+    def table(self, name: str) -> Node:
+        """The table `name` at the query's position."""
+        leading = self.of_query.args[:-1] or self.of_key.args[:-1]
+        own = (*self.of_query.own, *self.of_key.own)
+        return Node("step", "int", (*leading, self.of_query.args[-1]), name, own)
+
+
+def same_document(node: Node) -> SameDocument | None:
+    """An equality of an entry at the query and an entry at the key, else None."""
+    if any(arg.op != "read" or not arg.args for arg in node.args):
+        return None
+    for of_query, of_key in (node.args, node.args[::-1]):
+        q_side, k_side = of_query.args[-1].indices(), of_key.args[-1].indices()
+        leading = of_query.args[:-1] + of_key.args[:-1]
+        if any(arg.op != "index" or arg.data not in ("batch", "head") for arg in leading):
+            continue
+        if len({arg.data for arg in leading}) > 1:
+            continue
+        if (
+            "q_idx" in q_side
+            and "kv_idx" in k_side
+            and not ("kv_idx" in q_side or "q_idx" in k_side)
+        ):
+            return SameDocument(of_query, of_key)
+    return None
+
+
+def table_laws(terms: list[StepTerm]) -> list[Condition]:
+    """Monotonicity of the tables, and the place of x itself among them."""
+    laws: list[Condition] = []
+    for i, left in enumerate(terms):
+        q_slot, kv_slot = left.node.own
+        if q_slot is kv_slot:
+            gap = left.value - left.position
+            laws.append(AtLeastZero(gap if left.node.data in ("last", "end") else -gap))
+        for right in terms[i + 1 :]:
+            if left.family == right.family:
+                laws.append(implies(right.position - left.position, right.value - left.value))
+                laws.append(implies(left.position - right.position, left.value - right.value))
+    return laws
+
+
+def membership(ids: tuple[Any, Any], key: Any, tables: dict[str, Any]) -> list[Condition]:
+    """Equal ids and the four tables at the query, for a key."""
+    same = equal(*ids)
+    differ = Any_((AtLeastZero(ids[0] - ids[1] - 1), AtLeastZero(ids[1] - ids[0] - 1)))
+    between = All((AtLeastZero(key - tables["first"]), AtLeastZero(tables["last"] - key)))
+    outside = Any_((AtLeastZero(tables["start"] - 1 - key), AtLeastZero(key - tables["end"] - 1)))
+    return [Any_((differ, between)), Any_((outside, same))]
