@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import sympy as sp
 
-CONDITION_BUDGET: Final = 160
+CONDITION_BUDGET: Final = 64
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,6 @@ def equal(left: Any, right: Any) -> Condition:
     return All((AtLeastZero(left - right), AtLeastZero(right - left)))
 
 
-def implies(premise: Any, conclusion: Any) -> Condition:
-    """premise >= 0 implies conclusion >= 0, over the integers."""
-    return Any_((AtLeastZero(-premise - 1), AtLeastZero(conclusion)))
-
-
 def negated(condition: Condition) -> Condition:
     """The contrary, again without negations: not (e >= 0) is -e - 1 >= 0 over the integers."""
     if isinstance(condition, AtLeastZero):
@@ -66,6 +61,15 @@ def inequalities(condition: Condition) -> Iterable[Any]:
         return
     for part in condition.parts:
         yield from inequalities(part)
+
+
+def certain(condition: Condition) -> Iterable[Any]:
+    """The expressions that a condition says are >= 0 in any case."""
+    if isinstance(condition, AtLeastZero):
+        yield condition.expression
+    elif isinstance(condition, All):
+        for part in condition.parts:
+            yield from certain(part)
 
 
 def refuted(conditions: Iterable[Condition]) -> bool:

@@ -2,7 +2,7 @@
 
 - x <= y gives t(x) <= t(y), for each table t
 - equal ids at query x and key y give first(x) <= y <= last(x)
-- start(x) <= y <= end(x) gives equal ids
+- different ids at query x and key y give y < start(x) or end(x) < y
 - where queries and keys read one tensor: first(x) <= x <= last(x), start(x) <= x <= end(x)
 
 They hold for positions inside of the tables; `extents.py` refuses calls with others.
@@ -11,12 +11,10 @@ They hold for positions inside of the tables; `extents.py` refuses calls with ot
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from ..nodes import Node
-from .arithmetic import All, Any_, AtLeastZero, Condition, equal, implies
-
-TABLES: Final = ("first", "last", "start", "end")
+from .arithmetic import AtLeastZero, Condition
 
 
 @dataclass(frozen=True)
@@ -69,25 +67,12 @@ def same_document(node: Node) -> SameDocument | None:
     return None
 
 
-def table_laws(terms: list[StepTerm]) -> list[Condition]:
-    """Monotonicity of the tables, and the place of x itself among them."""
+def own_places(terms: list[StepTerm]) -> list[Condition]:
+    """The place of x itself among the tables, where queries and keys read one tensor."""
     laws: list[Condition] = []
-    for i, left in enumerate(terms):
-        q_slot, kv_slot = left.node.own
+    for term in terms:
+        q_slot, kv_slot = term.node.own
         if q_slot is kv_slot:
-            gap = left.value - left.position
-            laws.append(AtLeastZero(gap if left.node.data in ("last", "end") else -gap))
-        for right in terms[i + 1 :]:
-            if left.family == right.family:
-                laws.append(implies(right.position - left.position, right.value - left.value))
-                laws.append(implies(left.position - right.position, left.value - right.value))
+            gap = term.value - term.position
+            laws.append(AtLeastZero(gap if term.node.data in ("last", "end") else -gap))
     return laws
-
-
-def membership(ids: tuple[Any, Any], key: Any, tables: dict[str, Any]) -> list[Condition]:
-    """Equal ids and the four tables at the query, for a key."""
-    same = equal(*ids)
-    differ = Any_((AtLeastZero(ids[0] - ids[1] - 1), AtLeastZero(ids[1] - ids[0] - 1)))
-    between = All((AtLeastZero(key - tables["first"]), AtLeastZero(tables["last"] - key)))
-    outside = Any_((AtLeastZero(tables["start"] - 1 - key), AtLeastZero(key - tables["end"] - 1)))
-    return [Any_((differ, between)), Any_((outside, same))]

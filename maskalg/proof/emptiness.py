@@ -40,8 +40,7 @@ def _refuted(mask: Node, form: Bound, for_all: bool) -> bool:
     encoder = Encoder(None if for_all else form.values)
     conditions = [encoder.condition(mask)]
     conditions += [AtLeastZero(encoder.term(index)) for index in (nodes.Q, nodes.K)]
-    conditions += encoder.facts()
-    return refuted(conditions + encoder.products(conditions))
+    return refuted(encoder.complete(conditions))
 
 
 def _period(mask: Node, form: Bound) -> int:

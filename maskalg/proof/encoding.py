@@ -3,7 +3,8 @@
 What linear arithmetic has no word for becomes an unknown, with *facts* that say what is known of
 it. Facts are instances of these laws, and of no others:
 
-- floor(x / c) = f, for c >= 1:  c f <= x <= c f + c - 1;  x <= y gives floor(x/c) <= floor(y/c)
+- floor(x / c) = f, for c >= 1:  c f <= x <= c f + c - 1;  floor((c y + x) / c) = y + floor(x / c)
+- x <= y gives floor(x / c) <= floor(y / c)
 - e >= 0 gives c e >= 0, for c >= 1
 - a maximum (minimum) is no less (no more) than its arguments, and equals one of them
 - a `where` equals the branch its condition chooses
@@ -22,17 +23,8 @@ import sympy as sp
 from ..nodes import Node
 from ..normalform import Value
 from ..parameters import Slot
-from .arithmetic import (
-    NEVER,
-    All,
-    Any_,
-    AtLeastZero,
-    Condition,
-    equal,
-    implies,
-    inequalities,
-)
-from .document_laws import TABLES, StepTerm, membership, same_document, table_laws
+from .arithmetic import NEVER, All, Any_, AtLeastZero, Condition, certain, equal
+from .document_laws import StepTerm, own_places, same_document
 
 
 class Encoder:
@@ -49,7 +41,6 @@ class Encoder:
         self._quotients: list[tuple[Any, Any, Any]] = []  # floor(x / c), x, c
         self._definitions: list[Condition] = []
         self._steps: list[StepTerm] = []
-        self._documents: set[str] = set()
         self.laws: set[str] = set()
 
     def condition(self, node: Node, holds: bool = True) -> Condition:
@@ -66,10 +57,7 @@ class Encoder:
             difference = self.term(args[0]) - self.term(args[1])
             if op == "ge":
                 return AtLeastZero(difference if holds else -difference - 1)
-            self._meet_documents(node)
-            if holds:
-                return equal(difference, 0)
-            return Any_((AtLeastZero(difference - 1), AtLeastZero(-difference - 1)))
+            return All((*self._unequal_or_equal(difference, holds), *self._places(node, holds)))
         truth = self._unknown(node)
         return AtLeastZero(truth - 1 if holds else -truth)
 
@@ -97,41 +85,68 @@ class Encoder:
             self._define(node, unknown)
         return unknown
 
-    def facts(self) -> list[Condition]:
-        """What is known of the unknowns met so far."""
-        facts = [*self._definitions]
+    def complete(self, conditions: list[Condition]) -> list[Condition]:
+        """The conditions, with what is known of the unknowns they hold."""
+        known = [*conditions, *self._definitions]
         for quotient, x, c in self._quotients:
             self.laws.add("floor division")
-            facts += [AtLeastZero(x - c * quotient), AtLeastZero(c * quotient + c - 1 - x)]
-        for i, (f, x, c) in enumerate(self._quotients):
-            for g, y, d in self._quotients[i + 1 :]:
-                if c == d:
-                    facts += [implies(y - x, g - f), implies(x - y, f - g)]
+            known += [AtLeastZero(x - c * quotient), AtLeastZero(c * quotient + c - 1 - x)]
         if self._steps:
             self.laws.add("document tables")
-        return facts + table_laws(self._steps)
+            known += own_places(self._steps)
+        functions = [(f, x, str(c)) for f, x, c in self._quotients]
+        functions += [(step.value, step.position, step.family) for step in self._steps]
+        ordered = {sp.expand(e) for e in certain(All(tuple(known)))}
+        for f, x, name in functions:
+            for g, y, other in functions:
+                if f is not g and name == other and _follows(y - x, ordered):
+                    known.append(AtLeastZero(g - f))
+        for c in sorted({c for _, _, c in self._quotients if not c.is_Integer}, key=str):
+            known = [self._times(c, condition) for condition in known]
+        return known
 
-    def products(self, conditions: list[Condition]) -> list[Condition]:
-        """c e >= 0 for each divisor c and each inequality e >= 0 on a quotient by c."""
-        divisors = {c for _, _, c in self._quotients if not c.is_Integer}
-        found: list[Condition] = []
-        for c in sorted(divisors, key=str):
-            quotients = {f for f, _, d in self._quotients if d == c}
-            compared = {sp.expand(e) for e in inequalities(All(tuple(conditions)))}
-            for e in sorted(compared, key=str):
-                if e.free_symbols & quotients and not e.has(c):
-                    self.laws.add("products")
-                    found += [implies(e, c * e), implies(-e - 1, -c * e - c)]
-        return found
+    def _times(self, c: Any, condition: Condition) -> Condition:
+        """The condition with c e >= 0 beside each e >= 0 on a quotient by c."""
+        if not isinstance(condition, AtLeastZero):
+            return type(condition)(tuple(self._times(c, part) for part in condition.parts))
+        e = sp.expand(condition.expression)
+        quotients = {f for f, _, d in self._quotients if d == c}
+        if e.has(c) or not e.free_symbols & quotients:
+            return condition
+        self.laws.add("products")
+        return All((condition, AtLeastZero(c * e)))
+
+    def _unequal_or_equal(self, difference: Any, holds: bool) -> tuple[Condition, ...]:
+        if holds:
+            return (equal(difference, 0),)
+        return (Any_((AtLeastZero(difference - 1), AtLeastZero(-difference - 1))),)
+
+    def _places(self, node: Node, holds: bool) -> tuple[Condition, ...]:
+        """Where the key lies among the tables at the query, for an equality of ids."""
+        pair = same_document(node)
+        if pair is None:
+            return ()
+        key = self.term(pair.of_key.args[-1])
+        if holds:
+            first, last = (self.term(pair.table(name)) for name in ("first", "last"))
+            return AtLeastZero(key - first), AtLeastZero(last - key)
+        start, end = (self.term(pair.table(name)) for name in ("start", "end"))
+        return (Any_((AtLeastZero(start - 1 - key), AtLeastZero(key - end - 1))),)
 
     def _quotient(self, node: Node, x: Any, c: Any) -> Any:
+        x = sp.expand(x)
         if c.is_Integer and c >= 1:
-            # Multiples of c come out: floor((c y + r) / c) = y + floor(r / c).
-            terms = sp.expand(x).as_coefficients_dict()
+            terms = x.as_coefficients_dict()
             whole = sp.Add(*[n // c * term for term, n in terms.items()])
-            rest = sp.expand(x - c * whole)
-            return whole + (rest // c if rest.is_Integer else self._rest(node, rest, c))
-        return self._rest(node, x, c)
+        elif c.is_Symbol and _at_least_one(node.args[1]):
+            whole = x.coeff(c, 1)
+        else:
+            return self._rest(node, x, c)
+        rest = sp.expand(x - c * whole)
+        if rest.is_Integer and (c.is_Integer or rest in (0, -1)):
+            # floor(-1 / c) is -1 for every c >= 1.
+            return whole + (rest // c if c.is_Integer else rest)
+        return whole + self._rest(node, rest, c)
 
     def _rest(self, node: Node, x: Any, c: Any) -> Any:
         for quotient, dividend, divisor in self._quotients:
@@ -161,16 +176,6 @@ class Encoder:
         elif op == "step":
             self._steps.append(StepTerm(node, unknown, self.term(args[-1])))
 
-    def _meet_documents(self, node: Node) -> None:
-        """Relate an equality of ids to the tables at its query, once."""
-        pair = same_document(node)
-        if pair is None or node.canonical in self._documents:
-            return
-        self._documents.add(node.canonical)
-        tables = {name: self.term(pair.table(name)) for name in TABLES}
-        ids = (self.term(pair.of_query), self.term(pair.of_key))
-        self._definitions += membership(ids, self.term(pair.of_key.args[-1]), tables)
-
     def _unknown(self, node: Node) -> Any:
         return self._fresh(node.canonical)
 
@@ -187,3 +192,10 @@ def _at_least_one(node: Node) -> bool:
     if node.op == "max":
         return any(arg.op == "const" and cast(int, arg.data) >= 1 for arg in node.args)
     return node.op == "const" and cast(int, node.data) >= 1
+
+
+def _follows(difference: Any, known: set[Any]) -> bool:
+    """Whether difference >= 0 is one of the known inequalities, or a weaker one."""
+    difference = sp.expand(difference)
+    gaps = (difference, *(difference - e for e in known))
+    return any(gap.is_Integer and gap >= 0 for gap in gaps)

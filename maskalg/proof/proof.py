@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..algebra import Expression
+from ..nodes import Node
 from ..normalform import Structure, bound
 from .closed_forms import EVERY_KEY, ClosedForms, Residue, Span
 
 if TYPE_CHECKING:
+    from .certificate import Certificate
     from .digits import GridProof
     from .literals import Clause
     from .projection import Box, KeyInterval
@@ -28,7 +30,8 @@ class Proof:
     FULL when none is not full, and PARTIAL otherwise.
 
     Attributes:
-        formula: the mask without its values.
+        mask: the formula of the mask, without its values.
+        formula: the same as text.
         forms: the closed forms, as formulas.
         touched, unfull: the same as text, a line for each interval of keys.
         exact: every EMPTY and FULL block is found (for documents: if their ids are contiguous).
@@ -37,6 +40,7 @@ class Proof:
         milliseconds: what the proof took when it was made.
     """
 
+    mask: Node
     formula: str
     forms: ClosedForms
     touched: tuple[str, ...]
@@ -55,6 +59,17 @@ class Proof:
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.forms.reasons
+
+    def check(self) -> Certificate:
+        """Prove each claim of the closed forms once more, by linear arithmetic and a few laws.
+
+        Returns:
+            A `Certificate` that lists every claim and how it was proved. It says "unchecked" of
+            what it could not prove, which does not make it wrong, and verifies nothing else.
+        """
+        from .certificate import certify
+
+        return certify(self.mask, self.forms)
 
     def __str__(self) -> str:
         lines = [f"mask      {self.formula}"]
@@ -131,6 +146,7 @@ def _prove(structure: Structure) -> Proof:
     known = touched + unfull
     rung = "evaluation" if known and all(span == EVERY_KEY for span in known) else "closed form"
     return Proof(
+        mask=structure.mask,
         formula=formula_text(structure.mask),
         forms=ClosedForms(touched, unfull, rung, tuple(dict.fromkeys(reasons))),
         touched=touched_text,
@@ -146,6 +162,7 @@ def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
 
     touched, unfull = (hull_spans(grid.forms, touched=side) for side in (True, False))
     return Proof(
+        mask=structure.mask,
         formula=formula_text(structure.mask),
         forms=ClosedForms(touched, unfull, "digits", (), grid.forms),
         touched=grid.touched,
