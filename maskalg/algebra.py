@@ -20,6 +20,8 @@ from .printing import Label, named
 
 if TYPE_CHECKING:
     from .proof.proof import Proof
+    from .reasoning.cost import Cost
+    from .reasoning.rows import Bandwidth
     from .reasoning.search import Place
     from .schedule.block_map import BlockMap
     from .schedule.segments import Segments
@@ -179,16 +181,25 @@ class Expression:
 
 
 class Mask(Expression):
-    """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`."""
+    """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
 
-    def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
+    `operands` are the masks that `&`, `|` or `~` made it from, for `simplify`; a mask that was
+    bound, shifted, moved or pickled has none.
+    """
+
+    operands: tuple[Mask, ...] = ()
+
+    def __init__(
+        self, mask_node: Node, bias_node: Node, label: Label, operands: tuple[Mask, ...] = ()
+    ) -> None:
         assert bias_node is SCORE or bias_node.op == "score"
         super().__init__(mask_node, SCORE, label)
+        self.operands = operands
 
     def __and__(self, other: object) -> Mask | Score:
         if isinstance(other, Mask):
             node = nodes.conjunction(self.mask_node, other.mask_node)
-            return Mask(node, SCORE, Label("&", (self.label, other.label)))
+            return Mask(node, SCORE, Label("&", (self.label, other.label)), (self, other))
         if isinstance(other, Bias):
             raise errors.mask_and_bias(self, other)
         if isinstance(other, Score):
@@ -198,13 +209,13 @@ class Mask(Expression):
     def __or__(self, other: object) -> Mask:
         if isinstance(other, Mask):
             node = nodes.disjunction(self.mask_node, other.mask_node)
-            return Mask(node, SCORE, Label("|", (self.label, other.label)))
+            return Mask(node, SCORE, Label("|", (self.label, other.label)), (self, other))
         if isinstance(other, (Bias, Score)):
             raise errors.or_with_bias(self, other)
         return NotImplemented
 
     def __invert__(self) -> Mask:
-        return Mask(nodes.negation(self.mask_node), SCORE, Label("~", (self.label,)))
+        return Mask(nodes.negation(self.mask_node), SCORE, Label("~", (self.label,)), (self,))
 
     def __add__(self, other: object) -> Score:
         if isinstance(other, Bias):
@@ -305,6 +316,67 @@ class Mask(Expression):
         from .reasoning.domain import Lengths
 
         return witness(self, other, Lengths(q_len, kv_len, batch, heads))
+
+    def cost(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | tuple[int, int] = 128,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Cost:
+        """Kept elements, blocks by label and operations of attention under the mask.
+
+        Takes what `blocks` takes, and counts all batch entries and heads. Kept elements are summed
+        over intervals where the proof is exact, and evaluated piece by piece elsewhere.
+        """
+        from .reasoning.cost import cost
+        from .reasoning.domain import Lengths
+
+        return cost(self, Lengths(q_len, kv_len, batch, heads), block)
+
+    def bandwidth(self) -> Bandwidth:
+        """The smallest band around the diagonal that holds every kept pair, at all positions.
+
+        Returns:
+            `Bandwidth(left, right)` with `-left <= kv_idx - q_idx <= right` for each kept pair,
+            None for a side without a limit that was proved. An empty mask has the band (0, 0).
+        """
+        from .reasoning.rows import bandwidth
+
+        return bandwidth(self)
+
+    def rows_have_a_key(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> bool | None:
+        """Whether each query keeps at least one key, in every batch entry and head.
+
+        A query without a key has output 0. None where the closed forms leave more elements open
+        than are worth evaluating (2**28). Takes what `blocks` takes.
+        """
+        from .reasoning.domain import Lengths
+        from .reasoning.rows import rows_have_a_key
+
+        return rows_have_a_key(self, Lengths(q_len, kv_len, batch, heads))
+
+    def simplify(self) -> Mask:
+        """An equivalent mask without the parts that others make superfluous; printing shows it.
+
+        Equivalent for the values bound now, at every position that bound tensors hold. The mask
+        itself is returned where nothing could be left out.
+
+            >>> (causal & (sliding(4) | ~causal) & sliding(9)).simplify()
+            causal & sliding(4)
+        """
+        from .reasoning.simplify import simplify
+
+        return simplify(self)
 
     def to_dense(
         self,

@@ -11,7 +11,6 @@ from ..normalform import Bound
 from ..parameters import Slot
 from .arithmetic import AtLeastZero, refuted
 from .encoding import Encoder
-from .proof import prove_structure
 
 # Remainders of both positions are told apart, so the largest period costs its square.
 LONGEST_PERIOD: Final = 16
@@ -26,7 +25,7 @@ def never_kept(form: Bound, *, for_all: bool) -> bool:
             they hold; otherwise numbers have the values bound to them.
     """
     mask = form.structure.mask
-    if _refuted(mask, form, for_all) or not prove_structure(form.structure).forms.touched:
+    if _refuted(mask, form, for_all):
         return True
     period = 1 if for_all else _period(mask, form)
     return 1 < period <= LONGEST_PERIOD and all(

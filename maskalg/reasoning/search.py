@@ -64,26 +64,29 @@ def search(form: Bound, extents: Extents) -> Search:
 
 def search_near(form: Bound, within: Reach) -> Search:
     """A kept pair among small positions and those near the numbers of the formula."""
+    places = kept_near(form, within, candidates(form))
+    if not len(places):
+        return Search(None, within.whole and 0 in (within.extents.q_len, within.extents.kv_len))
+    return Search(Place(*places[0].tolist()), True)
+
+
+def kept_near(form: Bound, within: Reach, positions: list[int]) -> torch.Tensor:
+    """The kept pairs at some positions, int64 `[pairs, 4]`: batch, head, query and key."""
     extents = within.extents
-    if 0 in (extents.q_len, extents.kv_len):
-        return Search(None, within.whole)
     sizes = dependence(form.structure.mask, form, extents)
     device = device_of(form)
-    candidates = _candidates(form)
-    q_idx = torch.tensor([p for p in candidates if p < extents.q_len], device=device)
-    kv_idx = torch.tensor([p for p in candidates if p < extents.kv_len], device=device)
+    q_idx = torch.tensor([p for p in positions if p < extents.q_len], device=device).long()
+    kv_idx = torch.tensor([p for p in positions if p < extents.kv_len], device=device).long()
     indices = grid(extents, sizes.batch, sizes.heads, (0, 1), (0, 1), device)
     indices |= {"q_idx": q_idx.view(1, 1, -1, 1), "kv_idx": kv_idx.view(1, 1, 1, -1)}
     kept = evaluate(form.structure.mask, Environment(indices, form.values))
-    kept = kept.expand(sizes.batch, sizes.heads, len(q_idx), len(kv_idx))
-    places = kept.nonzero()
-    if not len(places):
-        return Search(None, False)
-    batch, head, row, column = places[0].tolist()
-    return Search(Place(batch, head, int(q_idx[row]), int(kv_idx[column])), True)
+    batch, head, row, column = kept.expand(
+        sizes.batch, sizes.heads, len(q_idx), len(kv_idx)
+    ).nonzero(as_tuple=True)
+    return torch.stack([batch, head, q_idx[row], kv_idx[column]], dim=1).cpu()
 
 
-def _candidates(form: Bound) -> list[int]:
+def candidates(form: Bound) -> list[int]:
     """Positions where the formula may change: near zero, its numbers, and their sums."""
     numbers = {abs(value) for value in form.values if isinstance(value, int)}
     for node in form.structure.mask.walk():
