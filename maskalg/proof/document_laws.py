@@ -5,7 +5,8 @@
 - different ids at query x and key y give y < start(x) or end(x) < y
 - where queries and keys read one tensor: first(x) <= x <= last(x), start(x) <= x <= end(x)
 
-They hold for positions inside of the tables; `extents.py` refuses calls with others.
+They hold for positions inside of the tables. `extents.py` refuses calls with others, unless an
+entry of a tensor or a repeated index stands in the position; nothing is assumed of such reads.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SameDocument:
 
 def same_document(node: Node) -> SameDocument | None:
     """An equality of an entry at the query and an entry at the key, else None."""
-    if any(arg.op != "read" or not arg.args for arg in node.args):
+    if any(arg.op != "read" or not arg.args or not _inside(arg.args[-1]) for arg in node.args):
         return None
     for of_query, of_key in (node.args, node.args[::-1]):
         q_side, k_side = of_query.args[-1].indices(), of_key.args[-1].indices()
@@ -72,7 +73,13 @@ def own_places(terms: list[StepTerm]) -> list[Condition]:
     laws: list[Condition] = []
     for term in terms:
         q_slot, kv_slot = term.node.own
-        if q_slot is kv_slot:
+        if q_slot is kv_slot and _inside(term.node.args[-1]):
             gap = term.value - term.position
             laws.append(AtLeastZero(gap if term.node.data in ("last", "end") else -gap))
     return laws
+
+
+def _inside(position: Node) -> bool:
+    """Whether every call has this position checked against the length of the table."""
+    names = [node.data for node in position.walk() if node.op == "index"]
+    return len(names) == len(set(names)) and all(node.op != "read" for node in position.walk())

@@ -10,7 +10,6 @@ from typing import cast
 from .. import errors
 from ..algebra import Mask
 from ..normalform import bound
-from ..proof.emptiness import never_kept
 from .domain import Lengths, reach
 from .search import ELEMENTS_LOOKED_AT, Place, Search, search, search_near
 
@@ -88,6 +87,9 @@ def witness(a: Mask, b: Mask, lengths: Lengths) -> Place | None:
 
 def empty(mask: Mask, lengths: Lengths, *, for_all: bool) -> bool | None:
     """Whether a mask keeps no pair; see `Mask.is_empty`."""
+    # SymPy is loaded when something is asked, not with the package.
+    from ..proof.emptiness import never_kept
+
     looked = find(mask, lengths)
     if looked.found is not None:
         return False
