@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import sympy as sp
 
-CONDITION_BUDGET: Final = 64
+CONDITION_BUDGET: Final = 48
 
 
 @dataclass(frozen=True)
