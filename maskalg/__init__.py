@@ -10,9 +10,10 @@ from .algebra import Bias, Mask, Score, everything, nothing
 from .attention import attention
 from .biases import alibi, decay, relative, softcap
 from .codegen.store import cache_dir
+from .elementary import cos, exp, floor, log, power, sigmoid, sin, sqrt, tan, tanh, truncate
 from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
 from .explain import explain, render
-from .index import batch, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
+from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
 from .masks import (
     block_causal,
     causal,
@@ -89,6 +90,7 @@ __all__ = [
     "softmax_with_sink",
     # formulas of one's own
     "batch",
+    "bias",
     "head",
     "kv_idx",
     "maximum",
@@ -97,6 +99,18 @@ __all__ = [
     "scalar",
     "table",
     "where",
+    # real functions of them
+    "cos",
+    "exp",
+    "floor",
+    "log",
+    "power",
+    "sigmoid",
+    "sin",
+    "sqrt",
+    "tan",
+    "tanh",
+    "truncate",
     # types
     "Bias",
     "Mask",

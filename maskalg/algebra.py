@@ -510,6 +510,11 @@ def formula(node: Node) -> Mask:
     return Mask(node, SCORE, Label("formula", (node,)))
 
 
+def additive(node: Node) -> Bias:
+    """The bias that adds a real formula to the score, printed as the formula."""
+    return Bias(TRUE, nodes.add(SCORE, node), Label("formula", (node,)))
+
+
 def _combined(left: Expression, right: Expression) -> Score:
     return Score(
         nodes.conjunction(left.mask_node, right.mask_node),

@@ -69,9 +69,16 @@ def score_plus_score(left: object, right: object) -> MaskTypeError:
 
 def not_an_index(what: object) -> MaskTypeError:
     return MaskTypeError(
-        f"expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or an "
-        f"integer, got {what!r} of type {type(what).__name__}. Tensors enter through "
+        f"expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
+        f"number, got {what!r} of type {type(what).__name__}. Tensors enter through "
         "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`."
+    )
+
+
+def real_index(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{what!r} is a real number; tables, `//` and `%` take integers. Write "
+        "`ma.truncate(x)` for its integer part."
     )
 
 
@@ -99,7 +106,7 @@ def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTyp
     )
 
 
-def below(call: str, argument: str, value: int, low: int) -> MaskValueError:
+def below(call: str, argument: str, value: int | float, low: int) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must be an integer >= {low}, got {value}.")
 
 

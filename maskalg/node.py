@@ -30,7 +30,12 @@ Op = Literal[
     "max",
     "where",
     "div",
+    "pow",  # a real power
     "call",  # data: name of a real function
+    "trunc",  # a real number as an integer, rounded towards zero
+    "bitand",
+    "bitor",
+    "bitxor",
     # booleans
     "ge",
     "gt",
@@ -40,9 +45,13 @@ Op = Literal[
     "not",
 ]
 
-COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "eq")
+COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "eq", "bitand", "bitor", "bitxor")
 
-REAL_FUNCTIONS = ("tanh", "exp", "log", "sqrt", "sin", "cos", "sigmoid", "abs")
+REAL_FUNCTIONS = (
+    *("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos", "tan", "tanh"),
+    *("sigmoid", "erf", "abs", "floor", "ceil"),
+    "float",  # an integer as a real number
+)
 
 
 class Node:

@@ -12,6 +12,7 @@ STAGES = [
     {"printing", "cases"},
     {"algebra"},
     {"index"},
+    {"elementary"},
     {"masks", "biases", "weights"},
     {"normalform", "distances"},
     {"extents"},
