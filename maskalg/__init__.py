@@ -10,7 +10,7 @@ from .algebra import Bias, Mask, Score, everything, nothing
 from .attention import attention
 from .biases import alibi, decay, relative, softcap
 from .codegen.store import cache_dir
-from .elementary import cos, exp, floor, log, power, sigmoid, sin, sqrt, tan, tanh, truncate
+from .elementary import cos, exp, floor, log, power, sin, sqrt, tan, tanh, truncate
 from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
 from .explain import explain, render
 from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
@@ -33,6 +33,7 @@ from .masks import (
     window,
 )
 from .reasoning.decide import equivalent, implies
+from .tracing import mask, score
 from .weights import (
     Weight,
     linear,
@@ -88,6 +89,9 @@ __all__ = [
     "softmax",
     "softmax_plus_one",
     "softmax_with_sink",
+    # FlexAttention's functions
+    "mask",
+    "score",
     # formulas of one's own
     "batch",
     "bias",
@@ -105,7 +109,6 @@ __all__ = [
     "floor",
     "log",
     "power",
-    "sigmoid",
     "sin",
     "sqrt",
     "tan",

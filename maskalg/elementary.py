@@ -41,11 +41,6 @@ def tanh(x: object) -> Index:
     return _call("tanh", x)
 
 
-def sigmoid(x: object) -> Index:
-    """1 / (1 + exp(-x))."""
-    return _call("sigmoid", x)
-
-
 def floor(x: object) -> Index:
     """The largest whole number that is at most `x`, as a real number; see `truncate`."""
     return _call("floor", x)

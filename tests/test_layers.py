@@ -17,6 +17,7 @@ STAGES = [
     {"normalform", "distances"},
     {"extents"},
     {"evaluate"},
+    {"tracing"},
     {"proof"},
     {"schedule"},
     {"reasoning"},
