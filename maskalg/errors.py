@@ -478,3 +478,12 @@ def tracing_failed(name: str, reason: Exception) -> MaskTypeError:
         f"{name} could not be traced: {type(reason).__name__}: {reason}. Write it with operators "
         f"and torch functions of its arguments, {_OPAQUE}."
     )
+
+
+def opaque_on_gpu(name: str, is_mask: bool) -> BackendError:
+    dense = "ma.dense(mask.to_dense(q_len, kv_len, batch=…, heads=…))"
+    return BackendError(
+        f"{name} was taken with opaque=True, and GPU kernels hold formulas alone. "
+        + (f"Write {dense} for a tensor of its values" if is_mask else "Write it as a formula")
+        + ", or use backend='reference'."
+    )

@@ -146,6 +146,11 @@ def _score(node: Node, env: Environment) -> torch.Tensor:
     return env.score
 
 
+def _opaque(node: Node, env: Environment) -> torch.Tensor:
+    function = cast(Callable[..., torch.Tensor], node.data)
+    return function(*[evaluate(arg, env) for arg in node.args])
+
+
 def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Rule:
     def rule(node: Node, env: Environment) -> torch.Tensor:
         # Small operands first: vectors combine before they meet a matrix.
@@ -225,6 +230,7 @@ _RULES: dict[str, Rule] = {
     "extent": _extent,
     "step": _step,
     "score": _score,
+    "opaque": _opaque,
     "add": _fold(torch.add),
     "mul": _fold(torch.mul),
     "min": _fold(torch.minimum),

@@ -21,6 +21,7 @@ Op = Literal[
     "extent",  # the size of a table along a dimension; data: which
     "step",  # a monotone table derived from document ids (closed forms only); data: which
     "score",  # the scaled score a bias transforms
+    "opaque",  # data: a function of the values of args that is no formula
     # integers and reals
     "add",
     "mul",

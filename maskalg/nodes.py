@@ -148,6 +148,11 @@ def bitwise(op: Literal["bitand", "bitor", "bitxor"], *args: Node) -> Node:
     return flat[0] if len(flat) == 1 else Node(op, "int", _ordered(flat))
 
 
+def opaque(function: object, kind: Kind, *args: Node) -> Node:
+    """A function of tensors that no formula stands for; `str(function)` tells it from others."""
+    return Node("opaque", kind, args, data=function)
+
+
 def ge(left: Node, right: Node) -> Node:
     return Node("ge", "bool", (left, right))
 

@@ -120,6 +120,8 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
         return f"~{formula_text(args[0], _UNARY)}"
     if op in ("min", "max", "where", "trunc"):
         return f"{op}({', '.join(formula_text(arg) for arg in args)})"
+    if op == "opaque":
+        return f"{node.data}({', '.join(formula_text(arg) for arg in args)})"
     if op == "call":
         return f"{node.data}({formula_text(args[0])})"
     if op == "mul" and _is_minus_one(args):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import cast
 
-from .. import nodes
+from .. import errors, nodes
 from ..node import Node
 
 _ZERO = nodes.const(0.0)
@@ -95,6 +95,10 @@ def _flat(node: Node) -> Node:
     return _ZERO
 
 
+def _opaque(node: Node) -> Node:
+    raise errors.opaque_on_gpu(str(node.data), node.kind == "bool")
+
+
 def _of_reciprocal(factor: float) -> Callable[[Node, Node], Node]:
     return lambda y, x: nodes.divide(nodes.const(factor), x)
 
@@ -130,4 +134,5 @@ _RULES: dict[str, Callable[[Node], Node]] = {
     "call": _call,
     "pow": _power,
     "trunc": _flat,
+    "opaque": _opaque,
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from .. import nodes
+from .. import errors, nodes
 from ..cases import split_extremum
 from ..nodes import Node
 from ..parameters import Slot
@@ -253,6 +253,10 @@ def _never_negative(node: Node) -> bool:
     return node.op == "index" or (node.op == "const" and cast(int, node.data) >= 0)
 
 
+def _opaque(text: TritonText, node: Node) -> str:
+    raise errors.opaque_on_gpu(str(node.data), node.kind == "bool")
+
+
 Rule = Callable[[TritonText, Node], str]
 
 # Functions of kernels/reals.py, where Triton has none, or has one for some targets alone.
@@ -262,6 +266,7 @@ _RULES: dict[str, Rule] = {
     "index": _index,
     "const": _const,
     "score": lambda text, node: "score",
+    "opaque": _opaque,
     "scalar": lambda text, node: text.scalar(node),
     "read": lambda text, node: text.read(node),
     "extent": lambda text, node: text.extent(node),

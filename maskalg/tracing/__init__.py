@@ -13,7 +13,7 @@ from ..printing import Label
 # torch.fx is imported where a function is traced, not with the package.
 
 
-def mask(mask_mod: Callable[..., Any]) -> Mask:
+def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
     """The mask of a FlexAttention function, traced into a formula that proofs reason about.
 
     `ma.mask(lambda b, h, q_idx, kv_idx: q_idx - kv_idx <= window)` is `q_idx - kv_idx <= window`
@@ -25,6 +25,11 @@ def mask(mask_mod: Callable[..., Any]) -> Mask:
 
     Args:
         mask_mod: `mask_mod(b, h, q_idx, kv_idx)` that returns a truth value for single indices.
+        opaque: take the function as it is, where it has no formula. Its elements are evaluated,
+            block by block, by `blocks()`, the CPU and the reference; GPU kernels do not call it,
+            so write `ma.dense(mask.to_dense(q_len, kv_len))` there. Nothing is proved, captured
+            values are no parameters, and each function object is a structure of its own: make
+            the mask once, not in every step.
 
     Raises:
         TypeError: control flow on indices, an operation no formula has, or no Boolean result.
@@ -32,6 +37,8 @@ def mask(mask_mod: Callable[..., Any]) -> Mask:
 
     Source: `torch.nn.attention.flex_attention`.
     """
+    if opaque:
+        return formula(_taken("mask", mask_mod))
     from .trace import trace
 
     node = trace(mask_mod, scored=False).formula
@@ -40,7 +47,7 @@ def mask(mask_mod: Callable[..., Any]) -> Mask:
     return formula(node)
 
 
-def score(score_mod: Callable[..., Any]) -> Bias | Score:
+def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Score:
     """The bias of a FlexAttention function of the score, traced into a formula.
 
     `torch.where(kept, x, -inf)` as the result makes a `Score`: the condition is its mask, which is
@@ -48,7 +55,12 @@ def score(score_mod: Callable[..., Any]) -> Bias | Score:
 
     Args:
         score_mod: `score_mod(score, b, h, q_idx, kv_idx)` that returns the new score.
+        opaque: take the function as it is, as in `ma.mask`. The gradient reaches the score, not
+            the tensors the function captures; GPU kernels refuse it.
     """
+    if opaque:
+        taken = _taken("score", score_mod)
+        return Bias(TRUE, taken, Label("formula", (taken,)))
     from .trace import trace
 
     node = trace(score_mod, scored=True).formula
@@ -60,6 +72,18 @@ def score(score_mod: Callable[..., Any]) -> Bias | Score:
     if kept.op == "const" and kept.data is True:
         return Bias(TRUE, bias, label)
     return Score(kept, bias, Label("+", (formula(kept).label, label)))
+
+
+def _taken(call: str, function: Callable[..., Any]) -> Node:
+    """A function as a node that calls it."""
+    from .pointwise import Opaque
+
+    if not callable(function):
+        raise errors.not_a_function(call, function)
+    indices = (nodes.BATCH, nodes.HEAD, nodes.Q, nodes.K)
+    if call == "mask":
+        return nodes.opaque(Opaque(function), "bool", *indices)
+    return nodes.opaque(Opaque(function), "real", SCORE, *indices)
 
 
 def _kept(node: Node) -> tuple[Node, Node]:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .captures import name_of
+
 
 class _Lookups(TorchFunctionMode):
     """`tensor[index]` inside `vmap`, where an index is a tensor that has no value of its own."""
@@ -28,6 +30,19 @@ class _Lookups(TorchFunctionMode):
             for place in places
         ]
         return torch.ops.aten.index(tensor, indices)
+
+
+class Opaque:
+    """A function taken as it is; printed by its name, told from others by its identity."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __str__(self) -> str:
+        return f"{name_of(self.function)}_{id(self.function):x}"
+
+    def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
+        return pointwise(self.function, *arguments)
 
 
 def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.Tensor:
