@@ -431,7 +431,7 @@ def untraceable(operation: str) -> MaskTypeError:
 
 def traced_in_place(operation: str) -> MaskTypeError:
     return MaskTypeError(
-        f".{operation}(…) changes a value in place. Write `x = x.{operation.rstrip('_')}(…)`."
+        f"{operation}(…) changes a value in place. Write `x = x.{operation.rstrip('_')}(…)`."
     )
 
 

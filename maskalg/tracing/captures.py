@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import numbers
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType, MethodType
@@ -53,7 +54,7 @@ class Captures:
         return value
 
     def _number(self, value: numbers.Real, name: str, key: Key) -> Any:
-        if self._constants is None or key in self._constants:
+        if self._constants is None or key in self._constants or not math.isfinite(value):
             return value
         plain = int(value) if isinstance(value, numbers.Integral) else float(value)
         return self._recorder.number(name, plain, key)

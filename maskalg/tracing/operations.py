@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
+from torch.fx import Graph
 from torch.fx import Node as Recorded
 
 from .. import errors, nodes
@@ -90,11 +91,17 @@ class Formulas:
             except errors.MaskalgError:
                 raise
             except TypeError:
-                raise errors.untraceable(_written(node)) from None
+                raise self._unknown(node) from None
         plain = elementwise_rules(self.bounds).get(name)
-        if plain is None or len(args) > 3 or set(named) - {"out", "inplace"}:
-            raise errors.untraceable(_written(node))
+        if plain is None or len(args) > 3 or set(named) - {"inplace"}:
+            raise self._unknown(node)
         return elementwise(plain, *[lifted(arg) for arg in args])
+
+    def _unknown(self, node: Recorded) -> Exception:
+        """An operation without a rule: numbers become constants, so that Python computes it."""
+        if self._recorder.of_numbers(node):
+            return self._recorder.demand(node, _written(node))
+        return errors.untraceable(_written(node))
 
     def _attribute(self, value: Array, name: str, node: Recorded) -> Any:
         source = node.args[0]
@@ -111,8 +118,6 @@ def _name(node: Recorded) -> str:
     target = node.target
     if node.op == "call_method":
         name = str(target)
-        if name.endswith("_") and not name.endswith("__"):
-            raise errors.traced_in_place(name)
     elif isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         packet = target.overloadpacket if isinstance(target, torch._ops.OpOverload) else target
         qualified: str = packet._qualified_op_name
@@ -126,6 +131,18 @@ def _name(node: Recorded) -> str:
             name = f"{module}.{name}"
     name = name.strip("_")
     return _SAME.get(name, name)
+
+
+def refuse_changes_in_place(graph: Graph) -> None:
+    """Raise where a value is changed in place: the formulas of earlier values would be wrong."""
+    for node in graph.nodes:
+        name = getattr(node.target, "__name__", str(node.target))
+        of_torch = getattr(node.target, "__module__", None) != "_operator"
+        ends = name.endswith("_") and not name.endswith("__")
+        if node.op in ("call_method", "call_function") and of_torch and ends:
+            raise errors.traced_in_place(name)
+        if node.kwargs.get("inplace") or node.kwargs.get("out") is not None:
+            raise errors.traced_in_place(name)
 
 
 def _written(node: Recorded) -> str:

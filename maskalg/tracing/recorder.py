@@ -141,6 +141,11 @@ class Recorder(GraphAppendingTracer):
                 return errors.traced_control_flow(source.name, what)
         return NeedsValue(frozenset(self._keys[source] for source in sources))
 
+    def of_numbers(self, node: Recorded) -> bool:
+        """Whether a value depends on captured numbers alone."""
+        sources = [self.parameters.get(source) for source in _sources(node)]
+        return all(isinstance(parameter, Scalar) for parameter in sources)
+
     def _placeholder(self, name: str) -> Symbol:
         return self.proxy(self.graph.placeholder(name))
 

@@ -215,6 +215,7 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "sum": _joined(a.add, nodes.const(0)),
     "dot": _dot,
     "getitem": _getitem,
+    "index": _getitem,
     "to": _to,
     "type": _to,
     "type_as": _to,

@@ -12,7 +12,7 @@ from .. import errors, nodes
 from ..nodes import Node
 from .arrays import Array
 from .captures import Captures, name_of
-from .operations import Formulas
+from .operations import Formulas, refuse_changes_in_place
 from .recorder import Key, NeedsValue, Reads, Recorder
 from .rules import lifted
 
@@ -70,6 +70,7 @@ def _attempt(function: Callable[..., Any], constants: frozenset[Key] | None, sco
     rebuilt = captures.rebuilt(function, name_of(function), ("function",))
     with Reads(recorder):
         result = rebuilt(*symbols)
+    refuse_changes_in_place(recorder.graph)
     formulas = Formulas(recorder)
     value = _value(formulas, recorder, result)
     if value.shape:
