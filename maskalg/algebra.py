@@ -7,7 +7,7 @@ Score` is defined so that both spellings mean the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
 
@@ -394,6 +394,12 @@ class Mask(Expression):
 
         return to_dense(self, q_len, kv_len, batch=batch, heads=heads)
 
+    def to_mask_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `mask_mod(b, h, q_idx, kv_idx)`, with the values bound now."""
+        from .tracing.to_flex import flex_function
+
+        return flex_function(self)
+
     def show(self, q_len: int, kv_len: int | None = None, *, width: int = 64) -> None:
         """Print a picture of the empty, partial and full blocks to the terminal."""
         from .inspect.terminal import show
@@ -426,6 +432,12 @@ class Bias(Expression):
 
     def __sub__(self, other: object) -> Bias | Score:
         return self + (-other) if isinstance(other, (Bias, int, float)) else NotImplemented
+
+    def to_score_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with the values bound now."""
+        from .tracing.to_flex import flex_function
+
+        return flex_function(self)
 
     def __neg__(self) -> Bias:
         return self * -1
@@ -465,6 +477,15 @@ class Bias(Expression):
 
 class Score(Expression):
     """A mask and a bias: everything attention does to its scores before the softmax."""
+
+    def to_score_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`: -inf where the mask drops.
+
+        FlexAttention skips blocks by the mask alone: give it `score.mask.to_mask_mod()` too.
+        """
+        from .tracing.to_flex import flex_function
+
+        return flex_function(self)
 
     @property
     def mask(self) -> Mask:

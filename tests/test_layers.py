@@ -35,6 +35,7 @@ ALLOWED_LATE = {
     ("algebra", "schedule"),
     ("algebra", "reasoning"),
     ("algebra", "evaluate"),
+    ("algebra", "tracing"),
     ("algebra", "inspect"),
 }
 

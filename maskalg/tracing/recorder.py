@@ -136,8 +136,8 @@ class Recorder(GraphAppendingTracer):
     def demand(self, node: Recorded, what: str) -> Exception:
         """The exception to raise where the value of `node` must be known."""
         sources = _sources(node)
-        for source in sources:
-            if source in self.indices:
+        for source in self.indices:
+            if source in sources:
                 return errors.traced_control_flow(source.name, what)
         return NeedsValue(frozenset(self._keys[source] for source in sources))
 
