@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import torch
 
-from .recorder import Key, Recorder, is_instance
+from .recorder import BUILTINS, Key, Recorder
 
 # Longer lists and tuples are data; their numbers are constants.
 _LONGEST: Final = 16
@@ -128,7 +128,8 @@ class Captures:
             for name in set(_names(function.__code__)) & set(scope):
                 place = ("global", id(function.__globals__), name)
                 scope[name] = self.rebuilt(scope[name], name, place)
-            scope.setdefault("isinstance", is_instance)
+            for name, answer in BUILTINS.items():
+                scope.setdefault(name, answer)
         return other
 
     def _cell(self, cell: CellType, name: str) -> CellType:

@@ -7,8 +7,9 @@ every captured number, where here a number must stay a symbol to become a slot.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, NoReturn
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.fx import Graph, Proxy
@@ -40,6 +41,9 @@ class Symbol(Proxy):
         known = self.tracer.known_attributes(self.node)
         return known[name] if name in known else super().__getattr__(name)
 
+    def __hash__(self) -> int:
+        self.tracer.needs_value(self, "a dict, a set or a cached function")
+
     def __len__(self) -> int:
         self.tracer.needs_value(self, "len()")
 
@@ -66,6 +70,23 @@ class Symbol(Proxy):
 
     def __trunc__(self) -> Any:
         return self.tracer.create_proxy("call_function", math.trunc, (self,), {})
+
+
+def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[Symbol, object], Symbol]:
+    """`x += y` changes a tensor for all who hold it, and makes another Python number."""
+
+    def changed(self: Symbol, other: object) -> Symbol:
+        result: Symbol = operation(self, other)
+        if self.tracer.of_numbers(self.node):
+            return result
+        self.node = result.node
+        return self
+
+    return changed
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"):
+    setattr(Symbol, f"__i{_name}__", _in_place(getattr(operator, f"__{_name}__")))
 
 
 class Recorder(GraphAppendingTracer):
@@ -177,16 +198,32 @@ class Reads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def is_instance(value: object, kinds: Any) -> bool:
-    """`isinstance` inside of traced functions: a symbol is what it stands for.
+def _is_instance(value: object, kinds: Any) -> bool:
+    return (
+        issubclass(_stands_for(value), kinds) if type(value) is Symbol else isinstance(value, kinds)
+    )
 
-    (A symbol that lies about its class crashes torch's argument parser.)
-    """
-    if type(value) is not Symbol:
-        return isinstance(value, kinds)
-    parameter = value.tracer.parameters.get(value.node)
-    stands_for = type(parameter.value) if isinstance(parameter, Scalar) else torch.Tensor
-    return issubclass(stands_for, kinds)
+
+def _has_attribute(value: object, name: str) -> bool:
+    return hasattr(_stands_for(value) if type(value) is Symbol else value, name)
+
+
+def _type(value: object, *more: Any) -> Any:
+    return type(value, *more) if more or type(value) is not Symbol else _stands_for(value)
+
+
+# What traced functions call instead: a symbol answers as what it stands for. (A symbol that lies
+# about its class crashes torch's argument parser.)
+BUILTINS: Final = {"isinstance": _is_instance, "hasattr": _has_attribute, "type": _type}
+
+
+def _stands_for(symbol: Symbol) -> type:
+    parameter = symbol.tracer.parameters.get(symbol.node)
+    if isinstance(parameter, Scalar):
+        return type(parameter.value)
+    if symbol.tracer.of_numbers(symbol.node):
+        symbol.tracer.needs_value(symbol, "isinstance() or type()")
+    return torch.Tensor
 
 
 def _sources(node: Recorded) -> set[Recorded]:

@@ -114,6 +114,34 @@ def test_isinstance_sees_what_a_symbol_stands_for():
     assert (ma.mask(mask_mod).to_dense(9) == ma.window(3, None).to_dense(9)).all()
 
 
+def test_changes_in_place_reach_every_name():
+    """`|=` changes a tensor, for all who hold it; a number is another one."""
+    window = 3
+
+    def mask_mod(b, h, q, k):
+        size = window
+        size += 2
+        kept = q - k < size
+        other = kept
+        other &= q - k >= 0
+        other |= k < window
+        return kept
+
+    assert (ma.mask(mask_mod).to_dense(N) == dense(mask_mod)[:1, :1]).all()
+    assert ma.mask(mask_mod).parameters == {"window": 3}
+
+
+def test_numbers_as_keys_and_types_are_what_they_are():
+    window, spans = 4, {4: 2, 8: 3}
+
+    def mask_mod(b, h, q, k):
+        reach = spans.get(window, 100) if type(window) is int else 50
+        wide = hasattr(window, "shape") or isinstance(window * 2, torch.Tensor)
+        return (q - k <= reach) & (k - q <= (30 if wide else 1))
+
+    assert (ma.mask(mask_mod).to_dense(N) == ma.window(2, 1).to_dense(N)).all()
+
+
 def test_modules_and_attributes_of_other_objects():
     class Holder:
         table = torch.arange(N) % 3
