@@ -13,7 +13,7 @@ import torch
 from . import errors, nodes
 from .algebra import Mask, formula
 from .nodes import SCORE, Node
-from .parameters import INT32_MAX, Scalar, Table
+from .parameters import INT32_MAX, INTEGERS, Scalar, Table
 from .printing import Label, formula_text
 
 
@@ -111,14 +111,14 @@ def scalar(value: int, name: str = "scalar", *, low: int | None = None) -> Index
         name: what `bind`, `parameters` and printed proofs call it.
         low: a lower bound that proofs may use; checked here and in `bind`.
     """
-    call = f"scalar({value!r})"
     _check_name(name)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise errors.not_an_integer(call, name, value, -INT32_MAX if low is None else low)
+    if isinstance(value, bool) or not isinstance(value, INTEGERS):
+        least = -INT32_MAX if low is None else low
+        raise errors.not_an_integer(f"scalar({value!r})", name, value, least)
     if low is not None and value < low:
-        raise errors.below(call, name, value, low)
+        raise errors.below(f"scalar({value!r})", name, value, low)
     if abs(value) > INT32_MAX:
-        raise errors.above_int32(call, name, value)
+        raise errors.above_int32(f"scalar({value!r})", name, value)
     return Index(nodes.scalar(Scalar(name, value, low)))
 
 

@@ -28,7 +28,14 @@ from .triton_arguments import (
     sinks_of,
     tables_of,
 )
-from .triton_backward import backward_plan, gradients, row_statistics, sink_gradient
+from .triton_backward import (
+    Gradients,
+    Rows,
+    backward_plan,
+    gradients,
+    row_statistics,
+    sink_gradient,
+)
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, hopper_tile, launch_hopper, serving
 from .triton_launch import Descriptor, launch, variant_key
@@ -52,7 +59,7 @@ class Plan:
 def attend(call: Call) -> Result:
     """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
     if not call.differentiable():
-        return _forward(call, call.return_lse)
+        return compute(call, call.return_lse)
     sink = call.weight.sink if isinstance(call.weight.sink, torch.Tensor) else None
     learned = [(slot.index, t) for slot, t in call.form.tensors() if t.requires_grad]
     slots, tables = tuple([i for i, _ in learned]), [t for _, t in learned]
@@ -77,7 +84,7 @@ class _Attention(torch.autograd.Function):
         sink: torch.Tensor | None,
         *tables: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = _forward(call, lse_wanted=True)
+        out, lse = compute(call, lse_wanted=True)
         assert lse is not None
         ctx.save_for_backward(query, key, value, sink, out, lse, *tables)
         # The inputs are saved as autograd wants them saved, and put back in backward.
@@ -97,31 +104,57 @@ class _Attention(torch.autograd.Function):
         call = dataclasses.replace(ctx.call, query=query, key=key, value=value)
         if grad_out is None:
             grad_out = torch.zeros_like(out)
-        plan = plan_of(call)
-        arch = architecture(query.device)
-        pads = max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
-        ptx = _narrow(call) and arch.startswith("sm_")
-        shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, plan.wide, arch)
-        structure = call.form.structure
-        pattern, size = pattern_of(structure), query.dtype.itemsize
-        steps = backward_plan(structure, pattern, plan.wide, ptx, arch, pads, size)
-        rows = row_statistics(call, shape, (out, lse), (grad_out, grad_lse), sinks_of(call))
-        inputs: tuple[torch.Tensor | None, ...] = (None, None, None)
-        if any(ctx.needs_input_grad[2:5]):
-            inputs = gradients(call, steps, shape, plan.tma, rows, grad_out)
+        wanted = any(ctx.needs_input_grad[2:5])
+        change = (grad_out, grad_lse)
+        inputs, rows, tables = _gradients(call, (out, lse), change, ctx.slots, inputs=wanted)
         of_sink = None
         if sink is not None and ctx.needs_input_grad[5]:
             of_sink = sink_gradient(rows, sink)
-        of_tables: dict[int, torch.Tensor] = {}
-        if ctx.slots:
-            how = (plan.wide, ptx, plan.tma)
-            of_tables = table_gradients(
-                call, ctx.slots, shape, steps.query_tiles, how, rows, grad_out
-            )
-        return (None, None, *inputs, of_sink, *[of_tables[slot] for slot in ctx.slots])
+        return (None, None, *inputs, of_sink, *tables)
 
 
-def _forward(call: Call, lse_wanted: bool) -> Result:
+def differentiate(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+) -> list[torch.Tensor]:
+    """Gradients of query, key, value and the tables in these slots, in their dtypes."""
+    inputs, _, of_tables = _gradients(call, saved, change, tables, inputs=True)
+    return [*cast(Gradients, inputs), *of_tables]
+
+
+def _gradients(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    slots: tuple[int, ...],
+    *,
+    inputs: bool,
+) -> tuple[Gradients | tuple[None, None, None], Rows, list[torch.Tensor]]:
+    """Gradients of the inputs where wanted, what is known of rows, and gradients of tables."""
+    query, value = call.query, call.value
+    plan = plan_of(call)
+    arch = architecture(query.device)
+    pads = max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
+    ptx = _narrow(call) and arch.startswith("sm_")
+    shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, plan.wide, arch)
+    structure = call.form.structure
+    pattern, size = pattern_of(structure), query.dtype.itemsize
+    steps = backward_plan(structure, pattern, plan.wide, ptx, arch, pads, size)
+    rows = row_statistics(call, shape, saved, change, sinks_of(call))
+    of_inputs: Gradients | tuple[None, None, None] = (None, None, None)
+    if inputs:
+        of_inputs = gradients(call, steps, shape, plan.tma, rows, change[0])
+    of_tables: dict[int, torch.Tensor] = {}
+    if slots:
+        how = (plan.wide, ptx, plan.tma)
+        of_tables = table_gradients(call, slots, shape, steps.query_tiles, how, rows, change[0])
+    return of_inputs, rows, [of_tables[slot] for slot in slots]
+
+
+def compute(call: Call, lse_wanted: bool) -> Result:
+    """Output and, where wanted, lse, in new tensors."""
     query, value = call.query, call.value
     batch, heads, q_len, _ = query.shape
     out = query.new_empty(batch, heads, q_len, value.shape[-1])

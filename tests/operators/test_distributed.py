@@ -1,0 +1,129 @@
+"""`attention` in models that are trained by two processes, over gloo on the CPU."""
+
+import multiprocessing
+import traceback
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import maskalg as ma
+from maskalg import alibi, causal, document, sliding
+
+pytestmark = pytest.mark.skipif(
+    not dist.is_gloo_available() or torch.cuda.is_initialized(),
+    reason="needs gloo, and a process that can be forked",
+)
+
+PROCESSES = 2
+LENGTH, HEADS, DIM = 40, 4, 8
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = torch.nn.Linear(HEADS * DIM, 3 * HEADS * DIM)
+        slopes = torch.nn.Parameter(torch.rand(HEADS))
+        self.attention = ma.nn.Attention(causal & sliding(9) + alibi(slopes))
+
+    def forward(self, x, ids):
+        parts = self.project(x).unflatten(-1, (3, HEADS, DIM)).transpose(1, 3).unbind(2)
+        out = self.attention(*parts, document(ids))
+        return x + out.transpose(1, 2).flatten(2)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Layer(), Layer()])
+
+    def forward(self, x, ids):
+        for layer in self.layers:
+            x = layer(x, ids)
+        return x
+
+
+def model_and_batch():
+    torch.manual_seed(0)
+    return Model(), torch.randn(PROCESSES, LENGTH, HEADS * DIM), torch.arange(LENGTH) // 11
+
+
+def alone():
+    """The parameters after a step on the whole batch in one process."""
+    model, x, ids = model_and_batch()
+    model(x, ids).square().mean().backward()
+    torch.optim.SGD(model.parameters(), lr=0.5).step()
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+def replicated(model):
+    return DistributedDataParallel(model), lambda found: {
+        name: p.detach() for name, p in found.module.named_parameters()
+    }
+
+
+def sharded(model):
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    return model, lambda found: {n: p.detach().full_tensor() for n, p in found.named_parameters()}
+
+
+def flattened(model):
+    whole = FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+
+    def parameters(found):
+        with FullyShardedDataParallel.summon_full_params(found):
+            return {n: p.detach().clone() for n, p in found.module.named_parameters()}
+
+    return whole, parameters
+
+
+WAYS = {"DDP": replicated, "FSDP2": sharded, "FSDP1": flattened}
+
+
+def process(rank, store, results):
+    """Train each model on one row of the batch; report the parameters, or what went wrong."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=PROCESSES)
+    for name, way in WAYS.items():
+        try:
+            model, x, ids = model_and_batch()
+            model, parameters = way(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            model(x[rank : rank + 1], ids).square().mean().backward()
+            optimizer.step()
+            found = {n: p.numpy().copy() for n, p in parameters(model).items()}
+        except Exception:
+            found = traceback.format_exc()
+        results.put((name, rank, found))
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store") / "file"
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    processes = [
+        context.Process(target=process, args=(rank, store, results), daemon=True)
+        for rank in range(PROCESSES)
+    ]
+    for each in processes:
+        each.start()
+    found = [results.get(timeout=120) for _ in range(PROCESSES * len(WAYS))]
+    for each in processes:
+        each.join(timeout=30)
+    return {(name, rank): parameters for name, rank, parameters in found}
+
+
+@pytest.mark.parametrize("rank", range(PROCESSES))
+@pytest.mark.parametrize("way", WAYS)
+def test_a_step_of_two_processes_is_that_of_one(trained, way, rank):
+    found, wanted = trained[way, rank], alone()
+    assert not isinstance(found, str), found
+    assert found.keys() == wanted.keys()
+    for name, parameter in wanted.items():
+        torch.testing.assert_close(torch.from_numpy(found[name]), parameter, atol=1e-6, rtol=1e-5)
