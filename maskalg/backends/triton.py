@@ -14,7 +14,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import errors
 from ..codegen.hooks import Hooks, hooks_of
-from ..codegen.store import load
 from ..extents import fits_int32
 from ..normalform import Structure
 from ..proof.proof import prove_structure
@@ -36,11 +35,17 @@ from .triton_backward import (
     row_statistics,
     sink_gradient,
 )
+from .triton_constants import (
+    has_tma,
+    hook_constants,
+    power_of_two,
+    shape_constants,
+    tile_constants,
+)
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, hopper_tile, launch_hopper, serving
 from .triton_launch import Descriptor, launch, variant_key
 
-_HEADS_TOGETHER: Final = 8
 _SMALLEST_DIM: Final = 8
 
 
@@ -200,7 +205,7 @@ def _plan(
     hooks = hooks_of(structure, wide, narrow and arch.startswith("sm_"))
     if len(hooks.scalars) > MOST_SCALARS:
         raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
-    pads = (_power_of_two(head_dim), _power_of_two(value_dim))
+    pads = (power_of_two(head_dim), power_of_two(value_dim))
     pattern = pattern_of(structure)
     return Plan(
         hooks=hooks,
@@ -217,11 +222,6 @@ def _narrow(call: Call) -> bool:
     return all(tensor.dtype != torch.int64 for _, tensor in call.form.tensors())
 
 
-def has_tma(arch: str) -> bool:
-    """Whether the architecture copies tiles by descriptor (Hopper's tensor memory accelerator)."""
-    return arch in ("sm_90", "sm_100", "sm_103", "sm_120", "interpreter")
-
-
 def pattern_of(structure: Structure) -> Pattern:
     """What decides the tile: the structure of an expression, never its values."""
     touched = prove_structure(structure).forms.touched
@@ -229,53 +229,6 @@ def pattern_of(structure: Structure) -> Pattern:
         return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
     banded = all(span.lows and span.highs for span in touched[:1])
     return "banded" if touched and banded else "dense"
-
-
-def hook_constants(hooks: Hooks) -> dict[str, Any]:
-    """The rendered hooks as the kernel's constants."""
-    module = load(hooks.source, hooks.digest)
-    return {
-        "MASKED": module.masked,
-        "BIASED": module.biased if hooks.biased else None,
-        "NEXT_RUN": module.next_run,
-    }
-
-
-def shape_constants(
-    head_dim: int, value_dim: int, dtype: torch.dtype, wide: bool, arch: str
-) -> dict[str, Any]:
-    """The constants that follow from the shapes of the inputs."""
-    return {
-        "HEAD_DIM": head_dim,
-        "VALUE_DIM": value_dim,
-        "HEAD_PAD": _power_of_two(head_dim),
-        "VALUE_PAD": _power_of_two(value_dim),
-        "HEADS_TOGETHER": _HEADS_TOGETHER,
-        "WIDE": wide,
-        "PRECISION": precision(dtype, arch),
-    }
-
-
-def precision(dtype: torch.dtype, arch: str) -> str:
-    """How float32 products are made: three tf32 products on NVIDIA's matrix units, else exactly.
-
-    Three products keep all but the last two or three of the 24 bits. Exact products are left to
-    other targets: here they spill kilobytes of registers, and one such variant was miscompiled.
-    """
-    if dtype != torch.float32:
-        return "tf32"  # not used: half precision products are exact
-    return "tf32x3" if arch.startswith("sm_") else "ieee"
-
-
-def tile_constants(tile: Tile) -> dict[str, Any]:
-    """A tile as the kernel's constants and launch options."""
-    return {
-        "BLOCK_M": tile.block_q,
-        "BLOCK_N": tile.block_kv,
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
-        "ONE_LOOP": tile.one_loop,
-    }
 
 
 @lru_cache(maxsize=64)
@@ -346,7 +299,3 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
         launch(forward, rows * batch_heads, (variant, specialised), first, again)
 
     first_that_fits(plan.candidates, run)
-
-
-def _power_of_two(size: int) -> int:
-    return max(16, 1 << (size - 1).bit_length())
