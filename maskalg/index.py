@@ -167,7 +167,8 @@ def as_node(value: object) -> Node:
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > INT32_MAX:
             raise errors.above_int32("index expression", "the constant", value)
-        return nodes.const(value)
+        # A number that torch.compile keeps open becomes one: a constant is part of the structure.
+        return nodes.const(int(value))
     raise errors.not_an_index(value)
 
 

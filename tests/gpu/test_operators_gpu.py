@@ -75,6 +75,25 @@ def test_vmap_and_grad():
         assert torch.equal(got, want)
 
 
+def test_a_captured_graph_reads_new_documents():
+    """Warmed up on the tensors it captures: what is remembered of their ids must not be kept."""
+    q, k, v = (t.detach() for t in inputs(515))
+    ids = ids_of(515)
+    mask = causal & document(ids)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            ma.attention(q, k, v, mask)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = ma.attention(q, k, v, mask)
+    other = ids_of(515) // 2
+    ids.copy_(other)
+    graph.replay()
+    assert torch.equal(out, ma.attention(q, k, v, causal & document(other)))
+
+
 def test_sinks():
     def sinking(q, k, v, logits):
         return ma.attention(q, k, v, causal, weight=ma.softmax_with_sink(logits))

@@ -1,5 +1,7 @@
 """`attention` under torch.compile: one graph, and none for a new value."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -150,6 +152,12 @@ def test_a_step_of_a_cache():
     assert graphs <= 4  # static, then dynamic; a length of 1 has its own
 
 
+def test_atoms_write_no_number_down_before_it_is_wrong():
+    """A dynamic number has no text in a compiled function: `shown` leaves it out there."""
+    folder = Path(ma.__file__).parent / "masks"
+    assert not [path.name for path in folder.glob("*.py") if "!r}" in path.read_text()]
+
+
 def test_bind_within():
     mask = causal & sliding(3) & document(ids_of(70)) + softcap(3.0) @ alibi(SLOPES)
 
@@ -173,6 +181,16 @@ def test_atoms_built_within():
     rest = (ids_of(70), torch.tensor([40, 70]), torch.rand(70, 70) > 0.5)
     graphs = [compiled.check(inputs(), *rest, n) for n in (3, 4, 5)]
     assert graphs == [1, 2, 2]
+
+
+def test_a_constant_is_part_of_the_structure():
+    """So each has a graph, as it has a proof; `ma.scalar` is for numbers that change."""
+
+    def attend(q, k, v, n):
+        return ma.attention(q, k, v, ma.q_idx - n < ma.kv_idx)
+
+    compiled = Compiled(attend)
+    assert [compiled.check(inputs(), n) for n in (3, 4, 5, 3)] == [1, 2, 3, 3]
 
 
 def test_a_structure_first_met_in_a_graph(monkeypatch):
