@@ -3,6 +3,7 @@
 Each process runs this file as a script: forked ones could not, once a GPU was used.
 """
 
+import os
 import subprocess
 import sys
 import traceback
@@ -109,7 +110,11 @@ def process(rank, folder):
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("distributed")
     commands = [[sys.executable, __file__, str(rank), str(folder)] for rank in range(PROCESSES)]
-    processes = [subprocess.Popen(c, stderr=subprocess.PIPE, text=True) for c in commands]
+    # Where there are GPUs, sharding would take them without being asked.
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    processes = [
+        subprocess.Popen(c, stderr=subprocess.PIPE, text=True, env=environment) for c in commands
+    ]
     for each in processes:
         _, text = each.communicate(timeout=180)
         assert each.returncode == 0, text
