@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import torch
-import triton
 from maskalg_kernels.forward import forward
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -36,6 +35,7 @@ from .triton_backward import (
     sink_gradient,
 )
 from .triton_constants import (
+    architecture,
     has_tma,
     hook_constants,
     power_of_two,
@@ -229,19 +229,6 @@ def pattern_of(structure: Structure) -> Pattern:
         return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
     banded = all(span.lows and span.highs for span in touched[:1])
     return "banded" if touched and banded else "dense"
-
-
-@lru_cache(maxsize=64)
-def architecture(device: torch.device) -> str:
-    """ "sm_90", "gfx942" and the like; "interpreter" for the CPU under TRITON_INTERPRET=1."""
-    if device.type == "cpu":
-        if not triton.knobs.runtime.interpret:
-            raise errors.no_gpu()
-        return "interpreter"
-    if torch.version.hip is not None:
-        return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{major}{minor}"
 
 
 def compilations() -> int:

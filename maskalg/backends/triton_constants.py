@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
+import triton
 
+from .. import errors
 from ..codegen.hooks import Hooks
 from ..codegen.store import load
 from ..tiles import Tile
@@ -68,3 +71,16 @@ def tile_constants(tile: Tile) -> dict[str, Any]:
 def power_of_two(size: int) -> int:
     """The side of the block that holds `size` elements, at least 16."""
     return max(16, 1 << (size - 1).bit_length())
+
+
+@lru_cache(maxsize=64)
+def architecture(device: torch.device) -> str:
+    """ "sm_90", "gfx942" and the like; "interpreter" for the CPU under TRITON_INTERPRET=1."""
+    if device.type == "cpu":
+        if not triton.knobs.runtime.interpret:
+            raise errors.no_gpu()
+        return "interpreter"
+    if torch.version.hip is not None:
+        return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
