@@ -209,7 +209,9 @@ def _flatten(op: Op, args: Iterable[Node]) -> list[Node]:
     return flat
 
 
-_skeleton = operator.attrgetter("skeleton")
+def _skeleton(node: Node) -> str:
+    # Not `operator.attrgetter`, which torch.compile does not follow.
+    return node.skeleton
 
 
 def _ordered(args: list[Node]) -> tuple[Node, ...]:
