@@ -6,6 +6,7 @@ out = attention(query, key, value, mask + alibi(slopes))
 
 from importlib.metadata import PackageNotFoundError, version
 
+from . import nn
 from .algebra import Bias, Mask, Score, everything, nothing
 from .attention import attention
 from .biases import alibi, decay, relative, softcap
@@ -52,6 +53,7 @@ except PackageNotFoundError:  # a source tree that was not installed
 
 __all__ = [
     "attention",
+    "nn",
     "render",
     "explain",
     "cache_dir",

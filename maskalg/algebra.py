@@ -8,14 +8,13 @@ Score` is defined so that both spellings mean the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
 
 import torch
 
 from . import errors, nodes
 from .nodes import SCORE, TRUE, Node
-from .parameters import INT32_MAX, Parameter, Scalar, Slot, Table
+from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table
 from .printing import Label, named
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Expression:
     def _params(self) -> tuple[Parameter, ...]:
         return self.mask_node.params + self.bias_node.params
 
-    @cached_property
+    @property
     def _named(self) -> dict[str, Scalar | Table]:
         """Parameters by a name that is unique: the second window is `window_2`."""
         found: dict[str, Scalar | Table] = {}
@@ -109,10 +108,11 @@ class Expression:
             ValueError: a number below its declared bound, or a tensor of another rank.
         """
         replacement: dict[int, Parameter] = {}
+        known = self._named
         for name, value in {**(values or {}), **named}.items():
-            if name not in self._named:
-                raise errors.unknown_parameter(name, list(self._named))
-            old = self._named[name]
+            if name not in known:
+                raise errors.unknown_parameter(name, list(known))
+            old = known[name]
             new = replacement[id(old)] = _rebound(name, old, value)
             if isinstance(old, Table) and isinstance(new, Table):
                 self._check_broadcast(name, old, new)
@@ -585,14 +585,19 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _is_zero(move: Shift) -> bool:
-    return type(move) is int and move == 0
+    """Whether a shift is surely none; asking it of a symbol would fix the symbol's range."""
+    if type(move) is not int or not torch.compiler.is_compiling():
+        return type(move) is int and move == 0
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(move == 0)
 
 
 def _offset(name: str, move: Shift) -> Node:
     call = f"shift({name}=…)"
-    if isinstance(move, bool) or not isinstance(move, (int, torch.Tensor)):
+    if isinstance(move, bool) or not isinstance(move, (*INTEGERS, torch.Tensor)):
         raise errors.not_an_integer(call, name, move, -INT32_MAX)
-    if isinstance(move, int):
+    if not isinstance(move, torch.Tensor):
         if abs(move) > INT32_MAX:
             raise errors.above_int32(call, name, move)
         return nodes.scalar(Scalar(f"{name}_shift", move))
@@ -610,7 +615,7 @@ def _rebound(name: str, old: Scalar | Table, value: object) -> Scalar | Table:
     if isinstance(old, Scalar):
         wanted = "int" if old.kind == "int" else "a number"
         if isinstance(value, bool) or not isinstance(
-            value, int if old.kind == "int" else (int, float)
+            value, INTEGERS if old.kind == "int" else (int, float)
         ):
             raise errors.bound_type(name, value, wanted)
         if old.low is not None and value < old.low:

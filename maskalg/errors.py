@@ -385,6 +385,35 @@ def no_double_backward() -> BackendError:
     )
 
 
+def nested_tensor(name: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: {name} is a nested tensor, which is not built. Pack the sequences into one of "
+        "shape [1, heads, total, head_dim] and add document.from_lengths(lengths) to the mask."
+    )
+
+
+def no_dropout(found: object) -> BackendError:
+    return BackendError(
+        f"attention: dropout_p={found!r}, and dropout of attention weights is not built. "
+        "Leave it out; torch.nn.functional.dropout serves the output."
+    )
+
+
+def not_a_key(key: object) -> MaskValueError:
+    return MaskValueError(
+        f"{key!r} is not the key of a structure. The operators of maskalg are called by "
+        "ma.attention, which writes the key."
+    )
+
+
+def operands_differ(key: str, wanted: tuple[int, ...], found: tuple[int, ...]) -> MaskValueError:
+    return MaskValueError(
+        f"the structure {key!r} takes {wanted[0]} tensors, {wanted[1]} integers and {wanted[2]} "
+        f"real numbers, got {found[0]}, {found[1]} and {found[2]}. The operators of maskalg are "
+        "called by ma.attention, which passes them."
+    )
+
+
 # --- questions about masks -----------------------------------------------------------------------
 
 

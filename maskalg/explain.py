@@ -8,7 +8,8 @@ import torch
 
 from . import errors
 from .algebra import Expression, everything
-from .attention import backend_name, checked_call
+from .attention import checked_call
+from .backends.choice import backend_name
 from .codegen.bounds_text import simplified
 from .codegen.hooks import hooks_of
 from .normalform import bound
@@ -70,7 +71,7 @@ def explain(
     """
     expression = everything if score is None else score
     call = checked_call(query, key, value, expression)
-    name = backend_name(query.device, backend)
+    name = backend_name(query.device.type, backend)
     structure = call.form.structure
     proof = prove_structure(structure)
     claim = "exact" if proof.exact else "sound; open tiles are masked element by element"

@@ -14,7 +14,7 @@ import torch
 from . import errors, nodes
 from .algebra import Bias, Mask, additive, formula
 from .nodes import SCORE, Node
-from .parameters import INT32_MAX, Scalar, Table
+from .parameters import INT32_MAX, INTEGERS, Scalar, Table
 from .printing import Label, formula_text
 
 
@@ -123,14 +123,14 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
         name: what `bind`, `parameters` and printed proofs call it.
         low: a lower bound that proofs may use; checked here and in `bind`.
     """
-    call = f"scalar({value!r})"
     _check_name(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise errors.not_an_integer(call, name, value, -INT32_MAX if low is None else low)
+    if isinstance(value, bool) or not isinstance(value, (*INTEGERS, float)):
+        least = -INT32_MAX if low is None else low
+        raise errors.not_an_integer(f"scalar({value!r})", name, value, least)
     if low is not None and value < low:
-        raise errors.below(call, name, value, low)
-    if isinstance(value, int) and abs(value) > INT32_MAX:
-        raise errors.above_int32(call, name, value)
+        raise errors.below(f"scalar({value!r})", name, value, low)
+    if not isinstance(value, float) and abs(value) > INT32_MAX:
+        raise errors.above_int32(f"scalar({value!r})", name, value)
     return Index(nodes.scalar(Scalar(name, value, low)))
 
 
@@ -181,7 +181,8 @@ def as_node(value: object) -> Node:
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > INT32_MAX:
             raise errors.above_int32("index expression", "the constant", value)
-        return nodes.const(value)
+        # A number that torch.compile keeps open becomes one: a constant is part of the structure.
+        return nodes.const(int(value))
     raise errors.not_an_index(value)
 
 

@@ -59,7 +59,7 @@ def add(*terms: Node) -> Node:
             flat.append(term)
     if total != 0 or not flat:
         flat.append(const(total))
-    return flat[0] if len(flat) == 1 else Node("add", _numeric(flat), _ordered(flat))
+    return flat[0] if len(flat) == 1 else Node("add", numeric(flat), _ordered(flat))
 
 
 def mul(*factors: Node) -> Node:
@@ -76,7 +76,7 @@ def mul(*factors: Node) -> Node:
         flat.append(const(product))
     if len(flat) == 2 and product != 1 and flat[0].op == "add":
         return add(*(mul(term, const(product)) for term in flat[0].args))
-    return flat[0] if len(flat) == 1 else Node("mul", _numeric(flat), _ordered(flat))
+    return flat[0] if len(flat) == 1 else Node("mul", numeric(flat), _ordered(flat))
 
 
 def negate(node: Node) -> Node:
@@ -106,16 +106,16 @@ def divide(left: Node, right: Node) -> Node:
 
 def minimum(*args: Node) -> Node:
     flat = _flatten("min", args)
-    return flat[0] if len(flat) == 1 else Node("min", _numeric(flat), _ordered(flat))
+    return flat[0] if len(flat) == 1 else Node("min", numeric(flat), _ordered(flat))
 
 
 def maximum(*args: Node) -> Node:
     flat = _flatten("max", args)
-    return flat[0] if len(flat) == 1 else Node("max", _numeric(flat), _ordered(flat))
+    return flat[0] if len(flat) == 1 else Node("max", numeric(flat), _ordered(flat))
 
 
 def where(condition: Node, then: Node, otherwise: Node) -> Node:
-    return Node("where", _numeric([then, otherwise]), (condition, then, otherwise))
+    return Node("where", numeric([then, otherwise]), (condition, then, otherwise))
 
 
 def call(function: str, argument: Node) -> Node:
@@ -239,7 +239,9 @@ def _flatten(op: Op, args: Iterable[Node]) -> list[Node]:
     return flat
 
 
-_skeleton = operator.attrgetter("skeleton")
+def _skeleton(node: Node) -> str:
+    # Not `operator.attrgetter`, which torch.compile does not follow.
+    return node.skeleton
 
 
 def _ordered(args: list[Node]) -> tuple[Node, ...]:
@@ -247,7 +249,8 @@ def _ordered(args: list[Node]) -> tuple[Node, ...]:
     return tuple(sorted(args, key=_skeleton))
 
 
-def _numeric(args: Iterable[Node]) -> Kind:
+def numeric(args: Iterable[Node]) -> Kind:
+    """The kind of a number computed from these."""
     for arg in args:
         if arg.kind == "real":
             return "real"

@@ -102,38 +102,62 @@ def bound(expression: Expression) -> Bound:
     return cast(Bound, form)
 
 
-def _bound(expression: Expression) -> Bound:
+def keyed(expression: Expression) -> tuple[str, list[Parameter]]:
+    """The key of an expression and what is bound to its slots, in their order.
+
+    Plain enough for `torch.compile` to follow: parameters are told apart by `is`, for the number
+    that `id` gives would become a condition of the compiled code.
+    """
     mask, bias = expression.mask_node, expression.bias_node
-    order: dict[int, int] = {}
     distinct: list[Parameter] = []
     pattern: list[str] = []
     for parameter in mask.params + bias.params:
-        # One tensor read in two places is one slot; numbers are told apart by object.
-        name = id(parameter.tensor) if isinstance(parameter, Table) else id(parameter)
-        place = order.get(name)
-        if place is None:
-            place = order[name] = len(distinct)
+        place = _place(parameter, distinct)
+        if place == len(distinct):
             distinct.append(parameter)
         pattern.append(str(place))
-    key = f"{mask.skeleton} + {bias.skeleton} / {','.join(pattern)}"
+    return f"{mask.skeleton} + {bias.skeleton} / {','.join(pattern)}", distinct
+
+
+def known(key: str) -> Structure | None:
+    """The structure with this key, where this process has met it."""
+    return _STRUCTURES.get(key)
+
+
+def _bound(expression: Expression) -> Bound:
+    key, distinct = keyed(expression)
     structure = _STRUCTURES.get(key)
     if structure is None:
-        structure = _STRUCTURES.setdefault(key, _structure(key, expression, order, distinct))
-    return Bound(structure, tuple([_value(parameter) for parameter in distinct]))
+        structure = _STRUCTURES.setdefault(key, _structure(key, expression, distinct))
+    return Bound(structure, tuple([value_of(parameter) for parameter in distinct]))
+
+
+def _place(parameter: Parameter, distinct: list[Parameter]) -> int:
+    """Where a parameter stands among others; their number where it is new.
+
+    One tensor read in two places is one slot; numbers are told apart by object.
+    """
+    for place, other in enumerate(distinct):
+        if other is parameter or (
+            isinstance(other, Table)
+            and isinstance(parameter, Table)
+            and other.tensor is parameter.tensor
+        ):
+            return place
+    return len(distinct)
 
 
 def _is_negation(node: Node) -> bool:
     return len(node.args) == 2 and any(arg.data == -1 for arg in node.args if arg.op == "const")
 
 
-def _value(parameter: Parameter) -> Value:
+def value_of(parameter: Parameter) -> Value:
+    """The number or the tensor of a parameter."""
     assert not isinstance(parameter, Slot)
     return parameter.value if isinstance(parameter, Scalar) else parameter.tensor
 
 
-def _structure(
-    key: str, expression: Expression, order: dict[int, int], distinct: list[Parameter]
-) -> Structure:
+def _structure(key: str, expression: Expression, distinct: list[Parameter]) -> Structure:
     names: set[str] = set()
     slots: list[Slot] = []
     for index, parameter in enumerate(distinct):
@@ -146,8 +170,7 @@ def _structure(
         slots.append(Slot(index, name, parameter))
 
     def slot_of(parameter: Parameter) -> Slot:
-        name = id(parameter.tensor) if isinstance(parameter, Table) else id(parameter)
-        return slots[order[name]]
+        return slots[_place(parameter, distinct)]
 
     mask = nodes.with_parameters(expression.mask_node, slot_of)
     bias = nodes.with_parameters(expression.bias_node, slot_of)

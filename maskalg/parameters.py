@@ -7,13 +7,16 @@ proof and one kernel. A `Slot` stands for either in a normal form, where values 
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import torch
 
 Kind = Literal["bool", "int", "real"]
 
 INT32_MAX: Final = 2**31 - 1
+
+INTEGERS: Final = cast("tuple[type[int], ...]", (int, torch.SymInt))
+"""What counts as an integer: under `torch.export` a length is a symbol, not an `int`."""
 
 
 class Scalar:
@@ -28,7 +31,7 @@ class Scalar:
         self.name = name
         self.value = value
         self.low = low
-        self.kind: Kind = "int" if isinstance(value, int) else "real"
+        self.kind: Kind = "int" if isinstance(value, INTEGERS) else "real"
         self.text = f"${name}:{self.kind}" + ("" if low is None else f">={low}")
 
     def with_value(self, value: int | float) -> Scalar:

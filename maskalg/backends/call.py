@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -50,3 +51,8 @@ class Call:
 
 
 Result = tuple[torch.Tensor, torch.Tensor | None]
+
+
+def scale_of(query: torch.Tensor, scale: float | None) -> float:
+    """The factor of q . k that was asked for, or `1 / sqrt(head_dim)`."""
+    return 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)

@@ -43,6 +43,27 @@ def attend(call: Call) -> Result:
     return with_sink(out, lse, call.weight.sink), lse if call.return_lse else None
 
 
+def compute(call: Call, lse_wanted: bool) -> Result:
+    """Output without a sink and, where wanted, lse; see `attend`."""
+    out, lse = forward(call, lse_wanted)
+    return out, lse if lse_wanted else None
+
+
+def differentiate(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+) -> list[torch.Tensor]:
+    """Gradients of query, key, value and the tables in these slots, in their dtypes."""
+    found = backward(call, saved, change, tables)
+    inputs = zip(
+        (found.query, found.key, found.value), (call.query, call.key, call.value), strict=True
+    )
+    of_tables = [found.tables[i].to(cast(torch.Tensor, call.form.values[i]).dtype) for i in tables]
+    return [*(gradient.to(tensor.dtype) for gradient, tensor in inputs), *of_tables]
+
+
 class _Attention(torch.autograd.Function):
     """Forward and backward passes as one differentiable operation."""
 
@@ -66,18 +87,12 @@ class _Attention(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise errors.no_double_backward()
         query, key, value, *rest = ctx.saved_tensors
-        *tables, out, lse = rest
+        out, lse = rest[-2:]
         call = dataclasses.replace(ctx.call, query=query, key=key, value=value)
-        wanted = [p for p, w in zip(ctx.places, ctx.needs_input_grad[5:], strict=True) if w]
+        wanted = ctx.needs_input_grad[5:]
+        places = tuple([place for place, w in zip(ctx.places, wanted, strict=True) if w])
         if grad_out is None:
             grad_out = torch.zeros_like(out)
-        found = backward(call, (out, lse), (grad_out, grad_lse), tuple(wanted))
-        of_tables = [
-            found.tables[place].to(table.dtype) if place in found.tables else None
-            for place, table in zip(ctx.places, tables, strict=True)
-        ]
-        inputs = [
-            g.to(t.dtype)
-            for g, t in zip((found.query, found.key, found.value), (query, key, value), strict=True)
-        ]
-        return (None, None, *inputs, *of_tables)
+        found = iter(differentiate(call, (out, lse), (grad_out, grad_lse), places))
+        inputs = [next(found) for _ in range(3)]
+        return (None, None, *inputs, *[next(found) if w else None for w in wanted])

@@ -60,7 +60,7 @@ def backward(
     change: tuple[torch.Tensor, torch.Tensor | None],
     tables: tuple[int, ...],
 ) -> Gradients:
-    """Gradients in the dtype of accumulation, added up in one fixed order.
+    """Contiguous gradients in the dtype of accumulation, added up in one fixed order.
 
     Args:
         call: the inputs.
@@ -70,10 +70,10 @@ def backward(
     """
     dtype = accumulation(call.query.dtype)
     found = Gradients(
-        query=torch.zeros_like(call.query, dtype=dtype),
-        key=torch.zeros_like(call.key, dtype=dtype),
-        value=torch.zeros_like(call.value, dtype=dtype),
-        tables={i: torch.zeros_like(_tensor(call, i), dtype=dtype) for i in tables},
+        query=_zeros(call.query, dtype),
+        key=_zeros(call.key, dtype),
+        value=_zeros(call.value, dtype),
+        tables={i: _zeros(_tensor(call, i), dtype) for i in tables},
     )
     out, lse = saved
     if 0 in (*out.shape[:3], call.extents.kv_len):
@@ -215,3 +215,7 @@ class _Group:
 
 def _tensor(call: Call, slot: int) -> torch.Tensor:
     return cast(torch.Tensor, call.form.values[slot])
+
+
+def _zeros(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros_like(tensor, dtype=dtype, memory_format=torch.contiguous_format)

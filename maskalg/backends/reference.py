@@ -5,9 +5,13 @@ Everything else is tested against it. Memory grows with q_len * kv_len.
 
 from __future__ import annotations
 
+import dataclasses
+from typing import cast
+
 import torch
 
 from ..evaluate import Environment, evaluate, grid
+from ..normalform import Bound
 from .call import Call, Result
 
 # The first call of a function in MKL, made by several threads at once, can return values of low
@@ -19,8 +23,40 @@ for _warm in (torch.zeros(1), torch.zeros(1, dtype=torch.float64)):
 def attend(call: Call) -> Result:
     """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
     rows, columns = (0, call.extents.q_len), (0, call.extents.kv_len)
-    out, lse = attend_rectangle(call, rows, columns, masked=True)
+    with torch.autocast(call.query.device.type, enabled=False):
+        out, lse = attend_rectangle(call, rows, columns, masked=True)
     return out.to(call.query.dtype), lse if call.return_lse else None
+
+
+def compute(call: Call, lse_wanted: bool) -> Result:
+    """Output and, where wanted, lse, without a record for autograd."""
+    with torch.no_grad():
+        return attend(dataclasses.replace(call, return_lse=lse_wanted))
+
+
+def differentiate(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+) -> list[torch.Tensor]:
+    """Gradients of query, key, value and the tables in these slots, by computing once more."""
+    values = list(call.form.values)
+    wanted = [call.query, call.key, call.value]
+    wanted += [cast(torch.Tensor, values[i]) for i in tables]
+    wanted = [tensor.detach().requires_grad_() for tensor in wanted]
+    for i, table in zip(tables, wanted[3:], strict=True):
+        values[i] = table
+    query, key, value = wanted[:3]
+    form = Bound(call.form.structure, tuple(values))
+    again = dataclasses.replace(
+        call, query=query, key=key, value=value, form=form, return_lse=change[1] is not None
+    )
+    with torch.enable_grad():
+        results = [result for result in attend(again) if result is not None]
+    of_results = [part for part in change if part is not None]
+    found = torch.autograd.grad(results, wanted, of_results, materialize_grads=True)
+    return [gradient.contiguous() for gradient in found]
 
 
 def attend_rectangle(

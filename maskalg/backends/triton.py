@@ -8,13 +8,11 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import torch
-import triton
 from maskalg_kernels.forward import forward
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import errors
 from ..codegen.hooks import Hooks, hooks_of
-from ..codegen.store import load
 from ..extents import fits_int32
 from ..normalform import Structure
 from ..proof.proof import prove_structure
@@ -28,12 +26,26 @@ from .triton_arguments import (
     sinks_of,
     tables_of,
 )
-from .triton_backward import backward_plan, gradients, row_statistics, sink_gradient
+from .triton_backward import (
+    Gradients,
+    Rows,
+    backward_plan,
+    gradients,
+    row_statistics,
+    sink_gradient,
+)
+from .triton_constants import (
+    architecture,
+    has_tma,
+    hook_constants,
+    power_of_two,
+    shape_constants,
+    tile_constants,
+)
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, hopper_tile, launch_hopper, serving
 from .triton_launch import Descriptor, launch, variant_key
 
-_HEADS_TOGETHER: Final = 8
 _SMALLEST_DIM: Final = 8
 
 
@@ -52,7 +64,7 @@ class Plan:
 def attend(call: Call) -> Result:
     """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
     if not call.differentiable():
-        return _forward(call, call.return_lse)
+        return compute(call, call.return_lse)
     sink = call.weight.sink if isinstance(call.weight.sink, torch.Tensor) else None
     learned = [(slot.index, t) for slot, t in call.form.tensors() if t.requires_grad]
     slots, tables = tuple([i for i, _ in learned]), [t for _, t in learned]
@@ -77,7 +89,7 @@ class _Attention(torch.autograd.Function):
         sink: torch.Tensor | None,
         *tables: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = _forward(call, lse_wanted=True)
+        out, lse = compute(call, lse_wanted=True)
         assert lse is not None
         ctx.save_for_backward(query, key, value, sink, out, lse, *tables)
         # The inputs are saved as autograd wants them saved, and put back in backward.
@@ -97,31 +109,57 @@ class _Attention(torch.autograd.Function):
         call = dataclasses.replace(ctx.call, query=query, key=key, value=value)
         if grad_out is None:
             grad_out = torch.zeros_like(out)
-        plan = plan_of(call)
-        arch = architecture(query.device)
-        pads = max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
-        ptx = _narrow(call) and arch.startswith("sm_")
-        shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, plan.wide, arch)
-        structure = call.form.structure
-        pattern, size = pattern_of(structure), query.dtype.itemsize
-        steps = backward_plan(structure, pattern, plan.wide, ptx, arch, pads, size)
-        rows = row_statistics(call, shape, (out, lse), (grad_out, grad_lse), sinks_of(call))
-        inputs: tuple[torch.Tensor | None, ...] = (None, None, None)
-        if any(ctx.needs_input_grad[2:5]):
-            inputs = gradients(call, steps, shape, plan.tma, rows, grad_out)
+        wanted = any(ctx.needs_input_grad[2:5])
+        change = (grad_out, grad_lse)
+        inputs, rows, tables = _gradients(call, (out, lse), change, ctx.slots, inputs=wanted)
         of_sink = None
         if sink is not None and ctx.needs_input_grad[5]:
             of_sink = sink_gradient(rows, sink)
-        of_tables: dict[int, torch.Tensor] = {}
-        if ctx.slots:
-            how = (plan.wide, ptx, plan.tma)
-            of_tables = table_gradients(
-                call, ctx.slots, shape, steps.query_tiles, how, rows, grad_out
-            )
-        return (None, None, *inputs, of_sink, *[of_tables[slot] for slot in ctx.slots])
+        return (None, None, *inputs, of_sink, *tables)
 
 
-def _forward(call: Call, lse_wanted: bool) -> Result:
+def differentiate(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+) -> list[torch.Tensor]:
+    """Gradients of query, key, value and the tables in these slots, in their dtypes."""
+    inputs, _, of_tables = _gradients(call, saved, change, tables, inputs=True)
+    return [*cast(Gradients, inputs), *of_tables]
+
+
+def _gradients(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    slots: tuple[int, ...],
+    *,
+    inputs: bool,
+) -> tuple[Gradients | tuple[None, None, None], Rows, list[torch.Tensor]]:
+    """Gradients of the inputs where wanted, what is known of rows, and gradients of tables."""
+    query, value = call.query, call.value
+    plan = plan_of(call)
+    arch = architecture(query.device)
+    pads = max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
+    ptx = _narrow(call) and arch.startswith("sm_")
+    shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, plan.wide, arch)
+    structure = call.form.structure
+    pattern, size = pattern_of(structure), query.dtype.itemsize
+    steps = backward_plan(structure, pattern, plan.wide, ptx, arch, pads, size)
+    rows = row_statistics(call, shape, saved, change, sinks_of(call))
+    of_inputs: Gradients | tuple[None, None, None] = (None, None, None)
+    if inputs:
+        of_inputs = gradients(call, steps, shape, plan.tma, rows, change[0])
+    of_tables: dict[int, torch.Tensor] = {}
+    if slots:
+        how = (plan.wide, ptx, plan.tma)
+        of_tables = table_gradients(call, slots, shape, steps.query_tiles, how, rows, change[0])
+    return of_inputs, rows, [of_tables[slot] for slot in slots]
+
+
+def compute(call: Call, lse_wanted: bool) -> Result:
+    """Output and, where wanted, lse, in new tensors."""
     query, value = call.query, call.value
     batch, heads, q_len, _ = query.shape
     out = query.new_empty(batch, heads, q_len, value.shape[-1])
@@ -167,7 +205,7 @@ def _plan(
     hooks = hooks_of(structure, wide, narrow and arch.startswith("sm_"))
     if len(hooks.scalars) > MOST_SCALARS:
         raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
-    pads = (_power_of_two(head_dim), _power_of_two(value_dim))
+    pads = (power_of_two(head_dim), power_of_two(value_dim))
     pattern = pattern_of(structure)
     return Plan(
         hooks=hooks,
@@ -184,11 +222,6 @@ def _narrow(call: Call) -> bool:
     return all(tensor.dtype != torch.int64 for _, tensor in call.form.tensors())
 
 
-def has_tma(arch: str) -> bool:
-    """Whether the architecture copies tiles by descriptor (Hopper's tensor memory accelerator)."""
-    return arch in ("sm_90", "sm_100", "sm_103", "sm_120", "interpreter")
-
-
 def pattern_of(structure: Structure) -> Pattern:
     """What decides the tile: the structure of an expression, never its values."""
     touched = prove_structure(structure).forms.touched
@@ -196,66 +229,6 @@ def pattern_of(structure: Structure) -> Pattern:
         return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
     banded = all(span.lows and span.highs for span in touched[:1])
     return "banded" if touched and banded else "dense"
-
-
-def hook_constants(hooks: Hooks) -> dict[str, Any]:
-    """The rendered hooks as the kernel's constants."""
-    module = load(hooks.source, hooks.digest)
-    return {
-        "MASKED": module.masked,
-        "BIASED": module.biased if hooks.biased else None,
-        "NEXT_RUN": module.next_run,
-    }
-
-
-def shape_constants(
-    head_dim: int, value_dim: int, dtype: torch.dtype, wide: bool, arch: str
-) -> dict[str, Any]:
-    """The constants that follow from the shapes of the inputs."""
-    return {
-        "HEAD_DIM": head_dim,
-        "VALUE_DIM": value_dim,
-        "HEAD_PAD": _power_of_two(head_dim),
-        "VALUE_PAD": _power_of_two(value_dim),
-        "HEADS_TOGETHER": _HEADS_TOGETHER,
-        "WIDE": wide,
-        "PRECISION": precision(dtype, arch),
-    }
-
-
-def precision(dtype: torch.dtype, arch: str) -> str:
-    """How float32 products are made: three tf32 products on NVIDIA's matrix units, else exactly.
-
-    Three products keep all but the last two or three of the 24 bits. Exact products are left to
-    other targets: here they spill kilobytes of registers, and one such variant was miscompiled.
-    """
-    if dtype != torch.float32:
-        return "tf32"  # not used: half precision products are exact
-    return "tf32x3" if arch.startswith("sm_") else "ieee"
-
-
-def tile_constants(tile: Tile) -> dict[str, Any]:
-    """A tile as the kernel's constants and launch options."""
-    return {
-        "BLOCK_M": tile.block_q,
-        "BLOCK_N": tile.block_kv,
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
-        "ONE_LOOP": tile.one_loop,
-    }
-
-
-@lru_cache(maxsize=64)
-def architecture(device: torch.device) -> str:
-    """ "sm_90", "gfx942" and the like; "interpreter" for the CPU under TRITON_INTERPRET=1."""
-    if device.type == "cpu":
-        if not triton.knobs.runtime.interpret:
-            raise errors.no_gpu()
-        return "interpreter"
-    if torch.version.hip is not None:
-        return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{major}{minor}"
 
 
 def compilations() -> int:
@@ -313,7 +286,3 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
         launch(forward, rows * batch_heads, (variant, specialised), first, again)
 
     first_that_fits(plan.candidates, run)
-
-
-def _power_of_two(size: int) -> int:
-    return max(16, 1 << (size - 1).bit_length())

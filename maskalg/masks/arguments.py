@@ -6,14 +6,24 @@ import torch
 
 from .. import errors, nodes
 from ..nodes import Node
-from ..parameters import INT32_MAX, Parameter, Scalar, Table
+from ..parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table
 
 INTEGER_DTYPES = (torch.int32, torch.int64)
 
 
+def shown(value: object) -> str:
+    """An argument as an error message names it.
+
+    A number that `torch.compile` keeps open has no text; it is left out there.
+    """
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} tensor"
+    return "…" if torch.compiler.is_compiling() else repr(value)
+
+
 def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
     """A named integer >= `low`, as a formula leaf and as what the label prints."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, INTEGERS):
         raise errors.not_an_integer(call, name, value, low)
     if value < low:
         raise errors.below(call, name, value, low)

@@ -6,7 +6,7 @@ from .. import nodes
 from ..algebra import Mask
 from ..nodes import SCORE, K, Node, Q
 from ..printing import called
-from .arguments import integer
+from .arguments import integer, shown
 
 
 def spatial(frame: int, reach: int = 0) -> Mask:
@@ -20,7 +20,7 @@ def spatial(frame: int, reach: int = 0) -> Mask:
 
     Source: spatial heads of Sparse VideoGen (Xi et al., 2025).
     """
-    call = f"spatial({frame!r}, {reach!r})"
+    call = f"spatial({shown(frame)}, {shown(reach)})"
     size, printed = integer(call, "frame", frame, low=1)
     limit, printed_limit = integer(call, "reach", reach, low=0)
     node = _near(nodes.floordiv(Q, size), nodes.floordiv(K, size), limit)
@@ -36,7 +36,7 @@ def temporal(frame: int, reach: int = 0) -> Mask:
 
     Source: temporal heads of Sparse VideoGen (Xi et al., 2025).
     """
-    call = f"temporal({frame!r}, {reach!r})"
+    call = f"temporal({shown(frame)}, {shown(reach)})"
     size, printed = integer(call, "frame", frame, low=1)
     limit, printed_limit = integer(call, "reach", reach, low=0)
     node = _near(nodes.mod(Q, size), nodes.mod(K, size), limit)

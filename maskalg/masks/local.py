@@ -7,7 +7,7 @@ from ..algebra import Mask
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Parameter
 from ..printing import called, named
-from .arguments import integer
+from .arguments import integer, shown
 
 ZERO = nodes.const(0)
 
@@ -23,7 +23,7 @@ def sliding(window: int) -> Mask:
 
     Source: Longformer (Beltagy et al., 2020); Mistral, Gemma.
     """
-    w, printed = integer(f"sliding({window!r})", "window", window, low=1)
+    w, printed = integer(f"sliding({shown(window)})", "window", window, low=1)
     distance = nodes.subtract(Q, K)
     last = nodes.subtract(w, nodes.const(1))
     node = nodes.conjunction(nodes.ge(last, distance), nodes.ge(nodes.add(distance, last), ZERO))
@@ -39,7 +39,7 @@ def window(left: int | None, right: int | None) -> Mask:
 
     Source: `window_size` of FlashAttention.
     """
-    call = f"window({left!r}, {right!r})"
+    call = f"window({shown(left)}, {shown(right)})"
     ahead = nodes.subtract(K, Q)
     limits: list[Node] = []
     printed: list[Parameter | str] = []
@@ -59,7 +59,7 @@ def dilated(dilation: int) -> Mask:
 
     Source: dilated sliding windows of Longformer, as `sliding(w) & dilated(d)`.
     """
-    d, printed = integer(f"dilated({dilation!r})", "dilation", dilation, low=1)
+    d, printed = integer(f"dilated({shown(dilation)})", "dilation", dilation, low=1)
     node = nodes.eq(nodes.mod(nodes.subtract(Q, K), d), ZERO)
     return Mask(node, SCORE, called("dilated", printed))
 
@@ -69,7 +69,7 @@ def chunked(chunk: int) -> Mask:
 
     Source: local layers of Llama 4; block-local attention.
     """
-    c, printed = integer(f"chunked({chunk!r})", "chunk", chunk, low=1)
+    c, printed = integer(f"chunked({shown(chunk)})", "chunk", chunk, low=1)
     node = nodes.eq(nodes.floordiv(Q, c), nodes.floordiv(K, c))
     return Mask(node, SCORE, called("chunked", printed))
 
@@ -79,6 +79,6 @@ def block_causal(chunk: int) -> Mask:
 
     Source: block-autoregressive diffusion and video models.
     """
-    c, printed = integer(f"block_causal({chunk!r})", "chunk", chunk, low=1)
+    c, printed = integer(f"block_causal({shown(chunk)})", "chunk", chunk, low=1)
     node = nodes.ge(nodes.floordiv(Q, c), nodes.floordiv(K, c))
     return Mask(node, SCORE, called("block_causal", printed))

@@ -68,13 +68,15 @@ def step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
     """The tables of a pair of id tensors, remembered while the tensors live unchanged."""
     if torch.compiler.is_compiling() or q_ids.is_inference() or kv_ids.is_inference():
         return _step_tables(q_ids, kv_ids)
+    if q_ids.is_cuda and torch.cuda.is_current_stream_capturing():
+        # A captured graph is replayed on other ids in the same memory: it computes its own tables.
+        return _step_tables(q_ids, kv_ids)
     versions = (q_ids._version, kv_ids._version)
     remembered = _REMEMBERED.get(q_ids)
     if remembered is not None and remembered.of(kv_ids, versions):
         return remembered.tables
     tables = _step_tables(q_ids, kv_ids)
-    if not (q_ids.is_cuda and torch.cuda.is_current_stream_capturing()):
-        _REMEMBERED[q_ids] = _Remembered(weakref.ref(kv_ids), versions, tables)
+    _REMEMBERED[q_ids] = _Remembered(weakref.ref(kv_ids), versions, tables)
     return tables
 
 

@@ -46,13 +46,20 @@ class Weight:
         """`expression` with w(bias(s)) for its bias; itself where w is exp."""
         if self.formula is None:
             return expression
+        if torch.compiler.is_compiling():
+            return self._applied(self.formula, expression)
         remembered = expression.__dict__.get("_weighted")
         if remembered is not None and remembered[0] is self:
             return cast(Expression, remembered[1])
-        scores = Score(expression.mask_node, expression.bias_node, expression.label)
-        result = self.formula @ scores
+        result = self._applied(self.formula, expression)
         expression.__dict__["_weighted"] = (self, result)
         return result
+
+    @staticmethod
+    def _applied(formula: Bias, expression: Expression) -> Expression:
+        scores = Score(expression.mask_node, expression.bias_node, expression.label)
+        # As a method: torch.compile does not follow the operator `@` of our classes.
+        return formula.__matmul__(scores)
 
 
 def check_logit(call: str, name: str, value: object) -> None:

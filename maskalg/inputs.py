@@ -1,0 +1,73 @@
+"""Do query, key, value and the tensors of an expression fit together?"""
+
+from __future__ import annotations
+
+import torch
+
+from . import errors
+from .extents import Extents, check, fitting
+from .normalform import Bound
+from .weights import Weight
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
+    """The extents of a call; raises where shapes, dtypes or devices do not fit."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_tensor(name, tensor)
+    extents = fitting(query.shape, key.shape, value.shape)
+    dtype, device = query.dtype, query.device
+    if dtype not in _DTYPES:
+        raise errors.unsupported_dtype(dtype)
+    if not dtype == key.dtype == value.dtype:
+        raise errors.tensors_differ("dtype", f"{dtype}, {key.dtype}, {value.dtype}")
+    if not device == key.device == value.device:
+        raise errors.tensors_differ("device", f"{device}, {key.device}, {value.device}")
+    return extents
+
+
+def check_tensor(name: str, tensor: object) -> None:
+    """Refuse what is no tensor, or a nested one."""
+    if not isinstance(tensor, torch.Tensor):
+        raise errors.not_a_tensor(name, tensor)
+    if tensor.is_nested:
+        raise errors.nested_tensor(name)
+
+
+def check_tables(form: Bound, extents: Extents, device: torch.device) -> None:
+    """Check the tensors of an expression against a call: their device and their shapes."""
+    for slot, tensor in form.tensors():
+        if tensor.device != device:
+            raise errors.wrong_device(slot.name, tensor.device, device)
+    check(form, extents)
+
+
+def check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:
+    """Refuse what is no weight function, or one that does not fit the call."""
+    if not isinstance(weight, Weight):
+        raise errors.unsupported_weight(weight)
+    if return_lse and weight.formula is not None:
+        raise errors.no_lse_of(weight.name)
+    sink = weight.sink
+    if isinstance(sink, torch.Tensor):
+        if sink.shape[0] != query.shape[1]:
+            raise errors.tensor_shape(weight.name, "sink", list(sink.shape), f"[{query.shape[1]}]")
+        if sink.device != query.device:
+            raise errors.wrong_device("sink", sink.device, query.device)
+
+
+def as_autocast_wants(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The inputs in the dtype of the surrounding `torch.autocast`, as torch's attention takes them.
+
+    float64 stays, as it does there. Tensors of the expression stay too: scores are accumulated in
+    float32 whatever the inputs are.
+    """
+    dtype = torch.get_autocast_dtype(query.device.type)
+    query, key, value = (
+        t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t
+        for t in (query, key, value)
+    )
+    return query, key, value

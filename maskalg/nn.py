@@ -1,0 +1,105 @@
+"""`Attention`: a score expression as a module, whose tensors are parameters and buffers."""
+
+from __future__ import annotations
+
+import torch
+
+from . import errors
+from .algebra import Bias, Expression, Mask, Score, everything
+from .attention import attention
+
+
+class Attention(torch.nn.Module):
+    """Attention under a fixed score expression.
+
+    Tensors of the expression become part of the module under the names `score.parameters` has: an
+    `nn.Parameter` (learned slopes, a learned table) a parameter, any other tensor a buffer. They
+    move with `.to()`, are saved by `state_dict()`, and what the module holds is what is computed
+    with. Numbers (windows, caps) belong to the expression.
+
+    Args:
+        score: a mask, a bias, or `mask + bias`; None keeps everything.
+        scale: factor of q . k, by default `1 / sqrt(head_dim)`.
+        backend: as in `maskalg.attention`.
+
+    Raises:
+        TypeError: a score that is no expression.
+        KeyError: a tensor whose name is one of `nn.Module`'s own, such as "forward".
+
+    >>> layer = ma.nn.Attention(causal & sliding(256) + alibi(torch.nn.Parameter(slopes)))
+    >>> out = layer(q, k, v, document(ids))
+    """
+
+    def __init__(
+        self,
+        score: Expression | None = None,
+        *,
+        scale: float | None = None,
+        backend: str | None = None,
+    ) -> None:
+        super().__init__()
+        expression = everything if score is None else score
+        if not isinstance(expression, Expression):
+            raise errors.not_a_score(expression)
+        self._score: Expression = expression
+        self._scale = scale
+        self._backend = backend
+        tensors = {n: v for n, v in expression.parameters.items() if isinstance(v, torch.Tensor)}
+        self._names = tuple(tensors)
+        for name, tensor in tensors.items():
+            if isinstance(tensor, torch.nn.Parameter):
+                self.register_parameter(name, tensor)
+            else:
+                self.register_buffer(name, tensor)
+        self._held = _held(tuple(tensors.values()))
+
+    @property
+    def score(self) -> Expression:
+        """The expression with the tensors the module holds now."""
+        if not self._names:
+            return self._score
+        tensors = tuple([getattr(self, name) for name in self._names])
+        if torch.compiler.is_compiling():
+            return self._score.bind(dict(zip(self._names, tensors, strict=True)))
+        held = _held(tensors)
+        if not all(a is b and c == d for (a, c), (b, d) in zip(held, self._held, strict=True)):
+            # Kept, so that the old tensors are let go.
+            self._score = self._score.bind(dict(zip(self._names, tensors, strict=True)))
+            self._held = held
+        return self._score
+
+    def forward(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: Mask | None = None,
+    ) -> torch.Tensor:
+        """`[batch, heads, q_len, value_dim]`, as `maskalg.attention` returns it.
+
+        Args:
+            query: `[batch, heads, q_len, head_dim]`.
+            key: `[batch, kv_heads, kv_len, head_dim]`.
+            value: `[batch, kv_heads, kv_len, value_dim]`.
+            mask: what this call drops besides, such as `document(ids)` of a batch.
+        """
+        score: Expression = self.score
+        if mask is not None:
+            score = _joined(score, mask)
+        return attention(query, key, value, score, scale=self._scale, backend=self._backend)
+
+    def extra_repr(self) -> str:
+        """The expression, as it was written."""
+        return repr(self.score)
+
+
+def _joined(score: Expression, mask: Mask) -> Expression:
+    if isinstance(score, Bias):
+        return mask + score
+    assert isinstance(score, (Mask, Score))
+    return score & mask
+
+
+def _held(tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[torch.Tensor, torch.device], ...]:
+    """Tensors and where they are: `.to()` moves a parameter without making a new one."""
+    return tuple([(tensor, tensor.device) for tensor in tensors])

@@ -1,0 +1,1 @@
+"""`attention` as operators of torch, for graphs, transforms and modes that see no Python."""

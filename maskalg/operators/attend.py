@@ -1,0 +1,97 @@
+"""From `attention` to the operators: when they are used, and with what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from .. import errors
+from ..algebra import Expression
+from ..backends.call import Result
+from ..backends.reference import with_sink
+from ..inputs import check_tensor, check_weight
+from ..normalform import keyed, value_of
+from ..parameters import INTEGERS
+from ..weights import Weight
+from . import define as define
+from . import transforms
+from . import vmap as vmap
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def traced(query: torch.Tensor, backend: str) -> bool:
+    """Whether somebody watches who must see one operator instead of what it is made of.
+
+    That is torch.compile and torch.export, the transforms of torch.func, dispatch modes (fake
+    tensors, selective checkpointing, counters) and tensors of other classes. Plain calls skip the
+    operator, which costs tens of microseconds. The reference is made of differentiable operations
+    and shows them, except to torch.compile, which does not follow the search for a structure.
+    """
+    if torch.compiler.is_compiling():
+        return True
+    if backend == "reference":
+        return False
+    return (
+        torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or type(query) not in _PLAIN
+    )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a call asks for besides its tensors; see `attention`."""
+
+    scale: float | None
+    return_lse: bool
+    weight: Weight
+    backend: str
+
+
+def attend_traced(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    expression: Expression,
+    wanted: Wanted,
+) -> Result:
+    """Output and lse by the operator; `torch.compile` follows this function and those it calls."""
+    if not isinstance(expression, Expression):
+        raise errors.not_a_score(expression)
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_tensor(name, tensor)
+    weight = wanted.weight
+    check_weight(weight, query, wanted.return_lse)
+    structure, parameters = keyed(weight.applied(expression))
+    tables: list[torch.Tensor] = []
+    integers: list[int] = []
+    reals: list[float] = []
+    for value_bound in [value_of(parameter) for parameter in parameters]:
+        if isinstance(value_bound, torch.Tensor):
+            tables.append(value_bound)
+        elif isinstance(value_bound, INTEGERS):
+            integers.append(value_bound)
+        else:
+            reals.append(value_bound)
+    lse_wanted = wanted.return_lse or weight.sink is not None
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value, *tables)):
+        lse_wanted = True
+    weights = "exp" if weight.formula is None else "mean" if weight.normalised else "sum"
+    transformed = not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+    operator = transforms.forward if transformed else torch.ops.maskalg.attention_forward
+    out, lse = operator(
+        query,
+        key,
+        value,
+        tables,
+        structure,
+        integers,
+        reals,
+        wanted.scale,
+        weights,
+        lse_wanted,
+        wanted.backend,
+    )
+    return with_sink(out, lse, weight.sink), lse if wanted.return_lse else None

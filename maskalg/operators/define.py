@@ -1,0 +1,242 @@
+"""The operators `maskalg::attention_forward` and `maskalg::attention_backward`.
+
+What they are passed is plain: tensors, numbers, and the structure of the expression as text (its
+key). Numbers of the expression are arguments, so a graph serves every window and every length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+
+from .. import errors
+from ..backends.call import Call, scale_of
+from ..backends.choice import backend_of
+from ..inputs import check_tables, extents_of
+from ..keys import structure_of
+from ..normalform import Bound, Structure, Value
+from ..weights import linear, softmax
+
+Tensors = Sequence[torch.Tensor]
+
+# Which formula it is stands in the structure; how its weights are used, here.
+_WEIGHTS: Final = {
+    "exp": softmax,
+    "sum": linear,
+    "mean": dataclasses.replace(linear, normalised=True),
+}
+
+FORWARD: Final = "maskalg::attention_forward"
+BACKWARD: Final = "maskalg::attention_backward"
+
+torch.library.define(
+    FORWARD,
+    "(Tensor query, Tensor key, Tensor value, Tensor[] tables, str structure, SymInt[] integers, "
+    "float[] reals, float? scale, str weights, bool lse_wanted, str backend) -> (Tensor, Tensor)",
+)
+torch.library.define(
+    BACKWARD,
+    "(Tensor query, Tensor key, Tensor value, Tensor[] tables, Tensor out, Tensor lse, "
+    "Tensor grad_out, Tensor? grad_lse, str structure, SymInt[] integers, float[] reals, "
+    "float? scale, str weights, bool[] wanted, str backend) -> Tensor[]",
+)
+
+
+def _forward(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    tables: Tensors,
+    structure: str,
+    integers: Sequence[int],
+    reals: Sequence[float],
+    scale: float | None,
+    weights: str,
+    lse_wanted: bool,
+    backend: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output, and lse, which has no elements unless it is wanted; no sink takes part.
+
+    For weights that have a formula, the sum of weights stands for the lse.
+    """
+    form = _form(structure, tables, integers, reals)
+    call = _call((query, key, value), form, scale, weights)
+    out, lse = backend_of(backend).compute(call, lse_wanted)
+    return out, query.new_empty(0) if lse is None else lse
+
+
+def _forward_fake(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    tables: Tensors,
+    structure: str,
+    integers: Sequence[int],
+    reals: Sequence[float],
+    scale: float | None,
+    weights: str,
+    lse_wanted: bool,
+    backend: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _call((query, key, value), _form(structure, tables, integers, reals), scale, weights)
+    shape = query.shape[:3]
+    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    out = query.new_empty(*shape, value.shape[-1])
+    return out, query.new_empty(shape, dtype=dtype) if lse_wanted else query.new_empty(0)
+
+
+def _backward(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    tables: Tensors,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad_out: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    structure: str,
+    integers: Sequence[int],
+    reals: Sequence[float],
+    scale: float | None,
+    weights: str,
+    wanted: Sequence[bool],
+    backend: str,
+) -> list[torch.Tensor]:
+    """Gradients of query, key and value, and of the tables that are `wanted`."""
+    form = _form(structure, tables, integers, reals)
+    call = _call((query, key, value), form, scale, weights)
+    passes = backend_of(backend)
+    if lse.shape != out.shape[:3]:
+        # The graph was made from inputs that wanted no gradient, and is now asked for one.
+        _, again = passes.compute(call, True)
+        assert again is not None
+        lse = again
+    slots = form.structure.tables
+    places = tuple([slot.index for slot, w in zip(slots, wanted, strict=True) if w])
+    with _autograd():
+        return passes.differentiate(call, (out, lse), (grad_out, grad_lse), places)
+
+
+def _backward_fake(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    tables: Tensors,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad_out: torch.Tensor,
+    grad_lse: torch.Tensor | None,
+    structure: str,
+    integers: Sequence[int],
+    reals: Sequence[float],
+    scale: float | None,
+    weights: str,
+    wanted: Sequence[bool],
+    backend: str,
+) -> list[torch.Tensor]:
+    changed = [query, key, value, *(t for t, w in zip(tables, wanted, strict=True) if w)]
+    return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in changed]
+
+
+def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Keep what `gradients_of` needs of a call of the forward operator."""
+    query, key, value, tables, *rest = inputs
+    ctx.save_for_backward(query, key, value, *tables, *output)
+    ctx.rest = rest
+    ctx.set_materialize_grads(False)
+
+
+def gradients_of(
+    ctx: Any,
+    wanted: list[bool],
+    change: tuple[torch.Tensor | None, torch.Tensor | None],
+    operator: Callable[..., Sequence[torch.Tensor]],
+) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    """Gradients of query, key and value, and of each table, None where it is not `wanted`.
+
+    Args:
+        ctx: what `remember` kept.
+        wanted: the tables that want a gradient.
+        change: gradients of output and lse, None where these were not used.
+        operator: what computes: `attention_backward`, or a function around it.
+    """
+    query, key, value, *saved = ctx.saved_tensors
+    *tables, out, lse = saved
+    *form, lse_wanted, backend = ctx.rest
+    grad_out, grad_lse = change
+    if grad_out is None:
+        grad_out = torch.zeros_like(out)
+    if not lse_wanted:
+        grad_lse = None
+    inputs = (query, key, value, tables, out, lse, grad_out, grad_lse)
+    found = list(operator(*inputs, *form, wanted, backend))
+    of_tables = iter(found[3:])
+    return found[:3], [next(of_tables) if w else None for w in wanted]
+
+
+def _gradients(
+    ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
+) -> tuple[Any, ...]:
+    wanted = list(ctx.needs_input_grad[3])
+    operator = torch.ops.maskalg.attention_backward
+    inputs, of_tables = gradients_of(ctx, wanted, (grad_out, grad_lse), operator)
+    # An empty list of numbers looks like an empty list of tensors, whose gradients are a list.
+    nothing: list[list[torch.Tensor] | None] = [[] if part == [] else None for part in ctx.rest]
+    return (*inputs, of_tables, *nothing)
+
+
+def _refuse(ctx: Any, *change: Any) -> None:
+    raise errors.no_double_backward()
+
+
+def _form(key: str, tables: Tensors, integers: Sequence[int], reals: Sequence[float]) -> Bound:
+    """A structure with its values, which are passed sorted by kind."""
+    structure = structure_of(key)
+    _check_counts(structure, (len(tables), len(integers), len(reals)))
+    tensors, whole, real = iter(tables), iter(integers), iter(reals)
+    values: list[Value] = [
+        next(tensors) if slot.is_table else next(whole) if slot.kind == "int" else next(real)
+        for slot in structure.slots
+    ]
+    return Bound(structure, tuple(values))
+
+
+def _check_counts(structure: Structure, found: tuple[int, int, int]) -> None:
+    integers = sum(slot.kind == "int" for slot in structure.scalars)
+    wanted = (len(structure.tables), integers, len(structure.scalars) - integers)
+    if found != wanted:
+        raise errors.operands_differ(structure.key, wanted, found)
+
+
+def _call(
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    form: Bound,
+    scale: float | None,
+    weights: str,
+) -> Call:
+    """The arguments of an operator as a checked call; raises what `attention` raises."""
+    extents = extents_of(*inputs)
+    check_tables(form, extents, inputs[0].device)
+    return Call(*inputs, form, extents, scale_of(inputs[0], scale), True, _WEIGHTS[weights])
+
+
+@contextlib.contextmanager
+def _autograd() -> Iterator[None]:
+    """Allow autograd within an operator, where torch has switched it off by dispatch keys.
+
+    The CPU and reference backends ask it for the slope of a bias.
+    """
+    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False):
+        yield
+
+
+torch.library.impl(FORWARD, "CompositeExplicitAutograd", _forward)
+torch.library.impl(BACKWARD, "CompositeExplicitAutograd", _backward)
+torch.library.register_fake(FORWARD, _forward_fake)
+torch.library.register_fake(BACKWARD, _backward_fake)
+torch.library.register_autograd(FORWARD, _gradients, setup_context=remember)
+torch.library.register_autograd(BACKWARD, _refuse)

@@ -1,0 +1,147 @@
+"""`ma.nn.Attention`: the tensors of an expression as parameters and buffers of a module."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import alibi, causal, document, relative, sliding
+
+LENGTH = 40
+IDS = torch.arange(LENGTH) // 9
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    slopes = torch.nn.Parameter(torch.rand(4))
+    return ma.nn.Attention(causal & sliding(7) & document(IDS) + alibi(slopes))
+
+
+def inputs(dtype=torch.float32):
+    torch.manual_seed(1)
+    return [torch.randn(2, heads, LENGTH, 8, dtype=dtype) for heads in (4, 2, 2)]
+
+
+def expected(layer, tensors, ids=IDS):
+    score = causal & sliding(7) & document(ids) + alibi(layer.slopes)
+    return ma.attention(*tensors, score)
+
+
+def test_computes_what_attention_does(layer):
+    assert torch.equal(layer(*inputs()), expected(layer, inputs()))
+    everything = ma.nn.Attention(scale=0.5, backend="reference")
+    wanted = ma.attention(*inputs(), scale=0.5, backend="reference")
+    assert torch.equal(everything(*inputs()), wanted)
+
+
+def test_parameters_and_buffers(layer):
+    assert [name for name, _ in layer.named_parameters()] == ["slopes"]
+    assert [name for name, _ in layer.named_buffers()] == ["ids"]
+    assert set(layer.state_dict()) == {"slopes", "ids"}
+    assert repr(layer) == "Attention(causal & sliding(7) & document(ids[40]) + alibi(slopes[4]))"
+
+
+def test_a_second_tensor_of_a_name_has_a_number():
+    layer = ma.nn.Attention(document(IDS) & document(IDS // 2))
+    assert set(layer.state_dict()) == {"ids", "ids_2"}
+
+
+def test_learns(layer):
+    before = layer(*inputs()).sum()
+    before.backward()
+    wanted = torch.autograd.grad(expected(layer, inputs()).sum(), layer.slopes)
+    assert torch.equal(layer.slopes.grad, *wanted)
+    torch.optim.SGD(layer.parameters(), lr=1.0).step()
+    assert torch.equal(layer(*inputs()), expected(layer, inputs()))
+    assert not torch.equal(layer(*inputs()).sum(), before)
+
+
+def test_what_is_loaded_is_computed_with(layer):
+    saved = layer.state_dict()
+    other = ma.nn.Attention(
+        causal & sliding(7) & document(IDS * 0) + alibi(torch.nn.Parameter(torch.zeros(4)))
+    )
+    other(*inputs())
+    other.load_state_dict(saved)
+    assert torch.equal(other(*inputs()), layer(*inputs()))
+    layer.ids = IDS * 0
+    assert torch.equal(layer(*inputs()), expected(layer, inputs(), IDS * 0))
+    layer.load_state_dict({"slopes": torch.ones(4), "ids": IDS}, assign=True)
+    assert torch.equal(layer(*inputs()), expected(layer, inputs()))
+
+
+def test_to(layer):
+    layer(*inputs())
+    old = layer.ids
+    layer.double()
+    assert layer.slopes.dtype == torch.float64 and layer.ids.dtype == torch.int64
+    doubles = inputs(torch.float64)
+    assert torch.equal(layer(*doubles), expected(layer, doubles))
+    layer.to("meta")
+    assert layer.score.parameters["ids"] is layer.ids is not old
+    assert layer.score.parameters["slopes"] is layer.slopes
+    with pytest.raises(ma.MaskValueError, match="lives on meta"):
+        layer(*doubles)
+
+
+def test_a_parameter_that_is_moved_in_place():
+    """Its tensor stays the same object, and calls it fitted before are checked again."""
+    slopes = torch.nn.Parameter(torch.rand(4))
+    layer = ma.nn.Attention(causal + alibi(slopes))
+    layer(*inputs())
+    torch.utils.swap_tensors(slopes, torch.nn.Parameter(torch.rand(4, device="meta")))
+    with pytest.raises(ma.MaskValueError, match="slopes lives on meta"):
+        layer(*inputs())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_are_whole(layer, copied):
+    other = copied(layer)
+    with torch.no_grad():
+        layer.slopes.zero_()
+    assert torch.equal(other(*inputs()), expected(other, inputs()))
+    assert other.score.parameters["slopes"] is other.slopes
+
+
+def test_functional_call(layer):
+    def loss(slopes):
+        return torch.func.functional_call(layer, {"slopes": slopes}, tuple(inputs())).sum()
+
+    found = torch.func.grad(loss)(torch.ones(4))
+    slopes = torch.ones(4, requires_grad=True)
+    score = causal & sliding(7) & document(IDS) + alibi(slopes)
+    wanted = torch.autograd.grad(ma.attention(*inputs(), score).sum(), slopes)
+    torch.testing.assert_close([found], list(wanted))
+    assert torch.equal(layer(*inputs()), expected(layer, inputs()))
+
+
+def test_a_mask_of_one_call():
+    ids = torch.arange(LENGTH) // 5
+    table = torch.rand(4, 9)
+    for score in (causal, relative(table), causal + relative(table)):
+        layer = ma.nn.Attention(score)
+        whole = document(ids) + score if isinstance(score, ma.Bias) else score & document(ids)
+        wanted = ma.attention(*inputs(), whole)
+        assert torch.equal(layer(*inputs(), document(ids)), wanted)
+
+
+def test_compiled_and_exported(layer):
+    torch._dynamo.reset()
+    wanted = layer(*inputs())
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*inputs()), wanted)
+    with torch.no_grad():
+        layer.slopes.zero_()
+    assert torch.equal(compiled(*inputs()), layer(*inputs()))
+    exported = torch.export.export(layer, tuple(inputs()))
+    assert torch.equal(exported.module()(*inputs()), layer(*inputs()))
+
+
+def test_other_arguments_are_refused():
+    with pytest.raises(ma.MaskTypeError, match="score must be a mask"):
+        ma.nn.Attention(torch.ones(3, 3))
+    with pytest.raises(KeyError, match="forward"):
+        ma.nn.Attention(ma.table(IDS, "forward")[ma.q_idx] > 0)
