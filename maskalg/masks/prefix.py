@@ -9,7 +9,7 @@ from ..algebra import Mask
 from ..nodes import SCORE, K, Q
 from ..parameters import Table
 from ..printing import called
-from .arguments import INTEGER_DTYPES, integer_or_per_batch
+from .arguments import INTEGER_DTYPES, integer_or_per_batch, shown
 
 
 def prefix(length: int | torch.Tensor) -> Mask:
@@ -21,7 +21,7 @@ def prefix(length: int | torch.Tensor) -> Mask:
     Args:
         length: >= 0; an integer, or an integer tensor `[batch]` on the device of the inputs.
     """
-    call = f"prefix({_shown(length)})"
+    call = f"prefix({shown(length)})"
     n, printed = integer_or_per_batch(call, "prefix", length, low=0)
     return Mask(nodes.gt(n, K), SCORE, called("prefix", printed))
 
@@ -44,7 +44,3 @@ def padding(lengths: torch.Tensor, *, queries: bool = False) -> Mask:
     if queries:
         node = nodes.conjunction(node, nodes.gt(n, Q))
     return Mask(node, SCORE, called("padding", table, *(["queries=True"] if queries else [])))
-
-
-def _shown(value: object) -> str:
-    return f"{value.dtype} tensor" if isinstance(value, torch.Tensor) else repr(value)
