@@ -8,13 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import maskalg as ma
 from maskalg import attention, causal, prefix, sliding
-from maskalg.testing import assert_same_mask, oracle
-from maskalg.testing.case import BATCH, HEADS
+from maskalg.testing import (
+    assert_closed_forms_sound,
+    assert_labels_exact,
+    assert_same_mask,
+    oracle,
+)
+from maskalg.testing.case import BATCH, FARTHEST_SHIFT, HEADS
 from maskalg.testing.catalogue_tokens import TOKENS
+from maskalg.testing.strategies import Shape, shapes
 
 
 def picture(text: str) -> NDArray[np.bool_]:
@@ -43,6 +51,14 @@ def test_sliding_per_head() -> None:
     np.testing.assert_array_equal(found[0, 1].numpy(), picture("##. ### .##"))
     check(sliding(ids([2], [1])), "##. ### .##", "#.. .#. ..#")
     check(sliding(ids(-4)), "#. .#")
+
+
+def test_prefix_per_head() -> None:
+    found = prefix(ids([0, 2], [1, -3])).to_dense(1, 3)
+    assert found.tolist() == [
+        [[[False, False, False]], [[True, True, False]]],
+        [[[True, False, False]], [[False, False, False]]],
+    ]
 
 
 def test_strided() -> None:
@@ -189,6 +205,25 @@ def test_attention_is_the_oracle(name: str, backend: str) -> None:
     out, lse = attention(q, k, v, case.mask, return_lse=True, backend=backend)
     np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(lse.numpy(), wanted_lse, rtol=1e-6)
+
+
+NAMES = st.sampled_from(sorted(TOKENS))
+SHIFTS = st.integers(0, FARTHEST_SHIFT)
+
+
+@given(NAMES, NAMES, st.booleans(), st.booleans(), SHIFTS, SHIFTS, shapes())
+@settings(max_examples=100)
+def test_compositions(
+    left: str, right: str, union: bool, without: bool, q: int, kv: int, shape: Shape
+) -> None:
+    """Two masks of the catalogue, one moved, one perhaps negated: matrix, labels, closed forms."""
+    other = TOKENS[right].shift(q, kv)
+    other = ~other if without else other
+    case = TOKENS[left] | other if union else TOKENS[left] & other
+    sizes: dict[str, Any] = {"batch": BATCH, "heads": HEADS}
+    assert_same_mask(case.mask, case.dense(*shape.lengths), *shape.lengths, **sizes)
+    assert_closed_forms_sound(case.mask, *shape.lengths, shape.block_q, **sizes)
+    assert_labels_exact(case.mask, *shape.lengths, shape.block, **sizes)
 
 
 INT = ids(0, 1)

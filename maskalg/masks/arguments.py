@@ -24,27 +24,30 @@ def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parame
 
 
 def integer_or_per_batch(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
-    """An integer, or an integer tensor `[batch]` (or 0-d), clamped below at `low` when read."""
-    if not isinstance(value, torch.Tensor):
-        return integer(call, name, value, low)
-    if value.dtype not in INTEGER_DTYPES:
-        raise errors.tensor_dtype(call, name, value.dtype, "an int32 or int64 tensor")
-    if value.ndim > 1:
-        raise errors.tensor_shape(call, name, list(value.shape), "[] or [batch]")
-    table = Table(name, value, low)
-    return nodes.read(table, *([nodes.BATCH] * value.ndim)), table
+    """An integer, or an integer tensor `[batch]`, `[batch, heads]` or 0-d, clamped at `low`."""
+    return _integer_or_tensor(
+        call, name, value, low, [nodes.BATCH], "[], [batch] or [batch, heads]"
+    )
 
 
 def integer_or_per_head(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
     """An integer, or an integer tensor `[heads]`, `[batch, heads]` or 0-d, clamped at `low`."""
+    return _integer_or_tensor(call, name, value, low, [nodes.HEAD], "[], [heads] or [batch, heads]")
+
+
+def _integer_or_tensor(
+    call: str, name: str, value: object, low: int, alone: list[Node], wanted: str
+) -> tuple[Node, Parameter]:
+    """`alone` is what a single dimension stands for."""
     if not isinstance(value, torch.Tensor):
         return integer(call, name, value, low)
     if value.dtype not in INTEGER_DTYPES:
         raise errors.tensor_dtype(call, name, value.dtype, "an int32 or int64 tensor")
     if value.ndim > 2:
-        raise errors.tensor_shape(call, name, list(value.shape), "[], [heads] or [batch, heads]")
+        raise errors.tensor_shape(call, name, list(value.shape), wanted)
     table = Table(name, value, low)
-    return nodes.read(table, *([nodes.BATCH, nodes.HEAD][2 - value.ndim :])), table
+    indices = [[], alone, [nodes.BATCH, nodes.HEAD]][value.ndim]
+    return nodes.read(table, *indices), table
 
 
 def shown(value: object) -> str:
