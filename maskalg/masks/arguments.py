@@ -32,7 +32,8 @@ def integer_or_per_batch(call: str, name: str, value: object, low: int) -> tuple
 
 def integer_or_per_head(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
     """An integer, or an integer tensor `[heads]`, `[batch, heads]` or 0-d, clamped at `low`."""
-    return _integer_or_tensor(call, name, value, low, [nodes.HEAD], "[], [heads] or [batch, heads]")
+    wanted = "[], [heads] or [batch, heads]"
+    return _integer_or_tensor(call, name, value, low, [nodes.HEAD], wanted)
 
 
 def _integer_or_tensor(
