@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from maskalg import biases, masks
+from maskalg import biases, masks, weights
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "catalogue.md").read_text(encoding="utf-8")
 PICTURES = re.findall(r'src="(images/catalogue/(\w+)\.svg)"', PAGE)
 
 
-@pytest.mark.parametrize("name", [*masks.__all__, *biases.__all__])
+@pytest.mark.parametrize("name", [*masks.__all__, *biases.__all__, *weights.__all__])
 def test_page_names(name):
     assert re.search(rf"`[^`]*\b{name}\b", PAGE), f"docs/catalogue.md does not name {name}"
 

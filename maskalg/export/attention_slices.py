@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-import torch.nn.functional as F
 
 from .. import errors
 from ..algebra import Mask
-from .elements import Elements
+from .elements import Elements, edges
 
 Interval = tuple[int, int]
 
@@ -74,11 +73,9 @@ def to_attention_slices(
 
 def _intervals(kept: torch.Tensor) -> list[list[Interval]]:
     """The intervals of keys of each row of `[rows, kv_len]`."""
-    edges = F.pad(kept.to(torch.int8), (1, 1)).diff(dim=1)
-    rows, starts = (edges > 0).nonzero(as_tuple=True)
-    _, ends = (edges < 0).nonzero(as_tuple=True)
+    places = edges(kept).tolist()
     found: list[list[Interval]] = [[] for _ in range(len(kept))]
-    for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+    for (row, start), (_, end) in zip(places[::2], places[1::2], strict=True):
         found[row].append((start, end))
     return found
 

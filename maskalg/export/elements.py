@@ -54,3 +54,13 @@ class Elements:
         indices = grid(self.extents, sizes.batch, sizes.heads, rows, columns, self.device)
         kept = evaluate(self._form.structure.mask, Environment(indices, self._form.values))
         return kept.expand(sizes.batch, sizes.heads, rows[1] - rows[0], columns[1] - columns[0])
+
+
+def edges(kept: torch.Tensor) -> torch.Tensor:
+    """Where the intervals of True of each row begin and end, two by two, `[edges, dimensions]`.
+
+    Sorted by row; the last number is the first place of an interval or one past its last.
+    """
+    end = torch.zeros_like(kept[..., :1])
+    bounded = torch.cat([end, kept, end], dim=-1)
+    return (bounded[..., 1:] ^ bounded[..., :-1]).nonzero()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 
 from .. import errors
 from ..algebra import Mask
-from .elements import Elements
+from .elements import Elements, edges
 
 
 def to_flashmask(
@@ -40,42 +39,48 @@ def to_flashmask(
     Source: FlashMask (Wang et al., 2024).
     """
     elements = Elements(mask, q_len, kv_len, batch, heads)
-    extents = elements.extents
+    length, keys = elements.extents.q_len, elements.extents.kv_len
     sizes = (elements.sizes.batch, elements.sizes.heads)
-    empty = torch.zeros(*sizes, 0, 5, dtype=torch.int64, device=elements.device)
-    general, causal, is_causal = [empty], [empty], extents.q_len == extents.kv_len
-    rows = torch.arange(extents.q_len, device=elements.device).view(-1, 1)
-    for first, kept in elements.by_columns():
-        ranges = _ranges(~kept)
-        general.append(ranges)
-        if is_causal:
-            past = torch.arange(first, first + kept.shape[-1], device=elements.device) > rows
-            is_causal = not bool((kept & past).any())
-            causal.append(_ranges(~kept & ~past))
-    if is_causal:
-        found = torch.cat(causal, dim=2)
-        if bool((found[..., 0] <= 1).all()):
-            return _shortened(found, extents.q_len), True
-    found = torch.cat(general, dim=2)
+    parts = [torch.zeros(*sizes, 0, 5, dtype=torch.int64, device=elements.device)]
+    parts += [_ranges(~kept.transpose(2, 3)) for _, kept in elements.by_columns()]
+    found = torch.cat(parts, dim=2)
+    below = _below_diagonal(found) if length == keys else None
+    if below is not None:
+        return _shortened(below, length), True
     _check(found[..., 0])
-    return _arranged(found, extents.q_len), False
+    return _arranged(found, length), False
 
 
 def _ranges(dropped: torch.Tensor) -> torch.Tensor:
-    """Count, start and end of the first range, start and end of the last one, per column.
+    """Count, start and end of the first range, start and end of the last one, per key.
 
-    `dropped` is `[batch, heads, q_len, columns]`, the result `[batch, heads, columns, 5]`.
+    `dropped` is `[batch, heads, keys, q_len]`, the result `[batch, heads, keys, 5]`.
     """
-    length = dropped.shape[2]
-    if length == 0:
-        return dropped.new_zeros((*dropped.shape[:2], dropped.shape[3], 5), dtype=torch.int64)
-    edges = F.pad(dropped.to(torch.int8), (0, 0, 1, 1)).diff(dim=2)  # of length + 1 places
-    opens, closes = edges > 0, edges < 0
-    count = opens.sum(dim=2)
-    first_start, first_end = opens.int().argmax(dim=2), closes.int().argmax(dim=2)
-    last_start = length - opens.flip(2).int().argmax(dim=2)
-    last_end = length - closes.flip(2).int().argmax(dim=2)
-    return torch.stack([count, first_start, first_end, last_start, last_end], dim=-1)
+    places = edges(dropped)
+    shape = dropped.shape[:3]
+    row = (places[:, 0] * shape[1] + places[:, 1]) * shape[2] + places[:, 2]
+    count = torch.bincount(row, minlength=shape.numel())
+    some = count > 0
+    first = (count.cumsum(0) - count)[some]
+    last = first + count[some]
+    found = torch.zeros(shape.numel(), 5, dtype=torch.int64, device=dropped.device)
+    found[:, 0] = count // 2
+    for column, place in ((1, first), (2, first + 1), (3, last - 2), (4, last - 1)):
+        found[some, column] = places[place, 3]
+    return found.reshape(*shape, 5)
+
+
+def _below_diagonal(found: torch.Tensor) -> torch.Tensor | None:
+    """The ranges without the queries before the key; None where those are kept, or two remain."""
+    count, start, end, last_start, last_end = found.unbind(-1)
+    key = torch.arange(found.shape[2], device=found.device)
+    covered = (key == 0) | ((count > 0) & (start == 0) & (end >= key))
+    # A first range that ends at the diagonal is no range below it.
+    gone = (count > 0) & (start == 0) & (end == key) & (key > 0)
+    if bool((~covered | (count - gone.long() > 1)).any()):
+        return None
+    start, end = torch.where(gone, last_start, start), torch.where(gone, last_end, end)
+    return torch.stack([count - gone.long(), torch.maximum(start, key), end], dim=-1)
 
 
 def _shortened(found: torch.Tensor, length: int) -> torch.Tensor:

@@ -38,3 +38,25 @@ def test_score_terms(name):
     case = BIASES[name]
     bias = case.build(*[table.detach().float() for table in case.tensors()])
     check(ma.causal + bias, LENGTH, LENGTH)
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_gradients(name):
+    """Of queries, keys, values and tables, against float64 autograd."""
+
+    def gradients(backend, dtype):
+        generator = torch.Generator().manual_seed(1)
+        inputs = [
+            torch.randn(BATCH, HEADS, LENGTH, 16, generator=generator).to(dtype).requires_grad_()
+            for _ in range(3)
+        ]
+        tables = [t.detach().to(dtype).requires_grad_() for t in BIASES[name].tensors()]
+        score = ma.causal + BIASES[name].build(*tables)
+        out = ma.attention(*inputs, score, backend=backend)
+        weights = torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out)
+        return torch.autograd.grad((out * weights).sum(), [*inputs, *tables])
+
+    wanted = gradients("reference", torch.float64)
+    largest = max(part.abs().max().item() for part in wanted)
+    for found, want in zip(gradients("triton", torch.float32), wanted, strict=True):
+        torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-6 * largest)
