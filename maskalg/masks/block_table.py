@@ -42,7 +42,7 @@ class _BlockTable:
         node = nodes.read(entries, *leading, nodes.floordiv(Q, q_side), nodes.floordiv(K, k_side))
         if node.kind == "int":
             node = nodes.negation(nodes.eq(node, nodes.const(0)))
-        return Mask(node, SCORE, called("block_table", entries, *[name for _, name in sides]))
+        return Mask(node, SCORE, called("block_table", entries, *[side for _, side in sides]))
 
     def from_kv_indices(
         self,
