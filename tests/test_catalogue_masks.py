@@ -86,6 +86,9 @@ def test_shared_prefix() -> None:
     """A prompt of two tokens, two answers to it, and an answer to the second."""
     mask = ma.shared_prefix(ids(0, 0, 1, 2, 2, 3), ids(-1, 0, 0, 2))
     check(mask, "#..... ##.... ###... ##.#.. ##.##. ##.###")
+    assert set(mask.parameters) == {"end"}, "an interval of queries for every key"
+    rows = ma.shared_prefix(ids([0, 1, 2], [0, 0, 2]), ids(-1, 0, 0))
+    check(rows, "#.. ##. #.#", "#.. ##. ###")
     # An answer that stands before its prompt.
     check(ma.shared_prefix(ids(1, 0, 0), ids(-1, 0)), "### .#. .##")
 

@@ -25,13 +25,16 @@ def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
         parents: integer tensor `[documents]`: the document that each continues, negative for none.
             Both are read from the device once, here.
 
+    Documents packed depth first, each right behind what it continues, are intervals of queries for
+    every key and proved exactly; others are decided by two tables, as in `tree`.
+
     Raises:
         ValueError: ids that are no index of `parents`; a parent that is no document; a circle.
 
     Source: prefix sharing of rollouts in reinforcement learning; Hydragen (Juravsky et al., 2024).
     """
     call = "shared_prefix"
-    table = positions(call, "ids", ids)
+    positions(call, "ids", ids)
     if not isinstance(parents, torch.Tensor) or parents.dtype not in INTEGER_DTYPES:
         found = parents.dtype if isinstance(parents, torch.Tensor) else type(parents).__name__
         raise errors.tensor_dtype(call, "parents", found, "an int32 or int64 tensor")
@@ -40,12 +43,16 @@ def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
     entries_within(call, "ids", ids, 0, len(parents))
     forest = ancestry(call, parents.tolist())
     order, end = (
-        Table(name, torch.tensor(entries, dtype=torch.int32, device=ids.device)[ids.long()])
-        for name, entries in (("order", forest.order), ("end", forest.end))
+        torch.tensor(entries, dtype=torch.int32, device=ids.device)[ids.long()]
+        for entries in (forest.order, forest.end)
     )
-    of_query, of_key = at(order, Q), at(order, K)
-    above = nodes.conjunction(
-        nodes.ge(of_query, nodes.add(of_key, nodes.const(1))), nodes.gt(at(end, K), of_query)
-    )
-    own = nodes.conjunction(nodes.eq(at(table, Q), at(table, K)), nodes.ge(Q, K))
-    return Mask(nodes.disjunction(own, above), SCORE, called(call, table))
+    if bool((order.diff(dim=-1) >= 0).all()):
+        # Whatever continues a document follows it at once: one past the last such position.
+        last = Table("end", torch.searchsorted(order, end, out_int32=True))
+        node = nodes.conjunction(nodes.ge(Q, K), nodes.gt(at(last, K), Q))
+        return Mask(node, SCORE, called(call, last))
+    places, ends = Table("order", order), Table("end", end)
+    of_query, of_key = at(places, Q), at(places, K)
+    above = nodes.conjunction(nodes.gt(of_query, of_key), nodes.gt(at(ends, K), of_query))
+    own = nodes.conjunction(nodes.eq(of_query, of_key), nodes.ge(Q, K))
+    return Mask(nodes.disjunction(own, above), SCORE, called(call, places, ends))

@@ -26,7 +26,7 @@ def tree(parents: torch.Tensor | Sequence[int], prompt: int | torch.Tensor = 0) 
     Args:
         parents: the parent of each token of the tree, negative for a root; a sequence of integers,
             or an integer tensor `[tokens]` or `[batch, tokens]`, read from the device once, here.
-            Queries and keys past the tree raise an error where `prompt` is a number.
+            Keys past the tree raise an error where `prompt` is a number.
         prompt: length of the prompt, >= 0; an integer, or an integer tensor `[batch]`.
 
     Trees numbered depth first are intervals of keys and proved exactly; others are decided by two
