@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from catalogue_images import draw
 
 from maskalg import causal, document, sliding
 from maskalg.cli.corpus import read_corpus
@@ -27,6 +28,11 @@ def main() -> None:
     target = IMAGES / "causal_sliding_document.svg"
     target.write_text(svg(mask, tokens, block=32, title=title), encoding="utf-8")
     print(target)
+    (IMAGES / "catalogue").mkdir(exist_ok=True)
+    for name, text in draw().items():
+        target = IMAGES / "catalogue" / name
+        target.write_text(text, encoding="utf-8")
+        print(target)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def test_window() -> None:
 
 def test_prefix_and_padding_tensors() -> None:
     raises(TypeError, lambda: prefix(FLOATS), "prefix", "int32 or int64", "torch.float32")
-    raises(ValueError, lambda: prefix(IDS[None]), "[] or [batch]", "[1, 4]")
+    raises(ValueError, lambda: prefix(IDS[None, None]), "[batch] or [batch, heads]", "[1, 1, 4]")
     raises(TypeError, lambda: padding(FLOATS), "padding: lengths", "int32 or int64", "float32")
     raises(TypeError, lambda: padding([1, 2]), "padding: lengths", "got list")
     raises(ValueError, lambda: padding(IDS[None]), "shape [batch], got [1, 4]")

@@ -34,15 +34,31 @@ def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parame
 
 
 def integer_or_per_batch(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
-    """An integer, or an integer tensor `[batch]` (or 0-d), clamped below at `low` when read."""
+    """An integer, or an integer tensor `[batch]`, `[batch, heads]` or 0-d, clamped at `low`."""
+    return _integer_or_tensor(
+        call, name, value, low, [nodes.BATCH], "[], [batch] or [batch, heads]"
+    )
+
+
+def integer_or_per_head(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
+    """An integer, or an integer tensor `[heads]`, `[batch, heads]` or 0-d, clamped at `low`."""
+    wanted = "[], [heads] or [batch, heads]"
+    return _integer_or_tensor(call, name, value, low, [nodes.HEAD], wanted)
+
+
+def _integer_or_tensor(
+    call: str, name: str, value: object, low: int, alone: list[Node], wanted: str
+) -> tuple[Node, Parameter]:
+    """`alone` is what a single dimension stands for."""
     if not isinstance(value, torch.Tensor):
         return integer(call, name, value, low)
     if value.dtype not in INTEGER_DTYPES:
         raise errors.tensor_dtype(call, name, value.dtype, "an int32 or int64 tensor")
-    if value.ndim > 1:
-        raise errors.tensor_shape(call, name, list(value.shape), "[] or [batch]")
+    if value.ndim > 2:
+        raise errors.tensor_shape(call, name, list(value.shape), wanted)
     table = Table(name, value, low)
-    return nodes.read(table, *([nodes.BATCH] * value.ndim)), table
+    indices = [[], alone, [nodes.BATCH, nodes.HEAD]][value.ndim]
+    return nodes.read(table, *indices), table
 
 
 def positions(call: str, name: str, value: object) -> Table:
@@ -54,6 +70,45 @@ def positions(call: str, name: str, value: object) -> Table:
     if value.ndim not in (1, 2):
         raise errors.tensor_shape(call, name, list(value.shape), "[length] or [batch, length]")
     return Table(name, value)
+
+
+def flags(call: str, name: str, value: object) -> Table:
+    """A Boolean tensor over positions, `[length]` or `[batch, length]`."""
+    table = flags_per_head(call, name, value, "[length] or [batch, length]")
+    if table.tensor.ndim == 3:
+        found = list(table.tensor.shape)
+        raise errors.tensor_shape(call, name, found, "[length] or [batch, length]")
+    return table
+
+
+def flags_per_head(
+    call: str,
+    name: str,
+    value: object,
+    wanted: str = "[length], [heads, length] or [batch, heads, length]",
+) -> Table:
+    """A Boolean tensor over positions for all heads, per head, or per batch and head."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.bool:
+        found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+        raise errors.tensor_dtype(call, name, found, "a bool tensor")
+    if value.ndim not in (1, 2, 3):
+        raise errors.tensor_shape(call, name, list(value.shape), wanted)
+    return Table(name, value)
+
+
+def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: int) -> None:
+    """Refuse entries outside `low … high - 1`. Waits for the device."""
+    if tensor.numel() == 0:
+        return
+    least, most = (int(entry) for entry in tensor.aminmax())
+    if least < low or most >= high:
+        raise errors.entries_outside(call, name, (least, most), (low, high - 1))
+
+
+def at_head(table: Table, position: Node) -> Node:
+    """`table` at a position, per head, or per batch and head, when the table is."""
+    leading = [nodes.BATCH, nodes.HEAD][3 - table.tensor.ndim :]
+    return nodes.read(table, *leading, position)
 
 
 def at(table: Table, position: Node) -> Node:

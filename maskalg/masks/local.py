@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
+
 from .. import nodes
 from ..algebra import Mask
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Parameter
 from ..printing import called, named
-from .arguments import integer, shown
+from .arguments import integer, integer_or_per_head, shown
 
 ZERO = nodes.const(0)
 
@@ -15,15 +17,17 @@ causal = Mask(nodes.ge(Q, K), SCORE, named("causal"))
 """q >= k: each query keeps itself and everything before it. Indices start at 0 on both sides."""
 
 
-def sliding(window: int) -> Mask:
+def sliding(window: int | torch.Tensor) -> Mask:
     """|q - k| < window: with `causal`, `window` keys, the query's own included.
 
     Args:
-        window: number of keys, >= 1.
+        window: number of keys, >= 1; an integer, or an integer tensor `[heads]` or
+            `[batch, heads]` on the device of the inputs, whose entries below 1 count as 1.
 
-    Source: Longformer (Beltagy et al., 2020); Mistral, Gemma.
+    Source: Longformer (Beltagy et al., 2020), which has windows that grow from layer to layer;
+    Mistral, Gemma.
     """
-    w, printed = integer(f"sliding({shown(window)})", "window", window, low=1)
+    w, printed = integer_or_per_head(f"sliding({shown(window)})", "window", window, low=1)
     distance = nodes.subtract(Q, K)
     last = nodes.subtract(w, nodes.const(1))
     node = nodes.conjunction(nodes.ge(last, distance), nodes.ge(nodes.add(distance, last), ZERO))
@@ -62,6 +66,23 @@ def dilated(dilation: int) -> Mask:
     d, printed = integer(f"dilated({shown(dilation)})", "dilation", dilation, low=1)
     node = nodes.eq(nodes.mod(nodes.subtract(Q, K), d), ZERO)
     return Mask(node, SCORE, called("dilated", printed))
+
+
+def strided(stride: int) -> Mask:
+    """q >= k and (q - k < stride or (q - k) mod stride = 0): what is near, and every stride-th key.
+
+    Args:
+        stride: length of the local window and distance of the far keys, >= 1; about the square
+            root of the length makes the mask as sparse as it gets.
+
+    Source: the strided pattern of Sparse Transformers (Child et al., 2019).
+    """
+    d, printed = integer(f"strided({shown(stride)})", "stride", stride, low=1)
+    distance = nodes.subtract(Q, K)
+    near = nodes.gt(d, distance)
+    far = nodes.eq(nodes.mod(distance, d), ZERO)
+    node = nodes.conjunction(nodes.ge(Q, K), nodes.disjunction(near, far))
+    return Mask(node, SCORE, called("strided", printed))
 
 
 def chunked(chunk: int) -> Mask:

@@ -19,7 +19,8 @@ def prefix(length: int | torch.Tensor) -> Mask:
     four attention sinks beside a window.
 
     Args:
-        length: >= 0; an integer, or an integer tensor `[batch]` on the device of the inputs.
+        length: >= 0; an integer, or an integer tensor `[batch]` or `[batch, heads]` on the device
+            of the inputs, whose entries below 0 count as 0.
     """
     call = f"prefix({shown(length)})"
     n, printed = integer_or_per_batch(call, "prefix", length, low=0)

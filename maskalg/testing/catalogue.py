@@ -15,6 +15,7 @@ from .. import algebra, index
 from .. import masks as atom
 from . import oracle, oracle_grids
 from .case import BATCH, ENTRIES, HEADS, LONGEST, Case, grid, matrix_of, where
+from .catalogue_tokens import TOKENS
 
 _random: Final = np.random.default_rng(20)
 
@@ -173,6 +174,7 @@ CATALOGUE: Final[dict[str, Case]] = {
         abs(index.q_idx - index.kv_idx) <= 2 * index.head + 1,
         lambda *at: abs(grid(*at)[0] - grid(*at)[1]) <= 2 * grid(*at)[3] + 1,
     ),
+    **TOKENS,
 }
 
 

@@ -1,0 +1,45 @@
+"""Learned biases on distances in a graph."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Bias
+from ..nodes import BATCH, HEAD, SCORE, TRUE, K, Q
+from ..parameters import Table
+from ..printing import called
+from .arguments import real_table
+
+
+def graphormer(table: torch.Tensor, distances: torch.Tensor) -> Bias:
+    """s + table[distances[batch, q, k], head]: a number for each distance of two nodes.
+
+    The bias of edges on the way from one node to the other is `dense_bias(edges)`.
+
+    Args:
+        table: floating `[distances, heads]`, as Graphormer's `spatial_pos_encoder.weight`. Receives
+            a gradient when it requires one.
+        distances: int32 or int64 `[nodes, nodes]` or `[batch, nodes, nodes]`: indices into `table`,
+            unreachable nodes included (read from the device once, here).
+
+    Raises:
+        ValueError: a distance that `table` has no entry for.
+
+    Source: Graphormer (Ying et al., 2021).
+    """
+    entries = real_table("graphormer", "table", table, (2,), "[distances, heads]")
+    if not isinstance(distances, torch.Tensor) or distances.dtype not in (torch.int32, torch.int64):
+        found = distances.dtype if isinstance(distances, torch.Tensor) else type(distances).__name__
+        raise errors.tensor_dtype("graphormer", "distances", found, "an int32 or int64 tensor")
+    if distances.ndim not in (2, 3):
+        wanted = "[nodes, nodes] or [batch, nodes, nodes]"
+        raise errors.tensor_shape("graphormer", "distances", list(distances.shape), wanted)
+    if distances.numel():
+        least, most = (int(entry) for entry in distances.aminmax())
+        if least < 0 or most >= len(table):
+            limits = (0, len(table) - 1)
+            raise errors.entries_outside("graphormer", "distances", (least, most), limits)
+    between = nodes.read(Table("distances", distances), *[BATCH, Q, K][-distances.ndim :])
+    added = nodes.read(entries, between, HEAD)
+    return Bias(TRUE, nodes.add(SCORE, added), called("graphormer", entries))

@@ -1,0 +1,66 @@
+"""The elements of a mask, a strip of the matrix at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ..algebra import Mask
+from ..evaluate import Environment, device_of, evaluate, grid
+from ..extents import Dependence, Extents, dependence, resolve
+from ..normalform import bound
+
+# Elements of one strip: a few megabytes, however long the sequences are.
+_STRIP = 1 << 22
+
+
+class Elements:
+    """A mask at given lengths.
+
+    Attributes:
+        extents: the lengths, the batch and the heads.
+        sizes: how many batch entries and heads the mask distinguishes.
+    """
+
+    extents: Extents
+    sizes: Dependence
+
+    def __init__(
+        self, mask: Mask, q_len: int, kv_len: int | None, batch: int | None, heads: int | None
+    ) -> None:
+        self._form = bound(mask)
+        self.extents = resolve(self._form, q_len, kv_len, batch, heads)
+        self.sizes = dependence(self._form.structure.mask, self._form, self.extents)
+        self.device = device_of(self._form)
+
+    def by_rows(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """First query, and `[batch, heads, rows, kv_len]` from it on, strip after strip."""
+        for first, end in self._strips(self.extents.q_len, self.extents.kv_len):
+            yield first, self._kept((first, end), (0, self.extents.kv_len))
+
+    def by_columns(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """First key, and `[batch, heads, q_len, columns]` from it on, strip after strip."""
+        for first, end in self._strips(self.extents.kv_len, self.extents.q_len):
+            yield first, self._kept((0, self.extents.q_len), (first, end))
+
+    def _strips(self, length: int, other: int) -> Iterator[tuple[int, int]]:
+        width = max(_STRIP // max(other * self.sizes.batch * self.sizes.heads, 1), 1)
+        for first in range(0, length, width):
+            yield first, min(first + width, length)
+
+    def _kept(self, rows: tuple[int, int], columns: tuple[int, int]) -> torch.Tensor:
+        sizes = self.sizes
+        indices = grid(self.extents, sizes.batch, sizes.heads, rows, columns, self.device)
+        kept = evaluate(self._form.structure.mask, Environment(indices, self._form.values))
+        return kept.expand(sizes.batch, sizes.heads, rows[1] - rows[0], columns[1] - columns[0])
+
+
+def edges(kept: torch.Tensor) -> torch.Tensor:
+    """Where the intervals of True of each row begin and end, two by two, `[edges, dimensions]`.
+
+    Sorted by row; the last number is the first place of an interval or one past its last.
+    """
+    end = torch.zeros_like(kept[..., :1])
+    bounded = torch.cat([end, kept, end], dim=-1)
+    return (bounded[..., 1:] ^ bounded[..., :-1]).nonzero()

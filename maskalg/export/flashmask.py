@@ -1,0 +1,116 @@
+"""A mask in FlashMask's format."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors
+from ..algebra import Mask
+from .elements import Elements, edges
+
+
+def to_flashmask(
+    mask: Mask,
+    q_len: int,
+    kv_len: int | None = None,
+    *,
+    batch: int | None = None,
+    heads: int | None = None,
+) -> tuple[torch.Tensor, bool]:
+    """`(startend_row_indices, causal)` for PaddlePaddle's `flashmask_attention`.
+
+    The shortest of the four forms that `maskalg.flashmask` describes and that holds the mask
+    exactly; forms with `causal` only where `q_len = kv_len`. Every element is looked at once.
+
+    Args:
+        mask: the mask.
+        q_len: number of queries.
+        kv_len: number of keys; `None` means `q_len`.
+        batch: batch size, where the mask depends on it and no tensor tells.
+        heads: number of heads, likewise.
+
+    Returns:
+        int32 `[batch, heads, kv_len, 1, 2 or 4]` on the device of the mask's tensors, with batch
+        and heads of size 1 where the mask does not depend on them; and `causal`.
+
+    Raises:
+        ValueError: a key that is hidden from more than two separate ranges of queries.
+
+    Source: FlashMask (Wang et al., 2024).
+    """
+    elements = Elements(mask, q_len, kv_len, batch, heads)
+    length, keys = elements.extents.q_len, elements.extents.kv_len
+    sizes = (elements.sizes.batch, elements.sizes.heads)
+    parts = [torch.zeros(*sizes, 0, 5, dtype=torch.int64, device=elements.device)]
+    parts += [_ranges(~kept.transpose(2, 3)) for _, kept in elements.by_columns()]
+    found = torch.cat(parts, dim=2)
+    below = _below_diagonal(found) if length == keys else None
+    if below is not None:
+        return _shortened(below, length), True
+    _check(found[..., 0])
+    return _arranged(found, length), False
+
+
+def _ranges(dropped: torch.Tensor) -> torch.Tensor:
+    """Count, start and end of the first range, start and end of the last one, per key.
+
+    `dropped` is `[batch, heads, keys, q_len]`, the result `[batch, heads, keys, 5]`.
+    """
+    places = edges(dropped)
+    shape = dropped.shape[:3]
+    row = (places[:, 0] * shape[1] + places[:, 1]) * shape[2] + places[:, 2]
+    count = torch.bincount(row, minlength=shape.numel())
+    some = count > 0
+    first = (count.cumsum(0) - count)[some]
+    last = first + count[some]
+    found = torch.zeros(shape.numel(), 5, dtype=torch.int64, device=dropped.device)
+    found[:, 0] = count // 2
+    for column, place in ((1, first), (2, first + 1), (3, last - 2), (4, last - 1)):
+        found[some, column] = places[place, 3]
+    return found.reshape(*shape, 5)
+
+
+def _below_diagonal(found: torch.Tensor) -> torch.Tensor | None:
+    """The ranges without the queries before the key; None where those are kept, or two remain."""
+    count, start, end, last_start, last_end = found.unbind(-1)
+    key = torch.arange(found.shape[2], device=found.device)
+    covered = (key == 0) | ((count > 0) & (start == 0) & (end >= key))
+    # A first range that ends at the diagonal is no range below it.
+    gone = (count > 0) & (start == 0) & (end == key) & (key > 0)
+    if bool((~covered | (count - gone.long() > 1)).any()):
+        return None
+    start, end = torch.where(gone, last_start, start), torch.where(gone, last_end, end)
+    return torch.stack([count - gone.long(), torch.maximum(start, key), end], dim=-1)
+
+
+def _shortened(found: torch.Tensor, length: int) -> torch.Tensor:
+    """The causal forms: one range, whose end is left out where it is the last query's."""
+    none = found[..., 0] == 0
+    start = torch.where(none, length, found[..., 1])
+    end = torch.where(none, length, found[..., 2])
+    columns = [start] if bool((end == length).all()) else [start, end]
+    return torch.stack(columns, dim=-1).to(torch.int32)
+
+
+def _arranged(found: torch.Tensor, length: int) -> torch.Tensor:
+    """The other forms: a range from the first query on is the upper one, any other the lower."""
+    count, first_start, first_end, last_start, last_end = found.unbind(-1)
+    upper_only = (count == 1) & (first_start == 0) & (first_end < length)
+    has_upper = (count == 2) | upper_only
+    has_lower = (count == 2) | ((count == 1) & ~upper_only)
+    upper_start = torch.where(has_upper, first_start, 0)
+    upper_end = torch.where(has_upper, first_end, 0)
+    lower_start = torch.where(has_lower, last_start, length)
+    lower_end = torch.where(has_lower, last_end, length)
+    whole = bool((upper_start == 0).all()) and bool((lower_end == length).all())
+    columns = (
+        [lower_start, upper_end] if whole else [lower_start, lower_end, upper_start, upper_end]
+    )
+    return torch.stack(columns, dim=-1).to(torch.int32)
+
+
+def _check(counts: torch.Tensor) -> None:
+    places = (counts > 2).nonzero()
+    if len(places):
+        batch, head, key = places[0].tolist()
+        raise errors.not_column_intervals(key, batch, head, int(counts[batch, head, key]))

@@ -1,0 +1,81 @@
+"""Masks of mixed text, images and other media."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Mask
+from ..nodes import SCORE, K, Q
+from ..parameters import INT32_MAX, Table
+from ..printing import called
+from .arguments import at, entries_within, integer, positions, shown
+
+
+def spans(ids: torch.Tensor) -> Mask:
+    """ids[q] = ids[k] >= 0: the tokens of one span see each other, those outside see none.
+
+    `causal | spans(ids)` is text read from left to right with images seen whole.
+
+    Args:
+        ids: integer tensor `[length]` or `[batch, length]`: the span of each position, negative
+            outside all spans.
+
+    Source: Transfusion (Zhou et al., 2024); PaliGemma, Gemma 3.
+    """
+    table = positions("spans", "ids", ids)
+    of_key = at(table, K)
+    node = nodes.conjunction(nodes.eq(at(table, Q), of_key), nodes.ge(of_key, nodes.const(0)))
+    return Mask(node, SCORE, called("spans", table))
+
+
+def modality(types: torch.Tensor, allowed: torch.Tensor) -> Mask:
+    """allowed[types[q], types[k]]: which kind of token sees which.
+
+    Args:
+        types: integer tensor `[length]` or `[batch, length]`: the kind of each position.
+        allowed: Boolean tensor `[kinds, kinds]`, queries by keys.
+
+    Raises:
+        ValueError: types outside of `allowed` (read from the device once).
+
+    Source: mixtures of modalities, such as Chameleon and Mixture-of-Transformers.
+    """
+    kinds = positions("modality", "types", types)
+    if not isinstance(allowed, torch.Tensor) or allowed.dtype != torch.bool:
+        found = allowed.dtype if isinstance(allowed, torch.Tensor) else type(allowed).__name__
+        raise errors.tensor_dtype("modality", "allowed", found, "a bool tensor")
+    if allowed.ndim != 2 or allowed.shape[0] != allowed.shape[1]:
+        raise errors.tensor_shape("modality", "allowed", list(allowed.shape), "[kinds, kinds]")
+    entries_within("modality", "types", types, 0, len(allowed))
+    table = Table("allowed", allowed)
+    node = nodes.read(table, at(kinds, Q), at(kinds, K))
+    return Mask(node, SCORE, called("modality", kinds, table))
+
+
+def media(starts: torch.Tensor, tokens: int, ends: torch.Tensor | None = None) -> Mask:
+    """starts[k // tokens] <= q < ends[k // tokens]: text sees the medium that belongs to it.
+
+    Keys are the tokens of the media, one medium after the other; queries are positions of the text.
+
+    Args:
+        starts: integer tensor `[media]` or `[batch, media]`: the first query that sees each medium.
+        tokens: keys of one medium, >= 1.
+        ends: one past the last query that sees it; by default the start of the next medium, so that
+            a query sees the last medium before it, as in Flamingo. `starts` must then ascend.
+
+    Source: Flamingo (Alayrac et al., 2022).
+    """
+    first = positions("media", "starts", starts)
+    if ends is None:
+        if bool((starts.diff(dim=-1) < 0).any()):
+            raise errors.not_ascending("media", "starts")
+        ends = torch.full_like(starts, INT32_MAX)
+        ends[..., :-1] = starts[..., 1:]
+    past = positions("media", "ends", ends)
+    if starts.shape != ends.shape:
+        raise errors.tensor_shape("media", "ends", list(ends.shape), str(list(starts.shape)))
+    count, printed = integer(f"media(…, {shown(tokens)})", "tokens", tokens, low=1)
+    medium = nodes.floordiv(K, count)
+    node = nodes.conjunction(nodes.ge(Q, at(first, medium)), nodes.gt(at(past, medium), Q))
+    return Mask(node, SCORE, called("media", first, past, printed))

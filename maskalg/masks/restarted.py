@@ -1,0 +1,66 @@
+"""Masks whose positions start again at 0 in every packed document."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Mask
+from ..distances import by_distance
+from ..nodes import SCORE, K, Node, Q
+from ..parameters import Table
+from ..printing import Label
+from .arguments import at, positions
+
+
+def per_document(mask: Mask, ids: torch.Tensor) -> Mask:
+    """ids[q] = ids[k], and `mask` at positions counted from the first token of the document.
+
+    `per_document(causal | prefix(3), ids)` is a prefix language model in every document of a
+    packed sequence. Where `mask` depends on q - k alone this is `mask & document(ids)`.
+
+    Args:
+        mask: what is kept within a document; it may not read tensors at positions.
+        ids: integer tensor `[length]` or `[batch, length]` as `document` takes it. Positions are
+            counted from the first occurrence of an id.
+
+    Raises:
+        TypeError, ValueError: `ids` of another type or shape; a mask that reads a tensor at
+            positions, whose length cannot be checked here.
+
+    Source: document masks of attention-gym, which restart positions at cumulative lengths.
+    """
+    call = "per_document(…)"
+    if not isinstance(mask, Mask):
+        raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
+    for node in mask.mask_node.walk():
+        if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
+            raise errors.table_in_document(call, node.own[0].name)
+    table = positions(call, "ids", ids)
+    # Query and key share a document, hence its start: distances stay what they were.
+    start = at(Table("start", _first_occurrence(ids)), Q)
+
+    def replace(node: Node) -> Node | None:
+        if node.op in ("ge", "gt", "eq") and by_distance(node):
+            return node
+        if node.op == "index" and node.data in ("q_idx", "kv_idx"):
+            return nodes.subtract(node, start)
+        return None
+
+    inner = nodes.substitute(mask.mask_node, replace)
+    same = nodes.eq(at(table, Q), at(table, K))
+    label = Label("call", ("per_document", mask.label, table))
+    return Mask(nodes.conjunction(inner, same), SCORE, label)
+
+
+def _first_occurrence(ids: torch.Tensor) -> torch.Tensor:
+    """For each position the first one with the same id, int32, of the shape of `ids`."""
+    rows = ids.reshape(-1, ids.shape[-1])
+    starts = torch.empty_like(rows, dtype=torch.int32)
+    for row, start in zip(rows, starts, strict=True):
+        order = row.argsort(stable=True)
+        arranged = row[order]
+        opens = torch.ones_like(arranged, dtype=torch.bool)
+        opens[1:] = arranged[1:] != arranged[:-1]
+        start[order] = order[opens][opens.cumsum(0) - 1].to(torch.int32)
+    return starts.reshape(ids.shape)

@@ -1,0 +1,58 @@
+"""Documents that share what stands before them: rollouts of one prompt, turns of one dialogue."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Mask
+from ..nodes import SCORE, K, Q
+from ..parameters import Table
+from ..printing import called
+from .ancestry import ancestry
+from .arguments import INTEGER_DTYPES, at, entries_within, positions
+
+
+def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
+    """Causal within one's own document, and everything in the documents it continues.
+
+    A query keeps the keys of its own document up to itself, and all keys of that document's parent,
+    of the parent's parent, and so on: one prompt serves all its rollouts, one turn all its answers.
+
+    Args:
+        ids: integer tensor `[length]` or `[batch, length]`: the document of each position, an index
+            into `parents`.
+        parents: integer tensor `[documents]`: the document that each continues, negative for none.
+            Both are read from the device once, here.
+
+    Documents packed depth first, each right behind what it continues, are intervals of queries for
+    every key and proved exactly; others are decided by two tables, as in `tree`.
+
+    Raises:
+        ValueError: ids that are no index of `parents`; a parent that is no document; a circle.
+
+    Source: prefix sharing of rollouts in reinforcement learning; Hydragen (Juravsky et al., 2024).
+    """
+    call = "shared_prefix"
+    positions(call, "ids", ids)
+    if not isinstance(parents, torch.Tensor) or parents.dtype not in INTEGER_DTYPES:
+        found = parents.dtype if isinstance(parents, torch.Tensor) else type(parents).__name__
+        raise errors.tensor_dtype(call, "parents", found, "an int32 or int64 tensor")
+    if parents.ndim != 1:
+        raise errors.tensor_shape(call, "parents", list(parents.shape), "[documents]")
+    entries_within(call, "ids", ids, 0, len(parents))
+    forest = ancestry(call, parents.tolist())
+    order, end = (
+        torch.tensor(entries, dtype=torch.int32, device=ids.device)[ids.long()]
+        for entries in (forest.order, forest.end)
+    )
+    if bool((order.diff(dim=-1) >= 0).all()):
+        # Whatever continues a document follows it at once: one past the last such position.
+        last = Table("end", torch.searchsorted(order, end, out_int32=True))
+        node = nodes.conjunction(nodes.ge(Q, K), nodes.gt(at(last, K), Q))
+        return Mask(node, SCORE, called(call, last))
+    places, ends = Table("order", order), Table("end", end)
+    of_query, of_key = at(places, Q), at(places, K)
+    above = nodes.conjunction(nodes.gt(of_query, of_key), nodes.gt(at(ends, K), of_query))
+    own = nodes.conjunction(nodes.eq(of_query, of_key), nodes.ge(Q, K))
+    return Mask(nodes.disjunction(own, above), SCORE, called(call, places, ends))

@@ -1,0 +1,79 @@
+"""Token trees: what a drafted token may see of the prompt and of the draft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Mask
+from ..nodes import SCORE, K, Node, Q
+from ..parameters import Table
+from ..printing import called
+from .ancestry import ancestry
+from .arguments import INTEGER_DTYPES, at, integer_or_per_batch, shown
+
+ZERO = nodes.const(0)
+
+
+def tree(parents: torch.Tensor | Sequence[int], prompt: int | torch.Tensor = 0) -> Mask:
+    """A causal prompt, and after it a tree whose tokens see their ancestors and themselves.
+
+    Token i of the tree stands at position `prompt + i`. A query in the tree keeps the whole prompt,
+    and the keys of the tree that are its ancestors or itself; a query in the prompt is causal.
+
+    Args:
+        parents: the parent of each token of the tree, negative for a root; a sequence of integers,
+            or an integer tensor `[tokens]` or `[batch, tokens]`, read from the device once, here.
+            Keys past the tree raise an error where `prompt` is a number.
+        prompt: length of the prompt, >= 0; an integer, or an integer tensor `[batch]`.
+
+    Trees numbered depth first are intervals of keys and proved exactly; others are decided by two
+    tables, the places of the tokens in depth-first order and where their descendants end.
+
+    Raises:
+        ValueError: a parent that is no token of the tree, or a circle of parents.
+
+    Source: tree attention of SpecInfer (Miao et al., 2023), Medusa (Cai et al., 2024) and EAGLE.
+    """
+    given = parents if isinstance(parents, torch.Tensor) else _tensor(parents)
+    if given.dtype not in INTEGER_DTYPES:
+        raise errors.tensor_dtype("tree", "parents", given.dtype, "integers")
+    if given.ndim not in (1, 2):
+        raise errors.tensor_shape("tree", "parents", list(given.shape), "[tokens], [batch, tokens]")
+    p, printed = integer_or_per_batch(f"tree(…, prompt={shown(prompt)})", "prompt", prompt, low=0)
+    rows = given.reshape(-1, given.shape[-1]).tolist()
+    forests = [ancestry("tree", row) for row in rows]
+    end = Table("end", _like(given, [forest.end for forest in forests]))
+    q, k = nodes.subtract(Q, p), nodes.subtract(K, p)
+    if all(forest.in_order for forest in forests):
+        node = nodes.conjunction(
+            nodes.ge(Q, K), nodes.disjunction(nodes.gt(p, K), nodes.gt(_place(end, k), q))
+        )
+        return Mask(node, SCORE, called("tree", end, printed))
+    order = Table("order", _like(given, [forest.order for forest in forests]))
+    within = nodes.conjunction(
+        nodes.ge(K, p),
+        nodes.ge(Q, p),
+        nodes.ge(_place(order, q), _place(order, k)),
+        nodes.gt(_place(end, k), _place(order, q)),
+    )
+    before = nodes.conjunction(nodes.gt(p, K), nodes.ge(Q, K))
+    return Mask(nodes.disjunction(before, within), SCORE, called("tree", order, end, printed))
+
+
+def _place(table: Table, index: Node) -> Node:
+    """An entry of the tree; the first one for positions in the prompt, where it is not used."""
+    return at(table, nodes.maximum(index, ZERO))
+
+
+def _tensor(parents: Sequence[int]) -> torch.Tensor:
+    for parent in parents:
+        if isinstance(parent, bool) or not isinstance(parent, int):
+            raise errors.not_an_integer("tree", "parents", parent, -1)
+    return torch.tensor(list(parents), dtype=torch.int64)
+
+
+def _like(given: torch.Tensor, rows: list[tuple[int, ...]]) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.int32, device=given.device).reshape(given.shape)

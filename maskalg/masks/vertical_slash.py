@@ -1,0 +1,63 @@
+"""Columns and diagonals chosen for each head."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors, nodes
+from ..algebra import Mask
+from ..nodes import SCORE, K, Q
+from ..printing import called
+from .arguments import INTEGER_DTYPES, at_head, entries_within, flags_per_head
+
+
+class _VerticalSlash:
+    """The atom `vertical_slash`, callable with flags, and its constructor from index lists."""
+
+    def __call__(self, vertical: torch.Tensor, slash: torch.Tensor) -> Mask:
+        """q >= k and (vertical[k] or slash[q - k]).
+
+        Args:
+            vertical: Boolean tensor over keys: `[length]`, `[heads, length]` or
+                `[batch, heads, length]`; dimensions of size 1 are broadcast.
+            slash: Boolean tensor over distances q - k, of such a shape; entry 0 is the diagonal.
+
+        Source: the vertical-slash pattern of MInference (Jiang et al., 2024).
+        """
+        columns = flags_per_head("vertical_slash", "vertical", vertical)
+        diagonals = flags_per_head("vertical_slash", "slash", slash)
+        distance = nodes.maximum(nodes.subtract(Q, K), nodes.const(0))
+        kept = nodes.disjunction(at_head(columns, K), at_head(diagonals, distance))
+        node = nodes.conjunction(nodes.ge(Q, K), kept)
+        return Mask(node, SCORE, called("vertical_slash", columns, diagonals))
+
+    def from_indices(self, vertical: torch.Tensor, slash: torch.Tensor, length: int) -> Mask:
+        """Columns and diagonals by number, as MInference's kernels take them.
+
+        Args:
+            vertical: integer tensor `[count]`, `[heads, count]` or `[batch, heads, count]` of key
+                positions, in any order.
+            slash: integer tensor of such a shape, of distances q - k.
+            length: number of positions, >= 0; all indices lie below it (read from the device once).
+        """
+        return self(
+            _marked("vertical", vertical, length),
+            _marked("slash", slash, length),
+        )
+
+
+def _marked(name: str, indices: torch.Tensor, length: int) -> torch.Tensor:
+    call = "vertical_slash.from_indices"
+    if not isinstance(indices, torch.Tensor) or indices.dtype not in INTEGER_DTYPES:
+        found = indices.dtype if isinstance(indices, torch.Tensor) else type(indices).__name__
+        raise errors.tensor_dtype(call, name, found, "an int32 or int64 tensor")
+    if indices.ndim not in (1, 2, 3):
+        raise errors.tensor_shape(
+            call, name, list(indices.shape), "[count], [heads, count] or [batch, heads, count]"
+        )
+    entries_within(call, name, indices, 0, length)
+    marked = torch.zeros(*indices.shape[:-1], length, dtype=torch.bool, device=indices.device)
+    return marked.scatter_(-1, indices.long(), True)
+
+
+vertical_slash = _VerticalSlash()
