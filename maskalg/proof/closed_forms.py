@@ -33,13 +33,44 @@ class Residue:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A clause with one index eliminated position by position, where no closed form is exact.
+
+    For a position of the `other` index at which `others` hold, some position x of the `own` index
+    with max(lows) <= x <= min(highs) must satisfy the rest. Bounds, and the second formula of each
+    pair, are functions of the other index; `members` and the first formula of each pair are
+    functions of the own one. There is one kind of rest at most: `order`, or `distances`, or
+    `equal`; `members` go with `order` and `equal`.
+
+    Attributes:
+        own, other: "q_idx" and "kv_idx", or the reverse.
+        lows, highs: bounds of the own index.
+        others, members: conditions on the other and on the own index alone.
+        equal: (f, g, holds): f(own) == g(other), or != where not `holds`.
+        order: (f, g): f(own) + g(other) >= 0.
+        distances: conditions on the distance q - k alone.
+    """
+
+    own: str
+    other: str
+    lows: tuple[Node, ...]
+    highs: tuple[Node, ...]
+    others: tuple[Node, ...]
+    members: tuple[Node, ...]
+    equal: tuple[tuple[Node, Node, bool], ...]
+    order: tuple[tuple[Node, Node], ...]
+    distances: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
 class Span:
     """The keys `max(lows) <= k <= min(highs)` of a query tile, when every guard is >= 0.
 
     An empty tuple is no bound. `exact` says that each key in it is touched by some query of the
     tile, provided that equal ids are contiguous in each pair of tables of `documents` (for two
     tables, and in the same order); otherwise the span is an outer bound. `residue` thins the
-    tiles inside it further.
+    tiles inside it further, and `keys`, a condition on the key alone, thins its keys. `section`
+    decides exactly where the span does not.
     """
 
     lows: tuple[Node, ...]
@@ -48,6 +79,13 @@ class Span:
     residue: Residue | None
     exact: bool
     documents: tuple[tuple[Slot, Slot], ...]
+    keys: Node | None = None
+    section: Section | None = None
+
+    @property
+    def decided(self) -> bool:
+        """Whether every tile is decided without looking at its elements."""
+        return self.section is not None or (self.exact and not self.documents)
 
 
 @dataclass(frozen=True)
@@ -61,7 +99,9 @@ class ClosedForms:
 
     @property
     def exact(self) -> bool:
-        return all(span.exact for span in self.touched + self.unfull)
+        """Whether every empty and full tile is found without looking at its elements, provided
+        that ids are contiguous where spans rely on it."""
+        return all(span.exact or span.decided for span in self.touched + self.unfull)
 
 
 EVERY_KEY = Span((), (), (), None, exact=False, documents=())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import nodes
 from ..algebra import Expression
 from ..normalform import Structure, bound
+from ..printing import formula_text
 from .closed_forms import EVERY_KEY, ClosedForms, Residue, Span
 
 if TYPE_CHECKING:
@@ -99,7 +101,6 @@ def proofs_made() -> int:
 
 
 def _prove(structure: Structure) -> Proof:
-    from ..printing import formula_text
     from .literals import Clauses
     from .projection import Projection
     from .signs import OverBudget, Signs
@@ -109,7 +110,7 @@ def _prove(structure: Structure) -> Proof:
     symbols = Symbols()
     signs = Signs(symbols)
     clauses = Clauses(symbols, signs)
-    projection = Projection(signs)
+    projection = Projection(symbols, signs)
     reasons: list[str] = []
 
     def side(holds: bool) -> tuple[tuple[Span, ...], tuple[str, ...]]:
@@ -137,12 +138,18 @@ def _prove(structure: Structure) -> Proof:
 def _project(
     clauses: list[Clause], projection: Any, symbols: Symbols, reasons: list[str]
 ) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+    from .section import section_of
+
     spans: dict[Span, str] = {}
     for clause in clauses:
         interval = projection.interval(clause)
         if interval is not None:
-            reasons += interval.reasons
-            spans.setdefault(_span(interval, symbols), _interval_text(interval))
+            span = _span(interval, symbols)
+            if not span.decided:
+                span = replace(span, section=section_of(clause, projection, symbols))
+            if not span.decided:
+                reasons += interval.reasons
+            spans.setdefault(span, _interval_text(interval))
     return tuple(spans), tuple(spans.values())
 
 
@@ -162,6 +169,7 @@ def _span(interval: KeyInterval, symbols: Symbols) -> Span:
         documents=tuple(
             sorted(interval.documents, key=lambda pair: (pair[0].index, pair[1].index))
         ),
+        keys=nodes.conjunction(*interval.keys) if interval.keys else None,
     )
 
 
@@ -190,6 +198,8 @@ def _interval_text(interval: KeyInterval) -> str:
         c = interval.congruence
         distance = "q - k" if c.offset == 0 else f"q - k + {c.offset}"
         text += f", where some ({distance}) % {c.modulus} {'==' if c.holds else '!='} {c.residue}"
+    if interval.keys:
+        text += f", where {formula_text(nodes.conjunction(*interval.keys))}"
     if interval.guards:
         text += ", if " + " and ".join(f"{guard} >= 0" for guard in interval.guards)
     return text + ("" if interval.exact else " (at most)")
@@ -205,7 +215,11 @@ def _assumptions(symbols: Symbols) -> tuple[str, ...]:
     from .symbols import k, q, q0
 
     hidden = {q, k, q0}
-    return tuple(
+    sets = tuple(
+        f"{name}: the queries with {formula_text(formula)}"
+        for name, formula in symbols.sets.items()
+    )
+    return sets + tuple(
         sorted(
             f"{symbol} >= {low}"
             for symbol, low in symbols.lows.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import torch
 
@@ -12,10 +12,9 @@ from ..algebra import Mask
 from ..evaluate import Environment, device_of, evaluate
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
-from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
-from .intervals import Rows, key_range, residue_tiles, rows_of
-from .steps import step_tables
+from .intervals import rows_of
+from .marks import marks_of
 
 EMPTY: Final = 0
 PARTIAL: Final = 1
@@ -86,13 +85,22 @@ def blocks(
         labels = torch.zeros(shape, dtype=torch.uint8, device=device)
         return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, 0)
     forms = prove_structure(form.structure).forms
-    touched, surely_touched = _marked(forms.touched, form, rows, shape, block_kv)
-    unfull, surely_unfull = _marked(forms.unfull, form, rows, shape, block_kv)
-    labels = torch.where(touched, torch.where(unfull, PARTIAL, FULL), EMPTY).to(torch.uint8)
-    open_tiles = touched & unfull & ~(surely_touched & surely_unfull)
+    touched = marks_of(forms.touched, form, rows, shape, block_kv)
+    unfull = marks_of(forms.unfull, form, rows, shape, block_kv)
+    labels = torch.where(touched.maybe, torch.where(unfull.maybe, PARTIAL, FULL), EMPTY)
+    labels = labels.to(torch.uint8)
+    open_tiles = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
     places = open_tiles.nonzero()
-    labels[open_tiles] = _evaluated(form, places, (block_q, block_kv), extents)
-    return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, places.shape[0])
+    pair = (block_q, block_kv)
+    some, perhaps = touched.decided(places, pair)
+    other, perhaps_other = unfull.decided(places, pair)
+    found = torch.where(some | perhaps, torch.where(other | perhaps_other, PARTIAL, FULL), EMPTY)
+    found = found.to(torch.uint8)
+    still = (some | perhaps) & (other | perhaps_other) & (perhaps | perhaps_other)
+    left = still.nonzero()[:, 0]
+    found[left] = _evaluated(form, places[left], pair, extents)
+    labels[open_tiles] = found
+    return BlockMap(labels, pair, extents.q_len, extents.kv_len, left.shape[0])
 
 
 def block_pair(block: object) -> tuple[int, int]:
@@ -101,38 +109,6 @@ def block_pair(block: object) -> tuple[int, int]:
     if len(pair) != 2 or not all(type(side) is int and side >= 1 for side in pair):
         raise errors.block_size(block)
     return pair[0], pair[1]
-
-
-def _marked(
-    spans: tuple[Span, ...],
-    form: Bound,
-    rows: Rows,
-    shape: tuple[int, int, int, int],
-    block_kv: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tiles that some span may mark, and tiles that some span surely marks."""
-    device = rows.environment.device
-    column = torch.arange(shape[3], device=device)
-    maybe = torch.zeros(shape, dtype=torch.bool, device=device)
-    surely = torch.zeros(shape, dtype=torch.bool, device=device)
-    for span in spans:
-        first, end = key_range(span, rows).tiles(block_kv)
-        tiles = (column >= first[..., None]) & (column < end[..., None])
-        if span.residue is not None:
-            tiles = tiles & residue_tiles(span.residue, rows, block_kv)
-        maybe |= tiles
-        if span.exact and _contiguous(span, form):
-            surely |= tiles
-    return maybe, surely
-
-
-def _contiguous(span: Span, form: Bound) -> bool:
-    """Whether the documents a span relies on are in order, so that it is exact."""
-    pairs = [(form.values[q.index], form.values[kv.index]) for q, kv in span.documents]
-    return all(
-        step_tables(cast(torch.Tensor, q_ids), cast(torch.Tensor, kv_ids)).contiguous()
-        for q_ids, kv_ids in pairs
-    )
 
 
 def _evaluated(

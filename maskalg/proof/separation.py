@@ -1,0 +1,122 @@
+"""Which indices the parts of a formula read: conditions on one index, and equalities of two parts.
+
+Decided on the formula, before SymPy sees it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from .. import nodes
+from ..nodes import Node
+
+_POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
+
+
+def positions(node: Node) -> frozenset[str]:
+    """Which of query and key index the formula reads."""
+    return node.indices() & _POSITIONS
+
+
+def index_of(node: Node) -> str | None:
+    """ "q_idx", "kv_idx" or "distance" when a formula depends on that alone, else None.
+
+    A formula of neither index counts as one of the key.
+    """
+    found = positions(node)
+    if len(found) < 2:
+        return next(iter(found), "kv_idx")
+    return "distance" if _of_distance(node) else None
+
+
+def is_set(node: Node) -> bool:
+    """Whether a comparison of integers is better taken as a set than as inequalities.
+
+    So it is when it depends on one index, or on the distance, through a remainder or a table.
+    """
+    if not (has_mod(node) or any(n.op == "read" and positions(n) for n in node.walk())):
+        return False
+    return index_of(node) is not None
+
+
+def has_mod(node: Node) -> bool:
+    return any(inner.op == "mod" and positions(inner) for inner in node.walk())
+
+
+def has_where(node: Node) -> bool:
+    return any(inner.op == "where" for inner in node.walk())
+
+
+def equal_sides(node: Node) -> tuple[Node, Node] | None:
+    """An equality as (function of the query, function of the key), or None.
+
+    A remainder of a sum of such functions is one remainder on each side.
+    """
+    left, right = node.args
+    kinds = {left.kind, right.kind}
+    if "real" in kinds:
+        return None
+    if "bool" in kinds:
+        return _by_query_and_key(left, right)
+    for remainder, wanted in ((left, right), (right, left)):
+        if remainder.op == "mod" and not positions(wanted):
+            return _remainder_sides(remainder, wanted)
+    parts = separated(nodes.subtract(left, right))
+    return None if parts is None else (parts[0], nodes.negate(parts[1]))
+
+
+def separated(node: Node) -> tuple[Node, Node] | None:
+    """A sum as a part that reads the query index and the rest, which does not; None if mixed."""
+    terms = node.args if node.op == "add" else (node,)
+    if any(len(positions(term)) == 2 for term in terms):
+        return None
+    of_query = [term for term in terms if positions(term) == {"q_idx"}]
+    rest = [term for term in terms if positions(term) != {"q_idx"}]
+    return nodes.add(*of_query), nodes.add(*rest)
+
+
+def _by_query_and_key(left: Node, right: Node) -> tuple[Node, Node] | None:
+    for one, other in ((left, right), (right, left)):
+        if positions(one) <= {"q_idx"} and positions(other) <= {"kv_idx"}:
+            return one, other
+    return None
+
+
+def _remainder_sides(remainder: Node, wanted: Node) -> tuple[Node, Node] | None:
+    """(a(q) + b(k)) mod m == r as a mod m == r', where r' is a remainder of r - b if r is one."""
+    inside, modulus = remainder.args
+    parts = separated(inside)
+    if parts is None or positions(modulus):
+        return None
+    other = nodes.mod(nodes.subtract(wanted, parts[1]), modulus)
+    possible = nodes.conjunction(nodes.ge(wanted, nodes.const(0)), nodes.gt(modulus, wanted))
+    # No remainder equals what is none: -1 stands for it.
+    return nodes.mod(parts[0], modulus), nodes.where(possible, other, nodes.const(-1))
+
+
+def _of_distance(node: Node) -> bool:
+    """Whether query and key index occur as q - k only, times any factor."""
+    if node.op == "index":
+        return node.data not in _POSITIONS
+    if node.op != "add":
+        return all(_of_distance(arg) for arg in node.args) and not _scaled_index(node)
+    scales = {"q_idx": 0, "kv_idx": 0}
+    rest: list[Node] = []
+    for term in node.args:
+        scaled = _scaled_index(term)
+        if scaled is None:
+            rest.append(term)
+        else:
+            scales[scaled[0]] += scaled[1]
+    return scales["q_idx"] + scales["kv_idx"] == 0 and all(_of_distance(term) for term in rest)
+
+
+def _scaled_index(node: Node) -> tuple[str, int] | None:
+    """A query or key index times a whole number."""
+    if node.op == "index" and node.data in _POSITIONS:
+        return str(node.data), 1
+    if node.op == "mul" and len(node.args) == 2:
+        for factor, index in (node.args, node.args[::-1]):
+            if factor.op == "const" and index.op == "index" and index.data in _POSITIONS:
+                return str(index.data), cast(int, factor.data)
+    return None
