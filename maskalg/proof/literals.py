@@ -173,11 +173,11 @@ class Clauses:
     def _other(self, node: Node, holds: bool, why: str) -> list[Clause]:
         """An atom that is no inequality: a set, an equality of two functions, or unknown."""
         index = separation.index_of(node)
+        sides = separation.equal_sides(node) if node.op == "eq" else None
+        if sides is not None and index in ("distance", None):
+            return [frozenset([Equal(*sides, holds)])]
         if index is not None:
             return [frozenset([Condition(node, index, holds)])]
-        sides = separation.equal_sides(node) if node.op == "eq" else None
-        if sides is not None:
-            return [frozenset([Equal(*sides, holds)])]
         return [frozenset([Opaque(node, holds, why)])]
 
     def _ge(self, node: Node, holds: bool) -> list[Clause]:

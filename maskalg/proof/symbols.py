@@ -58,7 +58,7 @@ class Symbols:
             x, c = self.to_sympy(args[0]), self.divisor(args[1])
             return FloorDiv(x, c) if op == "floordiv" else x - c * FloorDiv(x, c)
         if op in ("read", "max") and not node.indices() & {"q_idx", "kv_idx"}:
-            return self._per_row_constant(node)
+            return self._per_row_constant(node) or self._entry(node)
         return self._entry(node)
 
     def members(self, formula: Node, which: str, position: Any) -> Any:
@@ -72,6 +72,8 @@ class Symbols:
     def _entry(self, node: Node) -> Any:
         """A part of a formula, of one index at most, as a function nothing is known of."""
         indices = node.indices() & {"q_idx", "kv_idx"}
+        if node.kind == "int" and not indices:
+            return self._symbol(formula_text(node), node, None)
         if node.kind != "int" or len(indices) != 1:
             raise Unsupported(f"{formula_text(node)} takes no part in the proof")
         entry = Entry(sp.Symbol(formula_text(node)), q if "q_idx" in indices else k)
@@ -155,7 +157,7 @@ class Symbols:
             reads = [arg for arg in node.args if arg.op == "read"]
             floors = [arg for arg in node.args if arg.op == "const"]
             if len(reads) != 1 or len(floors) != 1 or len(node.args) != 2:
-                raise Unsupported("a maximum inside arithmetic")
+                return None
             read, low = reads[0], cast(int, floors[0].data)
         if read.kind != "int":
             raise Unsupported(f"the entries of {read.own[0].name}")

@@ -143,7 +143,8 @@ def assert_closed_forms_sound(
     for name, spans, holds in (("touched", forms.touched, kept), ("not full", forms.unfull, ~kept)):
         parts = [holds[:, :, i : i + block_q].any(axis=2) for i in row_ends]
         wanted: Bools = np.stack(parts, axis=2)
-        marks = marks_of(spans, form, rows, (*wanted.shape[:3], extents.kv_len), 1)
+        shape = (kept.shape[0], kept.shape[1], len(row_ends), extents.kv_len)
+        marks = marks_of(spans, form, rows, shape, 1)
         claimed = _claimed_keys(marks, block_q)
         exact = all(span.section is not None for span, _ in marks.open)
         wrong = claimed != wanted if exact else wanted & ~claimed
