@@ -33,14 +33,25 @@ class Residue:
 
 
 @dataclass(frozen=True)
+class Relation:
+    """holds(f(own), g(other)): `node` reads tables at its query and key index, which stand here
+    for the categories f and g of the own and the other position; `own_index` says which is f."""
+
+    node: Node
+    own_index: str
+    f: Node
+    g: Node
+
+
+@dataclass(frozen=True)
 class Section:
     """A clause with one index eliminated position by position, where no closed form is exact.
 
     For a position of the `other` index at which `others` hold, some position x of the `own` index
     with max(lows) <= x <= min(highs) must satisfy the rest. Bounds, and the second formula of each
     pair, are functions of the other index; `members` and the first formula of each pair are
-    functions of the own one. There is one kind of rest at most: `order`, or `distances`, or
-    `equal`; `members` go with `order` and `equal`.
+    functions of the own one. There is one kind of rest at most: `order`, `distances`, `equal` or
+    `relation`; `members` go with `order`, `equal` and `relation`.
 
     Attributes:
         own, other: "q_idx" and "kv_idx", or the reverse.
@@ -49,6 +60,7 @@ class Section:
         equal: (f, g, holds): f(own) == g(other), or != where not `holds`.
         order: (f, g): f(own) + g(other) >= 0.
         distances: conditions on the distance q - k alone.
+        relation: a condition on the categories of both positions.
     """
 
     own: str
@@ -60,6 +72,7 @@ class Section:
     equal: tuple[tuple[Node, Node, bool], ...]
     order: tuple[tuple[Node, Node], ...]
     distances: tuple[Node, ...]
+    relation: Relation | None
 
 
 @dataclass(frozen=True)

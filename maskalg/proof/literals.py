@@ -70,6 +70,16 @@ class Equal:
 
 
 @dataclass(frozen=True)
+class Related:
+    """relation(f(q), g(k)): an entry of a table of pairs, of the categories of query and key."""
+
+    relation: Node
+    f: Node
+    g: Node
+    holds: bool
+
+
+@dataclass(frozen=True)
 class Opaque:
     """A condition taken as unknown; `why` says what the proof cannot reason about."""
 
@@ -78,7 +88,7 @@ class Opaque:
     why: str
 
 
-Literal = AtLeastZero | Congruence | Condition | Equal | Opaque
+Literal = AtLeastZero | Congruence | Condition | Equal | Related | Opaque
 Clause = frozenset[Literal]
 
 
@@ -178,6 +188,9 @@ class Clauses:
             return [frozenset([Equal(*sides, holds)])]
         if index is not None:
             return [frozenset([Condition(node, index, holds)])]
+        relation = separation.related(node)
+        if relation is not None:
+            return [frozenset([Related(*relation, holds)])]
         return [frozenset([Opaque(node, holds, why)])]
 
     def _ge(self, node: Node, holds: bool) -> list[Clause]:

@@ -15,7 +15,7 @@ import sympy as sp
 from ..nodes import Node, conjunction, const, ge, negation
 from ..printing import formula_text
 from .functions import FloorDiv, Step, ceil_div, lower, upper
-from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, IdPair, Opaque
+from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, IdPair, Opaque, Related
 from .signs import Signs
 from .symbols import Symbols, k, q, q0, q1
 
@@ -77,6 +77,8 @@ class Projection:
                 self._keep_congruence(found, literal)
             elif isinstance(literal, Equal):
                 self._keep_equal(found, literal)
+            elif isinstance(literal, Related):
+                found.reasons.append(f"{formula_text(literal.relation)} is an entry of a table")
             elif isinstance(literal, Condition):
                 self._keep_condition(found, literal, queries)
             elif not self._place(found, literal, q_lows, q_highs, queries):

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from .. import nodes
 from ..nodes import Node
-from .closed_forms import Section
-from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, Literal
+from .closed_forms import Relation, Section
+from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, Literal, Related
 from .projection import Projection
 from .separation import positions, separated
 from .symbols import Symbols, k, q
@@ -33,15 +33,19 @@ class _Draft:
     equal: list[tuple[Node, Node, bool]] = field(default_factory=list)
     order: list[tuple[Node, Node]] = field(default_factory=list)
     distances: list[Node] = field(default_factory=list)
+    relations: dict[tuple[Node, Node], list[Node]] = field(default_factory=dict)
 
     def complete(self) -> Section | None:
         """The section, unless it has more parts than can be decided together."""
-        several = bool(self.equal) + bool(self.order) + bool(self.distances)
+        several = bool(self.equal) + bool(self.order) + bool(self.distances) + len(self.relations)
         unequal = sum(not holds for _, _, holds in self.equal)
         if several > 1 or len(self.order) > 1 or unequal > _MOST_UNEQUAL:
             return None
         if self.distances and self.members:
             return None
+        relation = None
+        for (f, g), parts in self.relations.items():
+            relation = Relation(nodes.conjunction(*_tidied(parts)), self.own, f, g)
         return Section(
             self.own,
             self.other,
@@ -52,6 +56,7 @@ class _Draft:
             equal=tuple(dict.fromkeys(self.equal)),
             order=tuple(self.order),
             distances=_tidied(self.distances),
+            relation=relation,
         )
 
 
@@ -74,6 +79,11 @@ def _add(draft: _Draft, literal: Literal, projection: Projection, symbols: Symbo
         return _condition(draft, literal)
     if isinstance(literal, Equal):
         _equality(draft, literal.left, literal.right, literal.holds)
+        return True
+    if isinstance(literal, Related):
+        pair = (literal.f, literal.g) if draft.own == "q_idx" else (literal.g, literal.f)
+        node = literal.relation if literal.holds else nodes.negation(literal.relation)
+        draft.relations.setdefault(pair, []).append(node)
         return True
     if isinstance(literal, Congruence):
         offset, modulus, residue = (

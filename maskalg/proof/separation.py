@@ -65,6 +65,31 @@ def equal_sides(node: Node) -> tuple[Node, Node] | None:
     return None if parts is None else (parts[0], nodes.negate(parts[1]))
 
 
+def related(node: Node) -> tuple[Node, Node, Node] | None:
+    """(R, f, g) with node = R(f(q), g(k)), where R reads small tables at its two indices.
+
+    So do tables of pairs of categories, and block tables. R is written over the query and the key
+    index. None when the indices occur elsewhere, or when R is the node itself.
+    """
+    pairs = [read for read in node.walk() if read.op == "read" and len(positions(read)) == 2]
+    arguments = {
+        index: {arg for read in pairs for arg in read.args if positions(arg) == {index}}
+        for index in _POSITIONS
+    }
+    if any(len(found) != 1 for found in arguments.values()):
+        return None
+    (f,), (g,) = arguments["q_idx"], arguments["kv_idx"]
+    if (f, g) == (nodes.Q, nodes.K):
+        return None
+    places = {f: nodes.Q, g: nodes.K}
+    relation = nodes.substitute(node, places.get)
+    inside = all(
+        inner.op == "read" or not any(arg in (nodes.Q, nodes.K) for arg in inner.args)
+        for inner in relation.walk()
+    )
+    return (relation, f, g) if inside and relation.op != "index" else None
+
+
 def separated(node: Node) -> tuple[Node, Node] | None:
     """A sum as a part that reads the query index and the rest, which does not; None if mixed."""
     terms = node.args if node.op == "add" else (node,)

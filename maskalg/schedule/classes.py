@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .sets import rows_at
+from .sets import At, rows_at
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Classes:
 
     def between(
         self,
-        at: tuple[torch.Tensor, torch.Tensor],
+        at: At,
         other: torch.Tensor,
         low: torch.Tensor,
         high: torch.Tensor,

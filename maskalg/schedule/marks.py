@@ -40,10 +40,12 @@ class Marks:
             within = (tiles[at] & ~marked).nonzero()[:, 0]
             if not len(within):
                 continue
-            if span.section is None:
+            section = None
+            if span.section is not None:
+                section = prepared(span.section, self.rows, block)
+            if section is None:
                 perhaps[within] = True
             else:
-                section = prepared(span.section, self.rows, block)
                 marked[within] = section.tiles(places[within], block)
         return marked, perhaps & ~marked
 

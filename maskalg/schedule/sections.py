@@ -7,7 +7,6 @@ counts of members, sorted classes of equal entries, maxima over powers of two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -19,10 +18,9 @@ from ..nodes import Node, conjunction
 from ..proof.closed_forms import Section
 from .classes import Classes, classes_of
 from .intervals import Rows
-from .sets import MEMORY, PositionSet, at_places, over_positions, rows_at, set_of
-
-At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head of each tile, [n, 1] each
-Found = Callable[[At, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+from .ranges import Maxima
+from .relations import Found, related
+from .sets import MEMORY, At, PositionSet, at_places, over_positions, rows_at, set_of
 
 _LOWEST: Final = -(2**62)
 _POSITIONS_AT_ONCE: Final = 1 << 22
@@ -65,8 +63,11 @@ class PreparedSection:
         return torch.cat(parts)
 
 
-def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSection:
-    """The section over the positions of a call, remembered while its tensors live unchanged."""
+def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSection | None:
+    """The section over the positions of a call, remembered while its tensors live unchanged.
+
+    None where a table of pairs is too large for it.
+    """
     env, extents = rows.environment, rows.extents
     own_block = block[0] if section.own == "q_idx" else block[1]
     lengths = (extents.q_len, extents.kv_len)
@@ -74,6 +75,8 @@ def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSe
         lengths = lengths[::-1]
     sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
     equalities = tuple(node for f, g, _ in section.equal for node in (f, g))
+    relation = section.relation
+    related_nodes = () if relation is None else (relation.node, relation.f, relation.g)
     return MEMORY.recall(
         (section, lengths, sizes, own_block, env.device),
         (
@@ -84,6 +87,7 @@ def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSe
             *equalities,
             *(node for pair in section.order for node in pair),
             *section.distances,
+            *related_nodes,
         ),
         env.values,
         lambda: _prepare(section, lengths, own_block, env),
@@ -92,7 +96,7 @@ def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSe
 
 def _prepare(
     section: Section, lengths: tuple[int, int], own_block: int, env: Environment
-) -> PreparedSection:
+) -> PreparedSection | None:
     def over_other(node: Node) -> torch.Tensor:
         return over_positions(node, section.other, lengths[1], env)
 
@@ -102,16 +106,21 @@ def _prepare(
         low = torch.maximum(low, over_other(bound))
     for bound in section.highs:
         high = torch.minimum(high, over_other(bound))
+    found: Found | None
     holds = over_other(conjunction(*section.others))
     members = over_positions(conjunction(*section.members), section.own, lengths[0], env)
     if section.equal:
         found = _equal(section, lengths, members, env)
     elif section.order:
         found = _ordered(section, lengths, members, own_block, env)
+    elif section.relation is not None:
+        found = related(section, lengths, members, own_block, env)
     elif section.distances:
         found = _distant(section, lengths, env)
     else:
         found = _among(set_of(members))
+    if found is None:
+        return None
     return PreparedSection(section, low, high, holds, found, lengths)
 
 
@@ -151,20 +160,10 @@ def _ordered(
     ((f, g),) = section.order
     own = torch.where(members, over_positions(f, section.own, lengths[0], env), _LOWEST)
     least = -over_positions(g, section.other, lengths[1], env)
-    levels = [own]
-    while 2 ** len(levels) <= min(own_block, lengths[0]):
-        reach = 2 ** (len(levels) - 1)
-        last = levels[-1]
-        later = torch.cat([last[..., reach:], last[..., :1].expand(*last.shape[:2], reach)], -1)
-        later[..., -reach:] = _LOWEST
-        levels.append(torch.maximum(last, later))
-    table = torch.stack(levels, dim=-1)
+    largest = Maxima.of(own, own_block, torch.maximum)
 
     def found(at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        exponent = torch.frexp((high - low + 1).to(torch.float64)).exponent.to(torch.int64) - 1
-        first = _entry(table, at, low, exponent)
-        second = _entry(table, at, high + 1 - (1 << exponent), exponent)
-        return torch.maximum(first, second) >= rows_at(least, at, other)
+        return largest.over(at, low, high) >= rows_at(least, at, other)
 
     return found
 
@@ -194,9 +193,3 @@ def _equal(
         return total > 0
 
     return found
-
-
-def _entry(table: torch.Tensor, at: At, x: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-    batch = at[0] if table.shape[0] > 1 else torch.zeros_like(at[0])
-    head = at[1] if table.shape[1] > 1 else torch.zeros_like(at[1])
-    return table[batch, head, x, level]

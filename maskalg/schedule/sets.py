@@ -20,6 +20,7 @@ from ..normalform import Value
 from ..parameters import Slot
 
 Found = TypeVar("Found")
+At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast against positions
 
 _MOST_REMEMBERED: Final = 64
 
@@ -40,25 +41,21 @@ class PositionSet:
     def length(self) -> int:
         return self.counts.shape[-1] - 1
 
-    def first_from(self, at: tuple[torch.Tensor, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    def first_from(self, at: At, x: torch.Tensor) -> torch.Tensor:
         """The first member >= x in the rows `at` (batch and head), `length` where there is none."""
         return rows_at(self.next, at, x.clamp(0, self.length))
 
-    def last_until(self, at: tuple[torch.Tensor, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    def last_until(self, at: At, x: torch.Tensor) -> torch.Tensor:
         """The last member <= x, -1 where there is none."""
         return rows_at(self.previous, at, (x + 1).clamp(0, self.length))
 
-    def between(
-        self, at: tuple[torch.Tensor, torch.Tensor], low: torch.Tensor, high: torch.Tensor
-    ) -> torch.Tensor:
+    def between(self, at: At, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """How many members lie in low..high, both included and within the positions."""
         upto = rows_at(self.counts, at, (high + 1).clamp(0, self.length))
         return upto - rows_at(self.counts, at, low.clamp(0, self.length))
 
 
-def rows_at(
-    table: torch.Tensor, at: tuple[torch.Tensor, torch.Tensor], x: torch.Tensor
-) -> torch.Tensor:
+def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
     """Entries x of `[batch, heads, n]` tables, whose size 1 serves every batch entry or head."""
     batch = at[0] if table.shape[0] > 1 else torch.zeros_like(at[0])
     head = at[1] if table.shape[1] > 1 else torch.zeros_like(at[1])
