@@ -7,9 +7,11 @@ slots of the structure; `step` nodes read the monotone tables of documents.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ..nodes import Node
 from ..parameters import Slot
+from .separation import positions
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class Span:
     tile, provided that equal ids are contiguous in each pair of tables of `documents` (for two
     tables, and in the same order); otherwise the span is an outer bound. `residue` thins the
     tiles inside it further, and `keys`, a condition on the key alone, thins its keys. `section`
-    decides exactly where the span does not.
+    decides exactly where the span does not; where there is none, `clause` is all the span stands
+    for, to be looked at tile by tile.
     """
 
     lows: tuple[Node, ...]
@@ -94,6 +97,7 @@ class Span:
     documents: tuple[tuple[Slot, Slot], ...]
     keys: Node | None = None
     section: Section | None = None
+    clause: Node | None = None
 
     @property
     def decided(self) -> bool:
@@ -117,4 +121,23 @@ class ClosedForms:
         return all(span.exact or span.decided for span in self.touched + self.unfull)
 
 
-EVERY_KEY = Span((), (), (), None, exact=False, documents=())
+RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")
+
+
+def rung_of(span: Span) -> str:
+    """The step of the ladder that decides the last tiles of a span."""
+    if not span.exact:
+        if span.section is not None:
+            return "tile predicates"
+        assert span.clause is not None
+        entries = any(n.op == "read" and len(positions(n)) == 2 for n in span.clause.walk())
+        return "evaluation" if entries else "summaries"
+    bounds = span.lows + span.highs + span.guards
+    if span.keys is not None or any(n.op == "member" for b in bounds for n in b.walk()):
+        return "token sets"
+    return "closed form" if span.residue is None else "tile predicates"
+
+
+def every_key(clause: Node) -> Span:
+    """The span of a formula that the proof has not taken apart."""
+    return Span((), (), (), None, exact=False, documents=(), clause=clause)

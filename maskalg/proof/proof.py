@@ -10,7 +10,7 @@ from .. import nodes
 from ..algebra import Expression
 from ..normalform import Structure, bound
 from ..printing import formula_text
-from .closed_forms import EVERY_KEY, ClosedForms, Residue, Span
+from .closed_forms import RUNGS, ClosedForms, Residue, Span, every_key, rung_of
 
 if TYPE_CHECKING:
     from .literals import Clause
@@ -34,7 +34,8 @@ class Proof:
         touched, unfull: the same as text, a line for each interval of keys.
         exact: every EMPTY and FULL block is found (for documents: if their ids are contiguous).
         reasons: why not, where it is not.
-        rung: the step of the ladder that answered, "closed form" or "evaluation".
+        rung: the last step of the ladder that is needed: "closed form", "token sets", "tile
+            predicates", "summaries" or "evaluation".
         milliseconds: what the proof took when it was made.
     """
 
@@ -119,12 +120,13 @@ def _prove(structure: Structure) -> Proof:
             return _project(clauses.of(structure.mask, holds), projection, symbols, reasons)
         except OverBudget as over:
             reasons.append(str(over))
-            return (EVERY_KEY,), ("every key (at most)",)
+            mask = structure.mask
+            whole = every_key(mask if holds else nodes.negation(mask))
+            return (whole,), ("every key (at most)",)
 
     touched, touched_text = side(True)
     unfull, unfull_text = side(False)
-    known = touched + unfull
-    rung = "evaluation" if known and all(span == EVERY_KEY for span in known) else "closed form"
+    rung = RUNGS[max((RUNGS.index(rung_of(span)) for span in touched + unfull), default=0)]
     return Proof(
         formula=formula_text(structure.mask),
         forms=ClosedForms(touched, unfull, rung, tuple(dict.fromkeys(reasons))),
@@ -138,7 +140,7 @@ def _prove(structure: Structure) -> Proof:
 def _project(
     clauses: list[Clause], projection: Any, symbols: Symbols, reasons: list[str]
 ) -> tuple[tuple[Span, ...], tuple[str, ...]]:
-    from .section import section_of
+    from .section import formula_of, section_of
 
     spans: dict[Span, str] = {}
     for clause in clauses:
@@ -146,7 +148,11 @@ def _project(
         if interval is not None:
             span = _span(interval, symbols)
             if not span.decided:
-                span = replace(span, section=section_of(clause, projection, symbols))
+                span = replace(
+                    span,
+                    section=section_of(clause, projection, symbols),
+                    clause=formula_of(clause, symbols),
+                )
             if not span.decided:
                 reasons += interval.reasons
             spans.setdefault(span, _interval_text(interval))

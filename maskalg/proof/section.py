@@ -14,7 +14,7 @@ from typing import Any, Final
 from .. import nodes
 from ..nodes import Node
 from .closed_forms import Relation, Section
-from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, Literal, Related
+from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, Literal, Opaque, Related
 from .projection import Projection
 from .separation import positions, separated
 from .symbols import Symbols, k, q
@@ -69,6 +69,33 @@ def section_of(clause: Clause, projection: Projection, symbols: Symbols) -> Sect
             if found is not None:
                 return found
     return None
+
+
+def formula_of(clause: Clause, symbols: Symbols) -> Node:
+    """The clause as one formula of the query and the key index."""
+    parts: list[Node] = []
+    for literal in clause:
+        if isinstance(literal, AtLeastZero):
+            if not literal.documents:
+                parts.append(nodes.ge(symbols.to_node(literal.expression), nodes.const(0)))
+            continue
+        node = _formula(literal, symbols)
+        parts.append(node if literal.holds else nodes.negation(node))
+    return nodes.conjunction(*_tidied(parts))
+
+
+def _formula(literal: Condition | Congruence | Equal | Related | Opaque, symbols: Symbols) -> Node:
+    if isinstance(literal, Equal):
+        return nodes.eq(literal.left, literal.right)
+    if isinstance(literal, Related):
+        return nodes.substitute(literal.relation, {nodes.Q: literal.f, nodes.K: literal.g}.get)
+    if isinstance(literal, Congruence):
+        offset, modulus, residue = (
+            symbols.to_node(part) for part in (literal.offset, literal.modulus, literal.residue)
+        )
+        distance = nodes.add(nodes.subtract(nodes.Q, nodes.K), offset)
+        return nodes.eq(nodes.mod(distance, modulus), residue)
+    return literal.node
 
 
 def _add(draft: _Draft, literal: Literal, projection: Projection, symbols: Symbols) -> bool:

@@ -12,6 +12,7 @@ from ..proof.closed_forms import Span
 from .intervals import Rows, span_tiles
 from .sections import prepared
 from .steps import step_tables
+from .summaries import Summaries
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,18 @@ class Marks:
             if span.section is not None:
                 section = prepared(span.section, self.rows, block)
             if section is None:
-                perhaps[within] = True
+                surely, maybe = self._summarised(span, places[within], block)
+                marked[within] = surely
+                perhaps[within] |= maybe
             else:
                 marked[within] = section.tiles(places[within], block)
         return marked, perhaps & ~marked
+
+    def _summarised(
+        self, span: Span, places: torch.Tensor, block: tuple[int, int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        assert span.clause is not None, "a span that is not exact keeps its clause"
+        return Summaries(self.rows, places, block).truth(span.clause)
 
 
 def marks_of(
