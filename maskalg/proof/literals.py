@@ -201,6 +201,8 @@ class Clauses:
             return self._other(node, holds, "")
         split = split_extremum(nodes.subtract(left, right)) or split_where(node)
         if split is not None:
+            # Each split of a nested choice doubles the formula.
+            self._signs.spend(2)
             return self.of(split, holds)
         try:
             difference = self._symbols.to_sympy(left) - self._symbols.to_sympy(right)

@@ -7,6 +7,7 @@ and document tables are relaxed by what is known of them, one at a time.
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 import sympy as sp
@@ -17,6 +18,7 @@ from .symbols import Symbols, q0, q1
 _DEPTH: Final = 3
 
 STEP_BUDGET: Final = 1000
+SECONDS_BUDGET: Final = 2.0  # of this thread's processor time, which other programs do not change
 
 
 class OverBudget(Exception):
@@ -30,11 +32,12 @@ class Signs:
         self._symbols = symbols
         self._known: dict[Any, bool] = {}
         self._excess: dict[Any, Any] = {}
-        self._steps = 0.0
+        self.restart()
 
     def restart(self) -> None:
-        """Count steps from zero, for the next side of a proof."""
+        """Count steps and seconds from zero, for the next side of a proof."""
         self._steps = 0.0
+        self._until = time.thread_time() + SECONDS_BUDGET
 
     def nonnegative(self, expression: Any) -> bool:
         """True only if `expression >= 0` for all values within the declared bounds.
@@ -57,6 +60,8 @@ class Signs:
         self._steps += steps
         if self._steps > STEP_BUDGET:
             raise OverBudget(f"more than {STEP_BUDGET} sign proofs")
+        if time.thread_time() > self._until:
+            raise OverBudget(f"more than {SECONDS_BUDGET:.0f} seconds of symbolic work")
 
     def _prove(self, expression: Any, depth: int) -> bool:
         self.spend(1)
