@@ -69,38 +69,47 @@ def blocks(
     heads: int | None,
 ) -> BlockMap:
     """The labels of a mask's blocks; see `Mask.blocks`."""
-    block_q, block_kv = block_pair(block)
+    pair = block_pair(block)
     form = bound(mask)
     extents = resolve(form, q_len, kv_len, batch, heads)
+    labels, places = proved_labels(form, extents, pair)
+    if len(places):
+        labels[places.unbind(dim=1)] = _evaluated(form, places, pair, extents)
+    return BlockMap(labels, pair, extents.q_len, extents.kv_len, places.shape[0])
+
+
+def proved_labels(
+    form: Bound, extents: Extents, block: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels as `BlockMap` has them, and the places `[n, 4]` of the tiles that stay open.
+
+    Open tiles are those that no rung of the proof decides; they are labelled PARTIAL.
+    """
     sizes = dependence(form.structure.mask, form, extents)
     device = device_of(form)
-    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block_q, device)
-    shape = (
-        sizes.batch,
-        sizes.heads,
-        -(-extents.q_len // block_q),
-        -(-extents.kv_len // block_kv),
-    )
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block[0], device)
+    tiles = (-(-extents.q_len // block[0]), -(-extents.kv_len // block[1]))
+    shape = (sizes.batch, sizes.heads, *tiles)
     if 0 in shape:
-        labels = torch.zeros(shape, dtype=torch.uint8, device=device)
-        return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, 0)
+        nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
+        return torch.zeros(shape, dtype=torch.uint8, device=device), nowhere
     forms = prove_structure(form.structure).forms
-    touched = marks_of(forms.touched, form, rows, shape, block_kv)
-    unfull = marks_of(forms.unfull, form, rows, shape, block_kv)
-    labels = torch.where(touched.maybe, torch.where(unfull.maybe, PARTIAL, FULL), EMPTY)
-    labels = labels.to(torch.uint8)
-    open_tiles = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
-    places = open_tiles.nonzero()
-    pair = (block_q, block_kv)
-    some, perhaps = touched.decided(places, pair)
-    other, perhaps_other = unfull.decided(places, pair)
-    found = torch.where(some | perhaps, torch.where(other | perhaps_other, PARTIAL, FULL), EMPTY)
-    found = found.to(torch.uint8)
-    still = (some | perhaps) & (other | perhaps_other) & (perhaps | perhaps_other)
-    left = still.nonzero()[:, 0]
-    found[left] = _evaluated(form, places[left], pair, extents)
-    labels[open_tiles] = found
-    return BlockMap(labels, pair, extents.q_len, extents.kv_len, left.shape[0])
+    touched = marks_of(forms.touched, form, rows, shape, block[1])
+    unfull = marks_of(forms.unfull, form, rows, shape, block[1])
+    unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
+    places = unsure.nonzero()
+    kept, perhaps_kept = touched.decided(places, block)
+    dropped, perhaps_dropped = unfull.decided(places, block)
+    labels = _labels(touched.maybe, unfull.maybe)
+    labels[unsure] = _labels(kept | perhaps_kept, dropped | perhaps_dropped)
+    # Neither surely empty nor surely full, and not surely both kept and dropped.
+    still = (kept | perhaps_kept) & (dropped | perhaps_dropped) & (perhaps_kept | perhaps_dropped)
+    return labels, places[still]
+
+
+def _labels(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tensor:
+    labels = torch.where(some_kept, torch.where(some_dropped, PARTIAL, FULL), EMPTY)
+    return labels.to(torch.uint8)
 
 
 def block_pair(block: object) -> tuple[int, int]:
