@@ -129,8 +129,8 @@ def rung_of(span: Span) -> str:
     if not span.exact:
         if span.section is not None:
             return "tile predicates"
-        assert span.clause is not None
-        entries = any(n.op == "read" and len(positions(n)) == 2 for n in span.clause.walk())
+        parts = () if span.clause is None else span.clause.walk()
+        entries = any(n.op == "read" and len(positions(n)) == 2 for n in parts)
         return "evaluation" if entries else "summaries"
     bounds = span.lows + span.highs + span.guards
     if span.keys is not None or any(n.op == "member" for b in bounds for n in b.walk()):

@@ -231,9 +231,11 @@ class Clauses:
         """table[q'] == table[k']: between first and last occurrence, or outside of the run."""
         if left.op != "read" or right.op != "read" or "real" in (left.kind, right.kind):
             return None
-        by_query = next((r for r in (left, right) if _depends(r, "q_idx", "kv_idx")), None)
-        by_key = next((r for r in (left, right) if _depends(r, "kv_idx", "q_idx")), None)
-        if by_query is None or by_key is None or not _one_family(by_query, by_key):
+        by_query = next(
+            (r for r in (left, right) if separation.depends(r, "q_idx", "kv_idx")), None
+        )
+        by_key = next((r for r in (left, right) if separation.depends(r, "kv_idx", "q_idx")), None)
+        if by_query is None or by_key is None or not separation.one_family(by_query, by_key):
             return None
         try:
             pair = self._symbols.step(by_query, by_key)
@@ -278,26 +280,3 @@ class Clauses:
         if not modulus.is_Integer and residue != 0:
             return None
         return [frozenset([Congruence(offset, modulus, residue, holds)])]
-
-
-def _one_family(by_query: Node, by_key: Node) -> bool:
-    """Whether step tables can be made of two reads: one per batch (or head) at most, the same one.
-
-    A key position that a tensor shifts may leave the table, where reads are clamped and the step
-    tables are not.
-    """
-    leading = {arg for read in (by_query, by_key) for arg in read.args[:-1]}
-    if len(by_query.args) > 2 or len(by_key.args) > 2 or len(leading) > 1:
-        return False
-    if any(arg.op != "index" for arg in leading):
-        return False
-    return not any(node.op == "read" for node in by_key.args[-1].walk())
-
-
-def _depends(read: Node, on: str, not_on: str) -> bool:
-    """Whether a read's last index depends on `on`, and none of its indices on `not_on`."""
-    if not read.args:
-        return False
-    earlier = frozenset().union(*(arg.indices() for arg in read.args[:-1]))
-    last = read.args[-1].indices()
-    return on in last and not_on not in last and not (earlier & {"q_idx", "kv_idx"})

@@ -100,6 +100,29 @@ def separated(node: Node) -> tuple[Node, Node] | None:
     return nodes.add(*of_query), nodes.add(*rest)
 
 
+def one_family(by_query: Node, by_key: Node) -> bool:
+    """Whether step tables can be made of two reads: one per batch (or head) at most, the same one.
+
+    A key position that a tensor shifts may leave the table, where reads are clamped and the step
+    tables are not.
+    """
+    leading = {arg for read in (by_query, by_key) for arg in read.args[:-1]}
+    if len(by_query.args) > 2 or len(by_key.args) > 2 or len(leading) > 1:
+        return False
+    if any(arg.op != "index" for arg in leading):
+        return False
+    return not any(node.op == "read" for node in by_key.args[-1].walk())
+
+
+def depends(read: Node, on: str, not_on: str) -> bool:
+    """Whether a read's last index depends on `on`, and none of its indices on `not_on`."""
+    if not read.args:
+        return False
+    earlier = frozenset().union(*(arg.indices() for arg in read.args[:-1]))
+    last = read.args[-1].indices()
+    return on in last and not_on not in last and not (earlier & {"q_idx", "kv_idx"})
+
+
 def _by_query_and_key(left: Node, right: Node) -> tuple[Node, Node] | None:
     for one, other in ((left, right), (right, left)):
         if positions(one) <= {"q_idx"} and positions(other) <= {"kv_idx"}:

@@ -55,7 +55,9 @@ class Marks:
     def _summarised(
         self, span: Span, places: torch.Tensor, block: tuple[int, int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        assert span.clause is not None, "a span that is not exact keeps its clause"
+        if span.clause is None:
+            unknown = torch.zeros(len(places), dtype=torch.bool, device=places.device)
+            return unknown, ~unknown
         return Summaries(self.rows, places, block).truth(span.clause)
 
 
