@@ -85,7 +85,8 @@ class Projection:
                 return None
         if queries:
             members = conjunction(*queries)
-            q_lows = [self._symbols.members(members, "next", low) for low in q_lows]
+            # The bounds without the set are weaker, but kernels are given no sets.
+            q_lows += [self._symbols.members(members, "next", low) for low in q_lows]
         for low in q_lows:
             for high in q_highs:
                 if not self._condition(found, high - low):
