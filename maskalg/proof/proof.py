@@ -73,7 +73,7 @@ class Proof:
         pairs = {pair for span in self._spans() for pair in span.documents}
         documents = sorted({slot.name for pair in pairs for slot in pair})
         claim = "exact" if self.exact else "sound, not exact: open tiles are evaluated"
-        if self.exact and documents:
+        if self.exact and documents and all(span.exact for span in self._spans()):
             claim += f" if equal entries of {' and '.join(documents)} are contiguous"
         lines += [f"proof     {claim} ({self.rung}, {self.milliseconds:.0f} ms, once)"]
         lines += [f"          because {reason}" for reason in self.reasons]
@@ -155,7 +155,8 @@ def _project(
                 )
             if not span.decided:
                 reasons += interval.reasons
-            spans.setdefault(span, _interval_text(interval))
+            by_position = not span.exact and span.section is not None
+            spans.setdefault(span, _interval_text(interval, by_position))
     return tuple(spans), tuple(spans.values())
 
 
@@ -193,7 +194,7 @@ def _residue(interval: KeyInterval, box: Box, symbols: Symbols) -> Residue:
     )
 
 
-def _interval_text(interval: KeyInterval) -> str:
+def _interval_text(interval: KeyInterval, by_position: bool) -> str:
     low = _extreme_text("max", interval.lows)
     high = _extreme_text("min", interval.highs)
     text = f"{low} <= " if low else ""
@@ -208,6 +209,8 @@ def _interval_text(interval: KeyInterval) -> str:
         text += f", where {formula_text(nodes.conjunction(*interval.keys))}"
     if interval.guards:
         text += ", if " + " and ".join(f"{guard} >= 0" for guard in interval.guards)
+    if by_position:
+        return f"{text} (at most: decided key by key or query by query)"
     return text + ("" if interval.exact else " (at most)")
 
 
