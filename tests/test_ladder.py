@@ -17,6 +17,7 @@ from maskalg.normalform import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.block_map import EMPTY, FULL, proved_labels
 from maskalg.schedule.intervals import rows_of
+from maskalg.schedule.range_tree import RangeTree
 from maskalg.schedule.ranges import Maxima
 from maskalg.schedule.summaries import Summaries
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact, oracle
@@ -91,6 +92,8 @@ def test_random_entries(data: st.DataObject) -> None:
         a[q_idx] == b[kv_idx],
         c[q_idx] == c[kv_idx],
         a[q_idx] >= b[kv_idx],
+        c[kv_idx] + 1 >= a[q_idx],
+        (kv_idx - a[q_idx]) // 3 == (q_idx - a[q_idx]) // 3,
         a[q_idx] >= 1,
         b[kv_idx] >= 2,
         (q_idx + 2 * kv_idx) % 3 == 1,
@@ -107,6 +110,22 @@ def test_random_entries(data: st.DataObject) -> None:
     block = data.draw(st.sampled_from((1, 3, 8, (4, 16), (16, 5))))
     assert_labels_exact(mask, length, block=block)
     assert_closed_forms_sound(~mask, length, block_q=4)
+
+
+def test_entries_between_two_values() -> None:
+    random = torch.Generator().manual_seed(0)
+    entries = torch.randint(-5, 6, (2, 1, 19), generator=random)
+    members = torch.rand(1, 1, 19, generator=random) < 0.7
+    tree = RangeTree.of(entries, members, 19)
+    for row in range(2):
+        for low in range(19):
+            for high in range(low, 19):
+                at = (torch.tensor(row), torch.tensor(0))
+                ends = (torch.tensor(low), torch.tensor(high))
+                inside = entries[row, 0, low : high + 1][members[0, 0, low : high + 1]]
+                for least, most in ((-2, 2), (3, 9), (1, -1), (-9, -4)):
+                    found = tree.between(at, ends, torch.tensor(least), torch.tensor(most))
+                    assert found == ((inside >= least) & (inside <= most)).sum()
 
 
 def test_a_changed_tensor_is_seen() -> None:

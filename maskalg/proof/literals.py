@@ -223,7 +223,9 @@ class Clauses:
             except Unsupported as reason:
                 return self._other(node, holds, str(reason))
             if difference.has(Entry) or separation.has_mod(node):
-                return self._other(node, holds, f"{formula_text(node)} mixes query and key")
+                found = self._other(node, holds, f"{formula_text(node)} mixes query and key")
+                if not any(isinstance(literal, Opaque) for clause in found for literal in clause):
+                    return found
         both = nodes.conjunction(nodes.ge(left, right), nodes.ge(right, left))
         return self.of(both, holds)
 

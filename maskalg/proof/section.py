@@ -39,7 +39,7 @@ class _Draft:
         """The section, unless it has more parts than can be decided together."""
         several = bool(self.equal) + bool(self.order) + bool(self.distances) + len(self.relations)
         unequal = sum(not holds for _, _, holds in self.equal)
-        if several > 1 or len(self.order) > 1 or unequal > _MOST_UNEQUAL:
+        if several > 1 or unequal > _MOST_UNEQUAL or not self._one_order():
             return None
         if self.distances and self.members:
             return None
@@ -54,10 +54,15 @@ class _Draft:
             others=_tidied(self.others),
             members=_tidied(self.members),
             equal=tuple(dict.fromkeys(self.equal)),
-            order=tuple(self.order),
+            order=tuple(sorted(dict.fromkeys(self.order), key=repr)),
             distances=_tidied(self.distances),
             relation=relation,
         )
+
+    def _one_order(self) -> bool:
+        """Whether all orders limit one function, from below or from above."""
+        bases = {f for f, _ in self.order[:1]} | {nodes.negate(f) for f, _ in self.order[:1]}
+        return all(f in bases for f, _ in self.order)
 
 
 def section_of(clause: Clause, projection: Projection, symbols: Symbols) -> Section | None:

@@ -18,6 +18,7 @@ from ..nodes import Node, conjunction
 from ..proof.closed_forms import Section
 from .classes import Classes, classes_of
 from .intervals import Rows
+from .range_tree import RangeTree
 from .ranges import Maxima
 from .relations import Found, related
 from .sets import MEMORY, At, PositionSet, at_places, over_positions, rows_at, set_of
@@ -156,14 +157,29 @@ def _ordered(
     own_block: int,
     env: Environment,
 ) -> Found:
-    """f(own) + g(other) >= 0 for some member in a range: the maximum of f over it decides."""
-    ((f, g),) = section.order
-    own = torch.where(members, over_positions(f, section.own, lengths[0], env), _LOWEST)
-    least = -over_positions(g, section.other, lengths[1], env)
-    largest = Maxima.of(own, own_block, torch.maximum)
+    """f(own) between two values of the other position for some member in a range.
+
+    With one limit only, the maximum of f over the range decides.
+    """
+    base = section.order[0][0]
+    own = over_positions(base, section.own, lengths[0], env)
+    least = torch.full((1, 1, lengths[1]), _LOWEST, device=env.device)
+    most = -least
+    for f, g in section.order:
+        limit = over_positions(g, section.other, lengths[1], env)
+        if f == base:
+            least = torch.maximum(least, -limit)
+        else:
+            most = torch.minimum(most, limit)
+    if all(f == base for f, _ in section.order):
+        entries = torch.where(members, own, _LOWEST)
+        largest = Maxima.of(entries, own_block, torch.maximum)
+        return lambda at, other, low, high: largest.over(at, low, high) >= rows_at(least, at, other)
+    tree = RangeTree.of(own, members, own_block)
 
     def found(at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        return largest.over(at, low, high) >= rows_at(least, at, other)
+        limits = rows_at(least, at, other), rows_at(most, at, other)
+        return tree.between(at, (low, high), *limits) > 0
 
     return found
 
