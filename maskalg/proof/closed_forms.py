@@ -53,14 +53,15 @@ class Section:
     with max(lows) <= x <= min(highs) must satisfy the rest. Bounds, and the second formula of each
     pair, are functions of the other index; `members` and the first formula of each pair are
     functions of the own one. There is one kind of rest at most: `order`, `distances`, `equal` or
-    `relation`; `members` go with `order`, `equal` and `relation`.
+    `relation` (`equal` also beside `order`); `members` go with `order`, `equal` and `relation`.
 
     Attributes:
         own, other: "q_idx" and "kv_idx", or the reverse.
         lows, highs: bounds of the own index.
         others, members: conditions on the other and on the own index alone.
         equal: (f, g, holds): f(own) == g(other), or != where not `holds`.
-        order: (f, g): f(own) + g(other) >= 0; each f is the first one or minus the first one.
+        order: (f, g): f(own) + g(other) >= 0; each f is the first one or minus the first one, and
+            so are those of `equal` beside it, of which one at most is a !=.
         distances: conditions on the distance q - k alone.
         relation: a condition on the categories of both positions.
     """

@@ -16,7 +16,7 @@ from ..nodes import Node
 from .closed_forms import Relation, Section
 from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, Literal, Opaque, Related
 from .projection import Projection
-from .separation import positions, separated
+from .separation import separated
 from .symbols import Symbols, k, q
 
 _MOST_UNEQUAL: Final = 3
@@ -37,7 +37,8 @@ class _Draft:
 
     def complete(self) -> Section | None:
         """The section, unless it has more parts than can be decided together."""
-        several = bool(self.equal) + bool(self.order) + bool(self.distances) + len(self.relations)
+        counted = bool(self.equal) and not self._equal_as_ordered()
+        several = counted + bool(self.order) + bool(self.distances) + len(self.relations)
         unequal = sum(not holds for _, _, holds in self.equal)
         if several > 1 or unequal > _MOST_UNEQUAL or not self._one_order():
             return None
@@ -58,6 +59,12 @@ class _Draft:
             distances=_tidied(self.distances),
             relation=relation,
         )
+
+    def _equal_as_ordered(self) -> bool:
+        """Whether equalities concern the function that the orders limit, one != at most."""
+        bases = {f for f, _ in sorted(self.order, key=repr)[:1]}
+        unequal = sum(not holds for _, _, holds in self.equal)
+        return bool(bases) and unequal <= 1 and all(f in bases for f, _, _ in self.equal)
 
     def _one_order(self) -> bool:
         """Whether all orders limit one function, from below or from above."""
@@ -156,13 +163,10 @@ def _bound(draft: _Draft, expression: Any, projection: Projection, symbols: Symb
     if not expression.has(other):
         draft.members.append(nodes.ge(node, nodes.const(0)))
         return True
-    parts = separated(node)
+    parts = separated(node, draft.own)
     if parts is None:
         return False
-    ordered = parts if draft.own == "q_idx" else parts[::-1]
-    if positions(ordered[0]) != {draft.own}:
-        return False
-    draft.order.append(ordered)
+    draft.order.append(parts)
     return True
 
 

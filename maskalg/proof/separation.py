@@ -90,14 +90,14 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
     return (relation, f, g) if inside and relation.op != "index" else None
 
 
-def separated(node: Node) -> tuple[Node, Node] | None:
-    """A sum as a part that reads the query index and the rest, which does not; None if mixed."""
+def separated(node: Node, index: str = "q_idx") -> tuple[Node, Node] | None:
+    """A sum as the part that reads `index` and the rest, which does not; None if mixed."""
     terms = node.args if node.op == "add" else (node,)
     if any(len(positions(term)) == 2 for term in terms):
         return None
-    of_query = [term for term in terms if positions(term) == {"q_idx"}]
-    rest = [term for term in terms if positions(term) != {"q_idx"}]
-    return nodes.add(*of_query), nodes.add(*rest)
+    reading = [term for term in terms if positions(term) == {index}]
+    rest = [term for term in terms if positions(term) != {index}]
+    return nodes.add(*reading), nodes.add(*rest)
 
 
 def one_family(by_query: Node, by_key: Node) -> bool:

@@ -110,7 +110,7 @@ def _prepare(
     found: Found | None
     holds = over_other(conjunction(*section.others))
     members = over_positions(conjunction(*section.members), section.own, lengths[0], env)
-    if section.equal:
+    if section.equal and not section.order:
         found = _equal(section, lengths, members, env)
     elif section.order:
         found = _ordered(section, lengths, members, own_block, env)
@@ -171,7 +171,14 @@ def _ordered(
             least = torch.maximum(least, -limit)
         else:
             most = torch.minimum(most, limit)
-    if all(f == base for f, _ in section.order):
+    apart = None
+    for _, g, holds in section.equal:
+        value = over_positions(g, section.other, lengths[1], env).to(torch.int64)
+        if holds:
+            least, most = torch.maximum(least, value), torch.minimum(most, value)
+        else:
+            apart = value
+    if not section.equal and all(f == base for f, _ in section.order):
         entries = torch.where(members, own, _LOWEST)
         largest = Maxima.of(entries, own_block, torch.maximum)
         return lambda at, other, low, high: largest.over(at, low, high) >= rows_at(least, at, other)
@@ -179,7 +186,12 @@ def _ordered(
 
     def found(at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         limits = rows_at(least, at, other), rows_at(most, at, other)
-        return tree.between(at, (low, high), *limits) > 0
+        count = tree.between(at, (low, high), *limits)
+        if apart is not None:
+            value = rows_at(apart, at, other)
+            same = torch.maximum(limits[0], value), torch.minimum(limits[1], value)
+            count = count - tree.between(at, (low, high), *same)
+        return count > 0
 
     return found
 
