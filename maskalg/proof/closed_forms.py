@@ -60,8 +60,8 @@ class Section:
         lows, highs: bounds of the own index.
         others, members: conditions on the other and on the own index alone.
         equal: (f, g, holds): f(own) == g(other), or != where not `holds`.
-        order: (f, g): f(own) + g(other) >= 0; each f is the first one or minus the first one, and
-            so are those of `equal` beside it, of which one at most is a !=.
+        order: (f, g): f(own) + g(other) >= 0; each f is the first one or minus the first one;
+            beside them each f of `equal` is the first one, with one != at most.
         distances: conditions on the distance q - k alone.
         relation: a condition on the categories of both positions.
     """
