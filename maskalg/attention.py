@@ -11,7 +11,7 @@ import torch
 from . import errors
 from .algebra import Expression, everything
 from .backends.call import Call, Result
-from .extents import Extents, check
+from .extents import Extents, check, fitting
 from .normalform import Bound, bound
 from .weights import Weight, softmax
 
@@ -138,34 +138,18 @@ def backend_of(name: str) -> Callable[[Call], Result]:
 
 
 def _checked_inputs(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
-    shapes = []
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, torch.Tensor):
             raise errors.not_a_tensor(name, tensor)
-        if tensor.ndim != 4:
-            raise errors.not_4d(name, tuple(tensor.shape))
-        shapes.append(tensor.shape)
-    (batch, heads, q_len, dim), (key_batch, kv_heads, kv_len, key_dim), value_shape = shapes
-    if query.dtype not in _DTYPES:
-        raise errors.unsupported_dtype(query.dtype)
-    if not query.dtype == key.dtype == value.dtype:
-        raise errors.tensors_differ("dtype", f"{query.dtype}, {key.dtype}, {value.dtype}")
-    if not query.device == key.device == value.device:
-        raise errors.tensors_differ("device", f"{query.device}, {key.device}, {value.device}")
-    wrong = None
-    if not batch == key_batch == value_shape[0]:
-        wrong = "the batch sizes differ"
-    elif kv_heads != value_shape[1]:
-        wrong = "key and value have different numbers of heads"
-    elif kv_heads == 0 or heads % kv_heads:
-        wrong = f"{heads} query heads are no multiple of {kv_heads} key-value heads"
-    elif kv_len != value_shape[2]:
-        wrong = "key and value have different lengths"
-    elif dim != key_dim:
-        wrong = "query and key have different head dimensions"
-    if wrong is not None:
-        raise errors.shapes_do_not_fit(wrong, *shapes)
-    return Extents(q_len, kv_len, batch, heads)
+    extents = fitting(query.shape, key.shape, value.shape)
+    dtype, device = query.dtype, query.device
+    if dtype not in _DTYPES:
+        raise errors.unsupported_dtype(dtype)
+    if not dtype == key.dtype == value.dtype:
+        raise errors.tensors_differ("dtype", f"{dtype}, {key.dtype}, {value.dtype}")
+    if not device == key.device == value.device:
+        raise errors.tensors_differ("device", f"{device}, {key.device}, {value.device}")
+    return extents
 
 
 def _check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:
@@ -184,14 +168,11 @@ def _check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None
 def _check_tables(
     expression: Expression, form: Bound, extents: Extents, device: torch.device
 ) -> None:
-    """Check bound tensors against the call; an expression remembers the calls it fits."""
-    if not form.structure.tables:
-        return
-    fits = expression.__dict__.setdefault("_fits", set())
-    if (extents, device) in fits:
+    """Check bound tensors against the call; an expression remembers the last call it fits."""
+    if not form.structure.tables or expression.__dict__.get("_fits") == (extents, device):
         return
     for slot, tensor in form.tensors():
         if tensor.device != device:
             raise errors.wrong_device(slot.name, tensor.device, device)
     check(form, extents)
-    fits.add((extents, device))
+    expression.__dict__["_fits"] = (extents, device)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
+
+import torch
 
 from . import errors
 from .nodes import Node
@@ -18,6 +21,7 @@ from .parameters import Slot
 from .printing import formula_text
 
 Interval = tuple[int, int]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -64,25 +68,86 @@ def resolve(
     return extents
 
 
+def fitting(query: Shape, key: Shape, value: Shape) -> Extents:
+    """The extents of inputs of these shapes; raises where they do not fit together."""
+    if torch.compiler.is_dynamo_compiling():
+        return _fitting(query, key, value)
+    try:
+        return _remembered(query, key, value)
+    except TypeError:  # the symbolic sizes of a trace cannot be looked up
+        return _fitting(query, key, value)
+
+
+def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
+    for name, shape in (("query", query), ("key", key), ("value", value)):
+        if len(shape) != 4:
+            raise errors.not_4d(name, tuple(shape))
+    (batch, heads, q_len, dim), (key_batch, kv_heads, kv_len, key_dim) = query, key
+    wrong = None
+    if not batch == key_batch == value[0]:
+        wrong = "the batch sizes differ"
+    elif kv_heads != value[1]:
+        wrong = "key and value have different numbers of heads"
+    elif kv_heads == 0 or heads % kv_heads:
+        wrong = f"{heads} query heads are no multiple of {kv_heads} key-value heads"
+    elif kv_len != value[2]:
+        wrong = "key and value have different lengths"
+    elif dim != key_dim:
+        wrong = "query and key have different head dimensions"
+    if wrong is not None:
+        raise errors.shapes_do_not_fit(wrong, query, key, value)
+    return Extents(q_len, kv_len, batch, heads)
+
+
+_remembered = lru_cache(maxsize=4096)(_fitting)
+
+
 def check(bound: Bound, extents: Extents) -> None:
     """Raise `ValueError` when a table is too short, or has another batch or number of heads."""
-    for node in bound.structure.reads:
-        slot = cast(Slot, node.own[0])
-        shape = tuple(cast("tuple[int, ...]", bound.values[slot.index].shape))  # type: ignore[union-attr]
-        for axis, index in enumerate(node.args):
-            if index.op == "index" and index.data in ("batch", "head"):
-                found = extents.batch if index.data == "batch" else extents.heads
-                if shape[axis] not in (1, found):
-                    raise errors.table_extent(slot.name, shape, axis, found, str(index.data))
-                continue
-            limits = bounds_of(index, extents, bound.values)
-            if limits is None or limits[1] < limits[0] or _repeats(index):
-                continue
-            if limits[0] < 0:
-                raise errors.negative_index(slot.name, formula_text(index), limits[0])
-            if limits[1] >= shape[axis]:
-                what = f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
-                raise errors.table_too_short(slot.name, shape, axis, limits[1] + 1, what)
+    sizes = {
+        "q_idx": extents.q_len,
+        "kv_idx": extents.kv_len,
+        "batch": extents.batch,
+        "head": extents.heads,
+    }
+    for slot, axis, index in bound.structure.table_indices:
+        size = cast(torch.Tensor, bound.values[slot.index]).shape[axis]
+        if index.op != "index":
+            _check_computed(bound, extents, (slot, axis, index), size)
+            continue
+        found = sizes[cast(str, index.data)]
+        if index.data in ("batch", "head"):
+            if size not in (1, found):
+                shape = _table_shape(bound, slot)
+                raise errors.table_extent(slot.name, shape, axis, found, str(index.data))
+        elif size < found:
+            raise _too_short(bound, extents, (slot, axis), found)
+
+
+def _check_computed(
+    bound: Bound, extents: Extents, place: tuple[Slot, int, Node], size: int
+) -> None:
+    """Check an index that is computed from others, as far as its limits are known."""
+    slot, axis, index = place
+    limits = bounds_of(index, extents, bound.values)
+    if limits is None or limits[1] < limits[0] or _repeats(index):
+        return
+    if limits[0] < 0:
+        raise errors.negative_index(slot.name, formula_text(index), limits[0])
+    if limits[1] >= size:
+        raise _too_short(bound, extents, (slot, axis), limits[1] + 1)
+
+
+def _too_short(
+    bound: Bound, extents: Extents, place: tuple[Slot, int], needed: int
+) -> errors.MaskValueError:
+    what = f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
+    slot, axis = place
+    return errors.table_too_short(slot.name, _table_shape(bound, slot), axis, needed, what)
+
+
+def _table_shape(bound: Bound, slot: Slot) -> tuple[int, ...]:
+    return tuple(cast(torch.Tensor, bound.values[slot.index]).shape)
 
 
 def _repeats(index: Node) -> bool:

@@ -71,15 +71,17 @@ class Node:
         self.kind = kind
         self.args = args
         self.data = data
+        # Written out for speed: a mask of a layer is some thirty nodes, built on every call.
         params = own
-        for arg in args:
-            params += arg.params
-        self.params = params
-        head = op if data is None else f"{op} {data}"
+        text = op if data is None else f"{op} {data}"
         for parameter in own:
-            head += " " + parameter.text
-        inner = " ".join([arg.skeleton for arg in args])
-        self.skeleton = f"({head} {inner})" if inner else f"({head})"
+            text += " " + parameter.text
+        for arg in args:
+            if arg.params:
+                params += arg.params
+            text += " " + arg.skeleton
+        self.params = params
+        self.skeleton = f"({text})"
 
     @property
     def own(self) -> tuple[Parameter, ...]:

@@ -23,9 +23,14 @@ TRUE = Node("const", "bool", data=True)
 FALSE = Node("const", "bool", data=False)
 
 
+_SMALL = {value: Node("const", "int", data=value) for value in (-1, 0, 1, 2)}
+
+
 def const(value: bool | int | float) -> Node:
     if isinstance(value, bool):
         return TRUE if value else FALSE
+    if type(value) is int and value in _SMALL:
+        return _SMALL[value]
     return Node("const", "int" if isinstance(value, int) else "real", data=value)
 
 
@@ -75,11 +80,13 @@ def mul(*factors: Node) -> Node:
 
 
 def negate(node: Node) -> Node:
-    return mul(const(-1), node)
+    if node.op in ("index", "scalar", "read"):
+        return Node("mul", node.kind, _ordered([_SMALL[-1], node]))
+    return mul(_SMALL[-1], node)
 
 
 def subtract(left: Node, right: Node) -> Node:
-    return add(left, negate(right))
+    return add(left, const(-cast(int, right.data)) if right.op == "const" else negate(right))
 
 
 def floordiv(left: Node, right: Node) -> Node:
@@ -155,18 +162,37 @@ def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
 
 def substitute(node: Node, replace: Callable[[Node], Node | None]) -> Node:
     """The formula with each node for which `replace` answers put in its place."""
-    found = replace(node)
-    if found is not None:
-        return found
-    return rebuild(node, tuple([substitute(arg, replace) for arg in node.args]))
+
+    def other(node: Node, visit: Callable[[Node], Node]) -> Node:
+        found = replace(node)
+        return rebuild(node, tuple(map(visit, node.args))) if found is None else found
+
+    return _rewritten(node, other)
 
 
 def with_parameters(node: Node, replace: Callable[[Parameter], Parameter]) -> Node:
     """The formula with each parameter replaced; the shape of the formula stays."""
-    args = tuple([with_parameters(arg, replace) for arg in node.args])
-    if not node.own:
-        return rebuild(node, args)
-    return Node(node.op, node.kind, args, node.data, tuple([replace(p) for p in node.own]))
+
+    def other(node: Node, visit: Callable[[Node], Node]) -> Node:
+        args = tuple(map(visit, node.args))
+        if not node.own:
+            return rebuild(node, args)
+        return Node(node.op, node.kind, args, node.data, tuple(map(replace, node.own)))
+
+    return _rewritten(node, other)
+
+
+def _rewritten(node: Node, other: Callable[[Node, Callable[[Node], Node]], Node]) -> Node:
+    """The formula rewritten node by node; a part that stands in many places is rewritten once."""
+    done: dict[int, Node] = {}
+
+    def visit(part: Node) -> Node:
+        found = done.get(id(part))
+        if found is None:
+            found = done[id(part)] = other(part, visit)
+        return found
+
+    return visit(node)
 
 
 def _same(node: Node, args: tuple[Node, ...]) -> Node:
@@ -176,12 +202,14 @@ def _same(node: Node, args: tuple[Node, ...]) -> Node:
 def _flatten(op: Op, args: Iterable[Node]) -> list[Node]:
     flat: list[Node] = []
     for arg in args:
-        flat.extend(arg.args if arg.op == op else (arg,))
+        if arg.op == op:
+            flat += arg.args
+        else:
+            flat.append(arg)
     return flat
 
 
-def _skeleton(node: Node) -> str:
-    return node.skeleton
+_skeleton = operator.attrgetter("skeleton")
 
 
 def _ordered(args: list[Node]) -> tuple[Node, ...]:
@@ -190,7 +218,10 @@ def _ordered(args: list[Node]) -> tuple[Node, ...]:
 
 
 def _numeric(args: Iterable[Node]) -> Kind:
-    return "real" if any(arg.kind == "real" for arg in args) else "int"
+    for arg in args:
+        if arg.kind == "real":
+            return "real"
+    return "int"
 
 
 def _lattice(op: Literal["and", "or"], args: Iterable[Node], unit: Node, zero: Node) -> Node:
@@ -199,7 +230,7 @@ def _lattice(op: Literal["and", "or"], args: Iterable[Node], unit: Node, zero: N
         if arg.op == "const":
             if arg.data == zero.data:
                 return zero
-        elif not (not arg.params and arg in flat):
+        elif arg.params or arg not in flat:
             flat.append(arg)
     if not flat:
         return unit

@@ -51,6 +51,15 @@ class Structure:
         return tuple(n for formula in formulas for n in formula.walk() if n.op == "read")
 
     @cached_property
+    def table_indices(self) -> tuple[tuple[Slot, int, Node], ...]:
+        """Each index of each reading: the table, the dimension, and the formula of the index."""
+        return tuple(
+            (cast(Slot, node.own[0]), axis, index)
+            for node in self.reads
+            for axis, index in enumerate(node.args)
+        )
+
+    @cached_property
     def reads_positions(self) -> bool:
         """Whether a table is read at the query or the key index, so element by element."""
         return any(node.indices() & {"q_idx", "kv_idx"} for node in self.reads)
@@ -109,7 +118,7 @@ def _bound(expression: Expression) -> Bound:
     key = f"{mask.skeleton} + {bias.skeleton} / {','.join(pattern)}"
     structure = _STRUCTURES.get(key)
     if structure is None:
-        structure = _STRUCTURES[key] = _structure(key, expression, order, distinct)
+        structure = _STRUCTURES.setdefault(key, _structure(key, expression, order, distinct))
     return Bound(structure, tuple([_value(parameter) for parameter in distinct]))
 
 

@@ -23,7 +23,7 @@ set of positions at or after x, `previous(x)` the last one up to x.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import sympy as sp
 
@@ -39,6 +39,20 @@ PARTNER = {
 _ASCENDING = ("first", "start", "next")  # f(x) >= n from some x on: the partner looks back
 
 
+def expanded(expression: Any) -> Any:
+    """`sp.expand`, which takes a hundred microseconds even where there is nothing to expand."""
+    for term in sp.Add.make_args(expression):
+        for factor in sp.Mul.make_args(term):
+            if factor.is_Add or factor.is_Pow:
+                return sp.expand(expression)
+    return expression
+
+
+def holds(expression: Any, symbol: Any) -> bool:
+    """Whether the symbol stands in the expression; SymPy's `has` takes ten times as long."""
+    return expression is symbol or any(holds(part, symbol) for part in expression.args)
+
+
 class FloorDiv(sp.Function):  # type: ignore[misc]
     """floor(x / c) for c >= 1, with multiples of c taken out of x."""
 
@@ -52,14 +66,15 @@ class FloorDiv(sp.Function):  # type: ignore[misc]
         if x.is_Integer and c.is_Integer:
             return x // c
         inside, outside = [], []
-        for term in sp.Add.make_args(sp.expand(x)):
+        plain = expanded(x)
+        for term in sp.Add.make_args(plain):
             quotient = _quotient(term, c)
             if quotient is None:
                 inside.append(term)
             else:
                 outside.append(quotient)
         if not outside:
-            return None
+            return None if plain is x else cls(plain, c)
         return sp.Add(*outside) + cls(sp.Add(*inside), c)
 
     def _sympystr(self, printer: Any) -> str:
@@ -80,7 +95,7 @@ class Entry(sp.Function):  # type: ignore[misc]
 
 def ceil_div(x: Any, c: Any) -> Any:
     """ceil(x / c) for c >= 1."""
-    return FloorDiv(x + c - 1, c)
+    return x if c == 1 else FloorDiv(x + c - 1, c)
 
 
 class Step(sp.Function):  # type: ignore[misc]
@@ -91,11 +106,11 @@ class Step(sp.Function):  # type: ignore[misc]
 
     @property
     def table(self) -> str:
-        return str(self.args[0])
+        return cast(str, self.args[0].name)
 
     @property
     def family(self) -> str:
-        return str(self.args[1])
+        return cast(str, self.args[1].name)
 
     @property
     def inverse(self) -> bool:

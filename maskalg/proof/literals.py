@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-import sympy as sp
-
 from .. import nodes
 from ..cases import has_extremum, split_extremum, split_where
 from ..nodes import Node
 from ..parameters import Slot
 from ..printing import formula_text
 from . import separation
-from .functions import Entry
+from .functions import Entry, expanded
 from .signs import OverBudget, Signs
 from .symbols import Symbols, Unsupported, k, q
 
@@ -132,7 +130,7 @@ class Clauses:
     def _tidy(self, clause: Clause) -> Clause | None:
         """The clause without implied literals; None when two of them contradict each other."""
         kept: list[Literal] = []
-        for literal in sorted(clause, key=str):
+        for literal in in_order(clause, self._signs):
             if any(self._implies(other, literal) for other in kept):
                 continue
             if any(self._contradict(other, literal) for other in kept):
@@ -158,25 +156,23 @@ class Clauses:
 
     def _implies(self, known: Literal, wanted: Literal) -> bool:
         self._signs.spend(0.01)
-        if known == wanted:
-            return True
         if isinstance(known, AtLeastZero) and isinstance(wanted, AtLeastZero):
-            return self._signs.nonnegative(wanted.expression - known.expression)
-        return False
+            return self._signs.ordered(known.expression, wanted.expression)
+        return known == wanted
 
     def _contradict(self, left: Literal, right: Literal) -> bool:
         if isinstance(left, AtLeastZero) and isinstance(right, AtLeastZero):
             # An over-approximated pair that cannot hold together rules out the exact one too.
-            return self._signs.nonnegative(-left.expression - right.expression - 1)
+            return self._signs.opposed(left.expression, right.expression)
         if isinstance(left, AtLeastZero) or type(left) is not type(right):
             return False
         return left.holds != right.holds and replace(left, holds=right.holds) == right
 
     def _single(self, expression: Any, documents: frozenset[IdPair] = frozenset()) -> list[Clause]:
-        expression = sp.expand(expression)
+        expression = expanded(expression)
         if self._signs.nonnegative(expression):
             return [frozenset()]
-        if self._signs.nonnegative(-expression - 1):
+        if self._signs.negative(expression):
             return []
         return [frozenset([AtLeastZero(expression, documents)])]
 
@@ -266,9 +262,9 @@ class Clauses:
             residue = self._symbols.to_sympy(other)
         except Unsupported:
             return None
-        offset = sp.expand(inside - q + k)
+        offset = expanded(inside - q + k)
         if offset.has(q, k):
-            mirrored = sp.expand(inside - k + q)
+            mirrored = expanded(inside - k + q)
             if mirrored.has(q, k) or residue != 0:
                 return None
             # k - q + c is a multiple of m exactly when q - k - c is.
@@ -282,3 +278,15 @@ class Clauses:
         if not modulus.is_Integer and residue != 0:
             return None
         return [frozenset([Congruence(offset, modulus, residue, holds)])]
+
+
+def in_order(clause: Clause, signs: Signs) -> list[Literal]:
+    """The literals in an order that is the same in every process, as that of a set is not."""
+
+    def place(literal: Literal) -> tuple[object, ...]:
+        if isinstance(literal, AtLeastZero):
+            pairs = sorted((x.index, y.index) for x, y in literal.documents)
+            return 0, signs.place(literal.expression), pairs
+        return 1, str(literal)
+
+    return sorted(clause, key=place) if len(clause) > 1 else list(clause)

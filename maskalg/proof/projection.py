@@ -14,8 +14,18 @@ import sympy as sp
 
 from ..nodes import Node, conjunction, const, ge, negation
 from ..printing import formula_text
-from .functions import FloorDiv, Step, ceil_div, lower, upper
-from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, IdPair, Opaque, Related
+from .functions import FloorDiv, Step, ceil_div, expanded, holds, lower, upper
+from .literals import (
+    AtLeastZero,
+    Clause,
+    Condition,
+    Congruence,
+    Equal,
+    IdPair,
+    Opaque,
+    Related,
+    in_order,
+)
 from .signs import Signs
 from .symbols import Symbols, k, q, q0, q1
 
@@ -70,7 +80,7 @@ class Projection:
         found = KeyInterval()
         q_lows, q_highs = [q0], [q1]
         queries: list[Node] = []
-        for literal in sorted(clause, key=str):
+        for literal in in_order(clause, self._signs):
             if isinstance(literal, Opaque):
                 found.reasons.append(literal.why)
             elif isinstance(literal, Congruence):
@@ -123,7 +133,7 @@ class Projection:
     ) -> bool:
         """Put a literal where it bounds; False when the clause cannot be satisfied."""
         found.documents |= literal.documents
-        if not literal.expression.has(q):
+        if not holds(literal.expression, q):
             return self._condition(found, literal.expression)
         bound = self.isolate(literal.expression, q)
         if bound is None and not literal.expression.has(k):
@@ -137,12 +147,12 @@ class Projection:
 
     def _condition(self, found: KeyInterval, expression: Any) -> bool:
         """Add `expression >= 0`, free of q, to the interval; False when it never holds."""
-        expression = sp.expand(expression)
+        expression = expanded(expression)
         if self._signs.nonnegative(expression):
             return True
-        if self._signs.nonnegative(-expression - 1):
+        if self._signs.negative(expression):
             return False
-        if not expression.has(k):
+        if not holds(expression, k):
             found.guards.append(expression)
             return True
         bound = self.isolate(expression, k)
@@ -156,12 +166,13 @@ class Projection:
 
     def isolate(self, expression: Any, variable: Any) -> Bound | None:
         """`expression >= 0` as `variable >= low` or `variable <= high`, or None."""
-        inside = [t for t in sp.Add.make_args(sp.expand(expression)) if t.has(variable)]
+        terms = sp.Add.make_args(expanded(expression))
+        inside = [term for term in terms if holds(term, variable)]
         if len(inside) != 1:
             return None
-        rest = sp.expand(expression - inside[0])
+        rest = sp.Add(*[term for term in terms if term is not inside[0]])
         factors = sp.Mul.make_args(inside[0])
-        holding = [factor for factor in factors if factor.has(variable)]
+        holding = [factor for factor in factors if holds(factor, variable)]
         if len(holding) != 1:
             return None
         scale = sp.Mul(*[factor for factor in factors if factor is not holding[0]])
@@ -173,19 +184,19 @@ class Projection:
 
     def _at_least(self, function: Any, n: Any, variable: Any) -> Bound | None:
         if function == variable:
-            return "low", sp.expand(n)
+            return "low", expanded(n)
         if not isinstance(function, (FloorDiv, Step)):
             return None
         x, bound = lower(function, n)
-        return self.isolate(x - bound, variable) if not bound.has(variable) else None
+        return self.isolate(x - bound, variable) if not holds(bound, variable) else None
 
     def _at_most(self, function: Any, n: Any, variable: Any) -> Bound | None:
         if function == variable:
-            return "high", sp.expand(n)
+            return "high", expanded(n)
         if not isinstance(function, (FloorDiv, Step)):
             return None
         x, bound = upper(function, n)
-        return self.isolate(bound - x, variable) if not bound.has(variable) else None
+        return self.isolate(bound - x, variable) if not holds(bound, variable) else None
 
     def _extreme(self, candidates: list[Any], largest: bool) -> list[Any]:
         """Without the candidates that another one always exceeds (or stays below)."""
@@ -195,10 +206,10 @@ class Projection:
                 continue
             kept = [other for other in kept if not self._beats(candidate, other, largest)]
             kept.append(candidate)
-        return sorted(kept, key=str)
+        return sorted(kept, key=str) if len(kept) > 1 else kept
 
     def _beats(self, left: Any, right: Any, largest: bool) -> bool:
-        return self._signs.nonnegative(left - right if largest else right - left)
+        return self._signs.ordered(right, left) if largest else self._signs.ordered(left, right)
 
     def _keep_congruence(self, found: KeyInterval, literal: Congruence) -> None:
         if found.congruence is None:
@@ -209,7 +220,7 @@ class Projection:
     def _box(self, clause: Clause) -> Box | None:
         """The clause as bounds on q, k and q - k, or None where it says more."""
         box = Box()
-        for literal in clause:
+        for literal in in_order(clause, self._signs):
             if not isinstance(literal, AtLeastZero):
                 continue
             expression = literal.expression
@@ -219,10 +230,10 @@ class Projection:
 
     def _bound_box(self, box: Box, expression: Any) -> bool:
         q_factor, k_factor = expression.coeff(q), expression.coeff(k)
-        rest = sp.expand(expression - q_factor * q - k_factor * k)
+        rest = expanded(expression - q_factor * q - k_factor * k)
         if rest.has(q, k):
-            bound_q = None if expression.has(k) else self.isolate(expression, q)
-            bound_k = None if expression.has(q) else self.isolate(expression, k)
+            bound_q = None if holds(expression, k) else self.isolate(expression, q)
+            bound_k = None if holds(expression, q) else self.isolate(expression, k)
         elif q_factor == -k_factor and q_factor in (1, -1):
             if q_factor == 1:
                 box.d_lows.append(-rest)

@@ -92,7 +92,8 @@ def prove_structure(structure: Structure) -> Proof:
     """The proof of a structure's mask, from the cache where it was made before."""
     found = _CACHE.get(structure.mask_key)
     if found is None:
-        found = _CACHE[structure.mask_key] = _prove(structure)
+        # Two threads may both prove it; they then share the first proof that was done.
+        found = _CACHE.setdefault(structure.mask_key, _prove(structure))
     return found
 
 

@@ -3,16 +3,18 @@
 Sound and incomplete. Every symbol is replaced by its declared lower bound plus something
 non-negative; then a polynomial without a negative coefficient is non-negative. Floor divisions
 and document tables are relaxed by what is known of them, one at a time.
+
+Expressions come from SymPy and are compared as plain polynomials, see `polynomial`.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
-import sympy as sp
-
 from .functions import FloorDiv, Step
+from .polynomial import ONE, Atoms, Monomial, Polynomial, add_to, combined, constant, product
 from .symbols import Symbols, q0, q1
 
 _DEPTH: Final = 3
@@ -20,18 +22,25 @@ _DEPTH: Final = 3
 STEP_BUDGET: Final = 1000
 SECONDS_BUDGET: Final = 2.0  # of this thread's processor time, which other programs do not change
 
+Key = frozenset[tuple[Monomial, int]]
+
 
 class OverBudget(Exception):
     """More clauses or sign proofs than the budget; the caller takes the next rung of the ladder."""
 
 
 class Signs:
-    """Sign proofs under the bounds declared for the symbols of one structure."""
+    """Sign proofs under the bounds declared for the symbols of one structure.
+
+    Each question may raise `OverBudget`: `STEP_BUDGET` steps were made for this side of the proof.
+    """
 
     def __init__(self, symbols: Symbols) -> None:
         self._symbols = symbols
-        self._known: dict[Any, bool] = {}
-        self._excess: dict[Any, Any] = {}
+        self._atoms = Atoms()
+        self._known: dict[tuple[Key, int], bool] = {}
+        self._ordered: dict[tuple[Any, Any], bool] = {}
+        self._shifted: dict[Monomial, Polynomial] = {ONE: constant(1)}
         self.restart()
 
     def restart(self) -> None:
@@ -40,20 +49,33 @@ class Signs:
         self._until = time.thread_time() + SECONDS_BUDGET
 
     def nonnegative(self, expression: Any) -> bool:
-        """True only if `expression >= 0` for all values within the declared bounds.
-
-        Raises:
-            OverBudget: `STEP_BUDGET` steps were made for this side of the proof.
-        """
-        if expression.is_Integer:
-            return bool(expression >= 0)
-        found = self._known.get(expression)
-        if found is None:
-            found = self._known[expression] = self._prove(sp.expand(expression), _DEPTH)
-        return found
+        """True only if `expression >= 0` for all values within the declared bounds."""
+        return self._proved(self._atoms.read(expression))
 
     def positive(self, expression: Any) -> bool:
-        return self.nonnegative(expression - 1)
+        """True only if always `expression >= 1`."""
+        return self._proved(combined([(1, self._atoms.read(expression)), (-1, constant(1))]))
+
+    def negative(self, expression: Any) -> bool:
+        """True only if always `expression <= -1`."""
+        return self._proved(combined([(-1, self._atoms.read(expression)), (-1, constant(1))]))
+
+    def ordered(self, low: Any, high: Any) -> bool:
+        """True only if always `low <= high`."""
+        found = self._ordered.get((low, high))
+        if found is None:
+            difference = combined([(1, self._atoms.read(high)), (-1, self._atoms.read(low))])
+            found = self._ordered[low, high] = self._proved(difference)
+        return found
+
+    def opposed(self, left: Any, right: Any) -> bool:
+        """True only if always `left + right <= -1`, so that never both are >= 0."""
+        read = self._atoms.read
+        return self._proved(combined([(-1, read(left)), (-1, read(right)), (-1, constant(1))]))
+
+    def place(self, expression: Any) -> list[tuple[Monomial, int]]:
+        """What to sort expressions by; the same in every process, and cheaper than their text."""
+        return sorted(self._atoms.read(expression).items())
 
     def spend(self, steps: float) -> None:
         """Count work against the budget; a comparison of clauses costs a hundredth of a proof."""
@@ -63,96 +85,104 @@ class Signs:
         if time.thread_time() > self._until:
             raise OverBudget(f"more than {SECONDS_BUDGET:.0f} seconds of symbolic work")
 
-    def _prove(self, expression: Any, depth: int) -> bool:
-        self.spend(1)
-        if self._no_negative_coefficient(expression):
-            return True
-        if depth == 0:
-            return False
-        return any(
-            self._prove(sp.expand(relaxed), depth - 1) for relaxed in self._relaxations(expression)
+    def _proved(self, polynomial: Polynomial, depth: int = _DEPTH) -> bool:
+        """Whether the polynomial is non-negative, after at most `depth` relaxations."""
+        if not polynomial.keys() - {ONE}:
+            return polynomial.get(ONE, 0) >= 0
+        key = frozenset(polynomial.items()), depth
+        found = self._known.get(key)
+        if found is None:
+            self.spend(1)
+            found = self._known[key] = self._no_negative_coefficient(polynomial) or (
+                depth > 0
+                and any(self._proved(less, depth - 1) for less in self._relaxations(polynomial))
+            )
+        return found
+
+    def _no_negative_coefficient(self, polynomial: Polynomial) -> bool:
+        """Whether it is plain once each symbol is its bound plus a non-negative excess."""
+        total: Polynomial = {}
+        for monomial, coefficient in polynomial.items():
+            add_to(total, self._shift(monomial), coefficient)
+        return all(coefficient > 0 for coefficient in total.values()) and all(
+            self._is_nonnegative(atom) for atom in {atom for monomial in total for atom in monomial}
         )
 
-    def _no_negative_coefficient(self, expression: Any) -> bool:
-        shifted = sp.expand(expression.xreplace(self._shifts(expression)))
-        return all(
-            coefficient.is_Integer
-            and coefficient >= 0
-            and all(self._is_nonnegative_factor(factor) for factor in sp.Mul.make_args(monomial))
-            for monomial, coefficient in shifted.as_coefficients_dict().items()
-        )
+    def _shift(self, monomial: Monomial) -> Polynomial:
+        """The monomial in excesses; a number that stood for a symbol now stands for its excess."""
+        found = self._shifted.get(monomial)
+        if found is None:
+            found = product(self._shift(monomial[1:]), self._excess(monomial[0]))
+            self._shifted[monomial] = found
+        return found
 
-    def _shifts(self, expression: Any) -> dict[Any, Any]:
-        """Each bounded symbol as its bound plus a non-negative excess; q1 as q0 plus one."""
-        shifts: dict[Any, Any] = {}
-        for symbol in expression.free_symbols:
-            if symbol is q1:
-                shifts[symbol] = q0 + self._excess_of(q1)
-            elif self._symbols.lows.get(symbol, 0) != 0:
-                shifts[symbol] = self._symbols.lows[symbol] + self._excess_of(symbol)
-        return shifts
+    def _excess(self, number: int) -> Polynomial:
+        atom = self._atoms.expressions[number]
+        if atom is q1:
+            return combined([(1, {(number,): 1}), (1, self._excess(self._atoms.number(q0)))])
+        return combined([(1, {(number,): 1}), (1, constant(self._symbols.lows.get(atom, 0)))])
 
-    def _excess_of(self, symbol: Any) -> Any:
-        if symbol not in self._excess:
-            excess = sp.Dummy(symbol.name, integer=True)
-            self._excess[symbol] = excess
-            self._symbols.lows[excess] = 0
-        return self._excess[symbol]
+    def _is_nonnegative(self, number: int) -> bool:
+        """Whether an atom, or the excess of a symbol over its bound, is never negative."""
+        atom = self._atoms.expressions[number]
+        if isinstance(atom, FloorDiv):
+            return self.nonnegative(atom.args[0])
+        if isinstance(atom, Step):
+            return atom.table in ("first", "start")
+        return atom is q1 or atom in self._symbols.lows
 
-    def _is_nonnegative_factor(self, factor: Any) -> bool:
-        if factor.is_Integer:
-            return bool(factor >= 0)
-        if factor.is_Symbol:
-            return self._symbols.lows.get(factor, -1) >= 0
-        if isinstance(factor, FloorDiv):
-            return self.nonnegative(factor.args[0])
-        if isinstance(factor, Step):
-            return factor.table in ("first", "start")
-        if factor.is_Pow:
-            return self._is_nonnegative_factor(factor.base)
-        return False
+    def _relaxations(self, polynomial: Polynomial) -> Iterator[Polynomial]:
+        """Smaller polynomials, each with one function replaced by a bound of it."""
+        holding: list[tuple[Monomial, int]] = []
+        for monomial in polynomial:
+            functions = [n for n in monomial if self._is_function(n)]
+            if len(functions) == 1:
+                holding.append((monomial, functions[0]))
+        for monomial, function in holding:
+            yield from self._relaxed(polynomial, monomial, function)
+        alone = [monomial for monomial, _ in holding if len(monomial) == 1]
+        for i, left in enumerate(alone):
+            for right in alone[i + 1 :]:
+                if self._cancel(polynomial, left, right):
+                    yield {m: c for m, c in polynomial.items() if m not in (left, right)}
 
-    def _relaxations(self, expression: Any) -> list[Any]:
-        """Smaller expressions, each with one function replaced by a bound of it."""
-        terms = sp.Add.make_args(expression)
-        smaller: list[Any] = []
-        for term in terms:
-            smaller.extend(self._relaxed_term(expression, term))
-        for i, left in enumerate(terms):
-            for right in terms[i + 1 :]:
-                if self._cancels(left, right):
-                    smaller.append(expression - left - right)
-        return smaller
+    def _is_function(self, number: int) -> bool:
+        return isinstance(self._atoms.expressions[number], (FloorDiv, Step))
 
-    def _relaxed_term(self, expression: Any, term: Any) -> list[Any]:
-        factors = sp.Mul.make_args(term)
-        functions = [f for f in factors if isinstance(f, (FloorDiv, Step))]
-        if len(functions) != 1:
-            return []
-        function = functions[0]
-        coefficient = sp.Mul(*[f for f in factors if f is not function])
-        if isinstance(function, FloorDiv):
-            x, c = function.args
-            scale = sp.cancel(coefficient / c)
-            if not scale.is_Integer:
-                return []
-            bound = x - c + 1 if scale > 0 else x
-            return [expression - term + scale * bound]
-        if not coefficient.is_Integer or not self._symbols.own_ids(function.family):
-            return []
-        above = function.table in ("last", "end")
-        if above != bool(coefficient > 0):
-            return []
-        return [expression - term + coefficient * function.position]
+    def _relaxed(
+        self, polynomial: Polynomial, monomial: Monomial, number: int
+    ) -> Iterator[Polynomial]:
+        """The term of `monomial` with a multiple of its function replaced by what bounds it."""
+        coefficient, function = polynomial[monomial], self._atoms.expressions[number]
+        read = self._atoms.read
+        if isinstance(function, Step):
+            above = function.table in ("last", "end")
+            own = self._symbols.own_ids(function.family)
+            if len(monomial) > 1 or not own or above != (coefficient > 0):
+                return
+            bound, scale = read(function.position), coefficient
+        else:
+            # x - c + 1 <= c * floor(x / c) <= x: the term must be a multiple of c.
+            x, c = read(function.args[0]), read(function.args[1])
+            if len(c) != 1:
+                return
+            ((divisor, size),) = c.items()
+            if tuple(n for n in monomial if n != number) != divisor or coefficient % size:
+                return
+            scale = coefficient // size
+            bound = combined([(1, x), (-1, c), (1, constant(1))]) if scale > 0 else x
+        rest = {m: n for m, n in polynomial.items() if m != monomial}
+        add_to(rest, bound, scale)
+        yield rest
 
-    def _cancels(self, left: Any, right: Any) -> bool:
-        """Whether left + right >= 0: one monotone function at two points in order."""
-        a, f = left.as_coeff_Mul()
-        b, g = right.as_coeff_Mul()
-        if a + b != 0 or f.func is not g.func or not isinstance(f, (FloorDiv, Step)):
+    def _cancel(self, polynomial: Polynomial, left: Monomial, right: Monomial) -> bool:
+        """Whether the two terms add to >= 0: one monotone function at two points in order."""
+        f, g = self._atoms.expressions[left[0]], self._atoms.expressions[right[0]]
+        a = polynomial[left]
+        if a + polynomial[right] != 0 or f.func is not g.func:
             return False
         if isinstance(f, FloorDiv):
             same, x, y = f.args[1] == g.args[1], f.args[0], g.args[0]
         else:
             same, x, y = f.args[:3] == g.args[:3], f.position, g.position
-        return bool(same) and self.nonnegative(x - y if a > 0 else y - x)
+        return bool(same) and (self.ordered(y, x) if a > 0 else self.ordered(x, y))

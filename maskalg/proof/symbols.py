@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 import sympy as sp
+import sympy.tensor.tensor  # SymPy's first sum imports it: 20 ms that are no part of a proof
 
 from .. import nodes
 from ..nodes import Node
 from ..parameters import Slot
 from ..printing import formula_text
-from .functions import Entry, FloorDiv, Step
+from .functions import Entry, FloorDiv, Step, expanded
 
 q, k = sp.Symbol("q", integer=True), sp.Symbol("k", integer=True)
 q0, q1 = sp.Symbol("q0", integer=True), sp.Symbol("q1", integer=True)
@@ -101,7 +102,7 @@ class Symbols:
             count += 1
             name = f"{name}_{count}"
         self.families.setdefault(name, (q_read, kv_read))
-        x, y = self.to_sympy(q_read.args[-1]), self.to_sympy(kv_read.args[-1])
+        x, y = (expanded(self.to_sympy(read.args[-1])) for read in (q_read, kv_read))
         return StepPair(name, q_slot is kv_slot, x, y)
 
     def own_ids(self, family: str) -> bool:

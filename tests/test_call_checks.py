@@ -1,0 +1,74 @@
+"""Checks of a call that are remembered are still made for every other call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import maskalg as ma
+from maskalg import causal, document, prefix
+from maskalg.attention import checked_call
+
+
+def inputs(length: int, batch: int = 2, heads: int = 4) -> tuple[torch.Tensor, ...]:
+    query = torch.randn(batch, heads, length, 8)
+    return query, query[:, :2], query[:, :2]
+
+
+def test_lengths_that_fit_once_do_not_excuse_others() -> None:
+    mask = causal & document(torch.arange(20) // 6)
+    for _ in range(2):
+        checked_call(*inputs(20), mask)
+        with pytest.raises(ma.MaskValueError, match="21"):
+            checked_call(*inputs(21), mask)
+        checked_call(*inputs(7), mask)
+
+
+def test_batches_that_fit_once_do_not_excuse_others() -> None:
+    mask = prefix(torch.tensor([3, 4]))
+    for _ in range(2):
+        checked_call(*inputs(9), mask)
+        with pytest.raises(ma.MaskValueError, match="batch"):
+            checked_call(*inputs(9, batch=3), mask)
+
+
+def test_devices_that_fit_once_do_not_excuse_others() -> None:
+    mask = causal & document(torch.arange(20))
+    query, key, value = inputs(20)
+    checked_call(query, key, value, mask)
+    with pytest.raises(ma.MaskValueError, match="meta"):
+        checked_call(query.to("meta"), key.to("meta"), value.to("meta"), mask)
+    with pytest.raises(ma.MaskTypeError, match="device"):
+        checked_call(query, key.to("meta"), value, mask)
+
+
+def test_shapes_and_dtypes_are_refused_every_time() -> None:
+    query, key, value = inputs(20)
+    wrong = {
+        "lengths": (query, key, value[:, :, :7]),
+        "head dimensions": (query[..., :4], key, value),
+        "multiple": (query[:, :3], key, value),
+        "dtype": (query, key.half(), value),
+        r"\[batch, heads, length, head_dim\]": (query, key[0], value),
+    }
+    checked_call(query, key, value, causal)
+    for _ in range(2):
+        for text, given in wrong.items():
+            with pytest.raises(ma.MaskalgError, match=text):
+                checked_call(*given, causal)
+
+
+def test_extents_of_equal_shapes_are_one_object() -> None:
+    first, second = (checked_call(*inputs(20), causal).extents for _ in range(2))
+    assert first is second
+    assert checked_call(*inputs(21), causal).extents is not first
+
+
+def test_symbolic_sizes_are_checked_too() -> None:
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return ma.attention(query, key, value, causal, backend="reference")
+
+    traced = make_fx(attend, tracing_mode="symbolic")(*inputs(20))
+    given = inputs(20)
+    torch.testing.assert_close(traced(*given), attend(*given))
