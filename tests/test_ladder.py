@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskalg import Mask, causal, document, kv_idx, maximum, q_idx, sliding, table, where
+from maskalg import Mask, causal, dense, document, kv_idx, maximum, q_idx, sliding, table, where
 from maskalg.evaluate import Environment, evaluate, grid
 from maskalg.extents import dependence, resolve
 from maskalg.normalform import Bound, bound, transposed
@@ -110,6 +110,20 @@ def test_random_entries(data: st.DataObject) -> None:
     block = data.draw(st.sampled_from((1, 3, 8, (4, 16), (16, 5))))
     assert_labels_exact(mask, length, block=block)
     assert_closed_forms_sound(~mask, length, block_q=4)
+
+
+@pytest.mark.parametrize("kinds", [3, 64, 150])
+def test_tables_of_categories(kinds: int) -> None:
+    random = torch.Generator().manual_seed(kinds)
+    pairs = table(torch.rand(kinds, kinds, generator=random) < 0.02, "pairs")
+    kind = table(torch.randint(0, kinds, (150,), generator=random), "kind")
+    flags = table(torch.rand(150, generator=random) < 0.3, "flags")
+    for mask in (pairs[kind[q_idx], kind[kv_idx]], pairs[kind[q_idx], kv_idx % 3] & flags[q_idx]):
+        for block in (8, (16, 5)):
+            assert assert_labels_exact(mask & causal, 150, block=block).evaluated == 0
+    moved = (~(flags[q_idx] | dense(torch.eye(160).bool()))).shift(kv=6)
+    assert not moved.prove().exact
+    assert_labels_exact(moved, 20, block=(4, 1))
 
 
 def test_entries_between_two_values() -> None:

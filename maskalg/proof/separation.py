@@ -69,7 +69,7 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
     """(R, f, g) with node = R(f(q), g(k)), where R reads small tables at its two indices.
 
     So do tables of pairs of categories, and block tables. R is written over the query and the key
-    index. None when the indices occur elsewhere, or when R is the node itself.
+    index. None when the indices occur elsewhere, or when f and g are the positions themselves.
     """
     pairs = [read for read in node.walk() if read.op == "read" and len(positions(read)) == 2]
     arguments = {
@@ -79,7 +79,7 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
     if any(len(found) != 1 for found in arguments.values()):
         return None
     (f,), (g,) = arguments["q_idx"], arguments["kv_idx"]
-    if (f, g) == (nodes.Q, nodes.K):
+    if _is_position(f) and _is_position(g):
         return None
     places = {f: nodes.Q, g: nodes.K}
     relation = nodes.substitute(node, places.get)
@@ -88,6 +88,12 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
         for inner in relation.walk()
     )
     return (relation, f, g) if inside and relation.op != "index" else None
+
+
+def _is_position(node: Node) -> bool:
+    """Whether a part is an index, moved or not: as many categories as there are positions."""
+    terms = node.args if node.op == "add" else (node,)
+    return any(term in (nodes.Q, nodes.K) for term in terms)
 
 
 def separated(node: Node, index: str = "q_idx") -> tuple[Node, Node] | None:

@@ -17,7 +17,7 @@ from .sets import At, over_positions, rows_at
 
 Found = Callable[[At, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
-_MOST_CATEGORIES: Final = 62
+_CATEGORIES_OF_A_WORD: Final = 62
 _MOST_ENTRIES: Final = 1 << 24
 
 
@@ -41,11 +41,10 @@ def related(
     own = over_positions(relation.f, section.own, lengths[0], env).clamp(0, sizes[0] - 1)
     other = over_positions(relation.g, section.other, lengths[1], env).clamp(0, sizes[1] - 1)
     allowed = _table(relation, other_index, sizes, env)
-    if sizes[0] <= _MOST_CATEGORIES:
-        return _by_bits(own, other, allowed, members, own_block)
-    if _takes_every_value(relation.f) and not section.members:
+    few = sizes[0] <= _CATEGORIES_OF_A_WORD
+    if not few and _takes_every_value(relation.f) and not section.members:
         return _by_counts(own, other, allowed)
-    return None
+    return _by_bits(own, other, allowed, members, own_block)
 
 
 def _by_bits(
@@ -55,15 +54,23 @@ def _by_bits(
     members: torch.Tensor,
     own_block: int,
 ) -> Found:
-    bits = 1 << torch.arange(allowed.shape[2], device=own.device)
-    words = (allowed * bits[:, None]).sum(dim=2)
-    present = Maxima.of(torch.where(members, 1 << own, 0), own_block, torch.bitwise_or)
+    groups = []
+    for start in range(0, allowed.shape[2], _CATEGORIES_OF_A_WORD):
+        part = allowed[:, :, start : start + _CATEGORIES_OF_A_WORD]
+        bits = 1 << torch.arange(part.shape[2], device=own.device)
+        here = members & (own >= start) & (own < start + part.shape[2])
+        entries = torch.where(here, 1 << (own - start).clamp(0, part.shape[2] - 1), 0)
+        present = Maxima.of(entries, own_block, torch.bitwise_or)
+        groups.append(((part * bits[:, None]).sum(dim=2), present))
 
     def found(
         at: At, position: torch.Tensor, low: torch.Tensor, high: torch.Tensor
     ) -> torch.Tensor:
-        word = rows_at(words, at, rows_at(other, at, position))
-        return (present.over(at, low, high) & word) != 0
+        column = rows_at(other, at, position)
+        some = torch.zeros_like(low, dtype=torch.bool)
+        for words, present in groups:
+            some = some | ((present.over(at, low, high) & rows_at(words, at, column)) != 0)
+        return some
 
     return found
 
