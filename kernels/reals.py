@@ -33,3 +33,32 @@ def tanh_ptx(x):
         is_pure=True,
         pack=1,
     )
+
+
+@triton.jit
+def tan(x):
+    return tl.sin(x) / tl.cos(x)
+
+
+@triton.jit
+def expm1(x):
+    """exp(x) - 1, by its series where the difference would cancel."""
+    series = x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0))))
+    return tl.where(tl.abs(x) < 0.05, series, tl.exp(x) - 1.0)
+
+
+@triton.jit
+def log1p(x):
+    """log(1 + x), by its series where the sum would lose x."""
+    series = x * (1.0 - x * (0.5 - x * (1.0 / 3.0 - x * (0.25 - x * 0.2))))
+    return tl.where(tl.abs(x) < 0.02, series, tl.log(1.0 + x))
+
+
+@triton.jit
+def power(x, y):
+    """x ** y; NaN for negative x unless y is whole, 1 where y is 0."""
+    size = tl.exp2(y * tl.log2(tl.abs(x)))
+    whole = tl.floor(y) == y
+    odd = whole & (tl.floor(y * 0.5) * 2.0 != y)
+    signed = tl.where(x < 0.0, tl.where(odd, -size, tl.where(whole, size, float("nan"))), size)
+    return tl.where(y == 0.0, 1.0, signed)

@@ -10,9 +10,10 @@ from .algebra import Bias, Mask, Score, everything, nothing
 from .attention import attention
 from .biases import alibi, decay, relative, softcap
 from .codegen.store import cache_dir
+from .elementary import cos, exp, floor, log, power, sin, sqrt, tan, tanh, truncate
 from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
 from .explain import explain, render
-from .index import batch, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
+from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
 from .masks import (
     block_causal,
     causal,
@@ -20,11 +21,19 @@ from .masks import (
     dense,
     dilated,
     document,
+    morton_neighborhood,
+    neighborhood,
     padding,
     prefix,
     sliding,
+    sliding_tile,
+    spatial,
+    temporal,
+    tiled_neighborhood,
     window,
 )
+from .reasoning.decide import equivalent, implies
+from .tracing import mask, score
 from .weights import (
     Weight,
     linear,
@@ -46,6 +55,9 @@ __all__ = [
     "render",
     "explain",
     "cache_dir",
+    # questions about masks
+    "equivalent",
+    "implies",
     # masks
     "block_causal",
     "causal",
@@ -54,10 +66,16 @@ __all__ = [
     "dilated",
     "document",
     "everything",
+    "morton_neighborhood",
+    "neighborhood",
     "nothing",
     "padding",
     "prefix",
     "sliding",
+    "sliding_tile",
+    "spatial",
+    "temporal",
+    "tiled_neighborhood",
     "window",
     # biases and weights
     "alibi",
@@ -71,8 +89,12 @@ __all__ = [
     "softmax",
     "softmax_plus_one",
     "softmax_with_sink",
+    # FlexAttention's functions
+    "mask",
+    "score",
     # formulas of one's own
     "batch",
+    "bias",
     "head",
     "kv_idx",
     "maximum",
@@ -81,6 +103,17 @@ __all__ = [
     "scalar",
     "table",
     "where",
+    # real functions of them
+    "cos",
+    "exp",
+    "floor",
+    "log",
+    "power",
+    "sin",
+    "sqrt",
+    "tan",
+    "tanh",
+    "truncate",
     # types
     "Bias",
     "Mask",

@@ -7,7 +7,7 @@ Score` is defined so that both spellings mean the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, TypeGuard, TypeVar
 
@@ -20,7 +20,11 @@ from .printing import Label, named
 
 if TYPE_CHECKING:
     from .proof.proof import Proof
+    from .reasoning.cost import Cost
+    from .reasoning.rows import Bandwidth
+    from .reasoning.search import Place
     from .schedule.block_map import BlockMap
+    from .schedule.segments import Segments
 
 Self = TypeVar("Self", bound="Expression")
 Shift = int | torch.Tensor
@@ -177,16 +181,25 @@ class Expression:
 
 
 class Mask(Expression):
-    """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`."""
+    """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
 
-    def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
+    `operands` are the masks that `&`, `|` or `~` made it from, for `simplify`; a mask that was
+    bound, shifted, moved or pickled has none.
+    """
+
+    operands: tuple[Mask, ...] = ()
+
+    def __init__(
+        self, mask_node: Node, bias_node: Node, label: Label, operands: tuple[Mask, ...] = ()
+    ) -> None:
         assert bias_node is SCORE or bias_node.op == "score"
         super().__init__(mask_node, SCORE, label)
+        self.operands = operands
 
     def __and__(self, other: object) -> Mask | Score:
         if isinstance(other, Mask):
             node = nodes.conjunction(self.mask_node, other.mask_node)
-            return Mask(node, SCORE, Label("&", (self.label, other.label)))
+            return Mask(node, SCORE, Label("&", (self.label, other.label)), (self, other))
         if isinstance(other, Bias):
             raise errors.mask_and_bias(self, other)
         if isinstance(other, Score):
@@ -196,13 +209,13 @@ class Mask(Expression):
     def __or__(self, other: object) -> Mask:
         if isinstance(other, Mask):
             node = nodes.disjunction(self.mask_node, other.mask_node)
-            return Mask(node, SCORE, Label("|", (self.label, other.label)))
+            return Mask(node, SCORE, Label("|", (self.label, other.label)), (self, other))
         if isinstance(other, (Bias, Score)):
             raise errors.or_with_bias(self, other)
         return NotImplemented
 
     def __invert__(self) -> Mask:
-        return Mask(nodes.negation(self.mask_node), SCORE, Label("~", (self.label,)))
+        return Mask(nodes.negation(self.mask_node), SCORE, Label("~", (self.label,)), (self,))
 
     def __add__(self, other: object) -> Score:
         if isinstance(other, Bias):
@@ -245,6 +258,126 @@ class Mask(Expression):
 
         return blocks(self, q_len, kv_len, block=block, batch=batch, heads=heads)
 
+    def segments(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | tuple[int, int] = 128,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Segments:
+        """What each tile of queries visits, as a few ranges of tiles: the public row schedule.
+
+        Takes what `blocks` takes, and costs time and memory by the row, not by the block.
+
+        Returns:
+            `Segments` with int32 arrays `row_start`, `first`, `end`, `label`: compressed rows,
+            disjoint and in order, without padding.
+        """
+        from .schedule.segments import segments
+
+        return segments(self, q_len, kv_len, block=block, batch=batch, heads=heads)
+
+    def is_empty(
+        self,
+        q_len: int | None = None,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+        for_all: bool = False,
+    ) -> bool | None:
+        """Whether no pair is kept: True, False, or None where neither was found.
+
+        Without lengths the question ranges over every position from 0 on that bound tensors hold;
+        `ma.implies` describes the arguments.
+        """
+        from .reasoning.decide import empty
+        from .reasoning.domain import Lengths
+
+        return empty(self, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
+
+    def witness(
+        self,
+        other: Mask,
+        q_len: int | None = None,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Place | None:
+        """A pair `(batch, head, q_idx, kv_idx)` that one of the two masks keeps and one does not.
+
+        None where none was found: `ma.equivalent` says whether there is none. Without lengths,
+        small positions and those near the numbers of the formulas are looked at.
+        """
+        from .reasoning.decide import witness
+        from .reasoning.domain import Lengths
+
+        return witness(self, other, Lengths(q_len, kv_len, batch, heads))
+
+    def cost(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | tuple[int, int] = 128,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Cost:
+        """Kept elements, blocks by label and operations of attention under the mask.
+
+        Takes what `blocks` takes, and counts all batch entries and heads. Kept elements are summed
+        over intervals where the proof is exact, and evaluated piece by piece elsewhere.
+        """
+        from .reasoning.cost import cost
+        from .reasoning.domain import Lengths
+
+        return cost(self, Lengths(q_len, kv_len, batch, heads), block)
+
+    def bandwidth(self) -> Bandwidth:
+        """The smallest band around the diagonal that holds every kept pair, at all positions.
+
+        Returns:
+            `Bandwidth(left, right)` with `-left <= kv_idx - q_idx <= right` for each kept pair,
+            None for a side without a limit that was proved. An empty mask has the band (0, 0).
+        """
+        from .reasoning.rows import bandwidth
+
+        return bandwidth(self)
+
+    def rows_have_a_key(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> bool | None:
+        """Whether each query keeps at least one key, in every batch entry and head.
+
+        A query without a key has output 0. None where the closed forms leave more elements open
+        than are worth evaluating (2**28). Takes what `blocks` takes.
+        """
+        from .reasoning.domain import Lengths
+        from .reasoning.rows import rows_have_a_key
+
+        return rows_have_a_key(self, Lengths(q_len, kv_len, batch, heads))
+
+    def simplify(self) -> Mask:
+        """An equivalent mask without the parts that others make superfluous; printing shows it.
+
+        Equivalent for the values bound now, at every position that bound tensors hold. The mask
+        itself is returned where nothing could be left out.
+
+            >>> (causal & (sliding(4) | ~causal) & sliding(9)).simplify()
+            causal & sliding(4)
+        """
+        from .reasoning.simplify import simplify
+
+        return simplify(self)
+
     def to_dense(
         self,
         q_len: int,
@@ -260,6 +393,12 @@ class Mask(Expression):
         from .evaluate import to_dense
 
         return to_dense(self, q_len, kv_len, batch=batch, heads=heads)
+
+    def to_mask_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `mask_mod(b, h, q_idx, kv_idx)`, with the values bound now."""
+        from .tracing.to_flex import flex_function
+
+        return flex_function(self)
 
     def show(self, q_len: int, kv_len: int | None = None, *, width: int = 64) -> None:
         """Print a picture of the empty, partial and full blocks to the terminal."""
@@ -293,6 +432,12 @@ class Bias(Expression):
 
     def __sub__(self, other: object) -> Bias | Score:
         return self + (-other) if isinstance(other, (Bias, int, float)) else NotImplemented
+
+    def to_score_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with the values bound now."""
+        from .tracing.to_flex import flex_function
+
+        return flex_function(self)
 
     def __neg__(self) -> Bias:
         return self * -1
@@ -332,6 +477,15 @@ class Bias(Expression):
 
 class Score(Expression):
     """A mask and a bias: everything attention does to its scores before the softmax."""
+
+    def to_score_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`: -inf where the mask drops.
+
+        FlexAttention skips blocks by the mask alone: give it `score.mask.to_mask_mod()` too.
+        """
+        from .tracing.to_flex import flex_function
+
+        return flex_function(self)
 
     @property
     def mask(self) -> Mask:
@@ -375,6 +529,11 @@ nothing = Mask(nodes.FALSE, SCORE, named("nothing"))
 def formula(node: Node) -> Mask:
     """A mask from a Boolean formula, printed as the formula."""
     return Mask(node, SCORE, Label("formula", (node,)))
+
+
+def additive(node: Node) -> Bias:
+    """The bias that adds a real formula to the score, printed as the formula."""
+    return Bias(TRUE, nodes.add(SCORE, node), Label("formula", (node,)))
 
 
 def _combined(left: Expression, right: Expression) -> Score:

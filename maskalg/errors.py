@@ -69,9 +69,16 @@ def score_plus_score(left: object, right: object) -> MaskTypeError:
 
 def not_an_index(what: object) -> MaskTypeError:
     return MaskTypeError(
-        f"expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or an "
-        f"integer, got {what!r} of type {type(what).__name__}. Tensors enter through "
+        f"expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
+        f"number, got {what!r} of type {type(what).__name__}. Tensors enter through "
         "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`."
+    )
+
+
+def real_index(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{what!r} is a real number; tables, `//` and `%` take integers. Write "
+        "`ma.truncate(x)` for its integer part."
     )
 
 
@@ -99,7 +106,7 @@ def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTyp
     )
 
 
-def below(call: str, argument: str, value: int, low: int) -> MaskValueError:
+def below(call: str, argument: str, value: int | float, low: int) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must be an integer >= {low}, got {value}.")
 
 
@@ -116,6 +123,37 @@ def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTy
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
+
+
+def canvas_shape(call: str, found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "
+        f"Write `{call}((height, width), …)`."
+    )
+
+
+def per_axis(call: str, argument: str, found: object, axes: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: {argument} must be one value, or {axes} of them for a canvas of {axes} axes, "
+        f"got {found!r}."
+    )
+
+
+def window_too_large(
+    call: str, argument: str, size: int, dilation: int, extent: int
+) -> MaskValueError:
+    apart = f" {dilation} apart" if dilation > 1 else ""
+    return MaskValueError(
+        f"{call}: {argument} is {size} keys{apart}, the axis holds {extent}. Take at most "
+        f"{extent // dilation}."
+    )
+
+
+def tile_does_not_divide(call: str, axis: str, tile: int, extent: int) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the {axis} {extent} of the canvas is no multiple of the tile's {tile}. Pad the "
+        f"canvas to {-(-extent // tile) * tile}."
+    )
 
 
 def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
@@ -344,4 +382,108 @@ def no_double_backward() -> BackendError:
     return BackendError(
         "the gradient of a gradient is not built (backward was called with create_graph=True). "
         "backend='reference' differentiates twice."
+    )
+
+
+# --- questions about masks -----------------------------------------------------------------------
+
+
+def not_a_mask(call: str, what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call} asks about masks, got {what!r} of type {type(what).__name__}. A score is asked "
+        "about by the mask it was built from."
+    )
+
+
+def kv_len_alone(kv_len: int) -> MaskValueError:
+    return MaskValueError(
+        f"kv_len={kv_len!r} was given without q_len: pass both, or neither for every position."
+    )
+
+
+# --- tracing -------------------------------------------------------------------------------------
+
+
+_OPAQUE = "or pass opaque=True, which evaluates the function itself, element by element"
+
+
+def not_a_function(call: str, found: object) -> MaskTypeError:
+    arguments = "score, b, h, q_idx, kv_idx" if call == "score" else "b, h, q_idx, kv_idx"
+    return MaskTypeError(
+        f"ma.{call}: expected a function {call}_mod({arguments}), got {type(found).__name__}."
+    )
+
+
+def traced_control_flow(name: str, what: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"the function uses a value that depends on {name} in {what}, which a formula cannot "
+        "follow. Write torch.where(condition, a, b) for a choice, `&`, `|`, `~` for logic and "
+        f"torch.minimum or torch.maximum for min and max, {_OPAQUE}."
+    )
+
+
+def untraceable(operation: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{operation} has no formula. Compute it before, and let the function capture the result "
+        f"as a tensor, {_OPAQUE}."
+    )
+
+
+def traced_in_place(operation: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{operation}(…) changes a value in place. Write `x = x.{operation.rstrip('_')}(…)`."
+    )
+
+
+def traced_real_index() -> MaskTypeError:
+    return MaskTypeError(
+        "a tensor is indexed by a real number. Write `x.long()` for its integer part."
+    )
+
+
+def traced_rank(shape: tuple[int, ...], given: int) -> MaskTypeError:
+    return MaskTypeError(f"a tensor of shape {list(shape)} is given {given} indices.")
+
+
+def traced_row_too_long(shape: tuple[int, ...], limit: int) -> MaskValueError:
+    return MaskValueError(
+        f"a row of shape {list(shape)} is reduced, entry by entry, which is served up to {limit} "
+        f"entries. Compute it before, {_OPAQUE}."
+    )
+
+
+def traced_divisor(divisor: str, why: str) -> MaskValueError:
+    return MaskValueError(
+        f"the function divides by {divisor}, and {why}. Divisors must be positive: write "
+        "torch.clamp(divisor, min=1) if it always is."
+    )
+
+
+def traced_shape(name: str, shape: tuple[int, ...]) -> MaskTypeError:
+    return MaskTypeError(
+        f"{name} returns a row of shape {list(shape)} for single indices, expected one number. "
+        "Index every dimension of the tensors it reads."
+    )
+
+
+def traced_result(call: str, wanted: str, found: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: the function returns a value of kind {found}, expected {wanted}. Write "
+        "`x != 0` for a truth value, torch.where(condition, 1.0, 0.0) for a number."
+    )
+
+
+def tracing_failed(name: str, reason: Exception) -> MaskTypeError:
+    return MaskTypeError(
+        f"{name} could not be traced: {type(reason).__name__}: {reason}. Write it with operators "
+        f"and torch functions of its arguments, {_OPAQUE}."
+    )
+
+
+def opaque_on_gpu(name: str, is_mask: bool) -> BackendError:
+    dense = "ma.dense(mask.to_dense(q_len, kv_len, batch=…, heads=…))"
+    return BackendError(
+        f"{name} was taken with opaque=True, and GPU kernels hold formulas alone. "
+        + (f"Write {dense} for a tensor of its values" if is_mask else "Write it as a formula")
+        + ", or use backend='reference'."
     )

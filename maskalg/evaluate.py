@@ -41,6 +41,12 @@ class Environment:
     def device(self) -> torch.device:
         return next(iter(self.indices.values())).device
 
+    @property
+    def real(self) -> torch.dtype:
+        """What numbers are computed in: float32, or float64 for float64 scores."""
+        double = self.score is not None and self.score.dtype == torch.float64
+        return torch.float64 if double else torch.float32
+
 
 def evaluate(node: Node, env: Environment) -> torch.Tensor:
     """The value of the formula, broadcast over the indices it reads."""
@@ -92,11 +98,16 @@ def _index(node: Node, env: Environment) -> torch.Tensor:
 
 
 def _const(node: Node, env: Environment) -> torch.Tensor:
-    return torch.tensor(node.data, device=env.device)
+    return _number(cast(float, node.data), env)
 
 
 def _scalar(node: Node, env: Environment) -> torch.Tensor:
-    return torch.tensor(env.values[cast(Slot, node.own[0]).index], device=env.device)
+    return _number(cast(float, env.values[cast(Slot, node.own[0]).index]), env)
+
+
+def _number(value: bool | int | float, env: Environment) -> torch.Tensor:
+    dtype = env.real if isinstance(value, float) else None
+    return torch.tensor(value, dtype=dtype, device=env.device)
 
 
 def _read(node: Node, env: Environment) -> torch.Tensor:
@@ -138,6 +149,11 @@ def _member(node: Node, env: Environment) -> torch.Tensor:
 def _score(node: Node, env: Environment) -> torch.Tensor:
     assert env.score is not None, "a bias is evaluated at a score"
     return env.score
+
+
+def _opaque(node: Node, env: Environment) -> torch.Tensor:
+    function = cast(Callable[..., torch.Tensor], node.data)
+    return function(*[evaluate(arg, env) for arg in node.args])
 
 
 def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Rule:
@@ -189,8 +205,24 @@ def _not(node: Node, env: Environment) -> torch.Tensor:
 
 
 def _call(node: Node, env: Environment) -> torch.Tensor:
+    argument = evaluate(node.args[0], env)
+    if not argument.is_floating_point():
+        argument = argument.to(env.real)
+    if node.data == "float":
+        return argument
     function = cast(Callable[[torch.Tensor], torch.Tensor], getattr(torch, cast(str, node.data)))
-    return function(evaluate(node.args[0], env))
+    return function(argument)
+
+
+def _power(node: Node, env: Environment) -> torch.Tensor:
+    base, exponent = (evaluate(arg, env) for arg in node.args)
+    if not base.is_floating_point():
+        base = base.to(env.real)
+    return torch.pow(base, exponent)
+
+
+def _trunc(node: Node, env: Environment) -> torch.Tensor:
+    return evaluate(node.args[0], env).to(torch.int64)
 
 
 Rule = Callable[[Node, Environment], torch.Tensor]
@@ -204,6 +236,7 @@ _RULES: dict[str, Rule] = {
     "step": _step,
     "member": _member,
     "score": _score,
+    "opaque": _opaque,
     "add": _fold(torch.add),
     "mul": _fold(torch.mul),
     "min": _fold(torch.minimum),
@@ -213,6 +246,11 @@ _RULES: dict[str, Rule] = {
     "floordiv": _divided(torch.floor_divide),
     "mod": _divided(torch.remainder),
     "div": _divided(torch.true_divide),
+    "pow": _power,
+    "trunc": _trunc,
+    "bitand": _fold(torch.bitwise_and),
+    "bitor": _fold(torch.bitwise_or),
+    "bitxor": _fold(torch.bitwise_xor),
     "ge": _compare(torch.ge),
     "gt": _divided(torch.gt),
     "eq": _compare(torch.eq),

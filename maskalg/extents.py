@@ -235,6 +235,11 @@ def _mod(parts: list[Interval]) -> Interval | None:
     return (a, b) if a >= 0 and b < c else (0, d - 1)
 
 
+def _bitand(parts: list[Interval]) -> Interval | None:
+    highs = [high for low, high in parts if low >= 0]
+    return (0, min(highs)) if highs else None
+
+
 _RULES: dict[str, Callable[[list[Interval]], Interval | None]] = {
     "add": _add,
     "mul": _mul,
@@ -242,6 +247,7 @@ _RULES: dict[str, Callable[[list[Interval]], Interval | None]] = {
     "mod": _mod,
     "min": lambda parts: (min(a for a, _ in parts), min(b for _, b in parts)),
     "max": lambda parts: (max(a for a, _ in parts), max(b for _, b in parts)),
+    "bitand": _bitand,
 }
 
 

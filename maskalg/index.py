@@ -2,6 +2,7 @@
 
 Comparing two index expressions gives a mask: `q_idx - kv_idx <= 3`. Named numbers and tensors
 enter through `scalar` and `table`, so that a new value is a new argument, not a new structure.
+A real number, a floating-point table or `/` makes a real expression, which `bias` adds to scores.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Any, NoReturn
 import torch
 
 from . import errors, nodes
-from .algebra import Mask, formula
+from .algebra import Bias, Mask, additive, formula
 from .nodes import SCORE, Node
 from .parameters import INT32_MAX, Scalar, Table
 from .printing import Label, formula_text
 
 
 class Index:
-    """An integer (or a table's entry) as a function of batch, head, query and key index."""
+    """A number, integer or real, as a function of batch, head, query and key index."""
 
     __slots__ = ("node",)
 
@@ -51,6 +52,15 @@ class Index:
     __radd__ = __add__
     __rmul__ = __mul__
 
+    def __truediv__(self, other: object) -> Index:
+        return Index(nodes.divide(self.node, as_node(other)))
+
+    def __rtruediv__(self, other: object) -> Index:
+        return Index(nodes.divide(as_node(other), self.node))
+
+    def __pow__(self, other: object) -> Index:
+        return Index(nodes.power(self.node, as_node(other)))
+
     def __floordiv__(self, other: object) -> Index:
         return Index(nodes.floordiv(self.node, _divisor(self, other)))
 
@@ -58,6 +68,8 @@ class Index:
         return Index(nodes.mod(self.node, _divisor(self, other)))
 
     def __abs__(self) -> Index:
+        if self.node.kind == "real":
+            return Index(nodes.call("abs", self.node))
         return Index(nodes.maximum(self.node, nodes.negate(self.node)))
 
     def __ge__(self, other: object) -> Mask:
@@ -99,25 +111,25 @@ class TableExpression:
         tensor = self._table.tensor
         if len(given) != tensor.ndim:
             raise errors.table_rank(self._table.name, tuple(tensor.shape), len(given))
-        node = nodes.read(self._table, *[as_node(index) for index in given])
+        node = nodes.read(self._table, *[_integer(index) for index in given])
         return formula(node) if node.kind == "bool" else Index(node)
 
 
-def scalar(value: int, name: str = "scalar", *, low: int | None = None) -> Index:
-    """A named integer whose value is an argument of the kernel, not part of the structure.
+def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) -> Index:
+    """A named number whose value is an argument of the kernel, not part of the structure.
 
     Args:
-        value: the integer, within 32 bits.
+        value: an integer within 32 bits, or a real number.
         name: what `bind`, `parameters` and printed proofs call it.
         low: a lower bound that proofs may use; checked here and in `bind`.
     """
     call = f"scalar({value!r})"
     _check_name(name)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise errors.not_an_integer(call, name, value, -INT32_MAX if low is None else low)
     if low is not None and value < low:
         raise errors.below(call, name, value, low)
-    if abs(value) > INT32_MAX:
+    if isinstance(value, int) and abs(value) > INT32_MAX:
         raise errors.above_int32(call, name, value)
     return Index(nodes.scalar(Scalar(name, value, low)))
 
@@ -145,7 +157,7 @@ def where(condition: Mask, then: Any, otherwise: Any) -> Any:
         rest = nodes.conjunction(nodes.negation(condition.mask_node), otherwise.mask_node)
         label = Label("where", ("where", condition.label, then.label, otherwise.label))
         return Mask(nodes.disjunction(chosen, rest), SCORE, label)
-    if isinstance(then, (Index, int)) and isinstance(otherwise, (Index, int)):
+    if isinstance(then, (Index, int, float)) and isinstance(otherwise, (Index, int, float)):
         return Index(nodes.where(condition.mask_node, as_node(then), as_node(otherwise)))
     raise errors.where_branches(then, otherwise)
 
@@ -161,14 +173,32 @@ def maximum(left: object, right: object) -> Index:
 
 
 def as_node(value: object) -> Node:
-    """The formula of an index expression or of an integer."""
+    """The formula of an index expression or of a number."""
     if isinstance(value, Index):
         return value.node
+    if isinstance(value, float):
+        return nodes.const(value)
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > INT32_MAX:
             raise errors.above_int32("index expression", "the constant", value)
         return nodes.const(value)
     raise errors.not_an_index(value)
+
+
+def bias(expression: object) -> Bias:
+    """The bias that adds `expression` to the score: `bias(-log(1 + abs(q_idx - kv_idx)))`.
+
+    Args:
+        expression: an index expression, of integers or real numbers, or a number.
+    """
+    return additive(nodes.call("float", as_node(expression)))
+
+
+def _integer(value: object) -> Node:
+    node = as_node(value)
+    if node.kind == "real":
+        raise errors.real_index(value)
+    return node
 
 
 def _check_name(name: str) -> None:
@@ -178,7 +208,8 @@ def _check_name(name: str) -> None:
 
 
 def _divisor(left: Index, value: object) -> Node:
-    node = as_node(value)
+    _integer(left)
+    node = _integer(value)
     if node.op == "const" and isinstance(node.data, int) and node.data < 1:
         raise errors.below(f"{left!r} // or % …", "the divisor", node.data, 1)
     if node.op == "const":

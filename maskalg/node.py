@@ -22,6 +22,7 @@ Op = Literal[
     "step",  # a monotone table derived from document ids (closed forms only); data: which
     "member",  # the next or previous query of a set (closed forms only); data: which
     "score",  # the scaled score a bias transforms
+    "opaque",  # data: a function of the values of args that is no formula
     # integers and reals
     "add",
     "mul",
@@ -31,7 +32,12 @@ Op = Literal[
     "max",
     "where",
     "div",
+    "pow",  # a real power
     "call",  # data: name of a real function
+    "trunc",  # a real number as an integer, rounded towards zero
+    "bitand",
+    "bitor",
+    "bitxor",
     # booleans
     "ge",
     "gt",
@@ -41,9 +47,13 @@ Op = Literal[
     "not",
 ]
 
-COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "eq")
+COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "eq", "bitand", "bitor", "bitxor")
 
-REAL_FUNCTIONS = ("tanh", "exp", "log", "sqrt", "sin", "cos", "sigmoid", "abs")
+REAL_FUNCTIONS = (
+    *("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos", "tan", "tanh"),
+    *("sigmoid", "erf", "abs", "floor", "ceil"),
+    "float",  # an integer as a real number
+)
 
 
 class Node:

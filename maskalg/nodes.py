@@ -120,7 +120,37 @@ def where(condition: Node, then: Node, otherwise: Node) -> Node:
 
 def call(function: str, argument: Node) -> Node:
     assert function in REAL_FUNCTIONS, function
+    if function == "float" and argument.kind == "real":
+        return argument
     return Node("call", "real", (argument,), data=function)
+
+
+def power(base: Node, exponent: Node) -> Node:
+    """A real power; small whole exponents are products."""
+    whole = exponent.data if exponent.op == "const" else None
+    if whole in (1, 2, 3, 4) and "real" in (base.kind, exponent.kind):
+        base = call("float", base)
+    if whole in (1, 2, 3, 4):
+        return mul(*[base] * int(cast(float, whole)))
+    if whole == 0.5:
+        return call("sqrt", base)
+    return Node("pow", "real", (base, exponent))
+
+
+def truncated(node: Node) -> Node:
+    """A real number as an integer, rounded towards zero."""
+    return node if node.kind == "int" else Node("trunc", "int", (node,))
+
+
+def bitwise(op: Literal["bitand", "bitor", "bitxor"], *args: Node) -> Node:
+    """A bitwise operation on integers."""
+    flat = _flatten(op, args)
+    return flat[0] if len(flat) == 1 else Node(op, "int", _ordered(flat))
+
+
+def opaque(function: object, kind: Kind, *args: Node) -> Node:
+    """A function of tensors that no formula stands for; `str(function)` tells it from others."""
+    return Node("opaque", kind, args, data=function)
 
 
 def ge(left: Node, right: Node) -> Node:

@@ -8,7 +8,7 @@ from typing import Literal, cast
 from .nodes import Node, with_parameters
 from .parameters import Parameter, Scalar, Slot, Table
 
-_LOOSE, _COMPARE, _OR, _AND, _SUM, _PRODUCT, _UNARY = range(7)
+_LOOSE, _COMPARE, _OR, _XOR, _AND, _SUM, _PRODUCT, _UNARY, _POWER = range(9)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _wrap(text: str, level: int, around: int) -> str:
     return f"({text})" if level < around else text
 
 
-_DIVISIONS = ("floordiv", "mod", "div")
+_DIVISIONS = ("floordiv", "mod", "div", "pow")
 
 _INFIX = {
     "and": (" & ", _AND),
@@ -94,6 +94,10 @@ _INFIX = {
     "floordiv": (" // ", _PRODUCT),
     "mod": (" % ", _PRODUCT),
     "div": (" / ", _PRODUCT),
+    "pow": ("**", _POWER),
+    "bitand": (" & ", _AND),
+    "bitor": (" | ", _OR),
+    "bitxor": (" ^ ", _XOR),
 }
 
 
@@ -116,8 +120,10 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
         return f"{node.data}_{node.own[0].name}({formula_text(args[-1])})"
     if op == "not":
         return f"~{formula_text(args[0], _UNARY)}"
-    if op in ("min", "max", "where"):
+    if op in ("min", "max", "where", "trunc"):
         return f"{op}({', '.join(formula_text(arg) for arg in args)})"
+    if op == "opaque":
+        return f"{node.data}({', '.join(formula_text(arg) for arg in args)})"
     if op == "call":
         return f"{node.data}({formula_text(args[0])})"
     if op == "mul" and _is_minus_one(args):
@@ -130,7 +136,11 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
         sign, level = _INFIX[op]
         strict = op in _DIVISIONS
         apart = op == "mul"
-        tighter = [(strict and i > 0) or (apart and a.op in _DIVISIONS) for i, a in enumerate(args)]
+        # Powers group to the right, divisions to the left.
+        loose = 0 if op != "pow" else 1
+        tighter = [
+            (strict and i != loose) or (apart and a.op in _DIVISIONS) for i, a in enumerate(args)
+        ]
         texts = [formula_text(a, level + more) for a, more in zip(args, tighter, strict=True)]
         return _wrap(sign.join(texts), level, around)
     raise NotImplementedError(f"no text for {op!r}: add it to maskalg/printing.py")

@@ -92,7 +92,8 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "score plus score": (lambda: SCORE + SCORE, ("adds two scores", "`a & b`")),
     "mask equals index": (lambda: q_idx == causal, ("expected an index expression", "type Mask")),
     "index and tensor": (lambda: q_idx >= IDS, ("`ma.table(tensor)[index]`", "type Tensor")),
-    "index and real number": (lambda: q_idx >= 2.5, ("2.5 of type float", "`ma.scalar(value)`")),
+    "real divisor": (lambda: q_idx // 2.5, ("2.5 is a real number", "`ma.truncate(x)`")),
+    "index and complex number": (lambda: q_idx + 2j, ("2j of type complex", "`ma.scalar(value)`")),
     "index and Boolean": (lambda: q_idx + True, ("True of type bool",)),
     "table index": (lambda: table(IDS)[causal], ("expected an index expression",)),
     "too many table indices": (
@@ -195,7 +196,7 @@ def test_biases() -> None:
 
 
 def test_scalar_and_table() -> None:
-    raises(TypeError, lambda: scalar(2.5, "n"), "scalar(2.5): n must be an integer", "type float")
+    raises(TypeError, lambda: scalar("2", "n"), "scalar('2'): n must be an integer", "type str")
     raises(ValueError, lambda: scalar(2, "n", low=3), "n must be an integer >= 3, got 2")
     raises(ValueError, lambda: scalar(2**31, "n"), "n must fit a 32-bit integer")
     raises(ValueError, lambda: q_idx + 2**31, "index expression", "32-bit")

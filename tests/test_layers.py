@@ -12,12 +12,15 @@ STAGES = [
     {"printing", "cases"},
     {"algebra"},
     {"index"},
+    {"elementary"},
     {"masks", "biases", "weights"},
     {"normalform", "distances"},
     {"extents"},
     {"evaluate"},
+    {"tracing"},
     {"proof"},
     {"schedule"},
+    {"reasoning"},
     {"codegen", "tiles"},
     {"backends"},
     {"attention"},
@@ -30,7 +33,9 @@ STAGES = [
 ALLOWED_LATE = {
     ("algebra", "proof"),
     ("algebra", "schedule"),
+    ("algebra", "reasoning"),
     ("algebra", "evaluate"),
+    ("algebra", "tracing"),
     ("algebra", "inspect"),
 }
 

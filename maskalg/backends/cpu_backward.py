@@ -193,7 +193,10 @@ class _Group:
         ]
         with torch.enable_grad():
             biased = evaluate(self.bias, Environment(at, (*values, *entries), scores))
-        wanted = self.inputs.spread(change, row).expand(biased.shape)
+            biased = biased.expand_as(scores)
+        if not biased.requires_grad:
+            return change.zero_()
+        wanted = self.inputs.spread(change, row)
         got = torch.autograd.grad(biased, [scores, *entries], wanted, allow_unused=True)
         for reading, part in zip(self.readings, got[1:], strict=True):
             if part is not None:

@@ -112,7 +112,8 @@ def biased(
     bias = call.form.structure.bias
     if bias.op == "score":
         return scores
-    return evaluate(bias, _environment(call, rows, columns, scores)).to(scores.dtype)
+    result = evaluate(bias, _environment(call, rows, columns, scores))
+    return result.to(scores.dtype).expand_as(scores)
 
 
 def _environment(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import cast
 
-from .. import nodes
+from .. import errors, nodes
 from ..node import Node
 
 _ZERO = nodes.const(0.0)
@@ -72,17 +73,54 @@ def _call(node: Node) -> Node:
     x = node.args[0]
     outer = _FUNCTIONS[cast(str, node.data)](node, x)
     inner = derivative(x)
+    if _ZERO in (outer, inner):
+        return _ZERO
     return outer if inner == _ONE else nodes.mul(outer, inner)
+
+
+def _power(node: Node) -> Node:
+    """b c**(b - 1) c' + c**b log(c) b'; the second part for positive bases alone."""
+    base, exponent = node.args
+    terms = []
+    of_base, of_exponent = derivative(base), derivative(exponent)
+    if of_base != _ZERO:
+        lower = nodes.power(base, nodes.subtract(exponent, _ONE))
+        terms.append(nodes.mul(exponent, lower, of_base))
+    if of_exponent != _ZERO:
+        terms.append(nodes.mul(node, nodes.call("log", base), of_exponent))
+    return nodes.add(*terms)
+
+
+def _flat(node: Node) -> Node:
+    return _ZERO
+
+
+def _opaque(node: Node) -> Node:
+    raise errors.opaque_on_gpu(str(node.data), node.kind == "bool")
+
+
+def _of_reciprocal(factor: float) -> Callable[[Node, Node], Node]:
+    return lambda y, x: nodes.divide(nodes.const(factor), x)
 
 
 _FUNCTIONS: dict[str, Callable[[Node, Node], Node]] = {
     "tanh": lambda y, x: nodes.subtract(_ONE, nodes.mul(y, y)),
     "sigmoid": lambda y, x: nodes.mul(y, nodes.subtract(_ONE, y)),
     "exp": lambda y, x: y,
-    "log": lambda y, x: nodes.divide(_ONE, x),
+    "exp2": lambda y, x: nodes.mul(nodes.const(math.log(2.0)), y),
+    "expm1": lambda y, x: nodes.call("exp", x),
+    "log": _of_reciprocal(1.0),
+    "log2": _of_reciprocal(1.0 / math.log(2.0)),
+    "log1p": lambda y, x: nodes.divide(_ONE, nodes.add(_ONE, x)),
     "sqrt": lambda y, x: nodes.divide(nodes.const(0.5), y),
     "sin": lambda y, x: nodes.call("cos", x),
     "cos": lambda y, x: nodes.negate(nodes.call("sin", x)),
+    "tan": lambda y, x: nodes.add(_ONE, nodes.mul(y, y)),
+    "erf": lambda y, x: nodes.mul(
+        nodes.const(2.0 / math.sqrt(math.pi)), nodes.call("exp", nodes.negate(nodes.mul(x, x)))
+    ),
+    "floor": lambda y, x: _ZERO,
+    "ceil": lambda y, x: _ZERO,
     "abs": lambda y, x: nodes.where(nodes.gt(_ZERO, x), nodes.const(-1.0), _ONE),
 }
 
@@ -94,4 +132,7 @@ _RULES: dict[str, Callable[[Node], Node]] = {
     "min": _extremum,
     "max": _extremum,
     "call": _call,
+    "pow": _power,
+    "trunc": _flat,
+    "opaque": _opaque,
 }

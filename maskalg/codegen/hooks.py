@@ -30,7 +30,7 @@ bias  {bias}
 import triton
 import triton.language as tl
 from maskalg_kernels.integers import floor_div, floor_mod, inside, widened
-from maskalg_kernels.reals import {tanh}
+from maskalg_kernels.reals import expm1, log1p, power, tan, {tanh}
 from maskalg_kernels.runs import run_from, tiles
 '''
 
@@ -119,6 +119,10 @@ def _runs(structure: Structure, text: TritonText) -> tuple[str, ...]:
 def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
     """The body of a hook that returns a formula."""
     result = text(node)
+    if not any(part.op == "score" for part in node.walk()):
+        # The kernel takes a tile, whatever the formula depends on.
+        every = "tl.where(score == score, value, value)"
+        return (*text.lines, f"value = {result}", f"return {every}")
     return (*text.lines, f"return {result}")
 
 

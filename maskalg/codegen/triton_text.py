@@ -6,11 +6,12 @@ tables entries of the tuple `T`. What was numbered is the argument list of the r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from .. import nodes
+from .. import errors, nodes
 from ..cases import split_extremum
 from ..nodes import Node
 from ..parameters import Slot
@@ -74,6 +75,11 @@ class TritonText:
                 f"no Triton for {node.op!r}: add it to codegen/triton_text.py"
             )
         return rule(self, node)
+
+    @property
+    def integer(self) -> str:
+        """The integers indices are computed in."""
+        return "tl.int64" if self._wide else "tl.int32"
 
     def scalar(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
@@ -175,6 +181,8 @@ def _index(text: TritonText, node: Node) -> str:
 
 def _const(text: TritonText, node: Node) -> str:
     value = node.data
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
     return f"({value})" if isinstance(value, (int, float)) and value < 0 else repr(value)
 
 
@@ -215,9 +223,25 @@ def _where(text: TritonText, node: Node) -> str:
 
 
 def _call(text: TritonText, node: Node) -> str:
-    names = {"tanh": "tanh", "sigmoid": "tl.sigmoid", "abs": "tl.abs"}
-    name = names.get(cast(str, node.data), f"tl.{node.data}")
-    return f"{name}({text(node.args[0])})"
+    function, argument = cast(str, node.data), _as_real(text, node.args[0])
+    if function == "float":
+        return argument
+    return f"{function if function in _OUR_REALS else f'tl.{function}'}({argument})"
+
+
+def _power(text: TritonText, node: Node) -> str:
+    return f"power({', '.join(_as_real(text, arg) for arg in node.args)})"
+
+
+def _as_real(text: TritonText, node: Node) -> str:
+    """Triton's real functions take no integers; a comparison of real numbers takes either."""
+    if node.op == "const":
+        return text(nodes.const(float(cast(float, node.data))))
+    return text(node) if node.kind == "real" else f"({text(node)}).to(tl.float32)"
+
+
+def _trunc(text: TritonText, node: Node) -> str:
+    return f"({text(node.args[0])}).to({text.integer})"
 
 
 def _is_negative(term: Node) -> bool:
@@ -229,12 +253,20 @@ def _never_negative(node: Node) -> bool:
     return node.op == "index" or (node.op == "const" and cast(int, node.data) >= 0)
 
 
+def _opaque(text: TritonText, node: Node) -> str:
+    raise errors.opaque_on_gpu(str(node.data), node.kind == "bool")
+
+
 Rule = Callable[[TritonText, Node], str]
+
+# Functions of kernels/reals.py, where Triton has none, or has one for some targets alone.
+_OUR_REALS = ("tanh", "tan", "expm1", "log1p")
 
 _RULES: dict[str, Rule] = {
     "index": _index,
     "const": _const,
     "score": lambda text, node: "score",
+    "opaque": _opaque,
     "scalar": lambda text, node: text.scalar(node),
     "read": lambda text, node: text.read(node),
     "extent": lambda text, node: text.extent(node),
@@ -254,4 +286,9 @@ _RULES: dict[str, Rule] = {
     "eq": _compare("=="),
     "where": _where,
     "call": _call,
+    "pow": _power,
+    "trunc": _trunc,
+    "bitand": lambda text, node: text.infix("&", node),
+    "bitor": lambda text, node: text.infix("|", node),
+    "bitxor": lambda text, node: text.infix("^", node),
 }

@@ -11,6 +11,7 @@ from typing import Final
 
 from ..nodes import Node
 from ..parameters import Slot
+from .grid_forms import GridForms
 from .separation import positions
 
 
@@ -108,18 +109,23 @@ class Span:
 
 @dataclass(frozen=True)
 class ClosedForms:
-    """Empty: outside every `touched` span. Full: outside every `unfull` span."""
+    """Empty: outside every `touched` span. Full: outside every `unfull` span.
+
+    Where `grid` is there, it decides each block exactly, and the spans only enclose what it keeps.
+    """
 
     touched: tuple[Span, ...]
     unfull: tuple[Span, ...]
     rung: str
     reasons: tuple[str, ...]
+    grid: GridForms | None = None
 
     @property
     def exact(self) -> bool:
         """Whether every empty and full tile is found without looking at its elements, provided
         that ids are contiguous where spans rely on it."""
-        return all(span.exact or span.decided for span in self.touched + self.unfull)
+        spans = self.touched + self.unfull
+        return self.grid is not None or all(span.exact or span.decided for span in spans)
 
 
 RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")
@@ -131,7 +137,7 @@ def rung_of(span: Span) -> str:
         if span.section is not None:
             return "tile predicates"
         parts = () if span.clause is None else span.clause.walk()
-        entries = any(n.op == "read" and len(positions(n)) == 2 for n in parts)
+        entries = any(n.op in ("read", "opaque") and len(positions(n)) == 2 for n in parts)
         return "evaluation" if entries else "summaries"
     bounds = span.lows + span.highs + span.guards
     if span.keys is not None or any(n.op == "member" for b in bounds for n in b.walk()):

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .. import nodes
 from ..algebra import Expression
+from ..nodes import Node
 from ..normalform import Structure, bound
 from ..printing import formula_text
 from .closed_forms import RUNGS, ClosedForms, Residue, Span, every_key, rung_of
 
 if TYPE_CHECKING:
+    from .certificate import Certificate
+    from .digits import GridProof
     from .literals import Clause
     from .projection import Box, KeyInterval
     from .symbols import Symbols
@@ -29,7 +32,8 @@ class Proof:
     FULL when none is not full, and PARTIAL otherwise.
 
     Attributes:
-        formula: the mask without its values.
+        mask: the formula of the mask, without its values.
+        formula: the same as text.
         forms: the closed forms, as formulas.
         touched, unfull: the same as text, a line for each interval of keys.
         exact: every EMPTY and FULL block is found (for documents: if their ids are contiguous).
@@ -39,6 +43,7 @@ class Proof:
         milliseconds: what the proof took when it was made.
     """
 
+    mask: Node
     formula: str
     forms: ClosedForms
     touched: tuple[str, ...]
@@ -57,6 +62,17 @@ class Proof:
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.forms.reasons
+
+    def check(self) -> Certificate:
+        """Prove each claim of the closed forms once more, by linear arithmetic and a few laws.
+
+        Returns:
+            A `Certificate` that lists every claim and how it was proved. It says "unchecked" of
+            what it could not prove, which does not make it wrong, and verifies nothing else.
+        """
+        from .certificate import certify
+
+        return certify(self.mask, self.forms)
 
     def __str__(self) -> str:
         lines = [f"mask      {self.formula}"]
@@ -103,12 +119,16 @@ def proofs_made() -> int:
 
 
 def _prove(structure: Structure) -> Proof:
+    from .digits import grid_proof
     from .literals import Clauses
     from .projection import Projection
     from .signs import OverBudget, Signs
     from .symbols import Symbols
 
     started = time.perf_counter()
+    grid = grid_proof(structure.mask)
+    if grid is not None:
+        return _by_digits(structure, grid, started)
     symbols = Symbols()
     signs = Signs(symbols)
     clauses = Clauses(symbols, signs)
@@ -129,11 +149,28 @@ def _prove(structure: Structure) -> Proof:
     unfull, unfull_text = side(False)
     rung = RUNGS[max((RUNGS.index(rung_of(span)) for span in touched + unfull), default=0)]
     return Proof(
+        mask=structure.mask,
         formula=formula_text(structure.mask),
         forms=ClosedForms(touched, unfull, rung, tuple(dict.fromkeys(reasons))),
         touched=touched_text,
         unfull=unfull_text,
         assumptions=_assumptions(symbols),
+        milliseconds=1000 * (time.perf_counter() - started),
+    )
+
+
+def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
+    from ..printing import formula_text
+    from .grid_hull import hull_spans
+
+    touched, unfull = (hull_spans(grid.forms, touched=side) for side in (True, False))
+    return Proof(
+        mask=structure.mask,
+        formula=formula_text(structure.mask),
+        forms=ClosedForms(touched, unfull, "digits", (), grid.forms),
+        touched=grid.touched,
+        unfull=grid.unfull,
+        assumptions=grid.assumptions,
         milliseconds=1000 * (time.perf_counter() - started),
     )
 

@@ -13,6 +13,7 @@ from ..evaluate import Environment, device_of, evaluate
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
 from ..proof.proof import prove_structure
+from .grid_runs import grid_labels, grid_runs
 from .intervals import rows_of
 from .marks import marks_of
 
@@ -90,10 +91,13 @@ def proved_labels(
     rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block[0], device)
     tiles = (-(-extents.q_len // block[0]), -(-extents.kv_len // block[1]))
     shape = (sizes.batch, sizes.heads, *tiles)
+    nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
     if 0 in shape:
-        nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
         return torch.zeros(shape, dtype=torch.uint8, device=device), nowhere
     forms = prove_structure(form.structure).forms
+    if forms.grid is not None:
+        runs = grid_runs(forms.grid, form.values, extents, shape[:2], block)
+        return grid_labels(runs, shape, (EMPTY, PARTIAL, FULL)), nowhere
     touched = marks_of(forms.touched, form, rows, shape, block[1])
     unfull = marks_of(forms.unfull, form, rows, shape, block[1])
     unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)

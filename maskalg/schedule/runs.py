@@ -14,8 +14,10 @@ from ..evaluate import device_of
 from ..extents import Extents, dependence
 from ..normalform import Bound
 from ..proof.closed_forms import Span
+from ..proof.grid_forms import GridForms
 from ..proof.proof import prove_structure
 from .block_map import EMPTY, FULL, PARTIAL
+from .grid_runs import grid_runs, padded
 from .intervals import Rows, key_range, rows_of
 
 
@@ -63,6 +65,8 @@ def run_table(form: Bound, extents: Extents, block: tuple[int, int]) -> RunTable
     sizes = dependence(form.structure.mask, form, extents)
     rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block[0], device)
     forms = prove_structure(form.structure).forms
+    if forms.grid is not None:
+        return _of_grid(forms.grid, form, extents, (sizes.batch, sizes.heads), block)
     touched = _tile_ranges(forms.touched, rows, block[1])
     unfull = _tile_ranges(forms.unfull, rows, block[1])
     points = torch.cat([*touched, *unfull], dim=-1).sort(dim=-1).values
@@ -71,6 +75,21 @@ def run_table(form: Bound, extents: Extents, block: tuple[int, int]) -> RunTable
         _inside(first, touched), torch.where(_inside(first, unfull), PARTIAL, FULL), EMPTY
     )
     return RunTable(first.cpu(), end.cpu(), label.cpu())
+
+
+def _of_grid(
+    grid: GridForms,
+    form: Bound,
+    extents: Extents,
+    sizes: tuple[int, int],
+    block: tuple[int, int],
+) -> RunTable:
+    runs = grid_runs(grid, form.values, extents, sizes, block)
+    rows = -(-extents.q_len // block[0])
+    columns = padded(runs, sizes[0] * sizes[1] * rows)
+    first, end, full = (column.cpu().view(*sizes, rows, -1) for column in columns)
+    label = torch.where(first < end, torch.where(full, FULL, PARTIAL), EMPTY)
+    return RunTable(first, end, label)
 
 
 Ranges = tuple[torch.Tensor, torch.Tensor]  # firsts and ends, [batch, heads, rows, intervals]

@@ -93,13 +93,13 @@ def tables_of(node: Node, values: tuple[Value, ...]) -> StepTables:
 
 def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]) -> torch.Tensor:
     """The entries of a step table at `indices` (batch, if it has one, and position)."""
-    table = tables_of(node, values).named(cast(str, node.data)).to(torch.int64)
+    table = tables_of(node, values).named(cast(str, node.data))
     if table.ndim > len(indices):
         table = table[0] if table.shape[0] == 1 else table
     position = indices[-1].clamp(0, max(table.shape[-1] - 1, 0))
     if table.ndim == 1:
-        return table[position]
-    return table[indices[0].clamp(0, table.shape[0] - 1), position]
+        return table[position].to(torch.int64)
+    return table[indices[0].clamp(0, table.shape[0] - 1), position].to(torch.int64)
 
 
 def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:

@@ -6,14 +6,14 @@ when it is shifted a few times.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from .. import algebra, index
 from .. import masks as atom
-from . import oracle
+from . import oracle, oracle_grids
 from .case import BATCH, ENTRIES, HEADS, LONGEST, Case, grid, matrix_of, where
 
 _random: Final = np.random.default_rng(20)
@@ -65,6 +65,14 @@ def _padding(*lengths: int, queries: bool = False) -> Case:
 def _dense(array: np.ndarray) -> Case:  # type: ignore[type-arg]
     mask = atom.dense(torch.from_numpy(array.copy()))
     return Case(mask, matrix_of(oracle.dense, array), over_positions=True)
+
+
+def _neighborhood(*args: Any) -> Case:
+    return Case(atom.neighborhood(*args), matrix_of(oracle_grids.neighborhood, *args))
+
+
+def _sliding_tile(*args: Any) -> Case:
+    return Case(atom.sliding_tile(*args), matrix_of(oracle_grids.sliding_tile, *args))
 
 
 _causal = Case(atom.causal, matrix_of(oracle.causal))
@@ -137,6 +145,22 @@ CATALOGUE: Final[dict[str, Case]] = {
     "decoding step": (_causal & _sliding(12)).shift(q=15),
     "decoding step by a tensor": (_causal & _document(IDS)).shift(q=9, as_tensor=True),
     "decoding step per batch": (_causal & _sliding(8)).shift_each([3, 20]),
+    "neighborhood on a line": _neighborhood(38, 7, 3),
+    "neighborhood on an image": _neighborhood((5, 8), (3, 4)),
+    "neighborhood, dilated and causal": _neighborhood((4, 10), (2, 3), (1, 3), (True, False)),
+    "neighborhood on a video": _neighborhood((3, 4, 3), (2, 3, 2), 1, (True, False, False)),
+    "causal neighborhood": _causal & _neighborhood((6, 7), 3),
+    "neighborhood by tiles": Case(
+        atom.tiled_neighborhood((4, 9), (2, 3), (3, 4)),
+        matrix_of(oracle_grids.tiled_neighborhood, (4, 9), (2, 3), (3, 4)),
+    ),
+    "sliding tiles": _sliding_tile((6, 6), (2, 3), (1, 2)),
+    "sliding tiles and text": _sliding_tile((4, 4, 2), (2, 2, 1), (1, 2, 2), 6),
+    "heads within frames and across them": where(
+        Case(index.head % 2 == 0, lambda *at: _of_head(*at) % 2 == 0),
+        Case(atom.spatial(7, 1), matrix_of(oracle_grids.spatial, 7, 1)),
+        Case(atom.temporal(7, 1), matrix_of(oracle_grids.temporal, 7, 1)),
+    ),
     "kinds of keys": Case(
         index.table(torch.from_numpy(KINDS.copy()), "kinds")[index.kv_idx] == 1,
         lambda *at: np.broadcast_to(KINDS[grid(*at)[1]] == 1, (1, 1, *at[:2])),

@@ -95,6 +95,13 @@ def test_compiles_everywhere(target, kernel):
     print(f"{kernel} {target}: {result.registers} registers, {result.shared} bytes shared")
 
 
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_masks_on_canvases(target):
+    video = ma.neighborhood((4, 8, 8), 3, (1, 2, 2), (True, False, False))
+    result = compiled(video, target, 128, torch.bfloat16)
+    assert result.shared <= SHARED_LIMIT[target]
+
+
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("name", list(expressions()))
 @pytest.mark.parametrize("kernel", KERNELS[:3])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg import causal, sliding
+from maskalg import causal, nodes, sliding
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -36,7 +36,13 @@ def expressions():
         "shifted": (causal & ma.document(ids)).shift(q=5, kv=3),
         "softcap": causal + ma.softcap(3.0) @ ma.alibi(torch.rand(4)),
         "capped-twice": causal + (ma.softcap(2.0) + ma.softcap(5.0)),
+        "squared": _of_score(lambda s: nodes.mul(s, s)),
+        "sine": _of_score(lambda s: nodes.call("sin", s)),
     }
+
+
+def _of_score(build):
+    return causal + ma.algebra.Bias(nodes.TRUE, build(nodes.SCORE), ma.printing.named("tested"))
 
 
 @pytest.mark.parametrize("name", list(expressions()))

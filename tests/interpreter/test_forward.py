@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg import causal, sliding
+from maskalg import causal, nodes, sliding
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -55,7 +55,52 @@ def expressions():
         & (ma.kv_idx <= ma.q_idx + ma.table(small)[ma.q_idx]),
         "two-remainders": ((ma.q_idx - ma.kv_idx) % 2 == 0) & ((ma.q_idx + ma.kv_idx) % 3 == 1),
         "number-of-the-head": ma.q_idx - ma.kv_idx <= ma.where(ma.head % 2 == 0, 4, ma.head * 9),
+        "neighborhood": ma.neighborhood((7, 9), (3, 4), (1, 2), (False, True)),
+        "neighborhood-on-a-line": ma.neighborhood(66, 9, 3),
+        "tiled-neighborhood": ma.tiled_neighborhood((6, 10), (2, 5), 3),
+        "sliding-tiles": ma.sliding_tile((8, 8), (4, 4), (1, 2), 3),
+        "frames": ma.where(ma.head % 2 == 0, ma.spatial(10, 1), ma.temporal(10)),
     }
+
+
+def _of_score(build):
+    """A bias that is a formula of the score and the distance."""
+    node = build(nodes.SCORE, nodes.subtract(nodes.Q, nodes.K))
+    return causal + ma.algebra.Bias(nodes.TRUE, node, ma.printing.named("tested"))
+
+
+REAL = {
+    "kerple": lambda s, d: nodes.subtract(
+        s, nodes.call("log", nodes.add(nodes.mul(d, d), nodes.const(1.5)))
+    ),
+    "trigonometric": lambda s, d: nodes.add(
+        nodes.call("sin", nodes.call("cos", s)), nodes.call("tan", nodes.HEAD)
+    ),
+    "small-arguments": lambda s, d: nodes.add(
+        nodes.call("expm1", nodes.mul(s, nodes.const(0.03))),
+        nodes.call("log1p", nodes.call("abs", nodes.mul(s, nodes.const(0.02)))),
+        nodes.call("erf", s),
+    ),
+    "powers": lambda s, d: nodes.add(
+        nodes.power(nodes.add(nodes.mul(s, s), nodes.const(0.5)), nodes.const(-1.3)),
+        nodes.power(nodes.const(-2.0), nodes.call("float", nodes.minimum(d, nodes.const(3)))),
+    ),
+    "rounded": lambda s, d: nodes.add(
+        s,
+        nodes.truncated(nodes.divide(nodes.negate(d), nodes.const(4.0))),
+        nodes.call("floor", nodes.divide(nodes.negate(d), nodes.const(3.0))),
+        nodes.bitwise("bitxor", nodes.bitwise("bitand", d, nodes.const(6)), nodes.const(1)),
+    ),
+    "no-score": lambda s, d: nodes.call("float", nodes.HEAD),
+    "minus-infinity": lambda s, d: nodes.where(
+        nodes.ge(d, nodes.const(2)), s, nodes.const(float("-inf"))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(REAL))
+def test_real_functions(name):
+    check(_of_score(REAL[name]), q_len=40, kv_len=33)
 
 
 def _islands():

@@ -1,0 +1,201 @@
+"""Formulas as conditions over integers, independently of the closed forms they are checked against.
+
+What linear arithmetic has no word for becomes an unknown, with *facts* that say what is known of
+it. Facts are instances of these laws, and of no others:
+
+- floor(x / c) = f, for c >= 1:  c f <= x <= c f + c - 1;  floor((c y + x) / c) = y + floor(x / c)
+- x <= y gives floor(x / c) <= floor(y / c)
+- e >= 0 gives c e >= 0, for c >= 1
+- a maximum (minimum) is no less (no more) than its arguments, and equals one of them
+- a `where` equals the branch its condition chooses
+- tables of documents: see `document_laws.py`
+
+An entry of a tensor is an unknown about which nothing is known, the same wherever the same entry
+is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import sympy as sp
+
+from ..nodes import Node
+from ..normalform import Value
+from ..parameters import Slot
+from .arithmetic import NEVER, All, Any_, AtLeastZero, Condition, certain, equal
+from .document_laws import StepTerm, own_places, same_document
+
+
+class Encoder:
+    """Conditions of formulas that share unknowns, and the facts on those.
+
+    Args:
+        values: the values of the slots, put in for numbers; None leaves every number unknown
+            within its declared bound.
+    """
+
+    def __init__(self, values: tuple[Value, ...] | None = None) -> None:
+        self._values = values
+        self._unknowns: dict[str, Any] = {}
+        self._quotients: list[tuple[Any, Any, Any]] = []  # floor(x / c), x, c
+        self._definitions: list[Condition] = []
+        self._steps: list[StepTerm] = []
+        self.laws: set[str] = set()
+
+    def condition(self, node: Node, holds: bool = True) -> Condition:
+        """The Boolean formula, or its negation, as a condition."""
+        op, args = node.op, node.args
+        if op == "const":
+            return All(()) if bool(node.data) == holds else NEVER
+        if op == "not":
+            return self.condition(args[0], not holds)
+        if op in ("and", "or"):
+            parts = tuple(self.condition(arg, holds) for arg in args)
+            return All(parts) if (op == "and") == holds else Any_(parts)
+        if op in ("ge", "eq") and all(arg.kind == "int" for arg in args):
+            difference = self.term(args[0]) - self.term(args[1])
+            if op == "ge":
+                return AtLeastZero(difference if holds else -difference - 1)
+            return All((*self._unequal_or_equal(difference, holds), *self._places(node, holds)))
+        truth = self._unknown(node)
+        return AtLeastZero(truth - 1 if holds else -truth)
+
+    def term(self, node: Node) -> Any:
+        """The integer formula as a polynomial in unknowns."""
+        op, args = node.op, node.args
+        if op == "const" and node.kind == "int":
+            return sp.Integer(cast(int, node.data))
+        if op == "add":
+            return sp.Add(*[self.term(arg) for arg in args])
+        if op == "mul":
+            return sp.expand(sp.Mul(*[self.term(arg) for arg in args]))
+        if op == "scalar" and self._values is not None:
+            return sp.Integer(cast(int, self._values[cast(Slot, node.own[0]).index]))
+        if op == "extent" and self._values is not None:
+            table: Any = self._values[cast(Slot, node.own[0]).index]
+            return sp.Integer(table.shape[cast(int, node.data)])
+        if op in ("floordiv", "mod"):
+            x, c = self.term(args[0]), self.term(args[1])
+            quotient = self._quotient(node, x, c)
+            return quotient if op == "floordiv" else sp.expand(x - c * quotient)
+        known = node.canonical in self._unknowns
+        unknown = self._unknown(node)
+        if not known:
+            self._define(node, unknown)
+        return unknown
+
+    def complete(self, conditions: list[Condition]) -> list[Condition]:
+        """The conditions, with what is known of the unknowns they hold."""
+        known = [*conditions, *self._definitions]
+        for quotient, x, c in self._quotients:
+            self.laws.add("floor division")
+            known += [AtLeastZero(x - c * quotient), AtLeastZero(c * quotient + c - 1 - x)]
+        if self._steps:
+            self.laws.add("document tables")
+            known += own_places(self._steps)
+        functions = [(f, x, str(c)) for f, x, c in self._quotients]
+        functions += [(step.value, step.position, step.family) for step in self._steps]
+        ordered = {sp.expand(e) for e in certain(All(tuple(known)))}
+        for f, x, name in functions:
+            for g, y, other in functions:
+                if f is not g and name == other and _follows(y - x, ordered):
+                    known.append(AtLeastZero(g - f))
+        for c in sorted({c for _, _, c in self._quotients if not c.is_Integer}, key=str):
+            known = [self._times(c, condition) for condition in known]
+        return known
+
+    def _times(self, c: Any, condition: Condition) -> Condition:
+        """The condition with c e >= 0 beside each e >= 0 on a quotient by c."""
+        if not isinstance(condition, AtLeastZero):
+            return type(condition)(tuple(self._times(c, part) for part in condition.parts))
+        e = sp.expand(condition.expression)
+        quotients = {f for f, _, d in self._quotients if d == c}
+        if e.has(c) or not e.free_symbols & quotients:
+            return condition
+        self.laws.add("products")
+        return All((condition, AtLeastZero(c * e)))
+
+    def _unequal_or_equal(self, difference: Any, holds: bool) -> tuple[Condition, ...]:
+        if holds:
+            return (equal(difference, 0),)
+        return (Any_((AtLeastZero(difference - 1), AtLeastZero(-difference - 1))),)
+
+    def _places(self, node: Node, holds: bool) -> tuple[Condition, ...]:
+        """Where the key lies among the tables at the query, for an equality of ids."""
+        pair = same_document(node)
+        if pair is None:
+            return ()
+        key = self.term(pair.of_key.args[-1])
+        if holds:
+            first, last = (self.term(pair.table(name)) for name in ("first", "last"))
+            return AtLeastZero(key - first), AtLeastZero(last - key)
+        start, end = (self.term(pair.table(name)) for name in ("start", "end"))
+        return (Any_((AtLeastZero(start - 1 - key), AtLeastZero(key - end - 1))),)
+
+    def _quotient(self, node: Node, x: Any, c: Any) -> Any:
+        x = sp.expand(x)
+        if c.is_Integer and c >= 1:
+            terms = x.as_coefficients_dict()
+            whole = sp.Add(*[n // c * term for term, n in terms.items()])
+        elif c.is_Symbol and _at_least_one(node.args[1]):
+            whole = x.coeff(c, 1)
+        else:
+            return self._rest(node, x, c)
+        rest = sp.expand(x - c * whole)
+        if rest.is_Integer and (c.is_Integer or rest in (0, -1)):
+            # floor(-1 / c) is -1 for every c >= 1.
+            return whole + (rest // c if c.is_Integer else rest)
+        return whole + self._rest(node, rest, c)
+
+    def _rest(self, node: Node, x: Any, c: Any) -> Any:
+        for quotient, dividend, divisor in self._quotients:
+            if dividend == x and divisor == c:
+                return quotient
+        quotient = self._fresh(f"floor {len(self._unknowns)} {node.canonical}")
+        if (c.is_Integer and c >= 1) or _at_least_one(node.args[1]):
+            self._quotients.append((quotient, x, c))
+        return quotient
+
+    def _define(self, node: Node, unknown: Any) -> None:
+        """Facts on the unknown that stands for a formula."""
+        op, args = node.op, node.args
+        facts = self._definitions
+        if (op == "index" and node.data in ("batch", "head")) or op == "extent":
+            facts.append(AtLeastZero(unknown))
+        elif op == "scalar" and cast(Slot, node.own[0]).low is not None:
+            facts.append(AtLeastZero(unknown - cast(int, cast(Slot, node.own[0]).low)))
+        elif op in ("max", "min") and node.kind == "int":
+            sign = 1 if op == "max" else -1
+            gaps = [AtLeastZero(sign * (unknown - self.term(arg))) for arg in args]
+            facts += [*gaps, Any_(tuple(AtLeastZero(-gap.expression) for gap in gaps))]
+        elif op == "where" and node.kind == "int":
+            then, otherwise = (equal(unknown, self.term(arg)) for arg in args[1:])
+            chosen, other = self.condition(args[0]), self.condition(args[0], False)
+            facts.append(Any_((All((chosen, then)), All((other, otherwise)))))
+        elif op == "step":
+            self._steps.append(StepTerm(node, unknown, self.term(args[-1])))
+
+    def _unknown(self, node: Node) -> Any:
+        return self._fresh(node.canonical)
+
+    def _fresh(self, key: str) -> Any:
+        if key not in self._unknowns:
+            self._unknowns[key] = sp.Symbol(f"x{len(self._unknowns)}", real=True)
+        return self._unknowns[key]
+
+
+def _at_least_one(node: Node) -> bool:
+    """Whether a divisor is declared to be positive."""
+    if node.op == "scalar":
+        return (cast(Slot, node.own[0]).low or 0) >= 1
+    if node.op == "max":
+        return any(arg.op == "const" and cast(int, arg.data) >= 1 for arg in node.args)
+    return node.op == "const" and cast(int, node.data) >= 1
+
+
+def _follows(difference: Any, known: set[Any]) -> bool:
+    """Whether difference >= 0 is one of the known inequalities, or a weaker one."""
+    difference = sp.expand(difference)
+    gaps = (difference, *(difference - e for e in known))
+    return any(gap.is_Integer and gap >= 0 for gap in gaps)

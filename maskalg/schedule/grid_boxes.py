@@ -1,0 +1,202 @@
+"""Grid forms with values put in: the boxes of keys that rows of tiles touch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+
+from ..evaluate import Environment, evaluate
+from ..nodes import Node
+from ..normalform import Value
+from ..proof.grid_forms import Axis, AxisSpan, GridClause, GridPart
+from .grid_digits import (
+    FAR,
+    Digits,
+    Numeral,
+    Piece,
+    Radix,
+    axis_numeral,
+    numeral,
+    pieces,
+    sizes,
+    top_digit,
+)
+
+Found = tuple[torch.Tensor, ...]  # the fields of `Boxes`, of one clause
+
+
+@dataclass(frozen=True)
+class GridRows:
+    """Tiles of queries, flat: their queries `q0..q1`, batch entry and head, `[rows]` each."""
+
+    q0: torch.Tensor
+    q1: torch.Tensor
+    batch: torch.Tensor
+    head: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes of keys in order of rows.
+
+    `row` is `[boxes]`; `low` and `high` are `[boxes, digits]`; only keys between `first` and
+    `last` count, `[boxes]`, both included. Numbers are keys plus the offset of the forms.
+    """
+
+    row: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+    first: torch.Tensor
+    last: torch.Tensor
+
+
+class Grid:
+    """A part of grid forms in one call: radices as numbers, bounds evaluated on demand."""
+
+    def __init__(self, part: GridPart, values: tuple[Value, ...], kv_len: int) -> None:
+        self.part = part
+        self.numeral: Numeral = numeral(part.tree, values)
+        self._values = values
+        self._kv_len = kv_len
+        self._sizes = sizes(self.numeral)
+
+    def key_offset(self, rows: GridRows) -> torch.Tensor:
+        """What is added to keys before they are written in digits, `[rows]`."""
+        return self._at_rows(self.part.k_offset, rows)
+
+    def boxes(self, clauses: tuple[GridClause, ...], rows: GridRows) -> Boxes:
+        """The keys that the clauses keep of some query of each row, as boxes."""
+        found = [part for clause in clauses for part in self._of_clause(clause, rows)]
+        if not found:
+            none = torch.zeros(0, dtype=torch.int64, device=rows.q0.device)
+            digits = none.reshape(0, len(self._sizes))
+            return Boxes(none, digits, digits, none, none)
+        row, low, high, first, last = (torch.cat(parts) for parts in zip(*found, strict=True))
+        # In a row, boxes with the widest range of the top digit first: they hold most tiles.
+        width = high[:, 0] - low[:, 0]
+        order = (row * (int(width.max()) + 1) - width).argsort(stable=True)
+        return Boxes(row[order], low[order], high[order], first[order], last[order])
+
+    def _of_clause(self, clause: GridClause, rows: GridRows) -> list[Found]:
+        q_low, q_high = rows.q0, rows.q1
+        k_low = torch.zeros_like(q_low)
+        k_high = torch.full_like(q_low, self._kv_len - 1)
+        for limit in clause.q_lows:
+            q_low = torch.maximum(q_low, self._at_rows(limit, rows))
+        for limit in clause.q_highs:
+            q_high = torch.minimum(q_high, self._at_rows(limit, rows))
+        for limit in clause.k_lows:
+            k_low = torch.maximum(k_low, self._at_rows(limit, rows))
+        for limit in clause.k_highs:
+            k_high = torch.minimum(k_high, self._at_rows(limit, rows))
+        some = k_low <= k_high
+        for condition in clause.conditions:
+            some = some & self._at_rows(condition, rows)
+        move = self._at_rows(self.part.q_offset, rows)
+        found: list[Found] = []
+        for digits, holds in pieces(self.numeral, q_low + move, q_high + move):
+            row = (holds & some).nonzero()[:, 0]
+            if len(row):
+                there = {d: (_of(low, row), _of(high, row)) for d, (low, high) in digits.items()}
+                found += self._of_box(clause, rows, row, there, (k_low[row], k_high[row]))
+        return found
+
+    def _of_box(
+        self,
+        clause: GridClause,
+        rows: GridRows,
+        row: torch.Tensor,
+        queries: Digits,
+        keys: tuple[torch.Tensor, torch.Tensor],
+    ) -> list[Found]:
+        offset = self.key_offset(rows)[row]
+        first, last = keys[0] + offset, keys[1] + offset
+        full: Digits = {}
+        for digit, size in self._sizes.items():
+            if size is None:
+                full[digit] = (top_digit(self.numeral, first), top_digit(self.numeral, last))
+            else:
+                zero = torch.zeros_like(first)
+                full[digit] = (zero, zero + size - 1)
+        choices = [
+            self._of_axis(axis, spans, rows, row, queries, full) for axis, spans in clause.axes
+        ]
+        found: list[Found] = []
+        for choice in product(*choices):
+            digits = dict(full)
+            holds = torch.ones_like(first, dtype=torch.bool)
+            for piece, some in choice:
+                digits |= piece
+                holds = holds & some
+            place = holds.nonzero()[:, 0]
+            if len(place):
+                low = torch.stack([_of(digits[d][0], place) for d in range(len(digits))], dim=1)
+                high = torch.stack([_of(digits[d][1], place) for d in range(len(digits))], dim=1)
+                found.append((row[place], low, high, first[place], last[place]))
+        return found
+
+    def _of_axis(
+        self,
+        axis: Axis,
+        spans: tuple[AxisSpan, ...],
+        rows: GridRows,
+        row: torch.Tensor,
+        queries: Digits,
+        full: Digits,
+    ) -> list[Piece]:
+        """What an axis keeps of a box of queries, as disjoint intervals of its digits."""
+        number = axis_numeral(axis, self._values)
+        low, high = (_joined(number, {d: ends[i] for d, ends in queries.items()}) for i in (0, 1))
+        least, most = (_joined(number, {d: ends[i] for d, ends in full.items()}) for i in (0, 1))
+        indices = {"q0": low, "q1": high, "batch": rows.batch[row], "head": rows.head[row]}
+        env = Environment(indices, self._values)
+        lows, highs = [], []
+        for span in spans:
+            below, above = least, most
+            for bound in span.lows:
+                below = torch.maximum(below, evaluate(bound, env))
+            for bound in span.highs:
+                above = torch.minimum(above, evaluate(bound, env))
+            for guard in span.guards:
+                above = torch.where(evaluate(guard, env) >= 0, above, -FAR)
+            lows.append(below)
+            highs.append(above)
+        found: list[Piece] = []
+        for below, above in _united(torch.stack(lows, dim=1), torch.stack(highs, dim=1)):
+            found += pieces(number, below, above)
+        return found
+
+    def _at_rows(self, node: Node, rows: GridRows) -> torch.Tensor:
+        env = Environment({"batch": rows.batch, "head": rows.head}, self._values)
+        return evaluate(node, env).expand(rows.q0.shape)
+
+
+def _of(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return values.expand(len(rows)) if values.ndim == 0 else values[rows]
+
+
+def _joined(number: Numeral, digits: dict[int, torch.Tensor]) -> torch.Tensor:
+    """A coordinate from its digits."""
+    if isinstance(number, Radix):
+        return _joined(number.major, digits) * number.radix + _joined(number.minor, digits)
+    return digits[number.index]
+
+
+def _united(lows: torch.Tensor, highs: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The union of the intervals in each row of `[boxes, intervals]`, as disjoint intervals.
+
+    An interval is empty where its low end exceeds its high end.
+    """
+    empty = lows > highs
+    lows, order = torch.where(empty, FAR, lows).sort(dim=1)
+    highs = torch.where(empty, -FAR, highs).gather(1, order)
+    reach = highs.cummax(dim=1).values
+    starts = torch.ones_like(lows, dtype=torch.bool)
+    starts[:, 1:] = lows[:, 1:] > reach[:, :-1] + 1
+    group = starts.cumsum(dim=1) - 1
+    low = torch.full_like(lows, FAR).scatter_reduce(1, group, lows, "amin")
+    high = torch.full_like(highs, -FAR).scatter_reduce(1, group, highs, "amax")
+    used = (low <= high).any(dim=0).tolist()
+    return [(low[:, i], high[:, i]) for i, some in enumerate(used) if some]

@@ -1,0 +1,108 @@
+"""FlexAttention's functions as masks and biases: traced into formulas, or taken as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import errors, nodes
+from ..algebra import Bias, Mask, Score, formula
+from ..nodes import SCORE, TRUE, Node
+from ..printing import Label
+
+# torch.fx is imported where a function is traced, not with the package.
+
+
+def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
+    """The mask of a FlexAttention function, traced into a formula that proofs reason about.
+
+    `ma.mask(lambda b, h, q_idx, kv_idx: q_idx - kv_idx <= window)` is `q_idx - kv_idx <= window`
+    with a parameter `window`. Numbers and tensors the function captures (from closures, globals,
+    defaults, `functools.partial`, attributes of callable objects) become parameters: another
+    value is the same structure, with the same proof and kernel, whether bound by `bind` or traced
+    again. A number that Python itself needs, in a loop or an `if`, is a constant of the formula;
+    so are the lengths of rows such as `table[q_idx]` that the function sums or compares.
+
+    Args:
+        mask_mod: `mask_mod(b, h, q_idx, kv_idx)` that returns a truth value for single indices.
+        opaque: take the function as it is, where it has no formula. Its elements are evaluated,
+            block by block, by `blocks()`, the CPU and the reference; GPU kernels do not call it,
+            so write `ma.dense(mask.to_dense(q_len, kv_len))` there. Nothing is proved, captured
+            values are no parameters, and each function object is a structure of its own: make
+            the mask once, not in every step.
+
+    Raises:
+        TypeError: control flow on indices, an operation no formula has, or no Boolean result.
+        ValueError: a divisor that is not positive, or a number past 32 bits.
+
+    Source: `torch.nn.attention.flex_attention`.
+    """
+    if opaque:
+        return formula(_taken("mask", mask_mod))
+    from .trace import trace
+
+    node = trace(mask_mod, scored=False).formula
+    if node.kind != "bool":
+        raise errors.traced_result("ma.mask", "a truth value", node.kind)
+    return formula(node)
+
+
+def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Score:
+    """The bias of a FlexAttention function of the score, traced into a formula.
+
+    `torch.where(kept, x, -inf)` as the result makes a `Score`: the condition is its mask, which is
+    proved like any other, and `x` its bias. Captured values and errors are as for `ma.mask`.
+
+    Args:
+        score_mod: `score_mod(score, b, h, q_idx, kv_idx)` that returns the new score.
+        opaque: take the function as it is, as in `ma.mask`. The gradient reaches the score, not
+            the tensors the function captures; GPU kernels refuse it.
+    """
+    if opaque:
+        taken = _taken("score", score_mod)
+        return Bias(TRUE, taken, Label("formula", (taken,)))
+    from .trace import trace
+
+    node = trace(score_mod, scored=True).formula
+    if node.kind == "bool":
+        raise errors.traced_result("ma.score", "a real number", node.kind)
+    kept, bias = _kept(node)
+    bias = bias if bias.op == "score" else nodes.call("float", bias)
+    label = Label("formula", (bias,))
+    if kept.op == "const" and kept.data is True:
+        return Bias(TRUE, bias, label)
+    return Score(kept, bias, Label("+", (formula(kept).label, label)))
+
+
+def _taken(call: str, function: Callable[..., Any]) -> Node:
+    """A function as a node that calls it."""
+    from .pointwise import Opaque
+
+    if not callable(function):
+        raise errors.not_a_function(call, function)
+    indices = (nodes.BATCH, nodes.HEAD, nodes.Q, nodes.K)
+    if call == "mask":
+        return nodes.opaque(Opaque(function), "bool", *indices)
+    return nodes.opaque(Opaque(function), "real", SCORE, *indices)
+
+
+def _kept(node: Node) -> tuple[Node, Node]:
+    """A score that is -inf outside of a condition, as the condition and the rest."""
+    kept = TRUE
+    while node.op == "where":
+        condition, then, otherwise = node.args
+        if _is_dropped(otherwise) and not _reads_score(condition):
+            kept, node = nodes.conjunction(kept, condition), then
+        elif _is_dropped(then) and not _reads_score(condition):
+            kept, node = nodes.conjunction(kept, nodes.negation(condition)), otherwise
+        else:
+            break
+    return kept, node
+
+
+def _is_dropped(node: Node) -> bool:
+    return node.op == "const" and node.data == float("-inf")
+
+
+def _reads_score(node: Node) -> bool:
+    return any(part == SCORE for part in node.walk())

@@ -1,0 +1,138 @@
+"""What is known of the size of integer formulas while tracing: divisors, indices of tables.
+
+Proofs and kernels divide by positive numbers alone. A captured integer that divides is declared to
+be at least 1, another one at least 0 where it is so now; `bind` then checks both.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+from .. import errors, nodes
+from ..evaluate import Environment, evaluate
+from ..nodes import Node
+from ..parameters import INT32_MAX, Parameter, Scalar, Slot, Table
+from ..printing import formula_text
+
+
+class Bounds:
+    """Lower bounds of captured numbers, as the trace comes to need them."""
+
+    def __init__(self) -> None:
+        self._lows: dict[int, int] = {}
+        self._bounded: dict[int, Scalar] = {}
+
+    def divisor(self, node: Node) -> Node:
+        """`node` where it divides, known to be positive.
+
+        Raises:
+            ValueError: it is 0 or negative, or nothing shows that it is positive.
+        """
+        for scalar in _factors(node):
+            if scalar.value < 1:
+                raise errors.traced_divisor(formula_text(node), f"it is {scalar.value}")
+            self._lows[id(scalar)] = 1
+        if (low := self.low(node)) is not None and low >= 1:
+            # What the entries of a table are now, the maximum keeps true of others.
+            tables = any(part.op == "read" for part in node.walk())
+            return nodes.maximum(node, nodes.const(1)) if tables else node
+        if not node.indices():
+            value = _value(node)
+            if value is None or value >= 1:
+                return nodes.maximum(node, nodes.const(1))
+            raise errors.traced_divisor(formula_text(node), f"it is {value}")
+        raise errors.traced_divisor(formula_text(node), "nothing shows that it is positive")
+
+    def never_negative(self, index: Node) -> bool:
+        """Whether an index of a table is 0 or more, whatever the positions are."""
+        low = self.low(index)
+        return low is not None and low >= 0
+
+    def low(self, node: Node) -> int | None:
+        """A lower bound of an integer formula, or None."""
+        op = node.op
+        if op == "const":
+            return cast(int, node.data) if node.kind == "int" else None
+        if op in ("index", "extent"):
+            return 0
+        if op == "scalar":
+            return self._low(cast(Scalar, node.own[0]))
+        if op == "read":
+            return _smallest(node)
+        lows = [self.low(arg) for arg in (node.args[1:] if op == "where" else node.args)]
+        if op == "max":
+            return max((low for low in lows if low is not None), default=None)
+        if op == "mod":
+            return 0
+        if op == "bitand":
+            return 0 if any(low is not None and low >= 0 for low in lows) else None
+        if any(low is None for low in lows):
+            return None
+        known = cast("list[int]", lows)
+        if op == "add":
+            return sum(known)
+        if op in ("min", "where"):
+            return min(known)
+        if op in ("mul", "floordiv", "bitor", "bitxor") and min(known) >= 0:
+            if op != "mul":
+                return 0
+            product = 1
+            for low in known:
+                product *= low
+            return product
+        return None
+
+    def declared(self, node: Node) -> Node:
+        """The formula with the lower bounds found standing in its numbers.
+
+        Raises:
+            ValueError: a captured number does not fit 32 bits.
+        """
+        return nodes.with_parameters(node, self._declared)
+
+    def _low(self, scalar: Scalar) -> int | None:
+        if scalar.kind != "int":
+            return None
+        return self._lows.get(id(scalar), 0 if scalar.value >= 0 else None)
+
+    def _declared(self, parameter: Parameter) -> Parameter:
+        if not isinstance(parameter, Scalar):
+            return parameter
+        if parameter.kind == "int" and abs(parameter.value) > INT32_MAX:
+            raise errors.above_int32("tracing", parameter.name, int(parameter.value))
+        low = self._low(parameter)
+        if low is None:
+            return parameter
+        if id(parameter) not in self._bounded:
+            self._bounded[id(parameter)] = Scalar(parameter.name, parameter.value, low)
+        return self._bounded[id(parameter)]
+
+
+def _factors(node: Node) -> list[Scalar]:
+    """The captured numbers of a product."""
+    if node.op == "scalar" and isinstance(node.own[0], Scalar):
+        return [node.own[0]]
+    return [s for arg in node.args for s in _factors(arg)] if node.op == "mul" else []
+
+
+def _smallest(read: Node) -> int | None:
+    """The smallest entry of the table of a read, if it is an integer table with entries."""
+    table = read.own[0]
+    assert isinstance(table, Table)
+    if table.kind != "int" or not table.tensor.numel():
+        return None
+    return int(table.tensor.min())
+
+
+def _value(node: Node) -> int | None:
+    """The value of a formula of captured numbers alone; None where it reads tensors."""
+    if any(part.op == "read" for part in node.walk()):
+        return None
+    own = cast("tuple[Scalar | Table, ...]", node.params)
+    slots = {id(p): Slot(i, p.name, p) for i, p in enumerate(own)}
+    values = [p.value if isinstance(p, Scalar) else p.tensor for p in own]
+    formula = nodes.with_parameters(node, lambda p: slots[id(p)])
+    indices = {"q_idx": torch.zeros((), dtype=torch.int64)}
+    return int(evaluate(formula, Environment(indices, tuple(values))))

@@ -1,0 +1,65 @@
+"""A FlexAttention function itself, called for many indices at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .captures import name_of
+
+
+class _Lookups(TorchFunctionMode):
+    """`tensor[index]` inside `vmap`, where an index is a tensor that has no value of its own."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is not torch.Tensor.__getitem__:
+            return func(*args, **(kwargs or {}))
+        tensor = args[0]
+        places = args[1] if isinstance(args[1], tuple) else (args[1],)
+        plain = all(isinstance(place, (int, torch.Tensor)) for place in places)
+        if not plain or not any(isinstance(place, torch.Tensor) for place in places):
+            return func(*args)
+        device = tensor.device
+        indices = [
+            place if isinstance(place, torch.Tensor) else torch.tensor(place, device=device)
+            for place in places
+        ]
+        return torch.ops.aten.index(tensor, indices)
+
+
+class Opaque:
+    """A function taken as it is; printed by its name, told from others by its identity."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __str__(self) -> str:
+        return f"{name_of(self.function)}_{id(self.function):x}"
+
+    def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
+        return pointwise(self.function, *arguments)
+
+
+def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.Tensor:
+    """The result for each element of the broadcast arguments.
+
+    The function sees 0-d tensors, as FlexAttention gives them. A result that is the same for all
+    is broadcast too.
+    """
+    broadcast = torch.broadcast_tensors(*arguments)
+    shape = broadcast[0].shape
+    if not shape.numel():
+        return torch.as_tensor(function(*[a.new_zeros(()) for a in arguments])).expand(shape)
+    flat = [argument.reshape(-1) for argument in broadcast]
+
+    def single(*values: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(function(*values), device=flat[0].device)
+
+    with _Lookups():
+        result: torch.Tensor = torch.vmap(single)(*flat)
+    return result.reshape(shape)

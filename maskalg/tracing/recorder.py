@@ -1,0 +1,246 @@
+"""Recording what a function does, by torch.fx proxies that stand for indices, numbers and tensors.
+
+Symbolic proxies, not `make_fx`: that one runs the function on tensors, and so needs the value of
+every captured number, where here a number must stay a symbol to become a slot.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NoReturn
+
+import torch
+from torch.fx import Graph, Proxy
+from torch.fx import Node as Recorded
+from torch.fx.proxy import GraphAppendingTracer
+from torch.overrides import TorchFunctionMode
+
+from .. import errors
+from ..nodes import Node
+from ..parameters import Scalar, Table
+
+Key = tuple[object, ...]  # where a captured value was found
+
+
+class NeedsValue(Exception):
+    """Python itself needs the value of captured numbers or tensors: they become constants."""
+
+    def __init__(self, keys: frozenset[Key]) -> None:
+        super().__init__("a captured value is needed while tracing")
+        self.keys = keys
+
+
+class Symbol(Proxy):
+    """A traced value: an index, the score, a captured number or tensor, or what came of them."""
+
+    tracer: Recorder
+
+    def __getattr__(self, name: str) -> Any:
+        known = self.tracer.known_attributes(self.node)
+        return known[name] if name in known else super().__getattr__(name)
+
+    def __hash__(self) -> int:
+        self.tracer.needs_value(self, "a dict, a set or a cached function")
+
+    def __len__(self) -> int:
+        self.tracer.needs_value(self, "len()")
+
+    def __int__(self) -> int:
+        self.tracer.needs_value(self, "int()")
+
+    def __float__(self) -> float:
+        self.tracer.needs_value(self, "float()")
+
+    def __index__(self) -> int:
+        self.tracer.needs_value(self, "an integer (range, a list index, math)")
+
+    def __round__(self, digits: int | None = None) -> float:
+        self.tracer.needs_value(self, "round()")
+
+    def __contains__(self, item: object) -> bool:
+        self.tracer.needs_value(self, "`in`")
+
+    def __floor__(self) -> Any:
+        return self.tracer.create_proxy("call_function", math.floor, (self,), {})
+
+    def __ceil__(self) -> Any:
+        return self.tracer.create_proxy("call_function", math.ceil, (self,), {})
+
+    def __trunc__(self) -> Any:
+        return self.tracer.create_proxy("call_function", math.trunc, (self,), {})
+
+
+def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[Symbol, object], Symbol]:
+    """`x += y` changes a tensor for all who hold it, and makes another Python number."""
+
+    def changed(self: Symbol, other: object) -> Symbol:
+        result: Symbol = operation(self, other)
+        if self.tracer.of_numbers(self.node):
+            return result
+        self.node = result.node
+        return self
+
+    return changed
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor"):
+    setattr(Symbol, f"__i{_name}__", _in_place(getattr(operator, f"__{_name}__")))
+
+
+class Recorder(GraphAppendingTracer):
+    """The graph of one run of a function, and what its placeholders stand for."""
+
+    def __init__(self) -> None:
+        super().__init__(Graph())
+        self.parameters: dict[Recorded, Scalar | Table] = {}
+        self.indices: dict[Recorded, Node] = {}
+        self._keys: dict[Recorded, Key] = {}
+        self._known: dict[Key, Symbol] = {}
+
+    def proxy(self, node: Recorded) -> Symbol:
+        return Symbol(node, self)
+
+    def index(self, name: str, node: Node) -> Symbol:
+        """The symbol of an argument of the function: an index, or the score."""
+        symbol = self._placeholder(name)
+        self.indices[symbol.node] = node
+        return symbol
+
+    def number(self, name: str, value: int | float, key: Key) -> Symbol:
+        """The symbol of a captured number; the same one for the same place."""
+        if key not in self._known:
+            self._capture(key, Scalar(_identifier(name), value))
+        return self._known[key]
+
+    def tensor(self, name: str, tensor: torch.Tensor) -> Symbol:
+        """The symbol of a captured tensor; the same one for the same tensor."""
+        key = ("tensor", id(tensor))
+        if key not in self._known:
+            self._capture(key, Table(_identifier(name), tensor))
+        return self._known[key]
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, torch.Tensor):
+            return self.tensor("tensor", a).node
+        return super().create_arg(a)
+
+    def to_bool(self, obj: Proxy) -> bool:
+        self.needs_value(obj, "`if`, `and`, `or`, `not` or a chained comparison")
+
+    def iter(self, obj: Proxy) -> Iterator[Any]:
+        self.needs_value(obj, "a loop")
+
+    def known_attributes(self, node: Recorded) -> dict[str, object]:
+        """What Python may ask about a value while the function is traced."""
+        parameter = self.parameters.get(node)
+        if isinstance(parameter, Table):
+            tensor = parameter.tensor
+            return {
+                "ndim": tensor.ndim,
+                "dtype": tensor.dtype,
+                "device": tensor.device,
+                "is_cuda": tensor.is_cuda,
+                "requires_grad": tensor.requires_grad,
+            }
+        if node in self.indices:
+            whole = self.indices[node].kind == "int"
+            dtype = torch.int64 if whole else torch.float32
+            return {"ndim": 0, "dtype": dtype, "device": torch.device("cpu")}
+        return {}
+
+    def needs_value(self, proxy: Proxy, what: str) -> NoReturn:
+        """Python needs a value: possible for captured ones, an error for indices and scores."""
+        raise self.demand(proxy.node, what)
+
+    def demand(self, node: Recorded, what: str) -> Exception:
+        """The exception to raise where the value of `node` must be known."""
+        sources = _sources(node)
+        for source in self.indices:
+            if source in sources:
+                return errors.traced_control_flow(source.name, what)
+        return NeedsValue(frozenset(self._keys[source] for source in sources))
+
+    def of_numbers(self, node: Recorded) -> bool:
+        """Whether a value depends on captured numbers alone."""
+        sources = [self.parameters.get(source) for source in _sources(node)]
+        return all(isinstance(parameter, Scalar) for parameter in sources)
+
+    def _placeholder(self, name: str) -> Symbol:
+        return self.proxy(self.graph.placeholder(name))
+
+    def _capture(self, key: Key, parameter: Scalar | Table) -> None:
+        symbol = self._placeholder(parameter.name)
+        self.parameters[symbol.node] = parameter
+        self._keys[symbol.node] = key
+        self._known[key] = symbol
+
+
+class Reads(TorchFunctionMode):
+    """Records `tensor[symbol]` of tensors that were not found among the captures.
+
+    Such as attributes of an object that is no function: torch would ask the symbol for a value.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.Tensor.__getitem__ and type(args[0]) is not Symbol:
+            indices = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if any(type(index) is Symbol for index in indices):
+                table: Any = self._recorder.tensor("tensor", args[0])
+                return table[args[1]]
+        return func(*args, **(kwargs or {}))
+
+
+def _is_instance(value: object, kinds: Any) -> bool:
+    return (
+        issubclass(_stands_for(value), kinds) if type(value) is Symbol else isinstance(value, kinds)
+    )
+
+
+def _has_attribute(value: object, name: str) -> bool:
+    return hasattr(_stands_for(value) if type(value) is Symbol else value, name)
+
+
+def _type(value: object, *more: Any) -> Any:
+    return type(value, *more) if more or type(value) is not Symbol else _stands_for(value)
+
+
+# What traced functions call instead: a symbol answers as what it stands for. (A symbol that lies
+# about its class crashes torch's argument parser.)
+BUILTINS: Final = {"isinstance": _is_instance, "hasattr": _has_attribute, "type": _type}
+
+
+def _stands_for(symbol: Symbol) -> type:
+    parameter = symbol.tracer.parameters.get(symbol.node)
+    if isinstance(parameter, Scalar):
+        return type(parameter.value)
+    if symbol.tracer.of_numbers(symbol.node):
+        symbol.tracer.needs_value(symbol, "isinstance() or type()")
+    return torch.Tensor
+
+
+def _sources(node: Recorded) -> set[Recorded]:
+    """The placeholders a recorded value depends on."""
+    found: set[Recorded] = set()
+    waiting, seen = [node], {node}
+    while waiting:
+        current = waiting.pop()
+        if current.op == "placeholder":
+            found.add(current)
+        for source in current.all_input_nodes:
+            if source not in seen:
+                seen.add(source)
+                waiting.append(source)
+    return found
+
+
+def _identifier(name: str) -> str:
+    """A name that `bind` takes and that no symbol of a proof has."""
+    return f"{name}_" if name in ("q", "k", "q0", "q1", "batch", "head") else name

@@ -1,0 +1,236 @@
+"""What each operation of torch does to formulas: one entry for each name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any, Final
+
+import torch
+
+from .. import errors, nodes
+from ..nodes import Node
+from . import arithmetic as a
+from . import arrays
+from .arrays import Array, elementwise, single
+from .bounds import Bounds
+from .reals import REALS, gelu_tanh
+
+
+def lifted(value: Any) -> Array:
+    """An argument of an operation as an array."""
+    if isinstance(value, Array):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return single(nodes.const(value))
+    if isinstance(value, tuple):
+        rows = [lifted(item).node for item in value]
+        return Array((len(rows),), lambda at: rows[int(str(at[0].data))])
+    raise errors.untraceable(f"an argument of type {type(value).__name__}")
+
+
+def elementwise_rules(bounds: Bounds) -> dict[str, Callable[..., Node]]:
+    return {
+        **_PLAIN,
+        "floordiv": partial(a.floor_divide, bounds),
+        "remainder": partial(a.remainder, bounds),
+        "fmod": partial(a.truncating_remainder, bounds),
+        "math.floor": partial(a.floored, bounds),
+        "math.ceil": lambda x: nodes.negate(a.floored(bounds, nodes.negate(x))),
+    }
+
+
+def _swapped(rule: Callable[[Node, Node], Node]) -> Callable[[Node, Node], Node]:
+    return lambda x, y: rule(y, x)
+
+
+_PLAIN: Final[dict[str, Callable[..., Node]]] = {
+    **REALS,
+    "multiply": a.multiply,
+    "rmul": a.multiply,
+    "rsub": lambda x, y: a.subtract(y, x),
+    "rdiv": _swapped(a.divide),
+    "rtruediv": _swapped(a.divide),
+    "radd": a.add,
+    "pow": a.power,
+    "rpow": _swapped(a.power),
+    "negative": lambda x: nodes.negate(a.number(x)),
+    "pos": a.number,
+    "abs": a.absolute,
+    "eq": a.equal,
+    "ne": lambda x, y: nodes.negation(a.equal(x, y)),
+    "lt": _swapped(a.greater),
+    "le": _swapped(a.greater_equal),
+    "gt": a.greater,
+    "ge": a.greater_equal,
+    "minimum": a.minimum,
+    "maximum": a.maximum,
+    "clamp_min": a.maximum,
+    "clamp_max": a.minimum,
+    "and": a.bitwise("bitand", a.both),
+    "or": a.bitwise("bitor", a.either),
+    "xor": a.bitwise("bitxor", a.exactly_one),
+    "rand": a.bitwise("bitand", a.both),
+    "ror": a.bitwise("bitor", a.either),
+    "rxor": a.bitwise("bitxor", a.exactly_one),
+    "invert": a.invert,
+    "logical_and": a.both,
+    "logical_or": a.either,
+    "logical_xor": a.exactly_one,
+    "logical_not": lambda x: nodes.negation(a.truth(x)),
+    "lshift": a.shift_left,
+    "rshift": a.shift_right,
+    "sign": a.sign,
+    "masked_fill": lambda x, mask, value: a.where(mask, value, x),
+    "where": a.where,
+    "float": a.real,
+    "int": a.whole,
+    "int32": a.whole,
+    "bool": a.truth,
+    "clone": lambda x: x,
+    "math.trunc": a.whole,
+}
+
+
+# --- operations with arguments that are no values ------------------------------------------------
+
+
+def _add(bounds: Bounds, x: Any, y: Any, *, alpha: float = 1) -> Array:
+    scaled = elementwise(a.multiply, lifted(alpha), lifted(y)) if alpha != 1 else lifted(y)
+    return elementwise(a.add, lifted(x), scaled)
+
+
+def _subtract(bounds: Bounds, x: Any, y: Any, *, alpha: float = 1) -> Array:
+    scaled = elementwise(a.multiply, lifted(alpha), lifted(y)) if alpha != 1 else lifted(y)
+    return elementwise(a.subtract, lifted(x), scaled)
+
+
+def _divide(bounds: Bounds, x: Any, y: Any, *, rounding_mode: str | None = None) -> Array:
+    rules: dict[str | None, Callable[[Node, Node], Node]] = {
+        None: a.divide,
+        "floor": partial(a.floor_divide, bounds),
+        "trunc": partial(a.truncating_divide, bounds),
+    }
+    return elementwise(rules[rounding_mode], lifted(x), lifted(y))
+
+
+def _clamp(bounds: Bounds, x: Any, min: Any = None, max: Any = None) -> Array:
+    result = lifted(x)
+    if min is not None:
+        result = elementwise(a.maximum, result, lifted(min))
+    if max is not None:
+        result = elementwise(a.minimum, result, lifted(max))
+    return result
+
+
+def _extremum(rule: Callable[[Node, Node], Node]) -> Callable[..., Array]:
+    def special(
+        bounds: Bounds, x: Any, other: Any = None, dim: int | None = None, keepdim: bool = False
+    ) -> Array:
+        if isinstance(other, Array):
+            return elementwise(rule, lifted(x), other)
+        if dim is not None or other is not None:
+            # torch returns the places of the extremes too.
+            raise errors.untraceable("max or min along a dimension")
+        return arrays.reduced(lambda *entries: reduce(rule, entries), lifted(x))
+
+    return special
+
+
+def _joined(rule: Callable[[Node, Node], Node], unit: Node) -> Callable[..., Array]:
+    def special(bounds: Bounds, x: Any, dim: int | None = None, keepdim: bool = False) -> Array:
+        if isinstance(dim, tuple) and len(dim) == 1:
+            dim = dim[0]
+        return arrays.reduced(lambda *entries: reduce(rule, entries, unit), lifted(x), dim, keepdim)
+
+    return special
+
+
+def _dot(bounds: Bounds, x: Array, y: Array) -> Array:
+    if len(x.shape) != 1 or len(y.shape) != 1:
+        raise errors.untraceable("a product of matrices")
+    products = elementwise(a.multiply, x, y)
+    return arrays.reduced(lambda *entries: nodes.add(*entries), products)
+
+
+def _getitem(bounds: Bounds, x: Array, places: Any) -> Array:
+    listed = places if isinstance(places, tuple) else (places,)
+    return arrays.indexed(x, [_place(place) for place in listed])
+
+
+def _place(place: Any) -> Any:
+    if place is None or place is ... or isinstance(place, slice):
+        return place
+    found = lifted(place)
+    if found.shape:
+        raise errors.untraceable("indexing with a row of indices")
+    node = a.number(found.node)
+    if node.kind != "int":
+        raise errors.traced_real_index()
+    return node
+
+
+def _to(bounds: Bounds, x: Array, dtype: Any = None, *rest: Any, **options: Any) -> Array:
+    dtype = options.get("dtype", dtype)
+    if isinstance(dtype, Array):  # x.type_as(score)
+        kind = dtype.entry(tuple(nodes.const(0) for _ in dtype.shape)).kind
+        dtype = {"bool": torch.bool, "int": torch.int64, "real": torch.float32}[kind]
+    if not isinstance(dtype, torch.dtype):
+        return x
+    if dtype == torch.bool:
+        return elementwise(a.truth, x)
+    return elementwise(a.real if dtype.is_floating_point else a.whole, x)
+
+
+def _filled(value: float) -> Callable[..., Array]:
+    def special(bounds: Bounds, *shape: Any, dtype: Any = None, **options: Any) -> Array:
+        return _to(bounds, single(nodes.const(value)), dtype)
+
+    return special
+
+
+def _full(bounds: Bounds, *args: Any, dtype: Any = None, **options: Any) -> Array:
+    """`x.new_full(size, value)`, `full_like(x, value)`, `full(size, value)`, `tensor(value)`."""
+    value = options.get("fill_value", args[-1])
+    return _to(bounds, lifted(value), dtype)
+
+
+def _gelu(bounds: Bounds, x: Array, approximate: str = "none") -> Array:
+    return elementwise(gelu_tanh if approximate == "tanh" else REALS["gelu"], x)
+
+
+def _size(bounds: Bounds, x: Array, dim: int) -> Array:
+    return single(nodes.const(x.shape[dim]))
+
+
+SPECIAL: Final[dict[str, Callable[..., Any]]] = {
+    "add": _add,
+    "subtract": _subtract,
+    "div": _divide,
+    "clamp": _clamp,
+    "max": _extremum(a.maximum),
+    "min": _extremum(a.minimum),
+    "any": _joined(a.either, nodes.FALSE),
+    "all": _joined(a.both, nodes.TRUE),
+    "sum": _joined(a.add, nodes.const(0)),
+    "dot": _dot,
+    "getitem": _getitem,
+    "index": _getitem,
+    "to": _to,
+    "type": _to,
+    "type_as": _to,
+    "unsqueeze": lambda bounds, x, dim: arrays.unsqueezed(x, dim),
+    "squeeze": lambda bounds, x, dim=None: arrays.squeezed(x, dim),
+    "new_ones": _filled(1.0),
+    "new_zeros": _filled(0.0),
+    "ones_like": _filled(1.0),
+    "zeros_like": _filled(0.0),
+    "full": _full,
+    "new_full": _full,
+    "full_like": _full,
+    "gelu": _gelu,
+    "size": _size,
+}
+
+# Places of arguments that Python must know: dimensions.
+KNOWN: Final = dict.fromkeys(("any", "all", "sum", "unsqueeze", "squeeze", "size"), (1, 2))

@@ -1,0 +1,160 @@
+"""Expressions as functions for FlexAttention: Python source that torch traces and compiles.
+
+Numbers of the expression are Python numbers in the function, and tensors are captured tensors.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import torch
+
+from ..algebra import Expression, Mask
+from ..nodes import Node
+from ..normalform import Bound, bound
+from ..parameters import Slot
+
+_NAMES: Final = {"batch": "b", "head": "h", "q_idx": "q_idx", "kv_idx": "kv_idx"}
+
+_INFIX: Final = {
+    **{"add": "+", "mul": "*", "floordiv": "//", "mod": "%", "div": "/", "pow": "**"},
+    **{"and": "&", "or": "|", "ge": ">=", "gt": ">", "eq": "=="},
+    **{"bitand": "&", "bitor": "|", "bitxor": "^"},
+}
+
+_TEMPLATE: Final = """
+def make(torch, math, values):
+{values}
+    def {name}({arguments}):
+        return {result}
+
+    return {name}
+"""
+
+
+def flex_function(expression: Expression) -> Callable[..., torch.Tensor]:
+    """`mask_mod` of a mask, `score_mod` of a bias or a score; see `Mask.to_mask_mod`."""
+    form = bound(expression)
+    text = _Text(form)
+    mask, bias = form.structure.mask, form.structure.bias
+    if isinstance(expression, Mask):
+        name, arguments, result = "mask_mod", "b, h, q_idx, kv_idx", text.tensor(mask)
+    else:
+        name, arguments, result = "score_mod", "score, b, h, q_idx, kv_idx", text.tensor(bias)
+        if mask.op != "const" or not mask.data:
+            result = f'torch.where({text.tensor(mask)}, {result}, -float("inf"))'
+    values = "\n".join(f"    {n} = values[{i}]" for i, n in enumerate(text.names))
+    source = _TEMPLATE.format(values=values, name=name, arguments=arguments, result=result)
+    return _compiled(source, [*form.values, *text.functions])
+
+
+def _compiled(source: str, values: list[Any]) -> Callable[..., torch.Tensor]:
+    """The function of a source that tracebacks and compilers find."""
+    filename = f"<maskalg {hash(source):x}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    scope: dict[str, Any] = {}
+    exec(compile(source, filename, "exec"), scope)
+    return cast(Callable[..., torch.Tensor], scope["make"](torch, math, values))
+
+
+class _Text:
+    """Prints formulas in Python, telling numbers of Python from tensors."""
+
+    def __init__(self, form: Bound) -> None:
+        self.names = [f"{slot.name}_" for slot in form.structure.slots]
+        self.functions: list[object] = []
+        self._values = form.values
+
+    def tensor(self, node: Node) -> str:
+        """The text of a result, which must be a tensor."""
+        text = self(node)
+        return f"torch.full_like(q_idx, {text}, dtype=torch.bool)" if _is_number(node) else text
+
+    def __call__(self, node: Node) -> str:
+        op, args = node.op, node.args
+        if op in _INFIX:
+            return "(" + f" {_INFIX[op]} ".join(self(arg) for arg in args) + ")"
+        if op == "index":
+            return _NAMES[str(node.data)]
+        if op == "const":
+            finite = not isinstance(node.data, float) or math.isfinite(node.data)
+            return repr(node.data) if finite else f'float("{node.data}")'
+        if op == "score":
+            return "score"
+        if op == "scalar":
+            return self.names[cast(Slot, node.own[0]).index]
+        if op == "extent":
+            return str(self._shape(node)[cast(int, node.data)])
+        if op == "not":
+            return f"(not {self(args[0])})" if _is_number(node) else f"(~{self(args[0])})"
+        if op == "where":
+            return f"torch.where({', '.join(self(arg) for arg in args)})"
+        rule = {"read": self._read, "call": self._call, "trunc": self._trunc}.get(op)
+        if rule is not None:
+            return rule(node)
+        if op in ("min", "max"):
+            return self._extremum(node)
+        if op == "opaque":
+            return self._opaque(node)
+        raise NotImplementedError(f"no torch text for {op!r}: add it to tracing/to_flex.py")
+
+    def _shape(self, node: Node) -> tuple[int, ...]:
+        return tuple(cast(torch.Tensor, self._values[cast(Slot, node.own[0]).index]).shape)
+
+    def _read(self, node: Node) -> str:
+        name = self.names[cast(Slot, node.own[0]).index]
+        if not node.args:
+            return name
+        shape = self._shape(node)
+        return f"{name}[{', '.join(map(self._place, node.args, shape))}]"
+
+    def _place(self, index: Node, size: int) -> str:
+        """An index of a table: positions as they are, anything else kept inside, as it is read."""
+        if size == 1:
+            return "0"
+        if index.op == "index":
+            return self(index)
+        if _is_number(index):
+            return f"min(max({self(index)}, 0), {size - 1})"
+        return f"torch.clamp({self(index)}, 0, {size - 1})"
+
+    def _call(self, node: Node) -> str:
+        text, name = self(node.args[0]), str(node.data)
+        if name == "float":
+            return f"float({text})" if _is_number(node) else f"({text}).float()"
+        if not _is_number(node):
+            return f"torch.{name}({text})"
+        return f"torch.{name}(torch.tensor(float({text})))"
+
+    def _trunc(self, node: Node) -> str:
+        text = self(node.args[0])
+        return f"int({text})" if _is_number(node) else f"({text}).long()"
+
+    def _extremum(self, node: Node) -> str:
+        """`min` and `max` of Python, `torch.clamp` to a number, or of two tensors."""
+        side = {"min": "max", "max": "min"}[node.op]
+        numbers = [self(arg) for arg in node.args if _is_number(arg)]
+        tensors = [self(arg) for arg in node.args if not _is_number(arg)]
+        number = f"{node.op}({', '.join(numbers)})" if len(numbers) > 1 else "".join(numbers)
+        if not tensors:
+            return number
+        text = tensors[0]
+        for other in tensors[1:]:
+            text = f"torch.{node.op}imum({text}, {other})"
+        return f"torch.clamp({text}, {side}={number})" if numbers else text
+
+    def _opaque(self, node: Node) -> str:
+        function = getattr(node.data, "function", node.data)
+        if function not in self.functions:
+            self.functions.append(function)
+            self.names.append(f"function_{len(self.functions)}")
+        place = len(self.names) - len(self.functions) + self.functions.index(function)
+        return f"{self.names[place]}({', '.join(self(arg) for arg in node.args)})"
+
+
+def _is_number(node: Node) -> bool:
+    """Whether the text of a formula is a Python number: it reads no index, score or tensor."""
+    return not any(part.op in ("index", "score", "read", "opaque") for part in node.walk())

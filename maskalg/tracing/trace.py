@@ -1,0 +1,87 @@
+"""A FlexAttention function as a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import errors, nodes
+from ..nodes import Node
+from .arrays import Array
+from .captures import Captures, name_of
+from .operations import Formulas, refuse_changes_in_place
+from .recorder import Key, NeedsValue, Reads, Recorder
+from .rules import lifted
+
+ARGUMENTS = (("b", nodes.BATCH), ("h", nodes.HEAD), ("q_idx", nodes.Q), ("kv_idx", nodes.K))
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What tracing a function gave.
+
+    Attributes:
+        formula: of the function's result; captured numbers and tensors are its parameters.
+        constants: how many captured values Python itself needed (in a loop, `if`, `math.sqrt`),
+            and which are therefore constants of the formula; None where all numbers are.
+    """
+
+    formula: Node
+    constants: int | None
+
+
+def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
+    """The formula of `mask_mod(b, h, q_idx, kv_idx)`, or of a `score_mod` when `scored`.
+
+    Raises:
+        TypeError: the function is no function, or does what no formula expresses.
+        ValueError: it divides by what may be 0 or negative, or captures a number past 32 bits.
+    """
+    if not callable(function):
+        raise errors.not_a_function("score" if scored else "mask", function)
+    constants: frozenset[Key] | None = frozenset()
+    while True:
+        try:
+            return Traced(_attempt(function, constants, scored), _count(constants))
+        except NeedsValue as needed:
+            assert constants is not None and not needed.keys <= constants
+            constants |= needed.keys
+        except errors.MaskalgError:
+            raise
+        except Exception as reason:
+            # A symbol may have been refused where the number itself would do.
+            if constants is None:
+                raise errors.tracing_failed(name_of(function), reason) from reason
+            constants = None
+
+
+def _count(constants: frozenset[Key] | None) -> int | None:
+    return None if constants is None else len(constants)
+
+
+def _attempt(function: Callable[..., Any], constants: frozenset[Key] | None, scored: bool) -> Node:
+    recorder = Recorder()
+    captures = Captures(recorder, constants)
+    given = (("score", nodes.SCORE), *ARGUMENTS) if scored else ARGUMENTS
+    symbols = [recorder.index(name, node) for name, node in given]
+    rebuilt = captures.rebuilt(function, name_of(function), ("function",))
+    with Reads(recorder):
+        result = rebuilt(*symbols)
+    refuse_changes_in_place(recorder.graph)
+    formulas = Formulas(recorder)
+    value = _value(formulas, recorder, result)
+    if value.shape:
+        raise errors.traced_shape(name_of(function), value.shape)
+    return formulas.bounds.declared(value.node)
+
+
+def _value(formulas: Formulas, recorder: Recorder, result: Any) -> Array:
+    if isinstance(result, torch.Tensor):
+        if result.ndim == 0 and not result.requires_grad:
+            return lifted(result.item())
+        result = recorder.tensor("tensor", result)
+    found = formulas.of(recorder.create_arg(result))
+    return lifted(found)

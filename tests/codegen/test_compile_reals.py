@@ -1,0 +1,51 @@
+"""Every real function and bit operation, compiled for GPUs that are not here."""
+
+import os
+
+import pytest
+
+from maskalg import nodes
+from maskalg.codegen import store
+from maskalg.codegen.triton_text import Arguments, TritonText
+from maskalg.node import REAL_FUNCTIONS
+
+triton = pytest.importorskip("triton", reason="needs Triton")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"
+)
+
+PROBE = """
+import triton
+import triton.language as tl
+from maskalg_kernels.reals import expm1, log1p, power, tan, tanh
+
+
+@triton.jit
+def probe(x, out):
+    q_idx = tl.arange(0, 32)
+    kv_idx = tl.program_id(0)
+    score = tl.load(x + q_idx)
+    tl.store(out + q_idx, {text})
+"""
+
+
+def everything():
+    """The sum of each function at the score and at a distance."""
+    distance = nodes.subtract(nodes.Q, nodes.K)
+    terms = [nodes.call(name, nodes.SCORE) for name in REAL_FUNCTIONS]
+    terms += [nodes.call(name, distance) for name in REAL_FUNCTIONS]
+    terms += [nodes.power(nodes.SCORE, nodes.const(1.5)), nodes.truncated(nodes.SCORE)]
+    bits = nodes.bitwise("bitor", nodes.bitwise("bitand", distance, nodes.const(5)), nodes.K)
+    return nodes.add(*terms, nodes.bitwise("bitxor", bits, nodes.const(3)))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
+def test_real_functions_compile(target):
+    from maskalg_kernels.offline import target_of
+    from triton.compiler import ASTSource
+
+    source = PROBE.format(text=TritonText(Arguments(), wide=False)(everything()))
+    module = store.load(source, "probe_of_reals")
+    signature = {"x": "*fp32", "out": "*fp32"}
+    compiled = triton.compile(ASTSource(module.probe, signature), target=target_of(target))
+    assert compiled.asm["ptx" if target.startswith("sm") else "amdgcn"]

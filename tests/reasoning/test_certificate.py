@@ -1,0 +1,245 @@
+"""Certificates: true closed forms are verified, false ones never, and z3 agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import make_dataclass, replace
+from typing import Any
+
+import pytest
+import sympy as sp
+import torch
+
+from maskalg import causal, dense, nodes, q_idx, sliding
+from maskalg.nodes import Node
+from maskalg.proof.arithmetic import All, AtLeastZero, equal, negated, refuted
+from maskalg.proof.closed_forms import ClosedForms, Span
+from maskalg.proof.cubes import cubes
+from maskalg.proof.proof import Proof
+from maskalg.testing.catalogue import CATALOGUE
+
+VERIFIED = [
+    "everything", "nothing", "causal", "sliding", "window", "window, open to the left",
+    "window, open to the right", "prefix", "prefix per batch", "padding", "block causal",
+    "causal sliding", "sinks and window", "prefix LM", "padded causal", "decoding step",
+]  # fmt: skip
+SLOW = ["chunked", "global and window", "band ring", "heads of two kinds"]
+
+
+@pytest.mark.parametrize("name", VERIFIED + SLOW)
+def test_sound_and_exact_for_all_values(name: str) -> None:
+    certificate = CATALOGUE[name].mask.prove().check()
+    assert certificate.sound and certificate.exact, str(certificate)
+    assert str(certificate).endswith("verified  sound and exact")
+
+
+@pytest.mark.parametrize("name", [n for n in CATALOGUE if "document" in n])
+def test_documents_are_sound_by_the_laws_of_their_tables(name: str) -> None:
+    certificate = CATALOGUE[name].mask.prove().check()
+    assert certificate.sound, str(certificate)
+    assert any(claim.by.endswith("laws of document tables") for claim in certificate.obligations)
+    # Whether ids are contiguous is known when they are looked at, not before.
+    assert not certificate.exact
+
+
+def test_what_certificates_do_not_reason_about_is_unchecked() -> None:
+    certificate = CATALOGUE["dilated sliding"].mask.prove().check()
+    assert not certificate.sound and not certificate.exact
+    assert "unchecked: certificates do not reason about a residue" in str(certificate)
+    assert "verified  nothing" in str(certificate)
+
+
+def test_no_claim_of_exactness_is_verified_where_none_is_made() -> None:
+    proof = (causal & dense(torch.ones(4, 4, dtype=torch.bool))).prove()
+    certificate = proof.check()
+    assert not proof.exact and certificate.sound and not certificate.exact
+
+
+def test_printed() -> None:
+    assert str(causal.prove().check()) == (
+        "touched   sound  in an interval, where q_idx >= kv_idx\n"
+        "                 linear arithmetic\n"
+        "touched   exact  each key is met: kv_idx <= q1\n"
+        "                 linear arithmetic\n"
+        "not full  sound  in an interval, where ~(q_idx >= kv_idx)\n"
+        "                 linear arithmetic\n"
+        "not full  exact  each key is met: q0 + 1 <= kv_idx\n"
+        "                 linear arithmetic\n"
+        "verified  sound and exact"
+    )
+
+
+# --- false closed forms --------------------------------------------------------------------------
+
+Change = Callable[[Node], Node]
+
+
+def moved(by: int) -> Change:
+    return lambda bound: nodes.add(bound, nodes.const(by))
+
+
+def changes(proof: Proof, tighter: bool) -> list[tuple[str, Proof]]:
+    """The proof with one bound of one interval moved by one, for each of them."""
+    found: list[tuple[str, Proof]] = []
+    for side in ("touched", "unfull"):
+        spans: tuple[Span, ...] = getattr(proof.forms, side)
+        for i, span in enumerate(spans):
+            for ends, inward in (("lows", 1), ("highs", -1)):
+                for j, bound in enumerate(getattr(span, ends)):
+                    new = moved(inward if tighter else -inward)(bound)
+                    bounds = getattr(span, ends)
+                    changed = replace(span, **{ends: (*bounds[:j], new, *bounds[j + 1 :])})
+                    forms = replace(proof.forms, **{side: (*spans[:i], changed, *spans[i + 1 :])})
+                    found.append((f"{side} {i} {ends} {j}", replace(proof, forms=forms)))
+    return found
+
+
+MUTATED = ["causal", "causal sliding", "prefix LM", "block causal", "causal documents"]
+
+
+@pytest.mark.parametrize("name", MUTATED)
+def test_intervals_that_are_too_narrow_are_not_sound(name: str) -> None:
+    mutants = changes(CATALOGUE[name].mask.prove(), tighter=True)
+    assert mutants
+    for what, proof in mutants:
+        assert not proof.check().sound, f"{what}\n{proof.check()}"
+
+
+@pytest.mark.parametrize("name", ["causal", "causal sliding", "block causal"])
+def test_intervals_that_are_too_wide_are_sound_and_not_exact(name: str) -> None:
+    mutants = changes(CATALOGUE[name].mask.prove(), tighter=False)
+    assert mutants
+    for what, proof in mutants:
+        certificate = proof.check()
+        assert certificate.sound and not certificate.exact, f"{what}\n{certificate}"
+
+
+def test_a_missing_interval_is_not_sound() -> None:
+    proof = (causal & sliding(4)).prove()
+    forms = replace(proof.forms, unfull=proof.forms.unfull[:1])
+    assert not replace(proof, forms=forms).check().sound
+    assert not replace(proof, forms=replace(proof.forms, touched=())).check().sound
+
+
+def test_a_closed_form_that_says_more_is_not_verified() -> None:
+    proof = causal.prove()
+    wider = make_dataclass("Wider", [("grid", object, None)], bases=(ClosedForms,), frozen=True)
+    forms = wider(proof.forms.touched, proof.forms.unfull, "digits", (), grid="digits")
+    assert not replace(proof, forms=forms).check().sound
+
+
+# --- the solver's door ---------------------------------------------------------------------------
+
+
+def test_refutation_is_over_the_integers() -> None:
+    x, y = sp.symbols("x y", real=True)
+    assert refuted([AtLeastZero(2 * x - 1), AtLeastZero(1 - 2 * x)])
+    assert refuted([AtLeastZero(x * y - 3), AtLeastZero(2 - x * y)])
+    assert not refuted([AtLeastZero(x - y), AtLeastZero(y - x)])
+    assert not refuted([])
+    assert refuted([negated(All(()))])
+    assert refuted([equal(x, 3), negated(equal(x, 3))])
+
+
+def test_cubes() -> None:
+    mask = (causal & sliding(4)) | (q_idx < 3)
+    assert len(cubes(mask.prove().mask, True)) == 2
+    assert len(cubes(mask.prove().mask, False)) == 3
+    assert cubes(nodes.FALSE, True) == [] and cubes(nodes.FALSE, False) == [nodes.TRUE]
+
+
+# --- z3 ------------------------------------------------------------------------------------------
+
+
+class Z3:
+    """Formulas in z3's integers, for all values of the parameters within their bounds."""
+
+    def __init__(self) -> None:
+        self.z3 = pytest.importorskip("z3")
+        self.given: list[Any] = []
+        self._names: dict[str, Any] = {}
+
+    def of(self, node: Node) -> Any:
+        z3, op = self.z3, node.op
+        args = [self.of(arg) for arg in node.args] if op != "read" else []
+        if op == "const":
+            return z3.BoolVal(node.data) if node.kind == "bool" else z3.IntVal(node.data)
+        if op in ("index", "scalar", "read", "max"):
+            known = node.canonical in self._names
+            symbol = self._names.setdefault(node.canonical, z3.Int(f"x{len(self._names)}"))
+            if not known and op == "scalar" and node.own[0].low is not None:
+                self.given.append(symbol >= node.own[0].low)
+            if not known and op == "max":
+                self.given += [symbol >= arg for arg in args]
+                self.given.append(z3.Or(*[symbol == arg for arg in args]))
+            return symbol
+        rules: dict[str, Callable[..., Any]] = {
+            "add": lambda *a: z3.Sum(*a),
+            "mul": lambda *a: z3.Product(*a),
+            "floordiv": lambda x, c: x / c,
+            "ge": lambda a, b: a >= b,
+            "eq": lambda a, b: a == b,
+            "and": z3.And,
+            "or": z3.Or,
+            "not": z3.Not,
+        }
+        return rules[op](*args)
+
+    def holds(self, span: Span) -> Any:
+        k = self.of(nodes.K)
+        parts = [k >= self.of(low) for low in span.lows]
+        parts += [k <= self.of(high) for high in span.highs]
+        parts += [self.of(guard) >= 0 for guard in span.guards]
+        return self.z3.And(*parts)
+
+    def answer(self, *conditions: Any) -> str:
+        solver = self.z3.Solver()
+        solver.set("timeout", 2000)
+        solver.add(*conditions, *self.given)
+        return str(solver.check())
+
+
+FLOOR_DIVISION = ["block causal"]
+AFFINE = [
+    "causal",
+    "sliding",
+    "window",
+    "prefix",
+    "causal sliding",
+    "sinks and window",
+    "prefix LM",
+]
+
+
+@pytest.mark.parametrize("name", AFFINE + FLOOR_DIVISION)
+def test_z3_finds_no_value_that_contradicts_the_closed_forms(name: str) -> None:
+    proof = CATALOGUE[name].mask.prove()
+    for negate, spans in ((False, proof.forms.touched), (True, proof.forms.unfull)):
+        z = Z3()
+        q, k, q0, q1 = (
+            z.of(node)
+            for node in (nodes.Q, nodes.K, *(Node("index", "int", data=n) for n in ("q0", "q1")))
+        )
+        mask = z.of(nodes.negation(proof.mask) if negate else proof.mask)
+        tile = [q0 >= 0, q0 <= q, q <= q1, k >= 0]
+        outside = [z.z3.Not(z.holds(span)) for span in spans]
+        assert z.answer(mask, *tile, *outside) == "unsat"
+        for span in spans:
+            unmet = z.z3.ForAll([q], z.z3.Not(z.z3.And(q0 <= q, q <= q1, mask)))
+            found = z.answer(z.holds(span), q0 >= 0, q0 <= q1, k >= 0, unmet)
+            assert found == "unsat" or (name in FLOOR_DIVISION and found == "unknown"), found
+
+
+def test_z3_refutes_narrower_intervals() -> None:
+    """The control: without it, "unsat" could come from a contradiction in the translation."""
+    for what, proof in changes(CATALOGUE["causal sliding"].mask.prove(), tighter=True):
+        answers = []
+        for negate, spans in ((False, proof.forms.touched), (True, proof.forms.unfull)):
+            z = Z3()
+            q, k, q0, q1 = (
+                z.of(Node("index", "int", data=n)) for n in ("q_idx", "kv_idx", "q0", "q1")
+            )
+            mask = z.of(nodes.negation(proof.mask) if negate else proof.mask)
+            outside = [z.z3.Not(z.holds(span)) for span in spans]
+            answers.append(z.answer(mask, q0 >= 0, q0 <= q, q <= q1, k >= 0, *outside))
+        assert "sat" in answers, what

@@ -1,0 +1,184 @@
+"""Traced masks: the matrix of the function itself, and labels that agree with it."""
+
+import functools
+
+import pytest
+import torch
+from flex_masks import FLAGS, N, Windowed, back, chunks, masks, with_default
+
+import maskalg as ma
+from maskalg.normalform import bound
+from maskalg.testing import oracle
+from maskalg.tracing.pointwise import pointwise
+
+BATCH, HEADS = 2, 4
+
+
+def dense(function, q_len=N, kv_len=N):
+    """The function's own values, `[batch, heads, q_len, kv_len]`."""
+    views = [(-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1)]
+    sizes = (BATCH, HEADS, q_len, kv_len)
+    return pointwise(
+        function, *[torch.arange(n).view(v) for n, v in zip(sizes, views, strict=True)]
+    )
+
+
+@pytest.mark.parametrize("name", list(masks()))
+def test_traced_mask_is_the_function(name):
+    case = masks()[name]
+    function, q_len, kv_len = case if isinstance(case, tuple) else (case, N, N)
+    mask = ma.mask(function)
+    want = dense(function, q_len, kv_len)
+    got = mask.to_dense(q_len, kv_len, batch=BATCH, heads=HEADS)
+    assert (got == want).all()
+    for block in (8, (16, 4)):
+        sides = block if isinstance(block, tuple) else (block, block)
+        found = mask.blocks(q_len, kv_len, block=block, batch=BATCH, heads=HEADS)
+        labels = torch.from_numpy(oracle.labels(want.numpy(), *sides))
+        assert (found.labels == labels).all()
+
+
+def test_torch_agrees():
+    """`pointwise` is what FlexAttention itself evaluates."""
+    from torch.nn.attention.flex_attention import create_mask
+
+    for name in ("documents", "media", "chosen-tiles", "per-head"):
+        function = masks()[name]
+        assert (create_mask(function, BATCH, HEADS, N, N, "cpu") == dense(function)).all()
+
+
+def test_a_window_is_the_window():
+    assert ma.mask(back(5)).prove().exact
+    assert bound(ma.mask(back(5))).structure is bound(ma.mask(back(30))).structure
+    assert ma.mask(back(5)).bind(window=30) == ma.mask(back(30))
+    assert "window >= q_idx - kv_idx" in str(ma.mask(back(5)).prove())
+
+
+def test_captures_are_parameters():
+    object_mask = ma.mask(Windowed(5, FLAGS))
+    assert object_mask.parameters == {"window": 5, "sinks": FLAGS}
+    assert ma.mask(with_default).parameters == {"left": 4, "right": 2}
+    assert ma.mask(functools.partial(with_default, left=9)).parameters["left"] == 9
+    assert ma.mask(chunks).parameters == {"CHUNK": 6}
+
+
+def test_one_number_is_one_parameter_wherever_it_is_captured():
+    window = 7
+
+    def near(q, k):
+        return q - k < window
+
+    mask = ma.mask(lambda b, h, q, k: near(q, k) & (k - q < window))
+    assert mask.parameters == {"window": 7}
+    assert (mask.bind(window=2).to_dense(9) == ma.sliding(2).to_dense(9)).all()
+
+
+def test_tensors_are_bound_anew():
+    ids = torch.tensor([0, 0, 1, 1])
+    mask = ma.mask(lambda b, h, q, k: ids[q] == ids[k])
+    assert mask == ma.mask(lambda b, h, q, k: ids[q] == ids[k])
+    assert mask.prove().exact == ma.document(ids).prove().exact
+    other = torch.tensor([5, 6, 6, 6])
+    assert (mask.bind(ids=other).to_dense(4) == ma.document(other).to_dense(4)).all()
+
+
+def test_the_function_is_left_as_it_was():
+    function = back(5)
+    before = [cell.cell_contents for cell in function.__closure__]
+    ma.mask(function)
+    assert [cell.cell_contents for cell in function.__closure__] == before
+    zero = torch.tensor(0)
+    assert function(zero, zero, torch.tensor(5), zero).item() is True
+
+
+def test_numbers_that_python_needs_are_constants():
+    from maskalg.tracing.trace import trace
+
+    def mask_mod(b, h, q, k, steps=3, window=9):
+        kept = q - k < window
+        for step in range(steps):
+            kept = kept & (q != k + step)
+        return kept
+
+    assert ma.mask(mask_mod).parameters == {"window": 9}
+    assert trace(mask_mod, scored=False).constants == 1
+
+
+def test_isinstance_sees_what_a_symbol_stands_for():
+    window = 4
+
+    def mask_mod(b, h, q, k):
+        size = window if isinstance(window, int) else 100
+        return (q - k < size) & isinstance(q, torch.Tensor)
+
+    assert (ma.mask(mask_mod).to_dense(9) == ma.window(3, None).to_dense(9)).all()
+
+
+def test_changes_in_place_reach_every_name():
+    """`|=` changes a tensor, for all who hold it; a number is another one."""
+    window = 3
+
+    def mask_mod(b, h, q, k):
+        size = window
+        size += 2
+        kept = q - k < size
+        other = kept
+        other &= q - k >= 0
+        other |= k < window
+        return kept
+
+    assert (ma.mask(mask_mod).to_dense(N) == dense(mask_mod)[:1, :1]).all()
+    assert ma.mask(mask_mod).parameters == {"window": 3}
+
+
+def test_numbers_as_keys_and_types_are_what_they_are():
+    window, spans = 4, {4: 2, 8: 3}
+
+    def mask_mod(b, h, q, k):
+        reach = spans.get(window, 100) if type(window) is int else 50
+        wide = hasattr(window, "shape") or isinstance(window * 2, torch.Tensor)
+        return (q - k <= reach) & (k - q <= (30 if wide else 1))
+
+    assert (ma.mask(mask_mod).to_dense(N) == ma.window(2, 1).to_dense(N)).all()
+
+
+def test_modules_and_attributes_of_other_objects():
+    class Holder:
+        table = torch.arange(N) % 3
+
+    holder = Holder()
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kinds", torch.arange(N) % 4)
+            self.window = 6
+
+        def forward(self, b, h, q, k):
+            return (self.kinds[q] == self.kinds[k]) & (q - k < self.window) & (holder.table[k] > 0)
+
+    module = Module()
+    mask = ma.mask(module)
+    assert (mask.to_dense(N, batch=BATCH, heads=HEADS) == dense(module)).all()
+    assert set(mask.parameters) == {"kinds", "window", "tensor"}
+
+
+def test_opaque_functions_are_evaluated_block_by_block():
+    weights = torch.linspace(0, 1, N)
+
+    def heavier(b, h, q, k):
+        return torch.stack([weights[q] * 0.7, weights[k]]).argmax() == 1
+
+    with pytest.raises(ma.MaskTypeError, match=r"torch\.stack\(…\) has no formula.*opaque=True"):
+        ma.mask(heavier)
+    mask = ma.mask(heavier, opaque=True) & ma.causal
+    want = dense(heavier) & (torch.arange(N)[:, None] >= torch.arange(N))
+    assert (mask.to_dense(N, batch=BATCH, heads=HEADS) == want).all()
+    found = mask.blocks(N, block=8, batch=BATCH, heads=HEADS)
+    assert (found.labels == torch.from_numpy(oracle.labels(want.numpy(), 8, 8))).all()
+    assert found.counts()[0] >= 10 * BATCH * HEADS and not mask.prove().exact
+    q = torch.randn(BATCH, HEADS, N, 8)
+    got = ma.attention(q, q, q, mask, backend="cpu")
+    torch.testing.assert_close(got, ma.attention(q, q, q, ma.dense(want), backend="reference"))
+    with pytest.raises(ma.BackendError, match=r"ma\.dense\(mask\.to_dense"):
+        ma.render(mask)

@@ -1,0 +1,70 @@
+"""Expressions as FlexAttention functions: the same matrix there, the same structure back."""
+
+import pytest
+import torch
+from flex_masks import N, masks
+from flex_scores import B, H, scores
+from flex_scores import N as LENGTH
+from torch.nn.attention.flex_attention import create_mask, flex_attention
+
+import maskalg as ma
+from maskalg.testing.case import BATCH, HEADS
+from maskalg.testing.catalogue import CATALOGUE
+from maskalg.tracing.pointwise import pointwise
+
+
+@pytest.mark.parametrize("name", list(CATALOGUE))
+def test_the_catalogue_in_flex_attention(name):
+    mask = CATALOGUE[name].mask
+    got = create_mask(mask.to_mask_mod(), BATCH, HEADS, 24, 30, "cpu")
+    assert (got == mask.to_dense(24, 30, batch=BATCH, heads=HEADS)).all()
+    again = ma.mask(mask.to_mask_mod())
+    assert (again.to_dense(24, 30, batch=BATCH, heads=HEADS) == got).all()
+
+
+@pytest.mark.parametrize("name", list(masks()))
+def test_there_and_back(name):
+    case = masks()[name]
+    function, q_len, kv_len = case if isinstance(case, tuple) else (case, N, N)
+    mask = ma.mask(function)
+    got = create_mask(mask.to_mask_mod(), B, H, q_len, kv_len, "cpu")
+    assert (got == mask.to_dense(q_len, kv_len, batch=B, heads=H)).all()
+
+
+def test_structures_come_back():
+    ids = torch.arange(9) // 4
+    for mask in (ma.causal, ma.sliding(4), ma.causal & ma.document(ids), ma.everything):
+        back = ma.mask(mask.to_mask_mod())
+        assert back.mask_node.canonical == mask.mask_node.canonical or mask.parameters
+        assert back.prove().exact
+    assert ma.mask(ma.causal.to_mask_mod()) == ma.causal
+
+
+@pytest.mark.parametrize("name", list(scores()))
+def test_scores_there_and_back(name):
+    function = scores()[name]
+    score = torch.randn(B, H, LENGTH, LENGTH)
+    views = [(-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1)]
+    sizes = (B, H, LENGTH, LENGTH)
+    grid = [torch.arange(n).view(v) for n, v in zip(sizes, views, strict=True)]
+    got = pointwise(ma.score(function).to_score_mod(), score, *grid)
+    want = pointwise(function, score, *grid)
+    torch.testing.assert_close(got, want.to(got.dtype), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["relative-causal", "buckets"])
+def test_flex_attention_takes_them(name):
+    score = ma.score(scores()[name])
+    q, k, v = (torch.randn(B, H, LENGTH, 8) for _ in range(3))
+    got = flex_attention(q, k, v, score_mod=score.to_score_mod())
+    want = ma.attention(q, k, v, score, backend="reference")
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_opaque_functions_are_called():
+    def odd(b, h, q, k):
+        return torch.stack([q, k * 2]).argmax() == 0
+
+    mask = ma.causal & ma.mask(odd, opaque=True)
+    got = create_mask(mask.to_mask_mod(), 1, 1, 12, 12, "cpu")
+    assert (got == mask.to_dense(12, heads=1)).all()

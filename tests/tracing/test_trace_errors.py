@@ -1,0 +1,89 @@
+"""What cannot be traced says so, and what to write."""
+
+import pytest
+import torch
+
+import maskalg as ma
+
+TABLE = torch.arange(8)
+
+
+def early(b, h, q, k):
+    if q > k:
+        return q == k
+    return q != k
+
+
+def in_place(b, h, q, k):
+    kept = q > k
+    kept.logical_and_(k > 2)
+    return kept
+
+
+MISTAKES = {
+    "if": (early, TypeError, ("depends on q_idx in `if`", "torch.where", "opaque=True")),
+    "and": (lambda b, h, q, k: q > k and k > 2, TypeError, ("`&`, `|`, `~`",)),
+    "chain": (lambda b, h, q, k: 0 <= q - k < 3, TypeError, ("chained comparison",)),
+    "min": (lambda b, h, q, k: min(q, k) > 3, TypeError, ("torch.minimum",)),
+    "int": (lambda b, h, q, k: int(q) > k, TypeError, ("depends on q_idx in int()",)),
+    "loop": (lambda b, h, q, k: any(i == k for i in range(q)), TypeError, ("an integer (range",)),
+    "loop over": (lambda b, h, q, k: [*q], TypeError, ("in a loop",)),
+    "unknown": (lambda b, h, q, k: torch.cumsum(TABLE, 0)[q] > k, TypeError, ("torch.cumsum(…)",)),
+    "method": (lambda b, h, q, k: q.cumsum(0) > k, TypeError, (".cumsum(…) has no formula",)),
+    "in place": (in_place, TypeError, ("`x = x.logical_and(…)`",)),
+    "real index": (lambda b, h, q, k: TABLE[q / 2] > k, TypeError, ("`x.long()`",)),
+    "rank": (lambda b, h, q, k: TABLE[q, k] > k, TypeError, ("shape [8] is given 2 indices",)),
+    "row": (lambda b, h, q, k: k < TABLE, TypeError, ("returns a row of shape [8]",)),
+    "long row": (lambda b, h, q, k: (torch.arange(500) == k).any(), ValueError, ("up to 128",)),
+    "number": (
+        lambda b, h, q, k: q - k,
+        TypeError,
+        ("kind int, expected a truth value", "`x != 0`"),
+    ),
+    "zero": (lambda b, h, q, k, n=0: q // n == k, ValueError, ("divides by 0, and it is 0",)),
+    "negative": (lambda b, h, q, k, n=-2: q % n == k, ValueError, ("it is -2",)),
+    "divisor": (lambda b, h, q, k: q // (k - 3) == 1, ValueError, ("torch.clamp(divisor, min=1)",)),
+    "constant zero": (lambda b, h, q, k: q % 0 == 1, ValueError, ("divides by 0",)),
+    "large": (lambda b, h, q, k, n=2**40: q - k < n, ValueError, ("n must fit a 32-bit integer",)),
+    "own error": (lambda b, h, q, k: {}["x"], TypeError, ("could not be traced: KeyError: 'x'",)),
+    "arguments": (lambda q, k: q > k, TypeError, ("takes 2 positional arguments",)),
+    "no function": (3, TypeError, ("expected a function mask_mod(b, h, q_idx, kv_idx), got int",)),
+    "shift": (lambda b, h, q, k: (q << k) > 3, TypeError, ("a number from 0 to 30",)),
+}
+
+
+@pytest.mark.parametrize("name", list(MISTAKES))
+def test_mistakes(name):
+    function, kind, says = MISTAKES[name]
+    with pytest.raises(kind) as caught:
+        ma.mask(function)
+    assert isinstance(caught.value, ma.MaskalgError)
+    for text in says:
+        assert text in str(caught.value)
+
+
+def test_scores():
+    with pytest.raises(ma.MaskTypeError, match="expected a real number"):
+        ma.score(lambda s, b, h, q, k: q > k)
+    with pytest.raises(ma.MaskTypeError, match="depends on score in `if`"):
+        ma.score(lambda s, b, h, q, k: s if s > 0 else -s)
+    with pytest.raises(ma.MaskTypeError, match=r"score_mod\(score, b, h, q_idx, kv_idx\)"):
+        ma.score(None, opaque=True)
+
+
+def test_bound_values_are_checked():
+    size = 4
+    mask = ma.mask(lambda b, h, q, k: q // size == k // size)
+    with pytest.raises(ma.MaskValueError, match="size must be an integer >= 1, got 0"):
+        mask.bind(size=0)
+
+
+def test_torch_fx_is_not_imported_with_the_package():
+    """Only where torch itself does not import it."""
+    import subprocess
+    import sys
+
+    code = "import torch, sys; a = set(sys.modules); import maskalg; print(set(sys.modules) - a)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "maskalg.tracing" in out.stdout
+    assert "torch.fx" not in out.stdout and "maskalg.tracing.trace" not in out.stdout
