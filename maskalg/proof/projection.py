@@ -156,13 +156,18 @@ class Projection:
             found.guards.append(expression)
             return True
         bound = self.isolate(expression, k)
-        if bound is None and not expression.has(q0, q1):
+        if bound is None and not expression.has(q0, q1) and not self._crosses(expression):
             found.keys.append(ge(self._symbols.to_node(expression), const(0)))
         elif bound is None:
             found.reasons.append(f"{expression} >= 0 holds the key index twice")
         else:
             (found.lows if bound[0] == "low" else found.highs).append(bound[1])
         return True
+
+    def _crosses(self, expression: Any) -> bool:
+        """Whether it reads tables from one tensor of ids to another; a section is then exact."""
+        families = {step.family for step in expression.atoms(Step)} - set(self._symbols.sets)
+        return not all(self._symbols.own_ids(family) for family in families)
 
     def isolate(self, expression: Any, variable: Any) -> Bound | None:
         """`expression >= 0` as `variable >= low` or `variable <= high`, or None."""
