@@ -28,7 +28,7 @@ def split_extremum(difference: Node) -> Node | None:
 def split_where(node: Node) -> Node | None:
     """A comparison over `where`, or over a nested extremum, by cases; None if there is none."""
     for inner in node.walk():
-        if inner.op == "where":
+        if inner.op == "where" and _has_position(inner):
             condition, then, otherwise = inner.args
         elif inner.op in ("min", "max") and _has_position(inner):
             then, otherwise = inner.args[0], nodes.rebuild(inner, inner.args[1:])

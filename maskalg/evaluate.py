@@ -29,7 +29,7 @@ class Environment:
 
     `indices` holds an integer tensor for each index name, broadcastable against each other;
     `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
-    monotone tables of closed forms.
+    monotone tables of closed forms, of documents and of sets.
     """
 
     indices: Mapping[str, torch.Tensor]
@@ -141,6 +141,11 @@ def _step(node: Node, env: Environment) -> torch.Tensor:
     return env.step(node, [evaluate(arg, env) for arg in node.args])
 
 
+def _member(node: Node, env: Environment) -> torch.Tensor:
+    assert env.step is not None, "closed forms are evaluated with their sets"
+    return env.step(node, [evaluate(arg, env) for arg in node.args[1:]])
+
+
 def _score(node: Node, env: Environment) -> torch.Tensor:
     assert env.score is not None, "a bias is evaluated at a score"
     return env.score
@@ -229,6 +234,7 @@ _RULES: dict[str, Rule] = {
     "read": _read,
     "extent": _extent,
     "step": _step,
+    "member": _member,
     "score": _score,
     "opaque": _opaque,
     "add": _fold(torch.add),

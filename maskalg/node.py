@@ -20,6 +20,7 @@ Op = Literal[
     "read",  # a table at the indices in args
     "extent",  # the size of a table along a dimension; data: which
     "step",  # a monotone table derived from document ids (closed forms only); data: which
+    "member",  # the next or previous query of a set (closed forms only); data: which
     "score",  # the scaled score a bias transforms
     "opaque",  # data: a function of the values of args that is no formula
     # integers and reals

@@ -114,6 +114,8 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
         return f"{node.own[0].name}[{', '.join(formula_text(arg) for arg in args)}]"
     if op == "extent":
         return f"{node.own[0].name}.shape[{node.data}]"
+    if op == "member":
+        return f"{node.data}({formula_text(args[-1])}, {formula_text(args[0])})"
     if op == "step":
         return f"{node.data}_{node.own[0].name}({formula_text(args[-1])})"
     if op == "not":

@@ -168,7 +168,7 @@ def test_what_cannot_be_proved_says_so() -> None:
     assert proof.reasons == ("dense[q_idx, kv_idx] is not a comparison of positions",)
     assert "EMPTY     if k0..k1" in str(proof), "not `iff`"
     half = (causal & opaque).prove()
-    assert (half.exact, half.rung) == (False, "closed form")
+    assert (half.exact, half.rung) == (False, "evaluation")
     assert lines(causal & opaque, "touched") == ["k <= q1 (at most)"]
     product = (q_idx * kv_idx >= 8).prove()
     assert not product.exact and "query index" in product.reasons[0]
@@ -197,7 +197,7 @@ def test_over_budget_is_evaluated_and_does_not_hang() -> None:
 
 def test_both_sides_over_budget() -> None:
     mask = groups(9) & ~groups(9).shift(q=3)
-    assert mask.prove().rung == "evaluation"
+    assert mask.prove().rung == "summaries"
     assert_labels_exact(mask, 24, block=8)
 
 

@@ -11,6 +11,7 @@ from maskalg.algebra import Mask
 from maskalg.extents import resolve
 from maskalg.normalform import bound
 from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL
+from maskalg.schedule.marks import in_order
 from maskalg.schedule.runs import Run, RunTable, run_table
 from maskalg.testing import describe, oracle
 from maskalg.testing.case import BATCH, HEADS, Case
@@ -29,10 +30,11 @@ def check(case: Case, shape: Shape) -> None:
     runs = table_of(case.mask, shape)
     dense = case.mask.to_dense(*shape.lengths, batch=BATCH, heads=HEADS).numpy()
     wanted = oracle.labels(dense, *shape.block)
-    closed_forms = case.mask.prove().forms
-    decided = case.mask.blocks(
-        *shape.lengths, block=shape.block, batch=BATCH, heads=HEADS
-    ).evaluated == 0 and not any(s.residue for s in closed_forms.touched + closed_forms.unfull)
+    form, closed_forms = bound(case.mask), case.mask.prove().forms
+    decided = all(
+        span.exact and span.residue is None and span.keys is None and in_order(span, form)
+        for span in closed_forms.touched + closed_forms.unfull
+    )
     for batch, head, row in np.ndindex(*wanted.shape[:3]):
         where = f"{describe(case.mask)}\n{shape}, batch {batch}, head {head}, row {row}"
         found = np.full(wanted.shape[3], EMPTY)

@@ -45,7 +45,7 @@ def _tuple(name: str, members: list[str]) -> list[str]:
 
 
 def _tiles(span: Span, text: TritonText) -> str:
-    """One interval; bounds on inverse tables, which kernels are not given, only narrow it."""
+    """One interval; bounds on inverse tables and sets, which kernels are not given, narrow it."""
     low = _extreme("tl.maximum", [bound for bound in span.lows if _plain(bound)], "0", text)
     high = _extreme("tl.minimum", [b for b in span.highs if _plain(b)], "kv_len - 1", text)
     guards = [f"({text(guard)} >= 0)" for guard in span.guards if _plain(guard)]
@@ -62,4 +62,7 @@ def _extreme(function: str, bounds: list[Node], default: str, text: TritonText) 
 
 
 def _plain(bound: Node) -> bool:
-    return not any(node.op == "step" and str(node.data).endswith("'") for node in bound.walk())
+    return not any(
+        node.op == "member" or (node.op == "step" and str(node.data).endswith("'"))
+        for node in bound.walk()
+    )

@@ -28,7 +28,8 @@ from .symbols import ROW_FIRST, ROW_LAST
 UNCHECKED: Final = "unchecked"
 
 # What certificates reason about; a closed form that says more is not verified by them.
-_SPAN_FIELDS: Final = ("lows", "highs", "guards", "exact", "documents")
+# A section and a clause look at the positions of tiles that a span leaves open: no closed form.
+_SPAN_FIELDS: Final = ("lows", "highs", "guards", "exact", "documents", "keys", "section", "clause")
 _FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons")
 
 
@@ -118,9 +119,11 @@ def _sound(side: str, alternatives: list[Node], spans: tuple[Span, ...]) -> Iter
 
 def _exact(side: str, alternatives: list[Node], spans: tuple[Span, ...]) -> Iterable[Obligation]:
     for span in spans:
+        claim = f"each key is met: {span_text(span)}"
+        if not span.exact and span.section is not None:
+            yield Obligation(side, "exact", claim, f"{UNCHECKED}: decided position by position")
         if not span.exact:
             continue
-        claim = f"each key is met: {span_text(span)}"
         why = f"{UNCHECKED}: no query was found for every key"
         if span.documents:
             why = f"{UNCHECKED}: rests on contiguous ids, which each call looks at"
@@ -147,11 +150,13 @@ def _reached(span: Span, cube: Node) -> str:
 
 
 def _holds(span: Span, encoder: Encoder) -> Condition:
-    """The key lies in the span, and its guards hold."""
+    """The key lies in the span, is one of its keys, and its guards hold."""
     k = encoder.term(nodes.K)
     parts = [AtLeastZero(k - encoder.term(low)) for low in span.lows]
     parts += [AtLeastZero(encoder.term(high) - k) for high in span.highs]
     parts += [AtLeastZero(encoder.term(guard)) for guard in span.guards]
+    if span.keys is not None:
+        return All((*parts, encoder.condition(span.keys)))
     return All(tuple(parts))
 
 

@@ -144,13 +144,15 @@ def _project(formula: Node, kinds: tuple[object, ...], negative: bool) -> tuple[
         for symbol in (q, k, q0):
             del symbols.lows[symbol]
     signs = Signs(symbols)
-    projection = Projection(signs)
+    projection = Projection(symbols, signs)
     spans: dict[AxisSpan, None] = {}
     for clause in Clauses(symbols, signs).of(formula, True):
         interval = projection.interval(clause)
         if interval is None:
             continue
-        if not interval.exact or interval.congruence is not None or interval.documents:
+        plain = interval.exact and interval.congruence is None and not interval.documents
+        # Sets hold positions, and the indices here are digits of them.
+        if not plain or interval.keys or symbols.sets:
             raise NotAGrid("an axis that is not projected exactly")
         spans[_axis_span(interval, symbols)] = None
     return tuple(spans)

@@ -11,11 +11,14 @@ which is what lets a quantifier be eliminated without losing a single position.
 | floor(x / c), c >= 1      | x >= c n             | x <= c n + c - 1      |
 | first(x), start(x)        | x >= last'(n-1) + 1  | x <= last'(n)         |
 | last(x), end(x)           | x >= first'(n)       | x <= first'(n+1) - 1  |
+| next(x)                   | x >= previous(n-1)+1 | x <= previous(n)      |
+| previous(x)               | x >= next(n)         | x <= next(n+1) - 1    |
 
 `first(x)` is the first key that any query from x on may keep, `last(x)` the last key that any
 query up to x may keep; `start` and `end` delimit the keys that all of them surely keep. The prime
 is the same table from keys back to queries; for documents with one tensor of ids it is the table
-itself. `start` pairs with `end` as `first` does with `last`.
+itself. `start` pairs with `end` as `first` does with `last`. `next(x)` is the first member of a
+set of positions at or after x, `previous(x)` the last one up to x.
 """
 
 from __future__ import annotations
@@ -24,7 +27,16 @@ from typing import Any, cast
 
 import sympy as sp
 
-PARTNER = {"first": "last", "last": "first", "start": "end", "end": "start"}
+PARTNER = {
+    "first": "last",
+    "last": "first",
+    "start": "end",
+    "end": "start",
+    "next": "previous",
+    "previous": "next",
+}
+
+_ASCENDING = ("first", "start", "next")  # f(x) >= n from some x on: the partner looks back
 
 
 def expanded(expression: Any) -> Any:
@@ -71,6 +83,16 @@ class FloorDiv(sp.Function):  # type: ignore[misc]
         return f"({left} // {printer.parenthesize(c, 100)})"
 
 
+class Entry(sp.Function):  # type: ignore[misc]
+    """A function of one index that is not known to be monotone: `Entry(name, q)`."""
+
+    nargs = 2
+    is_integer = True
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(self.args[0])
+
+
 def ceil_div(x: Any, c: Any) -> Any:
     """ceil(x / c) for c >= 1."""
     return x if c == 1 else FloorDiv(x + c - 1, c)
@@ -100,7 +122,8 @@ class Step(sp.Function):  # type: ignore[misc]
 
     def partner(self, position: Any) -> Any:
         """The table of the other kind in the other direction, at `position`."""
-        direction = 0 if self.inverse else 1
+        own = self.table in ("next", "previous")
+        direction = 0 if self.inverse or own else 1
         return Step(sp.Symbol(PARTNER[self.table]), self.args[1], sp.Integer(direction), position)
 
     def _sympystr(self, printer: Any) -> str:
@@ -114,7 +137,7 @@ def lower(function: Any, n: Any) -> tuple[Any, Any]:
         x, c = function.args
         return x, c * n
     if isinstance(function, Step):
-        if function.table in ("first", "start"):
+        if function.table in _ASCENDING:
             return function.position, function.partner(n - 1) + 1
         return function.position, function.partner(n)
     raise NotImplementedError(f"no inverse of {function.func}: add it to proof/functions.py")
@@ -126,7 +149,7 @@ def upper(function: Any, n: Any) -> tuple[Any, Any]:
         x, c = function.args
         return x, c * n + c - 1
     if isinstance(function, Step):
-        if function.table in ("first", "start"):
+        if function.table in _ASCENDING:
             return function.position, function.partner(n)
         return function.position, function.partner(n + 1) - 1
     raise NotImplementedError(f"no inverse of {function.func}: add it to proof/functions.py")

@@ -1,13 +1,14 @@
 """From a mask to clauses of literals: disjunctive normal form over the integers.
 
-A literal is an inequality `e >= 0`, a congruence on the distance of query and key, or a part the
-proof does not reason about. Only inequalities of that form occur: `simplify` and the solvers of
-SymPy reason over the reals and would lose positions.
+A literal is an inequality `e >= 0`, a congruence on the distance of query and key, a condition on
+one index or on their distance, an equality of a function of the query and one of the key, or a
+part the proof does not reason about. Only inequalities of that form occur: `simplify` and the
+solvers of SymPy reason over the reals and would lose positions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from .. import nodes
@@ -15,7 +16,8 @@ from ..cases import has_extremum, split_extremum, split_where
 from ..nodes import Node
 from ..parameters import Slot
 from ..printing import formula_text
-from .functions import expanded
+from . import separation
+from .functions import Entry, expanded
 from .signs import OverBudget, Signs
 from .symbols import Symbols, Unsupported, k, q
 
@@ -44,15 +46,47 @@ class Congruence:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A formula of one index ("q_idx", "kv_idx") or of their "distance" alone: a set."""
+
+    node: Node
+    index: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Equal:
+    """left(q) == right(k) when `holds`, != when not.
+
+    With `documents`, inequalities of the same clause say it too, exactly if ids are contiguous.
+    """
+
+    left: Node
+    right: Node
+    holds: bool
+    documents: IdPair | None = None
+
+
+@dataclass(frozen=True)
+class Related:
+    """relation(f(q), g(k)): an entry of a table of pairs, of the categories of query and key."""
+
+    relation: Node
+    f: Node
+    g: Node
+    holds: bool
+
+
+@dataclass(frozen=True)
 class Opaque:
     """A condition taken as unknown; `why` says what the proof cannot reason about."""
 
-    text: str
+    node: Node
     holds: bool
     why: str
 
 
-Literal = AtLeastZero | Congruence | Opaque
+Literal = AtLeastZero | Congruence | Condition | Equal | Related | Opaque
 Clause = frozenset[Literal]
 
 
@@ -81,7 +115,7 @@ class Clauses:
             return self._ge(node, holds)
         if op == "eq":
             return self._eq(node, holds)
-        return self._opaque(node, holds, f"{formula_text(node)} is not a comparison of positions")
+        return self._other(node, holds, f"{formula_text(node)} is not a comparison of positions")
 
     def _any(self, parts: list[list[Clause]]) -> list[Clause]:
         return self._absorbed([clause for part in parts for clause in part])
@@ -130,14 +164,9 @@ class Clauses:
         if isinstance(left, AtLeastZero) and isinstance(right, AtLeastZero):
             # An over-approximated pair that cannot hold together rules out the exact one too.
             return self._signs.opposed(left.expression, right.expression)
-        if isinstance(left, Opaque) and isinstance(right, Opaque):
-            return left.text == right.text and left.holds != right.holds
-        if isinstance(left, Congruence) and isinstance(right, Congruence):
-            same = (left.offset, left.modulus, left.residue)
-            return same == (right.offset, right.modulus, right.residue) and (
-                left.holds != right.holds
-            )
-        return False
+        if isinstance(left, AtLeastZero) or type(left) is not type(right):
+            return False
+        return left.holds != right.holds and replace(left, holds=right.holds) == right
 
     def _single(self, expression: Any, documents: frozenset[IdPair] = frozenset()) -> list[Clause]:
         expression = expanded(expression)
@@ -147,20 +176,34 @@ class Clauses:
             return []
         return [frozenset([AtLeastZero(expression, documents)])]
 
-    def _opaque(self, node: Node, holds: bool, why: str) -> list[Clause]:
-        return [frozenset([Opaque(node.skeleton, holds, why)])]
+    def _other(self, node: Node, holds: bool, why: str) -> list[Clause]:
+        """An atom that is no inequality: a set, an equality of two functions, or unknown."""
+        index = separation.index_of(node)
+        sides = separation.equal_sides(node) if node.op == "eq" else None
+        if sides is not None and index in ("distance", None):
+            return [frozenset([Equal(*sides, holds)])]
+        if index is not None:
+            return [frozenset([Condition(node, index, holds)])]
+        relation = separation.related(node)
+        if relation is not None:
+            return [frozenset([Related(*relation, holds)])]
+        return [frozenset([Opaque(node, holds, why)])]
 
     def _ge(self, node: Node, holds: bool) -> list[Clause]:
         left, right = node.args
         if "real" in (left.kind, right.kind):
-            return self._opaque(node, holds, f"{formula_text(node)} compares real numbers")
+            return self._other(node, holds, f"{formula_text(node)} compares real numbers")
+        if separation.is_set(node):
+            return self._other(node, holds, "")
         split = split_extremum(nodes.subtract(left, right)) or split_where(node)
         if split is not None:
+            # Each split of a nested choice doubles the formula.
+            self._signs.spend(2)
             return self.of(split, holds)
         try:
             difference = self._symbols.to_sympy(left) - self._symbols.to_sympy(right)
         except Unsupported as reason:
-            return self._opaque(node, holds, str(reason))
+            return self._other(node, holds, str(reason))
         return self._single(difference if holds else -difference - 1)
 
     def _eq(self, node: Node, holds: bool) -> list[Clause]:
@@ -168,14 +211,17 @@ class Clauses:
         special = self._same_document(left, right, holds) or self._congruence(node, holds)
         if special is not None:
             return special
-        if left.kind != "int" or right.kind != "int":
-            return self._opaque(node, holds, f"{formula_text(node)} does not compare integers")
-        try:
-            self._symbols.to_sympy(left)
-            self._symbols.to_sympy(right)
-        except Unsupported as reason:
-            if split_where(node) is None and not has_extremum(node):
-                return self._opaque(node, holds, str(reason))
+        if left.kind != "int" or right.kind != "int" or separation.is_set(node):
+            return self._other(node, holds, f"{formula_text(node)} does not compare integers")
+        if not (has_extremum(node) or separation.has_where(node)):
+            try:
+                difference = self._symbols.to_sympy(left) - self._symbols.to_sympy(right)
+            except Unsupported as reason:
+                return self._other(node, holds, str(reason))
+            if difference.has(Entry) or separation.has_mod(node):
+                found = self._other(node, holds, f"{formula_text(node)} mixes query and key")
+                if not any(isinstance(literal, Opaque) for clause in found for literal in clause):
+                    return found
         both = nodes.conjunction(nodes.ge(left, right), nodes.ge(right, left))
         return self.of(both, holds)
 
@@ -183,22 +229,26 @@ class Clauses:
         """table[q'] == table[k']: between first and last occurrence, or outside of the run."""
         if left.op != "read" or right.op != "read" or "real" in (left.kind, right.kind):
             return None
-        by_query = next((r for r in (left, right) if _depends(r, "q_idx", "kv_idx")), None)
-        by_key = next((r for r in (left, right) if _depends(r, "kv_idx", "q_idx")), None)
-        if by_query is None or by_key is None or not _one_family(by_query, by_key):
+        by_query = next(
+            (r for r in (left, right) if separation.depends(r, "q_idx", "kv_idx")), None
+        )
+        by_key = next((r for r in (left, right) if separation.depends(r, "kv_idx", "q_idx")), None)
+        if by_query is None or by_key is None or not separation.one_family(by_query, by_key):
             return None
         try:
             pair = self._symbols.step(by_query, by_key)
         except Unsupported:
             return None
-        slots = frozenset([(cast(Slot, by_query.own[0]), cast(Slot, by_key.own[0]))])
+        documents = (cast(Slot, by_query.own[0]), cast(Slot, by_key.own[0]))
+        slots = frozenset([documents])
+        same: list[Clause] = [frozenset([Equal(by_query, by_key, holds, documents)])]
         if holds:
             low = self._single(pair.y - pair.at("first"), slots)
             high = self._single(pair.at("last") - pair.y, slots)
-            return self._all([low, high])
+            return self._all([same, low, high])
         before = self._single(pair.at("start") - 1 - pair.y, slots)
         after = self._single(pair.y - pair.at("end") - 1, slots)
-        return self._any([before, after])
+        return self._all([same, self._any([before, after])])
 
     def _congruence(self, node: Node, holds: bool) -> list[Clause] | None:
         """(q - k + offset) % modulus == residue."""
@@ -240,26 +290,3 @@ def in_order(clause: Clause, signs: Signs) -> list[Literal]:
         return 1, str(literal)
 
     return sorted(clause, key=place) if len(clause) > 1 else list(clause)
-
-
-def _one_family(by_query: Node, by_key: Node) -> bool:
-    """Whether step tables can be made of two reads: one per batch (or head) at most, the same one.
-
-    A key position that a tensor shifts may leave the table, where reads are clamped and the step
-    tables are not.
-    """
-    leading = {arg for read in (by_query, by_key) for arg in read.args[:-1]}
-    if len(by_query.args) > 2 or len(by_key.args) > 2 or len(leading) > 1:
-        return False
-    if any(arg.op != "index" for arg in leading):
-        return False
-    return not any(node.op == "read" for node in by_key.args[-1].walk())
-
-
-def _depends(read: Node, on: str, not_on: str) -> bool:
-    """Whether a read's last index depends on `on`, and none of its indices on `not_on`."""
-    if not read.args:
-        return False
-    earlier = frozenset().union(*(arg.indices() for arg in read.args[:-1]))
-    last = read.args[-1].indices()
-    return on in last and not_on not in last and not (earlier & {"q_idx", "kv_idx"})

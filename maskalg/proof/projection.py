@@ -12,18 +12,31 @@ from typing import Any
 
 import sympy as sp
 
+from ..nodes import Node, conjunction, const, ge, negation
+from ..printing import formula_text
 from .functions import FloorDiv, Step, ceil_div, expanded, holds, lower, upper
-from .literals import AtLeastZero, Clause, Congruence, IdPair, Opaque, in_order
+from .literals import (
+    AtLeastZero,
+    Clause,
+    Condition,
+    Congruence,
+    Equal,
+    IdPair,
+    Opaque,
+    Related,
+    in_order,
+)
 from .signs import Signs
-from .symbols import k, q, q0, q1
+from .symbols import Symbols, k, q, q0, q1
 
 
 @dataclass
 class KeyInterval:
     """Keys max(lows) <= k <= min(highs) of one clause, if all `guards` are >= 0.
 
-    `exact` is False when a part of the clause had to be left out (the interval is then too wide,
-    never too narrow); it holds only where the id tables in `documents` are in order.
+    Of these, the ones at which all of `keys` hold. `exact` is False when a part of the clause had
+    to be left out (the interval is then too wide, never too narrow); it holds only where the id
+    tables in `documents` are in order.
     """
 
     lows: list[Any] = field(default_factory=list)
@@ -31,6 +44,7 @@ class KeyInterval:
     guards: list[Any] = field(default_factory=list)
     congruence: Congruence | None = None
     box: Box | None = None
+    keys: list[Node] = field(default_factory=list)
     documents: frozenset[IdPair] = frozenset()
     reasons: list[str] = field(default_factory=list)
 
@@ -57,40 +71,74 @@ Bound = tuple[str, Any]  # ("low" or "high", expression)
 class Projection:
     """Eliminates the query index from the clauses of one structure."""
 
-    def __init__(self, signs: Signs) -> None:
+    def __init__(self, symbols: Symbols, signs: Signs) -> None:
+        self._symbols = symbols
         self._signs = signs
 
     def interval(self, clause: Clause) -> KeyInterval | None:
         """The keys some query in [q0, q1] keeps by this clause; None when there are none."""
         found = KeyInterval()
         q_lows, q_highs = [q0], [q1]
+        queries: list[Node] = []
         for literal in in_order(clause, self._signs):
             if isinstance(literal, Opaque):
                 found.reasons.append(literal.why)
             elif isinstance(literal, Congruence):
                 self._keep_congruence(found, literal)
-            elif not self._place(found, literal, q_lows, q_highs):
+            elif isinstance(literal, Equal):
+                self._keep_equal(found, literal)
+            elif isinstance(literal, Related):
+                found.reasons.append(f"{formula_text(literal.relation)} is an entry of a table")
+            elif isinstance(literal, Condition):
+                self._keep_condition(found, literal, queries)
+            elif not self._place(found, literal, q_lows, q_highs, queries):
                 return None
+        if queries:
+            members = conjunction(*queries)
+            # The bounds without the set are weaker, but kernels are given no sets.
+            q_lows += [self._symbols.members(members, "next", low) for low in q_lows]
         for low in q_lows:
             for high in q_highs:
                 if not self._condition(found, high - low):
                     return None
         if found.congruence is not None:
             found.box = self._box(clause)
-            if found.box is None:
+            if found.box is None or found.keys or queries:
+                found.box = None
                 found.reasons.append("a remainder of q - k beside a condition on other terms")
         found.lows = self._extreme(found.lows, largest=True)
         found.highs = self._extreme(found.highs, largest=False)
         return found
 
+    def _keep_equal(self, found: KeyInterval, literal: Equal) -> None:
+        if literal.documents is None:
+            found.reasons.append(f"{literal} is an equality of entries")
+        else:
+            found.documents |= {literal.documents}
+
+    def _keep_condition(self, found: KeyInterval, literal: Condition, queries: list[Node]) -> None:
+        node = literal.node if literal.holds else negation(literal.node)
+        if literal.index == "distance":
+            found.reasons.append(f"{formula_text(node)} is a set of distances")
+        else:
+            (queries if literal.index == "q_idx" else found.keys).append(node)
+
     def _place(
-        self, found: KeyInterval, literal: AtLeastZero, q_lows: list[Any], q_highs: list[Any]
+        self,
+        found: KeyInterval,
+        literal: AtLeastZero,
+        q_lows: list[Any],
+        q_highs: list[Any],
+        queries: list[Node],
     ) -> bool:
         """Put a literal where it bounds; False when the clause cannot be satisfied."""
         found.documents |= literal.documents
         if not holds(literal.expression, q):
             return self._condition(found, literal.expression)
-        bound = self._isolate(literal.expression, q)
+        bound = self.isolate(literal.expression, q)
+        if bound is None and not literal.expression.has(k):
+            queries.append(ge(self._symbols.to_node(literal.expression), const(0)))
+            return True
         if bound is None:
             found.reasons.append(f"{literal.expression} >= 0 holds the query index twice")
             return True
@@ -107,14 +155,21 @@ class Projection:
         if not holds(expression, k):
             found.guards.append(expression)
             return True
-        bound = self._isolate(expression, k)
-        if bound is None:
+        bound = self.isolate(expression, k)
+        if bound is None and not expression.has(q0, q1) and not self._crosses(expression):
+            found.keys.append(ge(self._symbols.to_node(expression), const(0)))
+        elif bound is None:
             found.reasons.append(f"{expression} >= 0 holds the key index twice")
         else:
             (found.lows if bound[0] == "low" else found.highs).append(bound[1])
         return True
 
-    def _isolate(self, expression: Any, variable: Any) -> Bound | None:
+    def _crosses(self, expression: Any) -> bool:
+        """Whether it reads tables from one tensor of ids to another; a section is then exact."""
+        families = {step.family for step in expression.atoms(Step)} - set(self._symbols.sets)
+        return not all(self._symbols.own_ids(family) for family in families)
+
+    def isolate(self, expression: Any, variable: Any) -> Bound | None:
         """`expression >= 0` as `variable >= low` or `variable <= high`, or None."""
         terms = sp.Add.make_args(expanded(expression))
         inside = [term for term in terms if holds(term, variable)]
@@ -138,7 +193,7 @@ class Projection:
         if not isinstance(function, (FloorDiv, Step)):
             return None
         x, bound = lower(function, n)
-        return self._isolate(x - bound, variable) if not holds(bound, variable) else None
+        return self.isolate(x - bound, variable) if not holds(bound, variable) else None
 
     def _at_most(self, function: Any, n: Any, variable: Any) -> Bound | None:
         if function == variable:
@@ -146,7 +201,7 @@ class Projection:
         if not isinstance(function, (FloorDiv, Step)):
             return None
         x, bound = upper(function, n)
-        return self._isolate(bound - x, variable) if not holds(bound, variable) else None
+        return self.isolate(bound - x, variable) if not holds(bound, variable) else None
 
     def _extreme(self, candidates: list[Any], largest: bool) -> list[Any]:
         """Without the candidates that another one always exceeds (or stays below)."""
@@ -182,8 +237,8 @@ class Projection:
         q_factor, k_factor = expression.coeff(q), expression.coeff(k)
         rest = expanded(expression - q_factor * q - k_factor * k)
         if rest.has(q, k):
-            bound_q = None if holds(expression, k) else self._isolate(expression, q)
-            bound_k = None if holds(expression, q) else self._isolate(expression, k)
+            bound_q = None if holds(expression, k) else self.isolate(expression, q)
+            bound_k = None if holds(expression, q) else self.isolate(expression, k)
         elif q_factor == -k_factor and q_factor in (1, -1):
             if q_factor == 1:
                 box.d_lows.append(-rest)
@@ -191,8 +246,8 @@ class Projection:
                 box.d_highs.append(rest)
             return True
         else:
-            bound_q = self._isolate(expression, q) if k_factor == 0 else None
-            bound_k = self._isolate(expression, k) if q_factor == 0 else None
+            bound_q = self.isolate(expression, q) if k_factor == 0 else None
+            bound_k = self.isolate(expression, k) if q_factor == 0 else None
         if bound_q is not None:
             (box.q_lows if bound_q[0] == "low" else box.q_highs).append(bound_q[1])
             return True

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import nodes
 from ..algebra import Expression
 from ..nodes import Node
 from ..normalform import Structure, bound
-from .closed_forms import EVERY_KEY, ClosedForms, Residue, Span
+from ..printing import formula_text
+from .closed_forms import RUNGS, ClosedForms, Residue, Span, every_key, rung_of
 
 if TYPE_CHECKING:
     from .certificate import Certificate
@@ -36,7 +38,8 @@ class Proof:
         touched, unfull: the same as text, a line for each interval of keys.
         exact: every EMPTY and FULL block is found (for documents: if their ids are contiguous).
         reasons: why not, where it is not.
-        rung: the step of the ladder that answered, "closed form" or "evaluation".
+        rung: the last step of the ladder that is needed: "closed form", "token sets", "tile
+            predicates", "summaries" or "evaluation".
         milliseconds: what the proof took when it was made.
     """
 
@@ -86,7 +89,7 @@ class Proof:
         pairs = {pair for span in self._spans() for pair in span.documents}
         documents = sorted({slot.name for pair in pairs for slot in pair})
         claim = "exact" if self.exact else "sound, not exact: open tiles are evaluated"
-        if self.exact and documents:
+        if self.exact and documents and all(span.exact for span in self._spans()):
             claim += f" if equal entries of {' and '.join(documents)} are contiguous"
         lines += [f"proof     {claim} ({self.rung}, {self.milliseconds:.0f} ms, once)"]
         lines += [f"          because {reason}" for reason in self.reasons]
@@ -116,7 +119,6 @@ def proofs_made() -> int:
 
 
 def _prove(structure: Structure) -> Proof:
-    from ..printing import formula_text
     from .digits import grid_proof
     from .literals import Clauses
     from .projection import Projection
@@ -130,7 +132,7 @@ def _prove(structure: Structure) -> Proof:
     symbols = Symbols()
     signs = Signs(symbols)
     clauses = Clauses(symbols, signs)
-    projection = Projection(signs)
+    projection = Projection(symbols, signs)
     reasons: list[str] = []
 
     def side(holds: bool) -> tuple[tuple[Span, ...], tuple[str, ...]]:
@@ -139,12 +141,13 @@ def _prove(structure: Structure) -> Proof:
             return _project(clauses.of(structure.mask, holds), projection, symbols, reasons)
         except OverBudget as over:
             reasons.append(str(over))
-            return (EVERY_KEY,), ("every key (at most)",)
+            mask = structure.mask
+            whole = every_key(mask if holds else nodes.negation(mask))
+            return (whole,), ("every key (at most)",)
 
     touched, touched_text = side(True)
     unfull, unfull_text = side(False)
-    known = touched + unfull
-    rung = "evaluation" if known and all(span == EVERY_KEY for span in known) else "closed form"
+    rung = RUNGS[max((RUNGS.index(rung_of(span)) for span in touched + unfull), default=0)]
     return Proof(
         mask=structure.mask,
         formula=formula_text(structure.mask),
@@ -175,12 +178,23 @@ def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
 def _project(
     clauses: list[Clause], projection: Any, symbols: Symbols, reasons: list[str]
 ) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+    from .section import formula_of, section_of
+
     spans: dict[Span, str] = {}
     for clause in clauses:
         interval = projection.interval(clause)
         if interval is not None:
-            reasons += interval.reasons
-            spans.setdefault(_span(interval, symbols), _interval_text(interval))
+            span = _span(interval, symbols)
+            if not span.decided:
+                span = replace(
+                    span,
+                    section=section_of(clause, projection, symbols),
+                    clause=formula_of(clause, symbols),
+                )
+            if not span.decided:
+                reasons += interval.reasons
+            by_position = not span.exact and span.section is not None
+            spans.setdefault(span, _interval_text(interval, by_position))
     return tuple(spans), tuple(spans.values())
 
 
@@ -200,6 +214,7 @@ def _span(interval: KeyInterval, symbols: Symbols) -> Span:
         documents=tuple(
             sorted(interval.documents, key=lambda pair: (pair[0].index, pair[1].index))
         ),
+        keys=nodes.conjunction(*interval.keys) if interval.keys else None,
     )
 
 
@@ -217,7 +232,7 @@ def _residue(interval: KeyInterval, box: Box, symbols: Symbols) -> Residue:
     )
 
 
-def _interval_text(interval: KeyInterval) -> str:
+def _interval_text(interval: KeyInterval, by_position: bool) -> str:
     low = _extreme_text("max", interval.lows)
     high = _extreme_text("min", interval.highs)
     text = f"{low} <= " if low else ""
@@ -228,8 +243,12 @@ def _interval_text(interval: KeyInterval) -> str:
         c = interval.congruence
         distance = "q - k" if c.offset == 0 else f"q - k + {c.offset}"
         text += f", where some ({distance}) % {c.modulus} {'==' if c.holds else '!='} {c.residue}"
+    if interval.keys:
+        text += f", where {formula_text(nodes.conjunction(*interval.keys))}"
     if interval.guards:
         text += ", if " + " and ".join(f"{guard} >= 0" for guard in interval.guards)
+    if by_position:
+        return f"{text} (at most: decided key by key or query by query)"
     return text + ("" if interval.exact else " (at most)")
 
 
@@ -243,7 +262,11 @@ def _assumptions(symbols: Symbols) -> tuple[str, ...]:
     from .symbols import k, q, q0
 
     hidden = {q, k, q0}
-    return tuple(
+    sets = tuple(
+        f"{name}: the queries with {formula_text(formula)}"
+        for name, formula in symbols.sets.items()
+    )
+    return sets + tuple(
         sorted(
             f"{symbol} >= {low}"
             for symbol, low in symbols.lows.items()

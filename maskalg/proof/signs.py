@@ -9,6 +9,7 @@ Expressions come from SymPy and are compared as plain polynomials, see `polynomi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from .symbols import Symbols, q0, q1
 _DEPTH: Final = 3
 
 STEP_BUDGET: Final = 1000
+SECONDS_BUDGET: Final = 2.0  # of this thread's processor time, which other programs do not change
 
 Key = frozenset[tuple[Monomial, int]]
 
@@ -39,11 +41,12 @@ class Signs:
         self._known: dict[tuple[Key, int], bool] = {}
         self._ordered: dict[tuple[Any, Any], bool] = {}
         self._shifted: dict[Monomial, Polynomial] = {ONE: constant(1)}
-        self._steps = 0.0
+        self.restart()
 
     def restart(self) -> None:
-        """Count steps from zero, for the next side of a proof."""
+        """Count steps and seconds from zero, for the next side of a proof."""
         self._steps = 0.0
+        self._until = time.thread_time() + SECONDS_BUDGET
 
     def nonnegative(self, expression: Any) -> bool:
         """True only if `expression >= 0` for all values within the declared bounds."""
@@ -79,6 +82,8 @@ class Signs:
         self._steps += steps
         if self._steps > STEP_BUDGET:
             raise OverBudget(f"more than {STEP_BUDGET} sign proofs")
+        if time.thread_time() > self._until:
+            raise OverBudget(f"more than {SECONDS_BUDGET:.0f} seconds of symbolic work")
 
     def _proved(self, polynomial: Polynomial, depth: int = _DEPTH) -> bool:
         """Whether the polynomial is non-negative, after at most `depth` relaxations."""

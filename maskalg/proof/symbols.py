@@ -10,7 +10,8 @@ import sympy.tensor.tensor  # SymPy's first sum imports it: 20 ms that are no pa
 from .. import nodes
 from ..nodes import Node
 from ..parameters import Slot
-from .functions import FloorDiv, Step, expanded
+from ..printing import formula_text
+from .functions import Entry, FloorDiv, Step, expanded
 
 q, k = sp.Symbol("q", integer=True), sp.Symbol("k", integer=True)
 q0, q1 = sp.Symbol("q0", integer=True), sp.Symbol("q1", integer=True)
@@ -30,13 +31,15 @@ class Symbols:
         self.lows: dict[Any, int] = {q: 0, k: 0, q0: 0}
         self.nodes: dict[Any, Node] = {q: nodes.Q, k: nodes.K, q0: ROW_FIRST, q1: ROW_LAST}
         self.families: dict[str, tuple[Node, Node]] = {}
+        self.sets: dict[str, Node] = {}
+        self.entries: dict[Any, Node] = {}
 
     def to_sympy(self, node: Node) -> Any:
         """An integer formula as a SymPy expression.
 
         Raises:
-            Unsupported: the formula reads a table at the query or key index, divides by what may
-                not be positive, or is not an integer.
+            Unsupported: the formula divides by what may not be positive, is not an integer, or
+                has a part that the proof does not reason about and that reads both indices.
         """
         op, args = node.op, node.args
         if op == "const" and node.kind == "int":
@@ -55,9 +58,31 @@ class Symbols:
         if op in ("floordiv", "mod"):
             x, c = self.to_sympy(args[0]), self.divisor(args[1])
             return FloorDiv(x, c) if op == "floordiv" else x - c * FloorDiv(x, c)
-        if op in ("read", "max"):
-            return self._per_row_constant(node)
-        raise Unsupported(f"{op} of tensors or real numbers")
+        if op in ("read", "max") and not node.indices() & {"q_idx", "kv_idx"}:
+            return self._per_row_constant(node) or self._entry(node)
+        return self._entry(node)
+
+    def members(self, formula: Node, which: str, position: Any) -> Any:
+        """The next or previous query at which `formula` holds, as a monotone function."""
+        name = next((name for name, known in self.sets.items() if known == formula), None)
+        if name is None:
+            name = f"set{len(self.sets) + 1}"
+            self.sets[name] = formula
+        return Step(sp.Symbol(which), sp.Symbol(name), sp.Integer(0), position)
+
+    def _entry(self, node: Node) -> Any:
+        """A part of a formula, of one index at most, as a function nothing is known of."""
+        indices = node.indices() & {"q_idx", "kv_idx"}
+        if node.kind == "int" and not indices:
+            return self._symbol(formula_text(node), node, None)
+        if node.kind != "int" or len(indices) != 1:
+            raise Unsupported(f"{formula_text(node)} takes no part in the proof")
+        entry = Entry(sp.Symbol(formula_text(node)), q if "q_idx" in indices else k)
+        count = 1
+        while self.entries.setdefault(entry, node) != node:
+            count += 1
+            entry = Entry(sp.Symbol(f"{formula_text(node)} #{count}"), entry.args[1])
+        return entry
 
     def divisor(self, node: Node) -> Any:
         c = self.to_sympy(node)
@@ -82,6 +107,8 @@ class Symbols:
 
     def own_ids(self, family: str) -> bool:
         """Whether queries and keys read one tensor, so that x's interval contains x."""
+        if family in self.sets:
+            return False
         q_read, kv_read = self.families[family]
         return q_read.own[0] is kv_read.own[0] and q_read.args[:-1] == kv_read.args[:-1]
 
@@ -102,9 +129,14 @@ class Symbols:
             return nodes.floordiv(self.to_node(x), self.to_node(c))
         if isinstance(expression, Step):
             return self._step_node(expression)
+        if isinstance(expression, Entry):
+            return self.entries[expression]
         raise NotImplementedError(f"no formula for {expression}: add it to proof/symbols.py")
 
     def _step_node(self, step: Step) -> Node:
+        if step.family in self.sets:
+            args = (self.sets[step.family], nodes.BATCH, nodes.HEAD, self.to_node(step.position))
+            return Node("member", "int", args, step.table)
         q_read, kv_read = self.families[step.family]
         own = (q_read.own[0], kv_read.own[0])
         data = step.table + ("'" if step.inverse and not self.own_ids(step.family) else "")
@@ -126,9 +158,9 @@ class Symbols:
             reads = [arg for arg in node.args if arg.op == "read"]
             floors = [arg for arg in node.args if arg.op == "const"]
             if len(reads) != 1 or len(floors) != 1 or len(node.args) != 2:
-                raise Unsupported("a maximum inside arithmetic")
+                return None
             read, low = reads[0], cast(int, floors[0].data)
-        if node.indices() - {"batch", "head"} or read.kind != "int":
+        if read.kind != "int":
             raise Unsupported(f"the entries of {read.own[0].name}")
         indices = ", ".join(str(arg.data or arg.skeleton) for arg in read.args)
         name = f"{read.own[0].name}[{indices}]" if indices else read.own[0].name

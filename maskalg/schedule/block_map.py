@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import torch
 
@@ -12,11 +12,10 @@ from ..algebra import Mask
 from ..evaluate import Environment, device_of, evaluate
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
-from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from .grid_runs import grid_labels, grid_runs
-from .intervals import Rows, key_range, residue_tiles, rows_of
-from .steps import step_tables
+from .intervals import rows_of
+from .marks import marks_of
 
 EMPTY: Final = 0
 PARTIAL: Final = 1
@@ -71,33 +70,50 @@ def blocks(
     heads: int | None,
 ) -> BlockMap:
     """The labels of a mask's blocks; see `Mask.blocks`."""
-    block_q, block_kv = block_pair(block)
+    pair = block_pair(block)
     form = bound(mask)
     extents = resolve(form, q_len, kv_len, batch, heads)
+    labels, places = proved_labels(form, extents, pair)
+    if len(places):
+        labels[places.unbind(dim=1)] = _evaluated(form, places, pair, extents)
+    return BlockMap(labels, pair, extents.q_len, extents.kv_len, places.shape[0])
+
+
+def proved_labels(
+    form: Bound, extents: Extents, block: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels as `BlockMap` has them, and the places `[n, 4]` of the tiles that stay open.
+
+    Open tiles are those that no rung of the proof decides; they are labelled PARTIAL.
+    """
     sizes = dependence(form.structure.mask, form, extents)
     device = device_of(form)
-    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block_q, device)
-    shape = (
-        sizes.batch,
-        sizes.heads,
-        -(-extents.q_len // block_q),
-        -(-extents.kv_len // block_kv),
-    )
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block[0], device)
+    tiles = (-(-extents.q_len // block[0]), -(-extents.kv_len // block[1]))
+    shape = (sizes.batch, sizes.heads, *tiles)
+    nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
     if 0 in shape:
-        labels = torch.zeros(shape, dtype=torch.uint8, device=device)
-        return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, 0)
+        return torch.zeros(shape, dtype=torch.uint8, device=device), nowhere
     forms = prove_structure(form.structure).forms
     if forms.grid is not None:
-        runs = grid_runs(forms.grid, form.values, extents, shape[:2], (block_q, block_kv))
-        labels = grid_labels(runs, shape, (EMPTY, PARTIAL, FULL))
-        return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, 0)
-    touched, surely_touched = _marked(forms.touched, form, rows, shape, block_kv)
-    unfull, surely_unfull = _marked(forms.unfull, form, rows, shape, block_kv)
-    labels = torch.where(touched, torch.where(unfull, PARTIAL, FULL), EMPTY).to(torch.uint8)
-    open_tiles = touched & unfull & ~(surely_touched & surely_unfull)
-    places = open_tiles.nonzero()
-    labels[open_tiles] = _evaluated(form, places, (block_q, block_kv), extents)
-    return BlockMap(labels, (block_q, block_kv), extents.q_len, extents.kv_len, places.shape[0])
+        runs = grid_runs(forms.grid, form.values, extents, shape[:2], block)
+        return grid_labels(runs, shape, (EMPTY, PARTIAL, FULL)), nowhere
+    touched = marks_of(forms.touched, form, rows, shape, block[1])
+    unfull = marks_of(forms.unfull, form, rows, shape, block[1])
+    unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
+    places = unsure.nonzero()
+    kept, perhaps_kept = touched.decided(places, block)
+    dropped, perhaps_dropped = unfull.decided(places, block)
+    labels = _labels(touched.maybe, unfull.maybe)
+    labels[unsure] = _labels(kept | perhaps_kept, dropped | perhaps_dropped)
+    # Neither surely empty nor surely full, and not surely both kept and dropped.
+    still = (kept | perhaps_kept) & (dropped | perhaps_dropped) & (perhaps_kept | perhaps_dropped)
+    return labels, places[still]
+
+
+def _labels(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tensor:
+    labels = torch.where(some_kept, torch.where(some_dropped, PARTIAL, FULL), EMPTY)
+    return labels.to(torch.uint8)
 
 
 def block_pair(block: object) -> tuple[int, int]:
@@ -106,38 +122,6 @@ def block_pair(block: object) -> tuple[int, int]:
     if len(pair) != 2 or not all(type(side) is int and side >= 1 for side in pair):
         raise errors.block_size(block)
     return pair[0], pair[1]
-
-
-def _marked(
-    spans: tuple[Span, ...],
-    form: Bound,
-    rows: Rows,
-    shape: tuple[int, int, int, int],
-    block_kv: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tiles that some span may mark, and tiles that some span surely marks."""
-    device = rows.environment.device
-    column = torch.arange(shape[3], device=device)
-    maybe = torch.zeros(shape, dtype=torch.bool, device=device)
-    surely = torch.zeros(shape, dtype=torch.bool, device=device)
-    for span in spans:
-        first, end = key_range(span, rows).tiles(block_kv)
-        tiles = (column >= first[..., None]) & (column < end[..., None])
-        if span.residue is not None:
-            tiles = tiles & residue_tiles(span.residue, rows, block_kv)
-        maybe |= tiles
-        if span.exact and _contiguous(span, form):
-            surely |= tiles
-    return maybe, surely
-
-
-def _contiguous(span: Span, form: Bound) -> bool:
-    """Whether the documents a span relies on are in order, so that it is exact."""
-    pairs = [(form.values[q.index], form.values[kv.index]) for q, kv in span.documents]
-    return all(
-        step_tables(cast(torch.Tensor, q_ids), cast(torch.Tensor, kv_ids)).contiguous()
-        for q_ids, kv_ids in pairs
-    )
 
 
 def _evaluated(

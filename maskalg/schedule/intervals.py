@@ -12,6 +12,7 @@ from ..extents import Extents
 from ..nodes import Node
 from ..normalform import Value
 from ..proof.closed_forms import Residue, Span
+from .sets import PositionSet, position_set
 from .steps import read_step
 
 
@@ -65,7 +66,17 @@ def rows_of(
         "batch": torch.arange(sizes[0], device=device).view(-1, 1, 1),
         "head": torch.arange(sizes[1], device=device).view(1, -1, 1),
     }
-    environment = Environment(indices, values, step=lambda node, at: read_step(node, values, at))
+
+    def step(node: Node, at: list[torch.Tensor]) -> torch.Tensor:
+        if node.op == "step":
+            return read_step(node, values, at)
+        members = position_set(node.args[0], "q_idx", extents.q_len, environment)
+        row = (at[0], at[1])
+        if node.data == "next":
+            return members.first_from(row, at[2])
+        return members.last_until(row, at[2])
+
+    environment = Environment(indices, values, step=step)
     return Rows(environment, extents)
 
 
@@ -81,7 +92,37 @@ def key_range(span: Span, rows: Rows) -> KeyRange:
         high = torch.minimum(high, evaluate(bound, env))
     for guard in span.guards:
         high = torch.where(evaluate(guard, env) >= 0, high, -1)
-    return KeyRange(low.expand(shape), high.expand(shape), span)
+    low, high = low.expand(shape), high.expand(shape)
+    keys = key_set(span, rows)
+    if keys is not None:
+        at = (env.indices["batch"], env.indices["head"])
+        low, high = keys.first_from(at, low), keys.last_until(at, high)
+    return KeyRange(low, high, span)
+
+
+def key_set(span: Span, rows: Rows) -> PositionSet | None:
+    """The keys at which the condition of a span on the key alone holds; None without one."""
+    if span.keys is None:
+        return None
+    return position_set(span.keys, "kv_idx", rows.extents.kv_len, rows.environment)
+
+
+def span_tiles(span: Span, rows: Rows, block_kv: int) -> torch.Tensor:
+    """The tiles that hold a key of a span, `[batch, heads, rows, columns]`."""
+    found = key_range(span, rows)
+    first, end = found.tiles(block_kv)
+    columns = -(-rows.extents.kv_len // block_kv)
+    column = torch.arange(columns, device=rows.environment.device)
+    tiles = (column >= first[..., None]) & (column < end[..., None])
+    keys = key_set(span, rows)
+    if keys is not None:
+        # first is a member and end lies past one, so only tiles between the two can be without.
+        starts = torch.arange(columns + 1, device=column.device) * block_kv
+        counts = keys.counts[..., starts.clamp(max=keys.length)]
+        tiles = tiles & (counts[..., 1:] > counts[..., :-1])[:, :, None]
+    if span.residue is not None:
+        tiles = tiles & residue_tiles(span.residue, rows, block_kv)
+    return tiles
 
 
 def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:

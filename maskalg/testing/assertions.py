@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from ..algebra import Mask
 from ..evaluate import device_of
-from ..extents import Extents, dependence, resolve
+from ..extents import dependence, resolve
 from ..normalform import Bound, bound
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from ..schedule.block_map import BlockMap, block_pair
-from ..schedule.intervals import Rows, key_range, residue_tiles, rows_of
-from ..schedule.steps import step_tables
+from ..schedule.intervals import rows_of
+from ..schedule.marks import Marks, in_order, marks_of
 from . import oracle
 
 Bools = NDArray[np.bool_]
@@ -108,8 +108,7 @@ def assert_labels_exact(
     )
     form = bound(mask)
     forms = prove_structure(form.structure).forms
-    in_order = all(_in_order(span, form) for span in forms.touched + forms.unfull)
-    if forms.exact and in_order:
+    if all(_decided(span, form) for span in forms.touched + forms.unfull):
         assert found.evaluated == 0, (
             f"{case}: the proof is called exact, yet {found.evaluated} blocks were left open\n"
             f"{mask.prove()}"
@@ -141,11 +140,13 @@ def assert_closed_forms_sound(
     rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block_q, device)
     forms = prove_structure(form.structure).forms
     row_ends = range(0, extents.q_len, block_q)
-    for name, spans, marks in (("touched", forms.touched, kept), ("not full", forms.unfull, ~kept)):
-        parts = [marks[:, :, i : i + block_q].any(axis=2) for i in row_ends]
+    for name, spans, holds in (("touched", forms.touched, kept), ("not full", forms.unfull, ~kept)):
+        parts = [holds[:, :, i : i + block_q].any(axis=2) for i in row_ends]
         wanted: Bools = np.stack(parts, axis=2)
-        claimed = _claimed_keys(spans, rows, extents)
-        exact = all(span.exact and _in_order(span, form) for span in spans)
+        shape = (kept.shape[0], kept.shape[1], len(row_ends), extents.kv_len)
+        marks = marks_of(spans, form, rows, shape, 1)
+        claimed = _claimed_keys(marks, block_q)
+        exact = all(span.section is not None for span, _ in marks.open)
         wrong = claimed != wanted if exact else wanted & ~claimed
         place = _first_difference(wrong, np.zeros_like(wrong))
         assert place is None, (
@@ -155,27 +156,18 @@ def assert_closed_forms_sound(
         )
 
 
-def _claimed_keys(spans: tuple[Span, ...], rows: Rows, extents: Extents) -> Bools:
-    """The keys that some span holds, `[batch, heads, rows, keys]`."""
-    keys = torch.arange(extents.kv_len, device=rows.environment.device)
-    held = torch.zeros((1, 1, 1, extents.kv_len), dtype=torch.bool, device=keys.device)
-    for span in spans:
-        found = key_range(span, rows)
-        inside = (keys >= found.low[..., None]) & (keys <= found.high[..., None])
-        if span.residue is not None:
-            inside = inside & residue_tiles(span.residue, rows, 1)
-        held = held | inside
+def _claimed_keys(marks: Marks, block_q: int) -> Bools:
+    """The keys that some span holds, `[batch, heads, rows, keys]`: tiles one key wide."""
+    held = marks.surely.clone()
+    places = (marks.maybe & ~marks.surely).nonzero()
+    marked, perhaps = marks.decided(places, (block_q, 1))
+    held[places.unbind(dim=1)] = marked | perhaps
     return _numpy(held)
 
 
-def _in_order(span: Span, form: Bound) -> bool:
-    """Whether the ids that the exactness of a span rests on are contiguous."""
-    for q_slot, kv_slot in span.documents:
-        q_ids, kv_ids = form.values[q_slot.index], form.values[kv_slot.index]
-        assert isinstance(q_ids, torch.Tensor) and isinstance(kv_ids, torch.Tensor)
-        if not step_tables(q_ids, kv_ids).contiguous():
-            return False
-    return True
+def _decided(span: Span, form: Bound) -> bool:
+    """Whether no tile that a span may mark has to be looked at element by element."""
+    return span.section is not None or (span.exact and in_order(span, form))
 
 
 def _numpy(tensor: torch.Tensor) -> Bools:

@@ -35,6 +35,14 @@ def test_documents_read_their_step_tables():
     assert [table.step for table in hooks.tables] == [None, "first", "start"]
 
 
+def test_sets_of_positions_are_left_to_the_mask():
+    """Bounds on the next member of a set are dropped: kernels are given those without it."""
+    flags = ma.table(torch.zeros(8, dtype=torch.bool), "flags")
+    text = source(causal & sliding(4) & flags[ma.q_idx] & flags[ma.kv_idx])
+    assert "tiles((q0 - S[0] + 1), q1, True, kv_len, BLOCK)" in text
+    assert "next(" not in text and "previous(" not in text
+
+
 def test_absolute_distance_is_two_sided():
     """CUDA 13's assembler miscompiles an integer absolute value in a predicate."""
     text = source(abs(ma.q_idx - ma.kv_idx) <= 5)

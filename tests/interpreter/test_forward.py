@@ -46,6 +46,15 @@ def expressions():
         "wide": ma.window(2**31 - 1, 3) & (ma.q_idx - 3 >= ma.kv_idx),
         "small-integers": ma.table(small)[ma.q_idx] - ma.table(small)[ma.kv_idx] >= 0,
         "many-intervals": _islands(),
+        "flags-of-queries": causal & sliding(20) & ma.table(small == 1)[ma.q_idx],
+        "flags-of-keys": (ma.table(small == 1)[ma.kv_idx] | sliding(5)) & (ma.kv_idx % 7 >= 2),
+        "categories": ma.table(torch.rand(3, 3) > 0.5)[
+            ma.table(small)[ma.q_idx], ma.table(small)[ma.kv_idx]
+        ],
+        "sections": (ma.table(ids)[ma.q_idx] * 9 <= ma.kv_idx)
+        & (ma.kv_idx <= ma.q_idx + ma.table(small)[ma.q_idx]),
+        "two-remainders": ((ma.q_idx - ma.kv_idx) % 2 == 0) & ((ma.q_idx + ma.kv_idx) % 3 == 1),
+        "number-of-the-head": ma.q_idx - ma.kv_idx <= ma.where(ma.head % 2 == 0, 4, ma.head * 9),
         "neighborhood": ma.neighborhood((7, 9), (3, 4), (1, 2), (False, True)),
         "neighborhood-on-a-line": ma.neighborhood(66, 9, 3),
         "tiled-neighborhood": ma.tiled_neighborhood((6, 10), (2, 5), 3),

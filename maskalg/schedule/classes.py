@@ -1,0 +1,83 @@
+"""Positions by class: how many of a range have the entries that a position asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from .sets import At, rows_at
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Own positions sorted by (batch entry and head, class, position), as one number each.
+
+    `wanted` `[batch, heads, other positions]` is the row and class that each other position asks
+    for; `sorted` `[own positions of all rows]` ends with what is no member.
+    """
+
+    sorted: torch.Tensor
+    wanted: torch.Tensor
+    length: int
+
+    def between(
+        self,
+        at: At,
+        other: torch.Tensor,
+        low: torch.Tensor,
+        high: torch.Tensor,
+    ) -> torch.Tensor:
+        """How many members in low..high have the class that `other` asks for."""
+        begin = rows_at(self.wanted, at, other) * self.length
+        upto = torch.searchsorted(self.sorted, begin + high, right=True)
+        return upto - torch.searchsorted(self.sorted, begin + low)
+
+
+def classes_of(
+    pairs: list[tuple[torch.Tensor, torch.Tensor]],
+    members: torch.Tensor,
+    lengths: tuple[int, int],
+) -> Classes:
+    """Classes of positions that agree in all pairs of (own entries, other entries).
+
+    Args:
+        pairs: integer tensors `[batch, heads, own]` and `[batch, heads, other]` each; sizes 1 are
+            broadcast. No pair puts all positions into one class.
+        members: bool `[batch, heads, own]`: the own positions that count.
+        lengths: of the own and of the other positions.
+    """
+    shapes = [tensor.shape[:2] for pair in pairs for tensor in pair]
+    rows = torch.broadcast_shapes(members.shape[:2], *shapes)
+    own = torch.zeros((*rows, lengths[0]), dtype=torch.int64, device=members.device)
+    other = torch.zeros((*rows, lengths[1]), dtype=torch.int64, device=members.device)
+    row = torch.arange(rows[0] * rows[1], device=members.device).view(*rows, 1)
+    for own_entries, other_entries in [(row, row), *pairs]:
+        own, other = _refined(own, other, own_entries, other_entries)
+    place = torch.arange(lengths[0], device=members.device)
+    keys = own * lengths[0] + place
+    # What is no member is put past every class, so that no count depends on the device.
+    keys = torch.where(members, keys, torch.iinfo(torch.int64).max)
+    return Classes(keys.flatten().sort().values, other, lengths[0])
+
+
+def _refined(
+    own: torch.Tensor, other: torch.Tensor, own_entries: torch.Tensor, other_entries: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Classes split by one more pair of entries, numbered anew so that they stay small."""
+    wide = torch.cat(
+        [own_entries.expand(own.shape).flatten(), other_entries.expand(other.shape).flatten()]
+    )
+    ranks = _ranked(wide.to(torch.int64))
+    before = torch.cat([own.flatten(), other.flatten()])
+    joined = _ranked(before * wide.numel() + ranks)
+    return joined[: own.numel()].view(own.shape), joined[own.numel() :].view(other.shape)
+
+
+def _ranked(values: torch.Tensor) -> torch.Tensor:
+    """Each value as its place among the different ones; `unique` would wait for the device."""
+    ordered, order = values.sort()
+    first = torch.ones_like(ordered)
+    first[1:] = (ordered[1:] != ordered[:-1]).to(ordered.dtype)
+    ranks = first.cumsum(0) - 1
+    return torch.empty_like(ranks).scatter_(0, order, ranks)

@@ -1,0 +1,161 @@
+"""Sets of positions: where a formula of one index holds, counted and linked in one pass.
+
+Built on the tensors' device without waiting for it, and remembered while the tensors live
+unchanged, so that thirty layers share one pass.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import torch
+
+from ..evaluate import Environment, evaluate
+from ..nodes import Node
+from ..normalform import Value
+from ..parameters import Slot
+
+Found = TypeVar("Found")
+At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast against positions
+
+_MOST_REMEMBERED: Final = 64
+
+
+@dataclass(frozen=True)
+class PositionSet:
+    """Members among `length` positions, for each batch entry and head that is told apart.
+
+    `counts`, `next` and `previous` are int64 `[batch, heads, length + 1]`: members before a
+    position, the first member from it on (`length` if none), and the last one before it (-1).
+    """
+
+    counts: torch.Tensor
+    next: torch.Tensor
+    previous: torch.Tensor
+
+    @property
+    def length(self) -> int:
+        return self.counts.shape[-1] - 1
+
+    def first_from(self, at: At, x: torch.Tensor) -> torch.Tensor:
+        """The first member >= x in the rows `at` (batch and head), `length` where there is none."""
+        return rows_at(self.next, at, x.clamp(0, self.length))
+
+    def last_until(self, at: At, x: torch.Tensor) -> torch.Tensor:
+        """The last member <= x, -1 where there is none."""
+        return rows_at(self.previous, at, (x + 1).clamp(0, self.length))
+
+    def between(self, at: At, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        """How many members lie in low..high, both included and within the positions."""
+        upto = rows_at(self.counts, at, (high + 1).clamp(0, self.length))
+        return upto - rows_at(self.counts, at, low.clamp(0, self.length))
+
+
+def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
+    """Entries x of `[batch, heads, n]` tables, whose size 1 serves every batch entry or head."""
+    batch = at[0] if table.shape[0] > 1 else torch.zeros_like(at[0])
+    head = at[1] if table.shape[1] > 1 else torch.zeros_like(at[1])
+    return table[batch, head, x]
+
+
+def set_of(kept: torch.Tensor) -> PositionSet:
+    """The set of the positions at which `kept` `[batch, heads, length]` is True."""
+    length = kept.shape[-1]
+    place = torch.arange(length, device=kept.device).expand(kept.shape)
+    none = torch.zeros_like(kept[..., :1], dtype=torch.int64)
+    counts = torch.cat([none, kept.cumsum(-1)], dim=-1)
+    if not length:
+        return PositionSet(counts, none, none - 1)
+    after = torch.where(kept, place, length).flip(-1).cummin(-1).values.flip(-1)
+    before = torch.where(kept, place, -1).cummax(-1).values
+    return PositionSet(
+        counts, torch.cat([after, none + length], dim=-1), torch.cat([none - 1, before], dim=-1)
+    )
+
+
+def over_positions(node: Node, index: str, length: int, env: Environment) -> torch.Tensor:
+    """A formula of one index at positions 0..length - 1, `[batch, heads, length]`.
+
+    Size 1 stands for all batch entries or heads where the formula does not tell them apart.
+    """
+    place = torch.arange(length, device=env.device)
+    found = at_places({index: place.view(1, 1, -1)}, node, env)
+    return found.expand(*found.shape[:2], length)
+
+
+def at_places(places: dict[str, torch.Tensor], node: Node, env: Environment) -> torch.Tensor:
+    """A formula at `places`, tensors `[1, 1, n]`, as `[batch, heads, n]` or with sizes 1."""
+    rows = {
+        "batch": env.indices["batch"].view(-1, 1, 1),
+        "head": env.indices["head"].view(1, -1, 1),
+    }
+    found = evaluate(node, Environment({**rows, **places}, env.values, step=env.step))
+    return found[(None,) * (3 - found.ndim)]
+
+
+def position_set(node: Node, index: str, length: int, env: Environment) -> PositionSet:
+    """The positions of an index at which a formula of it holds, remembered."""
+    sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
+    return MEMORY.recall(
+        ("set", index, length, sizes, env.device),
+        (node,),
+        env.values,
+        lambda: set_of(over_positions(node, index, length, env)),
+    )
+
+
+class _Memory:
+    """Results by formula, lengths and values; those of a tensor that changed or died are lost."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Any, tuple[tuple[weakref.ref[torch.Tensor], ...], Any]] = (
+            OrderedDict()
+        )
+
+    def recall(
+        self,
+        key: tuple[object, ...],
+        nodes: tuple[Node, ...],
+        values: tuple[Value, ...],
+        make: Callable[[], Found],
+    ) -> Found:
+        """What `make` gives for these formulas and values, made once while the tensors live."""
+        used = sorted({p.index for node in nodes for p in node.params if isinstance(p, Slot)})
+        bound = [values[index] for index in used]
+        tensors = [value for value in bound if isinstance(value, torch.Tensor)]
+        if not _memorable(tensors):
+            return make()
+        whole = (
+            *key,
+            tuple(node.skeleton for node in nodes),
+            tuple((id(v), v._version) if isinstance(v, torch.Tensor) else v for v in bound),
+        )
+        known = self._known.get(whole)
+        if known is not None and all(
+            ref() is tensor for ref, tensor in zip(known[0], tensors, strict=True)
+        ):
+            found: Found = known[1]
+            return found
+        made = make()
+
+        def forget(_: object) -> None:
+            self._known.pop(whole, None)
+
+        self._known[whole] = (tuple(weakref.ref(tensor, forget) for tensor in tensors), made)
+        while len(self._known) > _MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return made
+
+
+MEMORY: Final = _Memory()
+
+
+def _memorable(tensors: list[torch.Tensor]) -> bool:
+    if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
+        return False
+    on_device = any(tensor.is_cuda for tensor in tensors)
+    return not (on_device and torch.cuda.is_current_stream_capturing())

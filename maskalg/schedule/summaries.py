@@ -1,0 +1,166 @@
+"""Tiles decided from summaries of blocks: three-valued logic over ranges of values.
+
+For what no section expresses. Every part of a formula that reads one index is evaluated once over
+all positions and summarised for each block of them: smallest and largest value, whether it holds
+somewhere and everywhere, and the set of its values in 64 bits. Parts that read both indices
+combine these by interval arithmetic. What remains unknown is never taken as true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch.nn.functional import pad
+
+from .. import nodes
+from ..evaluate import Environment
+from ..nodes import Node
+from ..proof.separation import equal_sides, positions
+from .intervals import Rows
+from .sets import At, over_positions, rows_at
+
+Pair = tuple[torch.Tensor, torch.Tensor]  # smallest and largest; or surely and perhaps
+
+_UNBOUNDED: Final = 2**60
+_PRODUCT_OF: Final = 2**30  # factors below it multiply without overflow
+
+
+class Summaries:
+    """Formulas over the tiles at `places` `[n, 4]`, each result a pair of tensors `[n]`."""
+
+    def __init__(self, rows: Rows, places: torch.Tensor, block: tuple[int, int]) -> None:
+        self._env: Environment = rows.environment
+        self._at: At = (places[:, 0], places[:, 1])
+        self._axes = {
+            "q_idx": (rows.extents.q_len, block[0], places[:, 2]),
+            "kv_idx": (rows.extents.kv_len, block[1], places[:, 3]),
+        }
+
+    def truth(self, node: Node) -> Pair:
+        """Whether a Boolean formula surely holds for some pair of a tile, and whether it may.
+
+        Sure means for every pair, so that conjunctions of sure parts are sure.
+        """
+        if len(positions(node)) < 2:
+            entries = self._blocks(node)
+            return self._of(node, entries.all(-1)), self._of(node, entries.any(-1))
+        if node.op == "not":
+            surely, perhaps = self.truth(node.args[0])
+            return ~perhaps, ~surely
+        if node.op in ("and", "or"):
+            join = torch.logical_and if node.op == "and" else torch.logical_or
+            return _folded([self.truth(arg) for arg in node.args], join, join)
+        if node.op in ("ge", "eq") and all(arg.kind == "int" for arg in node.args):
+            low, high = self.bounds(nodes.subtract(*node.args))
+            if node.op == "ge":
+                return low >= 0, high >= 0
+            return (low == 0) & (high == 0), (low <= 0) & (high >= 0) & self._may_equal(node)
+        unknown = torch.zeros_like(self._at[0], dtype=torch.bool)
+        return unknown, ~unknown
+
+    def bounds(self, node: Node) -> Pair:
+        """The smallest and the largest value of an integer formula in each tile, or beyond."""
+        if len(positions(node)) < 2:
+            entries = self._blocks(node).clamp(-_UNBOUNDED, _UNBOUNDED)
+            return self._of(node, entries.amin(-1)), self._of(node, entries.amax(-1))
+        rule = _RULES.get(node.op)
+        if rule is None:
+            largest = torch.full_like(self._at[0], _UNBOUNDED)
+            return -largest, largest
+        if node.op == "where":
+            return rule([self.bounds(arg) for arg in node.args[1:]])
+        if node.op == "add":
+            node = _grouped(node)
+        low, high = rule([self.bounds(arg) for arg in node.args])
+        return low.clamp(-_UNBOUNDED, _UNBOUNDED), high.clamp(-_UNBOUNDED, _UNBOUNDED)
+
+    def _may_equal(self, node: Node) -> torch.Tensor:
+        """False where the values of both sides, by their last six bits, have none in common."""
+        sides = equal_sides(node)
+        if sides is None:
+            return torch.ones_like(self._at[0], dtype=torch.bool)
+        words = []
+        for side in sides:
+            bits = 1 << (self._blocks(side).to(torch.int64) & 63)
+            words.append(self._of(side, _union(bits)))
+        return (words[0] & words[1]) != 0
+
+    def _blocks(self, node: Node) -> torch.Tensor:
+        """A formula of one index at all positions, `[batch, heads, blocks, block]`."""
+        length, side, _ = self._axes[_index(node)]
+        entries = over_positions(node, _index(node), length, self._env)
+        missing = -length % side
+        last = entries[..., -1:].expand(*entries.shape[:2], missing)
+        whole = torch.cat([entries, last], dim=-1)
+        return whole.view(*whole.shape[:2], -1, side)
+
+    def _of(self, node: Node, summary: torch.Tensor) -> torch.Tensor:
+        return rows_at(summary, self._at, self._axes[_index(node)][2])
+
+
+def _index(node: Node) -> str:
+    return next(iter(positions(node)), "kv_idx")
+
+
+def _grouped(node: Node) -> Node:
+    """A sum with the terms of one index joined, so that each index counts once."""
+    alone = {
+        index: [t for t in node.args if positions(t) == {index}] for index in ("q_idx", "kv_idx")
+    }
+    joined = [nodes.add(*terms) for terms in alone.values() if terms]
+    rest = [term for term in node.args if len(positions(term)) != 1]
+    return Node("add", "int", (*joined, *rest))
+
+
+def _union(bits: torch.Tensor) -> torch.Tensor:
+    while bits.shape[-1] > 1:
+        bits = pad(bits, (0, bits.shape[-1] % 2))
+        bits = bits[..., ::2] | bits[..., 1::2]
+    return bits[..., 0]
+
+
+Join = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def _folded(parts: list[Pair], join_low: Join, join_high: Join) -> Pair:
+    low, high = parts[0]
+    for other_low, other_high in parts[1:]:
+        low, high = join_low(low, other_low), join_high(high, other_high)
+    return low, high
+
+
+def _corners(parts: list[Pair], operation: Join) -> Pair:
+    (a, b), (c, d) = parts
+    corners = torch.stack([operation(x, y) for x in (a, b) for y in (c, d)])
+    return corners.amin(0), corners.amax(0)
+
+
+def _product(parts: list[Pair]) -> Pair:
+    result = parts[0]
+    for part in parts[1:]:
+        small = torch.stack([*result, *part]).abs().amax(0) < _PRODUCT_OF
+        low, high = _corners([result, part], torch.mul)
+        result = torch.where(small, low, -_UNBOUNDED), torch.where(small, high, _UNBOUNDED)
+    return result
+
+
+def _quotient(parts: list[Pair]) -> Pair:
+    divisor = parts[1][0].clamp(min=1), parts[1][1].clamp(min=1)
+    return _corners([parts[0], divisor], torch.floor_divide)
+
+
+def _remainder(parts: list[Pair]) -> Pair:
+    return torch.zeros_like(parts[1][0]), parts[1][1] - 1
+
+
+_RULES: Final[dict[str, Callable[[list[Pair]], Pair]]] = {
+    "add": lambda parts: _folded(parts, torch.add, torch.add),
+    "mul": _product,
+    "floordiv": _quotient,
+    "mod": _remainder,
+    "min": lambda parts: _folded(parts, torch.minimum, torch.minimum),
+    "max": lambda parts: _folded(parts, torch.maximum, torch.maximum),
+    "where": lambda parts: _folded(parts, torch.minimum, torch.maximum),
+}
