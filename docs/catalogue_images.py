@@ -86,6 +86,25 @@ def pictures() -> dict[str, tuple[str, ma.Mask]]:
         "spans": ("causal | spans(ids)", causal | ma.spans(spans)),
         "modality": ("modality(types, allowed)", ma.modality(kinds, allowed)),
         "media": ("media(starts, 32)", ma.media(starts, 32)),
+        "neighborhood": ("neighborhood((16, 16), 5)", ma.neighborhood((16, 16), 5)),
+        "neighborhood_causal": (
+            "neighborhood((16, 16), 5, causal=(True, False))",
+            ma.neighborhood((16, 16), 5, causal=(True, False)),
+        ),
+        "tiled_neighborhood": (
+            "tiled_neighborhood((16, 16), (4, 4), 5)",
+            ma.tiled_neighborhood((16, 16), (4, 4), 5),
+        ),
+        "morton_neighborhood": (
+            "morton_neighborhood((16, 16), 5)",
+            ma.morton_neighborhood((16, 16), 5),
+        ),
+        "sliding_tile": (
+            "sliding_tile((4, 8, 7), (2, 4, 7), (1, 1, 1), text=32)",
+            ma.sliding_tile((4, 8, 7), (2, 4, 7), (1, 1, 1), text=32),
+        ),
+        "spatial": ("spatial(32, 1)", ma.spatial(32, 1)),
+        "temporal": ("temporal(32, 2)", ma.temporal(32, 2)),
         "permutation": ("permutation(rank)", ma.permutation(rank)),
         "per_head": ("causal & sliding(windows), head 1", causal & sliding(wide[1:])),
         "flashmask": ("flashmask(indices, causal=True)", _flashmask(ids)),

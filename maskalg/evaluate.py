@@ -29,13 +29,15 @@ class Environment:
 
     `indices` holds an integer tensor for each index name, broadcastable against each other;
     `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
-    monotone tables of closed forms, of documents and of sets.
+    monotone tables of closed forms, of documents and of sets. `double` asks for numbers of 64 bits
+    where no score says so.
     """
 
     indices: Mapping[str, torch.Tensor]
     values: tuple[Value, ...]
     score: torch.Tensor | None = None
     step: StepReader | None = None
+    double: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -44,8 +46,8 @@ class Environment:
     @property
     def real(self) -> torch.dtype:
         """What numbers are computed in: float32, or float64 for float64 scores."""
-        double = self.score is not None and self.score.dtype == torch.float64
-        return torch.float64 if double else torch.float32
+        of_score = self.score is not None and self.score.dtype == torch.float64
+        return torch.float64 if of_score or self.double else torch.float32
 
 
 def evaluate(node: Node, env: Environment) -> torch.Tensor:

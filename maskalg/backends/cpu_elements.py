@@ -189,7 +189,8 @@ class Elements:
 
     def evaluate(self, formula: Node, rows: Range, columns: tuple[Range, ...]) -> torch.Tensor:
         """A formula of the indices alone over `rows` and the ranges of `columns` in a line."""
-        return evaluate(formula, Environment(self.at(rows, columns), self.values))
+        double = self.dtype == torch.float64
+        return evaluate(formula, Environment(self.at(rows, columns), self.values, double=double))
 
     def at(self, rows: Range, columns: tuple[Range, ...]) -> dict[str, torch.Tensor]:
         """The indices of a tile as `[batch, heads, rows, columns]` views."""
