@@ -15,7 +15,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
     tma,
     warpgroup_mma,
-    warpgroup_mma_init,
     warpgroup_mma_wait,
 )
 
@@ -156,7 +155,7 @@ def _consume_queries(
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
     kv_idx = (k0 + C * ROWS + gl.arange(0, ROWS, by_key))[:, None]
     zero = gl.zeros([ROWS, BLOCK_M], gl.float32, scores)
-    dk = warpgroup_mma_init(gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys))
+    dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
     dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
 
     i = gl.to_tensor(0)
@@ -175,9 +174,7 @@ def _consume_queries(
             statistic = statistics.index(stage).load(by_query)[None, :]
             q_idx = (j * BLOCK_M + gl.arange(0, BLOCK_M, by_query))[None, :]
             at = (batch, head, q_idx, kv_idx, kv_len)
-            product, dk = warpgroup_mma_wait(1, deps=[product, dk])
-            if i > 0:
-                _release(query_free.index((i - 1) % STAGES))
+            product = warpgroup_mma_wait(1, deps=[product])
             p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
             dv = warpgroup_mma(weight, gradient, dv, is_async=True)
@@ -189,11 +186,12 @@ def _consume_queries(
             dk = warpgroup_mma(change, query, dk, is_async=True)
             dv = warpgroup_mma_wait(1, deps=[dv])
             _release(gradient_free.index(stage))
+            dk = warpgroup_mma_wait(0, deps=[dk])
+            _release(query_free.index(stage))
             i += 1
             j += 1
             if j == end:
                 j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
-    dk = warpgroup_mma_wait(0, deps=[dk])
 
     # No other warps read these keys and values, and these are past their products.
     gl.thread_barrier()
@@ -438,7 +436,7 @@ def _consume_keys(
     base = (batch * heads + head).to(gl.int64) * q_len
     statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, False)
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
-    dq = warpgroup_mma_init(gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries))
+    dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
 
     i = gl.to_tensor(0)
     mbarrier.wait(held_ready.index(0), 0)
@@ -453,9 +451,7 @@ def _consume_keys(
         dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
         kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, by_key))[None, :]
         at = (batch, head, m[:, None], kv_idx, kv_len)
-        product, dq = warpgroup_mma_wait(1, deps=[product, dq])
-        if i > 0:
-            _release(key_free.index((i - 1) % STAGES))
+        product = warpgroup_mma_wait(1, deps=[product])
         each = statistic[:, None]
         p = weights(product, each, at, S, T, scale, MASKED, BIASED, partial, False)
         dp = warpgroup_mma_wait(0, deps=[dp])
@@ -464,11 +460,12 @@ def _consume_keys(
         ds = ds * slope_of(product, at, S, T, scale, SLOPE)
         change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_queries, 2))
         dq = warpgroup_mma(change, key, dq, is_async=True)
+        dq = warpgroup_mma_wait(0, deps=[dq])
+        _release(key_free.index(stage))
         i += 1
         j += 1
         if j == end:
             j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-    dq = warpgroup_mma_wait(0, deps=[dq])
 
     # No other warps read these queries, and these are past their products.
     gl.thread_barrier()
