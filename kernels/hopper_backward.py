@@ -171,15 +171,15 @@ def _consume_queries(
             product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
             mbarrier.wait(gradient_ready.index(stage), phase)
             dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
-            statistic = statistics.index(stage).load(by_query)[None, :]
             q_idx = (j * BLOCK_M + gl.arange(0, BLOCK_M, by_query))[None, :]
             at = (batch, head, q_idx, kv_idx, kv_len)
             product = warpgroup_mma_wait(1, deps=[product])
+            statistic = statistics.index(stage).load(by_query)[None, :]
             p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
             dv = warpgroup_mma(weight, gradient, dv, is_async=True)
-            delta = deltas.index(stage).load(by_query)[None, :]
             dp = warpgroup_mma_wait(1, deps=[dp])
+            delta = deltas.index(stage).load(by_query)[None, :]
             ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
             ds = ds * slope_of(product, at, S, T, scale, SLOPE)
             change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
