@@ -8,7 +8,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.normalform import bound
-from maskalg.tiles import hopper_backward_tile_for, hopper_tile_for
+from maskalg.tiles import hopper_tile_for
 
 pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -118,9 +118,7 @@ def compiled_backward(expression, of, dim, dtype="bf16"):
     form = bound(expression)
     pattern = backend.pattern_of(form.structure)
     plan = backward_plan(form.structure, pattern, False, True, "sm_90", dim, 2)
-    tile = hopper_backward_tile_for(
-        "sm_90", dim, 2, pattern, of=of, biased=plan.hooks.biased, sloped=plan.hooks.sloped
-    )
+    tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
     if tile is None:
         return None
     module = load(plan.hooks.source, plan.hooks.digest)
@@ -135,18 +133,23 @@ def compiled_backward(expression, of, dim, dtype="bf16"):
     return compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, dtype, *types)
 
 
-@pytest.mark.parametrize("of", ["queries", "keys"])
 @pytest.mark.parametrize("name", list(expressions()))
-def test_gradients_of_128_dimensions(name, of):
-    check(compiled_backward(expressions()[name], of, 128), spills=16 if of == "keys" else 0)
+def test_gradients_of_queries_of_128_dimensions(name):
+    check(compiled_backward(expressions()[name], "queries", 128))
+
+
+@pytest.mark.parametrize("name", ["everything", "causal", "window"])
+def test_gradients_of_keys_of_128_dimensions(name):
+    # Two tiles of products and two of sums leave a thread no register to spare.
+    check(compiled_backward(expressions()[name], "keys", 128), spills=16)
 
 
 @pytest.mark.parametrize("of", ["queries", "keys"])
-@pytest.mark.parametrize("name", ["everything", "causal", "alibi", "softcap"])
+@pytest.mark.parametrize("name", ["everything", "causal"])
 def test_gradients_of_64_dimensions(name, of):
     check(compiled_backward(expressions()[name], of, 64, dtype="fp16"))
 
 
-@pytest.mark.parametrize("of", ["queries", "keys"])
-def test_gradients_of_short_rows_of_64_dimensions_are_left_to_the_plain_kernel(of):
-    assert compiled_backward(expressions()["window"], of, 64) is None
+def test_gradients_left_to_the_plain_kernels():
+    assert compiled_backward(expressions()["alibi"], "keys", 128) is None
+    assert compiled_backward(expressions()["window"], "queries", 64) is None
