@@ -3,7 +3,7 @@
 As in `hopper_forward` a producer warp fills rings of tiles by the tensor memory accelerator. A
 consumer of `hopper_backward_keys` holds 64 keys and their values against tiles of queries and
 output gradients; one of `hopper_backward_queries` holds 64 queries and their output gradients
-against tiles of keys and values. The last product of a tile runs on under the first of the next.
+against tiles of keys and values.
 """
 
 import triton
@@ -393,6 +393,38 @@ def _produce_keys(
 
 
 @gluon.jit
+def _changes(
+    product,
+    dp,
+    PENDING: gl.constexpr,
+    free,
+    of_rows,
+    place,
+    j,
+    partial,
+    S,
+    T,
+    scale,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+):
+    """The gradient of a tile of scores from products under way, PENDING others after them."""
+    batch, head, q_idx, kv_len = place
+    statistic, delta = of_rows
+    columns: gl.constexpr = gl.SliceLayout(0, _matrix(BLOCK_N))
+    kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, columns))[None, :]
+    at = (batch, head, q_idx, kv_idx, kv_len)
+    product = warpgroup_mma_wait(PENDING + 1, deps=[product])
+    p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
+    dp = warpgroup_mma_wait(PENDING, deps=[dp])
+    _release(free)
+    ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
+    return ds * slope_of(product, at, S, T, scale, SLOPE)
+
+
+@gluon.jit
 def _consume_keys(
     C: gl.constexpr,
     target,
@@ -415,6 +447,7 @@ def _consume_keys(
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Consumer C: dQ of its 64 queries, from every tile of keys of the runs."""
     lse_ptr, delta_ptr = of_rows
@@ -426,7 +459,7 @@ def _consume_keys(
     scores: gl.constexpr = _matrix(BLOCK_N)
     of_queries: gl.constexpr = _matrix(HEAD_PAD)
     by_query: gl.constexpr = gl.SliceLayout(1, scores)
-    by_key: gl.constexpr = gl.SliceLayout(0, scores)
+    changes: gl.constexpr = gl.DotOperandLayout(0, of_queries, 2)
     dtype: gl.constexpr = keys.dtype
     query = queries.index(C).reshape([ROWS, HEAD_PAD])
     gradient = gradients.index(C).reshape([ROWS, VALUE_PAD])
@@ -438,34 +471,79 @@ def _consume_keys(
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
     dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
 
+    of_rows = (statistic[:, None], delta[:, None])
+    place = (batch, head, m[:, None], kv_len)
     i = gl.to_tensor(0)
     mbarrier.wait(held_ready.index(0), 0)
     j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-    while j < NO_TILE:
-        stage, phase = _slot(i, STAGES)
-        key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
-        value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
-        mbarrier.wait(key_ready.index(stage), phase)
-        product = warpgroup_mma(query, key.permute((1, 0)), zero, use_acc=False, is_async=True)
-        mbarrier.wait(value_ready.index(stage), phase)
-        dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
-        kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, by_key))[None, :]
-        at = (batch, head, m[:, None], kv_idx, kv_len)
-        product = warpgroup_mma_wait(1, deps=[product])
-        each = statistic[:, None]
-        p = weights(product, each, at, S, T, scale, MASKED, BIASED, partial, False)
-        dp = warpgroup_mma_wait(0, deps=[dp])
-        _release(value_free.index(stage))
-        ds = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, partial, False)
-        ds = ds * slope_of(product, at, S, T, scale, SLOPE)
-        change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_queries, 2))
-        dq = warpgroup_mma(change, key, dq, is_async=True)
-        dq = warpgroup_mma_wait(0, deps=[dq])
-        _release(key_free.index(stage))
-        i += 1
-        j += 1
-        if j == end:
-            j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+    # With OVERLAP the last product of a tile is issued after the first two of the next.
+    if OVERLAP:
+        if j < NO_TILE:
+            mbarrier.wait(key_ready.index(0), 0)
+            key = keys.index(0).reshape([BLOCK_N, HEAD_PAD])
+            product = warpgroup_mma(query, key.permute((1, 0)), zero, use_acc=False, is_async=True)
+            mbarrier.wait(value_ready.index(0), 0)
+            value = values.index(0).reshape([BLOCK_N, VALUE_PAD])
+            dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
+            ds = _changes(
+                product, dp, 0, value_free.index(0), of_rows, place, j, partial, S, T, scale,
+                MASKED, BIASED, SLOPE, BLOCK_N,
+            )  # fmt: skip
+            change = gl.convert_layout(ds.to(dtype), changes)
+            i += 1
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+            while j < NO_TILE:
+                before = (i - 1) % STAGES
+                stage, phase = _slot(i, STAGES)
+                mbarrier.wait(key_ready.index(stage), phase)
+                key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
+                product = warpgroup_mma(
+                    query, key.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                mbarrier.wait(value_ready.index(stage), phase)
+                value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
+                dp = warpgroup_mma(
+                    gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                key = keys.index(before).reshape([BLOCK_N, HEAD_PAD])
+                dq = warpgroup_mma(change, key, dq, is_async=True)
+                ds = _changes(
+                    product, dp, 1, value_free.index(stage), of_rows, place, j, partial, S, T,
+                    scale, MASKED, BIASED, SLOPE, BLOCK_N,
+                )  # fmt: skip
+                dq = warpgroup_mma_wait(0, deps=[dq])
+                _release(key_free.index(before))
+                change = gl.convert_layout(ds.to(dtype), changes)
+                i += 1
+                j += 1
+                if j == end:
+                    j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+            key = keys.index((i - 1) % STAGES).reshape([BLOCK_N, HEAD_PAD])
+            dq = warpgroup_mma(change, key, dq, is_async=True)
+            dq = warpgroup_mma_wait(0, deps=[dq])
+    else:
+        while j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
+            mbarrier.wait(key_ready.index(stage), phase)
+            key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
+            product = warpgroup_mma(query, key.permute((1, 0)), zero, use_acc=False, is_async=True)
+            mbarrier.wait(value_ready.index(stage), phase)
+            value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
+            dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
+            ds = _changes(
+                product, dp, 0, value_free.index(stage), of_rows, place, j, partial, S, T, scale,
+                MASKED, BIASED, SLOPE, BLOCK_N,
+            )  # fmt: skip
+            change = gl.convert_layout(ds.to(dtype), changes)
+            dq = warpgroup_mma(change, key, dq, is_async=True)
+            dq = warpgroup_mma_wait(0, deps=[dq])
+            _release(key_free.index(stage))
+            i += 1
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
 
     # No other warps read these queries, and these are past their products.
     gl.thread_barrier()
@@ -526,6 +604,7 @@ def hopper_backward_queries(
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """dQ of CONSUMERS x 64 queries of one head.
 
@@ -579,12 +658,12 @@ def hopper_backward_queries(
             (_consume_keys, (
                 0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
                 shape, S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER,
+                STAGES, HEADS_TOGETHER, OVERLAP,
             )),
             (_consume_keys, (
                 1, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
                 shape, S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER,
+                STAGES, HEADS_TOGETHER, OVERLAP,
             )),
             (_produce_keys, (
                 sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,

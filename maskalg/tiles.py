@@ -206,11 +206,13 @@ class HopperBackwardTile:
     """A configuration of a warp-specialised gradient kernel of sm_90.
 
     Two groups of four warps compute 64 keys (or queries) each by `block` queries (or keys) at a
-    time, with `stages` tiles in flight.
+    time, with `stages` tiles in flight. With `overlap`, of queries alone, the last product of a
+    tile is made while the next tile's scores are weighed; it takes a stage more to hide loads.
     """
 
     block: int
     stages: int
+    overlap: bool = False
 
 
 # Keys: (gradients of what, largest padded head dimension, pattern, whether scores are biased).

@@ -68,7 +68,7 @@ def launch_queries(
         _described(call.value, tile.block, value_pad), _described(grad_out, _ROWS, value_pad),
         *of_rows, _described(dq, _ROWS, head_pad), tables, call.scale, extents.q_len,
         extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
-        **constants, **HOPPER_OPTIONS,
+        OVERLAP=tile.overlap, **constants, **HOPPER_OPTIONS,
     )  # fmt: skip
 
 

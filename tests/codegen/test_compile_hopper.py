@@ -130,6 +130,7 @@ def compiled_backward(expression, of, dim, dtype="bf16"):
     )
     kernel = getattr(kernels, f"hopper_backward_{of}")
     types = types_of(plan.hooks, form)
+    constants["OVERLAP"] = tile.overlap
     return compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, dtype, *types)
 
 
