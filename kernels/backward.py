@@ -73,7 +73,7 @@ def weight_gradient(
 
 
 @triton.jit
-def _slope(product, place, S, T, scale, SLOPE: tl.constexpr):
+def slope_of(product, place, S, T, scale, SLOPE: tl.constexpr):
     """What a change of q . k times `scale` changes the biased score by."""
     slope = 1.0
     if SLOPE is not None:
@@ -136,7 +136,7 @@ def _visit_keys(
         p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, WEIGHTED)
         dp = tl.dot(gradient, value.T, input_precision=PRECISION)
         ds = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
-        ds = ds * _slope(product, at, S, T, scale, SLOPE)
+        ds = ds * slope_of(product, at, S, T, scale, SLOPE)
         dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
     return dq
 
@@ -186,7 +186,7 @@ def _visit_queries(
         dv = tl.dot(p.to(gradient.dtype), gradient, dv, input_precision=PRECISION)
         dp = tl.dot(value, gradient.T, input_precision=PRECISION)
         ds = weight_gradient(p, dp, delta[None, :], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
-        ds = ds * _slope(product, at, S, T, scale, SLOPE)
+        ds = ds * slope_of(product, at, S, T, scale, SLOPE)
         dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
     return dk, dv
 

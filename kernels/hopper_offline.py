@@ -4,29 +4,56 @@ import triton
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from .forward import SCALARS
+from .hopper_backward import row_layout
 from .hopper_forward import block_layout, hopper_forward
 from .offline import Compiled, resources, target_of
+
+_NUMBERS = ("q_len", "kv_len", "padded", "rows", "batch_heads", "heads", "group")
 
 
 def compile_hopper_forward(constants, options, element, scalar_types, table_types, lse=True):
     """Compile `hopper_forward`; arguments as of `offline.compile_kernel`."""
     rows = {"q": 64, "k": constants["BLOCK_N"], "v": constants["BLOCK_N"], "o": 64}
     pads = {name: constants["HEAD_PAD" if name in "qk" else "VALUE_PAD"] for name in rows}
-    types = {
+    types = _described(rows, pads, element) | ({"lse_ptr": "*fp32"} if lse else {})
+    return _compile(hopper_forward, types, constants, options, scalar_types, table_types)
+
+
+def compile_hopper_backward(kernel, constants, options, element, scalar_types, table_types):
+    """Compile `hopper_backward_keys` or `hopper_backward_queries`; arguments likewise."""
+    block = constants["BLOCK"]
+    if kernel.fn.__name__ == "hopper_backward_keys":
+        rows = {"q": block, "k": 64, "v": 64, "g": block, "dk": 64, "dv": 64}
+        layout = f"tensordesc<fp32[{block}],{row_layout!r}>"
+        types = {"statistic_desc": layout, "delta_desc": layout}
+    else:
+        rows = {"q": 64, "k": block, "v": block, "g": 64, "dq": 64}
+        types = {"lse_ptr": "*fp32", "delta_ptr": "*fp32"}
+    of_values = ("v", "g", "dv")
+    pads = {name: constants["VALUE_PAD" if name in of_values else "HEAD_PAD"] for name in rows}
+    types |= _described(rows, pads, element)
+    return _compile(kernel, types, constants, options, scalar_types, table_types)
+
+
+def _described(rows, pads, element):
+    """The types of descriptors of blocks of so many rows and padded dimensions."""
+    return {
         f"{n}_desc": f"tensordesc<{element}[1, 1, {rows[n]}, {pads[n]}],{block_layout!r}>"
         for n in rows
     }
+
+
+def _compile(kernel, types, constants, options, scalar_types, table_types):
     types["scale"] = "fp32"
-    types |= {"lse_ptr": "*fp32"} if lse else {}
-    types |= dict.fromkeys(("q_len", "kv_len", "rows", "batch_heads", "heads", "group"), "i32")
+    types |= dict.fromkeys(_NUMBERS, "i32")
     types |= dict(zip(SCALARS, scalar_types, strict=False))
     types["T"] = tuple(table_types)
     signature, fixed = {}, {}
-    for position, argument in enumerate(hopper_forward.arg_names):
+    for position, argument in enumerate(kernel.arg_names):
         signature[argument] = types.get(argument, "constexpr")
         if argument not in types:
             fixed[(position,)] = constants.get(argument)
-    source = GluonASTSource(hopper_forward, signature, fixed)
+    source = GluonASTSource(kernel, signature, fixed)
     compiled = triton.compile(source, target=target_of("sm_90"), options=options)
     assembly = compiled.asm["ptx"]
     registers, spills, remarks = resources(assembly, "sm_90")

@@ -22,7 +22,7 @@ class Compiled:
         shared: bytes of shared memory of a program.
         registers, spills: registers a thread, and bytes spilled; None off NVIDIA.
         assembly: PTX or AMD assembly.
-        remarks: what NVIDIA's assembler warned of.
+        remarks: what NVIDIA's assembler warned of, such as matrix products that it serialises.
     """
 
     target: str
@@ -107,5 +107,8 @@ def resources(ptx, name):
         report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     registers = re.search(r"Used (\d+) registers", report)
     spills = re.search(r"(\d+) bytes spill stores", report)
-    remarks = "\n".join(line for line in report.splitlines() if "warning" in line.lower())
+    bad = ("warning", "performance loss")
+    remarks = "\n".join(
+        line for line in report.splitlines() if any(word in line.lower() for word in bad)
+    )
     return int(registers.group(1)), int(spills.group(1)), remarks

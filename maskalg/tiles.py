@@ -199,3 +199,51 @@ def backward_tiles_for(
         table = _BACKWARD_KEYS if dense else _BACKWARD_KEYS_SPARSE
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     return table[size, element_bytes]
+
+
+@dataclass(frozen=True)
+class HopperBackwardTile:
+    """A configuration of a warp-specialised gradient kernel of sm_90.
+
+    Two groups of four warps compute 64 keys (or queries) each by `block` queries (or keys) at a
+    time, with `stages` tiles in flight. With `overlap`, of queries alone, the last product of a
+    tile is made while the next tile's scores are weighed; it takes a stage more to hide loads.
+    """
+
+    block: int
+    stages: int
+    overlap: bool = False
+
+
+# Keys: (gradients of what, largest padded head dimension, pattern, whether scores are biased).
+_HOPPER_BACKWARD: Final[
+    dict[tuple[Literal["queries", "keys"], int, Pattern, bool], HopperBackwardTile]
+] = {
+    ("keys", 64, "dense", False): HopperBackwardTile(64, 3),
+    ("keys", 128, "dense", False): HopperBackwardTile(64, 2),
+    ("keys", 128, "banded", False): HopperBackwardTile(64, 2),
+    ("queries", 64, "dense", False): HopperBackwardTile(128, 2),
+    ("queries", 128, "dense", False): HopperBackwardTile(128, 2),
+    ("queries", 128, "dense", True): HopperBackwardTile(64, 2),
+    ("queries", 128, "banded", False): HopperBackwardTile(64, 2),
+    ("queries", 128, "reading", False): HopperBackwardTile(64, 2),
+    ("queries", 128, "reading band", False): HopperBackwardTile(64, 2),
+}
+
+
+def hopper_backward_tile_for(
+    architecture: str,
+    head_pad: int,
+    element_bytes: int,
+    pattern: Pattern,
+    *,
+    of: Literal["queries", "keys"],
+    biased: bool,
+) -> HopperBackwardTile | None:
+    """The configuration of a warp-specialised gradient kernel, or None where the plain one serves.
+
+    Arguments as of `backward_tiles_for` and `hopper_tile_for`.
+    """
+    if architecture != "sm_90" or element_bytes != 2:
+        return None
+    return _HOPPER_BACKWARD.get((of, head_pad, pattern, biased))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from maskalg_kernels.backward import backward_keys, backward_queries, row_products
@@ -13,9 +13,21 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from ..codegen.hooks import Hooks, hooks_of
 from ..codegen.store import load
 from ..normalform import Structure
-from ..tiles import Pattern, Tile, backward_tiles_for
+from ..tiles import (
+    HopperBackwardTile,
+    Pattern,
+    Tile,
+    backward_tiles_for,
+    hopper_backward_tile_for,
+)
 from .call import Call
 from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
+from .triton_hopper_backward import (
+    hopper_backward_constants,
+    launch_keys,
+    launch_queries,
+    serves,
+)
 
 _PRODUCT_ROWS: Final = 64
 
@@ -39,12 +51,17 @@ class Rows:
 
 @dataclass(frozen=True)
 class BackwardPlan:
-    """The hooks of a structure for the backward kernels, and the tiles to try."""
+    """The hooks of a structure for the backward kernels, and the tiles to try.
+
+    Those of the warp-specialised kernels are None where the plain ones serve.
+    """
 
     hooks: Hooks
     constants: dict[str, Any]
     query_tiles: tuple[Tile, ...]
     key_tiles: tuple[Tile, ...]
+    hopper_queries: HopperBackwardTile | None
+    hopper_keys: HopperBackwardTile | None
 
 
 @lru_cache(maxsize=4096)
@@ -60,6 +77,14 @@ def backward_plan(
     """The plan of a structure at a padded head dimension and an element size."""
     hooks = hooks_of(structure, wide, ptx, True)
     module = load(hooks.source, hooks.digest)
+
+    def hopper(of: Literal["queries", "keys"]) -> HopperBackwardTile | None:
+        if wide:
+            return None
+        return hopper_backward_tile_for(
+            arch, head_pad, element_bytes, pattern, of=of, biased=hooks.biased
+        )
+
     return BackwardPlan(
         hooks=hooks,
         constants={
@@ -69,6 +94,8 @@ def backward_plan(
         },
         query_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
         key_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="keys"),
+        hopper_queries=hopper("queries"),
+        hopper_keys=hopper("keys"),
     )
 
 
@@ -136,12 +163,24 @@ def gradients(
             num_warps=tile.warps, num_stages=tile.stages, **common,
         )  # fmt: skip
 
-    first_that_fits(
-        plan.query_tiles, lambda tile: launch(backward_queries, tile, module.next_run, (dq,))
-    )
-    first_that_fits(
-        plan.key_tiles, lambda tile: launch(backward_keys, tile, module.next_query_run, (dk, dv))
-    )
+    hopper = serves(call, shape, grad_out)
+    numbers = (scalars_of(plan.hooks, call.form.values), arguments[0])
+    per_row = (of_rows.statistic, of_rows.delta)
+    if hopper and plan.hopper_queries is not None:
+        constants = hopper_backward_constants(plan.hopper_queries, common, module.next_run)
+        launch_queries(call, plan.hopper_queries, constants, numbers, per_row, (grad_out, dq))
+    else:
+        first_that_fits(
+            plan.query_tiles, lambda tile: launch(backward_queries, tile, module.next_run, (dq,))
+        )
+    if hopper and plan.hopper_keys is not None:
+        constants = hopper_backward_constants(plan.hopper_keys, common, module.next_query_run)
+        launch_keys(call, plan.hopper_keys, constants, numbers, per_row, (grad_out, dk, dv))
+    else:
+        first_that_fits(
+            plan.key_tiles,
+            lambda tile: launch(backward_keys, tile, module.next_query_run, (dk, dv)),
+        )
     return dq, dk, dv
 
 

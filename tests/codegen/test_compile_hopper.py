@@ -1,4 +1,4 @@
-"""The warp-specialised kernel compiled for sm_90 without the GPU."""
+"""The warp-specialised kernels compiled for sm_90 without the GPU."""
 
 import os
 
@@ -34,6 +34,16 @@ def expressions():
     }
 
 
+def types_of(hooks, form):
+    """Types of the numbers and of the tables that the hooks read."""
+    numbers = [
+        "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
+        for a in hooks.scalars
+    ]
+    tables = ["*i32" if a.step else POINTERS[form.values[a.slot].dtype] for a in hooks.tables]
+    return numbers, tables
+
+
 def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True):
     """What the table chooses for the expression, compiled; None where it leaves it to plain."""
     from maskalg_kernels.hopper_offline import compile_hopper_forward
@@ -46,11 +56,7 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True):
         pytest.skip("this Triton is not one the Gluon kernel was tested with")
     form = bound(expression)
     hooks = hooks_of(form.structure, ptx=True)
-    numbers = [
-        "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
-        for a in hooks.scalars
-    ]
-    tables = ["*i32" if a.step else POINTERS[form.values[a.slot].dtype] for a in hooks.tables]
+    numbers, tables = types_of(hooks, form)
     pattern = backend.pattern_of(form.structure)
     tile = hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, biased=hooks.biased)
     if tile is None:
@@ -94,3 +100,57 @@ def test_wide_heads(dim, value_dim):
 
 def test_without_lse():
     check(compiled(causal, 128, lse=False))
+
+
+def compiled_backward(expression, of, dim, dtype="bf16"):
+    """The gradient kernel that the table chooses, compiled; None where it leaves it to plain."""
+    import maskalg_kernels.hopper_backward as kernels
+    from maskalg_kernels.hopper_offline import compile_hopper_backward
+
+    from maskalg.backends import triton as backend
+    from maskalg.backends.triton_backward import backward_plan
+    from maskalg.backends.triton_hopper import has_gluon
+    from maskalg.backends.triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants
+    from maskalg.codegen.store import load
+
+    if not has_gluon():
+        pytest.skip("this Triton is not one the Gluon kernels were tested with")
+    form = bound(expression)
+    pattern = backend.pattern_of(form.structure)
+    plan = backward_plan(form.structure, pattern, False, True, "sm_90", dim, 2)
+    tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
+    if tile is None:
+        return None
+    module = load(plan.hooks.source, plan.hooks.digest)
+    constants = hopper_backward_constants(
+        tile,
+        plan.constants
+        | backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90"),
+        module.next_run if of == "queries" else module.next_query_run,
+    )
+    kernel = getattr(kernels, f"hopper_backward_{of}")
+    types = types_of(plan.hooks, form)
+    constants["OVERLAP"] = tile.overlap
+    return compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, dtype, *types)
+
+
+@pytest.mark.parametrize("name", list(expressions()))
+def test_gradients_of_queries_of_128_dimensions(name):
+    check(compiled_backward(expressions()[name], "queries", 128))
+
+
+@pytest.mark.parametrize("name", ["everything", "causal", "window"])
+def test_gradients_of_keys_of_128_dimensions(name):
+    # Two tiles of products and two of sums leave a thread no register to spare.
+    check(compiled_backward(expressions()[name], "keys", 128), spills=16)
+
+
+@pytest.mark.parametrize("of", ["queries", "keys"])
+@pytest.mark.parametrize("name", ["everything", "causal"])
+def test_gradients_of_64_dimensions(name, of):
+    check(compiled_backward(expressions()[name], of, 64, dtype="fp16"))
+
+
+def test_gradients_left_to_the_plain_kernels():
+    assert compiled_backward(expressions()["alibi"], "keys", 128) is None
+    assert compiled_backward(expressions()["window"], "queries", 64) is None

@@ -1,0 +1,675 @@
+"""Gradients on Hopper, in Gluon: the sums of `backward`, by warps that load and warps that compute.
+
+As in `hopper_forward` a producer warp fills rings of tiles by the tensor memory accelerator. A
+consumer of `hopper_backward_keys` holds 64 keys and their values against tiles of queries and
+output gradients; one of `hopper_backward_queries` holds 64 queries and their output gradients
+against tiles of keys and values.
+"""
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .backward import slope_of, statistics_of, weight_gradient, weights
+from .forward import SCALARS, tile_of_program
+from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot
+from .runs import NO_TILE
+
+CONSUMERS = gl.constexpr(2)
+
+row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
+"""How descriptors lay a number of each query into shared memory."""
+
+
+@triton.jit(do_not_specialize=["q_len", "padded"])
+def pad_rows(
+    lse_ptr, delta_ptr, statistic_ptr, padded_delta_ptr, q_len, padded, BLOCK: tl.constexpr
+):
+    """lse in units of log 2 and delta of each head, to a length of whole tiles.
+
+    Past the length, and for a query that keeps nothing, weights become 0.
+    """
+    head = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    statistic, delta = statistics_of(lse_ptr, delta_ptr, head * q_len, m, q_len, False)
+    tl.store(statistic_ptr + head * padded + m, statistic, mask=m < padded)
+    tl.store(padded_delta_ptr + head * padded + m, delta, mask=m < padded)
+
+
+@gluon.jit
+def _keys_of_program(shape, HEADS_TOGETHER: gl.constexpr):
+    """Batch and head of a program's tile of keys, its first key and its last."""
+    rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
+    row, batch_head = tile_of_program(gl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    # The first keys are the longest under every causal mask.
+    k0 = (rows - 1 - row) * (CONSUMERS * ROWS)
+    k1 = gl.minimum(k0 + CONSUMERS * ROWS, kv_len) - 1
+    return batch_head // kv_heads, batch_head % kv_heads, k0, k1
+
+
+@gluon.jit
+def _produce_queries(
+    sources,
+    held,
+    rings,
+    held_barriers,
+    query_barriers,
+    gradient_barriers,
+    shape,
+    S,
+    T,
+    NEXT_RUN: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    STAGES: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+):
+    """The producer: keys and values once, then queries and gradients of every head of the group."""
+    q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc = sources
+    keys, values = held
+    queries, gradients, statistics, deltas = rings
+    held_ready, _held_free = held_barriers
+    query_ready, query_free = query_barriers
+    gradient_ready, gradient_free = gradient_barriers
+    batch, kv_head, k0, k1 = _keys_of_program(shape, HEADS_TOGETHER)
+    _rows, _batch_heads, kv_heads, group, _kv_len, q_len, padded = shape
+    ready = held_ready.index(0)
+    mbarrier.expect(ready, CONSUMERS * (k_desc.block_type.nbytes + v_desc.block_type.nbytes))
+    for c in gl.static_range(CONSUMERS):
+        first = [batch, kv_head, k0 + c * ROWS, 0]
+        tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(c))
+        tma.async_copy_global_to_shared(v_desc, first, ready, values.index(c))
+    i = gl.to_tensor(0)
+    for g in range(0, group):
+        head = kv_head * group + g
+        row = (batch * kv_heads * group + head) * padded
+        j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
+        while j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
+            first = [batch, head, j * BLOCK_M, 0]
+            first_row = [row + j * BLOCK_M]
+            ready = query_ready.index(stage)
+            mbarrier.wait(query_free.index(stage), phase ^ 1)
+            mbarrier.expect(ready, q_desc.block_type.nbytes + statistic_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(stage))
+            tma.async_copy_global_to_shared(
+                statistic_desc, first_row, ready, statistics.index(stage)
+            )
+            ready = gradient_ready.index(stage)
+            mbarrier.wait(gradient_free.index(stage), phase ^ 1)
+            mbarrier.expect(ready, g_desc.block_type.nbytes + delta_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(stage))
+            tma.async_copy_global_to_shared(delta_desc, first_row, ready, deltas.index(stage))
+            i += 1
+            j += 1
+            if j == end:
+                j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
+
+
+@gluon.jit
+def _consume_queries(
+    C: gl.constexpr,
+    targets,
+    held,
+    rings,
+    held_barriers,
+    query_barriers,
+    gradient_barriers,
+    shape,
+    S,
+    T,
+    scale,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    STAGES: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+):
+    """Consumer C: dK and dV of its 64 keys, from every tile of queries of the runs."""
+    dk_desc, dv_desc = targets
+    keys, values = held
+    queries, gradients, statistics, deltas = rings
+    held_ready, _held_free = held_barriers
+    query_ready, query_free = query_barriers
+    gradient_ready, gradient_free = gradient_barriers
+    scores: gl.constexpr = _matrix(BLOCK_M)
+    of_keys: gl.constexpr = _matrix(HEAD_PAD)
+    of_values: gl.constexpr = _matrix(VALUE_PAD)
+    by_key: gl.constexpr = gl.SliceLayout(1, scores)
+    by_query: gl.constexpr = gl.SliceLayout(0, scores)
+    dtype: gl.constexpr = keys.dtype
+    key = keys.index(C).reshape([ROWS, HEAD_PAD])
+    value = values.index(C).reshape([ROWS, VALUE_PAD])
+    batch, kv_head, k0, k1 = _keys_of_program(shape, HEADS_TOGETHER)
+    _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
+    kv_idx = (k0 + C * ROWS + gl.arange(0, ROWS, by_key))[:, None]
+    zero = gl.zeros([ROWS, BLOCK_M], gl.float32, scores)
+    dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
+    dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
+
+    i = gl.to_tensor(0)
+    mbarrier.wait(held_ready.index(0), 0)
+    for g in range(0, group):
+        head = kv_head * group + g
+        j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
+        while j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
+            query = queries.index(stage).reshape([BLOCK_M, HEAD_PAD])
+            gradient = gradients.index(stage).reshape([BLOCK_M, VALUE_PAD])
+            mbarrier.wait(query_ready.index(stage), phase)
+            product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
+            mbarrier.wait(gradient_ready.index(stage), phase)
+            dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
+            q_idx = (j * BLOCK_M + gl.arange(0, BLOCK_M, by_query))[None, :]
+            at = (batch, head, q_idx, kv_idx, kv_len)
+            product = warpgroup_mma_wait(1, deps=[product])
+            statistic = statistics.index(stage).load(by_query)[None, :]
+            p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
+            weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
+            dv = warpgroup_mma(weight, gradient, dv, is_async=True)
+            dp = warpgroup_mma_wait(1, deps=[dp])
+            delta = deltas.index(stage).load(by_query)[None, :]
+            ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
+            ds = ds * slope_of(product, at, S, T, scale, SLOPE)
+            change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
+            dk = warpgroup_mma(change, query, dk, is_async=True)
+            dv = warpgroup_mma_wait(1, deps=[dv])
+            _release(gradient_free.index(stage))
+            dk = warpgroup_mma_wait(0, deps=[dk])
+            _release(query_free.index(stage))
+            i += 1
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
+
+    # No other warps read these keys and values, and these are past their products.
+    gl.thread_barrier()
+    key.store((dk * scale).to(dtype))
+    value.store(dv.to(dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    first = [batch, kv_head, k0 + C * ROWS, 0]
+    tma.async_copy_shared_to_global(dk_desc, first, keys.index(C))
+    tma.async_copy_shared_to_global(dv_desc, first, values.index(C))
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
+def hopper_backward_keys(
+    q_desc,
+    k_desc,
+    v_desc,
+    g_desc,
+    statistic_desc,
+    delta_desc,
+    dk_desc,
+    dv_desc,
+    T,
+    scale,
+    q_len,
+    kv_len,
+    padded,
+    rows,
+    batch_heads,
+    heads,
+    group,
+    S0,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    S11,
+    S12,
+    S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
+    S21,
+    S22,
+    S23,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    BLOCK: gl.constexpr,
+    STAGES: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+):
+    """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
+
+    q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
+    BLOCK queries or 64 keys; statistic and delta are descriptors of what `pad_rows` gives, flat, in
+    blocks of BLOCK. The options must give a
+    `maxnreg` of 168, from which the warps' registers are dealt out.
+    """
+    S = (
+        S0,
+        S1,
+        S2,
+        S3,
+        S4,
+        S5,
+        S6,
+        S7,
+        S8,
+        S9,
+        S10,
+        S11,
+        S12,
+        S13,
+        S14,
+        S15,
+        S16,
+        S17,
+        S18,
+        S19,
+        S20,
+        S21,
+        S22,
+        S23,
+    )
+    dtype: gl.constexpr = q_desc.dtype
+    keys = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], k_desc.layout)
+    values = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], v_desc.layout)
+    queries = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], q_desc.layout)
+    gradients = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], g_desc.layout)
+    statistics = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], statistic_desc.layout)
+    deltas = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], delta_desc.layout)
+    held_barriers = _barriers(1, CONSUMERS)
+    query_barriers = _barriers(STAGES, CONSUMERS)
+    gradient_barriers = _barriers(STAGES, CONSUMERS)
+    fence_async_shared()
+
+    sources = (q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc)
+    targets = (dk_desc, dv_desc)
+    held = (keys, values)
+    rings = (queries, gradients, statistics, deltas)
+    shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
+    # Constants in a tuple bound to a name would become tensors: they are written out.
+    gl.warp_specialize(
+        [
+            (_consume_queries, (
+                0, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
+                S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES,
+                HEADS_TOGETHER,
+            )),
+            (_consume_queries, (
+                1, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
+                S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES,
+                HEADS_TOGETHER,
+            )),
+            (_produce_queries, (
+                sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
+                S, T, NEXT_RUN, BLOCK, STAGES, HEADS_TOGETHER,
+            )),
+        ],
+        [4, 1],
+        [240, 24],
+    )  # fmt: skip
+
+
+@gluon.jit
+def _queries_of_program(shape, HEADS_TOGETHER: gl.constexpr):
+    """Batch and head of a program's tile of queries, its first query and its last."""
+    rows, batch_heads, heads, _group, _kv_len, q_len = shape
+    row, batch_head = tile_of_program(gl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    q0 = row * (CONSUMERS * ROWS)
+    q1 = gl.minimum(q0 + CONSUMERS * ROWS, q_len) - 1
+    return batch_head // heads, batch_head % heads, q0, q1
+
+
+@gluon.jit
+def _produce_keys(
+    sources,
+    held,
+    rings,
+    held_barriers,
+    key_barriers,
+    value_barriers,
+    shape,
+    S,
+    T,
+    NEXT_RUN: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+):
+    """The producer: queries and gradients once, then keys and values."""
+    q_desc, k_desc, v_desc, g_desc = sources
+    queries, gradients = held
+    keys, values = rings
+    held_ready, _held_free = held_barriers
+    key_ready, key_free = key_barriers
+    value_ready, value_free = value_barriers
+    batch, head, q0, q1 = _queries_of_program(shape, HEADS_TOGETHER)
+    _rows, _batch_heads, _heads, group, kv_len, _q_len = shape
+    kv_head = head // group
+    ready = held_ready.index(0)
+    mbarrier.expect(ready, CONSUMERS * (q_desc.block_type.nbytes + g_desc.block_type.nbytes))
+    for c in gl.static_range(CONSUMERS):
+        first = [batch, head, q0 + c * ROWS, 0]
+        tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(c))
+        tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(c))
+    i = gl.to_tensor(0)
+    j, end, _partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+    while j < NO_TILE:
+        stage, phase = _slot(i, STAGES)
+        first = [batch, kv_head, j * BLOCK_N, 0]
+        ready = key_ready.index(stage)
+        mbarrier.wait(key_free.index(stage), phase ^ 1)
+        mbarrier.expect(ready, k_desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(stage))
+        ready = value_ready.index(stage)
+        mbarrier.wait(value_free.index(stage), phase ^ 1)
+        mbarrier.expect(ready, v_desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(v_desc, first, ready, values.index(stage))
+        i += 1
+        j += 1
+        if j == end:
+            j, end, _partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+
+
+@gluon.jit
+def _changes(
+    product,
+    dp,
+    PENDING: gl.constexpr,
+    free,
+    of_rows,
+    place,
+    j,
+    partial,
+    S,
+    T,
+    scale,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+):
+    """The gradient of a tile of scores from products under way, PENDING others after them."""
+    batch, head, q_idx, kv_len = place
+    statistic, delta = of_rows
+    columns: gl.constexpr = gl.SliceLayout(0, _matrix(BLOCK_N))
+    kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, columns))[None, :]
+    at = (batch, head, q_idx, kv_idx, kv_len)
+    product = warpgroup_mma_wait(PENDING + 1, deps=[product])
+    p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
+    dp = warpgroup_mma_wait(PENDING, deps=[dp])
+    _release(free)
+    ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
+    return ds * slope_of(product, at, S, T, scale, SLOPE)
+
+
+@gluon.jit
+def _consume_keys(
+    C: gl.constexpr,
+    target,
+    of_rows,
+    held,
+    rings,
+    held_barriers,
+    key_barriers,
+    value_barriers,
+    shape,
+    S,
+    T,
+    scale,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    OVERLAP: gl.constexpr,
+):
+    """Consumer C: dQ of its 64 queries, from every tile of keys of the runs."""
+    lse_ptr, delta_ptr = of_rows
+    queries, gradients = held
+    keys, values = rings
+    held_ready, _held_free = held_barriers
+    key_ready, key_free = key_barriers
+    value_ready, value_free = value_barriers
+    scores: gl.constexpr = _matrix(BLOCK_N)
+    of_queries: gl.constexpr = _matrix(HEAD_PAD)
+    by_query: gl.constexpr = gl.SliceLayout(1, scores)
+    changes: gl.constexpr = gl.DotOperandLayout(0, of_queries, 2)
+    dtype: gl.constexpr = keys.dtype
+    query = queries.index(C).reshape([ROWS, HEAD_PAD])
+    gradient = gradients.index(C).reshape([ROWS, VALUE_PAD])
+    batch, head, q0, q1 = _queries_of_program(shape, HEADS_TOGETHER)
+    _rows, _batch_heads, heads, _group, kv_len, q_len = shape
+    m = q0 + C * ROWS + gl.arange(0, ROWS, by_query)
+    base = (batch * heads + head).to(gl.int64) * q_len
+    statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, False)
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
+    dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
+
+    of_rows = (statistic[:, None], delta[:, None])
+    place = (batch, head, m[:, None], kv_len)
+    i = gl.to_tensor(0)
+    mbarrier.wait(held_ready.index(0), 0)
+    j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+    # With OVERLAP the last product of a tile is issued after the first two of the next.
+    if OVERLAP:
+        if j < NO_TILE:
+            mbarrier.wait(key_ready.index(0), 0)
+            key = keys.index(0).reshape([BLOCK_N, HEAD_PAD])
+            product = warpgroup_mma(query, key.permute((1, 0)), zero, use_acc=False, is_async=True)
+            mbarrier.wait(value_ready.index(0), 0)
+            value = values.index(0).reshape([BLOCK_N, VALUE_PAD])
+            dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
+            ds = _changes(
+                product, dp, 0, value_free.index(0), of_rows, place, j, partial, S, T, scale,
+                MASKED, BIASED, SLOPE, BLOCK_N,
+            )  # fmt: skip
+            change = gl.convert_layout(ds.to(dtype), changes)
+            i += 1
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+            while j < NO_TILE:
+                before = (i - 1) % STAGES
+                stage, phase = _slot(i, STAGES)
+                mbarrier.wait(key_ready.index(stage), phase)
+                key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
+                product = warpgroup_mma(
+                    query, key.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                mbarrier.wait(value_ready.index(stage), phase)
+                value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
+                dp = warpgroup_mma(
+                    gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                key = keys.index(before).reshape([BLOCK_N, HEAD_PAD])
+                dq = warpgroup_mma(change, key, dq, is_async=True)
+                ds = _changes(
+                    product, dp, 1, value_free.index(stage), of_rows, place, j, partial, S, T,
+                    scale, MASKED, BIASED, SLOPE, BLOCK_N,
+                )  # fmt: skip
+                dq = warpgroup_mma_wait(0, deps=[dq])
+                _release(key_free.index(before))
+                change = gl.convert_layout(ds.to(dtype), changes)
+                i += 1
+                j += 1
+                if j == end:
+                    j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+            key = keys.index((i - 1) % STAGES).reshape([BLOCK_N, HEAD_PAD])
+            dq = warpgroup_mma(change, key, dq, is_async=True)
+            dq = warpgroup_mma_wait(0, deps=[dq])
+    else:
+        while j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
+            mbarrier.wait(key_ready.index(stage), phase)
+            key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
+            product = warpgroup_mma(query, key.permute((1, 0)), zero, use_acc=False, is_async=True)
+            mbarrier.wait(value_ready.index(stage), phase)
+            value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
+            dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
+            ds = _changes(
+                product, dp, 0, value_free.index(stage), of_rows, place, j, partial, S, T, scale,
+                MASKED, BIASED, SLOPE, BLOCK_N,
+            )  # fmt: skip
+            change = gl.convert_layout(ds.to(dtype), changes)
+            dq = warpgroup_mma(change, key, dq, is_async=True)
+            dq = warpgroup_mma_wait(0, deps=[dq])
+            _release(key_free.index(stage))
+            i += 1
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+
+    # No other warps read these queries, and these are past their products.
+    gl.thread_barrier()
+    query.store((dq * scale).to(dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    tma.async_copy_shared_to_global(target, [batch, head, q0 + C * ROWS, 0], queries.index(C))
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+def hopper_backward_queries(
+    q_desc,
+    k_desc,
+    v_desc,
+    g_desc,
+    lse_ptr,
+    delta_ptr,
+    dq_desc,
+    T,
+    scale,
+    q_len,
+    kv_len,
+    rows,
+    batch_heads,
+    heads,
+    group,
+    S0,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    S11,
+    S12,
+    S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
+    S21,
+    S22,
+    S23,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    BLOCK: gl.constexpr,
+    STAGES: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    OVERLAP: gl.constexpr,
+):
+    """dQ of CONSUMERS x 64 queries of one head.
+
+    q, k, v, g (dO) and dq are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64
+    queries or BLOCK keys; lse and delta are contiguous float32 `[batch, heads, q_len]`. Options as
+    of `hopper_backward_keys`.
+    """
+    S = (
+        S0,
+        S1,
+        S2,
+        S3,
+        S4,
+        S5,
+        S6,
+        S7,
+        S8,
+        S9,
+        S10,
+        S11,
+        S12,
+        S13,
+        S14,
+        S15,
+        S16,
+        S17,
+        S18,
+        S19,
+        S20,
+        S21,
+        S22,
+        S23,
+    )
+    dtype: gl.constexpr = q_desc.dtype
+    queries = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], q_desc.layout)
+    gradients = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], g_desc.layout)
+    keys = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], k_desc.layout)
+    values = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], v_desc.layout)
+    held_barriers = _barriers(1, CONSUMERS)
+    key_barriers = _barriers(STAGES, CONSUMERS)
+    value_barriers = _barriers(STAGES, CONSUMERS)
+    fence_async_shared()
+
+    sources = (q_desc, k_desc, v_desc, g_desc)
+    of_rows = (lse_ptr, delta_ptr)
+    held = (queries, gradients)
+    rings = (keys, values)
+    shape = (rows, batch_heads, heads, group, kv_len, q_len)
+    gl.warp_specialize(
+        [
+            (_consume_keys, (
+                0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
+                shape, S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
+                STAGES, HEADS_TOGETHER, OVERLAP,
+            )),
+            (_consume_keys, (
+                1, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
+                shape, S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
+                STAGES, HEADS_TOGETHER, OVERLAP,
+            )),
+            (_produce_keys, (
+                sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,
+                NEXT_RUN, BLOCK, STAGES, HEADS_TOGETHER,
+            )),
+        ],
+        [4, 1],
+        [240, 24],
+    )  # fmt: skip
