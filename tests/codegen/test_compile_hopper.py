@@ -134,7 +134,7 @@ def compiled_backward(expression, of, dim, dtype="bf16"):
     return compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, dtype, *types)
 
 
-@pytest.mark.parametrize("name", list(expressions()))
+@pytest.mark.parametrize("name", [name for name in expressions() if name != "document"])
 def test_gradients_of_queries_of_128_dimensions(name):
     check(compiled_backward(expressions()[name], "queries", 128))
 
@@ -153,4 +153,5 @@ def test_gradients_of_keys_of_64_dimensions(name):
 
 def test_gradients_left_to_the_plain_kernels():
     assert compiled_backward(expressions()["three"], "keys", 64) is None
+    assert compiled_backward(expressions()["document"], "queries", 128) is None
     assert compiled_backward(expressions()["causal"], "queries", 64) is None
