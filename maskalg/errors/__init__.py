@@ -1,0 +1,15 @@
+"""Every message a user can meet, a module for each occasion.
+
+Each says what was typed, what was found, and what to write instead.
+"""
+
+from .algebra import *
+from .arguments import *
+from .calls import *
+from .catalogue import *
+from .kinds import BackendError as BackendError
+from .kinds import MaskalgError as MaskalgError
+from .kinds import MaskTypeError as MaskTypeError
+from .kinds import MaskValueError as MaskValueError
+from .questions import *
+from .tracing import *

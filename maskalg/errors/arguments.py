@@ -1,0 +1,76 @@
+"""Of the arguments that atoms take."""
+
+from __future__ import annotations
+
+from .kinds import MaskTypeError, MaskValueError
+
+
+def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: {argument} must be an integer >= {low}, got {value!r} of type "
+        f"{type(value).__name__}."
+    )
+
+
+def below(call: str, argument: str, value: int | float, low: int) -> MaskValueError:
+    return MaskValueError(f"{call}: {argument} must be an integer >= {low}, got {value}.")
+
+
+def above_int32(call: str, argument: str, value: int) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: {argument} must fit a 32-bit integer, got {value}. For a limit that never "
+        "binds, leave the atom out, or use None in window(left, right)."
+    )
+
+
+def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTypeError:
+    return MaskTypeError(f"{call}: {argument} must be {wanted}, got {found}.")
+
+
+def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
+    return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
+
+
+def canvas_shape(call: str, found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "
+        f"Write `{call}((height, width), …)`."
+    )
+
+
+def per_axis(call: str, argument: str, found: object, axes: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: {argument} must be one value, or {axes} of them for a canvas of {axes} axes, "
+        f"got {found!r}."
+    )
+
+
+def window_too_large(
+    call: str, argument: str, size: int, dilation: int, extent: int
+) -> MaskValueError:
+    apart = f" {dilation} apart" if dilation > 1 else ""
+    return MaskValueError(
+        f"{call}: {argument} is {size} keys{apart}, the axis holds {extent}. Take at most "
+        f"{extent // dilation}."
+    )
+
+
+def tile_does_not_divide(call: str, axis: str, tile: int, extent: int) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the {axis} {extent} of the canvas is no multiple of the tile's {tile}. Pad the "
+        f"canvas to {-(-extent // tile) * tile}."
+    )
+
+
+def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
+    have = ", ".join(known) if known else "none"
+    return MaskTypeError(
+        f"bind({name}=…): this expression has no parameter {name!r}; it has {have}."
+    )
+
+
+def bound_type(name: str, value: object, wanted: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"bind({name}=…): expected {wanted}, as it was built with, got {type(value).__name__}. "
+        "Another kind of value is another structure: build a new expression."
+    )

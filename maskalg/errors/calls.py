@@ -1,0 +1,246 @@
+"""Of lengths, shapes, dtypes and devices given to a call, and of what no backend serves."""
+
+from __future__ import annotations
+
+from .kinds import BackendError, MaskTypeError, MaskValueError
+
+
+def length(name: str, value: object) -> MaskValueError:
+    return MaskValueError(f"{name} must be an integer >= 0, got {value!r}.")
+
+
+def block_size(value: object) -> MaskValueError:
+    return MaskValueError(
+        f"block must be an integer >= 1 or a pair (block_q, block_kv) of them, got {value!r}."
+    )
+
+
+def table_too_short(
+    name: str, shape: tuple[int, ...], axis: int, needed: int, what: str
+) -> MaskValueError:
+    return MaskValueError(
+        f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, but "
+        f"{what} reads {needed}. Pass {name} with at least {needed} entries there, or shift less."
+    )
+
+
+def negative_index(name: str, index: str, lowest: int) -> MaskValueError:
+    return MaskValueError(
+        f"{name} would be read at {index} = {lowest}, before its first entry. Indices are global "
+        "and start at 0: shift by no less, or pass a longer tensor and shift it."
+    )
+
+
+def table_extent(
+    name: str, shape: tuple[int, ...], axis: int, found: int, what: str
+) -> MaskValueError:
+    return MaskValueError(
+        f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, which "
+        f"stands for {what}, but {what} is {found}. Pass {found} entries, or 1 for all."
+    )
+
+
+def needs_heads() -> MaskValueError:
+    return MaskValueError(
+        "the expression depends on `head`, and no table tells how many there are: pass heads=…."
+    )
+
+
+def not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
+    return MaskValueError(
+        f"attention: {name} must have shape [batch, heads, length, head_dim], got {list(shape)}."
+    )
+
+
+def shapes_do_not_fit(what: str, query: object, key: object, value: object) -> MaskValueError:
+    return MaskValueError(
+        f"attention: {what}; got query {list(query)}, key {list(key)}, value {list(value)}."  # type: ignore[call-overload]
+    )
+
+
+def tensors_differ(what: str, found: str) -> MaskTypeError:
+    return MaskTypeError(f"attention: query, key and value must share one {what}, got {found}.")
+
+
+def unsupported_dtype(dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: float16, bfloat16, float32 (and float64 off the GPU kernels) are served, got "
+        f"{dtype}."
+    )
+
+
+def wrong_device(name: str, found: object, wanted: object) -> MaskValueError:
+    return MaskValueError(
+        f"{name} lives on {found}, query on {wanted}. Move the expression once: "
+        f"`mask = mask.to({str(wanted)!r})`."
+    )
+
+
+def not_a_score(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: score must be a mask, a bias or `mask + bias`, got {type(what).__name__}. "
+        "A Boolean tensor enters as ma.dense(tensor), a FlexAttention function through its formula."
+    )
+
+
+def unknown_backend(name: object, known: list[str]) -> MaskValueError:
+    return MaskValueError(f"backend={name!r} is not known; choose one of {', '.join(known)}.")
+
+
+def no_backend_for(device: str) -> BackendError:
+    return BackendError(
+        f"no backend is chosen by itself for device {device!r}. Ask for one: backend='cpu' or "
+        "backend='reference' run on any device torch supports."
+    )
+
+
+def head_dim_unsupported(found: int) -> BackendError:
+    return BackendError(
+        f"the fused kernel serves head dimensions 8 to 256, got {found}. "
+        "backend='reference' serves any."
+    )
+
+
+def unsupported_weight(what: object) -> MaskTypeError:
+    return MaskTypeError(f"weight must be a weight function such as ma.softmax, got {what!r}.")
+
+
+def weight_formula(name: str, found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"Weight({name!r}, formula): the formula is a bias, a function of the score such as "
+        f"ma.score(lambda s, b, h, q, k: s * s), got {type(found).__name__}."
+    )
+
+
+def weight_unnormalised_exp(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"Weight({name!r}, normalised=False) without a formula would be exp of any score, which "
+        "overflows. Give a formula, or leave normalised=True."
+    )
+
+
+def weight_sink_of_formula(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"Weight({name!r}, formula, sink=…): a sink is a logit, so it needs w = exp. Leave the "
+        "formula out."
+    )
+
+
+def no_lse_of(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"return_lse=True: weight={name} has no logarithm of a sum of exponentials. Leave "
+        "return_lse out, or use softmax weights."
+    )
+
+
+def bench_needs_gpu() -> BackendError:
+    return BackendError(
+        "no CUDA device was found (torch.cuda.is_available() is False). On a CPU, "
+        "`maskalg demo` compares with scaled_dot_product_attention."
+    )
+
+
+def no_such_case(wanted: list[str], known: list[str]) -> MaskValueError:
+    return MaskValueError(
+        f"--cases {','.join(wanted)} names no case. The cases: {', '.join(known)}."
+    )
+
+
+def too_many_scalars(count: int, most: int) -> BackendError:
+    return BackendError(
+        f"the expression holds {count} numbers, the kernel takes {most}. Gather some of them in a "
+        "tensor: `ma.table(tensor)[i]`."
+    )
+
+
+def not_a_positive_number(call: str, argument: str, value: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: {argument} must be a positive number, got {value!r} of type "
+        f"{type(value).__name__}."
+    )
+
+
+def not_positive(call: str, argument: str, value: float) -> MaskValueError:
+    return MaskValueError(f"{call}: {argument} must be a positive finite number, got {value}.")
+
+
+def not_a_tensor(name: str, what: object) -> MaskTypeError:
+    return MaskTypeError(f"attention: {name} must be a torch.Tensor, got {type(what).__name__}.")
+
+
+def reserved_name(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
+        "batch and head."
+    )
+
+
+def kernel_dtype(dtype: object) -> BackendError:
+    return BackendError(
+        f"the fused kernel serves float16, bfloat16 and float32, got {dtype}. "
+        "backend='reference' serves float64."
+    )
+
+
+def no_gpu() -> BackendError:
+    return BackendError(
+        "backend='triton' needs tensors on a GPU, got CPU tensors. Leave backend out, or ask for "
+        "backend='cpu'. (TRITON_INTERPRET=1 runs the kernel in Triton's interpreter, for tests.)"
+    )
+
+
+def not_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> BackendError:
+    return BackendError(
+        f"a table of shape {list(shape)} and stride {list(stride)} is not contiguous, and too "
+        "large to be copied at every call. Build the expression from `tensor.contiguous()`."
+    )
+
+
+def divisor_unbounded(call: str) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the divisor is not known to be positive. Declare its lower bound: "
+        "ma.scalar(value, low=1), or ma.table(tensor, low=1)[index]."
+    )
+
+
+def where_condition(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
+        f"{type(found).__name__}."
+    )
+
+
+def no_double_backward() -> BackendError:
+    return BackendError(
+        "the gradient of a gradient is not built (backward was called with create_graph=True). "
+        "backend='reference' differentiates twice."
+    )
+
+
+def nested_tensor(name: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: {name} is a nested tensor, which is not built. Pack the sequences into one of "
+        "shape [1, heads, total, head_dim] and add document.from_lengths(lengths) to the mask."
+    )
+
+
+def no_dropout(found: object) -> BackendError:
+    return BackendError(
+        f"attention: dropout_p={found!r}, and dropout of attention weights is not built. "
+        "Leave it out; torch.nn.functional.dropout serves the output."
+    )
+
+
+def not_a_key(key: object) -> MaskValueError:
+    return MaskValueError(
+        f"{key!r} is not the key of a structure. The operators of maskalg are called by "
+        "ma.attention, which writes the key."
+    )
+
+
+def operands_differ(key: str, wanted: tuple[int, ...], found: tuple[int, ...]) -> MaskValueError:
+    return MaskValueError(
+        f"the structure {key!r} takes {wanted[0]} tensors, {wanted[1]} integers and {wanted[2]} "
+        f"real numbers, got {found[0]}, {found[1]} and {found[2]}. The operators of maskalg are "
+        "called by ma.attention, which passes them."
+    )

@@ -1,0 +1,19 @@
+"""The kinds of error, for `except`."""
+
+from __future__ import annotations
+
+
+class MaskalgError(Exception):
+    """Base of the errors below, for `except`."""
+
+
+class MaskTypeError(MaskalgError, TypeError):
+    """An operand or argument of the wrong type."""
+
+
+class MaskValueError(MaskalgError, ValueError):
+    """An argument of the right type with an impossible value or shape."""
+
+
+class BackendError(MaskalgError, RuntimeError):
+    """A backend that cannot serve this call; the message names what would."""
