@@ -7,9 +7,10 @@ from typing import Literal, cast, overload
 import torch
 
 from . import errors
-from .algebra import Expression, everything
+from .algebra import everything
 from .backends.call import Call, scale_of
 from .backends.choice import backend_name, backend_of
+from .expression import Expression
 from .inputs import as_autocast_wants, check_tables, check_tensor, check_weight, extents_of
 from .normalform import bound
 from .operators.attend import Wanted, attend_traced, traced

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from . import errors
-from .algebra import Expression, everything
+from .algebra import everything
 from .attention import checked_call
 from .backends.choice import backend_name
 from .codegen.bounds_text import simplified
 from .codegen.hooks import hooks_of
+from .expression import Expression
 from .normalform import bound
 from .proof.proof import prove_structure
 

@@ -13,7 +13,7 @@ from typing import Final, cast, get_args
 import torch
 
 from . import errors
-from .algebra import Expression
+from .expression import Expression
 from .node import Node, Op
 from .nodes import numeric
 from .normalform import Structure, bound, known

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from . import errors
-from .algebra import Bias, Expression, Mask, Score, everything
+from .algebra import Bias, Mask, Score, everything
 from .attention import attention
+from .expression import Expression
 
 
 class Attention(torch.nn.Module):

@@ -14,7 +14,7 @@ from typing import Final, cast
 import torch
 
 from . import nodes
-from .algebra import Expression
+from .expression import Expression
 from .nodes import Node
 from .parameters import Parameter, Scalar, Slot, Table
 

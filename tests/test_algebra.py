@@ -42,7 +42,7 @@ from maskalg import (
     where,
     window,
 )
-from maskalg.algebra import Expression
+from maskalg.expression import Expression
 from maskalg.testing import assert_same_mask
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.index_strategies import comparisons

@@ -10,6 +10,7 @@ STAGES = [
     {"node"},
     {"nodes"},
     {"printing", "cases", "distances"},
+    {"expression"},
     {"algebra"},
     {"index"},
     {"elementary"},

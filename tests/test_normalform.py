@@ -23,7 +23,7 @@ from maskalg import (
     where,
     window,
 )
-from maskalg.algebra import Expression
+from maskalg.expression import Expression
 from maskalg.normalform import Structure, bound
 from maskalg.proof.proof import proofs_made
 from maskalg.testing.case import Case

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import torch
 
-from ..algebra import Expression, everything
+from ..algebra import everything
 from ..biases import alibi, softcap
+from ..expression import Expression
 from ..masks import causal, document, prefix, sliding
 
 Mod = Callable[..., Any]

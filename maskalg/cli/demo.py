@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ..algebra import Expression, Mask, Score
+from ..algebra import Mask, Score
 from ..attention import attention
 from ..biases import alibi
 from ..errors import MaskValueError
+from ..expression import Expression
 from ..inspect.terminal import percent, show
 from ..masks import causal, document, sliding
 from .corpus import Corpus, read_corpus

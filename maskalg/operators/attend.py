@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from .. import errors
-from ..algebra import Expression
 from ..backends.call import Result
 from ..backends.reference import with_sink
+from ..expression import Expression
 from ..inputs import check_tensor, check_weight
 from ..normalform import keyed, value_of
 from ..parameters import INTEGERS

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import nodes
-from ..algebra import Expression
+from ..expression import Expression
 from ..nodes import Node
 from ..normalform import Structure, bound
 from ..printing import formula_text

@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 
 import torch
 
-from ..algebra import Expression, Mask
+from ..algebra import Mask
+from ..expression import Expression
 from ..nodes import Node
 from ..normalform import Bound, bound
 from ..parameters import Slot

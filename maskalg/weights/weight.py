@@ -8,7 +8,8 @@ from typing import cast
 import torch
 
 from .. import errors
-from ..algebra import Bias, Expression, Score
+from ..algebra import Bias, Score
+from ..expression import Expression
 
 
 @dataclass(frozen=True, eq=False)

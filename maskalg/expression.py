@@ -1,0 +1,215 @@
+"""What masks, biases and scores share: their parameters, printing, equality, `bind` and `shift`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn, TypeVar
+
+import torch
+
+from . import errors, nodes
+from .node import Node
+from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table
+from .printing import Label
+
+Self = TypeVar("Self", bound="Expression")
+Shift = int | torch.Tensor
+
+
+class Expression:
+    """A mask, a bias or a score. Never changed in place.
+
+    Equality is that of structure, scalar values and identity of tensors; the hash is of structure
+    and scalars. A pickled copy of an expression that holds tensors is therefore unequal to it.
+    """
+
+    mask_node: Node
+    bias_node: Node
+    label: Label
+
+    def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
+        self.mask_node = mask_node
+        self.bias_node = bias_node
+        self.label = label
+
+    def __repr__(self) -> str:
+        return str(self.label)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Expression):
+            return NotImplemented
+        return (
+            type(self) is type(other)
+            and self.mask_node == other.mask_node
+            and self.bias_node == other.bias_node
+        )
+
+    def __hash__(self) -> int:
+        scalars = sorted(p.value for p in self._params if isinstance(p, Scalar))
+        return hash((self.mask_node.skeleton, self.bias_node.skeleton, *scalars))
+
+    def __bool__(self) -> NoReturn:
+        raise errors.used_as_bool(self)
+
+    def __getstate__(self) -> tuple[Node, Node, Label]:
+        return self.mask_node, self.bias_node, self.label
+
+    def __setstate__(self, state: tuple[Node, Node, Label]) -> None:
+        self.mask_node, self.bias_node, self.label = state
+
+    @property
+    def _params(self) -> tuple[Parameter, ...]:
+        return self.mask_node.params + self.bias_node.params
+
+    @property
+    def _named(self) -> dict[str, Scalar | Table]:
+        """Parameters by a name that is unique: the second window is `window_2`."""
+        found: dict[str, Scalar | Table] = {}
+        seen: set[int] = set()
+        for parameter in self._params:
+            assert not isinstance(parameter, Slot)
+            if id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
+            name, count = parameter.name, 1
+            while name in found:
+                count += 1
+                name = f"{parameter.name}_{count}"
+            found[name] = parameter
+        return found
+
+    @property
+    def parameters(self) -> dict[str, int | float | torch.Tensor]:
+        """The values bound to the expression, by name; `bind` takes the same names."""
+        return {
+            name: p.value if isinstance(p, Scalar) else p.tensor for name, p in self._named.items()
+        }
+
+    def bind(self: Self, values: Mapping[str, object] | None = None, /, **named: object) -> Self:
+        """The same structure with other values: `mask.bind(window=512)`.
+
+        The proof and the compiled kernel of the structure serve the new expression as they are.
+
+        Raises:
+            TypeError: a name the expression does not have, or a value of another kind.
+            ValueError: a number below its declared bound, or a tensor of another rank.
+        """
+        replacement: dict[int, Parameter] = {}
+        known = self._named
+        for name, value in {**(values or {}), **named}.items():
+            if name not in known:
+                raise errors.unknown_parameter(name, list(known))
+            old = known[name]
+            new = replacement[id(old)] = _rebound(name, old, value)
+            if isinstance(old, Table) and isinstance(new, Table):
+                self._check_broadcast(name, old, new)
+        return self._replaced(replacement)
+
+    def _check_broadcast(self, name: str, old: Table, new: Table) -> None:
+        """A dimension read at one fixed entry, as a broadcast one is, must keep its size."""
+        for formula in (self.mask_node, self.bias_node):
+            for node in formula.walk():
+                if node.op != "read" or node.own[0] is not old:
+                    continue
+                for axis, index in enumerate(node.args):
+                    if index.op == "const" and old.tensor.shape[axis] != new.tensor.shape[axis]:
+                        wanted = f"{old.tensor.shape[axis]} entries along dimension {axis}"
+                        raise errors.tensor_shape("bind", name, list(new.tensor.shape), wanted)
+
+    def to(self: Self, device: torch.device | str) -> Self:
+        """The same expression with every tensor on `device`."""
+        tables = [p for p in self._params if isinstance(p, Table)]
+        tensors = {id(p.tensor): p.tensor.to(device) for p in tables}
+        return self._replaced({id(p): Table(p.name, tensors[id(p.tensor)], p.low) for p in tables})
+
+    def _replaced(self: Self, replacement: dict[int, Parameter]) -> Self:
+        if not replacement:
+            return self
+
+        def other(parameter: Parameter) -> Parameter:
+            return replacement.get(id(parameter), parameter)
+
+        return type(self)(
+            nodes.with_parameters(self.mask_node, other),
+            nodes.with_parameters(self.bias_node, other),
+            self.label.replace(replacement),
+        )
+
+    def shift(self: Self, q: Shift = 0, kv: Shift = 0) -> Self:
+        """M'(q, k) = M(q + `q`, k + `kv`): a step of a KV cache, a shard, a chunk of prefill.
+
+        Args:
+            q: positions to add to the query index: an integer, or an integer tensor that is 0-d
+                or per batch `[batch]`, on the device of the inputs.
+            kv: the same for the key index.
+        """
+        offsets = {
+            name: _offset(name, move) for name, move in (("q", q), ("kv", kv)) if not _is_zero(move)
+        }
+        if not offsets:
+            return self
+        moved = {
+            index: nodes.add(Node("index", "int", data=index), offsets[name])
+            for name, index in (("q", "q_idx"), ("kv", "kv_idx"))
+            if name in offsets
+        }
+
+        def replace(node: Node) -> Node | None:
+            return moved.get(str(node.data)) if node.op == "index" else None
+
+        moves: list[Parameter | str] = []
+        for name, offset in offsets.items():
+            moves += [name, offset.params[0]]
+        return type(self)(
+            nodes.substitute(self.mask_node, replace),
+            nodes.substitute(self.bias_node, replace),
+            Label("shift", (self.label, *moves)),
+        )
+
+
+def _is_zero(move: Shift) -> bool:
+    """Whether a shift is surely none; asking it of a symbol would fix the symbol's range."""
+    if type(move) is not int or not torch.compiler.is_compiling():
+        return type(move) is int and move == 0
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(move == 0)
+
+
+def _offset(name: str, move: Shift) -> Node:
+    call = f"shift({name}=…)"
+    if isinstance(move, bool) or not isinstance(move, (*INTEGERS, torch.Tensor)):
+        raise errors.not_an_integer(call, name, move, -INT32_MAX)
+    if not isinstance(move, torch.Tensor):
+        if abs(move) > INT32_MAX:
+            raise errors.above_int32(call, name, move)
+        return nodes.scalar(Scalar(f"{name}_shift", move))
+    if move.dtype not in (torch.int32, torch.int64):
+        raise errors.tensor_dtype(call, name, move.dtype, "an int32 or int64 tensor")
+    table = Table(f"{name}_shift", move)
+    if move.ndim == 0:
+        return nodes.read(table)
+    if move.ndim == 1:
+        return nodes.read(table, nodes.BATCH)
+    raise errors.tensor_shape(call, name, list(move.shape), "[] or [batch]")
+
+
+def _rebound(name: str, old: Scalar | Table, value: object) -> Scalar | Table:
+    if isinstance(old, Scalar):
+        wanted = "int" if old.kind == "int" else "a number"
+        if isinstance(value, bool) or not isinstance(
+            value, INTEGERS if old.kind == "int" else (int, float)
+        ):
+            raise errors.bound_type(name, value, wanted)
+        if old.low is not None and value < old.low:
+            raise errors.below("bind", name, int(value), old.low)
+        if old.kind == "int" and abs(value) > INT32_MAX:
+            raise errors.above_int32("bind", name, int(value))
+        return old.with_value(value if old.kind == "int" else float(value))
+    if not isinstance(value, torch.Tensor):
+        raise errors.bound_type(name, value, "a tensor")
+    new = Table(old.name, value, old.low)
+    if new.text != old.text:
+        wanted = f"a {old.kind} tensor of {old.tensor.ndim} dimensions"
+        raise errors.tensor_shape("bind", name, f"{value.dtype}{list(value.shape)}", wanted)
+    return new
