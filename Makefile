@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV := $(VENV)/.dev
+PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint bench clean
 
@@ -13,7 +15,7 @@ test: lint
 	$(BIN)/pytest -q -n 2 --ignore=tests/interpreter tests
 	TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 tests/interpreter
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -24,8 +26,12 @@ bench: $(READY)
 # torch first and by its exact version: a range would take the newest build, with gigabytes of CUDA.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt setuptools torch==2.13.0
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(PIP) setuptools torch==2.13.0
+	$(PIP) --no-build-isolation -e .
+	@touch $@
+
+$(DEV): $(READY)
+	$(PIP) --no-build-isolation -e '.[dev]'
 	@touch $@
 
 clean:
