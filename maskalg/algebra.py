@@ -138,7 +138,7 @@ class Mask(Expression):
         """Whether no pair is kept: True, False, or None where neither was found.
 
         Without lengths the question ranges over every position from 0 on that bound tensors hold;
-        `ma.implies` describes the arguments.
+        `ma.implies` describes the arguments, `for_all` among them.
         """
         from .reasoning.decide import empty
         from .reasoning.domain import Lengths
@@ -154,7 +154,7 @@ class Mask(Expression):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Place | None:
-        """A pair `(batch, head, q_idx, kv_idx)` that one of the two masks keeps and one does not.
+        """A pair `(batch, head, q_idx, kv_idx)` that either this mask or `other` keeps, not both.
 
         None where none was found: `ma.equivalent` says whether there is none. Without lengths,
         small positions and those near the numbers of the formulas are looked at.
@@ -248,7 +248,7 @@ class Mask(Expression):
         return flex_function(self)
 
     def show(self, q_len: int, kv_len: int | None = None, *, width: int = 64) -> None:
-        """Print a picture of the empty, partial and full blocks to the terminal."""
+        """Print a picture of the empty, partial and full blocks, `width` characters at most."""
         from .inspect.terminal import show
 
         show(self, q_len, kv_len, width=width)
@@ -370,7 +370,10 @@ class Score(Expression):
 
 
 everything = Mask(TRUE, SCORE, named("everything"))
+"""Every query keeps every key."""
+
 nothing = Mask(nodes.FALSE, SCORE, named("nothing"))
+"""No query keeps a key: outputs are 0."""
 
 
 def formula(node: Node) -> Mask:

@@ -93,6 +93,10 @@ class Expression:
         Raises:
             TypeError: a name the expression does not have, or a value of another kind.
             ValueError: a number below its declared bound, or a tensor of another rank.
+
+        Examples:
+            >>> sliding(256).bind(window=512)
+            sliding(512)
         """
         replacement: dict[int, Parameter] = {}
         known = self._named
@@ -142,6 +146,10 @@ class Expression:
             q: positions to add to the query index: an integer, or an integer tensor that is 0-d
                 or per batch `[batch]`, on the device of the inputs.
             kv: the same for the key index.
+
+        Examples:
+            >>> causal.shift(q=2).to_dense(1, 4)[0, 0].int().tolist()
+            [[1, 1, 1, 0]]
         """
         offsets = {
             name: _offset(name, move) for name, move in (("q", q), ("kv", kv)) if not _is_zero(move)

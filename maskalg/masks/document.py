@@ -15,7 +15,7 @@ from .arguments import INTEGER_DTYPES, at, integer, positions
 
 
 class _Document:
-    """The atom `document`, callable with ids, and its other constructors."""
+    """Queries keep the keys of their own document: `document(ids)`, from lengths or cu_seqlens."""
 
     def __call__(self, ids: torch.Tensor, kv_ids: torch.Tensor | None = None) -> Mask:
         """ids[q] = ids[k]: queries keep the keys of their own document.
@@ -24,6 +24,15 @@ class _Document:
             ids: integer tensor `[length]` or `[batch, length]`, indexed by global position, at
                 least as long as the sequences; any values, contiguous or not.
             kv_ids: the ids of the keys where they differ from those of the queries.
+
+        Raises:
+            TypeError: ids that are no integer tensor.
+            ValueError: ids of another rank; at the call, ids shorter than the sequences.
+
+        Examples:
+            >>> mask = causal & document(torch.tensor([7, 7, 3]))
+            >>> mask.to_dense(3)[0, 0].int().tolist()
+            [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
         """
         q_table = positions("document", "ids", ids)
         if kv_ids is None:
@@ -48,6 +57,13 @@ class _Document:
             total: length of the packed sequence when it is longer than the documents; positions
                 past the last document keep nothing.
             device: where the ids live; by default that of `lengths`.
+
+        Examples:
+            >>> (causal & document.from_lengths([100, 156])).blocks(256, block=64).labels[0, 0]
+            tensor([[1, 0, 0, 0],
+                    [1, 1, 0, 0],
+                    [0, 1, 1, 0],
+                    [0, 1, 2, 1]], dtype=torch.uint8)
         """
         if not isinstance(lengths, torch.Tensor):
             for length in lengths:

@@ -129,6 +129,11 @@ def assert_closed_forms_sound(
 
     No block is evaluated here, so an unsound proof cannot hide. Where the proof claims to be
     exact, the closed forms must hold no other key either.
+
+    Args:
+        mask: the mask whose proof is tested.
+        q_len: number of queries; `kv_len`, `batch` and `heads` as `mask.blocks` takes them.
+        block_q: queries of a tile.
     """
     form = bound(mask)
     extents = resolve(form, q_len, kv_len, batch, heads)
