@@ -1,0 +1,69 @@
+"""Every command and snippet of the README and of the documentation runs and prints what it says."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from .pages import ELSEWHERE, NOT_RUN, PAGES, ROOT, SETUP, place
+from .session import Block, Session, blocks_of
+
+
+def runnable(page: Path) -> list[Block]:
+    return [
+        block
+        for block in blocks_of(page)
+        if block.kind != "shown" and (place(page), block.first) not in NOT_RUN
+    ]
+
+
+RUN = [page for page in PAGES if place(page) not in ELSEWHERE and runnable(page)]
+
+
+@pytest.mark.parametrize("page", RUN, ids=place)
+def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    session = Session(place(page))
+    exec(textwrap.dedent(SETUP.get(place(page), "")), session.namespace)
+    for block in runnable(page):
+        assert block.kind != "unknown", (
+            f"{place(page)}:{block.line}: say what this block is (python, text, …), "
+            "or list it in tests/docs/pages.py"
+        )
+        session.run(block)
+
+
+def test_lists_name_what_there_is() -> None:
+    blocks = {(place(page), block.first) for page in PAGES for block in blocks_of(page)}
+    assert not set(NOT_RUN) - blocks
+    assert not (set(SETUP) | set(ELSEWHERE)) - {place(page) for page in PAGES}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    listed = re.findall(r"[\w/]+\.md", navigation)
+    pages = [place(page).removeprefix("docs/") for page in PAGES if page.parent != ROOT]
+    assert sorted(listed) == sorted(pages)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```python\n>>> 1 + 1\n3\n```\n", "expected\n3\n\nbut got\n2"),
+        ("```\n$ maskalg --version\nmaskalg 0.0\n```\n", "expected\nmaskalg 0.0"),
+        ("```\n$ make tea\n```\n", "cannot run 'make tea'"),
+        ("```python\nassert False, 'no'\n```\n", "no"),
+    ],
+)
+def test_what_differs_is_found(text: str, message: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(AssertionError) as caught:
+        for block in blocks_of(page):
+            Session("page.md").run(block)
+    assert message in str(caught.value)
