@@ -20,25 +20,21 @@ SETUP = {
 ELSEWHERE = {"docs/contributing.md": "test_contributing.py runs it in a patched copy of the tree"}
 """Pages with a test of their own."""
 
-_GPU = "needs a GPU; tests/cli/test_bench.py runs the command without one"
-_SCRIPT = "runs for minutes"
+_GPU = "needs a GPU"
 
 NOT_RUN = {
-    ("README.md", "make demo    # sets up .venv and runs the main job on real text"): "CI calls it",
     ("README.md", "time      memory"): "a timed run of `maskalg demo`, see tests/cli/test_demo.py",
     ("docs/performance.md", "maskalg bench --rounds 5 --markdown"): _GPU,
     (
         "docs/performance.md",
         "maskalg bench --backward --cases D128,D64 --rounds 5 --markdown",
     ): _GPU,
-    (
-        "docs/performance.md",
-        "python benchmarks/gpu_tiles.py --cases … --rounds 3 --tiles 128x128x8x3,64x64x4x3,…",
-    ): "needs a GPU",
-    ("docs/performance.md", "python benchmarks/proof_speed.py --rounds 5"): _SCRIPT,
-    ("docs/performance.md", "python benchmarks/cpu_attention.py --rounds 21"): _SCRIPT,
 }
-"""Blocks that no test runs, by page and first line, and why."""
+"""Blocks that are not run, by page and first line, and why.
+
+Besides these, `make`, `pip install` and `python SCRIPT` are not run: CI and tests/test_examples.py
+run what they name. Of every command that is not run, what it names is looked up (`commands.py`).
+"""
 
 
 def place(page: Path) -> str:

@@ -82,6 +82,14 @@ def examples_of(text: str) -> list[doctest.Example]:
     ]
 
 
+def commands_of(block: Block) -> list[tuple[str, str]]:
+    """Each `$ command` and what is shown below it; without `$`, each line is a command."""
+    if not block.first.startswith("$ "):
+        return [(line, "") for line in block.text.splitlines() if line.strip()]
+    parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]
+    return [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
+
+
 class Session:
     """Runs blocks one after the other in one module; raises AssertionError at what differs.
 
@@ -98,7 +106,7 @@ class Session:
     def run(self, block: Block) -> None:
         if block.kind == "python":
             self._python(block)
-        else:
+        if block.kind == "command":
             self._commands(block)
 
     def _python(self, block: Block) -> None:
@@ -127,17 +135,13 @@ class Session:
         self._compare(wanted, printed.getvalue(), line + example.lineno)
 
     def _commands(self, block: Block) -> None:
-        """Each `$ maskalg …` and, below it, what it prints; without `$` every line is one."""
+        """Run each command of `maskalg` and compare what it prints with what is shown below it."""
         from maskalg.cli import main
 
-        if not block.first.startswith("$ "):
-            steps = [(line, "") for line in block.text.splitlines()]
-        else:
-            parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]
-            steps = [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
-        for command, wanted in steps:
-            program, *arguments = shlex.split(command)
-            assert program == "maskalg", f"{self.page}:{block.line}: cannot run {command!r}"
+        for command, wanted in commands_of(block):
+            program, *arguments = shlex.split(command, comments=True)
+            if program != "maskalg":
+                continue
             printed = io.StringIO()
             with redirect_stdout(printed), redirect_stderr(printed):
                 status = main(arguments)

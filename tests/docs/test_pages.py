@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 
-from .pages import ELSEWHERE, NOT_RUN, PAGES, ROOT, SETUP, place
-from .session import Block, Session, blocks_of
+from .commands import check
+from .pages import ELSEWHERE, NOT_RUN, PAGES, SETUP, place
+from .session import Block, Session, blocks_of, commands_of
 
 
 def runnable(page: Path) -> list[Block]:
@@ -24,6 +24,7 @@ def runnable(page: Path) -> list[Block]:
 RUN = [page for page in PAGES if place(page) not in ELSEWHERE and runnable(page)]
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("page", RUN, ids=place)
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -44,11 +45,26 @@ def test_lists_name_what_there_is() -> None:
     assert not (set(SETUP) | set(ELSEWHERE)) - {place(page) for page in PAGES}
 
 
-def test_every_page_is_in_the_navigation() -> None:
-    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
-    listed = re.findall(r"[\w/]+\.md", navigation)
-    pages = [place(page).removeprefix("docs/") for page in PAGES if page.parent != ROOT]
-    assert sorted(listed) == sorted(pages)
+COMMANDS = [
+    pytest.param(command, id=f"{place(page)}:{block.line}")
+    for page in PAGES
+    for block in blocks_of(page)
+    if block.kind == "command"
+    for command, _ in commands_of(block)
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_exists(command: str) -> None:
+    check(command)
+
+
+@pytest.mark.parametrize(
+    "command", ["maskalg tea", "make tea", "python tea.py", "pip install 'maskalg[tea]'", "tea"]
+)
+def test_other_commands_are_found(command: str) -> None:
+    with pytest.raises(AssertionError, match="tea"):
+        check(command)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +72,7 @@ def test_every_page_is_in_the_navigation() -> None:
     [
         ("```python\n>>> 1 + 1\n3\n```\n", "expected\n3\n\nbut got\n2"),
         ("```\n$ maskalg --version\nmaskalg 0.0\n```\n", "expected\nmaskalg 0.0"),
-        ("```\n$ make tea\n```\n", "cannot run 'make tea'"),
+        ("```\nmaskalg demo --tokens none\n```\n", "expected a positive integer"),
         ("```python\nassert False, 'no'\n```\n", "no"),
     ],
 )
