@@ -100,6 +100,10 @@ class Mask(Expression):
         Returns:
             A `BlockMap` with `labels` uint8 `[batch, heads, rows, columns]`, EMPTY=0, PARTIAL=1,
             FULL=2, size 1 where the mask does not depend on batch or head.
+
+        Examples:
+            >>> (causal & sliding(4)).blocks(8, block=2).labels[0, 0].tolist()
+            [[1, 0, 0, 0], [2, 1, 0, 0], [1, 2, 1, 0], [0, 1, 2, 1]]
         """
         from .schedule.block_map import blocks
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -91,3 +92,32 @@ def test_without_triton() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "does not import" in result.stdout
+
+
+def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that is not here: torch's answers, and a driver that answers."""
+    properties = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, total_memory=150 * 10**9)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: properties)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\necho 580.95\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    report = doctor.examine()
+    assert report.gpus == (Gpu("NVIDIA H200", "sm_90", 140),)
+    assert report.torch.endswith("CUDA 13.0, driver 580.95")
+    assert "GPU       NVIDIA H200, sm_90, 140 GiB" in str(report)
+    driver.write_text("#!/bin/sh\nexit 9\n")
+    assert machine.torch_build().endswith("driver unknown")
+
+
+def test_why_torch_has_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "is built without CUDA and ROCm" in machine.why_no_gpu()
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert machine.why_no_gpu() == "torch finds no device, and there is no nvidia-smi"

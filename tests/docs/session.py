@@ -120,6 +120,10 @@ class Session:
 
     def example(self, example: doctest.Example, line: int) -> None:
         """Run what stands after `>>>`, and compare what it prints with what is shown."""
+        self._compare(example.want, self.printed(example), line + example.lineno)
+
+    def printed(self, example: doctest.Example) -> str:
+        """What an example prints: a value as Python shows it, an expected error as one line."""
         printed, hook = io.StringIO(), sys.displayhook
         sys.displayhook = sys.__displayhook__
         try:
@@ -131,8 +135,7 @@ class Session:
             printed.write(f"{type(problem).__name__}: {problem}\n")
         finally:
             sys.displayhook = hook
-        wanted = re.sub(r"\ATraceback .*\n(\s.*\n)*", "", example.want)
-        self._compare(wanted, printed.getvalue(), line + example.lineno)
+        return printed.getvalue()
 
     def _commands(self, block: Block) -> None:
         """Run each command of `maskalg` and compare what it prints with what is shown below it."""
@@ -151,13 +154,14 @@ class Session:
                 assert status == 0, f"{self.page}:{block.line}: {command}: {printed.getvalue()}"
 
     def _compare(self, wanted: str, got: str, line: int) -> None:
-        same = doctest.OutputChecker().check_output(_timeless(wanted), _timeless(got), FLAGS)
-        assert same, f"{self.page}:{line}: expected\n{wanted}\nbut got\n{got}"
+        message = f"{self.page}:{line}: expected\n{wanted}\nbut got\n{got}"
+        assert same(wanted, got), message
 
 
-def _timeless(text: str) -> str:
-    """How long a proof took is of no interest."""
-    return re.sub(r"\d+ ms, once", "… ms, once", text)
+def same(wanted: str, got: str) -> bool:
+    """Whether what is shown is what is printed, but for how long a proof took and for `...`."""
+    texts = [re.sub(r"\d+ ms, once", "… ms, once", text) for text in (wanted, got)]
+    return doctest.OutputChecker().check_output(*texts, FLAGS)
 
 
 def main() -> None:

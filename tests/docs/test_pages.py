@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -83,3 +85,13 @@ def test_what_differs_is_found(text: str, message: str, tmp_path: Path) -> None:
         for block in blocks_of(page):
             Session("page.md").run(block)
     assert message in str(caught.value)
+
+
+def test_refresh_writes_what_is_printed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    block = ">>> for i in range(2):\n...     print(i)\n0\n1\n>>> 1 / 0\nZero...\n"
+    right = f"# One\n\n```python\n{block}```\n"
+    page.write_text(right.replace("\n1\n", "\n7\n8\n") + "\nEnd.\n")
+    script = Path(__file__).parent / "refresh.py"
+    subprocess.run([sys.executable, str(script), str(page)], check=True)
+    assert page.read_text() == right + "\nEnd.\n"
