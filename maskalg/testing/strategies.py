@@ -10,7 +10,8 @@
         assert_labels_exact(mask, *shape.lengths, shape.block, batch=BATCH, heads=HEADS)
 
 Batch and heads, where a mask depends on them, are `BATCH` and `HEADS`. Lengths stay small, so that
-brute force is fast and every kind of boundary is met.
+brute force is fast and every kind of boundary is met. Simple masks come first: hypothesis shrinks a
+failing composition to them. Random scores are in `maskalg.testing.score_strategies`.
 """
 
 from __future__ import annotations
@@ -73,23 +74,27 @@ def shapes(draw: DrawFn) -> Shape:
     return Shape(q_len, kv_len, block_q, block_kv)
 
 
-def masks(depth: int = 3) -> SearchStrategy[Case]:
-    """Compositions of atoms with `&`, `|`, `~`, `shift` and `where`, nested up to `depth` times."""
-    return _masks(depth)
+def masks(depth: int = 3, also: SearchStrategy[Case] | None = None) -> SearchStrategy[Case]:
+    """Compositions of atoms with `&`, `|`, `~`, `shift` and `where`, nested up to `depth` times.
+
+    `also` draws more atoms: masks of your own, each a `Case.of(mask, mask_mod)`.
+    """
+    return _masks(depth, also)
 
 
 @lru_cache(maxsize=8)
-def _masks(depth: int) -> SearchStrategy[Case]:
+def _masks(depth: int, also: SearchStrategy[Case] | None) -> SearchStrategy[Case]:
     if depth == 0:
-        return atoms()
-    inner = _masks(depth - 1)
+        return atoms() if also is None else st.one_of(also, atoms())
+    inner = _masks(depth - 1, also)
+    # The simplest first: hypothesis shrinks towards it.
     return st.one_of(
+        inner,
+        inner.map(operator.invert),
         st.builds(operator.and_, inner, inner),
         st.builds(operator.or_, inner, inner),
-        inner.map(operator.invert),
         shifted(inner),
         st.builds(where, st.one_of(comparisons(), conditions()), inner, inner),
-        inner,
     )
 
 
