@@ -43,7 +43,7 @@ def test_wheel_contents(tmp_path):
     names = set(archive.namelist())
     assert "maskalg_pytest.py" in names
     (points,) = (name for name in names if name.endswith("/entry_points.txt"))
-    assert "[pytest11]\nmaskalg = maskalg_pytest\n" in archive.read(points).decode()
+    assert "[pytest11]\nmaskalg_pytest = maskalg_pytest\n" in archive.read(points).decode()
     assert {"maskalg/py.typed", "maskalg_kernels/forward.py", "maskalg/proof/signs.py"} <= names
     assert not any(name.startswith(("kernels/", "tests/")) for name in names)
 

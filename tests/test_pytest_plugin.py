@@ -1,7 +1,8 @@
-"""`pytest --maskalg-pictures`: the smallest failing composition, and what is wrong with it."""
+"""The plugin of pytest, and the pictures it shows."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,103 +15,64 @@ from maskalg.testing import MaskMismatch, assert_same_mask
 
 ROOT = Path(__file__).parent.parent
 
-WRONG_WINDOW = '''
-from hypothesis import given, settings
-from maskalg import causal, q_idx, kv_idx
-from maskalg.testing import BATCH, HEADS, Case, assert_same_mask
-from maskalg.testing.strategies import masks, shapes
+# An error with a picture, as light as the plugin itself; docs/property_testing.md shows a real one.
+ERRORS = """
+import pytest
 
+class Wrong(AssertionError):
+    def maskalg_picture(self):
+        return f"picture of {self}"
 
-def local(mask):
-    """The last three keys of those that a mask keeps; written with <= for <."""
-    return mask & (q_idx - kv_idx <= 3)
+class Several(Exception):
+    exceptions = [Wrong("three"), ValueError("four"), Wrong("five")]
 
+def test_wrong():
+    raise Wrong("one")
 
-@settings(derandomize=True, max_examples=60, database=None, deadline=None)
-@given(masks(depth=2), shapes())
-def test_local(case, shape):
-    recent = Case.of(causal, lambda b, h, q, k: q - k < 3)
-    expected = (case & recent).dense(*shape.lengths)
-    assert_same_mask(local(case.mask), expected, *shape.lengths, batch=BATCH, heads=HEADS)
-'''
+def test_cause():
+    try:
+        raise Wrong("two")
+    except Wrong as error:
+        raise ValueError("other") from error
 
-PICTURE = """
-queries down, keys to the right; + kept wrongly, - dropped wrongly
-expected  found   difference
-┌────┐    ┌────┐  ┌────┐
-│█···│    │█···│  │····│
-│██··│    │██··│  │····│
-│███·│    │███·│  │····│
-│·███│    │████│  │+···│
-└────┘    └────┘  └────┘
+def test_group():
+    raise Several
+
+def test_other():
+    assert 1 == 2
+
+def test_right():
+    assert 1 == 1
 """
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester):
-    pytester.syspathinsert(ROOT)
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
+    """A process of its own: what a run in this one imports would be imported once more later."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile(ERRORS)
 
-    def run(*arguments: str) -> pytest.RunResult:
-        return pytester.runpytest_inprocess("-p", "maskalg_pytest", "-q", *arguments)
+    def run(*arguments: str) -> str:
+        result = pytester.runpytest_subprocess("-p", "maskalg_pytest", *arguments)
+        result.assert_outcomes(failed=4, passed=1)
+        return result.stdout.str()
 
     return run
 
 
-def test_the_smallest_failing_composition_is_shown(pytester: pytest.Pytester, run) -> None:
-    pytester.makepyfile(WRONG_WINDOW)
-    result = run("--maskalg-pictures")
-    result.assert_outcomes(failed=1)
-    shown = result.stdout.str()
-    # What was drawn has been shrunk to `causal`, and to the fewest positions that tell.
-    assert "case=Case(causal)" in shown and "Shape(q_len=4, kv_len=4," in shown
-    assert "causal & (3 >= q_idx - kv_idx) and the expected matrix differ" in shown
-    assert PICTURE in shown
-
-
-def test_nothing_is_shown_unless_asked(pytester: pytest.Pytester, run) -> None:
-    pytester.makepyfile(
-        """
-        from maskalg import causal, sliding
-        from maskalg.testing import assert_same_mask
-
-        def test_one():
-            assert_same_mask(causal, sliding(2), 5)
-
-        def test_other():
-            assert 1 == 2
-        """
-    )
-    quiet = run()
-    quiet.assert_outcomes(failed=2)
-    assert "queries down" not in quiet.stdout.str()
+def test_every_picture_is_shown(run) -> None:
     shown = run("--maskalg-pictures")
-    assert shown.stdout.str().count("queries down") == 1
+    titles = re.findall(r"^-+ (maskalg.*?) -+\n(.*)$", shown, re.MULTILINE)
+    assert titles == [
+        ("maskalg", "picture of one"),
+        ("maskalg", "picture of two"),
+        ("maskalg", "picture of three"),
+        ("maskalg, failure 2", "picture of five"),
+    ]
 
 
-def test_every_failure_of_a_group_is_shown(pytester: pytest.Pytester, run) -> None:
-    pytester.makepyfile(
-        """
-        import pytest
-        from maskalg import causal, everything, nothing
-        from maskalg.testing import MaskMismatch, assert_labels_exact, assert_same_mask
-
-        class Several(Exception):
-            exceptions = ()
-
-        def test_two():
-            found = []
-            for other in (everything, nothing):
-                try:
-                    assert_same_mask(causal, other, 3)
-                except MaskMismatch as error:
-                    found.append(error)
-            group = Several()
-            group.exceptions = found
-            raise ValueError("together") from group
-        """
-    )
-    shown = run("--maskalg-pictures").stdout.str()
-    assert shown.count("queries down") == 2 and "maskalg, failure 2" in shown
+def test_nothing_is_shown_unless_asked(run) -> None:
+    assert "picture of one" not in run()
 
 
 def test_the_plugin_imports_neither_torch_nor_maskalg() -> None:
