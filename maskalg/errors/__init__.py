@@ -13,4 +13,5 @@ from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
 from .questions import *
+from .testing import *
 from .tracing import *

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .. import errors
 from ..algebra import Mask
 from ..evaluate import device_of
 from ..expression import Expression
@@ -64,6 +65,7 @@ def assert_same_mask(
         heads: number of heads, likewise.
 
     Raises:
+        TypeError: `expected` is none of these.
         MaskMismatch: an `AssertionError` that names the first pair that differs; under
             `pytest --maskalg-pictures` it is followed by a picture.
     """
@@ -74,11 +76,17 @@ def assert_same_mask(
     if isinstance(expected, Mask):
         wanted = _numpy(expected.to_dense(q_len, kv_len, batch=batch, heads=heads))
         source = f"\nand\n{describe(expected)}"
-    elif isinstance(expected, (torch.Tensor, np.ndarray)):
-        wanted = _numpy(torch.as_tensor(expected))
+    elif isinstance(expected, torch.Tensor):
+        wanted = _numpy(expected)
+    elif isinstance(expected, np.ndarray):
+        wanted = expected
+    elif not callable(expected):
+        raise errors.not_an_expected_mask(type(expected).__name__)
     else:
         wanted = function_matrix(expected, batch or found.shape[0], heads or found.shape[1], *shape)
         source = f" and {getattr(expected, '__name__', expected)}"
+    if wanted.dtype != np.bool_:
+        raise errors.not_an_expected_mask(f"one of {wanted.dtype}")
     if not found.shape[2:] == shape == wanted.shape[-2:]:
         raise AssertionError(
             f"{describe(mask)}{source}: shapes {found.shape} and {wanted.shape}, lengths {shape}"

@@ -21,17 +21,22 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
 
 from .. import biases as term
-from .. import index
+from .. import errors, index
 from ..algebra import Bias, Mask, Score
 from . import oracle, oracle_biases
 from .assertions import describe
 from .case import BATCH, HEADS, LONGEST, Case, grid
 from .oracle_loops import Floats
-from .strategies import Shape, masks, shapes
+
+try:
+    from hypothesis import strategies as st
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+    from .strategies import Shape, masks, shapes
+except ImportError as missing:
+    raise errors.needs_hypothesis("maskalg.testing.score_strategies") from missing
 
 __all__ = ["BATCH", "HEADS", "ScoreCase", "Shape", "additive", "biases", "scores", "shapes"]
 
