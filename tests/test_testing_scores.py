@@ -12,6 +12,7 @@ from maskalg import alibi, causal, document, sliding, softcap
 from maskalg.backends.call import scale_of
 from maskalg.testing import assert_attention_close
 from maskalg.testing.score_strategies import BATCH, HEADS, ScoreCase, Shape, scores, shapes
+from maskalg.tracing.pointwise import pointwise
 
 IDS = torch.arange(40) // 9
 
@@ -29,6 +30,12 @@ def test_random_scores_are_what_the_oracle_says(case: ScoreCase, shape: Shape) -
         wanted = np.nan_to_num(weights / weights.sum(axis=-1, keepdims=True)) @ v.numpy()
     found = ma.attention(q, k, v, case.score, backend="reference").detach()
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+    if not isinstance(case.score, ma.Mask):
+        scaled = q @ k.mT * scale_of(q, None)
+        views = [(-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1)]
+        grid = [torch.arange(n).view(v) for n, v in zip(scaled.shape, views, strict=True)]
+        in_flex = pointwise(case.score.to_score_mod(), scaled, *grid).detach()
+        np.testing.assert_allclose(in_flex, s, rtol=2e-5, atol=2e-5)
 
 
 @settings(max_examples=10)

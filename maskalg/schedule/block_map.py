@@ -99,9 +99,8 @@ class BlockMap:
 
         Fields have the names of its `BlockSparseTensorsTorch`; those of the backward pass are
         transposed: rows stand for blocks of keys, entries for blocks of queries. FlashAttention-4
-        wants them on a GPU, `block[1]` equal to its tile of keys (128 at head dimension 128),
-        `block[0]` a multiple of its tiles of queries (256 there), and the mask itself beside them
-        as its own `mask_mod`.
+        wants them on a GPU, with `block[1]` equal to its tile of keys and `block[0]` a multiple of
+        what a program takes of the queries, and the mask itself beside them as its own `mask_mod`.
 
         Takes what `to_flex` takes, and raises what it raises.
 
