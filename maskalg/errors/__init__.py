@@ -7,9 +7,11 @@ from .algebra import *
 from .arguments import *
 from .calls import *
 from .catalogue import *
+from .exports import *
 from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
 from .questions import *
+from .testing import *
 from .tracing import *

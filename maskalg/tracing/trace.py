@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -54,8 +55,17 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
         except Exception as reason:
             # A symbol may have been refused where the number itself would do.
             if constants is None:
-                raise errors.tracing_failed(name_of(function), reason) from reason
+                raise _failed(name_of(function), reason) from reason
             constants = None
+
+
+def _failed(name: str, reason: Exception) -> errors.MaskTypeError:
+    """What a foreign error means; torch names no `autograd.Function` in its own."""
+    for frame, _ in walk_tb(reason.__traceback__):
+        owner = frame.f_locals.get("cls") if frame.f_code.co_name == "apply" else None
+        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+            return errors.untraceable(f"{owner.__name__}.apply(…)")
+    return errors.tracing_failed(name, reason)
 
 
 def _count(constants: frozenset[Key] | None) -> int | None:
