@@ -1,7 +1,13 @@
 """Block diffusion (BD3-LM): denoise all blocks of a text at once, each given the clean ones before.
 
 Training puts the noisy text and the clean one side by side in one sequence, so that a single pass
-computes what a pass for each block would. Run it: `python examples/block_diffusion.py`.
+computes what a pass for each block would. `python examples/block_diffusion.py` prints:
+
+    block_diffusion(128, 16)
+    BlockMap(q_len=256, kv_len=256, block=(16, 16), empty=184, partial=0, full=72, evaluated=0)
+    loss 5.071 over 134 hidden tokens
+    one pass equals 8 passes, a block each
+    clean half, blocks of one token, is causal: True
 """
 
 import torch

@@ -2,8 +2,15 @@
 
 `ma.mask(mask_mod)` and `ma.score(score_mod)` trace FlexAttention's functions, so that a model moves
 by exchanging its call; no block mask is built, and none has to be built anew for a new batch. The
-same in the algebra is shorter, and its parts have names. Run it:
-`python examples/from_flex_attention.py`.
+same in the algebra is shorter, and its parts have names.
+`python examples/from_flex_attention.py` prints:
+
+    traced: logits equal those of flex_attention
+    composed: logits equal those of flex_attention
+    (ids[batch, kv_idx] == ids[batch, q_idx]) & (q_idx >= kv_idx) & (64 >= q_idx + 1 - kv_idx)
+      is causal & sliding(64) & document(ids[2, 256])
+       True
+    blocks dropped: 73.4%, of create_block_mask 73.4%
 """
 
 import warnings

@@ -1,7 +1,15 @@
 """Layers that see a window and layers that see everything, in turn, as in Gemma and gpt-oss.
 
 A layer differs from the next by one expression. What all of them share, the documents of a packed
-batch, is built once a step and handed down. Run it: `python examples/local_and_global_layers.py`.
+batch, is built once a step and handed down. `python examples/local_and_global_layers.py` prints:
+
+    layer 0: causal & sliding(128) + softcap(50.0) skips 83% of the blocks
+    layer 1: causal & sliding(128) + softcap(50.0) skips 83% of the blocks
+    layer 2: causal + softcap(50.0)               skips 70% of the blocks
+    layer 3: causal & sliding(128) + softcap(50.0) skips 83% of the blocks
+    layer 4: causal & sliding(128) + softcap(50.0) skips 83% of the blocks
+    layer 5: causal + softcap(50.0)               skips 70% of the blocks
+    output of the last layer equals dense float64 attention's
 """
 
 import torch

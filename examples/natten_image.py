@@ -2,7 +2,12 @@
 
 Near a border the window is shifted to stay in the image, so that every patch sees 49 others. Stored
 tile by tile instead of row by row, neighbours are close in memory and a block of queries meets
-fewer blocks of keys; the result is the same. Run it: `python examples/natten_image.py`.
+fewer blocks of keys; the result is the same. `python examples/natten_image.py` prints:
+
+    Attention(tiled_neighborhood((4 * 8, 16 * 8), (8, 8), (7, 7)))
+    row by row: 3200 empty blocks, 896 partial, 0 full
+    tile by tile: 3636 empty blocks, 460 partial, 0 full
+    equals attention computed patch by patch
 """
 
 import torch
@@ -59,9 +64,10 @@ def main() -> None:
     torch.manual_seed(0)
     layer, image = NeighborhoodAttention(), torch.randn(1, HEIGHT, WIDTH, DIM)
     row_by_row = neighborhood((HEIGHT, WIDTH), WINDOW)
-    print(layer)
-    for name, mask in (("row by row  ", row_by_row), ("tile by tile", layer.attention.score)):
-        print(f"{name}: {mask.blocks(HEIGHT * WIDTH, block=64)}")
+    print(layer.attention)
+    for name, mask in (("row by row", row_by_row), ("tile by tile", layer.attention.score)):
+        empty, partial, full = mask.blocks(HEIGHT * WIDTH, block=64).counts()
+        print(f"{name}: {empty} empty blocks, {partial} partial, {full} full")
     with torch.no_grad():
         torch.testing.assert_close(layer(image), by_hand(layer, image), atol=1e-5, rtol=1e-4)
     print("equals attention computed patch by patch")

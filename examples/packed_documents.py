@@ -2,7 +2,13 @@
 
 Documents of any length share a row of the batch; each token sees the 64 tokens up to itself, of its
 own document. The window and the learned ALiBi slopes belong to the layer, the documents to the
-batch. Run it: `python examples/packed_documents.py`.
+batch. `python examples/packed_documents.py` prints:
+
+    Attention(causal & sliding(64) + alibi(slopes[4]))
+    step 0: 20 documents, loss 1.013, gradients as with a dense bias
+    step 1: 29 documents, loss 1.021, gradients as with a dense bias
+    step 2: 22 documents, loss 1.018, gradients as with a dense bias
+    proofs after the first step: 0
 """
 
 import torch

@@ -1,8 +1,13 @@
 """Sigmoid attention: each key is weighed by itself, and no row is normalised.
 
 w(s) = 1 / (1 + exp(-s - b)), with b = -log(length) to start like a softmax; here b and the ALiBi
-slopes learn. Masks and biases compose with it as with a softmax. Run it:
-`python examples/sigmoid_attention.py`.
+slopes learn. Masks and biases compose with it as with a softmax.
+`python examples/sigmoid_attention.py` prints:
+
+    causal & sliding(200) + alibi(slopes[4]) with sigmoid
+    output and gradients equal those of dense float64 attention
+    softmax: weights of 1 key sum to 1.000, of 100 keys to 1.000
+    sigmoid: weights of 1 key sum to 0.002, of 100 keys to 0.249
 """
 
 import math

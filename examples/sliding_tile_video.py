@@ -2,7 +2,11 @@
 
 The video is stored tile by tile and the caption behind it. A token sees the tiles around its own
 and the caption; the caption sees everything. Where a block of the kernel is a tile, every block is
-full or empty: nothing is masked inside a block. Run it: `python examples/sliding_tile_video.py`.
+full or empty: nothing is masked inside a block. `python examples/sliding_tile_video.py` prints:
+
+    Attention(sliding_tile((2 * 4, 6 * 4, 8 * 4), (4, 4, 4), (1, 3, 3), 64))
+    BlockMap(q_len=6208, kv_len=6208, block=(64, 64), empty=8352, partial=0, full=1057, evaluated=0)
+    equals dense attention on the tokens row by row
 """
 
 import torch
@@ -62,7 +66,7 @@ def main() -> None:
     torch.manual_seed(0)
     layer = VideoAttention()
     video, caption = torch.randn(1, *VIDEO, DIM), torch.randn(1, CAPTION, DIM)
-    print(layer)
+    print(layer.attention)
     tokens = VIDEO[0] * VIDEO[1] * VIDEO[2] + CAPTION
     print(layer.attention.score.blocks(tokens, block=64))
     with torch.no_grad():

@@ -1,8 +1,13 @@
 """T5: learned biases on buckets of distances, one table for all layers of a stack.
 
 The encoder sees both sides and drops padding, the decoder is causal; both tables learn. Nothing of
-size length x length is made, and gradients of the tables are summed in place. Run it:
-`python examples/t5_relative_bias.py`.
+size length x length is made, and gradients of the tables are summed in place.
+`python examples/t5_relative_bias.py` prints:
+
+    encoder: padding(lengths[2]) + t5(table[32, 4])
+      output and gradients equal T5's; 31 of 32 buckets learn
+    decoder: causal + t5(table[32, 4], bidirectional=False)
+      output and gradients equal T5's; 32 of 32 buckets learn
 """
 
 import math

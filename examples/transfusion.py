@@ -1,7 +1,12 @@
 """Transfusion: one sequence of text and images, read from left to right, images seen whole.
 
 Text is predicted token by token, images are denoised, by one transformer and one loss. The mask is
-`causal | spans(ids)`. Run it: `python examples/transfusion.py`.
+`causal | spans(ids)`. `python examples/transfusion.py` prints:
+
+    causal | spans(ids[2, 256])
+    BlockMap(q_len=256, kv_len=256, block=(64, 64), empty=8, partial=12, full=12, evaluated=0)
+    loss of text 4.815, images 1.261; with a dense mask text 4.815, images 1.261
+    gradients equal those of a dense mask
 """
 
 import torch

@@ -2,7 +2,11 @@
 
 Keys and values of the prompt are in a cache; the tokens of the tree are the queries behind it, so
 the mask is `tree(parents, prompt)` moved by the length of the cache. The best path is then accepted
-and its keys stay in the cache. Run it: `python examples/tree_decoding.py`.
+and its keys stay in the cache. `python examples/tree_decoding.py` prints:
+
+    tree(order[40], end[40], 60).shift(q=60)
+    25 tokens in 9 passes over trees of 40
+    the text equals that of plain decoding: [8, 21, 30, 35, 44, 13, 6, 39] …
 """
 
 import torch
