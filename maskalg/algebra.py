@@ -64,6 +64,10 @@ class Mask(Expression):
     def __invert__(self) -> Mask:
         return Mask(nodes.negation(self.mask_node), SCORE, Label("~", (self.label,)), (self,))
 
+    def complement(self) -> Mask:
+        """`~mask`, for compiled functions: torch.compile does not follow `~` (torch 2.13)."""
+        return self.__invert__()
+
     def __add__(self, other: object) -> Score:
         if isinstance(other, Bias):
             label = Label("+", (self.label, other.label))
@@ -310,6 +314,16 @@ class Bias(Expression):
         if isinstance(other, Bias):
             return Bias(TRUE, node, label)
         return Score(other.mask_node, node, label)
+
+    def of(self, inner: Bias | Score) -> Bias | Score:
+        """`self @ inner`, for compiled functions: torch.compile does not follow `@` (torch 2.13).
+
+        Raises:
+            TypeError: `inner` is no bias and no score.
+        """
+        if not isinstance(inner, (Bias, Score)):
+            raise errors.applied_to(self, inner)
+        return self.__matmul__(inner)
 
     def __and__(self, other: object) -> NoReturn:
         raise errors.mask_and_bias(other, self)

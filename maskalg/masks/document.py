@@ -65,9 +65,11 @@ class _Document:
                     [0, 1, 1, 0],
                     [0, 1, 2, 1]], dtype=torch.uint8)
         """
+        known = None
         if not isinstance(lengths, torch.Tensor):
             for length in lengths:
                 integer("document.from_lengths", "lengths", length, low=0)
+            known = sum(lengths)
             lengths = torch.tensor(list(lengths), dtype=torch.int64)
         sizes = lengths if device is None else lengths.to(device)
         if sizes.dtype not in INTEGER_DTYPES:
@@ -77,7 +79,10 @@ class _Document:
                 "document.from_lengths", "lengths", list(sizes.shape), "[documents]"
             )
         zero = torch.zeros(1, dtype=torch.int64, device=sizes.device)
-        return self.from_cu_seqlens(torch.cat([zero, sizes.cumsum(0)]), total=total)
+        cu_seqlens = torch.cat([zero, sizes.cumsum(0)])
+        if known is not None and total is None:  # not read back from the device
+            return self(_ids(cu_seqlens, known))
+        return self.from_cu_seqlens(cu_seqlens, total=total)
 
     def from_cu_seqlens(self, cu_seqlens: torch.Tensor, *, total: int | None = None) -> Mask:
         """Documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
@@ -94,14 +99,19 @@ class _Document:
         if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
             raise errors.tensor_shape(call, "cu_seqlens", list(cu_seqlens.shape), "[documents + 1]")
         length = int(cu_seqlens[-1]) if total is None else total
-        places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-        ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
+        ids = _ids(cu_seqlens, length)
         if total is None:
             return self(ids)
         table = positions(call, "ids", ids)
         end = nodes.read(Table("end", cu_seqlens[-1]))
         node = nodes.conjunction(nodes.eq(at(table, Q), at(table, K)), nodes.gt(end, K))
         return Mask(node, SCORE, called("document", table))
+
+
+def _ids(cu_seqlens: torch.Tensor, length: int) -> torch.Tensor:
+    """The document of each of `length` positions, int32, counted from 1."""
+    places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
+    return torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
 
 
 document = _Document()
