@@ -33,7 +33,7 @@ STAGES = [
     {"cli"},
 ]
 
-# Methods of a mask that reach later stages, by an import inside the method.
+# Methods of values that reach later stages, by an import inside the method.
 ALLOWED_LATE = {
     ("algebra", "proof"),
     ("algebra", "schedule"),
@@ -41,6 +41,9 @@ ALLOWED_LATE = {
     ("algebra", "evaluate"),
     ("algebra", "tracing"),
     ("algebra", "inspect"),
+    ("expression", "inspect"),
+    ("schedule", "inspect"),
+    ("proof", "inspect"),
 }
 
 

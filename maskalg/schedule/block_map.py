@@ -52,6 +52,12 @@ class BlockMap:
         """Share of blocks that are empty."""
         return self.counts()[0] / max(self.labels.numel(), 1)
 
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows; None where nothing can be drawn."""
+        from ..inspect.notebook import block_map_html
+
+        return block_map_html(self)
+
     def __repr__(self) -> str:
         empty, partial, full = self.counts()
         return (
