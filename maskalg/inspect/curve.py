@@ -32,4 +32,5 @@ def draw_curve(bias: Bias, ax: Axes) -> None:
     ax.plot(scores.numpy(), values.detach().expand(_POINTS).numpy(), color=LIGHT[2])
     ax.set_xlabel("score", size="small")
     ax.set_ylabel("score with the bias", size="small")
+    ax.set_box_aspect(1)
     ax.tick_params(labelsize="small")

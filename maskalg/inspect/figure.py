@@ -124,7 +124,8 @@ def _draw_blocks(shown: Picture, ax: Axes, *, legend: bool) -> None:
 
     _image(ax, shown, shown.labels.numpy(), cmap=ListedColormap(LIGHT), vmin=EMPTY, vmax=FULL)
     if not legend:
-        ax.set_xlabel(f"{percent(shown.empty_share)} empty", size="small")
+        said = [f"{percent(shown.empty_share)} empty", *shown.notes]
+        ax.set_xlabel(fill(". ".join(said), 40), size="small")
         return
     handles = [
         Patch(facecolor=LIGHT[label], edgecolor="#8894a2", linewidth=0.5, label=f"{name} {count}")
@@ -143,8 +144,7 @@ def block_names(shown: Picture) -> tuple[str, str, str]:
 def _draw_values(shown: Heat, ax: Axes, *, legend: bool, largest: float | None) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    colours = LinearSegmentedColormap.from_list("maskalg", DIVERGING)
-    colours.set_bad(DROPPED)
+    colours = LinearSegmentedColormap.from_list("maskalg", DIVERGING).with_extremes(bad=DROPPED)
     limit = (shown.largest if largest is None else largest) or 1.0
     image = _image(ax, shown, shown.values.numpy(), cmap=colours, vmin=-limit, vmax=limit)
     if legend:
@@ -172,7 +172,7 @@ def _below(ax: Axes, handles: list[Any], text: str) -> None:
 def _image(ax: Axes, shown: Picture | Heat, values: Any, **options: Any) -> Any:
     """The matrix as an image in positions, with ticks and lines at the boundaries of blocks."""
     block, (rows, columns) = shown.block, values.shape
-    extent = (0, columns * block, rows * block, 0)
+    extent = (0, max(columns, 1) * block, max(rows, 1) * block, 0)
     # The image is kept as it is: viewers of vector formats enlarge it without blurring.
     image = ax.imshow(values, extent=extent, interpolation="none", aspect="equal", **options)
     ax.set_xlim(0, max(shown.kv_len, 1))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..schedule.segments import Segments
 
 _CELLS: Final = 64
-_HEAT_CELLS: Final = 32
+_HEAT_CELLS: Final = 64
 _MOST_PICTURES: Final = 4
 # What is looked at element by element: the product with the length of the formula, as text.
 _MOST_WORK: Final = 1 << 33
