@@ -222,7 +222,9 @@ def test_block_maps_and_segments() -> None:
     for found in (mask.blocks(500, block=(16, 32)), mask.segments(500, block=(16, 32))):
         html = found._repr_html_() or ""
         first, second = svgs(html)
-        for root, labels in zip((first, second), mask.blocks(500, block=(16, 32)).labels[0]):
+        for root, labels in zip(
+            (first, second), mask.blocks(500, block=(16, 32)).labels[0], strict=True
+        ):
             assert covered(root, "partial", (500 / 16, 500 / 32)).equal(labels == 1)
             assert covered(root, "full", (500 / 16, 500 / 32)).equal(labels == 2)
         for name, count in zip(("empty", "partial", "full"), found.counts(), strict=True):

@@ -183,7 +183,7 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_errors() -> None:
     mask = sliding(torch.tensor([2, 5]))
-    with pytest.raises(ValueError, match="plot: head must be below 2, .* got 2"):
+    with pytest.raises(ValueError, match=r"plot: head must be below 2, .* got 2"):
         mask.plot(8, head=2)
     with pytest.raises(ValueError, match="plot: batch must be an integer >= 0, got -1"):
         mask.plot(8, batch=-1)
