@@ -33,7 +33,7 @@ STAGES = [
     {"cli"},
 ]
 
-# Methods of a mask or of its blocks that reach later stages, by an import inside the method.
+# Methods of values that reach later stages, by an import inside the method.
 ALLOWED_LATE = {
     ("algebra", "proof"),
     ("algebra", "schedule"),
@@ -42,6 +42,9 @@ ALLOWED_LATE = {
     ("algebra", "tracing"),
     ("algebra", "inspect"),
     ("schedule", "export"),
+    ("expression", "inspect"),
+    ("schedule", "inspect"),
+    ("proof", "inspect"),
 }
 
 

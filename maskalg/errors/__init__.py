@@ -12,6 +12,8 @@ from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
+from .kinds import MissingPackageError as MissingPackageError
+from .pictures import *
 from .questions import *
 from .testing import *
 from .tracing import *

@@ -95,6 +95,12 @@ class Proof:
         lines += [f"          because {reason}" for reason in self.reasons]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows; None where nothing can be drawn."""
+        from ..inspect.notebook import proof_html
+
+        return proof_html(self)
+
     def _spans(self) -> tuple[Span, ...]:
         return self.forms.touched + self.forms.unfull
 

@@ -110,6 +110,12 @@ class BlockMap:
 
         return to_fa4(self, batch, heads, device)
 
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows; None where nothing can be drawn."""
+        from ..inspect.notebook import block_map_html
+
+        return block_map_html(self)
+
     def __repr__(self) -> str:
         empty, partial, full = self.counts()
         return (

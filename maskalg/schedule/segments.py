@@ -71,6 +71,12 @@ class Segments:
         arrays = (self.row_start, self.first, self.end, self.label)
         return sum(array.numel() * array.element_size() for array in arrays)
 
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows; None where nothing can be drawn."""
+        from ..inspect.notebook import segments_html
+
+        return segments_html(self)
+
     def __repr__(self) -> str:
         empty, partial, full = self.counts()
         return (
