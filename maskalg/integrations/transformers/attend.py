@@ -122,8 +122,13 @@ def _given(tensor: torch.Tensor) -> Mask | Score:
 
 
 def _bias(softcap: float | None, position_bias: torch.Tensor | None) -> Bias | None:
+    """What a model adds to its scores, after it has capped them."""
     capped = None if softcap is None else softcap_bias(softcap)
     if position_bias is None:
         return capped
     added = dense_bias(position_bias.contiguous())
-    return added if capped is None else added @ capped
+    if capped is None:
+        return added
+    nested = added @ capped
+    assert isinstance(nested, Bias)
+    return nested

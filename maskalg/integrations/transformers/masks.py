@@ -62,6 +62,9 @@ def make_mask(
     mask = causal if mask_function is None else traced(mask_function)
     if attention_mask is not None:
         mask = _narrowed(mask, _padded(attention_mask, kv_length + kv_offset))
+    if isinstance(q_offset, torch.Tensor):
+        # A static cache adds to its own tensor as the first layer writes its keys.
+        q_offset = q_offset.clone()
     shape = (batch_size, 1, q_length, kv_length)
     return ModelMask(mask.shift(q=q_offset, kv=kv_offset), shape)
 
