@@ -151,7 +151,7 @@ def test_bad_numbers_raise_as_in_a_first_trace():
     ma.mask(chunk(4))
     with pytest.raises(ma.MaskValueError, match="divides by"):
         ma.mask(chunk(0))
-    with pytest.raises(ma.MaskValueError, match="2147483647|32"):
+    with pytest.raises(ma.MaskValueError, match="32"):
         ma.mask(chunk(2**40))
 
 

@@ -11,8 +11,8 @@ from ...algebra import Bias, Mask, Score
 from ...attention import attention
 from ...biases import dense_bias
 from ...biases import softcap as softcap_bias
-from ...masks import dense
 from ...weights import softmax, softmax_with_sink
+from ..written import from_tensor
 from .model_mask import ModelMask
 from .packing import within_documents
 
@@ -74,7 +74,9 @@ def attend(
         _check_shape(attention_mask, query, kv_len)
         score = attention_mask.score
     elif attention_mask is not None:
-        score = _given(attention_mask[..., :kv_len])
+        if attention_mask.ndim != 4:
+            raise errors.attention_mask_rank(tuple(attention_mask.shape))
+        score = from_tensor(attention_mask[..., :kv_len])
     else:
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         if causal and q_len > 1:
@@ -106,19 +108,6 @@ def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
     batch, _, q_len, _ = query.shape
     if mask.shape[0] not in (1, batch) or mask.shape[2:] != (q_len, kv_len):
         raise errors.model_mask_lengths(mask.shape, batch, q_len, kv_len)
-
-
-def _given(tensor: torch.Tensor) -> Mask | Score:
-    """A mask that was written out: Boolean, or added to the scores.
-
-    What is added at masked places is the lowest number of the dtype, or -inf.
-    """
-    if tensor.ndim != 4:
-        raise errors.attention_mask_rank(tuple(tensor.shape))
-    if tensor.dtype == torch.bool:
-        return dense(tensor)
-    lowest = torch.finfo(tensor.dtype).min
-    return dense(tensor.detach() > lowest / 2) + dense_bias(tensor)
 
 
 def _bias(softcap: float | None, position_bias: torch.Tensor | None) -> Bias | None:
