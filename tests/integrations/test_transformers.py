@@ -7,6 +7,7 @@ pytest.importorskip("transformers", reason="needs transformers")
 
 import transformers as hf
 from tiny_models import SMALL, padding, pair, tokens
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import maskalg as ma
 from maskalg import normalform
@@ -196,6 +197,23 @@ def test_a_new_step_traces_and_proves_nothing(name, monkeypatch):
     assert proofs_made() == proofs and len(normalform._STRUCTURES) == structures
 
 
+class Reads(TorchDispatchMode):
+    """Refuses to read a value back from the device."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function is not torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", list(composed()))
+def test_a_new_step_reads_nothing_from_the_device(name):
+    kept = padding("left", 2, 16, 3)
+    for _ in range(2):
+        function, offset = composed()[name], torch.tensor(2)
+        with Reads():
+            make_mask(2, 14, 16, offset, 0, mask_function=function, attention_mask=kept)
+
+
 def test_layers_share_one_mask(monkeypatch):
     from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -328,3 +346,22 @@ def test_both_interfaces_have_one_name():
 
     assert AttentionInterface()["maskalg"] is attend
     assert AttentionMaskInterface()["maskalg"] is make_mask
+
+
+# --- in compiled models --------------------------------------------------------------------------
+
+
+def test_a_compiled_model_takes_the_mask():
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    model, eager = pair("llama")
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for side in ("left", "right"):
+        kept = padding(side)
+        found = compiled(tokens(), attention_mask=make_mask(2, 13, 13, attention_mask=kept)).logits
+        positions = torch.arange(13)[None]
+        wanted = eager(tokens(), attention_mask=kept, position_ids=positions).logits
+        assert close(found[kept.bool()], wanted[kept.bool()])
+    assert counters["stats"]["unique_graphs"] == 1

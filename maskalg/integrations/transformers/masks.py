@@ -59,14 +59,27 @@ def make_mask(
             raise errors.mask_argument(name, value)
     if isinstance(attention_mask, ModelMask):
         return attention_mask
-    mask = causal if mask_function is None else traced(mask_function)
+    built = _built(mask_function, q_offset, kv_offset, kv_length, attention_mask)
+    return ModelMask(built, (batch_size, 1, q_length, kv_length))
+
+
+# torch.compile does not look inside: it would have to trace what traces.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _built(
+    function: Callable[..., Any] | None,
+    q_offset: int | torch.Tensor,
+    kv_offset: int,
+    kv_length: int,
+    attention_mask: torch.Tensor | None,
+) -> Mask:
+    """The function as a formula, without padding, moved to where queries and keys begin."""
+    mask = causal if function is None else traced(function)
     if attention_mask is not None:
         mask = _narrowed(mask, _padded(attention_mask, kv_length + kv_offset))
     if isinstance(q_offset, torch.Tensor):
         # A static cache adds to its own tensor as the first layer writes its keys.
         q_offset = q_offset.clone()
-    shape = (batch_size, 1, q_length, kv_length)
-    return ModelMask(mask.shift(q=q_offset, kv=kv_offset), shape)
+    return mask.shift(q=q_offset, kv=kv_offset)
 
 
 def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
