@@ -250,6 +250,14 @@ def test_masks_written_out(kind):
     assert close(found, eager(tokens(), attention_mask=added).logits)
 
 
+@pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, -float("inf")])
+def test_a_row_masked_with_the_lowest_number_keeps_nothing(lowest):
+    mask = torch.zeros(1, 1, 4, 4)
+    mask[..., 1, :] = lowest
+    out, _ = call(layer(), mask)
+    assert (out[:, 1] == 0).all() and (out[:, 0] != 0).all()
+
+
 def test_an_expression_as_the_mask_of_a_model():
     mask = ma.causal & (ma.sliding(3) | ma.prefix(2))
     model, eager = pair("llama")
