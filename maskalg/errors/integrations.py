@@ -86,6 +86,13 @@ def packed_batch(batch: int) -> MaskValueError:
     )
 
 
+def packed_without_mask() -> MaskValueError:
+    return MaskValueError(
+        "cu_seq_lens_q is given beside no mask, or one that is written out. Leave the attention "
+        "mask to the model, or put the documents into it."
+    )
+
+
 def not_a_mask_expression(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"mask_expr must be a mask, a bias or `mask + bias`, got {type(found).__name__}."

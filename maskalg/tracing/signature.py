@@ -116,6 +116,7 @@ class _Walk:
         for name, value in zip(default_names(function), function.__defaults__ or (), strict=True):
             self.visit(value, ("default", id(function), name))
         for name, value in (function.__kwdefaults__ or {}).items():
+            self.key.append(name)
             self.visit(value, ("default", id(function), name))
         scope = function.__globals__
         for name in _globals(function.__code__) if ours else ():
@@ -138,9 +139,9 @@ def _globals(code: CodeType) -> tuple[str, ...]:
     return tuple(sorted(set(names(code))))
 
 
-def _is_fixed(value: object, kind: type) -> bool:
+def _is_fixed(value: Any, kind: type) -> bool:
     """Whether a value is a module, function or class of a library, whose attributes stay."""
     if kind is ModuleType or kind is type:
         name = value.__name__ if isinstance(value, ModuleType) else value.__module__
         return str(name).split(".")[0] in _LIBRARIES
-    return kind is BuiltinFunctionType
+    return kind is BuiltinFunctionType and isinstance(value.__self__, ModuleType)

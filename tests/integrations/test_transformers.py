@@ -286,6 +286,10 @@ def test_cumulative_lengths_keep_documents_apart():
     assert close(found, eager(tokens(1), position_ids=positions, use_cache=False).logits)
     with pytest.raises(ma.MaskValueError, match="packed into one row, got a batch of 2"):
         model(tokens(2), cu_seq_lens_q=cumulative, cu_seq_lens_k=cumulative)
+    with pytest.raises(ma.MaskValueError, match="cu_seq_lens_q is given beside no mask"):
+        call(layer(), cu_seq_lens_q=cumulative)
+    mask = model_mask(ma.causal, 1, 13)
+    assert mask.within(cumulative, cumulative) is mask.within(cumulative, cumulative)
 
 
 # --- what is refused -----------------------------------------------------------------------------

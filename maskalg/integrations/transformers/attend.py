@@ -14,7 +14,6 @@ from ...biases import softcap as softcap_bias
 from ...weights import softmax, softmax_with_sink
 from ..written import from_tensor
 from .model_mask import ModelMask
-from .packing import within_documents
 
 # What models pass along that changes nothing here: the mask holds the window and the positions.
 _KNOWN: Final = frozenset(
@@ -59,7 +58,8 @@ def attend(
         s_aux: `[heads]`, logits of the sinks.
         position_bias: `[batch or 1, heads, q_len, kv_len]`, added to the scores; receives a
             gradient.
-        cu_seq_lens_q: cumulative lengths of documents packed into one row.
+        cu_seq_lens_q: cumulative lengths of documents packed into one row, beside a mask that
+            `make_mask` built.
         cu_seq_lens_k: the same for keys.
         options: others; refused unless they are known to change nothing.
 
@@ -68,24 +68,24 @@ def attend(
         A query that keeps no key, such as padding, has output 0.
     """
     _check(module, dropout, options)
-    q_len, kv_len = query.shape[2], key.shape[2]
     score: Mask | Score | Bias | None
     if isinstance(attention_mask, ModelMask):
-        _check_shape(attention_mask, query, kv_len)
+        _check_shape(attention_mask, query, key.shape[2])
         score = attention_mask.score
+        if cu_seq_lens_q is not None:
+            keys = cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
+            score = attention_mask.within(cu_seq_lens_q, keys)
+    elif cu_seq_lens_q is not None:
+        raise errors.packed_without_mask()
     elif attention_mask is not None:
         if attention_mask.ndim != 4:
             raise errors.attention_mask_rank(tuple(attention_mask.shape))
-        score = from_tensor(attention_mask[..., :kv_len])
+        score = from_tensor(attention_mask[..., : key.shape[2]])
     else:
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
-        if causal and q_len > 1:
+        if causal and query.shape[2] > 1:
             raise errors.causal_without_mask()
         score = None
-    if cu_seq_lens_q is not None:
-        keys = cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
-        documents = within_documents(query.shape[0], (cu_seq_lens_q, q_len), (keys, kv_len))
-        score = documents if score is None else documents & score
     bias = _bias(softcap, position_bias)
     if bias is not None:
         score = bias if score is None else score + bias

@@ -8,6 +8,7 @@ import torch
 
 from ... import errors
 from ...algebra import Mask, Score
+from .packing import within_documents
 
 
 class ModelMask:
@@ -27,6 +28,7 @@ class ModelMask:
     def __init__(self, score: Mask | Score, shape: tuple[int, int, int, int]) -> None:
         self.score = score
         self.shape = shape
+        self._packed: tuple[torch.Tensor, torch.Tensor, Mask | Score] | None = None
 
     def __repr__(self) -> str:
         return f"ModelMask({self.score!r}, shape={list(self.shape)})"
@@ -34,6 +36,14 @@ class ModelMask:
     def to(self, device: torch.device | str, *rest: Any, **options: Any) -> ModelMask:
         """The same mask with its tensors on `device`, for models spread over several."""
         return ModelMask(self.score.to(device), self.shape)
+
+    def within(self, queries: torch.Tensor, keys: torch.Tensor) -> Mask | Score:
+        """The mask within documents of cumulative lengths; made once for all layers."""
+        if self._packed is None or self._packed[0] is not queries or self._packed[1] is not keys:
+            batch, _, q_len, kv_len = self.shape
+            documents = within_documents(batch, (queries, q_len), (keys, kv_len))
+            self._packed = queries, keys, documents & self.score
+        return self._packed[2]
 
     def __getitem__(self, places: object) -> NoReturn:
         raise errors.mask_is_no_tensor("attention_mask[…]")
