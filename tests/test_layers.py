@@ -29,7 +29,7 @@ STAGES = [
     {"attention"},
     {"nn"},
     {"explain"},
-    {"inspect", "testing", "bench"},
+    {"inspect", "testing", "bench", "integrations"},
     {"cli"},
 ]
 

@@ -8,6 +8,7 @@ from .arguments import *
 from .calls import *
 from .catalogue import *
 from .exports import *
+from .integrations import *
 from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskTypeError as MaskTypeError
