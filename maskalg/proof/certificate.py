@@ -19,7 +19,8 @@ from typing import Any, Final, Literal
 from .. import nodes
 from ..nodes import Node
 from ..printing import formula_text
-from .arithmetic import All, AtLeastZero, Condition, negated, refuted
+from .arithmetic import All, AtLeastZero, Condition, negated
+from .refutation import refuted
 from .closed_forms import ClosedForms, Span
 from .cubes import cubes, turning_points
 from .encoding import Encoder

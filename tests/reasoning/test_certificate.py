@@ -12,10 +12,11 @@ import torch
 
 from maskalg import causal, dense, nodes, q_idx, sliding
 from maskalg.nodes import Node
-from maskalg.proof.arithmetic import All, AtLeastZero, equal, negated, refuted
+from maskalg.proof.arithmetic import All, AtLeastZero, equal, negated
 from maskalg.proof.closed_forms import ClosedForms, Span
 from maskalg.proof.cubes import cubes
 from maskalg.proof.proof import Proof
+from maskalg.proof.refutation import refuted
 from maskalg.testing.catalogue import CATALOGUE
 
 VERIFIED = [
