@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import sympy as sp
 
-from .arithmetic import All, Any_, AtLeastZero, Condition
+from .arithmetic import Any_, AtLeastZero, Condition
 from .simplex import Simplex, TooLarge
 
 Verdict = Literal["refuted", "open", "too large"]
