@@ -11,7 +11,8 @@ And of contiguous ones, where equal ids are contiguous (and in the same order, f
 that start is first and end is last. Each call looks whether they are.
 
 They hold for positions inside of the tables. `extents.py` refuses calls with others, unless an
-entry of a tensor or a repeated index stands in the position; nothing is assumed of such reads.
+entry of a tensor or a repeated index stands in the position. Reads there are clamped: of a query
+moved like that only the first three laws are assumed, and of such a key nothing.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def without_query(position: Node) -> Node | None:
 
 def same_document(node: Node) -> SameDocument | None:
     """An equality of an entry at a query and an entry at a key, else None."""
-    if any(arg.op != "read" or not arg.args or not _inside(arg.args[-1]) for arg in node.args):
+    if any(arg.op != "read" or not arg.args for arg in node.args):
         return None
     leading = [index for arg in node.args for index in arg.args[:-1]]
     if any(arg.op != "index" or arg.data not in ("batch", "head") for arg in leading):
@@ -98,6 +99,8 @@ def same_document(node: Node) -> SameDocument | None:
         q_side, k_side = _side(of_query.args[-1]), _side(of_key.args[-1])
         # With one tensor the tables serve both directions.
         own = of_query.own[0] is of_key.own[0] and of_query.args[:-1] == of_key.args[:-1]
+        if not _inside(of_key.args[-1]):
+            continue
         if k_side == "key" and (q_side == "query" or own):
             return SameDocument(of_query, of_key)
     return None

@@ -157,7 +157,8 @@ class Signs:
         read = self._atoms.read
         if isinstance(function, Step):
             above = function.table in ("last", "end")
-            own = self._symbols.own_ids(function.family)
+            family = function.family
+            own = self._symbols.own_ids(family) and family not in self._symbols.clamped
             if len(monomial) > 1 or not own or above != (coefficient > 0):
                 return
             bound, scale = read(function.position), coefficient
