@@ -5,9 +5,14 @@ each claim becomes a system of integer conditions that must have no solution. Sy
 linear-arithmetic solver refutes it; what is not linear enters through the few laws of
 `encoding.py`. Two kinds of claims, for every value of the parameters within their bounds:
 
-- *sound*: a key that a query of the tile keeps (or drops) lies in one of the intervals;
+- *sound*: a key that a query of the tile keeps (or drops) lies in one of the intervals, and the
+  pair of them is one that the interval's remainder and section count;
 - *exact*: each key of an interval is kept (or dropped) by some query of the tile. The query is
-  named: the first or last of the tile, or one at which a comparison of the mask changes.
+  named: the first or last of the tile, one at which a comparison of the mask changes, or the next
+  member of a set. Of documents this is claimed where equal ids are contiguous, at which each call
+  looks. What a remainder or a section counts is kept (or dropped) pair by pair.
+
+Blocks decided by digits are unchecked.
 """
 
 from __future__ import annotations
@@ -116,7 +121,7 @@ def _sound(side: str, alternatives: list[Node], spans: tuple[Span, ...]) -> Iter
 
 
 def _exact(side: str, wanted: Node, alternatives: list[Node], span: Span) -> Iterable[Obligation]:
-    if span.residue is not None:
+    if span.residue is not None and span.exact:
         pair = nodes.conjunction(hull_formula(span), residue_formula(span.residue))
         claim = f"each tile with a remainder in its box is met: {span_text(span)}"
         yield Obligation(side, "exact", claim, _implied(pair, wanted, "distances in a box"))

@@ -51,7 +51,7 @@ class Encoder:
         self._steps: list[StepTerm] = []
         self._members: list[MemberTerm] = []
         self._reads: list[tuple[Node, Any, list[Any]]] = []
-        self.laws: set[str] = set()
+        self.laws: set[str] = {"contiguous documents"} if contiguous else set()
 
     def condition(self, node: Node, holds: bool = True) -> Condition:
         """The Boolean formula, or its negation, as a condition."""
@@ -149,7 +149,6 @@ class Encoder:
             first, last = (self.term(pair.table(name)) for name in ("first", "last"))
             return AtLeastZero(key - first), AtLeastZero(last - key)
         start, end = (self.term(pair.table(name)) for name in ("start", "end"))
-        self.laws |= {"contiguous documents"} if self._contiguous else set()
         return (Any_((AtLeastZero(start - 1 - key), AtLeastZero(key - end - 1))),)
 
     def _remainders(self, node: Node, holds: bool) -> tuple[Condition, ...]:

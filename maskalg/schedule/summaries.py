@@ -59,6 +59,12 @@ class Summaries:
         """Whether `truth` tells exactly if a part holds for some pair."""
         if node.op == "not":
             return self._exact(node.args[0])
+        if node.op == "ge" and all(arg.kind == "int" for arg in node.args):
+            # The extremes of a sum of a part of the query and one of the key are both attained.
+            difference = nodes.subtract(*node.args)
+            whole = _grouped(difference) if difference.op == "add" else difference
+            terms = whole.args if whole.op == "add" else (whole,)
+            return all(len(positions(term)) < 2 for term in terms)
         return len(positions(node)) < 2 or node.op == "read"
 
     def truth(self, node: Node) -> Pair:
