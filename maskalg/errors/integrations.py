@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .kinds import BackendError, MaskTypeError, MaskValueError
+from .kinds import BackendError, MaskTypeError, MaskValueError, MissingPackageError
 
 
-def not_installed(package: str, least: str) -> ImportError:
-    return ImportError(
+def integration_needs(package: str, least: str) -> MissingPackageError:
+    return MissingPackageError(
         f"maskalg.integrations.{package} needs {package} {least} or newer: "
         f"pip install 'maskalg[{package}]'."
     )

@@ -26,7 +26,7 @@ from .written import from_tensor
 try:
     import diffusers
 except ImportError as missing:
-    raise errors.not_installed("diffusers", "0.42") from missing
+    raise errors.integration_needs("diffusers", "0.42") from missing
 
 NAME: Final = "maskalg"
 

@@ -170,5 +170,5 @@ def _of_grid(
     shape = (sizes.batch, sizes.heads, -(-extents.q_len // block[0]))
     runs = grid_runs(grid, form.values, extents, shape[:2], block)
     label = torch.where(runs.full, FULL, PARTIAL)
-    columns = (column.cpu() for column in (runs.row, runs.first, runs.end, label))
-    return shape, compress(*columns, shape[0] * shape[1] * shape[2])
+    row, first, end = runs.row.cpu(), runs.first.cpu(), runs.end.cpu()
+    return shape, compress(row, first, end, label.cpu(), shape[0] * shape[1] * shape[2])

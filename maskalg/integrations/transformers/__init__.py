@@ -21,7 +21,7 @@ from ... import errors
 try:
     from transformers import AttentionInterface, AttentionMaskInterface
 except ImportError as missing:
-    raise errors.not_installed("transformers", "5.17") from missing
+    raise errors.integration_needs("transformers", "5.17") from missing
 
 from .attend import attend
 from .masks import make_mask
