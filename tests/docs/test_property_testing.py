@@ -8,6 +8,15 @@ import pytest
 from snippets import DOCS, snippets
 
 PAGE = "property_testing.md"
+# The same examples each time, however slow the machine is.
+PROFILE = """
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "page", derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.load_profile("page")
+"""
 TEXT = (DOCS / PAGE).read_text(encoding="utf-8")
 
 
@@ -18,6 +27,7 @@ def test_the_tests_of_the_page_do_as_it_says(
     right = "\n\n".join(part for snippet in snippets(PAGE) for part in snippet.parts)
     (wrong,) = re.findall(r"^```python title=\"test_local.py\"\n(.*?)^```$", TEXT, re.M | re.S)
     (shown,) = re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.S)
+    pytester.makeconftest(PROFILE)
     pytester.makepyfile(test_page=right, test_local=wrong)
     result = pytester.runpytest_subprocess("-q", "-p", "maskalg_pytest", "--maskalg-pictures")
     result.assert_outcomes(passed=6, failed=1)
