@@ -10,6 +10,7 @@ import ast
 import os
 import re
 import runpy
+import socket
 import subprocess
 import sys
 from itertools import groupby
@@ -24,9 +25,12 @@ SHORT = {"train_language_model.py": ["--steps", "2"]}
 
 
 @pytest.fixture(autouse=True)
-def same_random_numbers():
-    state = torch.get_rng_state()
+def alone():
+    """Examples seed torch; and threads of several test workers would wait for each other."""
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(1)
     yield
+    torch.set_num_threads(threads)
     torch.set_rng_state(state)
 
 
@@ -44,7 +48,16 @@ def comparable(text: str) -> list[str]:
     return [line for line, _ in groupby(lines)]
 
 
+@pytest.fixture
+def no_network(monkeypatch):
+    def refused(*arguments):
+        raise AssertionError("an example asked for the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.usefixtures("no_network")
 def test_example_prints_what_it_shows(example, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(example), *SHORT.get(example.name, [])])
     runpy.run_path(str(example), run_name="__main__")
@@ -54,11 +67,12 @@ def test_example_prints_what_it_shows(example, capsys, monkeypatch):
 def test_an_example_runs_as_a_command():
     example = ROOT / "examples" / "prefix_lm.py"
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, paths))
     result = subprocess.run(
         [sys.executable, str(example)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         check=False,
     )
     assert result.returncode == 0, result.stderr
