@@ -19,6 +19,8 @@ from .choice import Choice, of_one
 
 # Where the proof leaves blocks open, elements are evaluated up to this many: about a second.
 _MOST_ELEMENTS: Final = 1 << 29
+# Where tiles are decided position by position, this many positions are looked up: half a second.
+_MOST_LOOKUPS: Final = 1 << 22
 FIRST: Final = Choice()
 
 
@@ -94,7 +96,7 @@ def picture(
     else:
         block, _ = block_pair(block)
     most = _MOST_ELEMENTS if most_elements is None else most_elements
-    if extents.q_len * extents.kv_len <= most or _is_decided(mask, form):
+    if extents.q_len * extents.kv_len <= most or _is_decided(mask, form, extents, block):
         found = mask.blocks(
             q_len, kv_len, block=block, batch=extents.batch, heads=extents.heads
         ).labels
@@ -114,10 +116,14 @@ def fitting_block(length: int, cells: int) -> int:
     return block
 
 
-def _is_decided(mask: Mask, form: Bound) -> bool:
-    """Whether the closed forms decide every block, so that no element is evaluated."""
+def _is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
+    """Whether the closed forms decide every block soon, so that no element is evaluated."""
     forms = prove(mask).forms
-    pairs = {pair for span in forms.touched + forms.unfull for pair in span.documents}
+    spans = forms.touched + forms.unfull
+    lookups = -(-extents.q_len // block) * extents.kv_len
+    if lookups > _MOST_LOOKUPS and any(span.section is not None for span in spans):
+        return False
+    pairs = {pair for span in spans for pair in span.documents}
     for q_ids, kv_ids in pairs:
         of_queries = cast(torch.Tensor, form.values[q_ids.index])
         of_keys = cast(torch.Tensor, form.values[kv_ids.index])

@@ -185,6 +185,16 @@ def test_long_ones_are_proved_and_not_evaluated(monkeypatch: pytest.MonkeyPatch)
     assert "512 queries" in html
 
 
+def test_what_takes_long_to_decide_is_shown_by_its_runs() -> None:
+    flags = torch.rand(1 << 20, generator=torch.Generator().manual_seed(0)) < 1e-4
+    mask = ma.vertical_slash(flags, flags)
+    shown = picture(mask, 1 << 20, None, cells=32)
+    assert "partial blocks may be empty or full" in shown.notes[0]
+    # Every block above the diagonal is empty, and no block is full.
+    assert shown.labels.triu(1).count_nonzero() == 0
+    assert shown.counts()[2] == 0
+
+
 @pytest.mark.parametrize("mask", [causal & sliding(9), ~document(IDS), prefix(30) | ~causal])
 @pytest.mark.parametrize(("q_len", "kv_len", "block"), [(100, 77, 8), (64, 200, 16), (1, 5, 4)])
 def test_evaluation_and_proof_draw_the_same(
