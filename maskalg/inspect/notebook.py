@@ -17,8 +17,8 @@ from .latex import expression_latex, latex
 from .lengths import lengths_to_show
 from .notebook_svg import STYLE, blocks_svg, heat_svg, key_svg
 from .palette import NAMES
-from .picture import FIRST, Picture, fitting_block, picture
-from .pooled import evaluated, pooled, pooled_segments
+from .picture import FIRST, Picture, evaluated, picture
+from .pooled import pooled, pooled_segments
 from .terminal import kept_text, percent, size_text
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _HEAT_CELLS: Final = 64
 _MOST_PICTURES: Final = 4
 # What is looked at element by element: the product with the length of the formula, as text.
 _MOST_WORK: Final = 1 << 33
-_MOST_ELEMENTS: Final = 1 << 22
+_MOST_ELEMENTS: Final = 1 << 24
 _SHORT: Final = 512
 # Longer formulas are neither typeset nor proved for a display.
 _LONGEST_FORMULA: Final = 6000
@@ -132,12 +132,12 @@ def _picture(mask: Mask, q_len: int, kv_len: int, cells: int) -> Picture:
     """A picture within about a second: by evaluation where there is little, else by the proof."""
     work = len(mask.mask_node.skeleton)
     if q_len * kv_len <= min(_MOST_ELEMENTS, _MOST_WORK // work):
-        return evaluated(mask, q_len, kv_len, fitting_block(max(q_len, kv_len), cells), FIRST)
+        return evaluated(mask, q_len, kv_len, cells=cells, choice=FIRST)
     is_formula = all(node.op != "opaque" for node in mask.mask_node.walk())
     if is_formula and work <= _LONGEST_FORMULA:
         return picture(mask, q_len, kv_len, cells=cells, most_elements=_MOST_ELEMENTS)
     rows, columns = min(q_len, _SHORT), min(kv_len, _SHORT)
-    return evaluated(mask, rows, columns, fitting_block(max(rows, columns), cells), FIRST)
+    return evaluated(mask, rows, columns, cells=cells, choice=FIRST)
 
 
 def _block_map(found: BlockMap) -> str:

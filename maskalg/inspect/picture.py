@@ -16,9 +16,12 @@ from ..schedule.block_map import EMPTY, FULL, block_pair
 from ..schedule.runs import run_table
 from ..schedule.steps import step_tables
 from .choice import Choice, of_one
+from .elements import labels_by_elements
 
 # Where the proof leaves blocks open, elements are evaluated up to this many: about a second.
-_MOST_ELEMENTS: Final = 1 << 29
+_MOST_ELEMENTS: Final = 1 << 26
+# Where tiles are decided position by position, this many positions are looked up.
+_MOST_LOOKUPS: Final = 1 << 18
 FIRST: Final = Choice()
 
 
@@ -94,14 +97,15 @@ def picture(
     else:
         block, _ = block_pair(block)
     most = _MOST_ELEMENTS if most_elements is None else most_elements
-    if extents.q_len * extents.kv_len <= most or _is_decided(mask, form):
-        found = mask.blocks(
-            q_len, kv_len, block=block, batch=extents.batch, heads=extents.heads
-        ).labels
-        found = found[choice.place(*found.shape[:2])]
+    sizes = dependence(form.structure.mask, form, extents)
+    place = choice.place(sizes.batch, sizes.heads)
+    if _is_decided(mask, form, extents, block):
+        blocks = mask.blocks(q_len, kv_len, block=block, batch=batches, heads=heads)
+        found = blocks.labels[place]
+    elif extents.q_len * extents.kv_len <= most:
+        found = labels_by_elements(form, extents, block, place)
     else:
-        sizes = dependence(form.structure.mask, form, extents)
-        found = _labels_of_runs(form, extents, block, choice.place(sizes.batch, sizes.heads))
+        found = _labels_of_runs(form, extents, block, place)
         notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
     return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
 
@@ -114,10 +118,14 @@ def fitting_block(length: int, cells: int) -> int:
     return block
 
 
-def _is_decided(mask: Mask, form: Bound) -> bool:
-    """Whether the closed forms decide every block, so that no element is evaluated."""
+def _is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
+    """Whether the closed forms decide every block soon, so that no element is evaluated."""
     forms = prove(mask).forms
-    pairs = {pair for span in forms.touched + forms.unfull for pair in span.documents}
+    spans = forms.touched + forms.unfull
+    lookups = -(-extents.q_len // block) * extents.kv_len
+    if lookups > _MOST_LOOKUPS and any(span.section is not None for span in spans):
+        return False
+    pairs = {pair for span in spans for pair in span.documents}
     for q_ids, kv_ids in pairs:
         of_queries = cast(torch.Tensor, form.values[q_ids.index])
         of_keys = cast(torch.Tensor, form.values[kv_ids.index])
@@ -152,3 +160,15 @@ def require_cells(call: str, argument: str, value: object, low: int) -> int:
     if value < low:
         raise errors.below(call, argument, value, low)
     return value
+
+
+def evaluated(mask: Mask, q_len: int, kv_len: int, *, cells: int, choice: Choice) -> Picture:
+    """The same picture by a look at every element, without a proof."""
+    title, notes = str(mask), choice.notes(mask)
+    mask, batches, heads = of_one(mask, choice)
+    form = bound(mask.to("cpu"))
+    extents = resolve(form, q_len, kv_len, batches, heads)
+    sizes = dependence(form.structure.mask, form, extents)
+    block = fitting_block(max(q_len, kv_len), cells)
+    labels = labels_by_elements(form, extents, block, choice.place(sizes.batch, sizes.heads))
+    return Picture(title, labels, block, q_len, kv_len, notes)

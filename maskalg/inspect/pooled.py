@@ -6,13 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ..algebra import Mask
-from ..evaluate import Environment, evaluate
-from ..extents import resolve
-from ..normalform import bound
 from ..schedule.segments import Segments
-from .choice import Choice, of_one
-from .picture import Picture
 
 
 def pooled(labels: torch.Tensor, cells: int) -> tuple[torch.Tensor, int]:
@@ -61,25 +55,3 @@ def pooled_segments(found: Segments, row_offset: int, cells: int) -> tuple[torch
     whole = full == heights[:, None] * edges.diff()
     labels = torch.where(visited == 0, 0, torch.where(whole, 2, 1))
     return labels.to(torch.uint8), times
-
-
-def evaluated(mask: Mask, q_len: int, kv_len: int, block: int, choice: Choice) -> Picture:
-    """A picture made by looking at every element: exact, and without a proof."""
-    title, notes = str(mask), choice.notes(mask)
-    mask, batches, heads = of_one(mask, choice)
-    form = bound(mask.to("cpu"))
-    extents = resolve(form, q_len, kv_len, batches, heads)
-    batch, head = choice.place(extents.batch, extents.heads)
-    rows, columns = -(-q_len // block), -(-kv_len // block)
-    # A block cut by the length repeats its last row or column, which changes no label.
-    indices = {
-        "batch": torch.tensor(batch),
-        "head": torch.tensor(head),
-        "q_idx": torch.arange(rows * block).clamp(max=q_len - 1)[:, None],
-        "kv_idx": torch.arange(columns * block).clamp(max=kv_len - 1)[None, :],
-    }
-    kept = evaluate(form.structure.mask, Environment(indices, form.values))
-    tiles = kept.expand(rows * block, columns * block).reshape(rows, block, columns, block)
-    some, every = tiles.any(3).any(1), tiles.all(3).all(1)
-    labels = some.to(torch.uint8) + every.to(torch.uint8)
-    return Picture(title, labels, block, q_len, kv_len, notes)

@@ -14,8 +14,8 @@ from maskalg import alibi, causal, dense, document, padding, prefix, sliding, so
 from maskalg.inspect.choice import Choice
 from maskalg.inspect.lengths import lengths_to_show
 from maskalg.inspect.notebook_svg import SIDE, STYLE, blocks_svg
-from maskalg.inspect.picture import picture
-from maskalg.inspect.pooled import evaluated, pooled, pooled_segments
+from maskalg.inspect.picture import evaluated, picture
+from maskalg.inspect.pooled import pooled, pooled_segments
 from maskalg.testing.catalogue import CATALOGUE
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -185,13 +185,25 @@ def test_long_ones_are_proved_and_not_evaluated(monkeypatch: pytest.MonkeyPatch)
     assert "512 queries" in html
 
 
+def test_what_takes_long_to_decide_is_shown_by_its_runs() -> None:
+    flags = torch.rand(1 << 20, generator=torch.Generator().manual_seed(0)) < 1e-4
+    mask = ma.vertical_slash(flags, flags)
+    shown = picture(mask, 1 << 20, None, cells=32)
+    assert "partial blocks may be empty or full" in shown.notes[0]
+    # Every block above the diagonal is empty, and no block is full.
+    assert shown.labels.triu(1).count_nonzero() == 0
+    assert shown.counts()[2] == 0
+
+
 @pytest.mark.parametrize("mask", [causal & sliding(9), ~document(IDS), prefix(30) | ~causal])
-@pytest.mark.parametrize(("q_len", "kv_len", "block"), [(100, 77, 8), (64, 200, 16), (1, 5, 4)])
+@pytest.mark.parametrize(("q_len", "kv_len", "cells"), [(100, 77, 13), (64, 200, 16), (1, 5, 3)])
 def test_evaluation_and_proof_draw_the_same(
-    mask: ma.Mask, q_len: int, kv_len: int, block: int
+    mask: ma.Mask, q_len: int, kv_len: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proved = picture(mask, q_len, kv_len, cells=64, block=block)
-    assert evaluated(mask, q_len, kv_len, block, Choice()).labels.equal(proved.labels)
+    monkeypatch.setattr("maskalg.inspect.elements._AT_ONCE", 1000)
+    proved = mask.blocks(q_len, kv_len, block=picture(mask, q_len, kv_len, cells=cells).block)
+    shown = evaluated(mask, q_len, kv_len, cells=cells, choice=Choice())
+    assert shown.labels.equal(proved.labels[0, 0])
 
 
 def test_a_choice_of_batch_and_head() -> None:
@@ -204,7 +216,7 @@ def test_a_choice_of_batch_and_head() -> None:
             shown = picture(mask, 64, None, cells=8, choice=choice)
             assert shown.labels.equal(labels[batch, head])
             assert shown.notes == (f"batch entry {batch} of 2", f"head {head} of 3")
-            assert evaluated(mask, 64, 64, 8, choice).labels.equal(labels[batch, head])
+            assert evaluated(mask, 64, 64, cells=8, choice=choice).labels.equal(labels[batch, head])
     bare = ma.where(ma.head % 2 == 0, causal, causal & sliding(windows[0]))
     labels = bare.blocks(64, block=8).labels
     for head in range(3):
@@ -296,3 +308,9 @@ def test_a_notebook_shows_them() -> None:
         assert "text/plain" in data
     assert shown[1][0]["text/latex"].startswith(r"$\displaystyle \lvert q - k \rvert \lt 64")
     assert shown[1][0]["text/plain"] == "causal & sliding(64)"
+
+
+@pytest.mark.parametrize(("q_len", "kv_len"), [(0, 0), (0, 9), (9, 0)])
+def test_no_elements(q_len: int, kv_len: int) -> None:
+    undecided = ma.q_idx * ma.kv_idx >= 5
+    assert not picture(undecided, q_len, kv_len, cells=8).labels.numel()
