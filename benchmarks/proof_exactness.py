@@ -3,8 +3,9 @@
     python benchmarks/proof_exactness.py                      # the masks of the field
     python benchmarks/proof_exactness.py --random 500 --depth 3 --seed 0
 
-A block counts as proved when its label is known without a look at its elements. Every label is
-compared with dense evaluation; wrong ones are counted, and the exit status is then 1.
+A block counts as proved when its label is known without evaluating the mask at its elements; a
+tensor over pairs (`dense`) is read once for the summary of its blocks. Every label is compared with
+dense evaluation; wrong ones are counted, and the exit status is then 1.
 """
 
 from __future__ import annotations

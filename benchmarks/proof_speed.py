@@ -13,6 +13,7 @@ every matrix it makes.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import re
 import statistics
@@ -68,9 +69,15 @@ def in_new_process(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def cold(rounds: int) -> None:
-    import maskalg.proof.projection  # noqa: F401  and with it SymPy
+    # SymPy, and every module of a proof: their import is timed elsewhere.
+    import maskalg.proof.digits
+    import maskalg.proof.grid_hull
+    import maskalg.proof.section  # noqa: F401
     from maskalg.testing.catalogue import CATALOGUE
 
+    # Or the collector would walk what the parent imported, 200 ms in some of the children.
+    gc.collect()
+    gc.freeze()
     times = {}
     for name, case in CATALOGUE.items():
         structure = bound(case.mask).structure

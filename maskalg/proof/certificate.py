@@ -8,9 +8,9 @@ linear-arithmetic solver refutes it; what is not linear enters through the few l
 - *sound*: a key that a query of the tile keeps (or drops) lies in one of the intervals, and the
   pair of them is one that the interval's remainder and section count;
 - *exact*: each key of an interval is kept (or dropped) by some query of the tile. The query is
-  named: the first or last of the tile, one at which a comparison of the mask changes, or the next
-  member of a set. Of documents this is claimed where equal ids are contiguous, at which each call
-  looks. What a remainder or a section counts is kept (or dropped) pair by pair.
+  named: the first or last of the tile, one at which a comparison of the mask changes, or a member
+  of a set that is next to those. Of documents this is claimed where equal ids are contiguous, at
+  which each call looks. What a remainder or a section counts is kept (or dropped) pair by pair.
 
 Blocks decided by digits are unchecked.
 """
@@ -168,7 +168,8 @@ def _queries(span: Span, cube: Node) -> list[Node]:
     bounds = span.lows + span.highs + span.guards
     sets = dict.fromkeys(n.args[:-1] for b in bounds for n in b.walk() if n.op == "member")
     found = [Node("member", "int", (*own, p), "next") for own in sets for p in points]
-    return [*points, *found]
+    last = [Node("member", "int", (*own, ROW_LAST), "previous") for own in sets]
+    return [*points, *found, *last]
 
 
 def _pair(encoder: Encoder) -> list[Condition]:

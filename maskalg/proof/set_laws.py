@@ -5,6 +5,7 @@ For a tile q0..q1 of queries, all of them positions of the set:
 - next(x) >= x, or next(x) > q1;  previous(x) <= x, or previous(x) < 0
 - a member y in the tile with y >= x gives next(x) <= y; one with y <= x gives previous(x) >= y
 - next(x) <= q1 gives that next(x) is a member; previous(x) >= 0 gives that previous(x) is
+- the same of a member y that is itself previous(z) >= 0 or next(z) <= q1
 - x <= y gives next(x) <= next(y) and previous(x) <= previous(y)
 """
 
@@ -52,4 +53,14 @@ def member_laws(terms: list[MemberTerm], encoder: Encoder) -> list[Condition]:
             laws.append(Any_((AtLeastZero(x - value), AtLeastZero(-1 - value))))
             laws.append(Any_((*away, AtLeastZero(q - x - 1), AtLeastZero(value - q))))
             laws.append(Any_((AtLeastZero(-1 - value), member)))
+    for after in (term for term in terms if term.node.data == "next"):
+        for before in (term for term in terms if term.node.data == "previous"):
+            if after.node.args[0] == before.node.args[0]:
+                in_order = AtLeastZero(before.value - after.value)
+                beyond = AtLeastZero(after.value - q1 - 1)
+                laws.append(
+                    Any_((beyond, AtLeastZero(after.value - before.position - 1), in_order))
+                )
+                none = AtLeastZero(-1 - before.value)
+                laws.append(Any_((none, AtLeastZero(after.position - before.value - 1), in_order)))
     return laws

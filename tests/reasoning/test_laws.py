@@ -74,6 +74,10 @@ def test_members_of_sets(kept: list[bool]) -> None:
         assert before <= x or before < 0
         assert following > q1 or kept[following]
         assert before < 0 or kept[before]
+        for z in range(-3, len(kept) + 4):
+            earlier = int(members.last_until(at, torch.tensor(z)))
+            assert following > q1 or following > z or earlier >= following
+            assert earlier < 0 or x > earlier or earlier >= following
         for y in range(q1 + 1):
             if kept[y]:
                 assert y < x or following <= y

@@ -1,0 +1,102 @@
+"""What depends on values of tensors is computed on their device, without a look at it by the host.
+
+A dispatch mode refuses every operation that would wait for a device or whose result has a size
+that depends on values; fake tensors have no values at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from maskalg.extents import resolve
+from maskalg.normalform import bound
+from maskalg.proof.proof import prove_structure
+from maskalg.schedule.intervals import key_range, rows_of
+from maskalg.schedule.sections import prepared
+from maskalg.schedule.steps import step_tables, tables_of
+from maskalg.testing.case import BATCH, HEADS
+from maskalg.testing.catalogue import CATALOGUE
+
+WAITING = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "is_nonzero",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
+    "repeat_interleave.Tensor",
+    "equal",
+)
+ON_TENSORS = [
+    name
+    for name, case in CATALOGUE.items()
+    if any(isinstance(value, torch.Tensor) for value in bound(case.mask).values)
+]
+
+
+class NeverWaiting(TorchDispatchMode):
+    """Refuses what a host would have to wait for."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = func.name().removeprefix("aten::")
+        assert name not in WAITING and name.split(".")[0] not in WAITING, name
+        if name.startswith("index.Tensor"):
+            assert all(i is None or i.dtype != torch.bool for i in args[1]), "Boolean index"
+        return func(*args, **(kwargs or {}))
+
+
+def test_waiting_is_refused() -> None:
+    x = torch.arange(4)
+    for wait in (lambda: int(x[1]), lambda: x.nonzero(), lambda: x[x > 1], lambda: bool(x.any())):
+        with NeverWaiting(), pytest.raises(AssertionError):
+            wait()
+
+
+@pytest.mark.parametrize("name", ON_TENSORS)
+def test_tables_and_bounds(name: str) -> None:
+    """Everything a kernel is given: tables of documents, and bounds of its loops."""
+    form = bound(CATALOGUE[name].mask)
+    forms = prove_structure(form.structure).forms
+    with NeverWaiting(), torch.inference_mode():
+        # Copies are remembered by nobody.
+        values = tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in form.values)
+        extents = resolve(form, 40, 37, BATCH, HEADS)
+        rows = rows_of(values, extents, (BATCH, HEADS), 8, torch.device("cpu"))
+        for span in forms.touched + forms.unfull:
+            found = key_range(span, rows)
+            assert found.low.shape == found.high.shape == (BATCH, HEADS, 5)
+            for node in [n for b in span.lows + span.highs for n in b.walk() if n.op == "step"]:
+                assert tables_of(node, values).named(str(node.data)).dtype == torch.int32
+            if span.section is not None:
+                prepared(span.section, rows, (8, 8))
+
+
+@pytest.mark.parametrize("shapes", [((40,), (40,)), ((2, 40), (2, 37)), ((40,), (2, 37))])
+def test_tables_need_no_values(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    with FakeTensorMode():
+        q_ids, kv_ids = (torch.empty(shape, dtype=torch.int64) for shape in shapes)
+        for pair in ((q_ids, kv_ids), (q_ids, q_ids)):
+            tables = step_tables(*pair)
+            for name in ("first", "last", "start", "end", "first'", "last'", "start'", "end'"):
+                assert tables.named(name).dtype == torch.int32
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_tables_compile_whole(own: bool) -> None:
+    def tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = step_tables(q_ids, q_ids if own else kv_ids)
+        return found.first, found.last, found.start, found.end, found.named("last'")
+
+    compiled = torch.compile(tables, backend="eager", fullgraph=True)
+    ids = torch.tensor([3, 3, 1, 1, 2, 3])
+    for found, wanted in zip(compiled(ids, ids.flip(0)), tables(ids, ids.flip(0)), strict=True):
+        assert torch.equal(found, wanted)
