@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 SETUP = {
     "README.md": """
@@ -17,7 +21,11 @@ SETUP = {
 }
 """Names that a page leaves to its reader."""
 
-ELSEWHERE = {"docs/contributing.md": "test_contributing.py runs it in a patched copy of the tree"}
+ELSEWHERE = {
+    "docs/contributing.md": "test_contributing.py runs it in a patched copy of the tree",
+    "docs/from_flexattention.md": "test_from_flexattention.py",
+    "docs/property_testing.md": "test_property_testing.py",
+}
 """Pages with a test of their own."""
 
 _GPU = "needs a GPU"
