@@ -18,6 +18,16 @@ SETUP = {
         slopes, self = torch.tensor([0.5, 0.25]), types.SimpleNamespace()
         q, k, v = (torch.randn(1, 2, 16, 8) for _ in range(3))
     """,
+    "docs/pictures.md": """
+        import torch
+        import maskalg as ma
+        from maskalg import alibi, causal, document, prefix, relative, sliding, softcap, t5
+        from matplotlib.figure import Figure
+
+        left, right = Figure().subplots(1, 2)
+        mask, ids = causal & (sliding(256) | prefix(128)), torch.arange(4096) // 1000
+        slopes, table, buckets = torch.ones(2), torch.randn(2, 17), torch.randn(32, 2)
+    """,
 }
 """Names that a page leaves to its reader."""
 
