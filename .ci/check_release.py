@@ -68,8 +68,9 @@ def sources() -> set[str]:
     files = [path for path in (ROOT / "maskalg").rglob("*") if path.is_file()]
     package = {path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc"}
     kernels = {f"maskalg_kernels/{path.name}" for path in (ROOT / "kernels").glob("*.py")}
+    alone = {path.name for path in ROOT.glob("maskalg_*.py")}  # such as the plugin of pytest
     assert "maskalg/py.typed" in package
-    return package | kernels
+    return package | kernels | alone
 
 
 def check_metadata(about: Message) -> None:
