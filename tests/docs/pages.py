@@ -18,6 +18,11 @@ SETUP = {
         slopes, self = torch.tensor([0.5, 0.25]), types.SimpleNamespace()
         q, k, v = (torch.randn(1, 2, 16, 8) for _ in range(3))
     """,
+    "docs/explore.md": """
+        import torch
+        from maskalg import causal, document, prefix, sliding
+        ids = torch.arange(1_048_576) // 1000
+    """,
     "docs/pictures.md": """
         import torch
         import maskalg as ma
