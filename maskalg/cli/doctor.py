@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
 import platform
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -67,10 +69,22 @@ class Report:
         return "\n".join(f"{name:<9} {text}" for name, text in rows)
 
 
-def run(*, as_json: bool) -> int:
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "doctor",
+        help="what this machine can run, and why not the rest",
+        description="Versions, GPUs, backends, kernel tiers, optional libraries and the cache of "
+        "rendered kernels: what can be used on this machine, and what to do about the rest.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
     """Print the report; the exit status is 0 whatever was found."""
     report = examine()
-    print(json.dumps(dataclasses.asdict(report), indent=2) if as_json else report)
+    print(json.dumps(dataclasses.asdict(report), indent=2) if options.json else report)
     return 0
 
 

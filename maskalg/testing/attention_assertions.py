@@ -57,8 +57,13 @@ def assert_attention_close(
 
     Args:
         score: a mask, a bias, `mask + bias`, or None.
-        q_len, kv_len, batch, heads, kv_heads, head_dim, value_dim: sizes of the inputs; None means
-            `q_len`, `heads` and `head_dim`.
+        q_len: number of queries.
+        kv_len: number of keys; None means `q_len`.
+        batch: batch size of the inputs.
+        heads: query heads.
+        kv_heads: heads of key and value; None means `heads`.
+        head_dim: size of a head of query and key.
+        value_dim: size of a head of value; None means `head_dim`.
         dtype: of the inputs; the tensors of the score are taken in theirs.
         device: of the inputs; the score's tensors are moved there.
         backend: of `maskalg.attention`; None chooses by the device.

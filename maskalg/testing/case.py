@@ -15,7 +15,11 @@ from ..algebra import Mask
 from .assertions import describe, function_matrix
 
 BATCH: Final = 2
+"""Batch entries of what the strategies draw."""
+
 HEADS: Final = 3
+"""Heads of what the strategies draw."""
+
 LONGEST: Final = 40
 FARTHEST_SHIFT: Final = 6
 ENTRIES: Final = LONGEST + 4 * FARTHEST_SHIFT  # of a tensor over positions

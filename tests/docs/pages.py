@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 SETUP = {
     "README.md": """
@@ -14,10 +18,29 @@ SETUP = {
         slopes, self = torch.tensor([0.5, 0.25]), types.SimpleNamespace()
         q, k, v = (torch.randn(1, 2, 16, 8) for _ in range(3))
     """,
+    "docs/explore.md": """
+        import torch
+        from maskalg import causal, document, prefix, sliding
+        ids = torch.arange(1_048_576) // 1000
+    """,
+    "docs/pictures.md": """
+        import torch
+        import maskalg as ma
+        from maskalg import alibi, causal, document, prefix, relative, sliding, softcap, t5
+        from matplotlib.figure import Figure
+
+        left, right = Figure().subplots(1, 2)
+        mask, ids = causal & (sliding(256) | prefix(128)), torch.arange(4096) // 1000
+        slopes, table, buckets = torch.ones(2), torch.randn(2, 17), torch.randn(32, 2)
+    """,
 }
 """Names that a page leaves to its reader."""
 
-ELSEWHERE = {"docs/contributing.md": "test_contributing.py runs it in a patched copy of the tree"}
+ELSEWHERE = {
+    "docs/contributing.md": "test_contributing.py runs it in a patched copy of the tree",
+    "docs/from_flexattention.md": "test_from_flexattention.py",
+    "docs/property_testing.md": "test_property_testing.py",
+}
 """Pages with a test of their own."""
 
 _GPU = "needs a GPU"
