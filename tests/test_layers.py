@@ -20,6 +20,7 @@ STAGES = [
     {"inputs"},
     {"evaluate"},
     {"tracing"},
+    {"parsing"},
     {"proof"},
     {"schedule"},
     {"reasoning", "export"},

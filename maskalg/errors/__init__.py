@@ -11,5 +11,6 @@ from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
+from .parsing import *
 from .questions import *
 from .tracing import *
