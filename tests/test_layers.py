@@ -32,6 +32,7 @@ STAGES = [
     {"explain"},
     {"inspect", "testing", "bench"},
     {"cli"},
+    {"__main__"},
 ]
 
 # Methods of a mask that reach later stages, by an import inside the method.

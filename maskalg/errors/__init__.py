@@ -7,6 +7,7 @@ from .algebra import *
 from .arguments import *
 from .calls import *
 from .catalogue import *
+from .commands import *
 from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskTypeError as MaskTypeError

@@ -74,13 +74,13 @@ def picture(
     """
     mask = mask.to("cpu")
     form = bound(mask)
-    extents = resolve(form, q_len, kv_len, None, 1 if _names_bare_head(mask) else None)
+    extents = resolve(form, q_len, kv_len, None, 1 if names_bare_head(mask) else None)
     if block is None:
         block = fitting_block(max(extents.q_len, extents.kv_len), cells)
     else:
         block, _ = block_pair(block)
     notes = []
-    if _is_decided(mask, form) or extents.q_len * extents.kv_len <= _MOST_ELEMENTS:
+    if all_decided(mask, form) or extents.q_len * extents.kv_len <= _MOST_ELEMENTS:
         found = mask.blocks(q_len, kv_len, block=block, heads=extents.heads).labels[0, 0]
     else:
         found = _labels_of_runs(form, extents, block)
@@ -101,14 +101,14 @@ def fitting_block(length: int, cells: int) -> int:
     return block
 
 
-def _names_bare_head(mask: Mask) -> bool:
+def names_bare_head(mask: Mask) -> bool:
     """Whether the formula computes with `head` and no table tells how many heads there are."""
     reads = [node for node in mask.mask_node.walk() if node.op == "read"]
     tells = any(index.data == "head" for node in reads for index in node.args)
     return "head" in mask.mask_node.indices() and not tells
 
 
-def _is_decided(mask: Mask, form: Bound) -> bool:
+def all_decided(mask: Mask, form: Bound) -> bool:
     """Whether the closed forms decide every block, so that no element is evaluated."""
     forms = prove(mask).forms
     pairs = {pair for span in forms.touched + forms.unfull for pair in span.documents}
