@@ -31,13 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
     except MaskalgError as problem:
         line = " ".join(str(problem).split())
         print(f"maskalg {options.command}: {line}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough; Python would complain once more at exit.
+    except (BrokenPipeError, SystemExit):
+        # The reader, such as `head`, has seen enough (rich then asks to exit); Python would
+        # complain once more when it closes the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

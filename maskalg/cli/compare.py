@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     """Print what is known; returns the exit status."""
     from rich.console import Console
 
-    from ..inspect.difference import close_up, overview, show_difference
+    from ..inspect.difference import LENGTHS_SEEN_WHOLE, close_up, overview, show_difference
     from ..parsing import read
     from ..reasoning.compare import compare
     from ..reasoning.domain import Lengths
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             console.print(f"{one} keeps {text}, {other} does not")
     place = found.only_a.place or found.only_b.place
     if place is not None:
-        if options.q_len is not None and not (place.batch or place.head):
+        if options.q_len in LENGTHS_SEEN_WHOLE and not (place.batch or place.head):
             show_difference(overview(a, b, found, options.q_len, options.kv_len), console)
         show_difference(close_up(a, b, place, lengths), console)
     return 0 if found.equivalent else 1

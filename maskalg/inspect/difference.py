@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 NEITHER, BOTH, ONLY_A, ONLY_B, EACH = range(5)
 _CELLS: Final = 32
+LENGTHS_SEEN_WHOLE: Final = range(_CELLS + 1, (1 << 17) + 1)
+"""Lengths with an overview: a close-up shows shorter ones whole, longer ones take seconds."""
+
 _BEFORE: Final = 12  # rows and columns of a close-up before the pair it is about
 _CHARACTERS: Final = ("·", "=", "A", "B", "X")
 _NAMES: Final = ("neither keeps", "both keep", "only A", "only B", "A and B, different pairs")

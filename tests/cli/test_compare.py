@@ -13,14 +13,12 @@ VERDICTS = [
     ("causal", "causal & sliding(4)", 1, "B implies A, and A does not imply B"),
     ("causal", "sliding(4)", 1, "different: neither implies the other"),
     ("document([0, 1, 0])", "document([0, 1, 1])", 1, "different: neither implies the other"),
-    ("causal", "causal | (q_idx * kv_idx) % 7919 == 7000", 1, "A implies B"),
+    ("causal", "causal | ((q_idx * kv_idx) % 7919 == 7000)", 1, "A implies B"),
 ]
 
 
 @pytest.mark.parametrize("a, b, status, says", VERDICTS)
 def test_verdicts(capsys: pytest.CaptureFixture[str], a, b, status, says) -> None:
-    if "7919" in b:
-        b = "causal | ((q_idx * kv_idx) % 7919 == 7000)"
     assert main(["compare", a, b]) == status
     assert capsys.readouterr().out.splitlines()[3].startswith(says)
 
@@ -50,8 +48,7 @@ def test_an_overview_of_long_sequences(capsys: pytest.CaptureFixture[str]) -> No
     out = capsys.readouterr().out
     assert "blocks of 32 x 32: where the masks may differ\nAA··" in out
     rows = out.split("may differ\n")[1].splitlines()[:32]
-    assert rows[-1] == "AA" * 9 + "XX" * 0 + "==" * 0 + rows[-1][18:]
-    assert rows[-1][18:20] == "AA" and rows[-1][20:] == "==" * 22
+    assert rows[-1] == "AA" * 10 + "==" * 22
 
 
 def test_heads(capsys: pytest.CaptureFixture[str]) -> None:

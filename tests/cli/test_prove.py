@@ -85,15 +85,15 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
 def test_latex(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "causal & (dilated(3) | prefix(4))", "--latex") == (
         "\\begin{aligned}\n"
-        "\\text{mask} && \\left(0 = \\left(q - k\\right) \\bmod \\mathrm{dilation} \\lor "
-        "\\mathrm{prefix} \\ge k + 1\\right) \\land q \\ge k \\\\\n"
+        "\\text{mask} && q \\ge k \\land \\left(0 = \\left(q - k\\right) \\bmod "
+        "\\mathrm{dilation} \\lor \\mathrm{prefix} \\ge k + 1\\right) \\\\\n"
         "\\text{given} && \\mathrm{dilation} \\ge 1, \\ \\mathrm{prefix} \\ge 0 \\\\\n"
         "\\text{touched} && k \\le q_{1}, \\ \\exists q: q - k \\equiv 0 "
         "\\pmod{\\mathrm{dilation}} \\\\\n"
         "\\text{or} && k \\le \\min\\left(\\mathrm{prefix} - 1, q_{1}\\right) \\\\\n"
-        "\\text{not full} && \\mathrm{prefix} \\le k, \\ \\exists q: q - k \\not\\equiv 0 "
-        "\\pmod{\\mathrm{dilation}} \\\\\n"
-        "\\text{or} && q_{0} + 1 \\le k\n"
+        "\\text{not full} && q_{0} + 1 \\le k \\\\\n"
+        "\\text{or} && \\mathrm{prefix} \\le k, \\ \\exists q: q - k \\not\\equiv 0 "
+        "\\pmod{\\mathrm{dilation}}\n"
         "\\end{aligned}\n"
     )
 
