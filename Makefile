@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs release bench clean
 
 demo: $(READY)
 	$(BIN)/maskalg demo
@@ -19,6 +19,15 @@ lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# A page that cannot be built, or a link that leads nowhere, is an error. Nothing is fetched.
+docs: $(DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+release: $(DEV)
+	rm -rf dist build
+	$(BIN)/python -m build --no-isolation >/dev/null
+	$(BIN)/python .ci/check_release.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/cpu_attention.py
@@ -35,4 +44,4 @@ $(DEV): $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,6 +33,7 @@ from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
 from .explain import explain, render
 from .export import to_attention_slices, to_flashmask
 from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
+from .inspect.sheet import plot
 from .masks import (
     attention_slices,
     block_causal,
@@ -89,6 +90,8 @@ __all__ = [
     "render",
     "explain",
     "cache_dir",
+    # pictures
+    "plot",
     # questions about masks
     "equivalent",
     "implies",

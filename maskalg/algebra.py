@@ -64,6 +64,10 @@ class Mask(Expression):
     def __invert__(self) -> Mask:
         return Mask(nodes.negation(self.mask_node), SCORE, Label("~", (self.label,)), (self,))
 
+    def complement(self) -> Mask:
+        """`~mask`, for compiled functions: torch.compile does not follow `~` (torch 2.13)."""
+        return self.__invert__()
+
     def __add__(self, other: object) -> Score:
         if isinstance(other, Bias):
             label = Label("+", (self.label, other.label))
@@ -100,6 +104,10 @@ class Mask(Expression):
         Returns:
             A `BlockMap` with `labels` uint8 `[batch, heads, rows, columns]`, EMPTY=0, PARTIAL=1,
             FULL=2, size 1 where the mask does not depend on batch or head.
+
+        Examples:
+            >>> (causal & sliding(4)).blocks(8, block=2).labels[0, 0].tolist()
+            [[1, 0, 0, 0], [2, 1, 0, 0], [1, 2, 1, 0], [0, 1, 2, 1]]
         """
         from .schedule.block_map import blocks
 
@@ -138,7 +146,7 @@ class Mask(Expression):
         """Whether no pair is kept: True, False, or None where neither was found.
 
         Without lengths the question ranges over every position from 0 on that bound tensors hold;
-        `ma.implies` describes the arguments.
+        `ma.implies` describes the arguments, `for_all` among them.
         """
         from .reasoning.decide import empty
         from .reasoning.domain import Lengths
@@ -154,7 +162,7 @@ class Mask(Expression):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Place | None:
-        """A pair `(batch, head, q_idx, kv_idx)` that one of the two masks keeps and one does not.
+        """A pair `(batch, head, q_idx, kv_idx)` that either this mask or `other` keeps, not both.
 
         None where none was found: `ma.equivalent` says whether there is none. Without lengths,
         small positions and those near the numbers of the formulas are looked at.
@@ -320,6 +328,16 @@ class Bias(Expression):
             return Bias(TRUE, node, label)
         return Score(other.mask_node, node, label)
 
+    def of(self, inner: Bias | Score) -> Bias | Score:
+        """`self @ inner`, for compiled functions: torch.compile does not follow `@` (torch 2.13).
+
+        Raises:
+            TypeError: `inner` is no bias and no score.
+        """
+        if not isinstance(inner, (Bias, Score)):
+            raise errors.applied_to(self, inner)
+        return self.__matmul__(inner)
+
     def __and__(self, other: object) -> NoReturn:
         raise errors.mask_and_bias(other, self)
 
@@ -383,7 +401,10 @@ class Score(Expression):
 
 
 everything = Mask(TRUE, SCORE, named("everything"))
+"""Every query keeps every key."""
+
 nothing = Mask(nodes.FALSE, SCORE, named("nothing"))
+"""No query keeps a key: outputs are 0."""
 
 
 def formula(node: Node) -> Mask:

@@ -82,6 +82,14 @@ def attention(
     Raises:
         TypeError, ValueError: inputs or an expression that do not fit together.
         RuntimeError: the backend cannot serve the call; the message names one that can.
+
+    Examples:
+        >>> q, k, v = (torch.randn(1, 8, 128, 64) for _ in range(3))
+        >>> attention(q, k, v, causal & sliding(32) + softcap(30)).shape
+        torch.Size([1, 8, 128, 64])
+        >>> out, lse = attention(q, k[:, :2], v[:, :2], causal, return_lse=True)  # grouped heads
+        >>> lse.shape
+        torch.Size([1, 8, 128])
     """
     if dropout_p != 0:
         raise errors.no_dropout(dropout_p)

@@ -27,6 +27,10 @@ def render(score: Expression, *, ptx: bool = False) -> str:
         score: a mask, a bias or both.
         ptx: show the form for NVIDIA, where each element is decided by inline assembly, as it runs
             when no table of the mask holds 64-bit integers.
+
+    Examples:
+        >>> "def masked(" in render(causal & sliding(4))
+        True
     """
     if not isinstance(score, Expression):
         raise errors.not_a_score(score)
@@ -69,6 +73,17 @@ def explain(
     """What `attention` with these arguments would choose, without computing it.
 
     Raises what `attention` would raise for inputs that do not fit.
+
+    Args:
+        query: as `attention` takes it.
+        key: likewise.
+        value: likewise.
+        score: a mask, a bias or both; None keeps everything.
+        backend: as `attention` takes it.
+
+    Examples:
+        >>> explain(q, k, v, causal & sliding(4)).proof
+        'closed form, exact'
     """
     expression = everything if score is None else score
     call = checked_call(query, key, value, expression)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import torch
 
@@ -11,6 +11,9 @@ from . import errors, nodes
 from .node import Node
 from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table
 from .printing import Label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Self = TypeVar("Self", bound="Expression")
 Shift = int | torch.Tensor
@@ -85,6 +88,41 @@ class Expression:
             name: p.value if isinstance(p, Scalar) else p.tensor for name, p in self._named.items()
         }
 
+    def plot(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | None = None,
+        batch: int = 0,
+        head: int = 0,
+        ax: Axes | None = None,
+        title: str | None = None,
+        legend: bool = True,
+    ) -> Axes:
+        """Draw on matplotlib axes: blocks of a mask, a heat map of a bias or a score.
+
+        `ma.plot` draws several side by side; `maskalg.inspect.figure.plot` describes the arguments.
+        """
+        from .inspect.figure import plot
+
+        return plot(
+            self, q_len, kv_len,
+            block=block, batch=batch, head=head, ax=ax, title=title, legend=legend,
+        )  # fmt: skip
+
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows: a picture, the formula and the facts; None where there is none."""
+        from .inspect.notebook import expression_html
+
+        return expression_html(self)
+
+    def _repr_latex_(self) -> str | None:
+        """The formula typeset, where only that is shown."""
+        from .inspect.notebook import expression_math
+
+        return expression_math(self)
+
     def bind(self: Self, values: Mapping[str, object] | None = None, /, **named: object) -> Self:
         """The same structure with other values: `mask.bind(window=512)`.
 
@@ -93,6 +131,10 @@ class Expression:
         Raises:
             TypeError: a name the expression does not have, or a value of another kind.
             ValueError: a number below its declared bound, or a tensor of another rank.
+
+        Examples:
+            >>> sliding(256).bind(window=512)
+            sliding(512)
         """
         replacement: dict[int, Parameter] = {}
         known = self._named
@@ -142,6 +184,10 @@ class Expression:
             q: positions to add to the query index: an integer, or an integer tensor that is 0-d
                 or per batch `[batch]`, on the device of the inputs.
             kv: the same for the key index.
+
+        Examples:
+            >>> causal.shift(q=2).to_dense(1, 4)[0, 0].int().tolist()
+            [[1, 1, 1, 0]]
         """
         offsets = {
             name: _offset(name, move) for name, move in (("q", q), ("kv", kv)) if not _is_zero(move)

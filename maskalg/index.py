@@ -92,9 +92,16 @@ class Index:
 
 
 q_idx = Index(nodes.Q)
+"""The global position of the query, from 0 on: `causal` is `q_idx >= kv_idx`."""
+
 kv_idx = Index(nodes.K)
+"""The global position of the key, from 0 on."""
+
 batch = Index(nodes.BATCH)
+"""The number of the batch entry, from 0 on."""
+
 head = Index(nodes.HEAD)
+"""The number of the query head, from 0 on: `where(head % 2 == 0, causal, sliding(64))`."""
 
 
 class TableExpression:
@@ -122,6 +129,15 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
         value: an integer within 32 bits, or a real number.
         name: what `bind`, `parameters` and printed proofs call it.
         low: a lower bound that proofs may use; checked here and in `bind`.
+
+    Raises:
+        TypeError: a value that is no number.
+        ValueError: a value below `low` or past 32 bits, or a name the proof uses itself.
+
+    Examples:
+        >>> near = q_idx - kv_idx < scalar(64, "reach", low=1)
+        >>> near.bind(reach=128).parameters
+        {'reach': 128}
     """
     _check_name(name)
     if isinstance(value, bool) or not isinstance(value, (*INTEGERS, float)):
@@ -137,7 +153,21 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
 def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) -> TableExpression:
     """A tensor to be read at index expressions: `table(ranks)[q_idx] >= table(ranks)[kv_idx]`.
 
-    `low` declares a lower bound of integer entries, which is enforced when an entry is read.
+    Args:
+        tensor: Boolean, integer or floating, of any number of dimensions, on the device of the
+            inputs. Boolean entries are masks, floating ones receive a gradient when the tensor
+            requires one. Positions are read where they fall: it must be as long as the sequences.
+        name: what `bind`, `parameters` and printed proofs call it.
+        low: a lower bound of integer entries, which is enforced when an entry is read.
+
+    Raises:
+        TypeError: something that is no tensor.
+        ValueError: a name the proof uses itself; at the call, a tensor that is too short.
+
+    Examples:
+        >>> rank = table(torch.tensor([2, 0, 1]), "rank")
+        >>> (rank[q_idx] >= rank[kv_idx]).to_dense(3)[0, 0].int().tolist()
+        [[1, 1, 1], [0, 1, 0], [0, 1, 1]]
     """
     _check_name(name)
     if not isinstance(tensor, torch.Tensor):
@@ -148,7 +178,18 @@ def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) 
 def where(condition: Mask, then: Any, otherwise: Any) -> Any:
     """`then` where `condition` keeps, else `otherwise`: two masks, or two index expressions.
 
-    `where(head % 2 == 0, sliding(64), causal)` gives even heads another mask than odd ones.
+    Args:
+        condition: a mask: usually a comparison of `head`, `batch`, `q_idx` or `kv_idx`.
+        then: a mask, an index expression or a number.
+        otherwise: the same kind as `then`.
+
+    Raises:
+        TypeError: a condition that is no mask, or two branches of different kinds.
+
+    Examples:
+        >>> mask = where(head % 2 == 0, causal & sliding(64), causal)
+        >>> mask.blocks(256, block=64, heads=2).labels.sum((2, 3)).tolist()
+        [[7, 16]]
     """
     if not isinstance(condition, Mask):
         raise errors.where_condition(condition)
@@ -163,12 +204,12 @@ def where(condition: Mask, then: Any, otherwise: Any) -> Any:
 
 
 def minimum(left: object, right: object) -> Index:
-    """The smaller of two index expressions."""
+    """The smaller of `left` and `right`, index expressions or numbers."""
     return Index(nodes.minimum(as_node(left), as_node(right)))
 
 
 def maximum(left: object, right: object) -> Index:
-    """The larger of two index expressions."""
+    """The larger of `left` and `right`, index expressions or numbers."""
     return Index(nodes.maximum(as_node(left), as_node(right)))
 
 
@@ -191,6 +232,10 @@ def bias(expression: object) -> Bias:
 
     Args:
         expression: an index expression, of integers or real numbers, or a number.
+
+    Examples:
+        >>> causal & sliding(64) + bias(-0.5 * abs(q_idx - kv_idx))
+        causal & sliding(64) + -0.5*max(kv_idx - q_idx, q_idx - kv_idx)
     """
     return additive(nodes.call("float", as_node(expression)))
 

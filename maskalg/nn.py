@@ -27,8 +27,11 @@ class Attention(torch.nn.Module):
         TypeError: a score that is no expression.
         KeyError: a tensor whose name is one of `nn.Module`'s own, such as "forward".
 
-    >>> layer = ma.nn.Attention(causal & sliding(256) + alibi(torch.nn.Parameter(slopes)))
-    >>> out = layer(q, k, v, document(ids))
+    Examples:
+        >>> layer = ma.nn.Attention(causal & sliding(256) + alibi(torch.nn.Parameter(slopes)))
+        >>> out = layer(q, k, v, document(ids))
+        >>> list(layer.state_dict())
+        ['slopes']
     """
 
     def __init__(

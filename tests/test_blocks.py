@@ -103,11 +103,14 @@ def test_block_map_counts() -> None:
 
 
 def test_open_blocks_are_counted() -> None:
-    opaque = ma.dense(torch.ones(8, 8, dtype=torch.bool))
-    found = opaque.blocks(8, block=2)
-    assert found.counts() == (0, 0, 16) and found.evaluated == 16
-    # Only where the diagonal and the tensor leave them open: above it nothing is looked at.
-    assert (causal & opaque).blocks(8, block=2).evaluated == 10
+    full = ma.dense(torch.ones(8, 8, dtype=torch.bool))
+    found = full.blocks(8, block=2)
+    assert found.counts() == (0, 0, 16) and found.evaluated == 0
+    assert (causal & full).blocks(8, block=2).evaluated == 0
+    # Only where both the diagonal and the tensor cut a block its elements are looked at.
+    chess = ma.dense(torch.eye(2).bool().repeat(4, 4))
+    assert chess.blocks(8, block=2).evaluated == 0
+    assert (causal & chess).blocks(8, block=2).evaluated == 4
 
 
 def test_kv_len_is_q_len_unless_given() -> None:

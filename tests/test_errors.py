@@ -57,6 +57,7 @@ Mistake = Callable[[], object]
 
 # What was typed, and the texts the TypeError must hold.
 ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
+    "of a mask": (lambda: softcap(30).of(causal), (".of(causal) takes the bias", "got Mask")),
     "and": (lambda: causal and sliding(4), ("causal has no truth value", "`a & b`")),
     "or": (lambda: sliding(4) or causal, ("sliding(4) has no truth value", "`a | b`")),
     "not": (lambda: not causal, ("causal has no truth value", "`~a`")),

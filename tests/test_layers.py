@@ -30,12 +30,12 @@ STAGES = [
     {"attention"},
     {"nn"},
     {"explain"},
-    {"inspect", "testing", "bench"},
+    {"inspect", "testing", "bench", "integrations"},
     {"cli"},
     {"__main__"},
 ]
 
-# Methods of a mask that reach later stages, by an import inside the method.
+# Methods of values that reach later stages, by an import inside the method.
 ALLOWED_LATE = {
     ("algebra", "proof"),
     ("algebra", "schedule"),
@@ -43,6 +43,10 @@ ALLOWED_LATE = {
     ("algebra", "evaluate"),
     ("algebra", "tracing"),
     ("algebra", "inspect"),
+    ("schedule", "export"),
+    ("expression", "inspect"),
+    ("schedule", "inspect"),
+    ("proof", "inspect"),
 }
 
 

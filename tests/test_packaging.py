@@ -30,7 +30,8 @@ def test_package_list_is_the_folders():
 
 
 def test_wheel_contents(tmp_path):
-    for name in ("maskalg", "kernels", "pyproject.toml", "README.md", "LICENSE"):
+    files = ("maskalg_pytest.py", "pyproject.toml", "README.md", "LICENSE")
+    for name in ("maskalg", "kernels", *files):
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, tmp_path / name)
@@ -38,7 +39,11 @@ def test_wheel_contents(tmp_path):
     result = subprocess.run([*command, "-w", "dist", "."], cwd=tmp_path, capture_output=True)
     assert result.returncode == 0, result.stderr.decode()
     (wheel,) = (tmp_path / "dist").glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    archive = zipfile.ZipFile(wheel)
+    names = set(archive.namelist())
+    assert "maskalg_pytest.py" in names
+    (points,) = (name for name in names if name.endswith("/entry_points.txt"))
+    assert "[pytest11]\nmaskalg_pytest = maskalg_pytest\n" in archive.read(points).decode()
     assert {"maskalg/py.typed", "maskalg_kernels/forward.py", "maskalg/proof/signs.py"} <= names
     assert not any(name.startswith(("kernels/", "tests/")) for name in names)
 

@@ -168,7 +168,7 @@ def test_not_proved(expression: sp.Expr) -> None:
 
 def test_the_budget_counts_proofs_and_starts_anew_for_each_side() -> None:
     prover = Signs(SYMBOLS)
-    with pytest.raises(OverBudget, match="more than 1000 sign proofs"):
+    with pytest.raises(OverBudget, match="more than 1000 steps"):
         for count in itertools.count(2):
             prover.nonnegative(count * q - k)
     prover.restart()

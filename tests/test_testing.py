@@ -30,6 +30,8 @@ def test_only_strategies_need_hypothesis() -> None:
         "from maskalg.testing import oracle, assert_labels_exact",
         "from maskalg.testing.catalogue import CATALOGUE",
         "assert_labels_exact(CATALOGUE['causal'].mask, 8, block=4)",
+        "try: import maskalg.testing.score_strategies",
+        "except ImportError as error: assert \"pip install 'maskalg[testing]'\" in str(error)",
     ]
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
@@ -54,6 +56,26 @@ def test_same_mask() -> None:
         assert_same_mask(causal, np.zeros((4, 4), np.bool_), 4)
     with pytest.raises(AssertionError, match="shapes"):
         assert_same_mask(causal, np.ones((1, 1), np.bool_), 4)
+
+
+def test_same_mask_as_a_function() -> None:
+    assert_same_mask(causal, lambda b, h, q, k: q >= k, 9, 7)
+    lengths = torch.tensor([2, 5])
+    assert_same_mask(prefix(lengths), lambda b, h, q, k: k < lengths[b], 6)
+    # A function may tell apart what the mask does not: the first entry would agree.
+    assert_same_mask(causal, lambda b, h, q, k: (q >= k) & (b == 0), 4)
+    with pytest.raises(AssertionError, match=r"causal and wrong differ .* \(1, 0, 0, 0\)"):
+
+        def wrong(b, h, q, k):
+            return (q >= k) & (b == 0)
+
+        assert_same_mask(causal, wrong, 4, batch=2)
+
+
+def test_what_is_no_mask_is_refused() -> None:
+    for other, found in (([[True]], "list"), (torch.zeros(4, 4), "float32"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=rf"Boolean matrix .* got .*{found}"):
+            assert_same_mask(causal, other, 4)
 
 
 def forge(monkeypatch: pytest.MonkeyPatch, touched: list[Span], unfull: list[Span]) -> None:

@@ -17,7 +17,15 @@ def alibi(slopes: torch.Tensor) -> Bias:
     Args:
         slopes: floating `[heads]`; receives a gradient when it requires one.
 
+    Raises:
+        TypeError: slopes that are no floating-point tensor.
+        ValueError: slopes of another rank; at the call, of another number of heads.
+
     Source: Press, Smith, Lewis, "Train Short, Test Long" (2021).
+
+    Examples:
+        >>> causal & sliding(64) + alibi(torch.tensor([0.5, 0.25]))
+        causal & sliding(64) + alibi(slopes[2])
     """
     if not isinstance(slopes, torch.Tensor) or not slopes.dtype.is_floating_point:
         found = slopes.dtype if isinstance(slopes, torch.Tensor) else type(slopes).__name__

@@ -41,6 +41,9 @@ def fire(parameters: FireParameters) -> Bias:
     f(x) = w2 relu(w1 x + b1) + b2 is a network with one hidden layer, written out term by term: the
     formula grows with the number of hidden units (32 in the paper).
 
+    Args:
+        parameters: the six tensors, see `FireParameters`.
+
     Source: FIRE (Li et al., 2023).
     """
     call = "fire"

@@ -16,6 +16,10 @@ def softcap(cap: float) -> Bias:
         cap: bound of the result's magnitude, > 0.
 
     Source: Gemma 2 (2024).
+
+    Examples:
+        >>> softcap(30.0) @ alibi(slopes)
+        softcap(30.0) @ alibi(slopes[2])
     """
     if isinstance(cap, bool) or not isinstance(cap, (int, float)):
         raise errors.not_a_positive_number(f"softcap({cap!r})", "cap", cap)

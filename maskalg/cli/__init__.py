@@ -68,6 +68,12 @@ def _bench(options: argparse.Namespace) -> int:
     return run(Settings(names, options.rounds, options.backward, options.markdown))
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    from .doctor import run
+
+    return run(as_json=options.json)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="maskalg", description="Attention masks that compose and prove.")
     parser.add_argument("--version", action="version", version=f"maskalg {_version()}")
@@ -107,6 +113,14 @@ def _parser() -> argparse.ArgumentParser:
     bench.set_defaults(run=_bench)
     for command in (show, prove, compare, render):
         command.declare(commands)
+    doctor = commands.add_parser(
+        "doctor",
+        help="what this machine can run, and why not the rest",
+        description="Versions, GPUs, backends, kernel tiers, optional libraries and the cache of "
+        "rendered kernels: what can be used on this machine, and what to do about the rest.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.set_defaults(run=_doctor)
     return parser
 
 

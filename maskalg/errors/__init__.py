@@ -8,10 +8,15 @@ from .arguments import *
 from .calls import *
 from .catalogue import *
 from .commands import *
+from .exports import *
+from .integrations import *
 from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
+from .kinds import MissingPackageError as MissingPackageError
 from .parsing import *
+from .pictures import *
 from .questions import *
+from .testing import *
 from .tracing import *

@@ -47,6 +47,13 @@ def score_plus_score(left: object, right: object) -> MaskTypeError:
     )
 
 
+def applied_to(outer: object, inner: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"({outer!r}).of({inner!r}) takes the bias or score inside, got {type(inner).__name__}. "
+        "Write `softcap(30).of(alibi(slopes))` for `softcap(30) @ alibi(slopes)`."
+    )
+
+
 def not_an_index(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "

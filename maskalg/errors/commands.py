@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from .kinds import BackendError, MaskTypeError, MaskValueError
-
-
-def no_such_entry(index: str, given: int, count: int) -> MaskValueError:
-    last = f"0 to {count - 1}" if count > 1 else "0"
-    return MaskValueError(f"show: {index}={given}, and the mask holds {index} {last}.")
+from .kinds import BackendError, MaskTypeError
 
 
 def no_mask_in(expression: object) -> MaskTypeError:

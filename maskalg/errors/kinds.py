@@ -17,3 +17,7 @@ class MaskValueError(MaskalgError, ValueError):
 
 class BackendError(MaskalgError, RuntimeError):
     """A backend that cannot serve this call; the message names what would."""
+
+
+class MissingPackageError(MaskalgError, ImportError):
+    """An optional package that is not installed; the message says what to install."""

@@ -15,9 +15,11 @@ from ..proof.proof import prove
 from ..schedule.block_map import EMPTY, FULL, block_pair
 from ..schedule.runs import run_table
 from ..schedule.steps import step_tables
+from .choice import Choice, of_one
 
 # Where the proof leaves blocks open, elements are evaluated up to this many: about a second.
 _MOST_ELEMENTS: Final = 1 << 29
+FIRST: Final = Choice()
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +63,16 @@ class Picture:
 
 
 def picture(
-    mask: Mask, q_len: int, kv_len: int | None, *, cells: int, block: int | None = None
+    mask: Mask,
+    q_len: int,
+    kv_len: int | None,
+    *,
+    cells: int,
+    block: int | None = None,
+    choice: Choice = FIRST,
+    most_elements: int | None = None,
 ) -> Picture:
-    """The picture of a mask's first batch entry and head, at most `cells` blocks a side.
+    """The picture of one batch entry and head of a mask, at most `cells` blocks a side.
 
     Args:
         mask: the mask.
@@ -71,28 +80,32 @@ def picture(
         kv_len: number of keys; `None` means `q_len`.
         cells: how many rows and columns of blocks fit.
         block: side of a block; by default the smallest power of two that fits `cells`.
+        choice: which batch entry and head.
+        most_elements: where the proof leaves blocks open, how many elements may be evaluated;
+            by default what takes about a second.
     """
+    title, notes = str(mask), choice.notes(mask)
+    mask, batches, heads = of_one(mask, choice)
     mask = mask.to("cpu")
     form = bound(mask)
-    extents = resolve(form, q_len, kv_len, None, 1 if names_bare_head(mask) else None)
+    extents = resolve(form, q_len, kv_len, batches, heads)
     if block is None:
         block = fitting_block(max(extents.q_len, extents.kv_len), cells)
     else:
         block, _ = block_pair(block)
-    notes = []
-    if extents.q_len * extents.kv_len <= _MOST_ELEMENTS or (
+    most = _MOST_ELEMENTS if most_elements is None else most_elements
+    if extents.q_len * extents.kv_len <= most or (
         all_decided(mask, form) and not _by_position(mask)
     ):
-        found = mask.blocks(q_len, kv_len, block=block, heads=extents.heads).labels[0, 0]
+        found = mask.blocks(
+            q_len, kv_len, block=block, batch=extents.batch, heads=extents.heads
+        ).labels
+        found = found[choice.place(*found.shape[:2])]
     else:
-        found = _labels_of_runs(form, extents, block)
-        notes.append("too long to look at every element: partial blocks may be empty or full")
-    sizes = dependence(form.structure.mask, form, extents)
-    if sizes.batch > 1:
-        notes.append(f"batch entry 0 of {sizes.batch}")
-    if "head" in form.structure.mask.indices():
-        notes.append(f"head 0 of {sizes.heads}" if sizes.heads > 1 else "head 0")
-    return Picture(str(mask), found, block, extents.q_len, extents.kv_len, tuple(notes))
+        sizes = dependence(form.structure.mask, form, extents)
+        found = _labels_of_runs(form, extents, block, choice.place(sizes.batch, sizes.heads))
+        notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
+    return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
 
 
 def fitting_block(length: int, cells: int) -> int:
@@ -101,13 +114,6 @@ def fitting_block(length: int, cells: int) -> int:
     while block * cells < length:
         block *= 2
     return block
-
-
-def names_bare_head(mask: Mask) -> bool:
-    """Whether the formula computes with `head` and no table tells how many heads there are."""
-    reads = [node for node in mask.mask_node.walk() if node.op == "read"]
-    tells = any(index.data == "head" for node in reads for index in node.args)
-    return "head" in mask.mask_node.indices() and not tells
 
 
 def all_decided(mask: Mask, form: Bound) -> bool:
@@ -128,13 +134,15 @@ def _by_position(mask: Mask) -> bool:
     return not forms.grid and any(not span.exact for span in forms.touched + forms.unfull)
 
 
-def _labels_of_runs(form: Bound, extents: Extents, block: int) -> torch.Tensor:
+def _labels_of_runs(
+    form: Bound, extents: Extents, block: int, place: tuple[int, int]
+) -> torch.Tensor:
     """Labels from the runs a kernel would visit: never a wrong empty or full."""
     rows, columns = -(-extents.q_len // block), -(-extents.kv_len // block)
     labels = torch.zeros(rows, columns, dtype=torch.uint8)
     table = run_table(form, extents, (block, block))
     for row in range(rows):
-        for run in table.row(0, 0, row):
+        for run in table.row(*place, row):
             labels[row, max(run.first, 0) : run.end] = run.label
     return labels
 

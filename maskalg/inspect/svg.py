@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-import torch
-
 from ..algebra import Mask
 from ..schedule.block_map import EMPTY, FULL, PARTIAL
+from .paths import number as _n
+from .paths import stretches
 from .picture import Picture, picture, require_cells
 from .terminal import NAMES, kept_text, size_text
 
@@ -97,7 +97,7 @@ def _blocks(shown: Picture, scale: float) -> Iterator[str]:
     """A path for each kind of block; neighbours of one row are one rectangle."""
     for label in (PARTIAL, FULL):
         steps = []
-        for row, (first, end) in _stretches(shown.labels == label):
+        for row, (first, end) in stretches(shown.labels == label):
             top, bottom = row * shown.block, min((row + 1) * shown.block, shown.q_len)
             left, right = first * shown.block, min(end * shown.block, shown.kv_len)
             steps.append(
@@ -106,18 +106,6 @@ def _blocks(shown: Picture, scale: float) -> Iterator[str]:
             )
         # crispEdges: neighbouring rectangles must not show seams.
         yield (f'<path class="{NAMES[label]}" shape-rendering="crispEdges" d="{"".join(steps)}"/>')
-
-
-def _stretches(marked: torch.Tensor) -> Iterator[tuple[int, tuple[int, int]]]:
-    """The row, and first and one past the last column, of each stretch of True."""
-    for row, flags in enumerate(marked.tolist()):
-        first = None
-        for column, flag in enumerate([*flags, False]):
-            if flag and first is None:
-                first = column
-            elif not flag and first is not None:
-                yield row, (first, column)
-                first = None
 
 
 def _axes(shown: Picture, scale: float) -> list[str]:
@@ -164,8 +152,3 @@ def _text(x: float, y: float, text: str, kind: str, *, size: float, anchor: str 
         f'<text class="{kind}" x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}" '
         f'text-anchor="{anchor}">{escape(text)}</text>'
     )
-
-
-def _n(value: float) -> str:
-    """A coordinate with at most two decimals."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -11,6 +11,7 @@ import torch
 from ..algebra import Mask
 from ..printing import formula_text
 from ..schedule.block_map import EMPTY, FULL, PARTIAL
+from .choice import Choice
 from .entry import one_entry
 from .figures import Figures, figures
 from .picture import Picture, picture, require_cells
@@ -84,19 +85,19 @@ def show(
 
     console = console or Console()
     cells = require_cells("show", "width", width, LEAST_WIDTH)
-    for name, value, low in (("block", block, 1), ("batch", batch, 0), ("head", head, 0)):
-        require_cells("show", name, value, low)
+    require_cells("show", "block", block, 1)
+    choice = Choice(batch, head)
+    choice.check("show", mask)
     if console.is_terminal:
         cells = max(LEAST_WIDTH, min(cells, console.width - 2))
-    entry, notes = one_entry(mask.to("cpu"), q_len, kv_len, batch, head)
-    shown = picture(entry, q_len, kv_len, cells=cells)
+    shown = picture(mask, q_len, kv_len, cells=cells, choice=choice)
+    counted = figures(one_entry(mask.to("cpu"), choice), q_len, kv_len, block)
     style = Style(
         console.options.ascii_only,
         console.color_system is not None and not console.no_color,
         console.width if console.is_terminal else None,
     )
-    header = figure_lines(mask, figures(entry, q_len, kv_len, block), shown, notes)
-    for line in [*_texts(header, style), *_framed(shown, cells, style)]:
+    for line in [*_texts(figure_lines(mask, counted, shown), style), *_framed(shown, cells, style)]:
         console.print(line, soft_wrap=True)
 
 
@@ -127,9 +128,7 @@ def size_text(shown: Picture) -> str:
     )
 
 
-def figure_lines(
-    mask: Mask, found: Figures, shown: Picture, notes: tuple[str, ...]
-) -> list[tuple[str, str]]:
+def figure_lines(mask: Mask, found: Figures, shown: Picture) -> list[tuple[str, str]]:
     """What is said above the picture: a name and a text each; the first is the title."""
     least, most = found.kept
     kept = f"{most:,} of {found.total:,} elements ({percent(most / max(found.total, 1))})"
@@ -150,7 +149,7 @@ def figure_lines(
         ("blocks", blocks),
         ("kept", kept),
         ("FLOPs", f"{saved} of dense attention's saved"),
-        *(("note", note) for note in (*notes, *shown.notes)),
+        *(("note", note) for note in shown.notes),
     ]
     return [row for row in rows if row != ("formula", str(mask))]
 

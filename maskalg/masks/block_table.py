@@ -15,7 +15,7 @@ Block = int | tuple[int, int]
 
 
 class _BlockTable:
-    """The atom `block_table`, callable with a table, and its constructor from index lists."""
+    """Whole blocks, kept as a table says: `block_table(table, block)`, or from lists of indices."""
 
     def __call__(self, table: torch.Tensor, block: Block) -> Mask:
         """table[batch, head, q // block, k // block]: whole blocks are kept or dropped.

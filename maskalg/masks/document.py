@@ -15,7 +15,7 @@ from .arguments import INTEGER_DTYPES, at, integer, positions
 
 
 class _Document:
-    """The atom `document`, callable with ids, and its other constructors."""
+    """Queries keep the keys of their own document: `document(ids)`, from lengths or cu_seqlens."""
 
     def __call__(self, ids: torch.Tensor, kv_ids: torch.Tensor | None = None) -> Mask:
         """ids[q] = ids[k]: queries keep the keys of their own document.
@@ -24,6 +24,15 @@ class _Document:
             ids: integer tensor `[length]` or `[batch, length]`, indexed by global position, at
                 least as long as the sequences; any values, contiguous or not.
             kv_ids: the ids of the keys where they differ from those of the queries.
+
+        Raises:
+            TypeError: ids that are no integer tensor.
+            ValueError: ids of another rank; at the call, ids shorter than the sequences.
+
+        Examples:
+            >>> mask = causal & document(torch.tensor([7, 7, 3]))
+            >>> mask.to_dense(3)[0, 0].int().tolist()
+            [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
         """
         q_table = positions("document", "ids", ids)
         if kv_ids is None:
@@ -48,10 +57,19 @@ class _Document:
             total: length of the packed sequence when it is longer than the documents; positions
                 past the last document keep nothing.
             device: where the ids live; by default that of `lengths`.
+
+        Examples:
+            >>> (causal & document.from_lengths([100, 156])).blocks(256, block=64).labels[0, 0]
+            tensor([[1, 0, 0, 0],
+                    [1, 1, 0, 0],
+                    [0, 1, 1, 0],
+                    [0, 1, 2, 1]], dtype=torch.uint8)
         """
+        known = None
         if not isinstance(lengths, torch.Tensor):
             for length in lengths:
                 integer("document.from_lengths", "lengths", length, low=0)
+            known = sum(lengths)
             lengths = torch.tensor(list(lengths), dtype=torch.int64)
         sizes = lengths if device is None else lengths.to(device)
         if sizes.dtype not in INTEGER_DTYPES:
@@ -61,7 +79,10 @@ class _Document:
                 "document.from_lengths", "lengths", list(sizes.shape), "[documents]"
             )
         zero = torch.zeros(1, dtype=torch.int64, device=sizes.device)
-        return self.from_cu_seqlens(torch.cat([zero, sizes.cumsum(0)]), total=total)
+        cu_seqlens = torch.cat([zero, sizes.cumsum(0)])
+        if known is not None and total is None:  # not read back from the device
+            return self(_ids(cu_seqlens, known))
+        return self.from_cu_seqlens(cu_seqlens, total=total)
 
     def from_cu_seqlens(self, cu_seqlens: torch.Tensor, *, total: int | None = None) -> Mask:
         """Documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
@@ -78,14 +99,19 @@ class _Document:
         if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
             raise errors.tensor_shape(call, "cu_seqlens", list(cu_seqlens.shape), "[documents + 1]")
         length = int(cu_seqlens[-1]) if total is None else total
-        places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-        ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
+        ids = _ids(cu_seqlens, length)
         if total is None:
             return self(ids)
         table = positions(call, "ids", ids)
         end = nodes.read(Table("end", cu_seqlens[-1]))
         node = nodes.conjunction(nodes.eq(at(table, Q), at(table, K)), nodes.gt(end, K))
         return Mask(node, SCORE, called("document", table))
+
+
+def _ids(cu_seqlens: torch.Tensor, length: int) -> torch.Tensor:
+    """The document of each of `length` positions, int32, counted from 1."""
+    places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
+    return torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
 
 
 document = _Document()

@@ -14,7 +14,8 @@ from .arguments import integer, integer_or_per_head, shown
 ZERO = nodes.const(0)
 
 causal = Mask(nodes.ge(Q, K), SCORE, named("causal"))
-"""q >= k: each query keeps itself and everything before it. Indices start at 0 on both sides."""
+"""q >= k: each query keeps itself and everything before it. Indices start at 0 on both sides, also
+where there are more keys than queries: use `shift` for queries that come later."""
 
 
 def sliding(window: int | torch.Tensor) -> Mask:
@@ -26,6 +27,10 @@ def sliding(window: int | torch.Tensor) -> Mask:
 
     Source: Longformer (Beltagy et al., 2020), which has windows that grow from layer to layer;
     Mistral, Gemma.
+
+    Examples:
+        >>> (causal & sliding(2)).to_dense(4)[0, 0].int().tolist()
+        [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     """
     w, printed = integer_or_per_head(f"sliding({shown(window)})", "window", window, low=1)
     distance = nodes.subtract(Q, K)
@@ -61,6 +66,9 @@ def window(left: int | None, right: int | None) -> Mask:
 def dilated(dilation: int) -> Mask:
     """(q - k) mod dilation = 0: every `dilation`-th key, counted from the query's own.
 
+    Args:
+        dilation: distance between two kept keys, >= 1.
+
     Source: dilated sliding windows of Longformer, as `sliding(w) & dilated(d)`.
     """
     d, printed = integer(f"dilated({shown(dilation)})", "dilation", dilation, low=1)
@@ -88,6 +96,9 @@ def strided(stride: int) -> Mask:
 def chunked(chunk: int) -> Mask:
     """q // chunk = k // chunk: attention within chunks of `chunk` positions.
 
+    Args:
+        chunk: positions in a chunk, >= 1.
+
     Source: local layers of Llama 4; block-local attention.
     """
     c, printed = integer(f"chunked({shown(chunk)})", "chunk", chunk, low=1)
@@ -97,6 +108,9 @@ def chunked(chunk: int) -> Mask:
 
 def block_causal(chunk: int) -> Mask:
     """q // chunk >= k // chunk: causal between chunks, everything within one.
+
+    Args:
+        chunk: positions in a chunk, >= 1.
 
     Source: block-autoregressive diffusion and video models.
     """

@@ -19,8 +19,14 @@ def prefix(length: int | torch.Tensor) -> Mask:
     four attention sinks beside a window.
 
     Args:
-        length: >= 0; an integer, or an integer tensor `[batch]` or `[batch, heads]` on the device
-            of the inputs, whose entries below 0 count as 0.
+        length: an integer >= 0, or an integer tensor `[batch]` or `[batch, heads]` on the device of
+            the inputs, whose entries below 0 count as 0.
+
+    Source: prefix language models of T5 (Raffel et al., 2019); StreamingLLM (Xiao et al., 2023).
+
+    Examples:
+        >>> (causal | prefix(2)).to_dense(3)[0, 0].int().tolist()
+        [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
     call = f"prefix({shown(length)})"
     n, printed = integer_or_per_batch(call, "prefix", length, low=0)

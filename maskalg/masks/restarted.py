@@ -54,13 +54,15 @@ def per_document(mask: Mask, ids: torch.Tensor) -> Mask:
 
 
 def _first_occurrence(ids: torch.Tensor) -> torch.Tensor:
-    """For each position the first one with the same id, int32, of the shape of `ids`."""
-    rows = ids.reshape(-1, ids.shape[-1])
-    starts = torch.empty_like(rows, dtype=torch.int32)
-    for row, start in zip(rows, starts, strict=True):
-        order = row.argsort(stable=True)
-        arranged = row[order]
-        opens = torch.ones_like(arranged, dtype=torch.bool)
-        opens[1:] = arranged[1:] != arranged[:-1]
-        start[order] = order[opens][opens.cumsum(0) - 1].to(torch.int32)
-    return starts.reshape(ids.shape)
+    """For each position the first one with the same id, int32, of the shape of `ids`.
+
+    Nothing is read back: where the tensor lives on a GPU, nobody waits for it.
+    """
+    order = ids.argsort(dim=-1, stable=True)
+    arranged = ids.gather(-1, order)
+    opens = torch.ones_like(arranged, dtype=torch.bool)
+    opens[..., 1:] = arranged[..., 1:] != arranged[..., :-1]
+    places = torch.arange(ids.shape[-1], device=ids.device)
+    opened = torch.where(opens, places, 0).cummax(-1).values
+    first = order.gather(-1, opened)
+    return torch.empty_like(order).scatter_(-1, order, first).to(torch.int32)

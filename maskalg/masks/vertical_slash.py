@@ -12,7 +12,7 @@ from .arguments import INTEGER_DTYPES, at_head, entries_within, flags_per_head
 
 
 class _VerticalSlash:
-    """The atom `vertical_slash`, callable with flags, and its constructor from index lists."""
+    """Columns and diagonals, kept as flags say: `vertical_slash(vertical, slash)`, or lists."""
 
     def __call__(self, vertical: torch.Tensor, slash: torch.Tensor) -> Mask:
         """q >= k and (vertical[k] or slash[q - k]).

@@ -1,19 +1,13 @@
-"""Conditions over integers, and their refutation by SymPy's linear-arithmetic solver.
+"""Conditions over integers, and how a system of them is said to have no solution.
 
-The solver computes over rational numbers: what it refutes has no integer solution either, what it
-cannot refute may have none all the same. Products of unknowns become unknowns of their own.
+See `refutation.py` for the search. Products of unknowns count as unknowns of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import gcd
 from typing import Any, Final
-
-import sympy as sp
-
-CONDITION_BUDGET: Final = 48
 
 
 @dataclass(frozen=True)
@@ -70,41 +64,3 @@ def certain(condition: Condition) -> Iterable[Any]:
     elif isinstance(condition, All):
         for part in condition.parts:
             yield from certain(part)
-
-
-def refuted(conditions: Iterable[Condition]) -> bool:
-    """True only if no integers satisfy all conditions."""
-    whole = All(tuple(conditions))
-    if sum(1 for _ in inequalities(whole)) > CONDITION_BUDGET:
-        return False
-    sentence = _sentence(whole, {})
-    if sentence in (sp.true, sp.false):
-        return bool(sentence is sp.false)
-    return sp.satisfiable(sentence, use_lra_theory=True) is False
-
-
-def _sentence(condition: Condition, products: dict[Any, Any]) -> Any:
-    if isinstance(condition, AtLeastZero):
-        return _relation(condition.expression, products)
-    parts = [_sentence(part, products) for part in condition.parts]
-    return sp.And(*parts) if isinstance(condition, All) else sp.Or(*parts)
-
-
-def _relation(expression: Any, products: dict[Any, Any]) -> Any:
-    """The inequality as tight as integers allow: 2x - 1 >= 0 is x - 1 >= 0."""
-    terms = dict(sp.expand(expression).as_coefficients_dict())
-    constant = int(terms.pop(sp.S.One, 0))
-    if not terms:
-        return sp.true if constant >= 0 else sp.false
-    divisor = gcd(*(int(coefficient) for coefficient in terms.values()))
-    linear = [
-        coefficient / divisor * _unknown(monomial, products)
-        for monomial, coefficient in terms.items()
-    ]
-    return sp.Ge(sp.Add(*linear), -(constant // divisor), evaluate=False)
-
-
-def _unknown(monomial: Any, products: dict[Any, Any]) -> Any:
-    if monomial not in products:
-        products[monomial] = sp.Symbol(f"m{len(products)}", real=True)
-    return products[monomial]

@@ -5,32 +5,38 @@ each claim becomes a system of integer conditions that must have no solution. Sy
 linear-arithmetic solver refutes it; what is not linear enters through the few laws of
 `encoding.py`. Two kinds of claims, for every value of the parameters within their bounds:
 
-- *sound*: a key that a query of the tile keeps (or drops) lies in one of the intervals;
+- *sound*: a key that a query of the tile keeps (or drops) lies in one of the intervals, and the
+  pair of them is one that the interval's remainder and section count;
 - *exact*: each key of an interval is kept (or dropped) by some query of the tile. The query is
-  named: the first or last of the tile, or one at which a comparison of the mask changes.
+  named: the first or last of the tile, one at which a comparison of the mask changes, or the next
+  member of a set. Of documents this is claimed where equal ids are contiguous, at which each call
+  looks. What a remainder or a section counts is kept (or dropped) pair by pair.
+
+Blocks decided by digits are unchecked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from .. import nodes
 from ..nodes import Node
 from ..printing import formula_text
-from .arithmetic import All, AtLeastZero, Condition, negated, refuted
+from .arithmetic import All, Any_, AtLeastZero, Condition, negated
 from .closed_forms import ClosedForms, Span
 from .cubes import cubes, turning_points
 from .encoding import Encoder
+from .refutation import refutation
+from .span_formulas import hull_formula, residue_formula, section_formula, span_formula
 from .symbols import ROW_FIRST, ROW_LAST
 
 UNCHECKED: Final = "unchecked"
 
 # What certificates reason about; a closed form that says more is not verified by them.
-# A section and a clause look at the positions of tiles that a span leaves open: no closed form.
-_SPAN_FIELDS: Final = ("lows", "highs", "guards", "exact", "documents", "keys", "section", "clause")
 _FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons")
+_SPAN_FIELDS: Final = tuple(field.name for field in fields(Span))
 
 
 @dataclass(frozen=True)
@@ -94,82 +100,92 @@ def certify(mask: Node, forms: ClosedForms) -> Certificate:
     for name in _additions(forms, _FORM_FIELDS):
         found.append(Obligation("both", "sound", f"blocks by {name}", f"{UNCHECKED}: {name}"))
     for side, holds, spans in (("touched", True, forms.touched), ("not full", False, forms.unfull)):
-        found += _sound(side, cubes(mask, holds), spans)
-        found += _exact(side, cubes(mask, holds), spans)
+        alternatives = cubes(mask, holds)
+        found += _sound(side, alternatives, spans)
+        for span in spans:
+            found += _exact(side, mask if holds else nodes.negation(mask), alternatives, span)
     return Certificate(tuple(found), forms.exact)
 
 
 def _sound(side: str, alternatives: list[Node], spans: tuple[Span, ...]) -> Iterable[Obligation]:
     for span in spans:
         for name in _additions(span, _SPAN_FIELDS):
-            yield Obligation(
-                side, "sound", f"tiles thinned by a {name}: {span_text(span)}",
-                f"{UNCHECKED}: certificates do not reason about a {name}",
-            )  # fmt: skip
+            yield Obligation(side, "sound", f"blocks by {name}", f"{UNCHECKED}: {name}")
     for cube in alternatives:
         encoder = Encoder()
-        q, k, q0, q1 = _positions(encoder)
-        conditions = [encoder.condition(cube), AtLeastZero(q - q0), AtLeastZero(q1 - q)]
-        conditions += [AtLeastZero(q0), AtLeastZero(k)]
-        conditions += [negated(_holds(span, encoder)) for span in spans]
+        conditions = [*_pair(encoder), encoder.condition(cube)]
+        conditions += [encoder.condition(span_formula(span), holds=False) for span in spans]
         text = formula_text(cube)
         claim = f"in an interval, where {text}" if spans else f"never {text}"
         yield Obligation(side, "sound", claim, _discharge(encoder, conditions))
 
 
-def _exact(side: str, alternatives: list[Node], spans: tuple[Span, ...]) -> Iterable[Obligation]:
-    for span in spans:
+def _exact(side: str, wanted: Node, alternatives: list[Node], span: Span) -> Iterable[Obligation]:
+    if span.residue is not None and span.exact:
+        pair = nodes.conjunction(hull_formula(span), residue_formula(span.residue))
+        claim = f"each tile with a remainder in its box is met: {span_text(span)}"
+        yield Obligation(side, "exact", claim, _implied(pair, wanted, "distances in a box"))
+    elif span.exact:
         claim = f"each key is met: {span_text(span)}"
-        if not span.exact and span.section is not None:
-            yield Obligation(side, "exact", claim, f"{UNCHECKED}: decided position by position")
-        if not span.exact:
-            continue
-        why = f"{UNCHECKED}: no query was found for every key"
         if span.documents:
-            why = f"{UNCHECKED}: rests on contiguous ids, which each call looks at"
-        elif _additions(span, _SPAN_FIELDS):
-            why = f"{UNCHECKED}: tiles are thinned"
-        else:
-            tries = (_reached(span, cube) for cube in alternatives)
-            why = next((by for by in tries if not by.startswith(UNCHECKED)), why)
-        yield Obligation(side, "exact", claim, why)
+            claim += ", if equal ids are contiguous"
+        tries = (_reached(span, cube) for cube in alternatives)
+        first = f"{UNCHECKED}: no query was found for every key"
+        by = next((by for by in tries if not by.startswith(UNCHECKED)), first)
+        yield Obligation(side, "exact", claim, by)
+    if span.section is not None:
+        own, other = (("query", "key"), ("key", "query"))[span.section.own == "kv_idx"]
+        claim = f"each {own} found for a {other} is met: {span_text(span)}"
+        by = _implied(section_formula(span.section), wanted)
+        yield Obligation(side, "exact", claim, by)
+
+
+def _implied(pair: Node, wanted: Node, *laws: str) -> str:
+    """How it is proved that each pair of the tile that the formula holds at is wanted."""
+    encoder = Encoder()
+    encoder.laws.update(laws)
+    conditions = [*_pair(encoder), encoder.condition(pair), encoder.condition(wanted, False)]
+    return _discharge(encoder, conditions)
 
 
 def _reached(span: Span, cube: Node) -> str:
     """How it is proved that each key of the span has a query of the tile in the cube."""
-    encoder = Encoder()
-    _, k, q0, q1 = _positions(encoder)
+    encoder = Encoder(contiguous=bool(span.documents))
+    k, q0, q1 = (encoder.term(index) for index in (nodes.K, ROW_FIRST, ROW_LAST))
     conditions: list[Condition] = [AtLeastZero(q0), AtLeastZero(q1 - q0), AtLeastZero(k)]
-    conditions.append(_holds(span, encoder))
-    for point in (ROW_FIRST, ROW_LAST, *turning_points(cube)):
+    conditions.append(encoder.condition(hull_formula(span)))
+    for point in _queries(span, cube):
         at = encoder.term(point)
-        moved = nodes.substitute(cube, lambda node, point=point: point if node == nodes.Q else None)  # type: ignore[misc]
-        inside = (AtLeastZero(at - q0), AtLeastZero(q1 - at))
-        conditions.append(negated(All((*inside, encoder.condition(moved)))))
+        moved = nodes.substitute(cube, {nodes.Q: point}.get)
+        inside = negated(All((AtLeastZero(at - q0), AtLeastZero(q1 - at))))
+        conditions.append(Any_((inside, encoder.condition(moved, False))))
     return _discharge(encoder, conditions)
 
 
-def _holds(span: Span, encoder: Encoder) -> Condition:
-    """The key lies in the span, is one of its keys, and its guards hold."""
-    k = encoder.term(nodes.K)
-    parts = [AtLeastZero(k - encoder.term(low)) for low in span.lows]
-    parts += [AtLeastZero(encoder.term(high) - k) for high in span.highs]
-    parts += [AtLeastZero(encoder.term(guard)) for guard in span.guards]
-    if span.keys is not None:
-        return All((*parts, encoder.condition(span.keys)))
-    return All(tuple(parts))
+def _queries(span: Span, cube: Node) -> list[Node]:
+    """Queries that may keep a key: ends of the tile, turning points, and next members of sets."""
+    points = [ROW_FIRST, ROW_LAST, *turning_points(cube)]
+    bounds = span.lows + span.highs + span.guards
+    sets = dict.fromkeys(n.args[:-1] for b in bounds for n in b.walk() if n.op == "member")
+    found = [Node("member", "int", (*own, p), "next") for own in sets for p in points]
+    return [*points, *found]
+
+
+def _pair(encoder: Encoder) -> list[Condition]:
+    """A key, and a query of the tile."""
+    order = (nodes.const(0), ROW_FIRST, nodes.Q, ROW_LAST)
+    low, q0, q, q1 = (encoder.term(node) for node in order)
+    gaps = (q0 - low, q - q0, q1 - q, encoder.term(nodes.K))
+    return [AtLeastZero(gap) for gap in gaps]
 
 
 def _discharge(encoder: Encoder, conditions: list[Condition]) -> str:
-    if not refuted(encoder.complete(conditions)):
-        return f"{UNCHECKED}: linear arithmetic does not decide it"
+    verdict = refutation(encoder.complete(conditions))
+    if verdict != "refuted":
+        why = "too large" if verdict == "too large" else "linear arithmetic does not decide it"
+        return f"{UNCHECKED}: {why}"
     laws = " and ".join(sorted(encoder.laws))
     return f"linear arithmetic with the laws of {laws}" if laws else "linear arithmetic"
-
-
-def _positions(encoder: Encoder) -> tuple[Any, Any, Any, Any]:
-    q, k, q0, q1 = (encoder.term(index) for index in (nodes.Q, nodes.K, ROW_FIRST, ROW_LAST))
-    return q, k, q0, q1
 
 
 def _additions(value: object, known: tuple[str, ...]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from .. import nodes
 from ..nodes import Node
+from .document_laws import same_document, without_query
 
 MOST_CUBES: Final = 32
 
@@ -46,6 +47,9 @@ def turning_points(cube: Node) -> list[Node]:
     """Queries, as formulas over the key, at which a comparison of the cube begins or ends."""
     found: dict[str, Node] = {}
     for literal in cube.args if cube.op == "and" else (cube,):
+        pair = same_document(literal) if literal.op == "eq" else None
+        if pair is not None:
+            found |= {query.canonical: query for query in pair.queries()}
         for expression in _at_least_zero(literal):
             point = _turning_point(expression)
             if point is not None:
@@ -82,22 +86,13 @@ def _turning_point(expression: Node) -> Node | None:
     if inner.op != "floordiv" or abs(factor) != 1:
         return None
     position, divisor = inner.args
-    offset = _without_query(position)
+    offset = without_query(position)
     if offset is None or "q_idx" in divisor.indices():
         return None
     if factor > 0:
         return nodes.subtract(nodes.mul(divisor, nodes.negate(rest)), offset)
     last = nodes.add(nodes.mul(divisor, rest), divisor, nodes.const(-1))
     return nodes.subtract(last, offset)
-
-
-def _without_query(position: Node) -> Node | None:
-    """What is added to the query in `q_idx + offset`."""
-    terms = position.args if position.op == "add" else (position,)
-    rest = [term for term in terms if term != nodes.Q]
-    if len(rest) != len(terms) - 1 or any("q_idx" in term.indices() for term in rest):
-        return None
-    return nodes.add(*rest)
 
 
 def _scaled(term: Node) -> tuple[int, Node]:

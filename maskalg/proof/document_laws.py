@@ -4,18 +4,25 @@
 - equal ids at query x and key y give first(x) <= y <= last(x)
 - different ids at query x and key y give y < start(x) or end(x) < y
 - where queries and keys read one tensor: first(x) <= x <= last(x), start(x) <= x <= end(x)
+- first(x) <= y is x <= last'(y), and last(x) >= y is x >= first'(y), the prime meaning tables from
+  keys to queries (the same tables, where both read one tensor); start and end likewise
+
+And of contiguous ones, where equal ids are contiguous (and in the same order, for two tensors),
+that start is first and end is last. Each call looks whether they are.
 
 They hold for positions inside of the tables. `extents.py` refuses calls with others, unless an
-entry of a tensor or a repeated index stands in the position; nothing is assumed of such reads.
+entry of a tensor or a repeated index stands in the position. Reads there are clamped: of a query
+moved like that only the first three laws are assumed, and of such a key nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, cast
 
+from .. import nodes
 from ..nodes import Node
-from .arithmetic import AtLeastZero, Condition
+from .arithmetic import Any_, AtLeastZero, Condition
 
 
 @dataclass(frozen=True)
@@ -29,9 +36,17 @@ class StepTerm:
     @property
     def family(self) -> str:
         """Reads of one table, of one pair of tensors, in one batch entry."""
+        return self.family_of(cast(str, self.node.data))
+
+    def family_of(self, table: str) -> str:
+        """The family of another table of the same pair."""
         own = " ".join(str(parameter.identity) for parameter in self.node.own)
         leading = " ".join(arg.canonical for arg in self.node.args[:-1])
-        return f"{self.node.data} {own} {leading}"
+        return f"{table} {own} {leading}"
+
+
+_PARTNER: Final = {"first": "last", "start": "end"}
+_CONTIGUOUS: Final = {"start": "first", "end": "last", "start'": "first'", "end'": "last'"}
 
 
 @dataclass(frozen=True)
@@ -47,25 +62,80 @@ class SameDocument:
         own = (*self.of_query.own, *self.of_key.own)
         return Node("step", "int", (*leading, self.of_query.args[-1]), name, own)
 
+    def queries(self) -> list[Node]:
+        """The first and last query that may have the key's id, moved as the query is."""
+        own = self.of_query.own[0] is self.of_key.own[0]
+        leading = self.of_query.args[:-1] or self.of_key.args[:-1]
+        slots = (*self.of_query.own, *self.of_key.own)
+        offset = without_query(self.of_query.args[-1])
+        if offset is None:
+            return []
+        names = ("first", "last") if own else ("first'", "last'")
+        steps = [
+            Node("step", "int", (*leading, self.of_key.args[-1]), name, slots) for name in names
+        ]
+        return [nodes.subtract(step, offset) for step in steps]
+
+
+def without_query(position: Node) -> Node | None:
+    """What is added to the query in `q_idx + offset`."""
+    terms = position.args if position.op == "add" else (position,)
+    rest = [term for term in terms if term != nodes.Q]
+    if len(rest) != len(terms) - 1 or any("q_idx" in term.indices() for term in rest):
+        return None
+    return nodes.add(*rest)
+
 
 def same_document(node: Node) -> SameDocument | None:
-    """An equality of an entry at the query and an entry at the key, else None."""
-    if any(arg.op != "read" or not arg.args or not _inside(arg.args[-1]) for arg in node.args):
+    """An equality of an entry at a query and an entry at a key, else None."""
+    if any(arg.op != "read" or not arg.args for arg in node.args):
+        return None
+    leading = [index for arg in node.args for index in arg.args[:-1]]
+    if any(arg.op != "index" or arg.data not in ("batch", "head") for arg in leading):
+        return None
+    if len({arg.data for arg in leading}) > 1:
         return None
     for of_query, of_key in (node.args, node.args[::-1]):
-        q_side, k_side = of_query.args[-1].indices(), of_key.args[-1].indices()
-        leading = of_query.args[:-1] + of_key.args[:-1]
-        if any(arg.op != "index" or arg.data not in ("batch", "head") for arg in leading):
+        q_side, k_side = _side(of_query.args[-1]), _side(of_key.args[-1])
+        # With one tensor the tables serve both directions.
+        own = of_query.own[0] is of_key.own[0] and of_query.args[:-1] == of_key.args[:-1]
+        if not _inside(of_key.args[-1]):
             continue
-        if len({arg.data for arg in leading}) > 1:
-            continue
-        if (
-            "q_idx" in q_side
-            and "kv_idx" in k_side
-            and not ("kv_idx" in q_side or "q_idx" in k_side)
-        ):
+        if k_side == "key" and (q_side == "query" or own):
             return SameDocument(of_query, of_key)
     return None
+
+
+def _side(position: Node) -> str:
+    """Whether a position is one of keys, or of queries, among them those computed from a key."""
+    if any(node.op in ("step", "member") for node in position.walk()):
+        return "query"
+    reading = position.indices() & {"q_idx", "q0", "q1", "kv_idx"}
+    return {frozenset({"kv_idx"}): "key", frozenset(): "none"}.get(reading, "query")
+
+
+def contiguous(step: Node) -> Node:
+    """The table that a read of `start` or `end` equals where ids are contiguous."""
+    name = _CONTIGUOUS.get(cast(str, step.data))
+    return step if name is None else Node("step", "int", step.args, name, step.own)
+
+
+def inverses(terms: list[StepTerm]) -> list[Condition]:
+    """first(x) <= y <=> x <= last'(y), and last(y) >= x <=> y >= first'(x)."""
+    laws: list[Condition] = []
+    for low in terms:
+        name = cast(str, low.node.data)
+        partner = _PARTNER.get(name.rstrip("'"))
+        if partner is None or not _inside(low.node.args[-1]):
+            continue
+        own = low.node.own[0] is low.node.own[1]
+        wanted = partner if own or name.endswith("'") else partner + "'"
+        for high in terms:
+            if high.family == low.family_of(wanted) and _inside(high.node.args[-1]):
+                below, within = high.position - low.value, high.value - low.position
+                laws.append(Any_((AtLeastZero(-below - 1), AtLeastZero(within))))
+                laws.append(Any_((AtLeastZero(below), AtLeastZero(-within - 1))))
+    return laws
 
 
 def own_places(terms: list[StepTerm]) -> list[Condition]:

@@ -9,8 +9,9 @@ from .. import nodes
 from ..nodes import Node
 from ..normalform import Bound
 from ..parameters import Slot
-from .arithmetic import AtLeastZero, refuted
+from .arithmetic import AtLeastZero
 from .encoding import Encoder
+from .refutation import refuted
 
 # Remainders of both positions are told apart, so the largest period costs its square.
 LONGEST_PERIOD: Final = 16

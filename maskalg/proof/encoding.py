@@ -8,14 +8,16 @@ it. Facts are instances of these laws, and of no others:
 - e >= 0 gives c e >= 0, for c >= 1
 - a maximum (minimum) is no less (no more) than its arguments, and equals one of them
 - a `where` equals the branch its condition chooses
-- tables of documents: see `document_laws.py`
+- a mod c = b mod c where c divides a - b, and only there
+- tables of documents: see `document_laws.py`; members of sets: see `set_laws.py`
 
 An entry of a tensor is an unknown about which nothing is known, the same wherever the same entry
-is read.
+is read: x = y gives t[x] = t[y].
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import sympy as sp
@@ -23,8 +25,10 @@ import sympy as sp
 from ..nodes import Node
 from ..normalform import Value
 from ..parameters import Slot
-from .arithmetic import NEVER, All, Any_, AtLeastZero, Condition, certain, equal
-from .document_laws import StepTerm, own_places, same_document
+from .arithmetic import NEVER, All, Any_, AtLeastZero, Condition, equal
+from .document_laws import StepTerm, contiguous, inverses, own_places, same_document
+from .remainders import by_branch, congruence
+from .set_laws import MemberTerm, member_laws
 
 
 class Encoder:
@@ -33,15 +37,21 @@ class Encoder:
     Args:
         values: the values of the slots, put in for numbers; None leaves every number unknown
             within its declared bound.
+        contiguous: whether equal ids of documents are taken to be contiguous.
     """
 
-    def __init__(self, values: tuple[Value, ...] | None = None) -> None:
+    def __init__(
+        self, values: tuple[Value, ...] | None = None, *, contiguous: bool = False
+    ) -> None:
         self._values = values
+        self._contiguous = contiguous
         self._unknowns: dict[str, Any] = {}
         self._quotients: list[tuple[Any, Any, Any]] = []  # floor(x / c), x, c
         self._definitions: list[Condition] = []
         self._steps: list[StepTerm] = []
-        self.laws: set[str] = set()
+        self._members: list[MemberTerm] = []
+        self._reads: list[tuple[Node, Any, list[Any]]] = []
+        self.laws: set[str] = {"contiguous documents"} if contiguous else set()
 
     def condition(self, node: Node, holds: bool = True) -> Condition:
         """The Boolean formula, or its negation, as a condition."""
@@ -53,17 +63,22 @@ class Encoder:
         if op in ("and", "or"):
             parts = tuple(self.condition(arg, holds) for arg in args)
             return All(parts) if (op == "and") == holds else Any_(parts)
+        if op == "eq" and any(arg.op == "where" for arg in args):
+            return self.condition(by_branch(node), holds)
         if op in ("ge", "eq") and all(arg.kind == "int" for arg in args):
             difference = self.term(args[0]) - self.term(args[1])
             if op == "ge":
                 return AtLeastZero(difference if holds else -difference - 1)
-            return All((*self._unequal_or_equal(difference, holds), *self._places(node, holds)))
+            found = (*self._unequal_or_equal(difference, holds), *self._places(node, holds))
+            return All((*found, *self._remainders(node, holds)))
         truth = self._unknown(node)
         return AtLeastZero(truth - 1 if holds else -truth)
 
     def term(self, node: Node) -> Any:
         """The integer formula as a polynomial in unknowns."""
         op, args = node.op, node.args
+        if op == "step" and self._contiguous:
+            node = contiguous(node)
         if op == "const" and node.kind == "int":
             return sp.Integer(cast(int, node.data))
         if op == "add":
@@ -87,20 +102,23 @@ class Encoder:
 
     def complete(self, conditions: list[Condition]) -> list[Condition]:
         """The conditions, with what is known of the unknowns they hold."""
-        known = [*conditions, *self._definitions]
+        known = [*conditions, *self._definitions, *self._same_entries()]
         for quotient, x, c in self._quotients:
             self.laws.add("floor division")
             known += [AtLeastZero(x - c * quotient), AtLeastZero(c * quotient + c - 1 - x)]
         if self._steps:
             self.laws.add("document tables")
-            known += own_places(self._steps)
+            known += own_places(self._steps) + inverses(self._steps)
+        if self._members:
+            self.laws.add("sets of positions")
+            known += member_laws(self._members, self)
         functions = [(f, x, str(c)) for f, x, c in self._quotients]
         functions += [(step.value, step.position, step.family) for step in self._steps]
-        ordered = {sp.expand(e) for e in certain(All(tuple(known)))}
+        functions += [(member.value, member.position, member.family) for member in self._members]
         for f, x, name in functions:
             for g, y, other in functions:
-                if f is not g and name == other and _follows(y - x, ordered):
-                    known.append(AtLeastZero(g - f))
+                if f is not g and name == other:
+                    known.append(Any_((AtLeastZero(x - y - 1), AtLeastZero(g - f))))
         for c in sorted({c for _, _, c in self._quotients if not c.is_Integer}, key=str):
             known = [self._times(c, condition) for condition in known]
         return known
@@ -132,6 +150,30 @@ class Encoder:
             return AtLeastZero(key - first), AtLeastZero(last - key)
         start, end = (self.term(pair.table(name)) for name in ("start", "end"))
         return (Any_((AtLeastZero(start - 1 - key), AtLeastZero(key - end - 1))),)
+
+    def _remainders(self, node: Node, holds: bool) -> tuple[Condition, ...]:
+        """That a number divides a difference, for an equality of remainders."""
+        found = congruence(node)
+        if found is None or not _at_least_one(found.modulus):
+            return ()
+        self.laws.add("remainders")
+        c = self.term(found.modulus)
+        difference = sp.expand(self.term(found.left) - self.term(found.right))
+        if c.is_Integer:
+            terms = difference.as_coefficients_dict()
+            difference = sp.Add(*[n % c * term for term, n in terms.items()])
+            mirrored = sp.Add(*[-n % c * term for term, n in terms.items()])
+        else:
+            mirrored = -difference
+        name = min(str(difference), str(sp.expand(mirrored)))
+        divides = self._fresh(f"{c} divides {name}")
+        if holds:
+            return (AtLeastZero(divides - 1),)
+        outside = [AtLeastZero(-divides)]
+        if found.number:
+            r = self.term(found.right)
+            outside += [AtLeastZero(-r - 1), AtLeastZero(r - c)]
+        return (Any_(tuple(outside)),)
 
     def _quotient(self, node: Node, x: Any, c: Any) -> Any:
         x = sp.expand(x)
@@ -173,11 +215,26 @@ class Encoder:
             then, otherwise = (equal(unknown, self.term(arg)) for arg in args[1:])
             chosen, other = self.condition(args[0]), self.condition(args[0], False)
             facts.append(Any_((All((chosen, then)), All((other, otherwise)))))
+        elif op == "member":
+            self._members.append(MemberTerm(node, unknown, self.term(args[-1])))
         elif op == "step":
             self._steps.append(StepTerm(node, unknown, self.term(args[-1])))
 
+    def _same_entries(self) -> Iterator[Condition]:
+        """Reads of one table at the same places are equal."""
+        for i, (node, value, places) in enumerate(self._reads):
+            for other, entry, others in self._reads[:i]:
+                if node.own[0] is other.own[0] and len(places) == len(others):
+                    gaps = [sp.expand(x - y) for x, y in zip(places, others, strict=True)]
+                    apart = [AtLeastZero(sign * gap - 1) for gap in gaps for sign in (1, -1)]
+                    yield Any_((*apart, equal(value, entry)))
+
     def _unknown(self, node: Node) -> Any:
-        return self._fresh(node.canonical)
+        known = node.canonical in self._unknowns
+        unknown = self._fresh(node.canonical)
+        if not known and node.op == "read" and all(arg.kind == "int" for arg in node.args):
+            self._reads.append((node, unknown, [self.term(arg) for arg in node.args]))
+        return unknown
 
     def _fresh(self, key: str) -> Any:
         if key not in self._unknowns:
@@ -192,10 +249,3 @@ def _at_least_one(node: Node) -> bool:
     if node.op == "max":
         return any(arg.op == "const" and cast(int, arg.data) >= 1 for arg in node.args)
     return node.op == "const" and cast(int, node.data) >= 1
-
-
-def _follows(difference: Any, known: set[Any]) -> bool:
-    """Whether difference >= 0 is one of the known inequalities, or a weaker one."""
-    difference = sp.expand(difference)
-    gaps = (difference, *(difference - e for e in known))
-    return any(gap.is_Integer and gap >= 0 for gap in gaps)

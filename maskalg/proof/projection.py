@@ -135,6 +135,8 @@ class Projection:
         found.documents |= literal.documents
         if not holds(literal.expression, q):
             return self._condition(found, literal.expression)
+        if self._clamped(literal.expression):
+            return self._widened(found, literal.expression)
         bound = self.isolate(literal.expression, q)
         if bound is None and not literal.expression.has(k):
             queries.append(ge(self._symbols.to_node(literal.expression), const(0)))
@@ -144,6 +146,24 @@ class Projection:
             return True
         (q_lows if bound[0] == "low" else q_highs).append(bound[1])
         return True
+
+    def _clamped(self, expression: Any) -> bool:
+        """Whether it reads a table at positions that may lie outside."""
+        clamped = self._symbols.clamped
+        return bool(clamped) and any(step.family in clamped for step in expression.atoms(Step))
+
+    def _widened(self, found: KeyInterval, expression: Any) -> bool:
+        """A bound by a table at q, which may be clamped there: the weakest of the tile."""
+        found.reasons.append(f"{expression} >= 0 reads a table where it may end")
+        terms = []
+        for term in sp.Add.make_args(expression):
+            factor, step = term.as_coeff_Mul()
+            if holds(term, q):
+                if not isinstance(step, Step) or expanded(step.position - q).has(q):
+                    return True
+                term = term.xreplace({q: q1 if factor > 0 else q0})
+            terms.append(term)
+        return self._condition(found, sp.Add(*terms))
 
     def _condition(self, found: KeyInterval, expression: Any) -> bool:
         """Add `expression >= 0`, free of q, to the interval; False when it never holds."""

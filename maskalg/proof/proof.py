@@ -112,6 +112,12 @@ class Proof:
             claim += f" if equal entries of {' and '.join(documents)} are contiguous"
         return claim
 
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows; None where nothing can be drawn."""
+        from ..inspect.notebook import proof_html
+
+        return proof_html(self)
+
     def _spans(self) -> tuple[Span, ...]:
         return self.forms.touched + self.forms.unfull
 

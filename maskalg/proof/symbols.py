@@ -31,6 +31,7 @@ class Symbols:
         self.lows: dict[Any, int] = {q: 0, k: 0, q0: 0}
         self.nodes: dict[Any, Node] = {q: nodes.Q, k: nodes.K, q0: ROW_FIRST, q1: ROW_LAST}
         self.families: dict[str, tuple[Node, Node]] = {}
+        self.clamped: set[str] = set()
         self.sets: dict[str, Node] = {}
         self.entries: dict[Any, Node] = {}
 
@@ -98,10 +99,19 @@ class Symbols:
         name = q_slot.name if q_slot is kv_slot else f"{q_slot.name}_{kv_slot.name}"
         # The same names read with other batch indices, or other tables, are another family.
         count = 1
-        while name in self.families and _tables(*self.families[name]) != _tables(q_read, kv_read):
+        # No call checks a position that tensors move: it may leave the table, where reads are
+        # clamped, and first(x) <= n no longer bounds x.
+        clamped = any(node.op == "read" for node in q_read.args[-1].walk())
+        wanted = _tables(q_read, kv_read), clamped
+        while name in self.families and wanted != (
+            _tables(*self.families[name]),
+            name in self.clamped,
+        ):
             count += 1
             name = f"{name}_{count}"
         self.families.setdefault(name, (q_read, kv_read))
+        if clamped:
+            self.clamped.add(name)
         x, y = (expanded(self.to_sympy(read.args[-1])) for read in (q_read, kv_read))
         return StepPair(name, q_slot is kv_slot, x, y)
 

@@ -10,9 +10,9 @@ import torch
 from ..algebra import Mask
 from ..extents import dependence
 from ..normalform import Bound, bound
-from ..proof.closed_forms import ClosedForms, Span
 from ..proof.proof import prove_structure
 from ..schedule.block_map import block_pair, blocks
+from ..schedule.marks import in_order
 from ..schedule.segments import Segments, segments
 from .counts import kept_keys
 from .domain import Lengths
@@ -99,9 +99,8 @@ def cost(mask: Mask, lengths: Lengths, block: int | tuple[int, int]) -> Cost:
 def decides_every_tile(form: Bound) -> bool:
     """Whether the intervals alone give the label of each tile, so that none has to be stored."""
     forms = prove_structure(form.structure).forms
-    plain = ClosedForms(forms.touched, forms.unfull, forms.rung, forms.reasons)
-    return forms == plain and all(
-        span == Span(span.lows, span.highs, span.guards, None, exact=True, documents=())
+    return forms.grid is not None or all(
+        span.exact and span.residue is None and span.keys is None and in_order(span, form)
         for span in forms.touched + forms.unfull
     )
 

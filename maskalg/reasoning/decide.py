@@ -33,9 +33,12 @@ def implies(
         True
 
     Args:
-        a, b: masks. Numbers have the values bound to them.
-        q_len, kv_len: lengths to ask about; `kv_len=None` means `q_len`.
-        batch, heads: as `mask.blocks` takes them.
+        a: a mask. Numbers have the values bound to them.
+        b: a mask, likewise.
+        q_len: number of queries to ask about; None asks about all positions.
+        kv_len: number of keys; None means `q_len`.
+        batch: batch size, as `mask.blocks` takes it.
+        heads: number of heads, likewise.
         for_all: ask about all values of the parameters within their declared bounds. A parameter
             is shared where the same `ma.scalar` or tensor is used twice.
 
@@ -61,6 +64,11 @@ def equivalent(
     for_all: bool = False,
 ) -> bool | None:
     """Whether `a` and `b` keep the same pairs; arguments and answers as for `implies`.
+
+        >>> equivalent(causal & sliding(4), window(3, 0))
+        True
+        >>> equivalent(causal, ~causal, 8)
+        False
 
     `a == b` compares formulas; this compares what they mean.
     """

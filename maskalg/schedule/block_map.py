@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -16,6 +16,11 @@ from ..proof.proof import prove_structure
 from .grid_runs import grid_labels, grid_runs
 from .intervals import rows_of
 from .marks import marks_of
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+    from ..export.flash_attention_4 import BlockSparseTensors
 
 EMPTY: Final = 0
 PARTIAL: Final = 1
@@ -34,6 +39,7 @@ class BlockMap:
         block: `(block_q, block_kv)`; the last row and column may be cut by the lengths.
         q_len, kv_len: lengths in positions.
         evaluated: how many blocks the proof left open, so that their elements were evaluated.
+        mask: the mask they were found for.
     """
 
     labels: torch.Tensor
@@ -41,6 +47,7 @@ class BlockMap:
     q_len: int
     kv_len: int
     evaluated: int
+    mask: Mask
 
     def counts(self) -> tuple[int, int, int]:
         """How many blocks are empty, partial and full."""
@@ -51,6 +58,63 @@ class BlockMap:
     def sparsity(self) -> float:
         """Share of blocks that are empty."""
         return self.counts()[0] / max(self.labels.numel(), 1)
+
+    def to_flex(
+        self,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+        device: torch.device | str | None = None,
+        separate_full_blocks: bool = True,
+    ) -> BlockMask:
+        """FlexAttention's `BlockMask`, as its `create_block_mask` makes it, without the matrix.
+
+        Counts and indices are equal to the last padding entry, and `mask_mod` is attached. A
+        block that a length cuts is partial there, full here.
+
+        Args:
+            batch: how many batch entries to write out, where the mask is the same for all; left
+                out, that axis has size 1, which FlexAttention broadcasts.
+            heads: how many heads, likewise.
+            device: where to put it; left out, where the mask's tensors are.
+            separate_full_blocks: list full blocks apart, so that they are not masked.
+
+        Raises:
+            ValueError: a batch or heads other than those the blocks were found for.
+
+        Source: `torch.nn.attention.flex_attention`.
+        """
+        from ..export.flex import to_flex
+
+        return to_flex(self, batch, heads, device, separate_full_blocks)
+
+    def to_fa4(
+        self,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> tuple[BlockSparseTensors, BlockSparseTensors]:
+        """FlashAttention-4's block-sparse tensors for the forward and for the backward pass.
+
+        Fields have the names of its `BlockSparseTensorsTorch`; those of the backward pass are
+        transposed: rows stand for blocks of keys, entries for blocks of queries. FlashAttention-4
+        wants them on a GPU, with `block[1]` equal to its tile of keys and `block[0]` a multiple of
+        what a program takes of the queries, and the mask itself beside them as its own `mask_mod`.
+
+        Takes what `to_flex` takes, and raises what it raises.
+
+        Source: FlashAttention-4 (Zadouri et al., 2026), `flash_attn.cute.block_sparsity`.
+        """
+        from ..export.flash_attention_4 import to_fa4
+
+        return to_fa4(self, batch, heads, device)
+
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows; None where nothing can be drawn."""
+        from ..inspect.notebook import block_map_html
+
+        return block_map_html(self)
 
     def __repr__(self) -> str:
         empty, partial, full = self.counts()
@@ -76,7 +140,7 @@ def blocks(
     labels, places = proved_labels(form, extents, pair)
     if len(places):
         labels[places.unbind(dim=1)] = _evaluated(form, places, pair, extents)
-    return BlockMap(labels, pair, extents.q_len, extents.kv_len, places.shape[0])
+    return BlockMap(labels, pair, extents.q_len, extents.kv_len, places.shape[0], mask)
 
 
 def proved_labels(

@@ -12,10 +12,15 @@ from typing import cast
 import torch
 
 from ..algebra import Mask
-from ..extents import resolve
-from ..normalform import bound
+from ..extents import Extents, dependence, resolve
+from ..normalform import Bound, bound
+from ..proof.grid_forms import GridForms
+from ..proof.proof import prove_structure
 from .block_map import EMPTY, FULL, PARTIAL, block_pair
-from .runs import Run, run_table
+from .grid_runs import grid_runs
+from .runs import Run, RunTable, run_table
+
+Shape = tuple[int, int, int]  # batch, heads and rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +75,12 @@ class Segments:
         """Bytes of the four arrays."""
         arrays = (self.row_start, self.first, self.end, self.label)
         return sum(array.numel() * array.element_size() for array in arrays)
+
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows; None where nothing can be drawn."""
+        from ..inspect.notebook import segments_html
+
+        return segments_html(self)
 
     def __repr__(self) -> str:
         empty, partial, full = self.counts()
@@ -126,11 +137,11 @@ def segments(
     pair = block_pair(block)
     form = bound(mask)
     extents = resolve(form, q_len, kv_len, batch, heads)
-    table = run_table(form, extents, pair)
-    shape = cast("tuple[int, int, int]", tuple(table.first.shape[:3]))
-    count = shape[0] * shape[1] * shape[2]
-    row = torch.arange(count, device=table.first.device).repeat_interleave(table.first.shape[3])
-    found = compress(row, table.first.flatten(), table.end.flatten(), table.label.flatten(), count)
+    grid = prove_structure(form.structure).forms.grid
+    if grid is None:
+        shape, found = _of_table(run_table(form, extents, pair))
+    else:
+        shape, found = _of_grid(grid, form, extents, pair)
     return Segments(
         found.row_start,
         found.first,
@@ -141,3 +152,23 @@ def segments(
         extents.q_len,
         extents.kv_len,
     )
+
+
+def _of_table(table: RunTable) -> tuple[Shape, CompressedRows]:
+    shape = cast(Shape, tuple(table.first.shape[:3]))
+    count = shape[0] * shape[1] * shape[2]
+    row = torch.arange(count, device=table.first.device).repeat_interleave(table.first.shape[3])
+    runs = (table.first.flatten(), table.end.flatten(), table.label.flatten())
+    return shape, compress(row, *runs, count)
+
+
+def _of_grid(
+    grid: GridForms, form: Bound, extents: Extents, block: tuple[int, int]
+) -> tuple[Shape, CompressedRows]:
+    """Straight from the runs, without rows as long as the longest."""
+    sizes = dependence(form.structure.mask, form, extents)
+    shape = (sizes.batch, sizes.heads, -(-extents.q_len // block[0]))
+    runs = grid_runs(grid, form.values, extents, shape[:2], block)
+    label = torch.where(runs.full, FULL, PARTIAL)
+    row, first, end = runs.row.cpu(), runs.first.cpu(), runs.end.cpu()
+    return shape, compress(row, first, end, label.cpu(), shape[0] * shape[1] * shape[2])

@@ -3,7 +3,8 @@
 For what no section expresses. Every part of a formula that reads one index is evaluated once over
 all positions and summarised for each block of them: smallest and largest value, whether it holds
 somewhere and everywhere, and the set of its values in 64 bits. Parts that read both indices
-combine these by interval arithmetic. What remains unknown is never taken as true.
+combine these by interval arithmetic; a tensor of pairs is summarised block by block
+(`pair_blocks`). What remains unknown is never taken as true.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..evaluate import Environment
 from ..nodes import Node
 from ..proof.separation import equal_sides, positions
 from .intervals import Rows
+from .pair_blocks import pair_blocks
 from .sets import At, over_positions, rows_at
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # smallest and largest; or surely and perhaps
@@ -32,11 +34,38 @@ class Summaries:
 
     def __init__(self, rows: Rows, places: torch.Tensor, block: tuple[int, int]) -> None:
         self._env: Environment = rows.environment
+        self._block = block
         self._at: At = (places[:, 0], places[:, 1])
         self._axes = {
             "q_idx": (rows.extents.q_len, block[0], places[:, 2]),
             "kv_idx": (rows.extents.kv_len, block[1], places[:, 3]),
         }
+
+    def met(self, clause: Node) -> Pair:
+        """Whether some pair of a tile surely satisfies a clause, and whether one may.
+
+        One of its parts may hold for some pairs only, if the others hold for every pair.
+        """
+        parts = clause.args if clause.op == "and" else (clause,)
+        every, perhaps = zip(*[self.truth(part) for part in parts], strict=True)
+        surely = torch.stack(every).all(0)
+        for number, part in enumerate(parts):
+            if self._exact(part):
+                others = torch.stack([*every[:number], perhaps[number], *every[number + 1 :]])
+                surely = surely | others.all(0)
+        return surely, torch.stack(perhaps).all(0)
+
+    def _exact(self, node: Node) -> bool:
+        """Whether `truth` tells exactly if a part holds for some pair."""
+        if node.op == "not":
+            return self._exact(node.args[0])
+        if node.op == "ge" and all(arg.kind == "int" for arg in node.args):
+            # The extremes of a sum of a part of the query and one of the key are both attained.
+            difference = nodes.subtract(*node.args)
+            whole = _grouped(difference) if difference.op == "add" else difference
+            terms = whole.args if whole.op == "add" else (whole,)
+            return all(len(positions(term)) < 2 for term in terms)
+        return len(positions(node)) < 2 or node.op == "read"
 
     def truth(self, node: Node) -> Pair:
         """Whether a Boolean formula surely holds for some pair of a tile, and whether it may.
@@ -57,6 +86,11 @@ class Summaries:
             if node.op == "ge":
                 return low >= 0, high >= 0
             return (low == 0) & (high == 0), (low <= 0) & (high >= 0) & self._may_equal(node)
+        if node.op == "read":
+            q_len, kv_len = (self._axes[index][0] for index in ("q_idx", "kv_idx"))
+            row, column = (self._axes[index][2] for index in ("q_idx", "kv_idx"))
+            found = pair_blocks(node, (q_len, kv_len), self._block, self._env)
+            return found.every.at(self._at, row, column), found.some.at(self._at, row, column)
         unknown = torch.zeros_like(self._at[0], dtype=torch.bool)
         return unknown, ~unknown
 

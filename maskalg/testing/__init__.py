@@ -1,10 +1,14 @@
-"""For tests of your own compositions: an oracle, assertions, and random masks.
+"""For tests of your own masks, scores and kernels: assertions, oracles, random compositions.
 
-`maskalg.testing.oracle` and its neighbours `oracle_tokens`, `oracle_patterns` and `oracle_biases`
-hold every mask and score term once more in plain numpy; `maskalg.testing.assertions`
-compares a mask with a matrix, its labels with brute force, and its closed forms with what they
-claim; `maskalg.testing.strategies` draws random compositions. Only the last one imports hypothesis,
-so the other two serve without it.
+`assert_same_mask` compares a mask with a function, a matrix or another mask, `assert_labels_exact`
+its labels with brute force, `assert_closed_forms_sound` its proof with what it claims, and
+`assert_attention_close` attention and gradients with the float64 reference. `oracle` and its
+neighbours `oracle_tokens`, `oracle_patterns` and `oracle_biases` hold every mask and score term
+once more in plain numpy.
+
+`maskalg.testing.strategies` and `maskalg.testing.score_strategies` draw random compositions for
+hypothesis; they alone import it (`pip install 'maskalg[testing]'`). `pytest --maskalg-pictures`
+shows a picture of the smallest failing one. docs/property_testing.md is the guide.
 """
 
 from . import assertions, oracle
@@ -14,8 +18,16 @@ from .assertions import (
     assert_same_mask,
     describe,
 )
+from .attention_assertions import assert_attention_close
+from .case import BATCH, HEADS, Case
+from .mismatch import MaskMismatch
 
 __all__ = [
+    "BATCH",
+    "HEADS",
+    "Case",
+    "MaskMismatch",
+    "assert_attention_close",
     "assert_closed_forms_sound",
     "assert_labels_exact",
     "assert_same_mask",

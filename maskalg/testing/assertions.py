@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .. import errors
 from ..algebra import Mask
 from ..evaluate import device_of
+from ..expression import Expression
 from ..extents import dependence, resolve
 from ..normalform import Bound, bound
 from ..proof.closed_forms import Span
@@ -17,7 +20,9 @@ from ..proof.proof import prove_structure
 from ..schedule.block_map import BlockMap, block_pair
 from ..schedule.intervals import rows_of
 from ..schedule.marks import Marks, in_order, marks_of
+from ..tracing.pointwise import pointwise
 from . import oracle
+from .mismatch import mismatch
 
 Bools = NDArray[np.bool_]
 
@@ -25,8 +30,8 @@ _NAMES: Final = ("EMPTY", "PARTIAL", "FULL")
 _MOST_SHOWN: Final = 200
 
 
-def describe(mask: Mask) -> str:
-    """The mask as it prints, and under it every value bound to it (tensors that fit a line)."""
+def describe(mask: Expression) -> str:
+    """The mask or score as it prints, and under it each bound value (tensors that fit a line)."""
     lines = [repr(mask)]
     for name, value in mask.parameters.items():
         if isinstance(value, torch.Tensor):
@@ -39,7 +44,7 @@ def describe(mask: Mask) -> str:
 
 def assert_same_mask(
     mask: Mask,
-    expected: Mask | torch.Tensor | Bools,
+    expected: Mask | torch.Tensor | Bools | Callable[..., Any],
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -50,30 +55,69 @@ def assert_same_mask(
 
     Args:
         mask: the mask under test.
-        expected: another mask, or a Boolean matrix `[batch, heads, q_len, kv_len]`; sizes 1 are
-            broadcast, and so are missing leading axes.
+        expected: another mask; a FlexAttention `mask_mod(b, h, q_idx, kv_idx)`, called for every
+            element; or a Boolean matrix `[batch, heads, q_len, kv_len]`, a tensor or an array.
+            Sizes 1 are broadcast, and so are missing leading axes.
         q_len: number of queries.
         kv_len: number of keys; None means `q_len`.
-        batch: batch size, where a mask depends on it and no tensor tells.
+        batch: batch size, where a mask depends on it and no tensor tells. A function is called
+            for this many entries, or for as many as the mask tells apart.
         heads: number of heads, likewise.
+
+    Raises:
+        TypeError: `expected` is none of these.
+        MaskMismatch: an `AssertionError` that names the first pair that differs; under
+            `pytest --maskalg-pictures` it is followed by a picture.
     """
+    __tracebackhide__ = True
     found = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
+    shape = (q_len, q_len if kv_len is None else kv_len)
+    source = " and the expected matrix"
     if isinstance(expected, Mask):
         wanted = _numpy(expected.to_dense(q_len, kv_len, batch=batch, heads=heads))
         source = f"\nand\n{describe(expected)}"
+    elif isinstance(expected, torch.Tensor):
+        wanted = _numpy(expected)
+    elif isinstance(expected, np.ndarray):
+        wanted = expected
+    elif not callable(expected):
+        raise errors.not_an_expected_mask(type(expected).__name__)
     else:
-        wanted = _numpy(expected) if isinstance(expected, torch.Tensor) else np.asarray(expected)
-        source = " and the expected matrix"
-    shape = (q_len, q_len if kv_len is None else kv_len)
-    assert found.shape[2:] == shape == wanted.shape[-2:], (
-        f"{describe(mask)}{source}: shapes {found.shape} and {wanted.shape}, lengths {shape}"
-    )
+        wanted = function_matrix(expected, batch or found.shape[0], heads or found.shape[1], *shape)
+        source = f" and {getattr(expected, '__name__', expected)}"
+    if wanted.dtype != np.bool_:
+        raise errors.not_an_expected_mask(f"one of {wanted.dtype}")
+    if not found.shape[2:] == shape == wanted.shape[-2:]:
+        raise AssertionError(
+            f"{describe(mask)}{source}: shapes {found.shape} and {wanted.shape}, lengths {shape}"
+        )
     place = _first_difference(found, wanted)
-    assert place is None, (
-        f"{describe(mask)}{source} differ for q_len={shape[0]}, kv_len={shape[1]} first at "
-        f"[batch, head, q, k] = {place}: the mask "
-        f"{'keeps' if _at(found, place) else 'drops'} that pair, expected is the contrary"
+    if place is not None:
+        message = (
+            f"{describe(mask)}{source} differ for q_len={shape[0]}, kv_len={shape[1]} first at "
+            f"[batch, head, q, k] = {place}: the mask "
+            f"{'keeps' if _at(found, place) else 'drops'} that pair, expected is the contrary"
+        )
+        raise mismatch(message, wanted, found, place)
+
+
+def function_matrix(
+    mask_mod: Callable[..., Any],
+    batch: int,
+    heads: int,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """What a FlexAttention `mask_mod` keeps, `[batch, heads, q_len, kv_len]`."""
+    indices = (
+        torch.arange(batch).view(-1, 1, 1, 1),
+        torch.arange(heads).view(1, -1, 1, 1),
+        (torch.arange(q_len) + q_shift).view(1, 1, -1, 1),
+        (torch.arange(kv_len) + kv_shift).view(1, 1, 1, -1),
     )
+    return _numpy(pointwise(mask_mod, *indices).bool())
 
 
 def assert_labels_exact(
@@ -92,6 +136,7 @@ def assert_labels_exact(
     Returns:
         The blocks, for further assertions.
     """
+    __tracebackhide__ = True
     found = mask.blocks(q_len, kv_len, block=block, batch=batch, heads=heads)
     dense = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
     pair = block_pair(block)
@@ -102,10 +147,12 @@ def assert_labels_exact(
         f"{case}: labels of shape {labels.shape}, expected {wanted.shape}"
     )
     place = _first_difference(labels, wanted)
-    assert place is None, (
-        f"{case}: block [batch, head, row, column] = {place} is labelled "
-        f"{_NAMES[_at(labels, place)]}, but is {_NAMES[_at(wanted, place)]}\n{mask.prove()}"
-    )
+    if place is not None:
+        message = (
+            f"{case}: block [batch, head, row, column] = {place} is labelled "
+            f"{_NAMES[_at(labels, place)]}, but is {_NAMES[_at(wanted, place)]}\n{mask.prove()}"
+        )
+        raise mismatch(message, wanted, labels, place)
     form = bound(mask)
     forms = prove_structure(form.structure).forms
     if all(_decided(span, form) for span in forms.touched + forms.unfull):
@@ -129,6 +176,11 @@ def assert_closed_forms_sound(
 
     No block is evaluated here, so an unsound proof cannot hide. Where the proof claims to be
     exact, the closed forms must hold no other key either.
+
+    Args:
+        mask: the mask whose proof is tested.
+        q_len: number of queries; `kv_len`, `batch` and `heads` as `mask.blocks` takes them.
+        block_q: queries of a tile.
     """
     form = bound(mask)
     extents = resolve(form, q_len, kv_len, batch, heads)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import index
 from ..algebra import Mask
-from .assertions import describe
+from .assertions import describe, function_matrix
 
 BATCH: Final = 2
 HEADS: Final = 3
@@ -40,12 +40,22 @@ class Case:
     matrix: Matrix
     over_positions: bool = False
 
+    @classmethod
+    def of(cls, mask: Mask, mask_mod: Callable[..., Any]) -> Case:
+        """A mask of your own next to what it must keep: `mask_mod(b, h, q_idx, kv_idx)`."""
+        reads_tensors = any(isinstance(v, torch.Tensor) for v in mask.parameters.values())
+        return cls(mask, lambda *at: function_matrix(mask_mod, BATCH, HEADS, *at), reads_tensors)
+
     def dense(self, q_len: int, kv_len: int) -> Bools:
         """What the oracle keeps of `q_len` queries and `kv_len` keys."""
         return self.matrix(q_len, kv_len, 0, 0)
 
     def __repr__(self) -> str:
         return f"Case({describe(self.mask)})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How hypothesis prints a failing case."""
+        printer.text(repr(self))
 
     def __and__(self, other: Case) -> Case:
         return Case(

@@ -10,23 +10,21 @@
         assert_labels_exact(mask, *shape.lengths, shape.block, batch=BATCH, heads=HEADS)
 
 Batch and heads, where a mask depends on them, are `BATCH` and `HEADS`. Lengths stay small, so that
-brute force is fast and every kind of boundary is met.
+brute force is fast and every kind of boundary is met. Simple masks come first: hypothesis shrinks a
+failing composition to them. Random scores are in `maskalg.testing.score_strategies`.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
 
-from .. import algebra, index
+from .. import algebra, errors, index
 from .. import masks as atom
 from ..index import Index, TableExpression
 from . import oracle
@@ -42,54 +40,40 @@ from .case import (
     matrix_of,
     where,
 )
-from .index_strategies import comparisons, conditions, remainders
+from .shapes import Shape, shapes
+
+try:
+    from hypothesis import strategies as st
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+    from .index_strategies import comparisons, conditions, remainders
+except ImportError as missing:
+    raise errors.needs_hypothesis("maskalg.testing.strategies") from missing
+
+__all__ = ["BATCH", "HEADS", "Case", "Shape", "atoms", "masks", "shapes"]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Lengths and block sides to look at a mask with."""
+def masks(depth: int = 3, also: SearchStrategy[Case] | None = None) -> SearchStrategy[Case]:
+    """Compositions of atoms with `&`, `|`, `~`, `shift` and `where`, nested up to `depth` times.
 
-    q_len: int
-    kv_len: int
-    block_q: int
-    block_kv: int
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        return self.q_len, self.kv_len
-
-    @property
-    def block(self) -> tuple[int, int]:
-        return self.block_q, self.block_kv
-
-
-@st.composite
-def shapes(draw: DrawFn) -> Shape:
-    """Lengths up to `LONGEST`, equal or not, and blocks that divide them or not."""
-    q_len = draw(st.integers(1, LONGEST))
-    kv_len = draw(st.one_of(st.just(q_len), st.integers(1, LONGEST)))
-    block_q = draw(st.sampled_from((1, 2, 3, 4, 5, 7, 8, 16)))
-    block_kv = draw(st.one_of(st.just(block_q), st.sampled_from((1, 2, 3, 4, 5, 7, 8, 16))))
-    return Shape(q_len, kv_len, block_q, block_kv)
-
-
-def masks(depth: int = 3) -> SearchStrategy[Case]:
-    """Compositions of atoms with `&`, `|`, `~`, `shift` and `where`, nested up to `depth` times."""
-    return _masks(depth)
+    `also` draws more atoms: masks of your own, each a `Case.of(mask, mask_mod)`.
+    """
+    return _masks(depth, also)
 
 
 @lru_cache(maxsize=8)
-def _masks(depth: int) -> SearchStrategy[Case]:
+def _masks(depth: int, also: SearchStrategy[Case] | None) -> SearchStrategy[Case]:
     if depth == 0:
-        return atoms()
-    inner = _masks(depth - 1)
+        return atoms() if also is None else st.one_of(also, atoms())
+    inner = _masks(depth - 1, also)
+    # The simplest first: hypothesis shrinks towards it.
     return st.one_of(
+        inner,
+        inner.map(operator.invert),
         st.builds(operator.and_, inner, inner),
         st.builds(operator.or_, inner, inner),
-        inner.map(operator.invert),
         shifted(inner),
         st.builds(where, st.one_of(comparisons(), conditions()), inner, inner),
-        inner,
     )
 
 

@@ -36,6 +36,12 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
         ValueError: a divisor that is not positive, or a number past 32 bits.
 
     Source: `torch.nn.attention.flex_attention`.
+
+    Examples:
+        >>> reach = 64
+        >>> near = mask(lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (q_idx - kv_idx < reach))
+        >>> near.parameters, equivalent(near, causal & sliding(64))
+        ({'reach': 64}, True)
     """
     if opaque:
         return formula(_taken("mask", mask_mod))
@@ -57,6 +63,10 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
         score_mod: `score_mod(score, b, h, q_idx, kv_idx)` that returns the new score.
         opaque: take the function as it is, as in `ma.mask`. The gradient reaches the score, not
             the tensors the function captures; GPU kernels refuse it.
+
+    Examples:
+        >>> capped = score(lambda s, b, h, q_idx, kv_idx: 30.0 * torch.tanh(s / 30.0))
+        >>> out = attention(q, k, v, causal + capped)
     """
     if opaque:
         taken = _taken("score", score_mod)

@@ -18,9 +18,15 @@ from ..printing import formula_text
 
 
 class Bounds:
-    """Lower bounds of captured numbers, as the trace comes to need them."""
+    """Lower bounds of captured numbers, as the trace comes to need them.
+
+    Attributes:
+        looked: whether a bound came from entries of a tensor or from the value of a formula, so
+            that other values might have another one. Signs of single numbers do not count.
+    """
 
     def __init__(self) -> None:
+        self.looked = False
         self._lows: dict[int, int] = {}
         self._bounded: dict[int, Scalar] = {}
 
@@ -39,6 +45,7 @@ class Bounds:
             tables = any(part.op == "read" for part in node.walk())
             return nodes.maximum(node, nodes.const(1)) if tables else node
         if not node.indices():
+            self.looked = True
             value = _value(node)
             if value is None or value >= 1:
                 return nodes.maximum(node, nodes.const(1))
@@ -60,6 +67,7 @@ class Bounds:
         if op == "scalar":
             return self._low(cast(Scalar, node.own[0]))
         if op == "read":
+            self.looked = True
             return _smallest(node)
         lows = [self.low(arg) for arg in (node.args[1:] if op == "where" else node.args)]
         if op == "max":
@@ -90,14 +98,15 @@ class Bounds:
         Raises:
             ValueError: a captured number does not fit 32 bits.
         """
-        return nodes.with_parameters(node, self._declared)
+        return nodes.with_parameters(node, self.declared_parameter)
 
     def _low(self, scalar: Scalar) -> int | None:
         if scalar.kind != "int":
             return None
         return self._lows.get(id(scalar), 0 if scalar.value >= 0 else None)
 
-    def _declared(self, parameter: Parameter) -> Parameter:
+    def declared_parameter(self, parameter: Parameter) -> Parameter:
+        """A captured number with its lower bound; the same one every time."""
         if not isinstance(parameter, Scalar):
             return parameter
         if parameter.kind == "int" and abs(parameter.value) > INT32_MAX:

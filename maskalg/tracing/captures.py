@@ -19,7 +19,7 @@ import torch
 from .recorder import BUILTINS, Key, Recorder
 
 # Longer lists and tuples are data; their numbers are constants.
-_LONGEST: Final = 16
+LONGEST: Final = 16
 
 
 class Captures:
@@ -44,10 +44,10 @@ class Captures:
             return value if fixed else self._recorder.tensor(name, value)
         if isinstance(value, numbers.Real):
             return self._number(value, name, key)
-        if type(value) in (list, tuple) and len(value) <= _LONGEST:
+        if type(value) in (list, tuple) and len(value) <= LONGEST:
             items = enumerate(value)
             return type(value)([self.rebuilt(v, f"{name}_{i}", (*key, i)) for i, v in items])
-        if type(value) is dict and len(value) <= _LONGEST:
+        if type(value) is dict and len(value) <= LONGEST:
             return {k: self.rebuilt(v, f"{name}_{k}", (*key, k)) for k, v in value.items()}
         if isinstance(value, (FunctionType, MethodType, functools.partial)) or _is_callable(value):
             return self._callable(value)
@@ -99,7 +99,7 @@ class Captures:
         known = self._functions.get(id(function))
         if known is not None:
             return known
-        ours = not (function.__module__ or "").startswith(("torch.", "maskalg."))
+        ours = is_ours(function)
         if not ours and function.__closure__ is None:
             return function
         scope = dict(function.__globals__) if ours else function.__globals__
@@ -114,10 +114,9 @@ class Captures:
         self._functions[id(function)] = other
         key: Key = ("default", id(function))
         if function.__defaults__:
-            names = _default_names(function)
+            given = zip(function.__defaults__, default_names(function), strict=True)
             other.__defaults__ = tuple(
-                self.rebuilt(value, name, (*key, name))
-                for value, name in zip(function.__defaults__, names, strict=True)
+                self.rebuilt(value, name, (*key, name)) for value, name in given
             )
         if function.__kwdefaults__:
             other.__kwdefaults__ = {
@@ -125,7 +124,7 @@ class Captures:
                 for name, value in function.__kwdefaults__.items()
             }
         if ours:
-            for name in set(_names(function.__code__)) & set(scope):
+            for name in set(names(function.__code__)) & set(scope):
                 place = ("global", id(function.__globals__), name)
                 scope[name] = self.rebuilt(scope[name], name, place)
             for name, answer in BUILTINS.items():
@@ -159,18 +158,24 @@ def _attributes(value: Any) -> dict[str, Any]:
     return dict(getattr(value, "__dict__", {}))
 
 
-def _default_names(function: FunctionType) -> tuple[str, ...]:
+def is_ours(function: FunctionType) -> bool:
+    """Whether a function is of no library that traces as it is, so that its globals count."""
+    return not (function.__module__ or "").startswith(("torch.", "maskalg."))
+
+
+def default_names(function: FunctionType) -> tuple[str, ...]:
+    """Names of the arguments that have defaults, in the order of these."""
     code = function.__code__
     count = len(function.__defaults__ or ())
     return code.co_varnames[code.co_argcount - count : code.co_argcount]
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names(code: CodeType) -> Iterator[str]:
     """Names a function may look up among its globals, those of inner functions included."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names(constant)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -148,7 +148,29 @@ class Recorder(GraphAppendingTracer):
             whole = self.indices[node].kind == "int"
             dtype = torch.int64 if whole else torch.float32
             return {"ndim": 0, "dtype": dtype, "device": torch.device("cpu")}
-        return {}
+        return {} if self.of_numbers(node) else {"device": self._device(node)}
+
+    def _device(self, node: Recorded) -> torch.device:
+        """Where a computed value would live: with the first captured tensor it reads."""
+        found = [self.parameters.get(source) for source in _sources(node)]
+        tensors = [parameter.tensor for parameter in found if isinstance(parameter, Table)]
+        return tensors[0].device if tensors else torch.device("cpu")
+
+    def captured(self) -> dict[Key, Scalar | Table]:
+        """What was captured, by where it was found."""
+        return {self._keys[node]: parameter for node, parameter in self.parameters.items()}
+
+    def read_whole(self, node: Recorded) -> bool:
+        """Whether a captured tensor is read at an index of each dimension, and only so.
+
+        Then the formula does not depend on the sizes of the tensor.
+        """
+        table = self.parameters[node]
+        return (
+            not isinstance(table, Table)
+            or table.tensor.ndim == 0
+            or all(_is_entry(user, node, table.tensor.ndim) for user in node.users)
+        )
 
     def needs_value(self, proxy: Proxy, what: str) -> NoReturn:
         """Python needs a value: possible for captured ones, an error for indices and scores."""
@@ -224,6 +246,14 @@ def _stands_for(symbol: Symbol) -> type:
     if symbol.tracer.of_numbers(symbol.node):
         symbol.tracer.needs_value(symbol, "isinstance() or type()")
     return torch.Tensor
+
+
+def _is_entry(node: Recorded, table: Recorded, ndim: int) -> bool:
+    """Whether a recorded operation is `table[i, j]` with an index for each dimension."""
+    if node.target is not operator.getitem or node.args[0] is not table:
+        return False
+    places = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
+    return len(places) == ndim and all(isinstance(p, (Recorded, int)) for p in places)
 
 
 def _sources(node: Recorded) -> set[Recorded]:

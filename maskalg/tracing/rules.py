@@ -183,16 +183,24 @@ def _to(bounds: Bounds, x: Array, dtype: Any = None, *rest: Any, **options: Any)
 
 
 def _filled(value: float) -> Callable[..., Array]:
-    def special(bounds: Bounds, *shape: Any, dtype: Any = None, **options: Any) -> Array:
-        return _to(bounds, single(nodes.const(value)), dtype)
+    """`x.new_zeros(size)`, `zeros_like(x)` and the like: of the kind of x."""
+
+    def special(bounds: Bounds, x: Any, *shape: Any, dtype: Any = None, **options: Any) -> Array:
+        return _to(bounds, single(nodes.const(value)), lifted(x) if dtype is None else dtype)
 
     return special
 
 
 def _full(bounds: Bounds, *args: Any, dtype: Any = None, **options: Any) -> Array:
-    """`x.new_full(size, value)`, `full_like(x, value)`, `full(size, value)`, `tensor(value)`."""
+    """`full(size, value)`, `tensor(value)`."""
     value = options.get("fill_value", args[-1])
     return _to(bounds, lifted(value), dtype)
+
+
+def _full_like(bounds: Bounds, x: Any, *args: Any, dtype: Any = None, **options: Any) -> Array:
+    """`x.new_full(size, value)`, `full_like(x, value)`: of the kind of x."""
+    value = options.get("fill_value", args[-1] if args else None)
+    return _to(bounds, lifted(value), lifted(x) if dtype is None else dtype)
 
 
 def _gelu(bounds: Bounds, x: Array, approximate: str = "none") -> Array:
@@ -226,8 +234,8 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "ones_like": _filled(1.0),
     "zeros_like": _filled(0.0),
     "full": _full,
-    "new_full": _full,
-    "full_like": _full,
+    "new_full": _full_like,
+    "full_like": _full_like,
     "gelu": _gelu,
     "size": _size,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -11,10 +12,13 @@ import torch
 from .. import errors, nodes
 from ..nodes import Node
 from .arrays import Array
+from .bounds import Bounds
 from .captures import Captures, name_of
+from .memory import recalled, remember
 from .operations import Formulas, refuse_changes_in_place
 from .recorder import Key, NeedsValue, Reads, Recorder
 from .rules import lifted
+from .signature import signature_of
 
 ARGUMENTS = (("b", nodes.BATCH), ("h", nodes.HEAD), ("q_idx", nodes.Q), ("kv_idx", nodes.K))
 
@@ -42,10 +46,14 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
     """
     if not callable(function):
         raise errors.not_a_function("score" if scored else "mask", function)
+    signature = signature_of(function)
+    template = recalled(signature, scored)
+    if signature is not None and template is not None:
+        return Traced(template.filled(signature.values), 0)
     constants: frozenset[Key] | None = frozenset()
     while True:
         try:
-            return Traced(_attempt(function, constants, scored), _count(constants))
+            node, recorder, bounds = _attempt(function, constants, scored)
         except NeedsValue as needed:
             assert constants is not None and not needed.keys <= constants
             constants |= needed.keys
@@ -54,15 +62,30 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
         except Exception as reason:
             # A symbol may have been refused where the number itself would do.
             if constants is None:
-                raise errors.tracing_failed(name_of(function), reason) from reason
+                raise _failed(name_of(function), reason) from reason
             constants = None
+        else:
+            if signature is not None and constants == frozenset():
+                remember(signature, scored, node, recorder, bounds)
+            return Traced(node, _count(constants))
+
+
+def _failed(name: str, reason: Exception) -> errors.MaskTypeError:
+    """What a foreign error means; torch names no `autograd.Function` in its own."""
+    for frame, _ in walk_tb(reason.__traceback__):
+        owner = frame.f_locals.get("cls") if frame.f_code.co_name == "apply" else None
+        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+            return errors.untraceable(f"{owner.__name__}.apply(…)")
+    return errors.tracing_failed(name, reason)
 
 
 def _count(constants: frozenset[Key] | None) -> int | None:
     return None if constants is None else len(constants)
 
 
-def _attempt(function: Callable[..., Any], constants: frozenset[Key] | None, scored: bool) -> Node:
+def _attempt(
+    function: Callable[..., Any], constants: frozenset[Key] | None, scored: bool
+) -> tuple[Node, Recorder, Bounds]:
     recorder = Recorder()
     captures = Captures(recorder, constants)
     given = (("score", nodes.SCORE), *ARGUMENTS) if scored else ARGUMENTS
@@ -75,7 +98,7 @@ def _attempt(function: Callable[..., Any], constants: frozenset[Key] | None, sco
     value = _value(formulas, recorder, result)
     if value.shape:
         raise errors.traced_shape(name_of(function), value.shape)
-    return formulas.bounds.declared(value.node)
+    return formulas.bounds.declared(value.node), recorder, formulas.bounds
 
 
 def _value(formulas: Formulas, recorder: Recorder, result: Any) -> Array:

@@ -21,6 +21,9 @@ def sigmoid(bias: float | torch.Tensor = 0.0) -> Weight:
 
     Source: Ramapuram et al., "Theory, Analysis, and Best Practices for Sigmoid Self-Attention"
     (2024).
+
+    Examples:
+        >>> out = attention(q, k, v, causal, weight=sigmoid(-math.log(16)))
     """
     check_logit("sigmoid", "bias", bias)
     if isinstance(bias, torch.Tensor):

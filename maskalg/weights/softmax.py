@@ -25,6 +25,9 @@ def softmax_with_sink(logits: float | torch.Tensor) -> Weight:
             it requires one.
 
     Source: gpt-oss (2025); StreamingLLM's zero sink (2023) is a logit of 0.
+
+    Examples:
+        >>> out = attention(q, k, v, causal, weight=softmax_with_sink(torch.zeros(2)))
     """
     check_logit("softmax_with_sink", "logits", logits)
     return Weight("softmax_with_sink", sink=logits)

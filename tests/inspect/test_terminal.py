@@ -217,7 +217,7 @@ def test_another_batch_entry_and_head(capsys: pytest.CaptureFixture[str]) -> Non
         assert inside(text) == inside(
             shown(causal & sliding(int(windows[batch, head])), 16, width=16)
         )
-    with pytest.raises(ValueError, match="show: head=2, and the mask holds head 0 to 1"):
+    with pytest.raises(ValueError, match="show: head must be below 2"):
         (causal & sliding(windows)).show(16, head=2)
     with pytest.raises(ValueError, match="show: batch must be an integer >= 0, got -1"):
         causal.show(16, batch=-1)

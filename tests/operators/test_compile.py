@@ -183,6 +183,23 @@ def test_atoms_built_within():
     assert graphs == [1, 2, 2]
 
 
+def test_negation_and_nesting_have_names_that_are_followed():
+    """Of `~` and `@` torch 2.13 says that it does not know how to trace them."""
+
+    def attend(q, k, v, slopes, window):
+        mask = causal & sliding(window).complement() | prefix(2)
+        return ma.attention(q, k, v, mask + softcap(2.0).of(alibi(slopes)))
+
+    compiled = Compiled(attend)
+    graphs = [compiled.check(inputs(), SLOPES, window) for window in (3, 4, 5)]
+    assert graphs == [1, 2, 2]
+    assert sliding(3).complement() == ~sliding(3)
+    assert softcap(2.0).of(alibi(SLOPES)) == softcap(2.0) @ alibi(SLOPES)
+    assert repr(softcap(2.0).of(causal + alibi(SLOPES))) == repr(
+        softcap(2.0) @ (causal + alibi(SLOPES))
+    )
+
+
 def test_a_constant_is_part_of_the_structure():
     """So each has a graph, as it has a proof; `ma.scalar` is for numbers that change."""
 

@@ -14,13 +14,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import maskalg as ma
 from maskalg import alibi, causal, document, sliding
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="needs gloo")
 
-PROCESSES = 2
+PROCESSES, STEPS = 2, 2
 LENGTH, HEADS, DIM = 40, 4, 8
 
 
@@ -38,26 +39,43 @@ class Layer(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
+    checkpointed = False
+
     def __init__(self):
         super().__init__()
         self.layers = torch.nn.ModuleList([Layer(), Layer()])
 
     def forward(self, x, ids):
         for layer in self.layers:
-            x = layer(x, ids)
+            if self.checkpointed:
+                x = checkpoint(layer, x, ids, use_reentrant=False)
+            else:
+                x = layer(x, ids)
         return x
 
 
 def model_and_batch():
     torch.manual_seed(0)
-    return Model(), torch.randn(PROCESSES, LENGTH, HEADS * DIM), torch.arange(LENGTH) // 11
+    return Model(), torch.randn(PROCESSES, LENGTH, HEADS * DIM)
+
+
+def documents(step):
+    """Other documents in each step and each row, `[PROCESSES, LENGTH]`."""
+    return torch.stack([torch.arange(LENGTH) // (11 + 3 * step + row) for row in range(PROCESSES)])
+
+
+def train(model, x, rows):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(x[rows], documents(step)[rows]).square().mean().backward()
+        optimizer.step()
 
 
 def alone():
-    """The parameters after a step on the whole batch in one process."""
-    model, x, ids = model_and_batch()
-    model(x, ids).square().mean().backward()
-    torch.optim.SGD(model.parameters(), lr=0.5).step()
+    """The parameters after steps on the whole batch in one process."""
+    model, x = model_and_batch()
+    train(model, x, slice(None))
     return {name: p.detach() for name, p in model.named_parameters()}
 
 
@@ -67,11 +85,22 @@ def replicated(model):
     }
 
 
+def compiled(model):
+    whole, parameters = replicated(model)
+    run = torch.compile(whole, backend="aot_eager")
+    return run, lambda found: parameters(whole)
+
+
 def sharded(model):
     for layer in model.layers:
         fully_shard(layer)
     fully_shard(model)
     return model, lambda found: {n: p.detach().full_tensor() for n, p in found.named_parameters()}
+
+
+def checkpointed(model):
+    model.checkpointed = True
+    return sharded(model)
 
 
 def flattened(model):
@@ -84,7 +113,13 @@ def flattened(model):
     return whole, parameters
 
 
-WAYS = {"DDP": replicated, "FSDP2": sharded, "FSDP1": flattened}
+WAYS = {
+    "DDP": replicated,
+    "DDP compiled": compiled,
+    "FSDP2": sharded,
+    "FSDP2 checkpointed": checkpointed,
+    "FSDP1": flattened,
+}
 
 
 def process(rank, folder):
@@ -94,11 +129,9 @@ def process(rank, folder):
     results = {}
     for name, way in WAYS.items():
         try:
-            model, x, ids = model_and_batch()
+            model, x = model_and_batch()
             model, parameters = way(model)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-            model(x[rank : rank + 1], ids).square().mean().backward()
-            optimizer.step()
+            train(model, x, slice(rank, rank + 1))
             results[name] = parameters(model)
         except Exception:
             results[name] = traceback.format_exc()
@@ -123,7 +156,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("rank", range(PROCESSES))
 @pytest.mark.parametrize("way", WAYS)
-def test_a_step_of_two_processes_is_that_of_one(trained, way, rank):
+def test_steps_of_two_processes_are_those_of_one(trained, way, rank):
     found, wanted = trained[rank][way], alone()
     assert not isinstance(found, str), found
     assert found.keys() == wanted.keys()

@@ -12,10 +12,11 @@ import torch
 
 from maskalg import causal, dense, nodes, q_idx, sliding
 from maskalg.nodes import Node
-from maskalg.proof.arithmetic import All, AtLeastZero, equal, negated, refuted
-from maskalg.proof.closed_forms import ClosedForms, Span
+from maskalg.proof.arithmetic import All, AtLeastZero, equal, negated
+from maskalg.proof.closed_forms import ClosedForms, Section, Span
 from maskalg.proof.cubes import cubes
 from maskalg.proof.proof import Proof
+from maskalg.proof.refutation import refuted
 from maskalg.testing.catalogue import CATALOGUE
 
 VERIFIED = [
@@ -33,20 +34,67 @@ def test_sound_and_exact_for_all_values(name: str) -> None:
     assert str(certificate).endswith("verified  sound and exact")
 
 
-@pytest.mark.parametrize("name", [n for n in CATALOGUE if "document" in n])
-def test_documents_are_sound_by_the_laws_of_their_tables(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "document",
+        "document with ids of keys per batch",
+        "causal documents",
+        "documents or a window",
+    ],
+)
+def test_documents_are_exact_by_the_laws_of_their_tables(name: str) -> None:
     certificate = CATALOGUE[name].mask.prove().check()
-    assert certificate.sound, str(certificate)
-    assert any(claim.by.endswith("laws of document tables") for claim in certificate.obligations)
-    # Whether ids are contiguous is known when they are looked at, not before.
-    assert not certificate.exact
+    assert certificate.sound and certificate.exact, str(certificate)
+    claims = [claim for claim in certificate.obligations if "contiguous" in claim.claim]
+    assert claims and all("contiguous documents" in claim.by for claim in claims)
+
+
+MORE = [
+    "dilated", "one remainder of four", "dilated sliding", "kinds of keys", "modality",
+    "global tokens per batch", "tree numbered depth first", "permutation", "causal block table",
+    "decoding step by a tensor", "media with both ends", "shared prefix",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_remainders_sets_and_sections(name: str) -> None:
+    certificate = CATALOGUE[name].mask.prove().check()
+    assert certificate.sound and certificate.exact, str(certificate)
 
 
 def test_what_certificates_do_not_reason_about_is_unchecked() -> None:
-    certificate = CATALOGUE["dilated sliding"].mask.prove().check()
+    certificate = CATALOGUE["neighborhood on an image"].mask.prove().check()
     assert not certificate.sound and not certificate.exact
-    assert "unchecked: certificates do not reason about a residue" in str(certificate)
+    assert "blocks by grid" in str(certificate) and "unchecked: grid" in str(certificate)
     assert "verified  nothing" in str(certificate)
+
+
+def with_section(proof: Proof, change: Callable[[Section], Section]) -> Proof:
+    """The proof with the section of its first touched span changed."""
+    span = proof.forms.touched[0]
+    assert span.section is not None
+    changed = replace(span, section=change(span.section))
+    return replace(proof, forms=replace(proof.forms, touched=(changed, *proof.forms.touched[1:])))
+
+
+def test_sections_that_count_other_pairs_are_refuted() -> None:
+    proof = CATALOGUE["permutation"].mask.prove()
+    (f, g), one = proof.forms.touched[0].section.order[0], nodes.const(1)  # type: ignore[union-attr]
+    fewer = with_section(proof, lambda s: replace(s, order=((f, nodes.subtract(g, one)),)))
+    more = with_section(proof, lambda s: replace(s, order=((f, nodes.add(g, one)),)))
+    assert proof.check().exact
+    assert not fewer.check().sound
+    assert more.check().sound and not more.check().exact
+
+
+def test_remainders_that_are_others_are_refuted() -> None:
+    proof = CATALOGUE["one remainder of four"].mask.prove()
+    span = proof.forms.touched[0]
+    assert span.residue is not None
+    moved = replace(span, residue=replace(span.residue, residue=nodes.const(3)))
+    certificate = replace(proof, forms=replace(proof.forms, touched=(moved,))).check()
+    assert not certificate.sound and not certificate.exact
 
 
 def test_no_claim_of_exactness_is_verified_where_none_is_made() -> None:

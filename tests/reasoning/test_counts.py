@@ -96,6 +96,21 @@ def test_a_million_tokens_are_counted_by_intervals() -> None:
     assert found.kept == width * length - width * (width - 1) // 2
 
 
+@pytest.mark.parametrize(
+    "mask",
+    [
+        document(torch.arange(40) // 7) & causal & sliding(9),
+        document(torch.arange(40) // 7) | prefix(5),
+        ma.neighborhood((5, 8), (3, 4)),
+    ],
+)
+def test_documents_and_grids_are_counted_by_intervals(
+    mask: Mask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maskalg.reasoning.cost.blocks", lambda *_, **__: pytest.fail("labels"))
+    check_cost(mask, Shape(40, 37, 8, 5))
+
+
 def test_no_length() -> None:
     assert causal.cost(0).kept == causal.cost(3, 0).kept == 0
     assert causal.rows_have_a_key(0) is True

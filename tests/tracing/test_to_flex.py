@@ -10,6 +10,8 @@ from torch.nn.attention.flex_attention import create_mask, flex_attention
 import maskalg as ma
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
+from maskalg.testing.catalogue_biases import BIASES
+from maskalg.testing.catalogue_biases import LENGTH as POSITIONS
 from maskalg.tracing.pointwise import pointwise
 
 
@@ -50,6 +52,42 @@ def test_scores_there_and_back(name):
     got = pointwise(ma.score(function).to_score_mod(), score, *grid)
     want = pointwise(function, score, *grid)
     torch.testing.assert_close(got, want.to(got.dtype), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", list(BIASES))
+def test_every_bias_in_flex_attention(name):
+    """What the oracle adds, in two lengths; a score of its own is kept, also under a cap."""
+    bias = BIASES[name]
+    tensors = [tensor.detach() for tensor in bias.tensors()]
+    score = torch.randn(BATCH, HEADS, POSITIONS, POSITIONS, dtype=torch.float64)
+    views = [(-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1)]
+    grid = [torch.arange(n).view(v) for n, v in zip(score.shape, views, strict=True)]
+    capped = ma.softcap(5.0) @ bias.build(*tensors)
+    got = pointwise(capped.to_score_mod(), score, *grid)
+    want = score + torch.from_numpy(bias.matrix(POSITIONS, POSITIONS))
+    torch.testing.assert_close(got, 5 * torch.tanh(want / 5), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["causal", "document", "prefix LM per batch", "neighborhood on an image", "BigBird"]
+)
+def test_masks_under_torch_compile(name):
+    """One graph: nothing of the function falls back to Python."""
+    mask_mod = CATALOGUE[name].mask.to_mask_mod()
+    compiled = torch.compile(mask_mod, backend="eager", fullgraph=True)
+    indices = torch.arange(2).view(-1, 1, 1), torch.tensor(1), torch.arange(9)[:, None]
+    got = compiled(*indices, torch.arange(11))
+    assert torch.equal(got, mask_mod(*indices, torch.arange(11)))
+
+
+@pytest.mark.parametrize("name", ["alibi", "T5 decoder"])
+def test_scores_under_torch_compile(name):
+    bias = BIASES[name]
+    tensors = [tensor.detach() for tensor in bias.tensors()]
+    score_mod = (ma.causal + bias.build(*tensors)).to_score_mod()
+    compiled = torch.compile(score_mod, backend="eager", fullgraph=True)
+    indices = torch.zeros(9, 11), torch.tensor(0), torch.tensor(1), torch.arange(9)[:, None]
+    assert torch.equal(compiled(*indices, torch.arange(11)), score_mod(*indices, torch.arange(11)))
 
 
 @pytest.mark.parametrize("name", ["relative-causal", "buckets"])

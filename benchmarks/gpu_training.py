@@ -1,0 +1,227 @@
+"""What training on one GPU asks of the kernels beside speed at one shape.
+
+    python benchmarks/gpu_training.py [lengths] [memory] [first] [host] [weights] [tiers] [groups]
+
+Every table is made in one process with its peer beside it; without a name all are made.
+
+    lengths   time of lengths that are no multiple of 128, relative to the next multiple
+    memory    peak memory of a training step, relative to FlashAttention-2's
+    first     seconds of the first call of a structure, and of one with new values
+    host      microseconds of host time of a cached call, beside FlexAttention's and SDPA's
+    weights   TFLOP/s of useful work of the weight functions, forward and backward
+    tiers     the plain kernels beside the Hopper ones, forward and backward
+    groups    backward of grouped heads beside FlexAttention's
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import maskalg as ma
+from maskalg import alibi, causal, document, sliding, softcap
+from maskalg.backends import triton as backend
+from maskalg.backends import triton_backward
+from maskalg.bench.cases import Case, Shape, cases, documents
+from maskalg.bench.contenders import backward_of, contenders, inputs_of
+from maskalg.bench.measure import interleaved, kept_pairs
+
+DEVICE = "cuda"
+ROUNDS = 5
+
+
+def medians(functions: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    return {name: statistics.median(t) for name, t in interleaved(functions, ROUNDS).items()}
+
+
+def made(shape: Shape, gradients: bool = False) -> tuple[torch.Tensor, ...]:
+    return inputs_of(Case(shape, ma.everything), torch.bfloat16, gradients=gradients)
+
+
+def lengths() -> None:
+    print("\nlengths: time of N over that of the next multiple of 128, by pair")
+    for label, mask in {"full": ma.everything, "causal": causal, "window": sliding(1024)}.items():
+        for dim in (128, 64):
+            runs: dict[str, Callable[[], Any]] = {}
+            pairs = {}
+            for length in (8065, 8100, 8191, 8192):
+                shape = Shape(2, 16, 16, length, dim)
+                inputs = made(shape, gradients=True)
+                forward = partial(ma.attention, *inputs, mask)
+                runs[f"forward {length}"] = forward
+                runs[f"backward {length}"] = backward_of(forward, inputs)
+                pairs[length] = kept_pairs(Case(shape, mask)) if label != "full" else length**2
+            found = medians(runs)
+            for kind in ("forward", "backward"):
+                base = found[f"{kind} 8192"] / pairs[8192]
+                each = [
+                    f"{n}: {found[f'{kind} {n}'] / pairs[n] / base:.3f}" for n in (8065, 8100, 8191)
+                ]
+                print(f"D={dim:<4} {label:8} {kind:9} {'  '.join(each)}  (per kept pair)")
+
+
+def flash(*inputs: torch.Tensor) -> torch.Tensor:
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return F.scaled_dot_product_attention(*inputs, is_causal=True)
+
+
+def memory() -> None:
+    print("\nmemory: MiB above the inputs at the peak of a step, and over FlashAttention-2's")
+    for dim in (128, 64):
+        shape = Shape(2, 16, 16, 8192, dim)
+        inputs = made(shape, gradients=True)
+        ids = documents(shape.length, 1000, DEVICE)
+        steps = {
+            "FlashAttention-2": partial(flash, *inputs),
+            "causal": partial(ma.attention, *inputs, causal),
+            "causal & document": partial(ma.attention, *inputs, causal & document(ids)),
+        }
+        peaks = {}
+        for name, step in steps.items():
+            for _ in range(2):
+                for tensor in inputs:
+                    tensor.grad = None
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()
+                out = step()
+                out.backward(torch.ones_like(out))
+                del out
+                peaks[name] = torch.cuda.max_memory_allocated() - before
+            ratio = peaks[name] / peaks["FlashAttention-2"]
+            print(f"D={dim:<4} {name:20} {peaks[name] / 2**20:8.1f} MiB  {ratio:.3f}")
+
+
+def first() -> None:
+    print("\nfirst: seconds of the first call of a structure; then with new values")
+    shape = Shape(1, 8, 8, 4096, 128)
+    inputs = made(shape, gradients=True)
+    ids, other = documents(4096, 300, DEVICE), documents(4096, 500, DEVICE)
+    slopes = torch.rand(8, device=DEVICE)
+    pairs = {
+        "causal & sliding & document": (
+            causal & sliding(700) & document(ids),
+            causal & sliding(701) & document(other),
+        ),
+        "causal & sliding + alibi": (
+            causal & sliding(300) + alibi(slopes),
+            causal & sliding(200) + alibi(slopes / 2),
+        ),
+        "causal + softcap": (causal + softcap(20.0), causal + softcap(30.0)),
+    }
+    for name, expressions in pairs.items():
+        seconds = []
+        for expression in expressions:
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            out = ma.attention(*inputs, expression)
+            torch.cuda.synchronize()
+            middle = time.perf_counter()
+            out.sum().backward()
+            torch.cuda.synchronize()
+            seconds += [middle - started, time.perf_counter() - middle]
+        print(
+            f"{name:30} forward {seconds[0]:.2f} backward {seconds[1]:.2f};"
+            f" new values {seconds[2]:.4f} {seconds[3]:.4f}"
+        )
+
+
+def host() -> None:
+    print("\nhost: microseconds of host time of a call, median of 500, the GPU not waited for")
+    shape = Shape(1, 8, 8, 512, 128)
+    inputs = made(shape)
+    ids = documents(512, 100, DEVICE)
+    mask, packed = causal & sliding(100), causal & document(ids)
+    case = cases(DEVICE)["D128 causal"]
+    peers = contenders(Case(shape, causal, case.mask_mod, sdpa_causal=True), inputs)
+    calls = {
+        "cached": lambda: ma.attention(*inputs, mask),
+        "mask built anew": lambda: ma.attention(*inputs, causal & sliding(100)),
+        "documents": lambda: ma.attention(*inputs, packed),
+        **{name: peers[name] for name in ("FlexAttention", "FlashAttention-2")},
+    }
+    for name, call in calls.items():
+        times = []
+        for i in range(550):
+            if i % 50 == 0:
+                torch.cuda.synchronize()
+            started = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - started)
+        print(f"{name:20} {1e6 * statistics.median(times[50:]):6.1f} µs")
+
+
+def weights() -> None:
+    print("\nweights: TFLOP/s of useful work at 16k, D=128, heads 16")
+    shape = Shape(1, 16, 16, 16384, 128)
+    inputs = made(shape, gradients=True)
+    sink = torch.zeros(16, device=DEVICE)
+    for mask_name, mask in {"full": ma.everything, "causal": causal}.items():
+        pairs = shape.length**2 if mask_name == "full" else shape.length * (shape.length + 1) / 2
+        flops = 4 * shape.heads * shape.dim * pairs
+        runs: dict[str, Callable[[], Any]] = {}
+        for name, weight in {
+            "softmax": ma.softmax,
+            "softmax with sink": ma.softmax_with_sink(sink),
+            "sigmoid": ma.sigmoid(),
+            "relu": ma.relu,
+            "linear": ma.linear,
+        }.items():
+            forward = partial(ma.attention, *inputs, mask, weight=weight)
+            runs[f"{name} forward"] = forward
+            runs[f"{name} backward"] = backward_of(forward, inputs)
+        for name, middle in medians(runs).items():
+            rate = flops * (2.5 if "backward" in name else 1) / middle / 1e9
+            print(f"{mask_name:8} {name:28} {middle:7.3f} ms {rate:5.0f} TFLOP/s")
+
+
+def tiers() -> None:
+    print("\ntiers: time of the plain kernels over that of the chosen ones, one after the other")
+    chosen = (backend.hopper_tile, triton_backward.hopper_backward_tile_for)
+    for name, case in cases(DEVICE).items():
+        if name.startswith("GQA"):
+            continue
+        inputs = inputs_of(case, torch.bfloat16, gradients=True)
+        run = partial(ma.attention, *inputs, case.expression)
+        runs = {"forward": run, "backward": backward_of(run, inputs)}
+        best = medians(runs)
+        backend.hopper_tile = triton_backward.hopper_backward_tile_for = lambda *_, **__: None
+        backend._plan.cache_clear()
+        plain = medians(runs)
+        backend.hopper_tile, triton_backward.hopper_backward_tile_for = chosen
+        backend._plan.cache_clear()
+        ratios = "  ".join(f"{kind} {plain[kind] / best[kind]:.3f}" for kind in runs)
+        print(f"{name:26} {ratios}")
+
+
+def groups() -> None:
+    print("\ngroups: FlexAttention's time over ours, backward, 32 heads on 8")
+    for name in ("causal", "window", "document"):
+        case = cases(DEVICE)[f"GQA32k {name}"]
+        inputs = inputs_of(case, torch.bfloat16, gradients=True)
+        runs = {
+            peer: backward_of(run, inputs)
+            for peer, run in contenders(case, inputs).items()
+            if peer in ("maskalg", "FlexAttention")
+        }
+        found = medians(runs)
+        print(f"{name:10} {found['FlexAttention'] / found['maskalg']:.2f}")
+
+
+TABLES = {f.__name__: f for f in (lengths, memory, first, host, weights, tiers, groups)}
+
+if __name__ == "__main__":
+    unknown = set(sys.argv[1:]) - set(TABLES)
+    if unknown:
+        sys.exit(f"unknown: {', '.join(unknown)}; there are {', '.join(TABLES)}")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16")
+    for table in sys.argv[1:] or list(TABLES):
+        TABLES[table]()

@@ -1,0 +1,133 @@
+"""`maskalg doctor`: what this machine can run, and why it cannot run the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+from dataclasses import dataclass
+
+import torch
+
+from .. import __version__
+from . import machine
+from .machine import Cache, Gpu, Triton
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend of `attention`: whether it runs here, and with what or why not."""
+
+    name: str
+    runs: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A family of GPU kernels: whether a GPU of this machine would be given it, and why."""
+
+    name: str
+    used: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found, in the order in which it is printed."""
+
+    maskalg: str
+    python: str
+    platform: str
+    torch: str
+    triton: Triton
+    cpu_threads: int
+    gpus: tuple[Gpu, ...]
+    backends: tuple[Backend, ...]
+    tiers: tuple[Tier, ...]
+    extras: dict[str, str]
+    cache: Cache
+
+    def __str__(self) -> str:
+        gpus = [f"{gpu.name}, {gpu.architecture}, {gpu.memory_gib} GiB" for gpu in self.gpus]
+        rows = [
+            ("maskalg", self.maskalg),
+            ("Python", f"{self.python} on {self.platform}"),
+            ("torch", self.torch),
+            ("Triton", self.triton.note),
+            ("Gluon", self.triton.gluon_note),
+            ("CPU", f"torch uses {self.cpu_threads} of {os.cpu_count()} processors"),
+            *(("GPU", gpu) for gpu in gpus or [machine.why_no_gpu()]),
+            *(("backend", _line(b.name, b.runs, b.note)) for b in self.backends),
+            *(("tier", _line(t.name, t.used, t.note)) for t in self.tiers),
+            *(("extra", f"{name:<16} {note}") for name, note in self.extras.items()),
+            ("cache", self.cache.note),
+        ]
+        return "\n".join(f"{name:<9} {text}" for name, text in rows)
+
+
+def run(*, as_json: bool) -> int:
+    """Print the report; the exit status is 0 whatever was found."""
+    report = examine()
+    print(json.dumps(dataclasses.asdict(report), indent=2) if as_json else report)
+    return 0
+
+
+def examine() -> Report:
+    """Look at this machine. Nothing is compiled, and nothing is left behind."""
+    triton, gpus = machine.triton(), machine.gpus()
+    return Report(
+        maskalg=__version__,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        torch=machine.torch_build(),
+        triton=triton,
+        cpu_threads=torch.get_num_threads(),
+        gpus=gpus,
+        backends=backends(triton, gpus),
+        tiers=tiers(triton, gpus),
+        extras=machine.extras(),
+        cache=machine.cache(),
+    )
+
+
+def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
+    """Whether each backend runs, given what was found."""
+    if triton.version is None:
+        kernels = Backend("triton", False, triton.note)
+    elif not gpus:
+        note = f"{machine.why_no_gpu()}; TRITON_INTERPRET=1 runs small calls on the CPU"
+        kernels = Backend("triton", False, note)
+    else:
+        kernels = Backend("triton", True, ", ".join(sorted({gpu.architecture for gpu in gpus})))
+    return (
+        kernels,
+        Backend("cpu", True, "on any machine, by tiles"),
+        Backend("reference", True, "on any device, with memory for the dense matrix"),
+    )
+
+
+def tiers(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tier, ...]:
+    """Which kernels the GPUs would be given: see `maskalg.explain` for one call."""
+    from ..tiles import hopper_tile_for
+
+    why = triton.note if triton.version is None else None if gpus else "no GPU that torch can use"
+    if why is not None:
+        return Tier("plain Triton", False, why), Tier("Gluon on Hopper", False, why)
+    hopper = [
+        gpu.architecture
+        for gpu in gpus
+        if hopper_tile_for(gpu.architecture, 128, 2, "dense", biased=False) is not None
+    ]
+    plain = Tier("plain Triton", True, "every call that no other tier serves")
+    if not hopper:
+        found = ", ".join(sorted({gpu.architecture for gpu in gpus}))
+        return plain, Tier("Gluon on Hopper", False, f"needs sm_90, found {found}")
+    if not triton.gluon:
+        return plain, Tier("Gluon on Hopper", False, triton.gluon_note)
+    return plain, Tier("Gluon on Hopper", True, "half precision, where maskalg.tiles says so")
+
+
+def _line(name: str, holds: bool, note: str) -> str:
+    return f"{name:<16} {'yes' if holds else 'no':<4} {note}"

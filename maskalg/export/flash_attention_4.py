@@ -1,0 +1,47 @@
+"""Blocks as FlashAttention-4's block-sparse tensors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ..schedule.block_map import BlockMap
+from .block_lists import BlockLists, block_lists, ordered
+
+
+class BlockSparseTensors(NamedTuple):
+    """Which blocks each row of blocks visits, under the names of `BlockSparseTensorsTorch`.
+
+    Attributes:
+        mask_block_cnt: int32 `[batch, heads, rows]`, how many blocks of the row are masked.
+        mask_block_idx: int32 `[batch, heads, rows, most]`, their columns, ascending. Entries from
+            `mask_block_cnt` on are not read; `most` is the largest count, at least 1.
+        full_block_cnt, full_block_idx: the same of blocks that are not masked.
+        block_size: `(block_q, block_kv)`, also of the transposed tensors.
+    """
+
+    mask_block_cnt: torch.Tensor
+    mask_block_idx: torch.Tensor
+    full_block_cnt: torch.Tensor
+    full_block_idx: torch.Tensor
+    block_size: tuple[int, int]
+
+
+def to_fa4(
+    found: BlockMap, batch: int | None, heads: int | None, device: torch.device | str | None
+) -> tuple[BlockSparseTensors, BlockSparseTensors]:
+    """The tensors of a block map for both passes; see `BlockMap.to_fa4`."""
+    lists = block_lists("to_fa4", found, batch, heads, device)
+    transposed = BlockLists(lists.partial.mT, lists.full.mT)
+    return _tensors(lists, found.block), _tensors(transposed, found.block)
+
+
+def _tensors(lists: BlockLists, block: tuple[int, int]) -> BlockSparseTensors:
+    return BlockSparseTensors(*_compact(lists.partial), *_compact(lists.full), block_size=block)
+
+
+def _compact(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    counts, columns = ordered(chosen)
+    most = max(int(counts.max()), 1) if counts.numel() else 1
+    return counts, columns[..., :most].contiguous()

@@ -1,0 +1,1 @@
+"""maskalg in the models of other libraries; each module is imported by those who want it."""

@@ -1,0 +1,45 @@
+"""`attn_implementation="maskalg"` in Hugging Face transformers.
+
+    import maskalg.integrations.transformers
+    model = AutoModel.from_pretrained(name, attn_implementation="maskalg")
+
+Importing this module registers an attention implementation and its mask function, under one name.
+The masks that a model composes (causal, sliding, chunked, packed sequences, padding) become
+formulas, built once for a forward pass; a new step brings new values, not a new proof or kernel.
+Soft-capping, sinks, position biases and grouped heads are computed as the model asks for them.
+Dropout of attention weights and `output_attentions` are refused.
+
+Source: `AttentionInterface` and `AttentionMaskInterface` of transformers 5.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ... import errors
+
+try:
+    from transformers import AttentionInterface, AttentionMaskInterface
+except ImportError as missing:
+    raise errors.integration_needs("transformers", "5.17") from missing
+
+from .attend import attend
+from .masks import make_mask
+from .model_mask import ModelMask, model_mask
+
+# A name with "flash", "sdpa" or "/" in it would be checked, or sought on a hub.
+NAME: Final = "maskalg"
+
+
+def register() -> None:
+    """Register "maskalg"; importing the module has done so.
+
+    Both the attention and its mask: without the second, decoders would be given no mask at all.
+    """
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, make_mask)
+
+
+register()
+
+__all__ = ["ModelMask", "attend", "make_mask", "model_mask", "register"]

@@ -1,0 +1,123 @@
+"""The attention function of transformers: `ma.attention` with the score terms a model asks for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from ... import errors
+from ...algebra import Bias, Mask, Score
+from ...attention import attention
+from ...biases import dense_bias
+from ...biases import softcap as softcap_bias
+from ...weights import softmax, softmax_with_sink
+from ..written import from_tensor
+from .model_mask import ModelMask
+
+# What models pass along that changes nothing here: the mask holds the window and the positions.
+_KNOWN: Final = frozenset(
+    (
+        *("position_ids", "cache_position", "position_embeddings", "past_key_values", "use_cache"),
+        *("sliding_window", "max_length_q", "max_length_k", "seq_idx", "deterministic"),
+        *("num_items_in_batch", "labels", "return_dict", "logits_to_keep", "layer_idx"),
+        *("output_hidden_states", "output_router_logits"),
+    )
+)
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: ModelMask | torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    cu_seq_lens_k: torch.Tensor | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of a layer, as `AttentionInterface` asks for it.
+
+    Args:
+        module: the layer; its `training` and `is_causal` are read.
+        query: `[batch, heads, q_len, head_dim]`.
+        key: `[batch, kv_heads, kv_len, head_dim]`.
+        value: `[batch, kv_heads, kv_len, value_dim]`.
+        attention_mask: what `make_mask` built; or a tensor `[batch, heads or 1, q_len, kv_len]`,
+            Boolean or added to the scores; or None for everything.
+        dropout: of the attention weights; refused in training.
+        scaling: factor of q . k, by default `1 / sqrt(head_dim)`.
+        is_causal: whether the layer is causal, where `module.is_causal` does not say.
+        softcap: bound of the scores, before any bias.
+        s_aux: `[heads]`, logits of the sinks.
+        position_bias: `[batch or 1, heads, q_len, kv_len]`, added to the scores; receives a
+            gradient.
+        cu_seq_lens_q: cumulative lengths of documents packed into one row, beside a mask that
+            `make_mask` built.
+        cu_seq_lens_k: the same for keys.
+        options: others; refused unless they are known to change nothing.
+
+    Returns:
+        `[batch, q_len, heads, value_dim]`, and None for the weights, which are not written out.
+        A query that keeps no key, such as padding, has output 0.
+    """
+    _check(module, dropout, options)
+    score: Mask | Score | Bias | None
+    if isinstance(attention_mask, ModelMask):
+        _check_shape(attention_mask, query, key.shape[2])
+        score = attention_mask.score
+        if cu_seq_lens_q is not None:
+            keys = cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
+            score = attention_mask.within(cu_seq_lens_q, keys)
+    elif cu_seq_lens_q is not None:
+        raise errors.packed_without_mask()
+    elif attention_mask is not None:
+        if attention_mask.ndim != 4:
+            raise errors.attention_mask_rank(tuple(attention_mask.shape))
+        score = from_tensor(attention_mask[..., : key.shape[2]])
+    else:
+        causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+        if causal and query.shape[2] > 1:
+            raise errors.causal_without_mask()
+        score = None
+    bias = _bias(softcap, position_bias)
+    if bias is not None:
+        score = bias if score is None else score + bias
+    weight = softmax if s_aux is None else softmax_with_sink(s_aux)
+    out = attention(query, key, value, score, scale=scaling, weight=weight)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _check(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
+    if dropout > 0 and module.training:
+        raise errors.model_dropout(dropout)
+    if options.pop("output_attentions", None):
+        raise errors.no_attention_weights()
+    for name, value in options.items():
+        if name not in _KNOWN and value is not None:
+            raise errors.model_argument(name, value)
+
+
+def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
+    batch, _, q_len, _ = query.shape
+    if mask.shape[0] not in (1, batch) or mask.shape[2:] != (q_len, kv_len):
+        raise errors.model_mask_lengths(mask.shape, batch, q_len, kv_len)
+
+
+def _bias(softcap: float | None, position_bias: torch.Tensor | None) -> Bias | None:
+    """What a model adds to its scores, after it has capped them."""
+    capped = None if softcap is None else softcap_bias(softcap)
+    if position_bias is None:
+        return capped
+    added = dense_bias(position_bias.contiguous())
+    if capped is None:
+        return added
+    nested = added @ capped
+    assert isinstance(nested, Bias)
+    return nested

@@ -1,0 +1,97 @@
+"""The mask function of transformers: composed closures become formulas.
+
+Transformers composes functions of single indices (`and_masks`, `or_masks`, windows, chunks, packed
+sequences) and asks the attention implementation to make a mask of them. Here they are traced. The
+functions are new in every step but alike, so they are traced once and then filled with the values
+of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from ... import errors
+from ...algebra import Mask
+from ...index import batch, kv_idx, table
+from ...masks import causal
+from ...tracing import mask as traced
+from .model_mask import ModelMask
+
+# What others need to write a mask out, or to leave one out.
+_KNOWN: Final = frozenset(
+    (
+        *("allow_is_causal_skip", "allow_is_bidirectional_skip", "allow_torch_fix", "local_size"),
+        *("dtype", "config", "use_vmap", "device"),
+    )
+)
+
+
+def make_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | torch.Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] | None = None,
+    attention_mask: torch.Tensor | ModelMask | None = None,
+    **options: Any,
+) -> ModelMask:
+    """The mask of a forward pass, as `AttentionMaskInterface` asks for it.
+
+    Args:
+        batch_size: rows of the batch.
+        q_length: queries of this pass.
+        kv_length: keys of this pass, those of a cache included.
+        q_offset: position of the first query; a 0-d tensor with a static cache.
+        kv_offset: position of the first key; above 0 with a sliding cache.
+        mask_function: of `(batch, head, q_idx, kv_idx)` at positions; causal where it is None.
+        attention_mask: `[batch, positions]`, False at padding; positions past its end are padding.
+        options: arguments for masks that are written out.
+
+    Raises:
+        TypeError: a function no formula expresses, or an option of a later transformers.
+    """
+    for name, value in options.items():
+        if name not in _KNOWN and value is not None:
+            raise errors.mask_argument(name, value)
+    if isinstance(attention_mask, ModelMask):
+        return attention_mask
+    built = _built(mask_function, q_offset, kv_offset, kv_length, attention_mask)
+    return ModelMask(built, (batch_size, 1, q_length, kv_length))
+
+
+# torch.compile does not look inside: it would have to trace what traces.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _built(
+    function: Callable[..., Any] | None,
+    q_offset: int | torch.Tensor,
+    kv_offset: int,
+    kv_length: int,
+    attention_mask: torch.Tensor | None,
+) -> Mask:
+    """The function as a formula, without padding, moved to where queries and keys begin."""
+    mask = causal if function is None else traced(function)
+    if attention_mask is not None:
+        mask = _narrowed(mask, _padded(attention_mask, kv_length + kv_offset))
+    if isinstance(q_offset, torch.Tensor):
+        # A static cache adds to its own tensor as the first layer writes its keys.
+        q_offset = q_offset.clone()
+    return mask.shift(q=q_offset, kv=kv_offset)
+
+
+def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
+    """The padding mask at every position up to `length`."""
+    if attention_mask.ndim != 2:
+        raise errors.attention_mask_rank(tuple(attention_mask.shape))
+    kept = attention_mask.to(torch.bool)
+    missing = length - kept.shape[1]
+    return torch.nn.functional.pad(kept, (0, missing)) if missing > 0 else kept
+
+
+def _narrowed(mask: Mask, kept: torch.Tensor) -> Mask:
+    narrowed = mask & table(kept, "padding_mask")[batch, kv_idx]
+    assert isinstance(narrowed, Mask)
+    return narrowed

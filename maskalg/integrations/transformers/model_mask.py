@@ -1,0 +1,69 @@
+"""A mask on its way through a model: built once for a forward pass, shared by its layers."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from ... import errors
+from ...algebra import Mask, Score
+from .packing import within_documents
+
+
+class ModelMask:
+    """What layers receive as `attention_mask`: a formula with the lengths it was built for.
+
+    It has the `ndim` and `shape` of a written-out mask, which models ask for; whoever computes
+    with it as with a tensor is told what to do.
+
+    Attributes:
+        score: the mask, in the coordinates of the call (queries and keys start at 0), or a mask
+            with a bias.
+        shape: `[batch, 1, q_len, kv_len]`.
+    """
+
+    ndim = 4
+
+    def __init__(self, score: Mask | Score, shape: tuple[int, int, int, int]) -> None:
+        self.score = score
+        self.shape = shape
+        self._packed: tuple[torch.Tensor, torch.Tensor, Mask | Score] | None = None
+
+    def __repr__(self) -> str:
+        return f"ModelMask({self.score!r}, shape={list(self.shape)})"
+
+    def to(self, device: torch.device | str, *rest: Any, **options: Any) -> ModelMask:
+        """The same mask with its tensors on `device`, for models spread over several."""
+        return ModelMask(self.score.to(device), self.shape)
+
+    def within(self, queries: torch.Tensor, keys: torch.Tensor) -> Mask | Score:
+        """The mask within documents of cumulative lengths; made once for all layers."""
+        if self._packed is None or self._packed[0] is not queries or self._packed[1] is not keys:
+            batch, _, q_len, kv_len = self.shape
+            documents = within_documents(batch, (queries, q_len), (keys, kv_len))
+            self._packed = queries, keys, documents & self.score
+        return self._packed[2]
+
+    def __getitem__(self, places: object) -> NoReturn:
+        raise errors.mask_is_no_tensor("attention_mask[…]")
+
+    def __add__(self, other: object) -> NoReturn:
+        raise errors.mask_is_no_tensor("attention_mask + …")
+
+    __radd__ = __add__
+
+
+def model_mask(score: Mask | Score, batch: int, q_len: int, kv_len: int | None = None) -> ModelMask:
+    """A mask of one's own as `attention_mask` of a model: `model(ids, attention_mask=...)`.
+
+    It takes the place of all that the model would compose. A model whose layers differ takes a
+    dictionary from `config.layer_types` to masks.
+
+    Args:
+        score: a mask, or `mask + bias`.
+        batch: rows of the batch.
+        q_len: tokens of a row.
+        kv_len: keys, those of a cache included; by default `q_len`.
+    """
+    return ModelMask(score, (batch, 1, q_len, q_len if kv_len is None else kv_len))

@@ -1,0 +1,24 @@
+"""Masks that a model has written out, as expressions."""
+
+from __future__ import annotations
+
+import torch
+
+from ..algebra import Mask, Score
+from ..biases import dense_bias
+from ..masks import dense
+
+
+def from_tensor(tensor: torch.Tensor) -> Mask | Score:
+    """A Boolean tensor, or one that is added to the scores.
+
+    Masked places of the latter hold the lowest number of the dtype, or -inf: they keep nothing, so
+    that a query without a key has output 0.
+
+    Args:
+        tensor: `[q, k]`, `[heads, q, k]` or `[batch, heads, q, k]`, sizes of 1 broadcast.
+    """
+    if tensor.dtype == torch.bool:
+        return dense(tensor)
+    lowest = torch.finfo(tensor.dtype).min
+    return dense(tensor.detach() > lowest / 2) + dense_bias(tensor)

@@ -1,0 +1,212 @@
+"""That a system of integer conditions has no solution, by SymPy's linear-arithmetic solver.
+
+Alternatives are tried one after the other: a solution of the inequalities chosen so far (`simplex`)
+shows an alternative that is still to be decided, or that none is left. Inequalities that contradict
+each other say which choices were to blame, and others are not tried again. SymPy's solver confirms
+every contradiction, on its own, so that the search has only to be complete in its cases.
+
+The arithmetic is over rational numbers, where `2 x - 1 >= 0` counts as `x - 1 >= 0`, and where a
+number between n and n + 1 is at most n or at least n + 1. What is refuted has no integer solution;
+what is not may have none all the same. Steps are counted: the answer is the same on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import floor, gcd
+from typing import Any, Final, Literal
+
+import sympy as sp
+
+from .arithmetic import Any_, AtLeastZero, Condition
+from .simplex import Simplex, TooLarge
+
+Verdict = Literal["refuted", "open", "too large"]
+
+PIVOT_BUDGET: Final = 1500
+CHOICE_BUDGET: Final = 400
+_SPLITS: Final = 4  # of a number between two integers, one below the other
+
+Atom = tuple[int, int]  # form, and the least that it may be
+Plain = tuple[tuple[tuple[int, int], ...], int]  # terms as unknown and coefficient, and the least
+
+
+class _Solvable(Exception):
+    """Every condition holds at a solution over the rational numbers."""
+
+
+def refuted(conditions: Iterable[Condition]) -> bool:
+    """True only if no integers satisfy all conditions."""
+    return refutation(conditions) == "refuted"
+
+
+def refutation(conditions: Iterable[Condition]) -> Verdict:
+    """Whether a system of conditions is refuted, left open, or too large to decide."""
+    search = _Search()
+    try:
+        search.excluded([], [search.read(condition) for condition in conditions], _SPLITS)
+    except _Solvable:
+        return "open"
+    except TooLarge:
+        return "too large"
+    return "refuted" if search.confirmed() else "open"
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Alternatives, at least one of which holds."""
+
+    parts: tuple[Read, ...]
+
+
+@dataclass(frozen=True)
+class _Together:
+    """Parts that all hold."""
+
+    parts: tuple[Read, ...]
+
+
+Read = bool | Atom | _Choice | _Together
+
+
+class _Search:
+    def __init__(self) -> None:
+        self._simplex = Simplex(PIVOT_BUDGET)
+        self._choices = CHOICE_BUDGET
+        self._forms: dict[int, dict[Any, int]] = {}
+        self._active: list[Atom] = []
+        self._cores: dict[frozenset[Atom], None] = {}
+
+    def read(self, condition: Condition) -> Read:
+        """The condition over numbered forms."""
+        if isinstance(condition, AtLeastZero):
+            return self._atom(condition.expression)
+        parts = [self.read(part) for part in condition.parts]
+        decisive = isinstance(condition, Any_)
+        if decisive in parts:
+            return decisive
+        kept = tuple(dict.fromkeys(part for part in parts if not isinstance(part, bool)))
+        if not kept:
+            return not decisive
+        if len(kept) == 1:
+            return kept[0]
+        return _Choice(kept) if decisive else _Together(kept)
+
+    def _atom(self, expression: Any) -> Read:
+        """The inequality as tight as integers allow: 2x - 1 >= 0 is x - 1 >= 0."""
+        terms = dict(sp.expand(expression).as_coefficients_dict())
+        constant = int(terms.pop(sp.S.One, 0))
+        if not terms:
+            return constant >= 0
+        divisor = gcd(*(int(coefficient) for coefficient in terms.values()))
+        return self._form({m: int(c) // divisor for m, c in terms.items()}), -(constant // divisor)
+
+    def _form(self, coefficients: dict[Any, int]) -> int:
+        form = self._simplex.form(coefficients)
+        self._forms[form] = coefficients
+        return form
+
+    def excluded(self, choices: list[_Choice], added: list[Read], splits: int) -> frozenset[Atom]:
+        """Active inequalities that, with `added` and with the choices open, have no solution.
+
+        Raises:
+            _Solvable: they have one, over the rational numbers.
+            TooLarge: a budget is spent.
+        """
+        before, later = len(self._active), list(choices)
+        try:
+            if not all(self._take(part, later) for part in added):
+                return frozenset()
+            return self._decided(later, splits)
+        finally:
+            while len(self._active) > before:
+                self._simplex.release(*self._active.pop())
+
+    def _take(self, part: Read, later: list[_Choice]) -> bool:
+        """Switch on what holds in any case; False where it never does."""
+        if isinstance(part, bool):
+            return part
+        if isinstance(part, _Choice):
+            later.append(part)
+            return True
+        if isinstance(part, _Together):
+            return all(self._take(inner, later) for inner in part.parts)
+        self._active.append(part)
+        self._simplex.require(*part)
+        return True
+
+    def _decided(self, choices: list[_Choice], splits: int) -> frozenset[Atom]:
+        conflict = self._simplex.conflict()
+        if conflict is not None:
+            core = frozenset(conflict)
+            self._cores.setdefault(core)
+            return core
+        self._choices -= 1
+        if self._choices < 0:
+            raise TooLarge
+        undecided = [choice for choice in choices if not self._met(choice)]
+        if undecided:
+            chosen = min(undecided, key=lambda choice: len(choice.parts))
+            choices = [choice for choice in choices if choice is not chosen]
+        else:
+            chosen, splits = self._split(splits), splits - 1
+        before, blamed = frozenset(self._active), frozenset[Atom]()
+        for part in chosen.parts:
+            core = self.excluded(choices, [part], splits)
+            if core <= before and not _chooses(part):
+                # The part was not to blame, so neither are its siblings.
+                return core
+            blamed |= core & before
+        return blamed
+
+    def _met(self, part: Read) -> bool:
+        """Whether the present solution satisfies a part."""
+        if isinstance(part, bool):
+            return part
+        if isinstance(part, _Choice):
+            return any(self._met(inner) for inner in part.parts)
+        if isinstance(part, _Together):
+            return all(self._met(inner) for inner in part.parts)
+        return self._simplex.level(part[0]) >= part[1]
+
+    def _split(self, splits: int) -> _Choice:
+        """An unknown between two integers, as two alternatives."""
+        unknowns = dict.fromkeys(unknown for form in self._forms.values() for unknown in form)
+        between = (m for m in unknowns if self._simplex.value(m).denominator != 1)
+        unknown = next(between, None)
+        if unknown is None or not splits:
+            raise _Solvable
+        below = floor(self._simplex.value(unknown))
+        up, down = self._form({unknown: 1}), self._form({unknown: -1})
+        return _Choice(((up, below + 1), (down, -below)))
+
+    def confirmed(self) -> bool:
+        """Whether SymPy, too, finds each set of inequalities contradictory that was blamed."""
+        return all(_contradictory(self._plain(core)) for core in self._cores)
+
+    def _plain(self, core: frozenset[Atom]) -> tuple[Plain, ...]:
+        """The inequalities with their unknowns numbered as they appear."""
+        numbers: dict[Any, int] = {}
+        rows = []
+        for form, least in sorted(core):
+            terms = [(numbers.setdefault(m, len(numbers)), c) for m, c in self._forms[form].items()]
+            rows.append((tuple(terms), least))
+        return tuple(rows)
+
+
+def _chooses(part: Read) -> bool:
+    """Whether a part opens further choices, which its siblings do not have."""
+    if isinstance(part, _Together):
+        return any(_chooses(inner) for inner in part.parts)
+    return isinstance(part, _Choice)
+
+
+@lru_cache(maxsize=4096)
+def _contradictory(rows: tuple[Plain, ...]) -> bool:
+    relations = []
+    for terms, least in rows:
+        total = sp.Add(*[c * sp.Symbol(f"m{number}", real=True) for number, c in terms])
+        relations.append(sp.Ge(total, least, evaluate=False))
+    return sp.satisfiable(sp.And(*relations), use_lra_theory=True) is False

@@ -1,0 +1,55 @@
+"""What a certificate may assume of the members of a set of queries (see `schedule/sets.py`).
+
+For a tile q0..q1 of queries, all of them positions of the set:
+
+- next(x) >= x, or next(x) > q1;  previous(x) <= x, or previous(x) < 0
+- a member y in the tile with y >= x gives next(x) <= y; one with y <= x gives previous(x) >= y
+- next(x) <= q1 gives that next(x) is a member; previous(x) >= 0 gives that previous(x) is
+- x <= y gives next(x) <= next(y) and previous(x) <= previous(y)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import nodes
+from ..nodes import Node
+from .arithmetic import Any_, AtLeastZero, Condition
+from .symbols import ROW_FIRST, ROW_LAST
+
+if TYPE_CHECKING:
+    from .encoding import Encoder
+
+
+@dataclass(frozen=True)
+class MemberTerm:
+    """The next or previous member of a set: the formula, its unknown, and from where."""
+
+    node: Node
+    value: Any
+    position: Any
+
+    @property
+    def family(self) -> str:
+        return f"{self.node.data} {self.node.args[0].canonical}"
+
+
+def member_laws(terms: list[MemberTerm], encoder: Encoder) -> list[Condition]:
+    """The laws for these terms, with the query of the encoder as the member y."""
+    q, q0, q1 = (encoder.term(index) for index in (nodes.Q, ROW_FIRST, ROW_LAST))
+    laws: list[Condition] = []
+    for term in terms:
+        formula, value, x = term.node.args[0], term.value, term.position
+        in_tile = [AtLeastZero(q0 - q - 1), AtLeastZero(q - q1 - 1)]
+        away = [*in_tile, encoder.condition(formula, False)]
+        member = encoder.condition(nodes.substitute(formula, {nodes.Q: term.node}.get))
+        if term.node.data == "next":
+            laws.append(Any_((AtLeastZero(value - x), AtLeastZero(value - q1 - 1))))
+            laws.append(Any_((*away, AtLeastZero(x - q - 1), AtLeastZero(q - value))))
+            laws.append(Any_((AtLeastZero(value - q1 - 1), member)))
+        else:
+            laws.append(Any_((AtLeastZero(x - value), AtLeastZero(-1 - value))))
+            laws.append(Any_((*away, AtLeastZero(q - x - 1), AtLeastZero(value - q))))
+            laws.append(Any_((AtLeastZero(-1 - value), member)))
+    return laws

@@ -1,0 +1,139 @@
+"""Systems of linear inequalities over rational numbers, with inequalities switched on and off.
+
+The dual simplex method in exact arithmetic, with Bland's rule, as solvers of theories use it
+(Dutertre and de Moura, A Fast Linear-Arithmetic Solver for DPLL(T), 2006). It finds which
+inequalities contradict each other; nobody has to trust it, since `arithmetic` has SymPy confirm
+every contradiction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+ZERO = Fraction(0)
+
+
+class TooLarge(Exception):
+    """More steps than the budget."""
+
+
+class Simplex:
+    """Inequalities `form >= least` over unknowns that are free; each has a number.
+
+    Args:
+        budget: how many pivots may be made in all.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._left = budget
+        self._columns: dict[object, int] = {}
+        self._forms: dict[frozenset[tuple[object, int]], int] = {}
+        self._rows: dict[int, dict[int, Fraction]] = {}
+        self._values: list[Fraction] = []
+        self._least: dict[int, list[int]] = {}
+
+    def form(self, coefficients: Mapping[object, int]) -> int:
+        """The number of a linear form; one that was seen before keeps its number."""
+        key = frozenset(coefficients.items())
+        found = self._forms.get(key)
+        if found is None:
+            row: dict[int, Fraction] = {}
+            for unknown, coefficient in coefficients.items():
+                self._add(row, self._column(unknown), Fraction(coefficient))
+            found = self._forms[key] = len(self._values)
+            self._values.append(sum((c * self._values[n] for n, c in row.items()), ZERO))
+            self._rows[found] = row
+        return found
+
+    def require(self, form: int, least: int) -> None:
+        """Switch `form >= least` on."""
+        self._least.setdefault(form, []).append(least)
+        if form not in self._rows and self._values[form] < least:
+            self._move(form, Fraction(least))
+
+    def release(self, form: int, least: int) -> None:
+        """Switch it off again."""
+        self._least[form].remove(least)
+
+    def level(self, form: int) -> Fraction:
+        """The form in a solution, after `conflict` found none."""
+        return self._values[form]
+
+    def value(self, unknown: object) -> Fraction:
+        """The unknown in the same solution."""
+        column = self._columns.get(unknown)
+        return ZERO if column is None else self._values[column]
+
+    def conflict(self) -> list[tuple[int, int]] | None:
+        """Inequalities that have no common solution, or None where all that are on have one.
+
+        Raises:
+            TooLarge: the budget of pivots is spent.
+        """
+        while True:
+            low = next((n for n in sorted(self._rows) if self._below(n)), None)
+            if low is None:
+                return None
+            row, least = self._rows[low], self._bound(low)
+            assert least is not None
+            partner = next((n for n in sorted(row) if row[n] > 0 or self._above(n)), None)
+            if partner is None:
+                return [(n, max(self._least[n])) for n in (low, *row)]
+            self._pivot(low, partner, Fraction(least))
+
+    def _column(self, unknown: object) -> int:
+        if unknown not in self._columns:
+            self._columns[unknown] = len(self._values)
+            self._values.append(ZERO)
+        return self._columns[unknown]
+
+    def _bound(self, number: int) -> int | None:
+        return max(self._least.get(number, ()), default=None)
+
+    def _below(self, number: int) -> bool:
+        least = self._bound(number)
+        return least is not None and self._values[number] < least
+
+    def _above(self, number: int) -> bool:
+        """Whether the value may become smaller."""
+        least = self._bound(number)
+        return least is None or self._values[number] > least
+
+    def _add(self, row: dict[int, Fraction], number: int, scale: Fraction) -> None:
+        """Add a multiple of a variable, written in those that are free to move."""
+        for n, c in self._rows.get(number, {number: Fraction(1)}).items():
+            total = row.get(n, ZERO) + scale * c
+            if total:
+                row[n] = total
+            else:
+                row.pop(n, None)
+
+    def _move(self, number: int, value: Fraction) -> None:
+        change = value - self._values[number]
+        self._values[number] = value
+        for n, row in self._rows.items():
+            if number in row:
+                self._values[n] += row[number] * change
+
+    def _pivot(self, low: int, partner: int, value: Fraction) -> None:
+        """Exchange a dependent variable for a free one, and give it the value."""
+        self._left -= 1
+        if self._left < 0:
+            raise TooLarge
+        row = self._rows[low]
+        self._move(partner, self._values[partner] + (value - self._values[low]) / row[partner])
+        del self._rows[low]
+        scale = row.pop(partner)
+        solved = {n: -c / scale for n, c in row.items()}
+        solved[low] = 1 / scale
+        for other in self._rows.values():
+            share = other.pop(partner, None)
+            if share is not None:
+                for n, c in solved.items():
+                    total = other.get(n, ZERO) + share * c
+                    if total:
+                        other[n] = total
+                    else:
+                        other.pop(n, None)
+        self._rows[partner] = solved

@@ -1,0 +1,68 @@
+"""Public names: each has a docstring that says what its arguments are, and its examples run."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import testing
+
+from .session import Session
+
+VALUES = (ma.Mask, ma.Bias, ma.Weight, type(ma.q_idx))
+CLASSES = [ma.Bias, ma.FireParameters, ma.Mask, ma.Score, ma.Weight, ma.nn.Attention]
+
+
+def documented() -> dict[str, Any]:
+    """Everything public with a docstring of its own: functions, classes and their methods."""
+    found = {name: getattr(ma, name) for name in ma.__all__}
+    found = {name: v for name, v in found.items() if not isinstance(v, VALUES) and name != "nn"}
+    found |= {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
+    for owner in [
+        *CLASSES,
+        *(type(found[n]) for n in ("document", "block_table", "vertical_slash")),
+    ]:
+        for name, member in inspect.getmembers(owner, callable):
+            own = str(getattr(member, "__module__", "")).startswith("maskalg")
+            if own and (not name.startswith("_") or name == "__call__"):
+                found[f"{owner.__name__}.{name}"] = member
+    return found | {owner.__name__: owner for owner in CLASSES}
+
+
+PUBLIC = documented()
+EXAMPLES = [name for name, value in PUBLIC.items() if ">>> " in (inspect.getdoc(value) or "")]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name: str) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 16, 8) for _ in range(3))
+    names = {name: getattr(ma, name) for name in ma.__all__}
+    given = {"ma": ma, "torch": torch, "math": math, "q": q, "k": k, "v": v}
+    given |= {"ids": torch.arange(16) // 6, "slopes": torch.tensor([0.5, 0.25])}
+    session = Session(name, names | given)
+    for example in doctest.DocTestParser().get_examples(inspect.getdoc(PUBLIC[name]) or ""):
+        session.example(example, 1)
+
+
+def test_there_are_examples() -> None:
+    assert {"attention", "sliding", "prefix", "where", "implies", "mask"} <= set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_docstring_says_what_the_arguments_are(name: str) -> None:
+    value = PUBLIC[name]
+    text = inspect.getdoc(value) or ""
+    assert len(text) > 20, f"{name} has no docstring"
+    # "Takes what `blocks` takes" and "as for `implies`" refer to another docstring.
+    if inspect.isfunction(value) and not any(word in text for word in ("akes what", "as for `")):
+        ours = [p for p in inspect.signature(value).parameters if p not in ("self", "named")]
+        common = ("q_len", "kv_len", "batch", "heads", "block")
+        missing = [p for p in ours if p not in text and p not in common]
+        assert not missing, f"the docstring of {name} does not say what {missing} are"

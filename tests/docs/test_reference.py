@@ -1,0 +1,55 @@
+"""The reference has every public name, under the place where it is defined."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from functools import reduce
+from typing import Any
+
+import pytest
+
+import maskalg as ma
+from maskalg import testing, weights
+
+from .pages import ROOT
+
+SHOWN = {
+    name: page.name
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
+    for name in re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE)
+}
+
+
+def found(path: str) -> Any:
+    """What stands at a dotted path; its longest prefix that imports is the module."""
+    parts = path.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        return reduce(getattr, parts[cut:], module)
+    raise AssertionError(path)
+
+
+VALUES = [found(path) for path in SHOWN]
+PUBLIC = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (ma, testing, weights)
+    for name in module.__all__
+}
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "maskalg.nn"])
+def test_reference_has(name: str) -> None:
+    value = PUBLIC[name]
+    # `document` and its like are values of a private class of their own.
+    kind = type(value) if type(value).__name__.startswith("_") else None
+    assert any(shown is value or shown is kind for shown in VALUES), (
+        f"no page of docs/reference has {name}"
+    )
+
+
+def test_reference_has_the_module() -> None:
+    assert any(shown is ma.nn.Attention for shown in VALUES)

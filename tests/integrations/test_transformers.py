@@ -1,0 +1,379 @@
+"""Models of transformers: the results and gradients of eager attention, from formulas."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="needs transformers")
+
+import transformers as hf
+from tiny_models import SMALL, padding, pair, tokens
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import maskalg as ma
+from maskalg import normalform
+from maskalg.integrations.transformers import attend, make_mask, model_mask
+
+DECODERS = ("llama", "qwen2", "mistral", "gemma2", "gemma3", "gpt_oss", "llama4")
+# float32 sums in another order: each of a few hundred operations on the way rounds by 2**-24.
+ROUNDING = 256 * 2.0**-24
+
+
+def close(found, wanted):
+    """Equal up to rounding, relative to the largest entry."""
+    assert found.shape == wanted.shape
+    found, wanted = found.detach(), wanted.detach()
+    return (found - wanted).abs().max() <= ROUNDING * max(1.0, float(wanted.abs().max()))
+
+
+def outcome(model, kept, inputs):
+    """Logits at the tokens that are kept, and gradients of a random combination of them."""
+    model.zero_grad()
+    logits = model(**inputs).logits[kept]
+    generator = torch.Generator().manual_seed(2)
+    (logits * torch.randn(logits.shape, generator=generator)).sum().backward()
+    return logits.detach(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def same_outcome(name, inputs, kept):
+    (logits, gradients), (wanted, wanted_gradients) = (
+        outcome(model, kept.bool(), inputs) for model in pair(name)
+    )
+    assert close(logits, wanted)
+    assert gradients.keys() == wanted_gradients.keys()
+    for parameter, gradient in gradients.items():
+        assert close(gradient, wanted_gradients[parameter]), parameter
+    return gradients
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", [*DECODERS, "modernbert"])
+def test_padded_batches(name, side):
+    kept = padding(side)
+    same_outcome(name, {"input_ids": tokens(), "attention_mask": kept}, kept)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_packed_batches(name):
+    """Positions that start again are other documents."""
+    positions = torch.cat([torch.arange(n) for n in (4, 6, 3)])[None]
+    inputs = {"input_ids": tokens(1), "position_ids": positions, "use_cache": False}
+    same_outcome(name, inputs, torch.ones(1, 13))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_encoder_decoder(side):
+    inputs = {
+        "input_ids": tokens(),
+        "attention_mask": padding(side),
+        "decoder_input_ids": tokens(2, 7),
+    }
+    gradients = same_outcome("t5", inputs, torch.ones(2, 7))
+    for part in ("encoder", "decoder"):
+        table = f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        assert gradients[table].abs().max() > 0
+
+
+# generate() of transformers 5.17 cannot make chunked masks for a static cache, whatever computes.
+GENERATE = [
+    (name, cache)
+    for name in (*DECODERS, "t5")
+    for cache in ("dynamic", "static")
+    if (name, cache) != ("llama4", "static")
+]
+
+
+@pytest.mark.parametrize(("name", "cache"), GENERATE)
+def test_generate(name, cache):
+    """Greedy tokens past the window, so that sliding caches slide."""
+    found, wanted = (
+        model.generate(
+            tokens(2, 9),
+            attention_mask=padding("left", 2, 9, 3),
+            max_new_tokens=8,
+            do_sample=False,
+            cache_implementation=cache,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        for model in pair(name)
+    )
+    assert (found.sequences == wanted.sequences).all()
+    for logits, wanted_logits in zip(found.logits, wanted.logits, strict=True):
+        assert close(logits, wanted_logits)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "llama4"])
+def test_static_cache_without_padding(name):
+    """The offset is a tensor that the cache itself counts up in the middle of a step."""
+    logits = []
+    for model in pair(name):
+        cache = hf.StaticCache(config=model.config, max_cache_len=16)
+        parts = [tokens(1, 12)[:, :7], tokens(1, 12)[:, 7:8], tokens(1, 12)[:, 8:]]
+        with torch.no_grad():
+            logits.append([model(part, past_key_values=cache).logits for part in parts])
+    for found, wanted in zip(*logits, strict=True):
+        assert close(found, wanted)
+
+
+# --- masks ---------------------------------------------------------------------------------------
+
+
+def composed():
+    """Functions as transformers composes them, and one that a user adds."""
+    from transformers import masking_utils as utils
+
+    ids = torch.tensor([[0] * 5 + [1] * 6 + [2] * 5, [0] * 9 + [1] * 7])
+    images = torch.tensor([[-1] * 3 + [0] * 4 + [-1] * 2 + [1] * 7, [-1] * 16])
+    padded = torch.tensor([3, 0])
+
+    def every_third(b, h, q, k):
+        return (q - k) % 3 == 0
+
+    return {
+        "causal": utils.causal_mask_function,
+        "bidirectional": utils.bidirectional_mask_function,
+        "sliding": utils.sliding_window_causal_mask_function(4),
+        "sliding both ways": utils.sliding_window_bidirectional_mask_function(4),
+        "chunked": utils.chunked_causal_mask_function(4, padded),
+        "packed": utils.and_masks(
+            utils.sliding_window_causal_mask_function(4), utils.packed_sequence_mask_function(ids)
+        ),
+        "images": utils.or_masks(utils.causal_mask_function, utils.blockwise_overlay(images)),
+        "own": utils.or_masks(utils.sliding_window_causal_mask_function(3), every_third),
+    }
+
+
+@pytest.mark.parametrize("name", list(composed()))
+def test_composed_functions_become_formulas(name):
+    """The matrix that transformers writes out, from a formula with an exact proof."""
+    from transformers.masking_utils import sdpa_mask
+
+    kept = padding("left", 2, 16, 3).bool()
+    sizes = {"batch_size": 2, "mask_function": composed()[name], "attention_mask": kept}
+    for q, k in (
+        (slice(0, 16), slice(0, 16)),
+        (slice(7, 9), slice(2, 14)),
+        (slice(9, 10), slice(0, 16)),
+    ):
+        lengths = {"q_length": q.stop - q.start, "kv_length": k.stop - k.start}
+        given = {**sizes, **lengths, "q_offset": q.start, "kv_offset": k.start}
+        built = make_mask(**given)
+        wanted = sdpa_mask(**given, allow_is_causal_skip=False)
+        assert built.shape == tuple(wanted.shape) == (2, 1, *lengths.values())
+        assert (built.score.to_dense(*lengths.values(), batch=2) == wanted).all()
+        moved = make_mask(**{**given, "q_offset": torch.tensor(q.start)})
+        assert (moved.score.to_dense(*lengths.values(), batch=2) == wanted).all()
+        assert built.score.prove().exact
+        assert not any(node.op == "opaque" for node in built.score.mask_node.walk())
+
+
+def packed_step(model, lengths):
+    positions = torch.cat([torch.arange(n) for n in lengths])[None]
+    ids = tokens(1, sum(lengths))
+    model.zero_grad()
+    model(input_ids=ids, position_ids=positions, use_cache=False, labels=ids).loss.backward()
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_new_step_traces_and_proves_nothing(name, monkeypatch):
+    """Documents of other lengths, in a row of another length."""
+    from transformers import masking_utils
+
+    import maskalg.evaluate
+    from maskalg.proof.proof import proofs_made
+    from maskalg.tracing import trace
+
+    model = pair(name)[0]
+    packed_step(model, (4, 6, 3))
+    proofs, structures = proofs_made(), len(normalform._STRUCTURES)
+
+    def refuse(*args, **options):
+        raise AssertionError("the second step repeats work of the first")
+
+    monkeypatch.setattr(trace, "_attempt", refuse)
+    monkeypatch.setattr(maskalg.evaluate, "to_dense", refuse)
+    monkeypatch.setattr(masking_utils, "sdpa_mask", refuse)
+    packed_step(model, (7, 2, 5, 1))
+    assert proofs_made() == proofs and len(normalform._STRUCTURES) == structures
+
+
+class Reads(TorchDispatchMode):
+    """Refuses to read a value back from the device."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function is not torch.ops.aten._local_scalar_dense.default
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", list(composed()))
+def test_a_new_step_reads_nothing_from_the_device(name):
+    kept = padding("left", 2, 16, 3)
+    for _ in range(2):
+        function, offset = composed()[name], torch.tensor(2)
+        with Reads():
+            make_mask(2, 14, 16, offset, 0, mask_function=function, attention_mask=kept)
+
+
+def test_layers_share_one_mask(monkeypatch):
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    built, received = [], []
+
+    def counting(**options):
+        built.append(make_mask(**options))
+        return built[-1]
+
+    def receiving(module, query, key, value, attention_mask, **options):
+        received.append(attention_mask)
+        return attend(module, query, key, value, attention_mask, **options)
+
+    monkeypatch.setitem(AttentionMaskInterface._global_mapping, "maskalg", counting)
+    monkeypatch.setitem(AttentionInterface._global_mapping, "maskalg", receiving)
+    pair("llama")[0](tokens())
+    assert len(built) == 1 and len(received) == 2
+    assert all(mask is built[0] for mask in received)
+
+
+# --- masks of one's own --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_masks_written_out(kind):
+    kept = torch.rand(2, 1, 13, 13, generator=torch.Generator().manual_seed(3)) > 0.4
+    kept |= torch.eye(13, dtype=torch.bool)
+    added = torch.where(kept, 0.25 * torch.rand(kept.shape), torch.finfo(torch.float32).min)
+    given = kept if kind == torch.bool else added
+    model, eager = pair("llama")
+    found = model(tokens(), attention_mask=given).logits
+    if kind == torch.bool:
+        added = torch.where(kept, 0.0, torch.finfo(torch.float32).min)
+    assert close(found, eager(tokens(), attention_mask=added).logits)
+
+
+@pytest.mark.parametrize("lowest", [torch.finfo(torch.float32).min, -float("inf")])
+def test_a_row_masked_with_the_lowest_number_keeps_nothing(lowest):
+    mask = torch.zeros(1, 1, 4, 4)
+    mask[..., 1, :] = lowest
+    out, _ = call(layer(), mask)
+    assert (out[:, 1] == 0).all() and (out[:, 0] != 0).all()
+
+
+def test_an_expression_as_the_mask_of_a_model():
+    mask = ma.causal & (ma.sliding(3) | ma.prefix(2))
+    model, eager = pair("llama")
+    found = model(tokens(), attention_mask=model_mask(mask, 2, 13)).logits
+    added = torch.where(mask.to_dense(13), 0.0, torch.finfo(torch.float32).min)
+    assert close(found, eager(tokens(), attention_mask=added).logits)
+    biased = mask + ma.alibi(torch.tensor([0.5, 0.25, 0.125, 0.0625]))
+    assert not close(found, model(tokens(), attention_mask=model_mask(biased, 2, 13)).logits)
+
+
+def test_a_mask_for_each_kind_of_layer():
+    model, eager = pair("gemma3")
+    masks = {"full_attention": ma.causal, "sliding_attention": ma.causal & ma.sliding(5)}
+    given = {layer: model_mask(mask, 2, 13) for layer, mask in masks.items()}
+    assert close(model(tokens(), attention_mask=given).logits, eager(tokens()).logits)
+
+
+def test_cumulative_lengths_keep_documents_apart():
+    """As the collator for flash attention gives them; without a need to leave the cache out."""
+    cumulative = torch.tensor([0, 4, 10, 13], dtype=torch.int32)
+    positions = torch.cat([torch.arange(n) for n in (4, 6, 3)])[None]
+    model, eager = pair("llama")
+    found = model(
+        tokens(1), position_ids=positions, cu_seq_lens_q=cumulative, cu_seq_lens_k=cumulative
+    ).logits
+    assert close(found, eager(tokens(1), position_ids=positions, use_cache=False).logits)
+    with pytest.raises(ma.MaskValueError, match="packed into one row, got a batch of 2"):
+        model(tokens(2), cu_seq_lens_q=cumulative, cu_seq_lens_k=cumulative)
+    with pytest.raises(ma.MaskValueError, match="cu_seq_lens_q is given beside no mask"):
+        call(layer(), cu_seq_lens_q=cumulative)
+    mask = model_mask(ma.causal, 1, 13)
+    assert mask.within(cumulative, cumulative) is mask.within(cumulative, cumulative)
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def layer(causal=False, training=False):
+    module = torch.nn.Module()
+    module.is_causal = causal
+    return module.train(training)
+
+
+def call(module, mask=None, **options):
+    q = torch.randn(1, 2, 4, 8)
+    return attend(module, q, q, q, mask, **options)
+
+
+def test_dropout_in_training_is_refused():
+    config = hf.LlamaConfig(**SMALL, attention_dropout=0.1)
+    model = hf.LlamaForCausalLM._from_config(config, attn_implementation="maskalg")
+    with pytest.raises(ma.BackendError, match=r"dropout 0\.1.*attention_dropout = 0\.0"):
+        model.train()(tokens())
+    model.eval()(tokens())
+
+
+def test_attention_weights_are_refused():
+    with pytest.raises(ma.BackendError, match=r'output_attentions=True.*"eager"'):
+        pair("llama")[0](tokens(), output_attentions=True)
+
+
+@pytest.mark.parametrize("name", ["head_mask", "block_indices", "tau"])
+def test_unknown_arguments_are_refused(name):
+    with pytest.raises(ma.MaskTypeError, match=rf"{name}=a tensor of shape \[2\].*eager"):
+        call(layer(), **{name: torch.ones(2)})
+    call(layer(), **{name: None}, position_ids=torch.arange(4))
+    with pytest.raises(ma.MaskTypeError, match=f"{name}=3 to the mask"):
+        make_mask(1, 4, 4, **{name: 3})
+
+
+def test_a_causal_layer_without_a_mask_is_refused():
+    with pytest.raises(ma.MaskValueError, match="causal layer was called with attention_mask=None"):
+        call(layer(causal=True))
+    call(layer(causal=True), is_causal=False)
+    call(layer())
+
+
+def test_masks_that_do_not_fit_are_refused():
+    with pytest.raises(ma.MaskValueError, match=r"built for \[1, 1, 4, 5\].*q_len 4, kv_len 4"):
+        call(layer(), model_mask(ma.causal, 1, 4, 5))
+    with pytest.raises(ma.MaskValueError, match=r"got \[4, 4\]"):
+        call(layer(), torch.ones(4, 4, dtype=torch.bool))
+    with pytest.raises(ma.MaskValueError, match=r"got \[1, 4, 4\]"):
+        make_mask(1, 4, 4, attention_mask=torch.ones(1, 4, 4))
+
+
+def test_a_model_mask_is_no_tensor():
+    mask = model_mask(ma.causal, 1, 4)
+    assert repr(mask) == "ModelMask(causal, shape=[1, 1, 4, 4])"
+    assert mask.to("cpu", non_blocking=True).score == ma.causal
+    for compute in (lambda: mask[:, :, :, :2], lambda: mask + 1.0, lambda: 1.0 + mask):
+        with pytest.raises(ma.MaskTypeError, match="a formula here, not a tensor"):
+            compute()
+
+
+def test_both_interfaces_have_one_name():
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    assert AttentionInterface()["maskalg"] is attend
+    assert AttentionMaskInterface()["maskalg"] is make_mask
+
+
+# --- in compiled models --------------------------------------------------------------------------
+
+
+def test_a_compiled_model_takes_the_mask():
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    model, eager = pair("llama")
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for side in ("left", "right"):
+        kept = padding(side)
+        found = compiled(tokens(), attention_mask=make_mask(2, 13, 13, attention_mask=kept)).logits
+        positions = torch.arange(13)[None]
+        wanted = eager(tokens(), attention_mask=kept, position_ids=positions).logits
+        assert close(found[kept.bool()], wanted[kept.bool()])
+    assert counters["stats"]["unique_graphs"] == 1

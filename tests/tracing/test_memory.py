@@ -1,0 +1,185 @@
+"""Functions like one traced before are filled with their values, and traced where they differ."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg.normalform import bound
+from maskalg.tracing import memory
+from maskalg.tracing import trace as tracing
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """Counts the functions that are run on symbols, with nothing remembered before."""
+    monkeypatch.setattr(memory, "_TEMPLATES", {})
+    counted = []
+    attempt = tracing._attempt
+
+    def counting(function, constants, scored):
+        counted.append(function)
+        return attempt(function, constants, scored)
+
+    monkeypatch.setattr(tracing, "_attempt", counting)
+    return counted
+
+
+def both(*functions):
+    def joined(b, h, q, k):
+        result = q.new_ones((), dtype=torch.bool)
+        for function in functions:
+            result = result & function(b, h, q, k).to(result.device)
+        return result
+
+    return joined
+
+
+def back(window):
+    return lambda b, h, q, k: q - k < window
+
+
+def same(ids):
+    return lambda b, h, q, k: ids[b, q] == ids[b, k]
+
+
+def rows(length, step=4):
+    return (torch.arange(length) // step)[None]
+
+
+def dense(function, length):
+    index = torch.arange(length)
+    return function(torch.tensor(0), torch.tensor(0), index[:, None], index[None, :])
+
+
+def test_a_new_step_is_not_traced(traces):
+    first = ma.mask(both(back(3), same(rows(16))))
+    assert len(traces) == 1
+    ids = rows(24, 5)
+    second = ma.mask(both(back(7), same(ids)))
+    assert len(traces) == 1
+    assert bound(first).structure is bound(second).structure
+    assert second.parameters == {"window": 7, "ids": ids}
+    assert second.parameters["ids"] is ids
+    assert (second.to_dense(24)[0, 0] == dense(both(back(7), same(ids)), 24)).all()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        both(same(rows(16)), back(3)),  # another order
+        both(back(3), back(3)),  # other code
+        both(back(3.0), same(rows(16))),  # a real number
+        both(back(-3), same(rows(16))),  # of another sign
+        both(back(3), same(rows(16).bool())),  # another kind of tensor
+        both(back(3), same(rows(16).float())),
+    ],
+)
+def test_what_differs_is_traced(traces, other):
+    ma.mask(both(back(3), same(rows(16))))
+    mask = ma.mask(other)
+    assert len(traces) == 2
+    assert mask == ma.mask(other)
+    assert len(traces) == 2
+    assert (mask.to_dense(16)[0, 0] == dense(other, 16)).all()
+
+
+def test_one_tensor_twice_is_not_two_tensors(traces):
+    def three(first, second, third):
+        return lambda b, h, q, k: (first[q] == second[k]) & (q >= third[k])
+
+    one, two = torch.arange(8) // 2, torch.arange(8) // 3
+    for count, given in enumerate(((one, one, one), (one, two, one), (one, two, two))):
+        function = three(*given)
+        mask = ma.mask(function)
+        assert len(traces) == count + 1
+        assert len(mask.parameters) == (1 if count == 0 else 2)
+        assert (mask.to_dense(8)[0, 0] == dense(function, 8)).all()
+
+
+WINDOW = 3
+
+
+def global_window(b, h, q, k):
+    return q - k < WINDOW
+
+
+def test_globals_and_defaults_are_values(monkeypatch, traces):
+    assert ma.mask(global_window).parameters == {"WINDOW": 3}
+    monkeypatch.setitem(globals(), "WINDOW", 5)
+    assert ma.mask(global_window).parameters == {"WINDOW": 5}
+    assert len(traces) == 1
+
+
+def test_values_that_python_needs_are_traced_again(traces):
+    def unrolled(count):
+        def kept(b, h, q, k):
+            result = q == k
+            for i in range(count):
+                result = result | (q - k == 2 * i)
+            return result
+
+        return kept
+
+    for count in (2, 3, 2):
+        mask = ma.mask(unrolled(count))
+        assert (mask.to_dense(12)[0, 0] == dense(unrolled(count), 12)).all()
+
+
+def test_sizes_and_entries_that_decide_are_traced_again():
+    def by_row(table):
+        return lambda b, h, q, k: table[q].sum() > k
+
+    for width in (2, 3):
+        table = torch.ones(6, width, dtype=torch.int64)
+        assert ma.mask(by_row(table)).to_dense(6)[0, 0].sum() == 6 * width
+
+    def through(places, table):
+        return lambda b, h, q, k: table[places[q]] > k
+
+    table = torch.tensor([1, 2, 6, 4])
+    for places in ([0, 1, 2, 3], [-1, -2, 0, 1]):  # negative ones count from the end
+        function = through(torch.tensor(places), table)
+        assert (ma.mask(function).to_dense(4)[0, 0] == dense(function, 4)).all()
+
+
+def test_bad_numbers_raise_as_in_a_first_trace():
+    def chunk(size):
+        return lambda b, h, q, k: q // size == k // size
+
+    ma.mask(chunk(4))
+    with pytest.raises(ma.MaskValueError, match="divides by"):
+        ma.mask(chunk(0))
+    with pytest.raises(ma.MaskValueError, match="32"):
+        ma.mask(chunk(2**40))
+
+
+def test_objects_that_may_change_are_traced_each_time(traces):
+    class Holder:
+        window = 3
+
+    def held(b, h, q, k):
+        return q - k < Holder.window
+
+    counts = []
+    for window in (3, 5):
+        Holder.window = window
+        counts.append(int(ma.mask(held).to_dense(8).sum()))
+    assert counts[0] < counts[1] and len(traces) == 2
+
+
+def test_no_tensor_is_kept_alive():
+    ids = rows(40)
+    gone = weakref.ref(ids)
+    ma.mask(both(back(9), same(ids)))
+    del ids
+    gc.collect()
+    assert gone() is None
+
+
+def test_symbols_know_their_device():
+    """`x.to(result.device)` of computed values, as composed mask functions write it."""
+    mask = ma.mask(both(back(3), back(9)))
+    assert mask.prove().exact
