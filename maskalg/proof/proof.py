@@ -92,12 +92,9 @@ class Proof:
         lines += ["for a tile of queries q0..q1 and keys k0..k1:"]
         lines += _listed("touched", self.touched, "no key")
         lines += _listed("not full", self.unfull, "no key")
-        lines += [
-            "EMPTY     iff k0..k1 meets no touched key"
-            if self.exact
-            else "EMPTY     if k0..k1 meets no touched key",
-            f"FULL      {'iff' if self.exact else 'if'} k0..k1 meets no key that is not full",
-        ]
+        iff = "iff" if self.exact else "if"
+        lines += [f"EMPTY     {iff} k0..k1 meets no touched key"]
+        lines += [f"FULL      {iff} k0..k1 meets no key that is not full"]
         lines += [f"proof     {self.claim} ({self.rung}, {self.milliseconds:.0f} ms, once)"]
         lines += [f"          because {reason}" for reason in self.reasons]
         return "\n".join(lines)
@@ -183,7 +180,6 @@ def _prove(structure: Structure) -> Proof:
 
 
 def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
-    from ..printing import formula_text
     from .grid_hull import hull_spans
 
     touched, unfull = (hull_spans(grid.forms, touched=side) for side in (True, False))
