@@ -255,11 +255,24 @@ class Mask(Expression):
 
         return flex_function(self)
 
-    def show(self, q_len: int, kv_len: int | None = None, *, width: int = 64) -> None:
-        """Print a picture of the empty, partial and full blocks, `width` characters at most."""
+    def show(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        width: int = 64,
+        block: int = 128,
+        batch: int = 0,
+        head: int = 0,
+    ) -> None:
+        """Print a picture of the empty, partial and full blocks, and what they save.
+
+        `width` is the most columns of the picture, `block` the side of the blocks that are
+        counted, `batch` and `head` the entry shown of a mask that depends on them.
+        """
         from .inspect.terminal import show
 
-        show(self, q_len, kv_len, width=width)
+        show(self, q_len, kv_len, width=width, block=block, batch=batch, head=head)
 
 
 class Bias(Expression):

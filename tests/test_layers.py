@@ -20,6 +20,7 @@ STAGES = [
     {"inputs"},
     {"evaluate"},
     {"tracing"},
+    {"parsing"},
     {"proof"},
     {"schedule"},
     {"reasoning", "export"},
@@ -31,6 +32,7 @@ STAGES = [
     {"explain"},
     {"inspect", "testing", "bench", "integrations"},
     {"cli"},
+    {"__main__"},
 ]
 
 # Methods of values that reach later stages, by an import inside the method.

@@ -176,7 +176,7 @@ def compute(call: Call, lse_wanted: bool) -> Result:
 def plan_of(call: Call) -> Plan:
     """The plan of a call, looked up by structure, shapes and dtype."""
     head_dim, value_dim = call.query.shape[-1], call.value.shape[-1]
-    return _plan(
+    return structure_plan(
         call.form.structure,
         not fits_int32(call.form, call.extents),
         _narrow(call),
@@ -188,7 +188,7 @@ def plan_of(call: Call) -> Plan:
 
 
 @lru_cache(maxsize=4096)
-def _plan(
+def structure_plan(
     structure: Structure,
     wide: bool,
     narrow: bool,

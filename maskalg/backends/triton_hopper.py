@@ -18,7 +18,7 @@ TESTED: Final = "3.6."
 """Gluon is experimental: only the releases of Triton it was tested with are trusted."""
 
 _QUERIES: Final = 64  # of a consumer
-_SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
+SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
 _LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must keep order and range
 
 
@@ -39,7 +39,7 @@ def hopper_tile(
 ) -> HopperTile | None:
     """The configuration for inputs of these padded head dimensions, or None."""
     tile = hopper_tile_for(arch, max(pads), dtype.itemsize, pattern, biased=biased)
-    return tile if tile is not None and min(pads) >= _SMALLEST_PAD and has_gluon() else None
+    return tile if tile is not None and min(pads) >= SMALLEST_PAD and has_gluon() else None
 
 
 def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:

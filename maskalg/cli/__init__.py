@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from ..errors import MaskalgError
-from . import doctor
+from . import compare, doctor, prove, render, show
+from .arguments import natural, positive
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,10 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
     except MaskalgError as problem:
-        print(f"maskalg {options.command}: {problem}", file=sys.stderr)
+        line = " ".join(str(problem).split())
+        print(f"maskalg {options.command}: {line}", file=sys.stderr)
         return 2
+    except (BrokenPipeError, SystemExit):
+        # The reader, such as `head`, has seen enough (rich then asks to exit); Python would
+        # complain once more when it closes the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -76,11 +86,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="text files or folders of them (default: sources of Python's standard library)",
     )
-    add("--tokens", type=_positive, default=16384, help="length of the sequence (%(default)s)")
-    add("--window", type=_positive, default=512, help="of the sliding window (%(default)s)")
-    add("--heads", type=_positive, default=8, help="attention heads (%(default)s)")
-    add("--head-dim", type=_positive, default=64, help="size of a head (%(default)s)")
-    add("--seed", type=_natural, default=0, help="of the random weights (%(default)s)")
+    add("--tokens", type=positive, default=16384, help="length of the sequence (%(default)s)")
+    add("--window", type=positive, default=512, help="of the sliding window (%(default)s)")
+    add("--heads", type=positive, default=8, help="attention heads (%(default)s)")
+    add("--head-dim", type=positive, default=64, help="size of a head (%(default)s)")
+    add("--seed", type=natural, default=0, help="of the random weights (%(default)s)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
     demo.set_defaults(run=_demo)
     bench = commands.add_parser(
@@ -91,11 +101,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = bench.add_argument
     add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
-    add("--rounds", type=_positive, default=7, help="turns of each contender (%(default)s)")
+    add("--rounds", type=positive, default=7, help="turns of each contender (%(default)s)")
     add("--backward", action="store_true", help="time the backward pass")
     add("--markdown", action="store_true", help="print a Markdown table at the end")
     bench.set_defaults(run=_bench)
-    doctor.declare(commands)
+    for command in (show, prove, compare, render, doctor):
+        command.declare(commands)
     return parser
 
 
@@ -106,21 +117,3 @@ def _version() -> str:
         return metadata.version("maskalg")
     except metadata.PackageNotFoundError:
         return "(not installed)"
-
-
-def _positive(text: str) -> int:
-    return _integer(text, 1, "a positive integer")
-
-
-def _natural(text: str) -> int:
-    return _integer(text, 0, "an integer >= 0")
-
-
-def _integer(text: str, low: int, wanted: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
-    if not low <= value < 2**31:
-        raise argparse.ArgumentTypeError(f"expected {wanted} below 2**31, got {text!r}")
-    return value

@@ -7,6 +7,7 @@ from .algebra import *
 from .arguments import *
 from .calls import *
 from .catalogue import *
+from .commands import *
 from .exports import *
 from .integrations import *
 from .kinds import BackendError as BackendError
@@ -14,6 +15,7 @@ from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
 from .kinds import MissingPackageError as MissingPackageError
+from .parsing import *
 from .pictures import *
 from .questions import *
 from .testing import *

@@ -99,7 +99,7 @@ def picture(
     most = _MOST_ELEMENTS if most_elements is None else most_elements
     sizes = dependence(form.structure.mask, form, extents)
     place = choice.place(sizes.batch, sizes.heads)
-    if _is_decided(mask, form, extents, block):
+    if is_decided(mask, form, extents, block):
         blocks = mask.blocks(q_len, kv_len, block=block, batch=batches, heads=heads)
         found = blocks.labels[place]
     elif extents.q_len * extents.kv_len <= most:
@@ -118,7 +118,7 @@ def fitting_block(length: int, cells: int) -> int:
     return block
 
 
-def _is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
+def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
     """Whether the closed forms decide every block soon, so that no element is evaluated."""
     forms = prove(mask).forms
     spans = forms.touched + forms.unfull

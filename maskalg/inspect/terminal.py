@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ..algebra import Mask
+from ..printing import formula_text
 from ..schedule.block_map import EMPTY, FULL, PARTIAL
+from .choice import Choice
+from .entry import one_entry
 from .picture import Picture, picture, require_cells
+from .tally import Tally, tally
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +27,8 @@ NAMES: Final = ("empty", "partial", "full")
 _COLOURS: Final = {PARTIAL: "#e08a1e", FULL: "#3b78e7"}
 _PLAIN: Final = "·▒█"
 _ASCII: Final = ".+#"
+_QUERIES: Final = " queries"
+_LONGEST: Final = 240  # characters of a formula; `prove` shows it whole
 # Even, so that the two rows of a character belong to one block.
 _ZOOMS: Final = (4, 2)
 
@@ -36,6 +42,15 @@ class Frame:
     corners: str
 
 
+@dataclass(frozen=True)
+class Style:
+    """What a console can show: only ASCII or more, colours or none, columns (None: any)."""
+
+    ascii_only: bool
+    coloured: bool
+    width: int | None
+
+
 _LINES: Final = Frame("─", "│", "┌┐└┘")
 _ASCII_LINES: Final = Frame("-", "|", "++++")
 
@@ -46,34 +61,43 @@ def show(
     kv_len: int | None = None,
     *,
     width: int = 64,
+    block: int = 128,
+    batch: int = 0,
+    head: int = 0,
     console: Console | None = None,
 ) -> None:
-    """Print which blocks of a mask are empty, partial and full.
+    """Print which blocks of a mask are empty, partial and full, and what that saves.
 
     Queries run down, keys to the right. In a terminal a character holds two blocks, one above the
     other, in colour. Without colour a character is the union of those two: `·` both empty, `█`
-    both full, `▒` anything else (`.`, `#`, `+` where only ASCII can be written). Of a mask that
-    depends on the batch or the head the first of each is shown.
+    both full, `▒` anything else (`.`, `#`, `+` where only ASCII can be written).
 
     Args:
         mask: the mask.
         q_len: number of queries.
         kv_len: number of keys; `None` means `q_len`.
         width: most columns of the picture, >= 8; a narrower terminal narrows it.
+        block: side of the blocks that are counted, >= 1; those of the picture follow from `width`.
+        batch, head: which batch entry and head of a mask that depends on them.
         console: where to print; by default standard output.
     """
     from rich.console import Console
 
     console = console or Console()
     cells = require_cells("show", "width", width, LEAST_WIDTH)
+    require_cells("show", "block", block, 1)
+    choice = Choice(batch, head)
+    choice.check("show", mask)
     if console.is_terminal:
         cells = max(LEAST_WIDTH, min(cells, console.width - 2))
-    shown = picture(mask, q_len, kv_len, cells=cells)
-    coloured = console.color_system is not None and not console.no_color
-    for line in [
-        *_header(shown, ascii_only=console.options.ascii_only, coloured=coloured),
-        *_framed(shown, cells, ascii_only=console.options.ascii_only, coloured=coloured),
-    ]:
+    shown = picture(mask, q_len, kv_len, cells=cells, choice=choice)
+    counted = tally(one_entry(mask.to("cpu"), choice), q_len, kv_len, block)
+    style = Style(
+        console.options.ascii_only,
+        console.color_system is not None and not console.no_color,
+        console.width if console.is_terminal else None,
+    )
+    for line in [*_texts(figure_lines(mask, counted, shown), style), *_framed(shown, cells, style)]:
         console.print(line, soft_wrap=True)
 
 
@@ -104,43 +128,85 @@ def size_text(shown: Picture) -> str:
     )
 
 
-def _header(shown: Picture, *, ascii_only: bool, coloured: bool) -> list[Text]:
+def figure_lines(mask: Mask, found: Tally, shown: Picture) -> list[tuple[str, str]]:
+    """What is said above the picture: a name and a text each; the first is the title."""
+    least, most = found.kept
+    kept = f"{most:,} of {found.total:,} elements ({percent(most / max(found.total, 1))})"
+    if least != most:
+        shares = [percent(count / max(found.total, 1)) for count in found.kept]
+        kept = f"between {shares[0]} and {shares[1]} of {found.total:,} elements"
+    count = found.rows * found.columns
+    blocks = (
+        f"{count:,} of {found.block} x {found.block}: {'' if found.exact else 'at least '}"
+        f"{found.empty:,} empty ({percent(found.empty / max(count, 1))}), "
+        f"{found.partial:,} partial, {found.full:,} full"
+    )
+    saved = percent(1 - found.visited / max(found.total, 1))
+    rows = [
+        ("", str(mask)),
+        ("formula", _short(formula_text(mask.mask_node))),
+        ("lengths", f"{shown.q_len:,} queries, {shown.kv_len:,} keys"),
+        ("blocks", blocks),
+        ("kept", kept),
+        ("FLOPs", f"{saved} of dense attention's saved"),
+        *(("note", note) for note in shown.notes),
+    ]
+    return [row for row in rows if row != ("formula", str(mask))]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 2] + " …"
+
+
+def _texts(rows: list[tuple[str, str]], style: Style) -> list[Text]:
+    from rich.text import Text
+
+    lines = []
+    for name, text in rows:
+        plain = text.encode("ascii", "replace").decode() if style.ascii_only else text
+        line = Text(f"{name:<9}", style="dim") if name else Text()
+        lines.append(line.append(plain, style="not dim" if name else "bold"))
+    return lines
+
+
+def _legend(shown: Picture, style: Style) -> Text:
     from rich.text import Text
 
     legend = Text()
-    for label, count in enumerate(shown.counts()):
-        sample = "■" if coloured and not ascii_only else (_ASCII if ascii_only else _PLAIN)[label]
-        if coloured and label == EMPTY:
-            sample = "." if ascii_only else "□"
-        legend.append(sample, style=_COLOURS.get(label, "dim") if coloured else "")
-        legend.append(f" {NAMES[label]} {count}   ")
-    legend.rstrip()
-    title = shown.title.encode("ascii", "replace").decode() if ascii_only else shown.title
-    lines = [Text(title, style="bold"), Text(size_text(shown)), Text(kept_text(shown))]
-    return [*lines, *(Text(f"note: {note}") for note in shown.notes), legend]
+    for label, name in enumerate(NAMES):
+        sample = (_ASCII if style.ascii_only else _PLAIN)[label]
+        if style.coloured and not style.ascii_only:
+            sample = "□" if label == EMPTY else "■"
+        legend.append(sample, style=_COLOURS.get(label, "dim") if style.coloured else "")
+        legend.append(f" {name}   ")
+    rows, columns = shown.labels.shape
+    return legend.append(f"{rows} x {columns} blocks of {shown.block} x {shown.block}", style="dim")
 
 
-def _framed(shown: Picture, cells: int, *, ascii_only: bool, coloured: bool) -> list[Text]:
+def _framed(shown: Picture, cells: int, style: Style) -> list[Text]:
     from rich.text import Text
 
     labels = _zoomed(shown.labels, cells)
     if not labels.numel():
         return [Text("no blocks")]
-    if coloured and not ascii_only:
+    if style.coloured and not style.ascii_only:
         rows = [_coloured_row(top, bottom) for top, bottom in _pairs(labels)]
     else:
-        alphabet = _ASCII if ascii_only else _PLAIN
+        alphabet = _ASCII if style.ascii_only else _PLAIN
         rows = [_plain_row(top, bottom, alphabet) for top, bottom in _pairs(labels)]
-    frame = _ASCII_LINES if ascii_only else _LINES
+    frame = _ASCII_LINES if style.ascii_only else _LINES
     width = labels.shape[1]
     named = f"{frame.across} keys ".ljust(width, frame.across)
     top_line = named if len(named) == width else frame.across * width
     lines = [Text(frame.corners[0] + top_line + frame.corners[1], style="dim")]
+    # Beside the first row, where there is room for it.
+    beside = style.width is None or width + 2 + len(_QUERIES) <= style.width
     for number, row in enumerate(rows):
         line = Text()
         line.append(frame.down, style="dim").append_text(row).append(frame.down, style="dim")
-        lines.append(line.append(" queries", style="dim") if number == 0 else line)
-    return [*lines, Text(frame.corners[2] + frame.across * width + frame.corners[3], style="dim")]
+        lines.append(line.append(_QUERIES, style="dim") if number == 0 and beside else line)
+    lines.append(Text(frame.corners[2] + frame.across * width + frame.corners[3], style="dim"))
+    return [*lines, _legend(shown, style)]
 
 
 def _zoomed(labels: torch.Tensor, cells: int) -> torch.Tensor:

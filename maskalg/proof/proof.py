@@ -74,26 +74,40 @@ class Proof:
 
         return certify(self.mask, self.forms)
 
+    def steps(self) -> str:
+        """The proof as a person would write it: literals, elimination, closed forms, result."""
+        from .telling import told
+
+        return "\n".join(text for _, text in told(self))
+
+    def to_latex(self) -> str:
+        """The mask and its closed forms in LaTeX, as an `aligned` block of amsmath."""
+        from .latex import proof_latex
+
+        return proof_latex(self)
+
     def __str__(self) -> str:
         lines = [f"mask      {self.formula}"]
         lines += [f"given     {text}" for text in self.assumptions]
         lines += ["for a tile of queries q0..q1 and keys k0..k1:"]
         lines += _listed("touched", self.touched, "no key")
         lines += _listed("not full", self.unfull, "no key")
-        lines += [
-            "EMPTY     iff k0..k1 meets no touched key"
-            if self.exact
-            else "EMPTY     if k0..k1 meets no touched key",
-            f"FULL      {'iff' if self.exact else 'if'} k0..k1 meets no key that is not full",
-        ]
+        iff = "iff" if self.exact else "if"
+        lines += [f"EMPTY     {iff} k0..k1 meets no touched key"]
+        lines += [f"FULL      {iff} k0..k1 meets no key that is not full"]
+        lines += [f"proof     {self.claim} ({self.rung}, {self.milliseconds:.0f} ms, once)"]
+        lines += [f"          because {reason}" for reason in self.reasons]
+        return "\n".join(lines)
+
+    @property
+    def claim(self) -> str:
+        """Whether every empty and full block is found, in words."""
         pairs = {pair for span in self._spans() for pair in span.documents}
         documents = sorted({slot.name for pair in pairs for slot in pair})
         claim = "exact" if self.exact else "sound, not exact: open tiles are evaluated"
         if self.exact and documents and all(span.exact for span in self._spans()):
             claim += f" if equal entries of {' and '.join(documents)} are contiguous"
-        lines += [f"proof     {claim} ({self.rung}, {self.milliseconds:.0f} ms, once)"]
-        lines += [f"          because {reason}" for reason in self.reasons]
-        return "\n".join(lines)
+        return claim
 
     def _repr_html_(self) -> str | None:
         """What Jupyter shows; None where nothing can be drawn."""
@@ -166,7 +180,6 @@ def _prove(structure: Structure) -> Proof:
 
 
 def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
-    from ..printing import formula_text
     from .grid_hull import hull_spans
 
     touched, unfull = (hull_spans(grid.forms, touched=side) for side in (True, False))
@@ -200,7 +213,7 @@ def _project(
             if not span.decided:
                 reasons += interval.reasons
             by_position = not span.exact and span.section is not None
-            spans.setdefault(span, _interval_text(interval, by_position))
+            spans.setdefault(span, interval_text(interval, by_position))
     return tuple(spans), tuple(spans.values())
 
 
@@ -238,7 +251,8 @@ def _residue(interval: KeyInterval, box: Box, symbols: Symbols) -> Residue:
     )
 
 
-def _interval_text(interval: KeyInterval, by_position: bool) -> str:
+def interval_text(interval: KeyInterval, by_position: bool) -> str:
+    """The keys of a clause as text; `by_position` says that its positions decide the rest."""
     low = _extreme_text("max", interval.lows)
     high = _extreme_text("min", interval.highs)
     text = f"{low} <= " if low else ""

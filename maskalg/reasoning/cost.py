@@ -76,7 +76,7 @@ def cost(mask: Mask, lengths: Lengths, block: int | tuple[int, int]) -> Cost:
     batch, heads = extents.batch, extents.heads
     q_len, kv_len = extents.q_len, extents.kv_len
     visits = segments(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
-    if _decides_every_tile(form):
+    if decides_every_tile(form):
         empty, partial, full = visits.counts()
     else:
         found = blocks(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
@@ -91,12 +91,12 @@ def cost(mask: Mask, lengths: Lengths, block: int | tuple[int, int]) -> Cost:
         empty=times * empty,
         partial=times * partial,
         full=times * full,
-        visited=times * _elements(visits),
+        visited=times * elements_of(visits),
         block=pair,
     )
 
 
-def _decides_every_tile(form: Bound) -> bool:
+def decides_every_tile(form: Bound) -> bool:
     """Whether the intervals alone give the label of each tile, so that none has to be stored."""
     forms = prove_structure(form.structure).forms
     return forms.grid is not None or all(
@@ -105,11 +105,12 @@ def _decides_every_tile(form: Bound) -> bool:
     )
 
 
-def _elements(visits: Segments) -> int:
-    """Elements of the tiles of segments; the last row and column may be cut."""
+def elements_of(visits: Segments, label: int | None = None) -> int:
+    """Elements of the tiles of segments, or of those of a label; the last ones may be cut."""
     block_q, block_kv = visits.block
     rows = torch.arange(len(visits.row_start) - 1).repeat_interleave(visits.row_start.diff())
     start = rows % max(visits.shape[2], 1) * block_q
     height = (start + block_q).clamp(max=visits.q_len) - start
     width = (visits.end.long() * block_kv).clamp(max=visits.kv_len) - visits.first * block_kv
-    return int((height * width).sum())
+    area = height * width
+    return int((area if label is None else area[visits.label == label]).sum())

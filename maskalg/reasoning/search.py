@@ -38,8 +38,11 @@ class Search:
     complete: bool
 
 
-def search(form: Bound, extents: Extents) -> Search:
-    """A kept pair within lengths, looked for in the tiles that the proof leaves."""
+def search(form: Bound, extents: Extents, elements: int = ELEMENTS_LOOKED_AT) -> Search:
+    """A kept pair within lengths, looked for in the tiles that the proof leaves.
+
+    `elements` is how many to look at, at most.
+    """
     if 0 in (extents.q_len, extents.kv_len, extents.batch, extents.heads):
         return Search(None, True)
     table = run_table(form, extents, (_BLOCK, _BLOCK))
@@ -51,7 +54,7 @@ def search(form: Bound, extents: Extents) -> Search:
         return Search(Place(batch, head, row * _BLOCK, column * _BLOCK), True)
     runs = (tiles > 0).nonzero()
     counts = tiles[tiles > 0]
-    most = ELEMENTS_LOOKED_AT // _BLOCK**2
+    most = max(1, elements // _BLOCK**2)
     shown = int((counts.cumsum(0) <= most).sum())
     runs, left = runs[: shown + 1], counts[: shown + 1]
     first = table.first[tuple(runs.T)]

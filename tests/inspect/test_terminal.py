@@ -12,7 +12,9 @@ from rich.console import Console
 import maskalg as ma
 from maskalg import causal, chunked, dense, dilated, document, everything, padding, prefix, sliding
 from maskalg.inspect import picture as picture_module
+from maskalg.inspect import tally as tally_module
 from maskalg.inspect.picture import fitting_block, picture
+from maskalg.inspect.tally import tally
 from maskalg.inspect.terminal import percent, show
 
 CASES = [
@@ -48,15 +50,19 @@ def inside(text: str, side: str = "│") -> list[str]:
 def test_small_masks_as_plain_text() -> None:
     assert shown(causal & (sliding(3) | prefix(1)), 8, width=8) == (
         "causal & (sliding(3) | prefix(1))\n"
-        "8 queries, 8 keys, 8 x 8 blocks of 1 x 1: 59.4 % empty\n"
-        "40.6 % of the elements kept\n"
-        "· empty 38   ▒ partial 0   █ full 26\n"
+        "formula  (q_idx >= kv_idx) & ((q_idx + 3 - kv_idx - 1 >= 0) & "
+        "(3 - 1 >= q_idx - kv_idx) | (1 >= kv_idx + 1))\n"
+        "lengths  8 queries, 8 keys\n"
+        "blocks   1 of 128 x 128: 0 empty (0 %), 1 partial, 0 full\n"
+        "kept     26 of 64 elements (40.6 %)\n"
+        "FLOPs    0 % of dense attention's saved\n"
         "┌─ keys ─┐\n"
         "│█▒······│ queries\n"
         "│███▒····│\n"
         "│█·▒██▒··│\n"
         "│█···▒██▒│\n"
         "└────────┘\n"
+        "· empty   ▒ partial   █ full   8 x 8 blocks of 1 x 1\n"
     )
 
 
@@ -73,14 +79,39 @@ def test_few_blocks_are_drawn_larger() -> None:
     ]
 
 
-def test_header_of_partial_blocks() -> None:
-    lines = shown(causal, 4096).splitlines()
-    assert lines[:4] == [
+def test_header_counts_the_blocks_of_a_kernel() -> None:
+    assert shown(causal, 4096).splitlines()[:6] == [
         "causal",
-        "4096 queries, 4096 keys, 64 x 64 blocks of 64 x 64: 49.2 % empty",
-        "between 49.2 % and 50.8 % of the elements kept, judging by blocks",
-        "· empty 2016   ▒ partial 64   █ full 2016",
+        "formula  q_idx >= kv_idx",
+        "lengths  4,096 queries, 4,096 keys",
+        "blocks   1,024 of 128 x 128: 496 empty (48.4 %), 32 partial, 496 full",
+        "kept     8,390,656 of 16,777,216 elements (50.0 %)",
+        "FLOPs    48.4 % of dense attention's saved",
     ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("block", [7, 128])
+def test_tallies_are_those_of_dense_evaluation(case, block) -> None:
+    mask, q_len, kv_len, _ = case
+    found = tally(mask, q_len, kv_len, block)
+    assert found.exact
+    labels = mask.blocks(q_len, kv_len, block=block)
+    assert (found.empty, found.partial, found.full) == labels.counts()
+    kept = int(mask.to_dense(q_len, kv_len).sum())
+    assert found.kept == (kept, kept)
+    assert kept <= found.visited <= found.total
+
+
+def test_tallies_that_would_take_too_long_are_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_MOST_BLOCKS", "_MOST_ELEMENTS", "_MOST_ROWS"):
+        monkeypatch.setattr(tally_module, name, 0)
+    mask = causal & document(torch.arange(900) % 7 // 3)
+    found = tally(mask, 900, None, 16)
+    empty, _, full = mask.blocks(900, block=16).counts()
+    assert not found.exact and found.empty <= empty and found.full <= full
+    assert found.kept[0] <= int(mask.to_dense(900).sum()) <= found.kept[1] == found.visited
+    assert "at least" in shown(mask, 900) and "kept     between" in shown(mask, 900)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -167,14 +198,29 @@ def test_a_narrow_terminal_narrows_the_picture() -> None:
 def test_first_batch_entry_and_head_are_named() -> None:
     lengths = torch.tensor([8, 2, 5])
     text = shown(padding(lengths), 16, width=8)
-    assert "note: batch entry 0 of 3\n" in text
+    assert "note     batch entry 0 of 3\n" in text
     assert inside(text) == ["████····"] * 4
     per_head = ma.q_idx - ma.kv_idx < ma.table(torch.tensor([1, 9]))[ma.head]
-    assert "note: head 0 of 2\n" in shown(causal & per_head, 16)
+    assert "note     head 0 of 2\n" in shown(causal & per_head, 16)
     bare = ma.q_idx - ma.kv_idx < ma.head + 1
     text = shown(causal & bare, 8, width=8)
-    assert "note: head 0\n" in text
+    assert "note     head 0\n" in text
     assert inside(text) == inside(shown(causal & sliding(1), 8, width=8))
+
+
+def test_another_batch_entry_and_head(capsys: pytest.CaptureFixture[str]) -> None:
+    windows = torch.tensor([[1, 2], [9, 64]])
+    for batch, head in ((0, 1), (1, 0)):
+        (causal & sliding(windows)).show(16, width=16, batch=batch, head=head)
+        text = capsys.readouterr().out
+        assert f"note     batch entry {batch} of 2\nnote     head {head} of 2\n" in text
+        assert inside(text) == inside(
+            shown(causal & sliding(int(windows[batch, head])), 16, width=16)
+        )
+    with pytest.raises(ValueError, match="show: head must be below 2"):
+        (causal & sliding(windows)).show(16, head=2)
+    with pytest.raises(ValueError, match="show: batch must be an integer >= 0, got -1"):
+        causal.show(16, batch=-1)
 
 
 def test_no_queries() -> None:
@@ -195,7 +241,7 @@ def test_no_queries() -> None:
 )
 def test_a_million_positions_are_shown(mask: ma.Mask) -> None:
     # Evaluated element by element, this would take hours and terabytes.
-    assert "1048576 queries" in shown(mask, 1 << 20)
+    assert "1,048,576 queries" in shown(mask, 1 << 20)
 
 
 def test_pictures_too_long_to_evaluate_are_sound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,4 +288,4 @@ def test_errors() -> None:
 
 def test_show_prints(capsys: pytest.CaptureFixture[str]) -> None:
     causal.show(4)
-    assert capsys.readouterr().out.startswith("causal\n4 queries, 4 keys")
+    assert capsys.readouterr().out.startswith("causal\nformula  q_idx >= kv_idx\n")

@@ -1,0 +1,239 @@
+"""The kernels of an expression, compiled for a GPU that is not here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import triton
+
+from .. import errors
+from ..codegen.hooks import Hooks
+from ..codegen.store import load
+from ..expression import Expression
+from ..normalform import Bound, bound
+from ..tiles import Tile
+from .triton import pattern_of, structure_plan
+from .triton_backward import backward_plan
+from .triton_constants import has_tma, power_of_two, shape_constants
+from .triton_hopper import SMALLEST_PAD, has_gluon, hopper_constants, hopper_options
+from .triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants
+
+ELEMENTS: Final = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+_POINTERS: Final = {
+    torch.int64: "*i64", torch.int32: "*i32", torch.int16: "*i16", torch.int8: "*i8",
+    torch.uint8: "*u8", torch.bool: "*i1", torch.float64: "*fp64", torch.float32: "*fp32",
+    torch.float16: "*fp16", torch.bfloat16: "*bf16",
+}  # fmt: skip
+# Bytes of shared memory a program may have.
+_SHARED: Final = {
+    "sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024,
+    "sm_100": 227 * 1024, "sm_120": 99 * 1024, "gfx942": 64 * 1024, "gfx90a": 64 * 1024,
+}  # fmt: skip
+TARGETS: Final = tuple(_SHARED)
+
+_KINDS: Final = {
+    "matrix products": r"wgmma\.mma_async|mma\.sync|tcgen05\.mma|v_mfma_",
+    "copies to shared memory": r"cp\.async",
+    "shared memory": r"ld\.shared|st\.shared|ldmatrix|stmatrix|ds_(read|write)",
+    "global memory": r"ld\.global|st\.global|global_(load|store)|buffer_(load|store)",
+    "exponentials": r"ex2\.|v_exp_",
+    "comparisons and choices": r"setp|selp|v_cmp|v_cndmask",
+    "barriers": r"bar\.|barrier|mbarrier|s_barrier",
+}
+_OPCODE: Final = re.compile(r"(?:@!?%?\w+\s+)?([a-z][\w.:]*)")
+# Statements of PTX end with a semicolon, also within inline assembly; those of GCN with the line.
+_PTX_BREAKS: Final = re.compile(r"//[^\n]*|[;\n{}]")
+_GCN_BREAKS: Final = re.compile(r";[^\n]*|\n")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What compiling one kernel gave.
+
+    Attributes:
+        kernel: its name.
+        tier: which family of kernels, and its tile.
+        registers: a thread's; None off NVIDIA.
+        spills: bytes a thread spills; None off NVIDIA.
+        shared, shared_limit: bytes of shared memory of a program, and how many it may have.
+        instructions: of the assembly (PTX or GCN): all of them, and by kind.
+        remarks: what NVIDIA's assembler warned of.
+    """
+
+    kernel: str
+    tier: str
+    registers: int | None
+    spills: int | None
+    shared: int
+    shared_limit: int
+    instructions: dict[str, int]
+    remarks: str
+
+
+def compile_offline(
+    expression: Expression, target: str, head_dim: int, dtype: torch.dtype, *, backward: bool
+) -> Iterator[Report]:
+    """Compile the kernels that `attention` would launch on a target, one after the other.
+
+    Args:
+        expression: a mask, a bias or both.
+        target: one of `TARGETS`.
+        head_dim: of queries, keys and values.
+        dtype: float16, bfloat16 or float32.
+        backward: the two kernels of the gradients instead of the forward one.
+
+    Raises:
+        BackendError: a target that is not served, or a compiler that failed.
+    """
+    if target not in _SHARED:
+        raise errors.unknown_target(target, list(TARGETS))
+    if triton.knobs.runtime.interpret:
+        raise errors.interpreter_compiles_nothing()
+    request = _Request(bound(expression), target, head_dim, dtype)
+    return _reports(request, [request.queries, request.keys] if backward else [request.forward])
+
+
+def _reports(request: _Request, compilers: list[Callable[[], Report]]) -> Iterator[Report]:
+    for compiler in compilers:
+        try:
+            yield compiler()
+        except errors.MaskalgError:
+            raise
+        except Exception as problem:
+            # Triton's compiler raises errors of many kinds, and some that are not its own.
+            raise errors.compiler_failed(request.target, problem) from problem
+
+
+@dataclass(frozen=True)
+class _Request:
+    form: Bound
+    target: str
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def narrow(self) -> bool:
+        return all(tensor.dtype != torch.int64 for _, tensor in self.form.tensors())
+
+    def types(self, hooks: Hooks) -> tuple[list[str], list[str]]:
+        """Types of the numbers and of the tables that hooks read."""
+        values = self.form.values
+        numbers = [
+            "fp32" if a.axis is None and isinstance(values[a.slot], float) else "i32"
+            for a in hooks.scalars
+        ]
+        tables = []
+        for a in hooks.tables:
+            table = values[a.slot]
+            assert a.step or isinstance(table, torch.Tensor)
+            tables.append("*i32" if a.step else _POINTERS[table.dtype])  # type: ignore[union-attr]
+        return numbers, tables
+
+    @property
+    def described(self) -> bool:
+        """Whether rows of the inputs are whole units of 16 bytes, as descriptors need them."""
+        return self.head_dim * self.dtype.itemsize % 16 == 0
+
+    def shape(self) -> dict[str, Any]:
+        return shape_constants(self.head_dim, self.head_dim, self.dtype, False, self.target)
+
+    def forward(self) -> Report:
+        from maskalg_kernels.forward import forward
+        from maskalg_kernels.hopper_offline import compile_hopper_forward
+
+        plan = structure_plan(
+            self.form.structure, False, self.narrow, self.head_dim, self.head_dim, self.dtype,
+            self.target,
+        )  # fmt: skip
+        types = self.types(plan.hooks)
+        if plan.hopper is not None and self.described:
+            tile = plan.hopper
+            constants = hopper_constants(tile, plan.constants)
+            element = ELEMENTS[self.dtype]
+            made = compile_hopper_forward(constants, hopper_options(tile), element, *types)
+            text = f"Gluon, {tile.consumers} x 64 x {tile.block_kv}, {tile.stages} stages"
+            return self._report("forward", text, made)
+        constants = plan.constants | {"WEIGHTED": False, "NORMALISED": True}
+        return self._plain(forward, plan.candidates, constants, types)
+
+    def queries(self) -> Report:
+        return self._backward("queries")
+
+    def keys(self) -> Report:
+        return self._backward("keys")
+
+    def _backward(self, of: str) -> Report:
+        from maskalg_kernels import backward, hopper_backward
+        from maskalg_kernels.hopper_offline import compile_hopper_backward
+
+        structure = self.form.structure
+        pads = power_of_two(self.head_dim)
+        ptx = self.narrow and self.target.startswith("sm_")
+        size = self.dtype.itemsize
+        pattern = pattern_of(structure)
+        plan = backward_plan(structure, pattern, False, ptx, self.target, pads, size)
+        module = load(plan.hooks.source, plan.hooks.digest)
+        next_run = module.next_run if of == "queries" else module.next_query_run
+        types = self.types(plan.hooks)
+        tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
+        if tile is not None and pads >= SMALLEST_PAD and self.described and has_gluon():
+            constants = hopper_backward_constants(tile, plan.constants | self.shape(), next_run)
+            constants["OVERLAP"] = tile.overlap
+            kernel = getattr(hopper_backward, f"hopper_backward_{of}")
+            element = ELEMENTS[self.dtype]
+            made = compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, element, *types)
+            return self._report(f"backward, {of}", f"Gluon, blocks of {tile.block}", made)
+        constants = plan.constants | self.shape() | {"WEIGHTED": False, "NEXT_RUN": next_run}
+        tiles = plan.query_tiles if of == "queries" else plan.key_tiles
+        return self._plain(getattr(backward, f"backward_{of}"), tiles, constants, types)
+
+    def _plain(
+        self,
+        kernel: Any,
+        tiles: tuple[Tile, ...],
+        constants: dict[str, Any],
+        types: tuple[list[str], list[str]],
+    ) -> Report:
+        from maskalg_kernels.offline import compile_kernel
+
+        for tile in tiles:
+            own = constants | self.shape() | {"TMA": has_tma(self.target) and self.described}
+            own |= {"BLOCK_M": tile.block_q, "BLOCK_N": tile.block_kv, "ONE_LOOP": tile.one_loop}
+            options = {"num_warps": tile.warps, "num_stages": tile.stages}
+            element = ELEMENTS[self.dtype]
+            made = compile_kernel(kernel, self.target, own, options, element, *types)
+            if made.shared <= _SHARED[self.target]:
+                break
+        size = f"{tile.block_q} x {tile.block_kv}, {tile.warps} warps, {tile.stages} stages"
+        name = kernel.fn.__name__.replace("backward_", "backward, ")
+        return self._report(name, f"plain Triton, {size}", made)
+
+    def _report(self, kernel: str, tier: str, made: Any) -> Report:
+        return Report(
+            kernel,
+            tier,
+            made.registers,
+            made.spills,
+            made.shared,
+            _SHARED[self.target],
+            instructions(made.assembly),
+            made.remarks,
+        )
+
+
+def instructions(assembly: str) -> dict[str, int]:
+    """How many instructions an assembly text has: "all", and by kind where there are any."""
+    breaks = _PTX_BREAKS if ".version" in assembly else _GCN_BREAKS
+    # What is not indented is a label, or data about the kernel.
+    lines = breaks.split("\n".join(x for x in assembly.splitlines() if x[:1] in " \t{"))
+    opcodes = [found[1] for line in lines if (found := _OPCODE.match(line.strip()))]
+    counts = {"all": len(opcodes)}
+    for kind, pattern in _KINDS.items():
+        number = sum(re.match(pattern, opcode) is not None for opcode in opcodes)
+        if number:
+            counts[kind] = number
+    return counts

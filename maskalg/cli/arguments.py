@@ -1,0 +1,63 @@
+"""What the commands take: expressions, lengths, and numbers that are checked as they are read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from .. import errors
+from ..algebra import Mask, Score
+from ..expression import Expression
+
+EXPRESSION_HELP: Final = (
+    "such as 'causal & sliding(256)'; or module:name, path/to/file.py:name, which runs that file"
+)
+EXPRESSIONS: Final = """\
+An expression is what one would write in Python, and is never evaluated by it:
+  causal & (sliding(256) | prefix(4))       masks and biases by name, with & | ~ + @
+  causal & ((q_idx - kv_idx) % 8 == 0)       comparisons of q_idx, kv_idx, head, batch
+  document(lengths(100, 200, 300))          documents of these lengths
+  document([0, 0, 1, 1]), alibi([0.5] * 8)  a list is a tensor
+  document(arange(4096) // 512)             tensors entry by entry; load("ids.npy") reads one
+  models/masks.py:packed                    from code: an expression, a function that returns
+                                            one, or a FlexAttention function; runs the file
+"""
+
+
+def add_expression(parser: argparse.ArgumentParser, name: str = "expression") -> None:
+    parser.add_argument(name, metavar=name.upper()[:4], help=EXPRESSION_HELP)
+
+
+def add_lengths(parser: argparse.ArgumentParser, default: int | None) -> None:
+    """`--len` and `--kv-len`; a default of None leaves the question open for every length."""
+    told = "(%(default)s)" if default is not None else "(default: every position)"
+    add: Any = parser.add_argument
+    add("--len", dest="q_len", type=natural, default=default, help=f"number of queries {told}")
+    add("--kv-len", type=natural, metavar="LEN", help="number of keys (default: as queries)")
+
+
+def mask_of(expression: Expression) -> Mask:
+    """The mask of an expression, which may be the whole of it."""
+    if isinstance(expression, Mask):
+        return expression
+    if isinstance(expression, Score):
+        return expression.mask
+    raise errors.no_mask_in(expression)
+
+
+def positive(text: str) -> int:
+    return _integer(text, 1, "a positive integer")
+
+
+def natural(text: str) -> int:
+    return _integer(text, 0, "an integer >= 0")
+
+
+def _integer(text: str, low: int, wanted: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"expected {wanted} below 2**31, got {text!r}")
+    return value

@@ -1,0 +1,72 @@
+"""`maskalg compare`: whether two masks keep the same pairs, and a pair where they do not."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ..algebra import Mask
+from .arguments import EXPRESSIONS, add_expression, add_lengths, mask_of, natural
+
+if TYPE_CHECKING:
+    from ..reasoning.search import Place
+
+
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "compare",
+        help="whether two masks are equivalent, or one implies the other, or where they differ",
+        description="Compare what two masks keep. Exit status 0: equivalent; 1: different, or "
+        "not known; 2: an error.",
+        epilog=EXPRESSIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_expression(parser, "a")
+    add_expression(parser, "b")
+    add_lengths(parser, None)
+    add = parser.add_argument
+    add("--heads", type=natural, help="number of heads, where no tensor tells")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is known; returns the exit status."""
+    from rich.console import Console
+
+    from ..inspect.difference import LENGTHS_SEEN_WHOLE, close_up, overview, show_difference
+    from ..parsing import read
+    from ..reasoning.compare import compare
+    from ..reasoning.domain import Lengths
+
+    a, b = mask_of(read(options.a)).to("cpu"), mask_of(read(options.b)).to("cpu")
+    lengths = Lengths(options.q_len, options.kv_len, None, options.heads)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(f"A  {a}\nB  {b}")
+    found = compare(a, b, lengths)
+    console.print(f"\n{found}, {_where(options)}", style="bold")
+    for side, one, other in ((found.only_a, "A", "B"), (found.only_b, "B", "A")):
+        if side.place is not None:
+            text = _place_text(side.mask, side.place)
+            console.print(f"{one} keeps {text}, {other} does not")
+    place = found.only_a.place or found.only_b.place
+    if place is not None:
+        if options.q_len in LENGTHS_SEEN_WHOLE and not (place.batch or place.head):
+            show_difference(overview(a, b, found, options.q_len, options.kv_len), console)
+        show_difference(close_up(a, b, place, lengths), console)
+    return 0 if found.equivalent else 1
+
+
+def _where(options: argparse.Namespace) -> str:
+    if options.q_len is None:
+        return "at every position"
+    keys = options.q_len if options.kv_len is None else options.kv_len
+    return f"at {options.q_len:,} queries and {keys:,} keys"
+
+
+def _place_text(mask: Mask, place: Place) -> str:
+    text = f"q_idx {place.q_idx}, kv_idx {place.kv_idx}"
+    for name, value in (("batch", place.batch), ("head", place.head)):
+        if name in mask.mask_node.indices():
+            text += f", {name} {value}"
+    return text

@@ -1,0 +1,61 @@
+"""`maskalg prove`: the proof of a mask as a person would write it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from .arguments import EXPRESSIONS, add_expression, mask_of
+
+
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "prove",
+        help="which blocks are empty and full for all values of the parameters, and why",
+        description="Print the proof of a mask: literals, what is eliminated, closed forms, "
+        "rung, exactness and time.",
+        epilog=EXPRESSIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_expression(parser)
+    add = parser.add_argument
+    add("--latex", action="store_true", help="print the mask and its closed forms in LaTeX")
+    add("--check", action="store_true", help="prove each claim once more by linear arithmetic; "
+        "seconds for some masks")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the proof; returns the exit status."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..parsing import read
+    from ..proof.telling import told
+
+    mask = mask_of(read(options.expression))
+    proof = mask.prove()
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if options.latex:
+        console.print(proof.to_latex())
+        return 0
+    console.print(Text(str(mask), style="bold"))
+    values = [f"{name} = {value}" for name, value in mask.parameters.items() if _is_number(value)]
+    if values:
+        console.print(f"here {', '.join(values)}; the proof is for all values\n")
+    for kind, text in told(proof):
+        console.print(Text(text, style="bold cyan" if kind == "heading" else ""))
+    if options.check:
+        started = time.perf_counter()
+        certificate = proof.check()
+        console.print(Text("\nCertificate", style="bold cyan"))
+        for line in str(certificate).splitlines():
+            console.print(f"   {line}")
+        console.print(f"   time      {1000 * (time.perf_counter() - started):.0f} ms")
+    return 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))

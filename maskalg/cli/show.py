@@ -1,0 +1,53 @@
+"""`maskalg show`: a picture of a mask's blocks, and what they save."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from .arguments import EXPRESSIONS, add_expression, add_lengths, mask_of, natural, positive
+
+_PIPED_WIDTH: Final = 64
+_MOST_WIDTH: Final = 96
+
+
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "show",
+        help="a picture of the empty, partial and full blocks, and what they save",
+        description="Print a picture of a mask's blocks, its formula and what they save.",
+        epilog=EXPRESSIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_expression(parser)
+    add_lengths(parser, 4096)
+    add = parser.add_argument
+    add("--block", type=positive, default=128, help="side of the counted blocks (%(default)s)")
+    add("--width", type=positive, help="columns of the picture (default: what fits)")
+    add("--batch", type=natural, default=0, help="batch entry to show (%(default)s)")
+    add("--head", type=natural, default=0, help="head to show (%(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the picture; returns the exit status."""
+    from rich.console import Console
+
+    from ..inspect.terminal import show
+    from ..parsing import read
+
+    mask = mask_of(read(options.expression))
+    console = Console(highlight=False, markup=False, emoji=False)
+    fitting = min(_MOST_WIDTH, console.width - 2) if console.is_terminal else _PIPED_WIDTH
+    show(
+        mask,
+        options.q_len,
+        options.kv_len,
+        width=options.width or max(fitting, 8),
+        block=options.block,
+        batch=options.batch,
+        head=options.head,
+        console=console,
+    )
+    return 0

@@ -1,0 +1,98 @@
+"""The white list: every name that the text of an expression may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Final
+
+from .. import biases, elementary, index, masks
+from ..algebra import Bias, Mask, Score, everything, nothing
+from ..expression import Expression
+from ..index import Index
+from . import tensors
+
+
+def _least(first: object, second: object, *others: object) -> Index:
+    """The smallest of index expressions; formulas print it so."""
+    return reduce(index.minimum, others, index.minimum(first, second))
+
+
+def _most(first: object, second: object, *others: object) -> Index:
+    """The largest of index expressions."""
+    return reduce(index.maximum, others, index.maximum(first, second))
+
+
+def _absolute(value: object) -> Index:
+    """The distance of an index expression from 0."""
+    return abs(index.Index(index.as_node(value)))
+
+
+def _public(room: object, names: Iterable[str]) -> dict[str, object]:
+    return {name: getattr(room, name) for name in names}
+
+
+_INDICES = [
+    "q_idx",
+    "kv_idx",
+    "batch",
+    "head",
+    "scalar",
+    "table",
+    "where",
+    "minimum",
+    "maximum",
+    "bias",
+]
+_REAL = ["cos", "exp", "floor", "log", "power", "sin", "sqrt", "tan", "tanh", "truncate"]
+
+NAMES: Final[dict[str, object]] = {
+    **_public(masks, masks.__all__),
+    **_public(biases, biases.__all__),
+    **_public(index, (*_INDICES, "minimum", "maximum")),
+    **_public(elementary, _REAL),
+    "everything": everything,
+    "nothing": nothing,
+    "min": _least,
+    "max": _most,
+    "abs": _absolute,
+    "lengths": tensors.lengths,
+    "arange": tensors.arange,
+    "load": tensors.load,
+}
+
+_OF_EXPRESSIONS = ("shift", "bind")
+
+
+def methods_of(value: object) -> tuple[str, ...]:
+    """What may be called on a value with a dot."""
+    if isinstance(value, Expression):
+        return _OF_EXPRESSIONS
+    return _CONSTRUCTORS.get(id(value), ())
+
+
+_CONSTRUCTORS: Final = {
+    id(masks.document): ("from_lengths", "from_cu_seqlens"),
+    id(masks.block_table): ("from_kv_indices",),
+    id(masks.vertical_slash): ("from_indices",),
+}
+
+
+def described(value: object) -> str:
+    """What a value is, in words."""
+    words = {
+        Mask: "a mask",
+        Bias: "a bias",
+        Score: "a score",
+        Index: "an index expression",
+        int: "a number",
+        float: "a number",
+        bool: "a truth value",
+        str: "a text",
+        list: "a list",
+        tuple: "a tuple",
+    }
+    name = next((name for name, known in NAMES.items() if known is value and callable(value)), None)
+    if name is not None:
+        return f"the function {name}"
+    return words.get(type(value), f"a {type(value).__name__}")

@@ -1,0 +1,115 @@
+"""Tensors in the text of an expression: lists, `lengths`, `arange` and `load`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+from .. import errors
+
+MOST_ENTRIES: Final = 2**26
+_INT32: Final = 2**31
+
+
+def tensor_of(entries: list[object]) -> torch.Tensor:
+    """A list as a tensor: Boolean, int32 (int64 where that is too small) or float32."""
+    kinds = {type(entry) for entry in _flat(entries)}
+    if not kinds <= {bool, int, float} or (bool in kinds and len(kinds) > 1):
+        raise errors.tensor_dtype("a list", "an entry", _kinds(kinds), "a number, or all are bool")
+    try:
+        made = torch.tensor(entries, dtype=torch.float32 if float in kinds else None)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as problem:
+        raise errors.tensor_shape("a list", "it", str(problem), "rows of one length") from None
+    return _narrow(made)
+
+
+def lengths(*tokens: int | torch.Tensor, total: int | None = None) -> torch.Tensor:
+    """Document ids of documents so many tokens long: `lengths(2, 3)` is `[0, 0, 1, 1, 1]`.
+
+    Args:
+        tokens: tokens of each document, >= 0; or one list of them.
+        total: length of the sequence where it is longer; positions past the documents belong to
+            none, which is a document of its own with id -1.
+    """
+    given: list[int] = []
+    for part in tokens:
+        if isinstance(part, torch.Tensor) and part.ndim == 1 and part.dtype == torch.int32:
+            given += part.tolist()
+        elif isinstance(part, int) and not isinstance(part, bool):
+            given.append(part)
+        else:
+            raise errors.not_an_integer("lengths", "tokens", part, 0)
+    for length in given:
+        if length < 0:
+            raise errors.below("lengths", "tokens", length, 0)
+    length = sum(given)
+    rest = 0 if total is None else _whole("lengths", "total", total) - length
+    if rest < 0:
+        raise errors.below("lengths", "total", length + rest, length)
+    _check_count("lengths", length + rest)
+    ids = torch.arange(len(given), dtype=torch.int32).repeat_interleave(torch.tensor(given).long())
+    return torch.cat([ids, torch.full((rest,), -1, dtype=torch.int32)])
+
+
+def arange(length: int) -> torch.Tensor:
+    """The positions 0, 1, … `length` - 1; `arange(4096) // 512` are ids of eight documents."""
+    _check_count("arange", _whole("arange", "length", length))
+    return torch.arange(length, dtype=torch.int32)
+
+
+def load(path: str) -> torch.Tensor:
+    """The array of a .npy file, or the tensor of a .pt file (without running code in it)."""
+    if not isinstance(path, str):
+        raise errors.unloadable(str(path), "the path must be a text in quotes.")
+    if Path(path).suffix not in (".npy", ".pt"):
+        raise errors.unloadable(path, "an unknown kind of file.")
+    try:
+        if path.endswith(".npy"):
+            return torch.from_numpy(np.load(path, allow_pickle=False))
+        found = torch.load(path, weights_only=True)
+    except Exception as problem:
+        # Whatever the file holds, a reader of files is told which one and why.
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise errors.unloadable(path, f"{reason.rstrip('.')}.") from None
+    if not isinstance(found, torch.Tensor):
+        raise errors.unloadable(path, f"it holds a {type(found).__name__}, not a tensor.")
+    return found
+
+
+def repeated(entries: list[object], times: int) -> list[object]:
+    """`[512] * 4`, as in Python."""
+    _check_count("a list", len(entries) * max(times, 0))
+    return entries * times
+
+
+def _narrow(made: torch.Tensor) -> torch.Tensor:
+    if made.dtype != torch.int64:
+        return made
+    fits = made.numel() == 0 or (int(made.min()) >= -_INT32 and int(made.max()) < _INT32)
+    return made.int() if fits else made
+
+
+def _flat(entries: list[object]) -> list[object]:
+    rows = [_flat(entry) if isinstance(entry, list) else [entry] for entry in entries]
+    return [entry for row in rows for entry in row]
+
+
+def _kinds(kinds: set[type]) -> str:
+    return " and ".join(sorted(kind.__name__ for kind in kinds))
+
+
+def _whole(call: str, name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise errors.not_an_integer(call, name, value, 0)
+    if value < 0:
+        raise errors.below(call, name, value, 0)
+    return value
+
+
+def _check_count(call: str, count: int) -> None:
+    if count > MOST_ENTRIES or not math.isfinite(count):
+        raise errors.too_many_entries(call, count, MOST_ENTRIES)
