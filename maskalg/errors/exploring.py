@@ -1,0 +1,47 @@
+"""Of pages to look into a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .kinds import MaskTypeError, MaskValueError
+
+
+def not_explorable(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"explore shows masks and scores, got {what!r} of type {type(what).__name__}."
+    )
+
+
+def not_in_a_page(what: str) -> MaskValueError:
+    return MaskValueError(
+        f"explore: the page computes the mask itself, and there is no formula for {what!r} there. "
+        "Show its elements instead: maskalg.dense(mask.to_dense(q_len)), for lengths of a few "
+        "thousand."
+    )
+
+
+def bits_beyond_32(table: str) -> MaskValueError:
+    return MaskValueError(
+        f"explore: the page computes bitwise operations in 32 bits, and entries of {table} need "
+        "more."
+    )
+
+
+def page_not_written(path: object, why: str) -> MaskValueError:
+    return MaskValueError(f"explore: {str(path)!r} cannot be written: {why}.")
+
+
+def page_too_large(size: int, most: int, tables: Mapping[str, int]) -> MaskValueError:
+    if not tables:
+        cause = "The formula of the mask is too long."
+    else:
+        name = max(tables, key=lambda table: tables[table])
+        cause = (
+            f"{name} takes {tables[name] / 1e6:.1f} MB after run-length coding and compression: "
+            "its entries have too little order. Take fewer positions, or a part of the mask that "
+            "does not read it."
+        )
+    return MaskValueError(
+        f"explore: the page would have {size / 1e6:.1f} MB, more than {most / 1e6:.0f} MB. {cause}"
+    )

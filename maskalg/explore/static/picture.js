@@ -1,0 +1,166 @@
+// The matrix: cells by their labels, single elements, the schedule and the place pointed at.
+
+const BUDGET = 2000; // parts looked at for one cell that the closed forms leave open
+const STEP_MS = 10; // of work between two frames
+
+const canvas = document.getElementById("matrix");
+const context = canvas.getContext("2d");
+const buffer = document.createElement("canvas");
+const refined = new Map(); // labels found part by part, by side of the cells, then by place
+let waiting = [];
+let anyOpen = false;
+
+function forgetLabels() {
+  refined.clear();
+  waiting = [];
+}
+
+// Paints the labels of cells of `side` that meet the view, into `target` at its pixel scale.
+function paintCells(target, at, side) {
+  const { x, y, scale, width, height } = at;
+  const columns = Math.ceil(KV_LEN / side);
+  const first = Math.max(0, Math.floor(x / side));
+  const end = Math.min(columns, Math.ceil((x + width / scale) / side));
+  const firstRow = Math.max(0, Math.floor(y / side));
+  const endRow = Math.min(Math.ceil(Q_LEN / side), Math.ceil((y + height / scale) / side));
+  if (end <= first || endRow <= firstRow) return;
+  const image = new ImageData(end - first, endRow - firstRow);
+  const pixels = new Uint32Array(image.data.buffer);
+  const found = new Uint8Array(end - first);
+  const known = refined.get(side) ?? new Map();
+  refined.set(side, known);
+  for (let row = firstRow, i = 0; row < endRow; row++) {
+    if (side === 1) {
+      for (let k = first; k < end; k++) pixels[i++] = colours.labels[kept(row, k) ? FULL : EMPTY];
+      continue;
+    }
+    labelRow([row * side, Math.min((row + 1) * side, Q_LEN) - 1], side, [first, end], found);
+    for (let j = 0; j < found.length; j++) {
+      let label = found[j];
+      if (label === OPEN) {
+        const place = row * columns + first + j;
+        const better = known.get(place);
+        if (better === undefined) waiting.push([side, row, first + j, place]);
+        else if (better === OPEN) anyOpen = true;
+        label = better ?? OPEN;
+      }
+      pixels[i++] = colours.labels[label];
+    }
+  }
+  buffer.width = image.width;
+  buffer.height = image.height;
+  buffer.getContext("2d").putImageData(image, 0, 0);
+  target.imageSmoothingEnabled = false;
+  target.drawImage(
+    buffer,
+    (first * side - x) * scale,
+    (firstRow * side - y) * scale,
+    image.width * side * scale,
+    image.height * side * scale,
+  );
+}
+
+// Looks at cells the closed forms left open, for a while; true when there was something to do.
+function refineSome() {
+  const started = performance.now();
+  const work = waiting.length > 0;
+  while (waiting.length && performance.now() - started < STEP_MS) {
+    const [side, row, column, place] = waiting.pop();
+    const known = refined.get(side);
+    if (!known || known.has(place)) continue;
+    const q1 = Math.min((row + 1) * side, Q_LEN) - 1;
+    const k1 = Math.min((column + 1) * side, KV_LEN) - 1;
+    known.set(place, decided(row * side, q1, column * side, k1, BUDGET));
+  }
+  return work;
+}
+
+function drawMatrix(pixelRatio, shown) {
+  waiting = [];
+  anyOpen = false;
+  context.save();
+  context.translate(view.left, view.top);
+  context.beginPath();
+  const x0 = Math.max(0, -view.x * view.scale);
+  const y0 = Math.max(0, -view.y * view.scale);
+  const x1 = Math.min(view.width, (KV_LEN - view.x) * view.scale);
+  const y1 = Math.min(view.height, (Q_LEN - view.y) * view.scale);
+  context.rect(x0, y0, x1 - x0, y1 - y0);
+  context.clip();
+  context.fillStyle = colours.empty;
+  context.fillRect(x0, y0, x1 - x0, y1 - y0);
+  const side = cellSide(2 / pixelRatio);
+  paintCells(context, view, side);
+  if (side * view.scale >= 7) drawGrid(side, colours.grid);
+  if (shown.schedule !== "none") drawSchedule(shown);
+  if (shown.place) drawPlace(shown.place);
+  context.restore();
+  context.strokeStyle = colours.line;
+  context.strokeRect(view.left + x0 - 0.5, view.top + y0 - 0.5, x1 - x0 + 1, y1 - y0 + 1);
+  return side;
+}
+
+function drawGrid(side, colour) {
+  context.beginPath();
+  context.strokeStyle = colour;
+  context.lineWidth = 1;
+  for (let k = Math.ceil(view.x / side) * side; (k - view.x) * view.scale < view.width; k += side) {
+    const px = Math.round((k - view.x) * view.scale) + 0.5;
+    context.moveTo(px, 0);
+    context.lineTo(px, view.height);
+  }
+  for (let q = Math.ceil(view.y / side) * side; (q - view.y) * view.scale < view.height; q += side) {
+    const py = Math.round((q - view.y) * view.scale) + 0.5;
+    context.moveTo(0, py);
+    context.lineTo(view.width, py);
+  }
+  context.stroke();
+}
+
+// The runs of each tile of rows (forward) or of columns (backward): boxes where there is room,
+// their two ends where there is not.
+function drawSchedule({ schedule, block }) {
+  const byRows = schedule === "rows";
+  const forms = byRows ? ROWS : COLUMNS;
+  const [across, along] = byRows ? [view.y, view.x] : [view.x, view.y];
+  const room = byRows ? view.height : view.width;
+  const thick = block * view.scale;
+  const every = Math.max(1, Math.ceil(1 / thick));
+  const tiles = Math.ceil(forms.rows / block);
+  const last = Math.min(tiles, Math.ceil((across + room / view.scale) / block));
+  const first = Math.max(0, Math.floor(across / block));
+  const inset = thick >= 7 ? Math.min(3, thick / 6) : 0;
+  context.lineWidth = thick >= 7 ? 1.5 : 1;
+  for (let tile = first - (first % every); tile < last; tile += every) {
+    const q0 = tile * block;
+    const at = (q0 - across) * view.scale;
+    for (const [from, upto, label] of runsOf(forms, q0, Math.min(q0 + block, forms.rows) - 1, block)) {
+      const start = (from * block - along) * view.scale;
+      const length = (upto - from) * block * view.scale;
+      context.fillStyle = context.strokeStyle = colours.mark;
+      if (thick >= 7) {
+        context.setLineDash(label === PARTIAL ? [3, 2.5] : []);
+        const box = [start + inset, at + inset, length - 2 * inset, thick - 2 * inset];
+        context.strokeRect(...(byRows ? box : [box[1], box[0], box[3], box[2]]));
+      } else {
+        for (const end of [start, start + length - 1.2]) {
+          context.fillRect(...(byRows ? [end, at, 1.2, Math.max(thick, 1)] : [at, end, Math.max(thick, 1), 1.2]));
+        }
+      }
+    }
+  }
+  context.setLineDash([]);
+}
+
+function drawPlace({ q0, q1, k0, k1 }) {
+  const left = (k0 - view.x) * view.scale;
+  const top = (q0 - view.y) * view.scale;
+  const width = (k1 - k0 + 1) * view.scale;
+  const height = (q1 - q0 + 1) * view.scale;
+  context.fillStyle = colours.grid;
+  context.fillRect(0, top, view.width, height);
+  context.fillRect(left, 0, width, view.height);
+  context.lineWidth = 2;
+  context.strokeStyle = colours.mark;
+  context.strokeRect(left - 1, top - 1, width + 2, height + 2);
+}

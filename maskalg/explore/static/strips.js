@@ -1,0 +1,129 @@
+// Around the matrix: positions along its sides, and the work of each row and column of tiles.
+
+const RULER = { left: 72, top: 44 };
+const STRIP = { right: 84, bottom: 74 };
+const number = (x) => x.toLocaleString("en-US");
+
+function layOut(width, height) {
+  const narrow = width < 520;
+  view.left = narrow ? 54 : RULER.left;
+  view.top = RULER.top;
+  view.width = Math.max(40, width - view.left - (narrow ? 52 : STRIP.right));
+  view.height = Math.max(40, height - view.top - (narrow ? 48 : STRIP.bottom));
+}
+
+// Positions to name, at least `room` pixels apart.
+function ticks(start, length, total, room) {
+  const step = 2 ** Math.max(0, Math.ceil(Math.log2(room / view.scale)));
+  const found = [];
+  for (let at = Math.max(0, Math.ceil(start / step) * step); at < Math.min(start + length, total); at += step) {
+    found.push(at);
+  }
+  return found;
+}
+
+function drawRulers(place, font) {
+  context.font = `11px ${font}`;
+  context.textBaseline = "middle";
+  context.strokeStyle = colours.faint;
+  context.lineWidth = 1;
+  const centred = view.scale >= 3 ? 0.5 : 0;
+  for (const k of ticks(view.x, view.width / view.scale, KV_LEN, 84)) {
+    const px = view.left + (k + centred - view.x) * view.scale;
+    line(px, view.top - 6, px, view.top - 2);
+    label(number(k), px, view.top - 15, "center", colours.soft);
+  }
+  for (const q of ticks(view.y, view.height / view.scale, Q_LEN, 40)) {
+    const py = view.top + (q + centred - view.y) * view.scale;
+    line(view.left - 6, py, view.left - 2, py);
+    label(number(q), view.left - 9, py, "right", colours.soft);
+  }
+  context.font = `12px ${font}`;
+  label("key", view.left + view.width / 2, 12, "center", colours.faint);
+  context.save();
+  context.translate(10, view.top + view.height / 2);
+  context.rotate(-Math.PI / 2);
+  label("query", 0, 0, "center", colours.faint);
+  context.restore();
+  if (place) drawPosition(place, font);
+}
+
+// The positions of the place pointed at, over the ticks.
+function drawPosition({ q0, q1, k0, k1 }, font) {
+  context.font = `600 11px ${font}`;
+  const px = clamp(view.left + ((k0 + k1 + 1) / 2 - view.x) * view.scale, view.left, view.left + view.width);
+  const py = clamp(view.top + ((q0 + q1 + 1) / 2 - view.y) * view.scale, view.top, view.top + view.height);
+  const kText = number(k0);
+  const qText = number(q0);
+  const kWide = context.measureText(kText).width + 12;
+  const qWide = context.measureText(qText).width + 10;
+  chip(px - kWide / 2, view.top - 24, kWide);
+  label(kText, px, view.top - 15, "center", colours.card);
+  chip(view.left - 4 - qWide, py - 9, qWide);
+  label(qText, view.left - 9, py, "right", colours.card);
+}
+
+function chip(x, y, width) {
+  context.fillStyle = colours.ink;
+  context.beginPath();
+  context.roundRect(x, y, width, 18, 5);
+  context.fill();
+}
+
+function line(x0, y0, x1, y1) {
+  context.beginPath();
+  context.moveTo(Math.round(x0) + 0.5, Math.round(y0) + 0.5);
+  context.lineTo(Math.round(x1) + 0.5, Math.round(y1) + 0.5);
+  context.stroke();
+}
+
+function label(text, x, y, align, colour) {
+  context.textAlign = align;
+  context.fillStyle = colour;
+  context.fillText(text, x, y);
+}
+
+// Bars beside the matrix: tiles each row of tiles visits (forward), below: each column (backward).
+function drawWork(work, whole, font) {
+  const right = view.left + view.width + 10;
+  const below = view.top + view.height + 10;
+  const wide = whole.width - right - 14;
+  const high = whole.height - below - 22;
+  context.font = `11px ${font}`;
+  bars(work.rows, view.y, view.height, (at, thick, start, length, colour) => {
+    context.fillStyle = colour;
+    context.fillRect(right + start * wide, view.top + at, length * wide, thick);
+  });
+  bars(work.columns, view.x, view.width, (at, thick, start, length, colour) => {
+    context.fillStyle = colour;
+    context.fillRect(view.left + at, below + start * high, thick, length * high);
+  });
+  label("work per row", right + wide, view.top + view.height + 14, "right", colours.faint);
+  label("work per column (backward)", view.left, whole.height - 10, "left", colours.faint);
+}
+
+function bars(work, start, room, draw) {
+  if (!work.most) return;
+  const perPixel = 1 / (view.scale * work.block);
+  const thick = Math.max(1, 1 / perPixel);
+  const gap = thick > 8 ? 1 : 0;
+  for (let at = 0; at < room; ) {
+    const tile = Math.floor((start + at / view.scale) / work.block);
+    if (tile < 0) {
+      at += Math.max(1, -start * view.scale);
+      continue;
+    }
+    if (tile >= work.count) return;
+    // The busiest of the tiles that share a pixel.
+    let heaviest = tile;
+    for (let other = tile + 1; other < Math.min(tile + perPixel, work.count); other++) {
+      if (work.full[other] + work.partial[other] > work.full[heaviest] + work.partial[heaviest]) heaviest = other;
+    }
+    const from = thick > 1 ? (tile * work.block - start) * view.scale : at;
+    const visible = Math.min(from + thick, room) - Math.max(from, 0) - gap;
+    const full = work.full[heaviest] / work.most;
+    draw(Math.max(from, 0), visible, 0, full, colours.full);
+    draw(Math.max(from, 0), visible, full, work.partial[heaviest] / work.most, colours.partial);
+    at = thick > 1 ? Math.max(at + 1, from + thick + 0.01) : at + 1;
+  }
+}
