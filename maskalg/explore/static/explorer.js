@@ -32,9 +32,12 @@ function frame() {
   const side = drawMatrix(pixelRatio, shown);
   drawRulers(shown.place, FONT);
   work ??= { rows: workOf(ROWS, shown.block), columns: workOf(COLUMNS, shown.block) };
-  drawWork(work, { width, height }, FONT);
+  drawWork(work, FONT);
   drawOverview();
   byId("legend-open").hidden = !anyOpen;
+  byId("legend-partial").hidden = side === 1;
+  byId("legend-full").textContent = side === 1 ? "kept" : "full";
+  byId("legend-empty").textContent = side === 1 ? "dropped" : "empty";
   byId("level").textContent =
     side === 1 ? "one cell is one element" : `one cell is ${number(side)} × ${number(side)} elements`;
   if (refineSome()) redraw();
@@ -67,7 +70,7 @@ function drawOverview() {
     high,
   );
   overview.style.left = `${view.left + 10}px`;
-  overview.style.top = `${view.top + view.height - 130}px`;
+  overview.style.top = `${view.top + view.height - overview.clientHeight - 12}px`;
 }
 
 // ---- changes

@@ -24,8 +24,10 @@ function showReasons(place) {
     return;
   }
   const { label, proved } = labelOf(place.q0, place.q1, place.k0, place.k1, BUDGET);
-  byId("why-title").textContent =
-    `queries ${number(place.q0)}–${number(place.q1)} · keys ${number(place.k0)}–${number(place.k1)}`;
+  byId("why-title").replaceChildren(
+    element("span", "", `queries ${number(place.q0)} – ${number(place.q1)}`),
+    element("span", "", `keys ${number(place.k0)} – ${number(place.k1)}`),
+  );
   setBadge(badge, NAMES[label]);
   body.replaceChildren(...blockContent(place, label, proved));
 }

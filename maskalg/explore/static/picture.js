@@ -81,10 +81,7 @@ function drawMatrix(pixelRatio, shown) {
   context.save();
   context.translate(view.left, view.top);
   context.beginPath();
-  const x0 = Math.max(0, -view.x * view.scale);
-  const y0 = Math.max(0, -view.y * view.scale);
-  const x1 = Math.min(view.width, (KV_LEN - view.x) * view.scale);
-  const y1 = Math.min(view.height, (Q_LEN - view.y) * view.scale);
+  const { x0, y0, x1, y1 } = covered();
   context.rect(x0, y0, x1 - x0, y1 - y0);
   context.clip();
   context.fillStyle = colours.empty;
@@ -134,22 +131,35 @@ function drawSchedule({ schedule, block }) {
   for (let tile = first - (first % every); tile < last; tile += every) {
     const q0 = tile * block;
     const at = (q0 - across) * view.scale;
-    for (const [from, upto, label] of runsOf(forms, q0, Math.min(q0 + block, forms.rows) - 1, block)) {
+    const runs = runsOf(forms, q0, Math.min(q0 + block, forms.rows) - 1, block);
+    context.fillStyle = context.strokeStyle = colours.mark;
+    for (const [from, upto, label] of thick >= 7 ? runs : stretches(runs)) {
       const start = (from * block - along) * view.scale;
       const length = (upto - from) * block * view.scale;
-      context.fillStyle = context.strokeStyle = colours.mark;
       if (thick >= 7) {
         context.setLineDash(label === PARTIAL ? [3, 2.5] : []);
         const box = [start + inset, at + inset, length - 2 * inset, thick - 2 * inset];
         context.strokeRect(...(byRows ? box : [box[1], box[0], box[3], box[2]]));
-      } else {
-        for (const end of [start, start + length - 1.2]) {
-          context.fillRect(...(byRows ? [end, at, 1.2, Math.max(thick, 1)] : [at, end, Math.max(thick, 1), 1.2]));
-        }
+        continue;
+      }
+      for (const end of [start, start + length - 1.5]) {
+        const size = Math.max(thick, 1);
+        context.fillRect(...(byRows ? [end, at, 1.5, size] : [at, end, size, 1.5]));
       }
     }
   }
   context.setLineDash([]);
+}
+
+// Runs without their labels, neighbours joined.
+function stretches(runs) {
+  const joined = [];
+  for (const [from, upto] of runs) {
+    const before = joined[joined.length - 1];
+    if (before && before[1] === from) before[1] = upto;
+    else joined.push([from, upto]);
+  }
+  return joined;
 }
 
 function drawPlace({ q0, q1, k0, k1 }) {

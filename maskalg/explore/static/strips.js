@@ -1,15 +1,17 @@
 // Around the matrix: positions along its sides, and the work of each row and column of tiles.
 
-const RULER = { left: 72, top: 44 };
-const STRIP = { right: 84, bottom: 74 };
+const RULER = { left: 86, top: 48 };
+const STRIP = { right: 96, bottom: 76 };
 const number = (x) => x.toLocaleString("en-US");
 
 function layOut(width, height) {
   const narrow = width < 520;
-  view.left = narrow ? 54 : RULER.left;
+  view.left = narrow ? 60 : RULER.left;
   view.top = RULER.top;
-  view.width = Math.max(40, width - view.left - (narrow ? 52 : STRIP.right));
-  view.height = Math.max(40, height - view.top - (narrow ? 48 : STRIP.bottom));
+  view.width = Math.max(40, width - view.left - (narrow ? 60 : STRIP.right));
+  view.height = Math.max(40, height - view.top - STRIP.bottom);
+  view.wide = narrow ? 42 : 74;
+  view.high = 42;
 }
 
 // Positions to name, at least `room` pixels apart.
@@ -23,44 +25,46 @@ function ticks(start, length, total, room) {
 }
 
 function drawRulers(place, font) {
-  context.font = `11px ${font}`;
+  const { x0, y0, x1, y1 } = covered();
+  const [left, top] = [view.left + x0, view.top + y0];
   context.textBaseline = "middle";
   context.strokeStyle = colours.faint;
   context.lineWidth = 1;
+  context.font = `11px ${font}`;
   const centred = view.scale >= 3 ? 0.5 : 0;
-  for (const k of ticks(view.x, view.width / view.scale, KV_LEN, 84)) {
+  for (const k of ticks(view.x, view.width / view.scale, KV_LEN, 66)) {
     const px = view.left + (k + centred - view.x) * view.scale;
-    line(px, view.top - 6, px, view.top - 2);
-    label(number(k), px, view.top - 15, "center", colours.soft);
+    line(px, top - 6, px, top - 2);
+    label(number(k), px, top - 15, "center", colours.soft);
   }
-  for (const q of ticks(view.y, view.height / view.scale, Q_LEN, 40)) {
+  for (const q of ticks(view.y, view.height / view.scale, Q_LEN, 36)) {
     const py = view.top + (q + centred - view.y) * view.scale;
-    line(view.left - 6, py, view.left - 2, py);
-    label(number(q), view.left - 9, py, "right", colours.soft);
+    line(left - 6, py, left - 2, py);
+    label(number(q), left - 9, py, "right", colours.soft);
   }
   context.font = `12px ${font}`;
-  label("key", view.left + view.width / 2, 12, "center", colours.faint);
+  label("key", view.left + (x0 + x1) / 2, top - 33, "center", colours.faint);
   context.save();
-  context.translate(10, view.top + view.height / 2);
+  context.translate(left - 70, view.top + (y0 + y1) / 2);
   context.rotate(-Math.PI / 2);
-  label("query", 0, 0, "center", colours.faint);
+  if (view.left > 60) label("query", 0, 0, "center", colours.faint);
   context.restore();
-  if (place) drawPosition(place, font);
+  if (place) drawPosition(place, left, top, font);
 }
 
 // The positions of the place pointed at, over the ticks.
-function drawPosition({ q0, q1, k0, k1 }, font) {
+function drawPosition({ q0, q1, k0, k1 }, left, top, font) {
   context.font = `600 11px ${font}`;
-  const px = clamp(view.left + ((k0 + k1 + 1) / 2 - view.x) * view.scale, view.left, view.left + view.width);
-  const py = clamp(view.top + ((q0 + q1 + 1) / 2 - view.y) * view.scale, view.top, view.top + view.height);
+  const px = clamp(view.left + ((k0 + k1 + 1) / 2 - view.x) * view.scale, left, view.left + view.width);
+  const py = clamp(view.top + ((q0 + q1 + 1) / 2 - view.y) * view.scale, top, view.top + view.height);
   const kText = number(k0);
   const qText = number(q0);
   const kWide = context.measureText(kText).width + 12;
   const qWide = context.measureText(qText).width + 10;
-  chip(px - kWide / 2, view.top - 24, kWide);
-  label(kText, px, view.top - 15, "center", colours.card);
-  chip(view.left - 4 - qWide, py - 9, qWide);
-  label(qText, view.left - 9, py, "right", colours.card);
+  chip(px - kWide / 2, top - 24, kWide);
+  label(kText, px, top - 15, "center", colours.card);
+  chip(left - 4 - qWide, py - 9, qWide);
+  label(qText, left - 9, py, "right", colours.card);
 }
 
 function chip(x, y, width) {
@@ -84,11 +88,11 @@ function label(text, x, y, align, colour) {
 }
 
 // Bars beside the matrix: tiles each row of tiles visits (forward), below: each column (backward).
-function drawWork(work, whole, font) {
-  const right = view.left + view.width + 10;
-  const below = view.top + view.height + 10;
-  const wide = whole.width - right - 14;
-  const high = whole.height - below - 22;
+function drawWork(work, font) {
+  const { x0, x1, y1 } = covered();
+  const right = view.left + x1 + 10;
+  const below = view.top + y1 + 10;
+  const { wide, high } = view;
   context.font = `11px ${font}`;
   bars(work.rows, view.y, view.height, (at, thick, start, length, colour) => {
     context.fillStyle = colour;
@@ -98,9 +102,11 @@ function drawWork(work, whole, font) {
     context.fillStyle = colour;
     context.fillRect(view.left + at, below + start * high, thick, length * high);
   });
-  label("work per row", right + wide, view.top + view.height + 14, "right", colours.faint);
-  label("work per column (backward)", view.left, whole.height - 10, "left", colours.faint);
+  label("work per row", right, view.top + y1 + 14, "left", colours.faint);
+  label("work per column (backward)", view.left + x0, below + high + 12, "left", colours.faint);
 }
+
+const LEAST = 1 / 42;
 
 function bars(work, start, room, draw) {
   if (!work.most) return;
@@ -122,8 +128,10 @@ function bars(work, start, room, draw) {
     const from = thick > 1 ? (tile * work.block - start) * view.scale : at;
     const visible = Math.min(from + thick, room) - Math.max(from, 0) - gap;
     const full = work.full[heaviest] / work.most;
-    draw(Math.max(from, 0), visible, 0, full, colours.full);
-    draw(Math.max(from, 0), visible, full, work.partial[heaviest] / work.most, colours.partial);
+    const partial = work.partial[heaviest] / work.most;
+    // What is little is still to be seen.
+    draw(Math.max(from, 0), visible, 0, full && Math.max(full, LEAST), colours.full);
+    draw(Math.max(from, 0), visible, full, partial && Math.max(partial, LEAST), colours.partial);
     at = thick > 1 ? Math.max(at + 1, from + thick + 0.01) : at + 1;
   }
 }

@@ -42,6 +42,14 @@ function centreOn(q, k, scale) {
   settle();
 }
 
+// The part of the view that the matrix covers, in pixels.
+const covered = () => ({
+  x0: Math.max(0, -view.x * view.scale),
+  y0: Math.max(0, -view.y * view.scale),
+  x1: Math.min(view.width, (KV_LEN - view.x) * view.scale),
+  y1: Math.min(view.height, (Q_LEN - view.y) * view.scale),
+});
+
 const isWhole = () => view.scale <= fittingScale() * 1.001;
 
 // The side of the cells that are drawn: the smallest power of two of at least two pixels.
