@@ -30,16 +30,17 @@ def table_record(name: str, tensor: torch.Tensor) -> Record:
     if record["type"] in ("float32", "float64"):
         wide = torch.float32 if record["type"] == "float32" else torch.float64
         return {**record, "coding": "plain", "data": _packed(array.to(wide).numpy())}
-    entries = array.to(torch.int64).numpy()
-    starts = np.flatnonzero(np.diff(entries, prepend=entries[:1] - 1))
-    if len(entries) and len(starts) * _RUNS_PAY <= len(entries):
+    entries = array.to(torch.uint8 if record["type"] == "bool" else torch.int64).numpy()
+    changes = np.flatnonzero(entries[1:] != entries[:-1]) + 1
+    starts = np.concatenate([np.zeros(min(len(entries), 1), dtype=np.int64), changes])
+    if len(starts) * _RUNS_PAY <= len(entries):
         lengths = np.diff(starts, append=len(entries))
         both = np.concatenate([lengths, _differences(entries[starts])])
         return {**record, "coding": "runs", "data": _packed(both.astype("<i4"))}
     if record["type"] == "bool":
-        bits = np.packbits(entries.astype(np.uint8), bitorder="little")
+        bits = np.packbits(entries, bitorder="little")
         return {**record, "coding": "bits", "data": _packed(bits)}
-    return {**record, "coding": "plain", "data": _packed(_differences(entries).astype("<i4"))}
+    return {**record, "coding": "plain", "data": _packed(_differences(entries))}
 
 
 def _type(array: torch.Tensor) -> str:
@@ -55,7 +56,7 @@ def _type(array: torch.Tensor) -> str:
 
 def _differences(entries: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     """Each entry less the one before, wrapped to 32 bits, which adding up undoes."""
-    return np.diff(entries, prepend=0).astype(np.uint32).view("<i4")
+    return np.diff(entries.astype(np.int64), prepend=0).astype(np.uint32).view("<i4")
 
 
 def _packed(array: np.ndarray) -> str:  # type: ignore[type-arg]

@@ -24,14 +24,24 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> Any:
+    """One tab for all tests; small, since what it draws is not looked at."""
+    return browser.new_page(viewport={"width": 1000, "height": 640})
+
+
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
+def page(tab: Any) -> Iterator[Any]:
     """A page whose errors, refused scripts and requests fail the test."""
-    made = browser.new_page(viewport={"width": 1280, "height": 800})
     problems: list[str] = []
-    made.on("pageerror", lambda error: problems.append(str(error)))
-    made.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
-    made.on("request", lambda r: None if r.url.startswith("file:") else problems.append(r.url))
-    yield made
-    made.close()
+    watchers = {
+        "pageerror": lambda error: problems.append(str(error)),
+        "console": lambda message: message.type == "error" and problems.append(message.text),
+        "request": lambda made: made.url.startswith("file:") or problems.append(made.url),
+    }
+    for event, watcher in watchers.items():
+        tab.on(event, watcher)
+    yield tab
+    for event, watcher in watchers.items():
+        tab.remove_listener(event, watcher)
     assert not problems

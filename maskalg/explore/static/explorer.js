@@ -143,9 +143,9 @@ function onKey(event) {
   const middle = [view.width / 2, view.height / 2];
   if (moves[event.key]) {
     const [dx, dy] = moves[event.key];
-    const least = 1 * view.scale; // at least one element
+    const least = view.scale; // at least one element
     pan(dx * Math.max(least, far * view.width), dy * Math.max(least, far * view.height));
-  } else if (event.key === "+" || event.key === "=") zoomAt(...middle, event.shiftKey && event.key === "+" ? 2 : 2);
+  } else if (event.key === "+" || event.key === "=") zoomAt(...middle, 2);
   else if (event.key === "-" || event.key === "_") zoomAt(...middle, 0.5);
   else if (event.key === "0" || event.key === "Home") showAll();
   else if (event.key === "1") centreOn(...centre(), 22);

@@ -1,6 +1,7 @@
 // The panel that says why. Text enters the page as text, never as markup.
 
 const MOST_LITERALS = 40;
+const MOST_SPANS = 6;
 const NAMES = ["empty", "partial", "full", "open"];
 
 function element(kind, className, ...content) {
@@ -58,7 +59,8 @@ function blockContent(place, label, proved) {
 }
 
 function spanList(heading, reasons, kind) {
-  const items = reasons.map((reason) => {
+  const ordered = [...reasons.filter((reason) => reason.meets), ...reasons.filter((reason) => !reason.meets)];
+  const items = ordered.slice(0, MOST_SPANS).map((reason) => {
     const verdict = element("span", "verdict", reason.meets ? "meets the block" : "misses the block");
     return element(
       "div",
@@ -68,6 +70,8 @@ function spanList(heading, reasons, kind) {
       element("div", "numbers", reason.range, verdict),
     );
   });
+  const hidden = reasons.length - items.length;
+  if (hidden > 0) items.push(element("p", "soft", `and ${hidden} more`));
   return [element("h3", "", heading), ...(items.length ? items : [element("p", "soft", "no key at all")])];
 }
 

@@ -1,6 +1,6 @@
 // The matrix: cells by their labels, single elements, the schedule and the place pointed at.
 
-const BUDGET = 2000; // parts looked at for one cell that the closed forms leave open
+const BUDGET = 600; // parts looked at for one cell that the closed forms leave open
 const STEP_MS = 10; // of work between two frames
 
 const canvas = document.getElementById("matrix");
