@@ -275,7 +275,6 @@ class Mask(Expression):
 
         show(self, q_len, kv_len, width=width, block=block, batch=batch, head=head)
 
-
     def explore(
         self,
         q_len: int,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..errors import MaskalgError
-from . import compare, prove, render, show
+from . import compare, explore, prove, render, show
 from .arguments import natural, positive
 
 
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--backward", action="store_true", help="time the backward pass")
     add("--markdown", action="store_true", help="print a Markdown table at the end")
     bench.set_defaults(run=_bench)
-    for command in (show, prove, compare, render):
+    for command in (show, prove, compare, render, explore):
         command.declare(commands)
     doctor = commands.add_parser(
         "doctor",

@@ -9,13 +9,14 @@ from .kinds import MaskTypeError, MaskValueError
 
 def not_explorable(what: object) -> MaskTypeError:
     return MaskTypeError(
-        f"explore shows masks and scores, got {what!r} of type {type(what).__name__}."
+        f"explore shows masks, got {what!r} of type {type(what).__name__}. Of a score it shows "
+        "score.mask."
     )
 
 
 def not_in_a_page(what: str) -> MaskValueError:
     return MaskValueError(
-        f"explore: the page computes the mask itself, and there is no formula for {what!r} there. "
+        f"The page computes the mask itself, and there is no formula for {what!r} there. "
         "Show its elements instead: maskalg.dense(mask.to_dense(q_len)), for lengths of a few "
         "thousand."
     )
@@ -23,13 +24,12 @@ def not_in_a_page(what: str) -> MaskValueError:
 
 def bits_beyond_32(table: str) -> MaskValueError:
     return MaskValueError(
-        f"explore: the page computes bitwise operations in 32 bits, and entries of {table} need "
-        "more."
+        f"The page computes bitwise operations in 32 bits, and entries of {table} need more."
     )
 
 
 def page_not_written(path: object, why: str) -> MaskValueError:
-    return MaskValueError(f"explore: {str(path)!r} cannot be written: {why}.")
+    return MaskValueError(f"{str(path)!r} cannot be written: {why}.")
 
 
 def page_too_large(size: int, most: int, tables: Mapping[str, int]) -> MaskValueError:
@@ -43,5 +43,5 @@ def page_too_large(size: int, most: int, tables: Mapping[str, int]) -> MaskValue
             "does not read it."
         )
     return MaskValueError(
-        f"explore: the page would have {size / 1e6:.1f} MB, more than {most / 1e6:.0f} MB. {cause}"
+        f"The page would have {size / 1e6:.1f} MB, more than {most / 1e6:.0f} MB. {cause}"
     )

@@ -10,7 +10,7 @@ from ..nodes import Node
 from ..normalform import Structure
 from ..printing import formula_text
 from ..proof.closed_forms import Residue, Span
-from ..proof.proof import Proof, prove_structure
+from ..proof.proof import prove_structure
 from .javascript import INDICES, JavaScript, text
 
 _LEAVES: Final = ("index", "scalar", "read", "extent", "step", "member")
@@ -72,16 +72,7 @@ def forms_of(structure: Structure, js: JavaScript) -> Forms:
     for name, spans in sides.items():
         parts.append(f"{name}: [{', '.join(_span(span, js) for span in spans)}]")
     shown = {name: [_shown(span, js) for span in spans] for name, spans in sides.items()}
-    return Forms("{" + ", ".join(parts) + "}", {**shown, **_claims(proof)})
-
-
-def _claims(proof: Proof) -> dict[str, object]:
-    return {
-        "exact": proof.exact,
-        "rung": proof.rung,
-        "reasons": proof.reasons,
-        "text": str(proof),
-    }
+    return Forms("{" + ", ".join(parts) + "}", {**shown, "text": str(proof)})
 
 
 def _span(span: Span, js: JavaScript) -> str:
@@ -138,13 +129,11 @@ def _shown(span: Span, js: JavaScript) -> dict[str, object]:
         "lows": [template(node, js).shown() for node in span.lows],
         "highs": [template(node, js).shown() for node in span.highs],
         "conditions": conditions,
-        "exact": span.exact,
     }
 
 
 def sets_script(js: JavaScript) -> str:
     """The conditions whose members the closed forms look up."""
-    # The condition of a set may itself look up tables, but no further set.
     found = [
         f"{{length: {length}, holds: ({INDICES[index]}) => {js(node)}}}"
         for node, index, length in js.sets

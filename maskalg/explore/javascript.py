@@ -34,9 +34,7 @@ class JavaScript:
 
     pairs: list[tuple[int, int]] = field(default_factory=list)
     sets: list[tuple[Node, str, str]] = field(default_factory=list)
-    lengths: dict[str, str] = field(
-        default_factory=lambda: {"q_idx": "Q_LEN", "kv_idx": "KV_LEN"}
-    )
+    lengths: dict[str, str] = field(default_factory=lambda: {"q_idx": "Q_LEN", "kv_idx": "KV_LEN"})
 
     def __call__(self, node: Node) -> str:
         rule = _RULES.get(node.op)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from .. import errors
-from ..algebra import Mask, Score
+from ..algebra import Mask
 from .javascript import text
 from .payload import Call, Payload, payload
 
@@ -35,7 +35,7 @@ SCRIPTS: Final = (
 
 
 def explore(
-    mask: Mask | Score,
+    mask: Mask,
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -44,8 +44,6 @@ def explore(
     heads: int | None = None,
 ) -> Path:
     """Write a page to look into a mask; see `Mask.explore`."""
-    if not isinstance(mask, (Mask, Score)):
-        raise errors.not_explorable(mask)
     page = html(mask, q_len, kv_len, batch=batch, heads=heads)
     target = Path(path)
     try:
@@ -56,7 +54,7 @@ def explore(
 
 
 def html(
-    mask: Mask | Score,
+    mask: Mask,
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -69,6 +67,8 @@ def html(
         MaskValueError: lengths or tensors that do not fit, a formula a page cannot compute, or
             tensors that do not shrink far enough.
     """
+    if not isinstance(mask, Mask):
+        raise errors.not_explorable(mask)
     made = payload(mask, Call(q_len, kv_len, batch, heads))
     sources = [_static(name) for name in SCRIPTS]
     script = "\n".join(

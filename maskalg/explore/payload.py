@@ -8,11 +8,10 @@ from typing import cast
 import torch
 
 from .. import errors
-from ..algebra import Mask, Score
+from ..algebra import Mask
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound, keyed, transposed
 from ..parameters import Parameter, Scalar, Slot
-from ..printing import formula_text
 from .closed_forms import forms_of, sets_script
 from .javascript import JavaScript
 from .literals import Literals
@@ -47,9 +46,9 @@ class Call:
     heads: int | None = None
 
 
-def payload(expression: Mask | Score, call: Call) -> Payload:
-    """The payload of a mask, or of the mask of a score, for one call."""
-    mask = (expression.mask if isinstance(expression, Score) else expression).to("cpu")
+def payload(mask: Mask, call: Call) -> Payload:
+    """The payload of a mask for one call."""
+    mask = mask.to("cpu")
     form = bound(mask)
     extents = resolve(form, call.q_len, call.kv_len, call.batch, call.heads)
     structure = form.structure
@@ -73,22 +72,19 @@ def payload(expression: Mask | Score, call: Call) -> Payload:
         f"const SETS = {sets_script(js)};",
     ]
     data = {
-        **_sizes(mask, form, extents),
-        "title": _title(expression, mask),
-        "formula": formula_text(structure.mask),
+        **_sizes(form, extents),
+        "title": _title(mask),
         "scalars": [_scalar(form, slot) for slot in used.values() if not slot.is_table],
         "tables": [{"slot": i, **record} for i, record in tables.items()],
         "tree": tree,
         "literals": literals.shown,
         "rows": rows.shown,
-        "columns": columns.shown,
-        "of_score": isinstance(expression, Score),
     }
     sizes = {cast(str, r["name"]): len(cast(str, r["data"])) for r in tables.values()}
-    return Payload(str(expression), "\n".join(lines), data, sizes)
+    return Payload(str(mask), "\n".join(lines), data, sizes)
 
 
-def _sizes(mask: Mask, form: Bound, extents: Extents) -> dict[str, object]:
+def _sizes(form: Bound, extents: Extents) -> dict[str, object]:
     told = dependence(form.structure.mask, form, extents)
     return {
         "q_len": extents.q_len,
@@ -102,13 +98,13 @@ def _tensor(form: Bound, slot: Slot) -> torch.Tensor:
     return cast(torch.Tensor, form.values[slot.index])
 
 
-def _title(expression: Mask | Score, mask: Mask) -> str:
-    """The expression with a place `⟦slot⟧` for each number of the mask, which sliders change."""
+def _title(mask: Mask) -> str:
+    """The expression with a place `⟦slot⟧` for each number, which sliders change."""
     places: dict[int, Parameter] = {}
     for slot, parameter in enumerate(keyed(mask)[1]):
         if isinstance(parameter, Scalar):
             places[id(parameter)] = Slot(slot, f"⟦{slot}⟧", parameter)
-    return str(expression.label.replace(places))
+    return str(mask.label.replace(places))
 
 
 def _scalar(form: Bound, slot: Slot) -> dict[str, object]:
