@@ -22,9 +22,17 @@ def not_in_a_page(what: str) -> MaskValueError:
     )
 
 
-def bits_beyond_32(table: str) -> MaskValueError:
+def page_integers(table: str) -> MaskValueError:
     return MaskValueError(
-        f"The page computes bitwise operations in 32 bits, and entries of {table} need more."
+        f"The page computes with integers of 53 bits, bitwise with 32, and {table} needs more. "
+        "Where equality is all that counts, number the entries anew: "
+        f"{table}.unique(return_inverse=True)[1]."
+    )
+
+
+def page_real(table: str, dtype: object) -> MaskValueError:
+    return MaskValueError(
+        f"The page computes real numbers in float32, and {table} is {dtype}: pass {table}.float()."
     )
 
 

@@ -88,7 +88,7 @@ def _const(js: JavaScript, node: Node) -> str:
 
 
 def _scalar(js: JavaScript, node: Node) -> str:
-    return f"S[{slot_index(node)}]"
+    return _rounded(f"S[{slot_index(node)}]", node)
 
 
 def _read(js: JavaScript, node: Node) -> str:
@@ -179,7 +179,7 @@ def _call(js: JavaScript, node: Node) -> str:
         return argument
     if node.data not in _FUNCTIONS:
         raise errors.not_in_a_page(str(node.data))
-    return f"f({_FUNCTIONS[cast(str, node.data)]}({argument}))"
+    return f"f({_FUNCTIONS[node.data]}({argument}))"
 
 
 def _power(js: JavaScript, node: Node) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 from .. import errors
 from ..algebra import Mask
 from .javascript import text
-from .payload import Call, Payload, payload
+from .payload import Call, payload
 
 MOST_BYTES: Final = 5_000_000
 

@@ -10,13 +10,13 @@ import torch
 from .. import errors
 from ..algebra import Mask
 from ..extents import Extents, dependence, resolve
-from ..normalform import Bound, bound, keyed, transposed
+from ..normalform import Bound, Structure, bound, keyed, transposed
 from ..parameters import Parameter, Scalar, Slot
 from .closed_forms import forms_of, sets_script
 from .javascript import JavaScript
 from .literals import Literals
 from .ranges import truth
-from .tables import table_record
+from .tables import Record, table_record
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def payload(mask: Mask, call: Call) -> Payload:
     columns = forms_of(transposed(structure), js)
     used = {p.index: p for p in structure.mask.params if isinstance(p, Slot)}
     tables = {i: table_record(s.name, _tensor(form, s)) for i, s in used.items() if s.is_table}
-    _check_bits(structure.mask.skeleton, tables)
+    _check_widths(structure, tables)
     lines = [
         f"const kept = (q, k) => {kept};",
         f"const over = (q0, q1, k0, k1) => {over};",
@@ -117,9 +117,10 @@ def _scalar(form: Bound, slot: Slot) -> dict[str, object]:
     }
 
 
-def _check_bits(skeleton: str, tables: dict[int, dict[str, object]]) -> None:
-    """Bitwise operations of a page work on 32 bits."""
+def _check_widths(structure: Structure, tables: dict[int, Record]) -> None:
+    """Bitwise operations of a page work on 32 bits, and its products on 53."""
+    skeleton = structure.mask.skeleton
     bitwise = any(f"({op} " in skeleton for op in ("bitand", "bitor", "bitxor"))
     for record in tables.values():
-        if bitwise and record["type"] == "float64":
-            raise errors.bits_beyond_32(str(record["name"]))
+        if record["type"] == "float64" and (bitwise or structure.multiplies):
+            raise errors.page_integers(str(record["name"]))

@@ -13,8 +13,11 @@ from typing import Final
 import numpy as np
 import torch
 
+from .. import errors
+
 Record = dict[str, object]
 
+_EXACT: Final = 2**53  # integers up to it are exact as doubles
 _RUNS_PAY: Final = 4  # entries a run must stand for, on average
 
 
@@ -24,8 +27,15 @@ def table_record(name: str, tensor: torch.Tensor) -> Record:
     Codings: "runs", the lengths of runs and then their differences, as int32 (`length` of each);
     "bits", eight Boolean entries a byte; "plain", differences of int32, or float32 entries, or
     float64 ones for integers beyond 32 bits.
+
+    Raises:
+        MaskValueError: entries whose arithmetic a page cannot do as torch does.
     """
+    if tensor.is_floating_point() and tensor.dtype != torch.float32:
+        raise errors.page_real(name, tensor.dtype)
     array = tensor.detach().cpu().contiguous().flatten()
+    if array.dtype == torch.int64 and bool((array.abs() > _EXACT).any()):
+        raise errors.page_integers(name)
     record: Record = {"name": name, "shape": list(tensor.shape), "type": _type(array)}
     if record["type"] in ("float32", "float64"):
         wide = torch.float32 if record["type"] == "float32" else torch.float64
@@ -46,12 +56,10 @@ def table_record(name: str, tensor: torch.Tensor) -> Record:
 def _type(array: torch.Tensor) -> str:
     if array.dtype == torch.bool:
         return "bool"
-    if array.dtype == torch.float64:
-        return "float64"
     if array.dtype.is_floating_point:
         return "float32"
     limits = (int(array.min()), int(array.max())) if array.numel() else (0, 0)
-    return "int32" if -(2**31) <= limits[0] and limits[1] < 2**31 else "float64"
+    return "int32" if limits[0] >= -(2**31) and limits[1] < 2**31 else "float64"
 
 
 def _differences(entries: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]

@@ -55,6 +55,8 @@ CASES: dict[str, tuple[Callable[[], Mask], Rebinding]] = {
     "image": (lambda: ma.neighborhood((5, 9), (3, 5)), []),
     "dense": (lambda: causal & ma.dense(DENSE), []),
     "real numbers": (lambda: (q_idx - kv_idx) * 0.3 < ma.scalar(2.5, "reach"), []),
+    "real entries": (lambda: table(torch.arange(60) * 0.7, "reach")[q_idx] > kv_idx * 1.1, []),
+    "wide ids": (lambda: causal & document(IDS.long() + 2**40), []),
     "all": (lambda: ma.everything, []),
     "none": (lambda: ma.nothing, []),
 }

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg import causal, document, head, kv_idx, prefix, q_idx, sliding, where
+from maskalg import causal, document, head, kv_idx, prefix, q_idx, sliding, table, where
 from maskalg.algebra import Mask
 from maskalg.cli import main
 from maskalg.errors import MaskTypeError, MaskValueError
@@ -182,6 +182,10 @@ def test_what_a_page_cannot_compute_is_refused() -> None:
 
     with pytest.raises(MaskValueError, match=r"no formula for .* there\. Show its elements"):
         html(ma.mask(strange, opaque=True), 64, batch=1, heads=1)
+    with pytest.raises(MaskValueError, match=r"53 bits.*ids\.unique"):
+        html(document(torch.tensor([2**60, 2**60 + 1])), 2)
+    with pytest.raises(MaskValueError, match=r"reach is torch\.float64: pass reach\.float"):
+        html(table(torch.ones(8, dtype=torch.float64), "reach")[q_idx] > kv_idx, 8)
     with pytest.raises(MaskTypeError, match="explore shows masks, got softcap"):
         html(ma.softcap(3.0), 64)  # type: ignore[arg-type]
     with pytest.raises(MaskValueError, match="heads"):

@@ -12,7 +12,7 @@ const NO = 0;
 const SOME = 1;
 const YES = 2;
 
-const UNKNOWN = [-1e15, 1e15];
+const UNKNOWN = [-(2 ** 60), 2 ** 60];
 
 const point = (x) => [x, x];
 const notNegative = ([low, high]) => (low >= 0 ? YES : high < 0 ? NO : SOME);

@@ -174,6 +174,7 @@ function listen() {
     canvas.setPointerCapture(event.pointerId);
     fingers.set(event.pointerId, placed(event));
     canvas.classList.add("dragging");
+    pointAt(placeAt(...placed(event)));
   });
   for (const end of ["pointerup", "pointercancel"]) {
     canvas.addEventListener(end, (event) => {
@@ -203,8 +204,7 @@ function listen() {
   });
   button("theme", () => {
     const choice = nextTheme();
-    byId("theme").textContent = choice[0].toUpperCase() + choice.slice(1);
-    byId("theme").setAttribute("aria-label", `Colours: ${choice === "auto" ? "as the system says" : choice}`);
+    byId("theme").textContent = `Theme: ${choice}`;
   });
   button("copy", () => navigator.clipboard?.writeText(byId("title").textContent));
   button("reset", () => {

@@ -21,7 +21,8 @@ function showReasons(place) {
     const holds = kept(place.q0, place.k0);
     byId("why-title").textContent = `query ${number(place.q0)} · key ${number(place.k0)}`;
     setBadge(badge, holds ? "kept" : "dropped");
-    body.replaceChildren(literalTree(elementReasons(place.q0, place.k0), place));
+    const reasons = elementReasons(place.q0, place.k0);
+    body.replaceChildren(...decisions(reasons), literalTree(reasons, place));
     return;
   }
   const { label, proved } = labelOf(place.q0, place.q1, place.k0, place.k1, BUDGET);
@@ -49,13 +50,29 @@ function blockContent(place, label, proved) {
     [OPEN]: "Too large to be sure at this zoom: zoom in.",
   };
   const found = [element("p", "", sentences[label])];
-  if (label !== FULL || !unfull.length) found.push(...spanList("kept: keys that some query here touches", touched, ""));
-  if (label !== EMPTY) found.push(...spanList("dropped: keys that some query here does not keep", unfull, " unfull"));
+  if (label !== FULL || !unfull.length) found.push(...spanList("kept: keys k that some query q0..q1 touches", touched, ""));
+  if (label !== EMPTY) found.push(...spanList("dropped: keys k that some query q0..q1 drops", unfull, " unfull"));
   if (!proved && label !== OPEN) {
     found.push(element("p", "soft", "The closed forms leave this block open; it was decided part by part."));
   }
-  found.push(element("h3", "", "over the whole block"), literalTree(blockReasons(place), null));
+  const reasons = blockReasons(place);
+  found.splice(1, 0, ...decisions(reasons));
+  found.push(element("h3", "", "over the whole block"), literalTree(reasons, null));
   return found;
+}
+
+// A sentence with the comparisons that decide, where they are few.
+function decisions(reasons) {
+  const literals = deciding(reasons);
+  if (!literals.length || literals.length > 3) return [];
+  const sentence = element("p", "decided", "Decided by ");
+  literals.forEach(({ literal, truth }, i) => {
+    if (i) sentence.append(i === literals.length - 1 ? " and " : ", ");
+    sentence.append(element("span", "formula", withNames(data.literals[literal])));
+    sentence.append(truth === YES ? ", which holds" : ", which fails");
+  });
+  sentence.append(".");
+  return [sentence];
 }
 
 function spanList(heading, reasons, kind) {

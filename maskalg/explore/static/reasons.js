@@ -55,6 +55,13 @@ function treeReasons(tree, of) {
   return { op, children, truth, decides: true };
 }
 
+// The literals that decide, where the whole is decided.
+function deciding(reasons) {
+  if (reasons.truth === SOME) return [];
+  if (!reasons.op) return [reasons];
+  return reasons.children.filter((child) => child.decides !== false).flatMap(deciding);
+}
+
 const elementReasons = (q, k) => treeReasons(data.tree, (i) => (LITERALS[i].at(q, k) ? YES : NO));
 const blockReasons = ({ q0, q1, k0, k1 }) =>
-  treeReasons(data.tree, (i) => (q0 === q1 && k0 === k1 ? (LITERALS[i].at(q0, k0) ? YES : NO) : LITERALS[i].over(q0, q1, k0, k1)));
+  treeReasons(data.tree, (i) => LITERALS[i].over(q0, q1, k0, k1));

@@ -102,8 +102,8 @@ function drawWork(work, font) {
     context.fillStyle = colour;
     context.fillRect(view.left + at, below + start * high, thick, length * high);
   });
-  label("work per row", right, view.top + y1 + 14, "left", colours.faint);
-  label("work per column (backward)", view.left + x0, below + high + 12, "left", colours.faint);
+  label(wide < 60 ? "per row" : "work per row", right, view.top + y1 + 14, "left", colours.faint);
+  label("work per column of tiles (backward)", view.left + x0, below + high + 12, "left", colours.faint);
 }
 
 const LEAST = 1 / 42;
