@@ -34,7 +34,7 @@ def table_record(name: str, tensor: torch.Tensor) -> Record:
     if tensor.is_floating_point() and tensor.dtype != torch.float32:
         raise errors.page_real(name, tensor.dtype)
     array = tensor.detach().cpu().contiguous().flatten()
-    if array.dtype == torch.int64 and bool((array.abs() > _EXACT).any()):
+    if array.dtype == torch.int64 and bool(((array > _EXACT) | (array < -_EXACT)).any()):
         raise errors.page_integers(name)
     record: Record = {"name": name, "shape": list(tensor.shape), "type": _type(array)}
     if record["type"] in ("float32", "float64"):

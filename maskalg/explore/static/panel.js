@@ -78,7 +78,8 @@ function decisions(reasons) {
 function spanList(heading, reasons, kind) {
   const ordered = [...reasons.filter((reason) => reason.meets), ...reasons.filter((reason) => !reason.meets)];
   const items = ordered.slice(0, MOST_SPANS).map((reason) => {
-    const verdict = element("span", "verdict", reason.meets ? "meets the block" : "misses the block");
+    const words = reason.none ? "" : reason.meets ? "meets the block" : "misses the block";
+    const verdict = element("span", "verdict", words);
     return element(
       "div",
       `span${kind}${reason.meets ? " meets" : ""}`,

@@ -28,6 +28,7 @@ function spanReasons(side, { q0, q1, k0, k1 }) {
     return {
       names: [text(withNames), ...shown.conditions].join(", where "),
       numbers: shown.lows.length + shown.highs.length ? text(withNumbers) : "",
+      none: low > high,
       range: low > high ? "no key" : low === high ? `key ${low}` : `keys ${low} to ${high}`,
       meets,
     };
