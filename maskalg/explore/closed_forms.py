@@ -135,7 +135,13 @@ def _shown(span: Span, js: JavaScript) -> dict[str, object]:
 def sets_script(js: JavaScript) -> str:
     """The conditions whose members the closed forms look up."""
     found = [
-        f"{{length: {length}, holds: ({INDICES[index]}) => {js(node)}}}"
+        f"{{length: {length}, varies: {text(_varies(node))}, "
+        f"holds: ({INDICES[index]}) => {js(node)}}}"
         for node, index, length in js.sets
     ]
     return f"[{', '.join(found)}]"
+
+
+def _varies(node: Node) -> bool:
+    """Whether a condition depends on more than its index and tensors."""
+    return any(part.op == "scalar" or part.data in ("batch", "head") for part in node.walk())

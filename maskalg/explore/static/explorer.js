@@ -1,7 +1,10 @@
 // The page: what happens when, and the frames.
 
 const shown = { schedule: "none", block: 128, place: null };
+const QUICK_MS = 12;
 let work = null;
+let workTook = 0;
+let workTimer = null;
 let pending = false;
 let pixelRatio = 1;
 const FONT = 'ui-sans-serif, system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif';
@@ -31,7 +34,6 @@ function frame() {
   context.clearRect(0, 0, width, height);
   const side = drawMatrix(pixelRatio, shown);
   drawRulers(shown.place, FONT);
-  work ??= { rows: workOf(ROWS, shown.block), columns: workOf(COLUMNS, shown.block) };
   drawWork(work, FONT);
   drawOverview();
   byId("legend-open").hidden = !anyOpen;
@@ -78,15 +80,25 @@ function drawOverview() {
 function changed() {
   forgetSets();
   forgetLabels();
-  work = null;
   showTitle();
   showReasons(shown.place);
-  refreshWork();
+  refreshWorkSoon();
   redraw();
 }
 
+// At once where that is quick; else when a slider rests, so that the picture follows the hand.
+function refreshWorkSoon() {
+  clearTimeout(workTimer);
+  workTimer = null;
+  if (workTook < QUICK_MS) return refreshWork();
+  workTimer = setTimeout(() => (refreshWork(), redraw()), 100);
+}
+
 function refreshWork() {
+  workTimer = null;
+  const started = performance.now();
   work = { rows: workOf(ROWS, shown.block), columns: workOf(COLUMNS, shown.block) };
+  workTook = performance.now() - started;
   showWork(work);
 }
 
@@ -279,5 +291,5 @@ window.maskalg = {
     centreOn(q, k, scale);
     redraw();
   },
-  settled: () => !pending && !waiting.length,
+  settled: () => !pending && !waiting.length && workTimer === null,
 };

@@ -276,6 +276,7 @@ function membersBetween(number, low, high) {
   return counts[clamp(high + 1, 0, length)] - counts[clamp(low, 0, length)];
 }
 
+// Sets that depend on a number, the batch entry or the head are made anew when one changes.
 function forgetSets() {
-  memberSets = [];
+  memberSets = memberSets.map((made, number) => (SETS[number].varies ? undefined : made));
 }
