@@ -29,6 +29,7 @@ SCRIPTS: Final = (
     "reasons.js",
     "panel.js",
     "controls.js",
+    "input.js",
     "explorer.js",
 )
 """The files of the page's script, in order; the script of the mask stands after the first two."""

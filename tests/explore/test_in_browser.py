@@ -171,6 +171,19 @@ def test_keys_and_sliders(page: Any, tmp_path: Path) -> None:
     assert "sliding(4096)" in page.locator("#title").inner_text()
 
 
+def test_a_long_row_can_be_seen(page: Any, tmp_path: Path) -> None:
+    mask = (causal & (sliding(4096) | prefix(64))).shift(q=1 << 19)
+    page.goto(explore(mask, 64, 1 << 20, path=tmp_path / "mask.html").as_uri())
+    page.evaluate("maskalg.ready")
+    wait_for(page, "document.getElementById('level').textContent.startsWith('one cell is 1 ×')")
+    page.focus("#matrix")
+    page.keyboard.press("+")
+    assert page.locator("#why-title").inner_text().startswith("queries 3")
+    page.goto(explore(causal, 0, 5, path=tmp_path / "none.html").as_uri())
+    page.evaluate("maskalg.ready")
+    assert page.evaluate("maskalg.labels(4, 4)") == []
+
+
 def test_refuses_what_python_refuses(page: Any, tmp_path: Path) -> None:
     page.goto(explore(causal & sliding(5), 64, path=tmp_path / "mask.html").as_uri())
     page.evaluate("maskalg.ready")

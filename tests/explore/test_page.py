@@ -114,8 +114,8 @@ def test_the_title_follows_the_numbers() -> None:
     }
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_each_mask_of_the_catalogue_has_a_page(name: str) -> None:
+@pytest.mark.parametrize("name", list(CATALOGUE)[::3])
+def test_every_third_mask_of_the_catalogue_has_a_page(name: str) -> None:
     page = Page(html(CATALOGUE[name].mask, 36, batch=BATCH, heads=HEADS))
     assert page.data["q_len"] == page.data["kv_len"] == 36
 

@@ -17,7 +17,7 @@ function showReasons(place) {
   const badge = byId("why-label");
   const body = byId("why-body");
   if (!place) return;
-  if (place.side === 1) {
+  if (place.single) {
     const holds = kept(place.q0, place.k0);
     byId("why-title").textContent = `query ${number(place.q0)} · key ${number(place.k0)}`;
     setBadge(badge, holds ? "kept" : "dropped");

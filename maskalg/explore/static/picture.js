@@ -6,7 +6,7 @@ const STEP_MS = 10; // of work between two frames
 const canvas = document.getElementById("matrix");
 const context = canvas.getContext("2d");
 const buffer = document.createElement("canvas");
-const refined = new Map(); // labels found part by part, by side of the cells, then by place
+const refined = new Map(); // labels found part by part, by the sides of the cells, then by place
 let waiting = [];
 let anyOpen = false;
 
@@ -15,32 +15,32 @@ function forgetLabels() {
   waiting = [];
 }
 
-// Paints the labels of cells of `side` that meet the view, into `target` at its pixel scale.
-function paintCells(target, at, side) {
-  const { x, y, scale, width, height } = at;
-  const columns = Math.ceil(KV_LEN / side);
-  const first = Math.max(0, Math.floor(x / side));
-  const end = Math.min(columns, Math.ceil((x + width / scale) / side));
-  const firstRow = Math.max(0, Math.floor(y / side));
-  const endRow = Math.min(Math.ceil(Q_LEN / side), Math.ceil((y + height / scale) / side));
+// Paints the labels of cells of these sides that meet the view, into `target` at its pixel scale.
+function paintCells(target, { x, y, sx, sy, width, height }, sides) {
+  const [high, wide] = sides;
+  const columns = Math.ceil(KV_LEN / wide);
+  const first = Math.max(0, Math.floor(x / wide));
+  const end = Math.min(columns, Math.ceil((x + width / sx) / wide));
+  const firstRow = Math.max(0, Math.floor(y / high));
+  const endRow = Math.min(Math.ceil(Q_LEN / high), Math.ceil((y + height / sy) / high));
   if (end <= first || endRow <= firstRow) return;
   const image = new ImageData(end - first, endRow - firstRow);
   const pixels = new Uint32Array(image.data.buffer);
   const found = new Uint8Array(end - first);
-  const known = refined.get(side) ?? new Map();
-  refined.set(side, known);
+  const known = refined.get(`${sides}`) ?? new Map();
+  refined.set(`${sides}`, known);
   for (let row = firstRow, i = 0; row < endRow; row++) {
-    if (side === 1) {
+    if (high === 1 && wide === 1) {
       for (let k = first; k < end; k++) pixels[i++] = colours.labels[kept(row, k) ? FULL : EMPTY];
       continue;
     }
-    labelRow([row * side, Math.min((row + 1) * side, Q_LEN) - 1], side, [first, end], found);
+    labelRow([row * high, Math.min((row + 1) * high, Q_LEN) - 1], wide, [first, end], found);
     for (let j = 0; j < found.length; j++) {
       let label = found[j];
       if (label === OPEN) {
         const place = row * columns + first + j;
         const better = known.get(place);
-        if (better === undefined) waiting.push([side, row, first + j, place]);
+        if (better === undefined) waiting.push([sides, row, first + j, place]);
         else if (better === OPEN) anyOpen = true;
         label = better ?? OPEN;
       }
@@ -53,10 +53,10 @@ function paintCells(target, at, side) {
   target.imageSmoothingEnabled = false;
   target.drawImage(
     buffer,
-    (first * side - x) * scale,
-    (firstRow * side - y) * scale,
-    image.width * side * scale,
-    image.height * side * scale,
+    (first * wide - x) * sx,
+    (firstRow * high - y) * sy,
+    image.width * wide * sx,
+    image.height * high * sy,
   );
 }
 
@@ -65,12 +65,11 @@ function refineSome() {
   const started = performance.now();
   const work = waiting.length > 0;
   while (waiting.length && performance.now() - started < STEP_MS) {
-    const [side, row, column, place] = waiting.pop();
-    const known = refined.get(side);
+    const [sides, row, column, place] = waiting.pop();
+    const known = refined.get(`${sides}`);
     if (!known || known.has(place)) continue;
-    const q1 = Math.min((row + 1) * side, Q_LEN) - 1;
-    const k1 = Math.min((column + 1) * side, KV_LEN) - 1;
-    known.set(place, decided(row * side, q1, column * side, k1, BUDGET));
+    const { q0, q1, k0, k1 } = blockAt(row * sides[0], column * sides[1], ...sides);
+    known.set(place, decided(q0, q1, k0, k1, BUDGET));
   }
   return work;
 }
@@ -86,28 +85,30 @@ function drawMatrix(pixelRatio, shown) {
   context.clip();
   context.fillStyle = colours.empty;
   context.fillRect(x0, y0, x1 - x0, y1 - y0);
-  const side = cellSide(2 / pixelRatio);
-  paintCells(context, view, side);
-  if (side * view.scale >= 7) drawGrid(side, colours.grid);
+  const sides = cellSides(2 / pixelRatio);
+  paintCells(context, view, sides);
+  if (sides[0] * view.sy >= 7) drawGrid(sides, colours.grid);
   if (shown.schedule !== "none") drawSchedule(shown);
   if (shown.place) drawPlace(shown.place);
   context.restore();
   context.strokeStyle = colours.line;
   context.strokeRect(view.left + x0 - 0.5, view.top + y0 - 0.5, x1 - x0 + 1, y1 - y0 + 1);
-  return side;
+  return sides;
 }
 
-function drawGrid(side, colour) {
+function drawGrid([high, wide], colour) {
   context.beginPath();
   context.strokeStyle = colour;
   context.lineWidth = 1;
-  for (let k = Math.ceil(view.x / side) * side; (k - view.x) * view.scale < view.width; k += side) {
-    const px = Math.round((k - view.x) * view.scale) + 0.5;
+  const { x, y, sx, sy } = view;
+  // Lines that would fill the picture are left out.
+  for (let k = Math.ceil(x / wide) * wide; wide * sx >= 7 && (k - x) * sx < view.width; k += wide) {
+    const px = Math.round((k - x) * sx) + 0.5;
     context.moveTo(px, 0);
     context.lineTo(px, view.height);
   }
-  for (let q = Math.ceil(view.y / side) * side; (q - view.y) * view.scale < view.height; q += side) {
-    const py = Math.round((q - view.y) * view.scale) + 0.5;
+  for (let q = Math.ceil(y / high) * high; (q - y) * sy < view.height; q += high) {
+    const py = Math.round((q - y) * sy) + 0.5;
     context.moveTo(0, py);
     context.lineTo(view.width, py);
   }
@@ -120,22 +121,23 @@ function drawSchedule({ schedule, block }) {
   const byRows = schedule === "rows";
   const forms = byRows ? ROWS : COLUMNS;
   const [across, along] = byRows ? [view.y, view.x] : [view.x, view.y];
+  const [scale, lengthwise] = byRows ? [view.sy, view.sx] : [view.sx, view.sy];
   const room = byRows ? view.height : view.width;
-  const thick = block * view.scale;
+  const thick = block * scale;
   const every = Math.max(1, Math.ceil(1 / thick));
   const tiles = Math.ceil(forms.rows / block);
-  const last = Math.min(tiles, Math.ceil((across + room / view.scale) / block));
+  const last = Math.min(tiles, Math.ceil((across + room / scale) / block));
   const first = Math.max(0, Math.floor(across / block));
   const inset = thick >= 7 ? Math.min(3, thick / 6) : 0;
   context.lineWidth = thick >= 7 ? 1.5 : 1;
   for (let tile = first - (first % every); tile < last; tile += every) {
     const q0 = tile * block;
-    const at = (q0 - across) * view.scale;
+    const at = (q0 - across) * scale;
     const runs = runsOf(forms, q0, Math.min(q0 + block, forms.rows) - 1, block);
     context.fillStyle = context.strokeStyle = colours.mark;
     for (const [from, upto, label] of thick >= 7 ? runs : stretches(runs)) {
-      const start = (from * block - along) * view.scale;
-      const length = (upto - from) * block * view.scale;
+      const start = (from * block - along) * lengthwise;
+      const length = (upto - from) * block * lengthwise;
       if (thick >= 7) {
         context.setLineDash(label === PARTIAL ? [3, 2.5] : []);
         const box = [start + inset, at + inset, length - 2 * inset, thick - 2 * inset];
@@ -163,10 +165,10 @@ function stretches(runs) {
 }
 
 function drawPlace({ q0, q1, k0, k1 }) {
-  const left = (k0 - view.x) * view.scale;
-  const top = (q0 - view.y) * view.scale;
-  const width = (k1 - k0 + 1) * view.scale;
-  const height = (q1 - q0 + 1) * view.scale;
+  const left = (k0 - view.x) * view.sx;
+  const top = (q0 - view.y) * view.sy;
+  const width = (k1 - k0 + 1) * view.sx;
+  const height = (q1 - q0 + 1) * view.sy;
   context.fillStyle = colours.grid;
   context.fillRect(0, top, view.width, height);
   context.fillRect(left, 0, width, view.height);

@@ -14,9 +14,9 @@ function layOut(width, height) {
   view.high = 42;
 }
 
-// Positions to name, at least `room` pixels apart.
-function ticks(start, length, total, room) {
-  const step = 2 ** Math.max(0, Math.ceil(Math.log2(room / view.scale)));
+// Positions to name, at least so many elements apart.
+function ticks(start, length, total, elements) {
+  const step = 2 ** Math.max(0, Math.ceil(Math.log2(elements)));
   const found = [];
   for (let at = Math.max(0, Math.ceil(start / step) * step); at < Math.min(start + length, total); at += step) {
     found.push(at);
@@ -31,14 +31,15 @@ function drawRulers(place, font) {
   context.strokeStyle = colours.faint;
   context.lineWidth = 1;
   context.font = `11px ${font}`;
-  const centred = view.scale >= 3 ? 0.5 : 0;
-  for (const k of ticks(view.x, view.width / view.scale, KV_LEN, 66)) {
-    const px = view.left + (k + centred - view.x) * view.scale;
+  const { sx, sy } = view;
+  const middle = (scale) => (scale >= 3 ? 0.5 : 0);
+  for (const k of ticks(view.x, view.width / sx, KV_LEN, 66 / sx)) {
+    const px = view.left + (k + middle(sx) - view.x) * sx;
     line(px, top - 6, px, top - 2);
     label(number(k), px, top - 15, "center", colours.soft);
   }
-  for (const q of ticks(view.y, view.height / view.scale, Q_LEN, 36)) {
-    const py = view.top + (q + centred - view.y) * view.scale;
+  for (const q of ticks(view.y, view.height / sy, Q_LEN, 36 / sy)) {
+    const py = view.top + (q + middle(sy) - view.y) * sy;
     line(left - 6, py, left - 2, py);
     label(number(q), left - 9, py, "right", colours.soft);
   }
@@ -55,8 +56,8 @@ function drawRulers(place, font) {
 // The positions of the place pointed at, over the ticks.
 function drawPosition({ q0, q1, k0, k1 }, left, top, font) {
   context.font = `600 11px ${font}`;
-  const px = clamp(view.left + ((k0 + k1 + 1) / 2 - view.x) * view.scale, left, view.left + view.width);
-  const py = clamp(view.top + ((q0 + q1 + 1) / 2 - view.y) * view.scale, top, view.top + view.height);
+  const px = clamp(view.left + ((k0 + k1 + 1) / 2 - view.x) * view.sx, left, view.left + view.width);
+  const py = clamp(view.top + ((q0 + q1 + 1) / 2 - view.y) * view.sy, top, view.top + view.height);
   const kText = number(k0);
   const qText = number(q0);
   const kWide = context.measureText(kText).width + 12;
@@ -94,11 +95,11 @@ function drawWork(work, font) {
   const below = view.top + y1 + 10;
   const { wide, high } = view;
   context.font = `11px ${font}`;
-  bars(work.rows, view.y, view.height, (at, thick, start, length, colour) => {
+  bars(work.rows, [view.y, y1, view.sy], (at, thick, start, length, colour) => {
     context.fillStyle = colour;
     context.fillRect(right + start * wide, view.top + at, length * wide, thick);
   });
-  bars(work.columns, view.x, view.width, (at, thick, start, length, colour) => {
+  bars(work.columns, [view.x, x1, view.sx], (at, thick, start, length, colour) => {
     context.fillStyle = colour;
     context.fillRect(view.left + at, below + start * high, thick, length * high);
   });
@@ -108,15 +109,15 @@ function drawWork(work, font) {
 
 const LEAST = 1 / 42;
 
-function bars(work, start, room, draw) {
+function bars(work, [start, room, scale], draw) {
   if (!work.most) return;
-  const perPixel = 1 / (view.scale * work.block);
+  const perPixel = 1 / (scale * work.block);
   const thick = Math.max(1, 1 / perPixel);
   const gap = thick > 8 ? 1 : 0;
   for (let at = 0; at < room; ) {
-    const tile = Math.floor((start + at / view.scale) / work.block);
+    const tile = Math.floor((start + at / scale) / work.block);
     if (tile < 0) {
-      at += Math.max(1, -start * view.scale);
+      at += Math.max(1, -start * scale);
       continue;
     }
     if (tile >= work.count) return;
@@ -125,7 +126,7 @@ function bars(work, start, room, draw) {
     for (let other = tile + 1; other < Math.min(tile + perPixel, work.count); other++) {
       if (work.full[other] + work.partial[other] > work.full[heaviest] + work.partial[heaviest]) heaviest = other;
     }
-    const from = thick > 1 ? (tile * work.block - start) * view.scale : at;
+    const from = thick > 1 ? (tile * work.block - start) * scale : at;
     const visible = Math.min(from + thick, room) - Math.max(from, 0) - gap;
     const full = work.full[heaviest] / work.most;
     const partial = work.partial[heaviest] / work.most;
