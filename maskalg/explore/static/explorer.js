@@ -69,8 +69,8 @@ function drawOverview() {
   target.restore();
   target.strokeStyle = colours.mark;
   target.lineWidth = 3;
-  const wide = Math.max((view.width / view.sx) * sx, 8);
-  const high = Math.max((view.height / view.sy) * sy, 8);
+  const wide = Math.max(Math.min(view.width / view.sx, KV_LEN) * sx, 8);
+  const high = Math.max(Math.min(view.height / view.sy, Q_LEN) * sy, 8);
   target.strokeRect(
     clamp((view.x + view.width / view.sx / 2) * sx - wide / 2, 2, size - wide - 2),
     clamp((view.y + view.height / view.sy / 2) * sy - high / 2, 2, size - high - 2),
