@@ -30,7 +30,7 @@ STAGES = [
     {"attention"},
     {"nn"},
     {"explain"},
-    {"inspect", "testing", "bench", "integrations"},
+    {"inspect", "explore", "testing", "bench", "integrations"},
     {"cli"},
     {"__main__"},
 ]
@@ -47,6 +47,7 @@ ALLOWED_LATE = {
     ("expression", "inspect"),
     ("schedule", "inspect"),
     ("proof", "inspect"),
+    ("algebra", "explore"),
 }
 
 

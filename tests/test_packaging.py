@@ -45,6 +45,8 @@ def test_wheel_contents(tmp_path):
     (points,) = (name for name in names if name.endswith("/entry_points.txt"))
     assert "[pytest11]\nmaskalg_pytest = maskalg_pytest\n" in archive.read(points).decode()
     assert {"maskalg/py.typed", "maskalg_kernels/forward.py", "maskalg/proof/signs.py"} <= names
+    static = {str(path.relative_to(ROOT)) for path in ROOT.glob("maskalg/explore/static/*")}
+    assert static and static <= names
     assert not any(name.startswith(("kernels/", "tests/")) for name in names)
 
 

@@ -8,6 +8,7 @@ from .arguments import *
 from .calls import *
 from .catalogue import *
 from .commands import *
+from .exploring import *
 from .exports import *
 from .integrations import *
 from .kinds import BackendError as BackendError

@@ -1,0 +1,45 @@
+"""`maskalg explore`: a page to look into a mask."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .arguments import EXPRESSIONS, add_expression, add_lengths, mask_of, positive
+
+
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "explore",
+        help="a page to look into a mask: pan, zoom, read why, move the parameters",
+        description="Write one HTML file, which needs no network, to look into a mask: from the "
+        "whole matrix to single elements, with the proof's reasons and its parameters to move.",
+        epilog=EXPRESSIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_expression(parser)
+    add_lengths(parser, 4096)
+    add = parser.add_argument
+    add("-o", "--output", type=Path, default=Path("mask.html"), help="file to write (%(default)s)")
+    add("--batch", type=positive, help="number of batch entries (default: what tensors tell)")
+    add("--heads", type=positive, help="number of heads (default: what tensors tell)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page; returns the exit status."""
+    from ..explore import explore
+    from ..parsing import read
+
+    written = explore(
+        mask_of(read(options.expression)),
+        options.q_len,
+        options.kv_len,
+        path=options.output,
+        batch=options.batch,
+        heads=options.heads,
+    )
+    print(f"{written}  {written.stat().st_size / 1024:,.0f} KiB")
+    return 0

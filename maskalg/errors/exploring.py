@@ -1,0 +1,55 @@
+"""Of pages to look into a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .kinds import MaskTypeError, MaskValueError
+
+
+def not_explorable(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"explore shows masks, got {what!r} of type {type(what).__name__}. Of a score it shows "
+        "score.mask."
+    )
+
+
+def not_in_a_page(what: str) -> MaskValueError:
+    return MaskValueError(
+        f"The page computes the mask itself, and there is no formula for {what!r} there. "
+        "Show its elements instead: maskalg.dense(mask.to_dense(q_len)), for lengths of a few "
+        "thousand."
+    )
+
+
+def page_integers(table: str) -> MaskValueError:
+    return MaskValueError(
+        f"The page computes with integers of 53 bits, bitwise with 32, and {table} needs more. "
+        "Where equality is all that counts, number the entries anew: "
+        f"{table}.unique(return_inverse=True)[1]."
+    )
+
+
+def page_real(table: str, dtype: object) -> MaskValueError:
+    return MaskValueError(
+        f"The page computes real numbers in float32, and {table} is {dtype}: pass {table}.float()."
+    )
+
+
+def page_not_written(path: object, why: str) -> MaskValueError:
+    return MaskValueError(f"{str(path)!r} cannot be written: {why}.")
+
+
+def page_too_large(size: int, most: int, tables: Mapping[str, int]) -> MaskValueError:
+    if not tables:
+        cause = "The formula of the mask is too long."
+    else:
+        name = max(tables, key=lambda table: tables[table])
+        cause = (
+            f"{name} takes {tables[name] / 1e6:.1f} MB after run-length coding and compression: "
+            "its entries have too little order. Take fewer positions, or a part of the mask that "
+            "does not read it."
+        )
+    return MaskValueError(
+        f"The page would have {size / 1e6:.1f} MB, more than {most / 1e6:.0f} MB. {cause}"
+    )
