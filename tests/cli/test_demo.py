@@ -120,7 +120,7 @@ def test_demo_on_given_texts(texts: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "300 tokens (11 different) in 2 documents, from given files:\nb.txt 180, " in out
     assert "(causal & sliding(64) & document(ids[300])) + alibi(slopes[2])" in out
     assert "touched   max(first_ids(q0), q0 - window + 1) <= k <= q1" in out
-    assert "300 queries, 300 keys, 38 x 38 blocks of 8 x 8" in out
+    assert "lengths  300 queries, 300 keys\n" in out and "38 x 38 blocks of 8 x 8" in out
     assert "torch SDPA, dense matrix" in out
     assert "agrees (tolerance 1e-05)" in out
     assert "\x1b" not in out
