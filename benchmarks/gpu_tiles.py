@@ -57,7 +57,7 @@ def sweep(name: str, case: Case, tiles: list[Tile], rounds: int) -> None:
         def run(tile=tile):
             backend.tiles_for = lambda *_, **__: (tile,)
             backend.hopper_tile = lambda *_, **__: None
-            backend._plan.cache_clear()
+            backend.structure_plan.cache_clear()
             return ma.attention(q, k, v, case.expression)
 
         try:

@@ -194,10 +194,10 @@ def tiers() -> None:
         runs = {"forward": run, "backward": backward_of(run, inputs)}
         best = medians(runs)
         backend.hopper_tile = triton_backward.hopper_backward_tile_for = lambda *_, **__: None
-        backend._plan.cache_clear()
+        backend.structure_plan.cache_clear()
         plain = medians(runs)
         backend.hopper_tile, triton_backward.hopper_backward_tile_for = chosen
-        backend._plan.cache_clear()
+        backend.structure_plan.cache_clear()
         ratios = "  ".join(f"{kind} {plain[kind] / best[kind]:.3f}" for kind in runs)
         print(f"{name:26} {ratios}")
 

@@ -4,7 +4,9 @@ mask = causal & (sliding(256) | prefix(4)) & document(ids)
 out = attention(query, key, value, mask + alibi(slopes))
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from . import nn
 from .algebra import Bias, Mask, Score, everything, nothing
@@ -27,13 +29,9 @@ from .biases import (
     softcap,
     t5,
 )
-from .codegen.store import cache_dir
 from .elementary import cos, exp, floor, log, power, sin, sqrt, tan, tanh, truncate
 from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
-from .explain import explain, render
-from .export import to_attention_slices, to_flashmask
 from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
-from .inspect.sheet import plot
 from .masks import (
     attention_slices,
     block_causal,
@@ -66,8 +64,6 @@ from .masks import (
     vertical_slash,
     window,
 )
-from .reasoning.decide import equivalent, implies
-from .tracing import mask, score
 from .weights import (
     Weight,
     linear,
@@ -78,6 +74,40 @@ from .weights import (
     softmax_plus_one,
     softmax_with_sink,
 )
+
+if TYPE_CHECKING:
+    from .codegen.store import cache_dir
+    from .explanation import explain, render
+    from .export import to_attention_slices, to_flashmask
+    from .inspect.sheet import plot
+    from .reasoning.decide import equivalent, implies
+    from .tracing import mask, score
+
+# What is asked for by hand, and not in every step, is imported when it is.
+_LATE = {
+    "cache_dir": "codegen.store",
+    "equivalent": "reasoning.decide",
+    "explain": "explanation",
+    "implies": "reasoning.decide",
+    "mask": "tracing",
+    "plot": "inspect.sheet",
+    "render": "explanation",
+    "score": "tracing",
+    "to_attention_slices": "export",
+    "to_flashmask": "export",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{_LATE[name]}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})
+
 
 try:
     __version__ = version("maskalg")

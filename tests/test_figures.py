@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 PINNED = re.search(r"^matplotlib==([\d.]+)", (ROOT / "constraints.txt").read_text(), re.M)
-PHOTOGRAPHS = {"notebook_light.png", "notebook_dark.png"}
+PHOTOGRAPHS = {"notebook_light.png", "notebook_dark.png", "explore.png"}
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")

@@ -29,7 +29,7 @@ STAGES = [
     {"operators"},
     {"attention"},
     {"nn"},
-    {"explain"},
+    {"explanation"},
     {"inspect", "explore", "testing", "bench", "integrations"},
     {"cli"},
     {"__main__"},

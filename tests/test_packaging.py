@@ -59,6 +59,17 @@ def test_import_is_lean():
     assert loaded.strip() == "[]"
 
 
+def test_what_is_asked_by_hand_is_imported_late():
+    """Importing costs files: proofs, pictures and tracing wait until they are asked for."""
+    rooms = ("proof", "schedule", "reasoning", "codegen", "tracing", "inspect", "explanation")
+    print_late = (
+        "import sys, maskalg as ma; "
+        f"print([r for r in {rooms!r} if 'maskalg.' + r in sys.modules]); "
+        "ma.render, ma.mask, ma.plot; print(callable(ma.explain), 'plot' in dir(ma))"
+    )
+    assert run(print_late).split("\n")[:2] == ["[]", "True True"]
+
+
 def test_runs_without_triton():
     run(
         "import sys; sys.modules['triton'] = None\n"
