@@ -46,7 +46,6 @@ ELSEWHERE = {
 _GPU = "needs a GPU"
 
 NOT_RUN = {
-    ("README.md", "time      memory"): "a timed run of `maskalg demo`, see tests/cli/test_demo.py",
     ("docs/performance.md", "maskalg bench --rounds 5 --markdown"): _GPU,
     (
         "docs/performance.md",
