@@ -11,9 +11,10 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 demo: $(READY)
 	$(BIN)/maskalg demo
 
+# Two workers on two cores: a thread each.
 test: lint
-	$(BIN)/pytest -q -n 2 --ignore=tests/interpreter tests
-	TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 tests/interpreter
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --ignore=tests/interpreter tests
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 tests/interpreter
 
 lint: $(DEV)
 	$(BIN)/ruff check .
