@@ -83,7 +83,10 @@ def test_torch_fx_is_not_imported_with_the_package():
     import subprocess
     import sys
 
-    code = "import torch, sys; a = set(sys.modules); import maskalg; print(set(sys.modules) - a)"
+    code = (
+        "import torch, sys; a = set(sys.modules); import maskalg; maskalg.mask; "
+        "print(set(sys.modules) - a)"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "maskalg.tracing" in out.stdout
     assert "torch.fx" not in out.stdout and "maskalg.tracing.trace" not in out.stdout
