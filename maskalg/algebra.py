@@ -290,7 +290,10 @@ class Mask(Expression):
         from the closed forms, the formula and the bound tensors, which it holds compressed.
 
         Args:
-            q_len, kv_len, batch, heads: as in `blocks`; up to a million tokens and more.
+            q_len: number of queries; up to a million and more.
+            kv_len: number of keys; None means `q_len`.
+            batch: batch entries, as in `blocks`.
+            heads: heads, as in `blocks`.
             path: the file to write, such as "mask.html".
 
         Returns:
