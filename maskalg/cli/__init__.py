@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 is success, 1 a result that is wrong, 2 a command that cannot be run as it was given.
     """
+    if argv is None:
+        gc.freeze()  # what torch made by its import stays, and is not gone through again
     try:
         options = _parser().parse_args(argv)
     except SystemExit as stop:
