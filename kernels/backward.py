@@ -291,6 +291,7 @@ def backward_queries(
     S21,
     S22,
     S23,
+    HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     SLOPE: tl.constexpr,
@@ -362,7 +363,9 @@ def backward_queries(
     statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
 
     dq = tl.zeros((BLOCK_M, HEAD_PAD), tl.float32)
-    place = (batch, head, (m + zero)[:, None], kv_len, zero)
+    q_idx = (m + zero)[:, None]
+    place = (batch, head, q_idx, kv_len, zero)
+    T = HOLD(batch, head, q_idx, kv_len, S, T)
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
@@ -447,6 +450,7 @@ def backward_keys(
     S21,
     S22,
     S23,
+    HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     SLOPE: tl.constexpr,
@@ -522,7 +526,9 @@ def backward_keys(
             gradients = (g_base, stride_gm, stride_gd)
         base = (batch * kv_heads * group + head).to(tl.int64) * q_len
         statistics = (lse_ptr, delta_ptr, base)
-        place = (batch, head, (n + zero)[:, None], q_len, kv_len, zero)
+        kv_idx = (n + zero)[:, None]
+        place = (batch, head, kv_idx, q_len, kv_len, zero)
+        held = HOLD(batch, head, kv_idx, kv_len, S, T)
         i = tl.zeros((), tl.int32)
         while i < NO_TILE:
             first, end, partial = NEXT_RUN(
@@ -530,20 +536,20 @@ def backward_keys(
             )
             if ONE_LOOP:
                 state = _visit_queries(
-                    state, key, value, queries, gradients, statistics, first, end, place, S, T,
-                    scale, MASKED, BIASED, SLOPE, partial, True, BLOCK_M,
+                    state, key, value, queries, gradients, statistics, first, end, place, S,
+                    held, scale, MASKED, BIASED, SLOPE, partial, True, BLOCK_M,
                     HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
                 )  # fmt: skip
             else:
                 last_full = tl.where(partial, first, end)
                 state = _visit_queries(
                     state, key, value, queries, gradients, statistics, first, last_full, place, S,
-                    T, scale, MASKED, BIASED, SLOPE, False, False, BLOCK_M,
+                    held, scale, MASKED, BIASED, SLOPE, False, False, BLOCK_M,
                     HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
                 )  # fmt: skip
                 state = _visit_queries(
-                    state, key, value, queries, gradients, statistics, last_full, end, place, S, T,
-                    scale, MASKED, BIASED, SLOPE, True, True, BLOCK_M,
+                    state, key, value, queries, gradients, statistics, last_full, end, place, S,
+                    held, scale, MASKED, BIASED, SLOPE, True, True, BLOCK_M,
                     HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
                 )  # fmt: skip
             i = end

@@ -148,6 +148,7 @@ def backward_entries(
     S21,
     S22,
     S23,
+    HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     NEXT_RUN: tl.constexpr,
@@ -226,7 +227,9 @@ def backward_entries(
     if unit_ptr is not None:
         unit = tl.load(unit_ptr)
     total = tl.zeros((BLOCK_M,), tl.float32)
-    place = (batch, head, (m + zero)[:, None], q_len, kv_len, batch_head, zero)
+    q_idx = (m + zero)[:, None]
+    place = (batch, head, q_idx, q_len, kv_len, batch_head, zero)
+    T = HOLD(batch, head, q_idx, kv_len, S, T)
     sums = (sums_ptr, unit)
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:

@@ -212,6 +212,7 @@ def forward(
     S21,
     S22,
     S23,
+    HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     NEXT_RUN: tl.constexpr,
@@ -298,6 +299,7 @@ def forward(
     l = tl.zeros((BLOCK_M,), tl.float32)
     q_idx = (m_offsets + zero)[:, None]
     place = (batch, head, q_idx, kv_len, zero)
+    T = HOLD(batch, head, q_idx, kv_len, S, T)
     state = (acc, m, l)
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:

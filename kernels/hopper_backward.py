@@ -126,6 +126,7 @@ def _consume_queries(
     S,
     T,
     scale,
+    HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
@@ -162,6 +163,7 @@ def _consume_queries(
     mbarrier.wait(held_ready.index(0), 0)
     for g in range(0, group):
         head = kv_head * group + g
+        known = HOLD(batch, head, kv_idx, kv_len, S, T)
         j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
         while j < NO_TILE:
             stage, phase = _slot(i, STAGES)
@@ -175,13 +177,13 @@ def _consume_queries(
             at = (batch, head, q_idx, kv_idx, kv_len)
             product = warpgroup_mma_wait(1, deps=[product])
             statistic = statistics.index(stage).load(by_query)[None, :]
-            p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
+            p = weights(product, statistic, at, S, known, scale, MASKED, BIASED, partial, False)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
             dv = warpgroup_mma(weight, gradient, dv, is_async=True)
             dp = warpgroup_mma_wait(1, deps=[dp])
             delta = deltas.index(stage).load(by_query)[None, :]
-            ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
-            ds = ds * slope_of(product, at, S, T, scale, SLOPE)
+            ds = weight_gradient(p, dp, delta, statistic, at, S, known, MASKED, partial, False)
+            ds = ds * slope_of(product, at, S, known, scale, SLOPE)
             change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
             dk = warpgroup_mma(change, query, dk, is_async=True)
             dv = warpgroup_mma_wait(1, deps=[dv])
@@ -248,6 +250,7 @@ def hopper_backward_keys(
     S21,
     S22,
     S23,
+    HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
@@ -313,13 +316,13 @@ def hopper_backward_keys(
         [
             (_consume_queries, (
                 0, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES,
-                HEADS_TOGETHER,
+                S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
+                STAGES, HEADS_TOGETHER,
             )),
             (_consume_queries, (
                 1, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES,
-                HEADS_TOGETHER,
+                S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
+                STAGES, HEADS_TOGETHER,
             )),
             (_produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
@@ -438,6 +441,7 @@ def _consume_keys(
     S,
     T,
     scale,
+    HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
@@ -473,6 +477,7 @@ def _consume_keys(
 
     of_rows = (statistic[:, None], delta[:, None])
     place = (batch, head, m[:, None], kv_len)
+    known = HOLD(batch, head, m[:, None], kv_len, S, T)
     i = gl.to_tensor(0)
     mbarrier.wait(held_ready.index(0), 0)
     j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
@@ -486,7 +491,7 @@ def _consume_keys(
             value = values.index(0).reshape([BLOCK_N, VALUE_PAD])
             dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
             ds = _changes(
-                product, dp, 0, value_free.index(0), of_rows, place, j, partial, S, T, scale,
+                product, dp, 0, value_free.index(0), of_rows, place, j, partial, S, known, scale,
                 MASKED, BIASED, SLOPE, BLOCK_N,
             )  # fmt: skip
             change = gl.convert_layout(ds.to(dtype), changes)
@@ -510,8 +515,8 @@ def _consume_keys(
                 key = keys.index(before).reshape([BLOCK_N, HEAD_PAD])
                 dq = warpgroup_mma(change, key, dq, is_async=True)
                 ds = _changes(
-                    product, dp, 1, value_free.index(stage), of_rows, place, j, partial, S, T,
-                    scale, MASKED, BIASED, SLOPE, BLOCK_N,
+                    product, dp, 1, value_free.index(stage), of_rows, place, j, partial, S,
+                    known, scale, MASKED, BIASED, SLOPE, BLOCK_N,
                 )  # fmt: skip
                 dq = warpgroup_mma_wait(0, deps=[dq])
                 _release(key_free.index(before))
@@ -533,8 +538,8 @@ def _consume_keys(
             value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
             dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
             ds = _changes(
-                product, dp, 0, value_free.index(stage), of_rows, place, j, partial, S, T, scale,
-                MASKED, BIASED, SLOPE, BLOCK_N,
+                product, dp, 0, value_free.index(stage), of_rows, place, j, partial, S,
+                known, scale, MASKED, BIASED, SLOPE, BLOCK_N,
             )  # fmt: skip
             change = gl.convert_layout(ds.to(dtype), changes)
             dq = warpgroup_mma(change, key, dq, is_async=True)
@@ -595,6 +600,7 @@ def hopper_backward_queries(
     S21,
     S22,
     S23,
+    HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
@@ -657,13 +663,13 @@ def hopper_backward_queries(
         [
             (_consume_keys, (
                 0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
-                shape, S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER, OVERLAP,
+                shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
+                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP,
             )),
             (_consume_keys, (
                 1, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
-                shape, S, T, scale, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER, OVERLAP,
+                shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
+                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP,
             )),
             (_produce_keys, (
                 sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,

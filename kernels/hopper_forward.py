@@ -183,6 +183,7 @@ def _consume(
     S,
     T,
     scale,
+    HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
@@ -222,6 +223,7 @@ def _consume(
         batch, head, _kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
         q_rows = q0 + C * ROWS + gl.arange(0, ROWS, by_row)
         element = (batch, head, q_rows[:, None], kv_len)
+        held = HOLD(batch, head, q_rows[:, None], kv_len, S, T)
         acc = gl.zeros([ROWS, VALUE_PAD], gl.float32, output)
         m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
         l = gl.zeros([ROWS, 8], gl.float32, _matrix(8))
@@ -236,7 +238,7 @@ def _consume(
             score = warpgroup_mma_wait(0, deps=[score])
             _release(key_free.index(stage))
             weight, m, correction = _weigh(
-                score, m, j, partial, element, S, T, scale, MASKED, BIASED, BLOCK_N
+                score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N
             )
             l = _added(l, weight, correction)
             p = gl.convert_layout(weight.to(dtype), weights)
@@ -261,7 +263,7 @@ def _consume(
                 score = warpgroup_mma_wait(1, deps=[score])
                 _release(key_free.index(stage))
                 weight, m, correction = _weigh(
-                    score, m, j, partial, element, S, T, scale, MASKED, BIASED, BLOCK_N
+                    score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N
                 )
                 l = _added(l, weight, correction)
                 acc = warpgroup_mma_wait(0, deps=[acc])
@@ -367,6 +369,7 @@ def hopper_forward(
     S21,
     S22,
     S23,
+    HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
@@ -444,15 +447,15 @@ def hopper_forward(
             [
                 (_consume, (
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
-                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
-                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
-                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
-                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
@@ -468,21 +471,21 @@ def hopper_forward(
             [
                 (_consume, (
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
-                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
-                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
-                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
-                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
                 )),
                 (_consume, (
                     2, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, MASKED, BIASED, NEXT_RUN,
-                    HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
-                    OUTPUT_OVER_QUERIES, PERSISTENT,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,

@@ -27,3 +27,10 @@ def inside(index, size):
 def widened(x):
     """An integer entry of a table in at least 32 bits, where small integers would wrap."""
     return x.to(tl.int32) if x.dtype.primitive_bitwidth < 32 else x
+
+
+@triton.jit
+def count(low, high):
+    """How many integers `low..high` holds, of which low is not negative; at most 2**31 - 1."""
+    high = tl.maximum(tl.minimum(high, 2147483646), -1)
+    return tl.maximum(high - low + 1, 0)

@@ -11,7 +11,7 @@ from .algebra import everything
 from .attention import checked_call
 from .backends.choice import backend_name
 from .codegen.bounds_text import simplified
-from .codegen.hooks import hooks_of
+from .codegen.hooks import Style, hooks_of
 from .expression import Expression
 from .normalform import bound
 from .proof.proof import prove_structure
@@ -34,7 +34,8 @@ def render(score: Expression, *, ptx: bool = False) -> str:
     """
     if not isinstance(score, Expression):
         raise errors.not_a_score(score)
-    return hooks_of(bound(score).structure, ptx=ptx).source
+    form = bound(score)
+    return hooks_of(form.structure, Style(ptx=ptx, long=form.long())).source
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def explain(
 
         plan = triton.plan_of(call)
         best, hopper = plan.candidates[0], triton_hopper.serving(plan.hopper, call)
-        tier = "plain Triton, forward" + (", 64-bit indices" if plan.wide else "")
+        tier = "plain Triton, forward" + (", 64-bit indices" if plan.style.wide else "")
         tile = f"{best.block_q} x {best.block_kv}, {best.warps} warps, {best.stages} stages"
         if hopper is not None:
             tier = "Gluon on Hopper, forward"

@@ -90,6 +90,10 @@ class Bound:
             if isinstance(value, torch.Tensor):
                 yield slot, value
 
+    def long(self) -> bool:
+        """Whether a table holds integers of 64 bits."""
+        return any(tensor.dtype == torch.int64 for _, tensor in self.tensors())
+
 
 _STRUCTURES: Final[dict[str, Structure]] = {}
 

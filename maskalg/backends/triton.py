@@ -12,7 +12,7 @@ from maskalg_kernels.forward import forward
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import errors
-from ..codegen.hooks import Hooks, hooks_of
+from ..codegen.hooks import Hooks, Style, hooks_of
 from ..extents import fits_int32
 from ..normalform import Structure
 from ..proof.proof import prove_structure
@@ -57,7 +57,7 @@ class Plan:
     constants: dict[str, Any]
     hopper: HopperTile | None
     candidates: tuple[Tile, ...]
-    wide: bool
+    style: Style
     tma: bool
 
 
@@ -142,18 +142,18 @@ def _gradients(
     plan = plan_of(call)
     arch = architecture(query.device)
     pads = max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
-    ptx = _narrow(call) and arch.startswith("sm_")
-    shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, plan.wide, arch)
+    wide = plan.style.wide
+    shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, wide, arch)
     structure = call.form.structure
     pattern, size = pattern_of(structure), query.dtype.itemsize
-    steps = backward_plan(structure, pattern, plan.wide, ptx, arch, pads, size)
+    steps = backward_plan(structure, pattern, plan.style, arch, pads, size)
     rows = row_statistics(call, shape, saved, change, sinks_of(call))
     of_inputs: Gradients | tuple[None, None, None] = (None, None, None)
     if inputs:
         of_inputs = gradients(call, steps, shape, plan.tma, rows, change[0])
     of_tables: dict[int, torch.Tensor] = {}
     if slots:
-        how = (plan.wide, ptx, plan.tma)
+        how = (plan.style, plan.tma)
         of_tables = table_gradients(call, slots, shape, steps.query_tiles, how, rows, change[0])
     return of_inputs, rows, [of_tables[slot] for slot in slots]
 
@@ -179,7 +179,7 @@ def plan_of(call: Call) -> Plan:
     return structure_plan(
         call.form.structure,
         not fits_int32(call.form, call.extents),
-        _narrow(call),
+        call.form.long(),
         head_dim,
         value_dim,
         call.query.dtype,
@@ -191,7 +191,7 @@ def plan_of(call: Call) -> Plan:
 def structure_plan(
     structure: Structure,
     wide: bool,
-    narrow: bool,
+    long: bool,
     head_dim: int,
     value_dim: int,
     dtype: torch.dtype,
@@ -202,7 +202,8 @@ def structure_plan(
             raise errors.head_dim_unsupported(dim)
     if dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise errors.kernel_dtype(dtype)
-    hooks = hooks_of(structure, wide, narrow and arch.startswith("sm_"))
+    style = Style(wide, ptx=arch.startswith("sm_"), long=long)
+    hooks = hooks_of(structure, style)
     if len(hooks.scalars) > MOST_SCALARS:
         raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
     pads = (power_of_two(head_dim), power_of_two(value_dim))
@@ -212,14 +213,9 @@ def structure_plan(
         constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
         hopper=None if wide else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased),
         candidates=tiles_for(arch, max(pads), dtype.itemsize, pattern),
-        wide=wide,
+        style=style,
         tma=has_tma(arch),
     )
-
-
-def _narrow(call: Call) -> bool:
-    """Whether no integer table is wider than the 32 bits inline assembly compares."""
-    return all(tensor.dtype != torch.int64 for _, tensor in call.form.tensors())
 
 
 def pattern_of(structure: Structure) -> Pattern:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, Final, Literal
 
 import torch
 from maskalg_kernels.backward import backward_keys, backward_queries, row_products
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..codegen.hooks import Hooks, hooks_of
+from ..codegen.hooks import Hooks, Style, hooks_of
 from ..codegen.store import load
 from ..normalform import Structure
 from ..tiles import (
@@ -53,11 +54,16 @@ class Rows:
 class BackwardPlan:
     """The hooks of a structure for the backward kernels, and the tiles to try.
 
-    Those of the warp-specialised kernels are None where the plain ones serve.
+    Attributes:
+        hooks: of the structure.
+        of_queries, of_keys: as constants of the kernels of dQ, and of dK and dV.
+        query_tiles, key_tiles: candidates of the plain kernels.
+        hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
     """
 
     hooks: Hooks
-    constants: dict[str, Any]
+    of_queries: dict[str, Any]
+    of_keys: dict[str, Any]
     query_tiles: tuple[Tile, ...]
     key_tiles: tuple[Tile, ...]
     hopper_queries: HopperBackwardTile | None
@@ -68,18 +74,17 @@ class BackwardPlan:
 def backward_plan(
     structure: Structure,
     pattern: Pattern,
-    wide: bool,
-    ptx: bool,
+    style: Style,
     arch: str,
     head_pad: int,
     element_bytes: int,
 ) -> BackwardPlan:
     """The plan of a structure at a padded head dimension and an element size."""
-    hooks = hooks_of(structure, wide, ptx, True)
+    hooks = hooks_of(structure, style, backward=True)
     module = load(hooks.source, hooks.digest)
 
     def hopper(of: Literal["queries", "keys"]) -> HopperBackwardTile | None:
-        if wide:
+        if style.wide:
             return None
         return hopper_backward_tile_for(
             arch, head_pad, element_bytes, pattern, of=of, biased=hooks.biased
@@ -87,16 +92,28 @@ def backward_plan(
 
     return BackwardPlan(
         hooks=hooks,
-        constants={
-            "MASKED": module.masked,
-            "BIASED": module.biased if hooks.biased else None,
-            "SLOPE": module.slope if hooks.sloped else None,
-        },
+        of_queries=_constants(hooks, module, ""),
+        of_keys=_constants(hooks, module, "_of_keys"),
         query_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
         key_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="keys"),
         hopper_queries=hopper("queries"),
         hopper_keys=hopper("keys"),
     )
+
+
+def _constants(hooks: Hooks, module: ModuleType, suffix: str) -> dict[str, Any]:
+    """The hooks whose names end so, as the constants of a kernel."""
+
+    def hook(name: str) -> Any:
+        return getattr(module, name + suffix)
+
+    return {
+        "HOLD": hook("hold"),
+        "MASKED": hook("masked"),
+        "BIASED": hook("biased") if hooks.biased else None,
+        "SLOPE": hook("slope") if hooks.sloped else None,
+        "NEXT_RUN": hook("next_run"),
+    }
 
 
 def gradients(
@@ -124,8 +141,7 @@ def gradients(
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     tensors = (query, key, value, grad_out)
-    module = load(plan.hooks.source, plan.hooks.digest)
-    common = plan.constants | shape | {"WEIGHTED": call.weight.formula is not None}
+    common = shape | {"WEIGHTED": call.weight.formula is not None}
     described = tma and all(describable(tensor) for tensor in tensors)
     pads = [shape[name] for name in ("HEAD_PAD", "HEAD_PAD", "VALUE_PAD", "VALUE_PAD")]
 
@@ -147,8 +163,9 @@ def gradients(
     rest = [*strides, *scalars_of(plan.hooks, call.form.values)]
     batch, heads, kv_heads = call.extents.batch, call.extents.heads, key.shape[1]
 
-    def launch(kernel: Any, tile: Tile, hook: Any, outs: tuple[torch.Tensor, ...]) -> None:
+    def launch(kernel: Any, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
         of_queries = kernel is backward_queries
+        constants = common | (plan.of_queries if of_queries else plan.of_keys)
         length, side, of_head = (
             (call.extents.q_len, tile.block_q, heads)
             if of_queries
@@ -158,29 +175,24 @@ def gradients(
         looped = sources((1, 2), tile.block_kv) if of_queries else sources((0, 3), tile.block_q)
         kernel[(rows * batch * of_head,)](
             *looped, of_rows.statistic, of_rows.delta, *outs, *arguments, rows, batch * of_head,
-            of_head, call.group, *rest, NEXT_RUN=hook, TMA=described,
+            of_head, call.group, *rest, TMA=described,
             BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv, ONE_LOOP=tile.one_loop,
-            num_warps=tile.warps, num_stages=tile.stages, **common,
+            num_warps=tile.warps, num_stages=tile.stages, **constants,
         )  # fmt: skip
 
     hopper = serves(call, shape, grad_out)
     numbers = (scalars_of(plan.hooks, call.form.values), arguments[0])
     per_row = (of_rows.statistic, of_rows.delta)
     if hopper and plan.hopper_queries is not None:
-        constants = hopper_backward_constants(plan.hopper_queries, common, module.next_run)
+        constants = hopper_backward_constants(plan.hopper_queries, common | plan.of_queries)
         launch_queries(call, plan.hopper_queries, constants, numbers, per_row, (grad_out, dq))
     else:
-        first_that_fits(
-            plan.query_tiles, lambda tile: launch(backward_queries, tile, module.next_run, (dq,))
-        )
+        first_that_fits(plan.query_tiles, lambda tile: launch(backward_queries, tile, (dq,)))
     if hopper and plan.hopper_keys is not None:
-        constants = hopper_backward_constants(plan.hopper_keys, common, module.next_query_run)
+        constants = hopper_backward_constants(plan.hopper_keys, common | plan.of_keys)
         launch_keys(call, plan.hopper_keys, constants, numbers, per_row, (grad_out, dk, dv))
     else:
-        first_that_fits(
-            plan.key_tiles,
-            lambda tile: launch(backward_keys, tile, module.next_query_run, (dk, dv)),
-        )
+        first_that_fits(plan.key_tiles, lambda tile: launch(backward_keys, tile, (dk, dv)))
     return dq, dk, dv
 
 

@@ -25,6 +25,7 @@ def hook_constants(hooks: Hooks) -> dict[str, Any]:
     """The rendered hooks as the kernel's constants."""
     module = load(hooks.source, hooks.digest)
     return {
+        "HOLD": module.hold,
         "MASKED": module.masked,
         "BIASED": module.biased if hooks.biased else None,
         "NEXT_RUN": module.next_run,

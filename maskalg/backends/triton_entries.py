@@ -14,6 +14,7 @@ from maskalg_kernels.entries import backward_entries
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..codegen.entries import Entry, entries_of
+from ..codegen.hooks import Style
 from ..codegen.store import load
 from ..evaluate import Environment, evaluate
 from ..tiles import Tile
@@ -30,7 +31,7 @@ def table_gradients(
     slots: tuple[int, ...],
     shape: dict[str, Any],
     tiles: tuple[Tile, ...],
-    how: tuple[bool, bool, bool],
+    how: tuple[Style, bool],
     of_rows: Rows,
     grad_out: torch.Tensor,
 ) -> dict[int, torch.Tensor]:
@@ -40,17 +41,17 @@ def table_gradients(
         call: the inputs, without gradients.
         shape: the kernel's constants that follow from shapes.
         tiles: to try, in this order.
-        how: wide indices, masks as inline assembly, tiles by descriptor.
+        how: how formulas are written, and whether tiles are read by descriptor.
         of_rows: what is known of each query.
         grad_out: of the output.
     """
-    wide, ptx, tma = how
+    style, tma = how
     tables = {i: cast(torch.Tensor, call.form.values[i]) for i in slots}
     sums = {
         i: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for i, t in tables.items()
     }
     if grad_out.numel() and call.extents.kv_len:
-        for entry in entries_of(call.form.structure, slots, wide, ptx):
+        for entry in entries_of(call.form.structure, slots, style):
             launch = _Launch(call, entry, shape, tiles, tma, of_rows, grad_out)
             sums[entry.slot.index] += _of_reading(call, entry, launch)
     return {i: sums[i].to(table.dtype) for i, table in tables.items()}
@@ -126,6 +127,7 @@ class _Launch:
         self.tma = tma and describable(call.key) and describable(call.value)
         module = load(entry.hooks.source, entry.hooks.digest)
         self.constants = shape | {
+            "HOLD": module.hold,
             "MASKED": module.masked,
             "BIASED": module.biased if entry.hooks.biased else None,
             "NEXT_RUN": module.next_run,

@@ -57,7 +57,9 @@ def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
 
 def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, Any]:
     """The kernel's constants, from those of the plain one."""
-    shared = ("MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER")
+    shared = (
+        "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
+    )  # fmt: skip
     return {name: constants[name] for name in shared} | {
         "BLOCK_N": tile.block_kv,
         "CONSUMERS": tile.consumers,

@@ -36,12 +36,13 @@ def serves(call: Call, constants: dict[str, Any], grad_out: torch.Tensor) -> boo
 
 
 def hopper_backward_constants(
-    tile: HopperBackwardTile, constants: dict[str, Any], next_run: Any
+    tile: HopperBackwardTile, constants: dict[str, Any]
 ) -> dict[str, Any]:
     """The kernels' constants, from those of the plain ones."""
-    shared = ("MASKED", "BIASED", "SLOPE", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER")
+    shared = (
+        "HOLD", "MASKED", "BIASED", "SLOPE", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
+    )  # fmt: skip
     return {name: constants[name] for name in shared} | {
-        "NEXT_RUN": next_run,
         "BLOCK": tile.block,
         "STAGES": tile.stages,
     }

@@ -11,8 +11,7 @@ import torch
 import triton
 
 from .. import errors
-from ..codegen.hooks import Hooks
-from ..codegen.store import load
+from ..codegen.hooks import Hooks, Style
 from ..expression import Expression
 from ..normalform import Bound, bound
 from ..tiles import Tile
@@ -115,10 +114,6 @@ class _Request:
     head_dim: int
     dtype: torch.dtype
 
-    @property
-    def narrow(self) -> bool:
-        return all(tensor.dtype != torch.int64 for _, tensor in self.form.tensors())
-
     def types(self, hooks: Hooks) -> tuple[list[str], list[str]]:
         """Types of the numbers and of the tables that hooks read."""
         values = self.form.values
@@ -146,7 +141,7 @@ class _Request:
         from maskalg_kernels.hopper_offline import compile_hopper_forward
 
         plan = structure_plan(
-            self.form.structure, False, self.narrow, self.head_dim, self.head_dim, self.dtype,
+            self.form.structure, False, self.form.long(), self.head_dim, self.head_dim, self.dtype,
             self.target,
         )  # fmt: skip
         types = self.types(plan.hooks)
@@ -172,22 +167,21 @@ class _Request:
 
         structure = self.form.structure
         pads = power_of_two(self.head_dim)
-        ptx = self.narrow and self.target.startswith("sm_")
+        style = Style(ptx=self.target.startswith("sm_"), long=self.form.long())
         size = self.dtype.itemsize
         pattern = pattern_of(structure)
-        plan = backward_plan(structure, pattern, False, ptx, self.target, pads, size)
-        module = load(plan.hooks.source, plan.hooks.digest)
-        next_run = module.next_run if of == "queries" else module.next_query_run
+        plan = backward_plan(structure, pattern, style, self.target, pads, size)
+        constants = self.shape() | (plan.of_queries if of == "queries" else plan.of_keys)
         types = self.types(plan.hooks)
         tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
         if tile is not None and pads >= SMALLEST_PAD and self.described and has_gluon():
-            constants = hopper_backward_constants(tile, plan.constants | self.shape(), next_run)
+            constants = hopper_backward_constants(tile, constants)
             constants["OVERLAP"] = tile.overlap
             kernel = getattr(hopper_backward, f"hopper_backward_{of}")
             element = ELEMENTS[self.dtype]
             made = compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, element, *types)
             return self._report(f"backward, {of}", f"Gluon, blocks of {tile.block}", made)
-        constants = plan.constants | self.shape() | {"WEIGHTED": False, "NEXT_RUN": next_run}
+        constants["WEIGHTED"] = False
         tiles = plan.query_tiles if of == "queries" else plan.key_tiles
         return self._plain(getattr(backward, f"backward_{of}"), tiles, constants, types)
 

@@ -64,15 +64,12 @@ def run(options: argparse.Namespace) -> int:
 
 def source(expression: Expression, *, nvidia: bool, backward: bool) -> str:
     """The hooks as NVIDIA's kernels or as others get them."""
-    import torch
-
-    from ..codegen.hooks import hooks_of
+    from ..codegen.hooks import Style, hooks_of
     from ..normalform import bound
 
     form = bound(expression)
-    # Inline assembly compares 32 bits.
-    narrow = all(tensor.dtype != torch.int64 for _, tensor in form.tensors())
-    return hooks_of(form.structure, False, nvidia and narrow, backward).source
+    style = Style(ptx=nvidia, long=form.long())
+    return hooks_of(form.structure, style, backward=backward).source
 
 
 def _compiling(expression: Expression, options: argparse.Namespace) -> Any:

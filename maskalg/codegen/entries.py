@@ -12,7 +12,7 @@ from ..node import Node
 from ..normalform import Structure
 from ..parameters import Slot
 from .derivative import derivative
-from .hooks import ELEMENT, Hooks, HookText, rendered, value_text
+from .hooks import Formula, Hooks, Style, rendered
 from .triton_text import Arguments, TritonText
 
 Mode = Literal["rows", "columns", "distances", "pairs"]
@@ -39,33 +39,26 @@ class Entry:
 
 
 @lru_cache(maxsize=4096)
-def entries_of(
-    structure: Structure, slots: tuple[int, ...], wide: bool, ptx: bool
-) -> tuple[Entry, ...]:
+def entries_of(structure: Structure, slots: tuple[int, ...], style: Style) -> tuple[Entry, ...]:
     """The readings, in the bias, of the tables in `slots`."""
     found = dict.fromkeys(
         node
         for node in structure.bias.walk()
         if node.op == "read" and cast(Slot, node.own[0]).index in slots
     )
-    return tuple([_entry(structure, reading, wide, ptx) for reading in found])
+    return tuple([_entry(structure, reading, style) for reading in found])
 
 
-def _entry(structure: Structure, reading: Node, wide: bool, ptx: bool) -> Entry:
+def _entry(structure: Structure, reading: Node, style: Style) -> Entry:
     mode = _mode(reading)
     change = _change(structure.bias, reading)
     constant = change.op == "const" and change.data == 1
-    arguments = Arguments()
-
-    def text() -> TritonText:
-        return TritonText(arguments, wide=wide)
-
-    functions: list[HookText] = []
+    formulas: list[Formula] = []
     if not constant:
-        functions.append(("entry", ELEMENT, value_text(change, text())))
+        formulas.append(("entry", change))
     if mode == "pairs":
-        functions.append(("place", ELEMENT, _placed(reading, text())))
-    hooks = rendered(structure, wide, ptx, arguments, functions)
+        formulas.append(("place", lambda text: _placed(reading, text)))
+    hooks = rendered(structure, style, Arguments(), formulas)
     return Entry(reading, cast(Slot, reading.own[0]), mode, hooks, constant)
 
 

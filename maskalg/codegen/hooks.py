@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -13,10 +13,13 @@ from ..printing import formula_text
 from ..proof.proof import prove_structure
 from .bounds_text import bounds_text
 from .derivative import derivative
+from .held import Held, Index
 from .predicate_ptx import Unrenderable, masked_ptx
+from .spans import contiguous
 from .triton_text import Arguments, ScalarArgument, TableArgument, TritonText
 
 HookText = tuple[str, str, tuple[str, ...]]  # name, parameters, body
+Formula = tuple[str, Node | Callable[[TritonText], tuple[str, ...]]]  # name, result or body
 
 ELEMENT = "score, batch, head, q_idx, kv_idx, kv_len, S, T"
 _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
@@ -29,7 +32,7 @@ bias  {bias}
 
 import triton
 import triton.language as tl
-from maskalg_kernels.integers import floor_div, floor_mod, inside, widened
+from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
 from maskalg_kernels.reals import expm1, log1p, power, tan, {tanh}
 from maskalg_kernels.runs import run_from, tiles
 '''
@@ -54,62 +57,99 @@ class Hooks:
     tables: tuple[TableArgument, ...]
 
 
+@dataclass(frozen=True)
+class Style:
+    """How formulas are written.
+
+    Attributes:
+        wide: compute indices in 64 bits, for numbers near 2**31.
+        ptx: decide each element by inline assembly, for NVIDIA.
+        long: a table may hold integers of 64 bits, which inline assembly does not compare.
+    """
+
+    wide: bool = False
+    ptx: bool = False
+    long: bool = False
+
+
+_NATURAL = Style()
+
+
 @lru_cache(maxsize=4096)
-def hooks_of(
-    structure: Structure, wide: bool = False, ptx: bool = False, backward: bool = False
-) -> Hooks:
+def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = False) -> Hooks:
     """The hooks of a structure.
 
     Args:
-        wide: compute indices in 64 bits, for numbers near 2**31.
-        ptx: decide each element by inline assembly, for NVIDIA; every table the mask reads must
-            then hold at most 32 bits.
-        backward: add `slope`, the derivative of a bias that is not additive, and
-            `next_query_run`, which tiles of queries a tile of keys is visited by.
+        structure: of the expression.
+        style: how they are written.
+        backward: add `slope`, the derivative of a bias that is not additive, and the hooks of loops
+            over queries. Their names end with `_of_keys`, which such a loop holds a tile of;
+            `next_run_of_keys` says which tiles of queries a tile of keys is visited by.
     """
+    if not backward:
+        return rendered(structure, style, Arguments())
     arguments = Arguments()
-
-    def text() -> TritonText:
-        return TritonText(arguments, wide=wide)
-
-    more: list[HookText] = []
-    sloped = False
-    if backward:
-        slope = derivative(structure.bias)
-        sloped = slope.op != "const" or slope.data != 1
-        if sloped:
-            more.append(("slope", ELEMENT, value_text(slope, text())))
-        # The same text with the roles exchanged: q0..q1 are keys, kv_len is the number of queries.
-        more.append(("next_query_run", _ROW, _runs(transposed(structure), text())))
-    return replace(rendered(structure, wide, ptx, arguments, more), sloped=sloped)
+    slope = derivative(structure.bias)
+    sloped = slope.op != "const" or slope.data != 1
+    more: list[Formula] = [("slope", slope)] if sloped else []
+    elements = _elements(structure, style, arguments, "q_idx", more)
+    # The same text with the roles exchanged: q0..q1 are keys, kv_len is the number of queries.
+    runs = ("next_run", _ROW, _runs(transposed(structure), TritonText(arguments, wide=style.wide)))
+    of_keys = [
+        (f"{name}_of_keys", parameters, body) for name, parameters, body in (*elements, runs)
+    ]
+    hooks = rendered(structure, style, arguments, more, of_keys)
+    return replace(hooks, sloped=sloped)
 
 
 def rendered(
-    structure: Structure, wide: bool, ptx: bool, arguments: Arguments, more: list[HookText]
+    structure: Structure,
+    style: Style,
+    arguments: Arguments,
+    formulas: Sequence[Formula] = (),
+    more: Sequence[HookText] = (),
 ) -> Hooks:
-    """What every kernel calls, and `more` hooks whose text read their numbers from `arguments`."""
-
-    def text() -> TritonText:
-        return TritonText(arguments, wide=wide)
-
-    mask, bias = structure.mask, structure.bias
-    biased = bias.op != "score"
-    parts = [("masked", ELEMENT, _masked(mask, text, ptx and not wide))]
-    if biased:
-        parts.append(("biased", ELEMENT, value_text(bias, text())))
-    parts.append(("next_run", _ROW, _runs(structure, text())))
-    functions = [_function(*part) for part in parts + more]
-    tanh = "tanh_ptx as tanh" if ptx else "tanh"
-    header = _HEADER.format(mask=formula_text(mask), bias=formula_text(bias), tanh=tanh)
+    """The hooks of loops over keys, with one for each of `formulas`, and `more` of other loops."""
+    elements = _elements(structure, style, arguments, "kv_idx", formulas)
+    runs = ("next_run", _ROW, _runs(structure, TritonText(arguments, wide=style.wide)))
+    functions = [_function(*part) for part in (*elements, runs, *more)]
+    header = _HEADER.format(
+        mask=formula_text(structure.mask),
+        bias=formula_text(structure.bias),
+        tanh="tanh_ptx as tanh" if style.ptx else "tanh",
+    )
     source = header + "\n\n" + "\n\n\n".join(functions) + "\n"
     return Hooks(
         source=source,
         digest=hashlib.sha256(source.encode()).hexdigest()[:24],
-        biased=biased,
+        biased=structure.bias.op != "score",
         sloped=False,
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
+
+
+def _elements(
+    structure: Structure,
+    style: Style,
+    arguments: Arguments,
+    moving: Index,
+    formulas: Sequence[Formula],
+) -> list[HookText]:
+    """What a loop over the index `moving` calls for each element, and `hold` before it."""
+    held = Held(moving, TritonText(arguments, wide=style.wide))
+
+    def text() -> TritonText:
+        return TritonText(arguments, wide=style.wide, kept=held.reading)
+
+    parts = [("masked", ELEMENT, _masked(structure.mask, arguments, held, style))]
+    if structure.bias.op != "score":
+        parts.append(("biased", ELEMENT, value_text(structure.bias, text())))
+    for name, formula in formulas:
+        body = formula(text()) if callable(formula) else value_text(formula, text())
+        parts.append((name, ELEMENT, body))
+    stands = "q_idx" if moving == "kv_idx" else "kv_idx"
+    return [("hold", f"batch, head, {stands}, kv_len, S, T", held.body()), *parts]
 
 
 def _runs(structure: Structure, text: TritonText) -> tuple[str, ...]:
@@ -126,15 +166,35 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
     return (*text.lines, f"return {result}")
 
 
-def _masked(mask: Node, text: Callable[[], TritonText], ptx: bool) -> tuple[str, ...]:
-    if ptx:
+def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple[str, ...]:
+    """The body of `masked`: a score where the mask keeps the pair, else -inf."""
+    text = TritonText(arguments, wide=style.wide, kept=held.reading)
+    interval = contiguous(mask, held.moving) if style.ptx and not style.wide else None
+    if interval is None:
+        return (*_decided(mask, text, held, style), "return result")
+    bounded, flags = interval
+    known = " & ".join(f"({held.keep(held.text(flag))} != 0)" for flag in flags)
+    by_bounds = _decided(bounded, text, held, style)
+    # The rare branch shares no name with the other, and takes no register from the loop.
+    by_ids = _decided(mask, TritonText(arguments, wide=False, names="u"), held, style)
+    return (
+        f"if {known}:",
+        *[f"    {line}" for line in by_bounds],
+        "else:",
+        *[f"    {line}" for line in by_ids],
+        "return result",
+    )
+
+
+def _decided(mask: Node, text: TritonText, held: Held, style: Style) -> tuple[str, ...]:
+    """Lines that set `result`."""
+    if style.ptx and not style.wide:
         try:
-            return masked_ptx(mask, text())
+            return masked_ptx(mask, text, held, long=style.long)
         except Unrenderable:
             pass
-    natural = text()
-    result = "kv_idx < kv_len" if mask.op == "const" else f"(kv_idx < kv_len) & {natural(mask)}"
-    return (*natural.lines, f'return tl.where({result}, score, float("-inf"))')
+    result = "kv_idx < kv_len" if mask.op == "const" else f"(kv_idx < kv_len) & {text(mask)}"
+    return (*text.lines, f'result = tl.where({result}, score, float("-inf"))')
 
 
 def _function(name: str, parameters: str, body: tuple[str, ...]) -> str:

@@ -2,13 +2,17 @@
 
 Written naturally, LLVM packs the comparisons of a tile into vectors of bits and unpacks them
 again, which costs up to a third of a masked kernel's speed on NVIDIA. One block of inline
-assembly for each element leaves it nothing to pack. Operands are vectors over queries or over
-keys wherever the formula allows, so that little else is computed for each element.
+assembly for each element leaves it nothing to pack. Comparisons that bound the moving index are
+one interval, whose ends are computed before the loop (`spans.py`); other operands are vectors over
+queries or over keys wherever the formula allows, so that little else is computed for each element.
 """
 
 from __future__ import annotations
 
+from .. import nodes
 from ..node import Node
+from .held import Held
+from .spans import Interval, interval_of
 from .triton_text import TritonText
 
 _MINUS_INFINITY = "0fFF800000"
@@ -18,23 +22,31 @@ class Unrenderable(Exception):
     """A predicate the block cannot hold; the natural form serves it."""
 
 
-def masked_ptx(mask: Node, text: TritonText) -> tuple[str, ...]:
-    """The body of the hook `masked` as inline assembly.
+def masked_ptx(mask: Node, text: TritonText, held: Held, *, long: bool) -> tuple[str, ...]:
+    """Lines that set `result`, the score or -inf, by inline assembly.
+
+    Args:
+        mask: the formula.
+        text: prints what changes from step to step of the loop.
+        held: what does not.
+        long: whether a table may hold integers of 64 bits, which are not compared here.
 
     Raises:
-        Unrenderable: the mask compares real numbers.
+        Unrenderable: the mask compares real numbers, or long integers.
     """
-    block = _Block(text)
-    inside = block.compare("lt", "kv_idx", "kv_len")
-    result = inside if mask.op == "const" else block.both(inside, block.predicate(mask))
+    block = _Block(text, held, long)
+    result = block.predicate(mask, inside=True)
+    if result is None:
+        return ("result = score",)
     lines = [*block.lines, f"selp.f32 $0, $1, {_MINUS_INFINITY}, {result};"]
     registers = ", ".join(f"p{i}" for i in range(block.predicates))
-    assembly = " ".join(["{ .reg .pred", f"{registers};", *lines, "}"])
+    declared = f".reg .pred {registers}; .reg .s32 distance;"
+    assembly = " ".join(["{", declared, *lines, "}"])
     constraints = ",".join(["=f", "f", *["r"] * len(block.operands)])
     operands = ", ".join(["score", *block.operands])
     return (
         *text.lines,
-        "return tl.inline_asm_elementwise(",
+        "result = tl.inline_asm_elementwise(",
         f'    "{assembly}",',
         f'    "{constraints}",',
         f"    [{operands}],",
@@ -48,56 +60,114 @@ def masked_ptx(mask: Node, text: TritonText) -> tuple[str, ...]:
 class _Block:
     """Numbers predicates and operands while a formula is printed."""
 
-    def __init__(self, text: TritonText) -> None:
+    def __init__(self, text: TritonText, held: Held, long: bool) -> None:
         self.lines: list[str] = []
         self.operands: list[str] = []
         self.predicates = 0
         self._text = text
+        self._held = held
+        self._long = long
 
-    def predicate(self, node: Node) -> str:
-        """The predicate register that holds a Boolean formula."""
-        op = node.op
-        if op in ("and", "or"):
-            result = self.predicate(node.args[0])
-            for arg in node.args[1:]:
-                result = self._join(op, result, self.predicate(arg))
-            return result
-        if op == "not":
+    def predicate(self, node: Node, *, inside: bool = False) -> str | None:
+        """The predicate register that holds a formula, None where it is always true.
+
+        `inside`: the formula, and that the key exists.
+        """
+        if not inside and node.op == "or":
+            return self._joined("or", [self.predicate(arg) for arg in node.args])
+        if not inside and node.op == "not":
             inner = self.predicate(node.args[0])
-            result = self._new()
-            self.lines.append(f"not.pred {result}, {inner};")
-            return result
-        if op in ("ge", "eq") and {arg.kind for arg in node.args} == {"int"}:
+            return self._put(f"not.pred {{}}, {inner};")
+        interval = interval_of(self._literals(node), self._held.moving)
+        parts = [self._single(literal) for literal in interval.rest]
+        # A held key that does not exist needs no mask: its gradients are not stored.
+        inside = inside and self._held.moving == "kv_idx"
+        if interval.lows or interval.highs or inside:
+            parts.insert(0, self._between(interval, inside))
+        return self._joined("and", parts)
+
+    def _literals(self, node: Node) -> tuple[Node, ...]:
+        """What a formula is the conjunction of, without outer minima and maxima."""
+        if node == nodes.TRUE:
+            return ()
+        if node.op == "and":
+            return tuple([part for arg in node.args for part in self._literals(arg)])
+        if node.op in ("ge", "eq") and {arg.kind for arg in node.args} == {"int"}:
             split = self._text.split(node)
             if split is not None:
-                return self.predicate(split)
-            return self.compare(op, *self._text.sides(node))
-        if op == "read" and node.kind == "bool":
-            return self.compare("ne", f"{self._text(node)}.to(tl.int32)", "0")
-        raise Unrenderable(op)
+                return self._literals(split)
+        return (node,)
 
-    def compare(self, how: str, left: str, right: str) -> str:
-        """A comparison of two 32-bit integers, each a Triton expression or a literal zero."""
-        result = self._new()
-        a = self._operand(left)
-        b = right if right == "0" else self._operand(right)
-        self.lines.append(f"setp.{how}.s32 {result}, {a}, {b};")
+    def _single(self, node: Node) -> str | None:
+        if node.op in ("or", "not"):
+            return self.predicate(node)
+        if node.op in ("ge", "eq") and {arg.kind for arg in node.args} == {"int"}:
+            self._refuse_long(node)
+            left, right = map(self._operand, self._text.sides(node))
+            return self._put(f"setp.{node.op}.s32 {{}}, {left}, {right};")
+        if node.op == "read" and node.kind == "bool":
+            operand = self._operand(f"{self._text(node)}.to(tl.int32)")
+            return self._put(f"setp.ne.s32 {{}}, {operand}, 0;")
+        raise Unrenderable(node.op)
+
+    def _between(self, interval: Interval, inside: bool) -> str:
+        """The moving index between bounds; those that are read are computed before the loop."""
+        bounds = (*interval.lows, *interval.highs)
+        self._refuse_long(*bounds)
+        read = any(part.op in ("read", "step") for bound in bounds for part in bound.walk())
+        # Arithmetic alone is cheaper than the registers that would hold it.
+        keep = self._held.keep if read else str
+        lows = [self._held.text(bound) for bound in interval.lows]
+        highs = [self._held.text(bound) for bound in interval.highs]
+        if inside:
+            highs.append("kv_len - 1")
+        index = self._operand(self._held.moving)
+        if not lows:
+            high = self._operand(keep(_extreme("tl.minimum", highs)))
+            return self._put(f"setp.le.s32 {{}}, {index}, {high};")
+        if not highs:
+            low = self._operand(keep(_extreme("tl.maximum", lows)))
+            return self._put(f"setp.ge.s32 {{}}, {index}, {low};")
+        # 0 <= index - low < length, as one comparison of unsigned numbers that cannot overflow.
+        low, high = _extreme("tl.maximum", [*lows, "0"]), _extreme("tl.minimum", highs)
+        first = self._operand(keep(low))
+        length = self._operand(keep(f"count({low}, {high})"))
+        self.lines.append(f"sub.s32 distance, {index}, {first};")
+        return self._put(f"setp.lt.u32 {{}}, distance, {length};")
+
+    def _refuse_long(self, *formulas: Node) -> None:
+        if self._long and any(
+            part.op == "read" and part.kind == "int" for f in formulas for part in f.walk()
+        ):
+            raise Unrenderable("integers of 64 bits")
+
+    def _joined(self, op: str, parts: list[str | None]) -> str | None:
+        known = [part for part in parts if part is not None]
+        if op == "or" and len(known) < len(parts):
+            return None
+        result = known[0] if known else None
+        for part in known[1:]:
+            result = self._put(f"{op}.pred {{}}, {result}, {part};")
         return result
 
-    def both(self, left: str, right: str) -> str:
-        return self._join("and", left, right)
-
-    def _join(self, op: str, left: str, right: str) -> str:
-        result = self._new()
-        self.lines.append(f"{op}.pred {result}, {left}, {right};")
-        return result
-
-    def _new(self) -> str:
+    def _put(self, line: str) -> str:
+        """Write a line that sets a new predicate register."""
+        register = f"p{self.predicates}"
         self.predicates += 1
-        return f"p{self.predicates - 1}"
+        self.lines.append(line.format(register))
+        return register
 
     def _operand(self, expression: str) -> str:
+        if expression == "0":
+            return expression
         if expression not in self.operands:
             self.operands.append(expression)
         # $0 is the result, $1 the score.
         return f"${self.operands.index(expression) + 2}"
+
+
+def _extreme(function: str, bounds: list[str]) -> str:
+    result = bounds[0]
+    for bound in bounds[1:]:
+        result = f"{function}({result}, {bound})"
+    return result

@@ -62,10 +62,21 @@ class TritonText:
     A table read becomes a line of its own in `lines`, once however often it is used.
     """
 
-    def __init__(self, arguments: Arguments, *, wide: bool) -> None:
+    def __init__(
+        self,
+        arguments: Arguments,
+        *,
+        wide: bool,
+        names: str = "t",
+        kept: Callable[[Node], str | None] | None = None,
+    ) -> None:
+        """`names` begins the names of what is read; `kept` says where a reading is found that was
+        made before."""
         self.lines: list[str] = []
         self._arguments = arguments
         self._wide = wide
+        self._names = names
+        self._kept = kept
         self._reads: dict[Node, str] = {}
 
     def __call__(self, node: Node) -> str:
@@ -99,6 +110,8 @@ class TritonText:
         q_slot, kv_slot = (cast(Slot, own) for own in node.own)
         name = cast(str, node.data)
         argument = TableArgument(q_slot.index, name, kv_slot.index)
+        if not node.args:
+            return self._load(node, argument, [])
         sizes = [ScalarArgument(q_slot.index, q_slot.ndim - 1)]
         if len(node.args) == 2:
             sizes.insert(0, ScalarArgument(q_slot.index, 0, kv_slot.index))
@@ -107,9 +120,13 @@ class TritonText:
     def _load(self, node: Node, argument: TableArgument, sizes: list[ScalarArgument]) -> str:
         if node in self._reads:
             return self._reads[node]
+        found = self._kept(node) if self._kept is not None else None
+        if found is not None:
+            self._reads[node] = found
+            return found
         pointer = self._arguments.table(argument)
         place = self._place(node, sizes)
-        name = f"t{len(self._reads)}"
+        name = f"{self._names}{len(self._reads)}"
         load = f"tl.load({pointer}{' + ' + place if place else ''})"
         wrapped = {"real": f"{load}.to(tl.float32)", "int": f"widened({load})", "bool": load}
         self.lines.append(f"{name} = {wrapped[node.kind]}")

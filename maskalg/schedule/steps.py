@@ -14,6 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, cast
 
 import torch
@@ -35,7 +36,12 @@ class StepTables:
     kv_length: int
 
     def named(self, name: str) -> torch.Tensor:
-        """A table by the name closed forms use; a prime is the inverse, from keys to queries."""
+        """A table by the name closed forms use; a prime is the inverse, from keys to queries.
+
+        "contiguous" is one number, not 0 where the tables are exact.
+        """
+        if name == "contiguous":
+            return self._contiguous.to(torch.int32)
         if not name.endswith("'"):
             return cast(torch.Tensor, getattr(self, name))
         keys = torch.arange(self.kv_length, device=self.first.device, dtype=torch.int32)
@@ -45,10 +51,13 @@ class StepTables:
         forward = self.first if name == "last'" else self.start
         return _search(forward, keys, right=True) - 1
 
+    @cached_property
+    def _contiguous(self) -> torch.Tensor:
+        return (self.first == self.start).logical_and_(self.last == self.end).all()
+
     def contiguous(self) -> bool:
         """Whether the tables are exact. Waits for the device."""
-        same = (self.first == self.start).all() & (self.last == self.end).all()
-        return bool(same)
+        return bool(self._contiguous)
 
 
 @dataclass(frozen=True)

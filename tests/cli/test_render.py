@@ -32,7 +32,7 @@ def test_the_hooks(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_hooks_of_the_backward_pass(capsys: pytest.CaptureFixture[str]) -> None:
     text = source(capsys, "causal + softcap(30)", "--backward")
-    assert "def slope(" in text and "def next_query_run(" in text
+    assert "def slope(" in text and "def next_run_of_keys(" in text
 
 
 def test_tables_of_64_bits_are_not_compared_by_assembly(

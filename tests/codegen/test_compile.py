@@ -26,37 +26,38 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
 
     from maskalg.backends import triton as backend
     from maskalg.codegen.entries import entries_of
-    from maskalg.codegen.hooks import hooks_of
+    from maskalg.codegen.hooks import Style, hooks_of
     from maskalg.codegen.store import load
 
     form = bound(weight.applied(expression))
-    ptx = target.startswith("sm_")
+    style = Style(ptx=target.startswith("sm_"))
     constants = {
         **backend.shape_constants(dim, dim, dtype, wide=False, arch=target),
         "TMA": backend.has_tma(target),
         "WEIGHTED": weight.formula is not None,
     }
     if kernel == "forward":
-        hooks = hooks_of(form.structure, ptx=ptx)
+        hooks = hooks_of(form.structure, style)
         tile = tiles_for(target, dim, dtype.itemsize, backend.pattern_of(form.structure))[0]
         constants |= {"NORMALISED": weight.normalised}
     else:
-        hooks = hooks_of(form.structure, False, ptx, True)
+        hooks = hooks_of(form.structure, style, backward=True)
         side = "keys" if kernel == "backward_keys" else "queries"
         pattern = backend.pattern_of(form.structure)
         tile = backward_tiles_for(target, dim, dtype.itemsize, pattern, of=side)[0]
     if kernel == "backward_entries":
         slots = tuple(slot.index for slot, t in form.tensors() if t.is_floating_point())
-        entry = entries_of(form.structure, slots, False, ptx)[0]
+        entry = entries_of(form.structure, slots, style)[0]
         hooks = entry.hooks
         constants |= {"ENTRY": None, "PLACE": None, "MODE": entry.mode, "unit_ptr": None}
     module = load(hooks.source, hooks.digest)
-    constants |= {"MASKED": module.masked, "BIASED": module.biased if hooks.biased else None}
-    constants["NEXT_RUN"] = module.next_query_run if kernel == "backward_keys" else module.next_run
+    suffix = "_of_keys" if kernel == "backward_keys" else ""
+    names = ["hold", "masked", "next_run", *(["biased"] if hooks.biased else [])]
+    constants |= {"BIASED": None} | {n.upper(): getattr(module, n + suffix) for n in names}
     if kernel == "backward_entries" and not entry.constant:
         constants["ENTRY"] = module.entry
     elif kernel.startswith("backward"):
-        constants["SLOPE"] = module.slope if hooks.sloped else None
+        constants["SLOPE"] = getattr(module, f"slope{suffix}") if hooks.sloped else None
     numbers = [
         "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
         for a in hooks.scalars

@@ -50,12 +50,12 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True):
 
     from maskalg.backends import triton as backend
     from maskalg.backends.triton_hopper import has_gluon, hopper_constants, hopper_options
-    from maskalg.codegen.hooks import hooks_of
+    from maskalg.codegen.hooks import Style, hooks_of
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernel was tested with")
     form = bound(expression)
-    hooks = hooks_of(form.structure, ptx=True)
+    hooks = hooks_of(form.structure, Style(ptx=True))
     numbers, tables = types_of(hooks, form)
     pattern = backend.pattern_of(form.structure)
     tile = hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, biased=hooks.biased)
@@ -111,23 +111,19 @@ def compiled_backward(expression, of, dim, dtype="bf16"):
     from maskalg.backends.triton_backward import backward_plan
     from maskalg.backends.triton_hopper import has_gluon
     from maskalg.backends.triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants
-    from maskalg.codegen.store import load
+    from maskalg.codegen.hooks import Style
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
     form = bound(expression)
     pattern = backend.pattern_of(form.structure)
-    plan = backward_plan(form.structure, pattern, False, True, "sm_90", dim, 2)
+    plan = backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", dim, 2)
     tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
     if tile is None:
         return None
-    module = load(plan.hooks.source, plan.hooks.digest)
-    constants = hopper_backward_constants(
-        tile,
-        plan.constants
-        | backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90"),
-        module.next_run if of == "queries" else module.next_query_run,
-    )
+    shape = backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90")
+    hooks = plan.of_queries if of == "queries" else plan.of_keys
+    constants = hopper_backward_constants(tile, shape | hooks)
     kernel = getattr(kernels, f"hopper_backward_{of}")
     types = types_of(plan.hooks, form)
     constants["OVERLAP"] = tile.overlap

@@ -1,0 +1,47 @@
+"""What the element hooks need of one side alone, computed once before a kernel's loop.
+
+A kernel that loops over keys holds a tile of queries, and the gradients of keys the other way
+round. Readings and bounds that do not depend on the index that moves are computed by the hook
+`hold`, which appends them to the tables `T`; the hooks that the loop calls find them there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..node import Node
+from .triton_text import TritonText
+
+Index = Literal["q_idx", "kv_idx"]
+
+
+@dataclass
+class Held:
+    """The values that are kept while the index `moving` runs, in the order they were asked for.
+
+    Attributes:
+        moving: the index the loop runs over.
+        text: prints the values in the hook `hold`.
+    """
+
+    moving: Index
+    text: TritonText
+    _values: list[str] = field(default_factory=list)
+
+    def reading(self, node: Node) -> str | None:
+        """Where a hook finds a reading that is the same at every step, None for others."""
+        return None if self.moving in node.indices() else self.keep(self.text(node))
+
+    def keep(self, value: str) -> str:
+        """Where a hook finds a value, given as `text` printed it."""
+        if value not in self._values:
+            self._values.append(value)
+        # Counted from the end: how many tables there are is not known yet.
+        return f"T[-{self._values.index(value) + 1}]"
+
+    def body(self) -> tuple[str, ...]:
+        """The body of the hook `hold`."""
+        if not self._values:
+            return ("return T",)
+        return (*self.text.lines, f"return T + ({', '.join(reversed(self._values))},)")

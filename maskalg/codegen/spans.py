@@ -1,0 +1,95 @@
+"""The part of a mask that is one interval of the moving index: bounds a kernel computes once a row.
+
+`k >= f(q)`, `k <= g(q)` and equal ids of contiguous documents, taken together, keep the keys
+`max f .. min g`: two comparisons for a query, and one for each element, however many atoms there
+are. What is left, such as congruences, is compared element by element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import nodes
+from ..node import Node
+from ..proof.document_laws import SameDocument, same_document
+from .held import Index
+
+_PLAIN = ("index", "const", "scalar", "add")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The elements `max(lows) <= index <= min(highs)` that also keep each of `rest`."""
+
+    lows: tuple[Node, ...]
+    highs: tuple[Node, ...]
+    rest: tuple[Node, ...]
+
+
+def interval_of(literals: tuple[Node, ...], moving: Index) -> Interval:
+    """What a conjunction bounds the moving index by, and the literals that do not bound it."""
+    lows: list[Node] = []
+    highs: list[Node] = []
+    rest: list[Node] = []
+    for literal in literals:
+        low, high = _bounds(literal, moving)
+        lows += low
+        highs += high
+        if not low and not high:
+            rest.append(literal)
+    return Interval(tuple(lows), tuple(highs), tuple(rest))
+
+
+def _bounds(literal: Node, moving: Index) -> tuple[list[Node], list[Node]]:
+    """Lower and upper bounds of the moving index that mean the same as the literal, or none."""
+    if literal.op not in ("ge", "eq") or any(arg.kind != "int" for arg in literal.args):
+        return [], []
+    difference = nodes.subtract(*literal.args)
+    terms = difference.args if difference.op == "add" else (difference,)
+    moved = [term for term in terms if moving in term.indices()]
+    others = nodes.add(*[term for term in terms if moving not in term.indices()])
+    index = nodes.K if moving == "kv_idx" else nodes.Q
+    if moved == [index]:
+        bound = nodes.negate(others)
+        return [bound], [bound] if literal.op == "eq" else []
+    if moved == [nodes.negate(index)]:
+        return ([others] if literal.op == "eq" else []), [others]
+    return [], []
+
+
+def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | None:
+    """A mask with bounds for equal ids, and what must not be 0 for it to mean the same.
+
+    Where equal ids are contiguous, a query and a key of one document are an interval apart: keys
+    from the document's first to its last. None for a mask without documents.
+    """
+    flags: dict[Node, None] = {}
+
+    def bounded(node: Node) -> Node | None:
+        same = same_document(node) if node.op == "eq" else None
+        if same is None or not _plain(same):
+            return None
+        if moving == "kv_idx":
+            low, high = same.table("first"), same.table("last")
+            at = same.of_key.args[-1]
+        elif same.of_query.own[0] is same.of_key.own[0]:
+            low, high = same.queries()
+            at = nodes.Q
+        else:
+            return None  # inverse tables, which kernels are not given
+        own = (*same.of_query.own, *same.of_key.own)
+        flags[Node("step", "int", (), "contiguous", own)] = None
+        return nodes.conjunction(nodes.ge(at, low), nodes.ge(high, at))
+
+    result = nodes.substitute(mask, bounded)
+    return (result, tuple(flags)) if flags else None
+
+
+def _plain(same: SameDocument) -> bool:
+    """Whether both ids are read at an index, moved by a number at most: inside of the tables."""
+    positions = (same.of_query.args[-1], same.of_key.args[-1])
+    wanted = ({"q_idx"}, {"kv_idx"})
+    return all(
+        position.indices() == names and all(part.op in _PLAIN for part in position.walk())
+        for position, names in zip(positions, wanted, strict=True)
+    )
