@@ -279,6 +279,6 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
             return arguments((Descriptor(key), Descriptor(value)) if tma else (key, value))
 
         variant = (forward, plan, tile, tma, weighted, call.weight.normalised, query.device)
-        launch(forward, rows * batch_heads, (variant, specialised), first, again)
+        launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again)
 
     first_that_fits(plan.candidates, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
@@ -23,12 +24,14 @@ from ..tiles import (
 )
 from .call import Call
 from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
+from .triton_constants import tile_constants
 from .triton_hopper_backward import (
     hopper_backward_constants,
     launch_keys,
     launch_queries,
     serves,
 )
+from .triton_launch import Descriptor, launch, variant_key
 
 _PRODUCT_ROWS: Final = 64
 
@@ -50,7 +53,7 @@ class Rows:
     product: torch.Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BackwardPlan:
     """The hooks of a structure for the backward kernels, and the tiles to try.
 
@@ -145,54 +148,66 @@ def gradients(
     described = tma and all(describable(tensor) for tensor in tensors)
     pads = [shape[name] for name in ("HEAD_PAD", "HEAD_PAD", "VALUE_PAD", "VALUE_PAD")]
 
-    def sources(which: tuple[int, int], block: int) -> list[Any]:
-        """The tensors, with those a loop runs over as descriptors."""
-        found: list[Any] = list(tensors)
-        for i in which if described else ():
-            t = tensors[i]
-            found[i] = TensorDescriptor(t, t.shape, t.stride(), [1, 1, block, pads[i]])
-        return found
-
+    tables = tables_of(plan.hooks, call.form.values)
+    scalars = scalars_of(plan.hooks, call.form.values)
     strides = [stride for tensor in tensors for stride in tensor.stride()]
-    arguments = (
-        tables_of(plan.hooks, call.form.values),
-        call.scale,
-        call.extents.q_len,
-        call.extents.kv_len,
-    )
-    rest = [*strides, *scalars_of(plan.hooks, call.form.values)]
-    batch, heads, kv_heads = call.extents.batch, call.extents.heads, key.shape[1]
+    extents, kv_heads = call.extents, key.shape[1]
+    # What the constants follow from, beside the kernel and its tile.
+    fixed = (plan, *shape.values(), common["WEIGHTED"], described, query.device)
 
-    def launch(kernel: Any, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
+    def run(kernel: Any, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
         of_queries = kernel is backward_queries
-        constants = common | (plan.of_queries if of_queries else plan.of_keys)
-        length, side, of_head = (
-            (call.extents.q_len, tile.block_q, heads)
+        length, side, heads, looped, block = (
+            (extents.q_len, tile.block_q, extents.heads, (1, 2), tile.block_kv)
             if of_queries
-            else (call.extents.kv_len, tile.block_kv, kv_heads)
+            else (extents.kv_len, tile.block_kv, kv_heads, (0, 3), tile.block_q)
         )
-        rows = -(-length // side)
-        looped = sources((1, 2), tile.block_kv) if of_queries else sources((0, 3), tile.block_q)
-        kernel[(rows * batch * of_head,)](
-            *looped, of_rows.statistic, of_rows.delta, *outs, *arguments, rows, batch * of_head,
-            of_head, call.group, *rest, TMA=described,
-            BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv, ONE_LOOP=tile.one_loop,
-            num_warps=tile.warps, num_stages=tile.stages, **constants,
-        )  # fmt: skip
+        rows, batch_heads = -(-length // side), extents.batch * heads
+
+        def arguments(describe: Callable[[int], Any]) -> list[Any]:
+            sources = [
+                describe(i) if described and i in looped else t for i, t in enumerate(tensors)
+            ]
+            return [
+                *sources, of_rows.statistic, of_rows.delta, *outs, tables, call.scale,
+                extents.q_len, extents.kv_len, rows, batch_heads, heads, call.group, *strides,
+                *scalars,
+            ]  # fmt: skip
+
+        def descriptor(i: int) -> Any:
+            t = tensors[i]
+            return TensorDescriptor(t, t.shape, t.stride(), [1, 1, block, pads[i]])
+
+        def first() -> tuple[list[Any], dict[str, Any]]:
+            own = tile_constants(tile) | {"TMA": described}
+            hooks = plan.of_queries if of_queries else plan.of_keys
+            return arguments(descriptor), common | hooks | own
+
+        def again() -> list[Any]:
+            return arguments(lambda i: Descriptor(tensors[i]))
+
+        specialised = variant_key(
+            (*tensors, of_rows.statistic, of_rows.delta, *outs, *tables),
+            (heads, call.group, *strides),
+            (extents.q_len, extents.kv_len, rows * batch_heads),
+        )
+        launch(kernel, (rows * batch_heads, 1), (kernel, tile, fixed, specialised), first, again)
 
     hopper = serves(call, shape, grad_out)
-    numbers = (scalars_of(plan.hooks, call.form.values), arguments[0])
+    numbers = (scalars, tables)
     per_row = (of_rows.statistic, of_rows.delta)
     if hopper and plan.hopper_queries is not None:
         constants = hopper_backward_constants(plan.hopper_queries, common | plan.of_queries)
-        launch_queries(call, plan.hopper_queries, constants, numbers, per_row, (grad_out, dq))
+        launch_queries(
+            call, plan.hopper_queries, constants, numbers, per_row, (grad_out, dq), fixed
+        )
     else:
-        first_that_fits(plan.query_tiles, lambda tile: launch(backward_queries, tile, (dq,)))
+        first_that_fits(plan.query_tiles, lambda tile: run(backward_queries, tile, (dq,)))
     if hopper and plan.hopper_keys is not None:
         constants = hopper_backward_constants(plan.hopper_keys, common | plan.of_keys)
-        launch_keys(call, plan.hopper_keys, constants, numbers, per_row, (grad_out, dk, dv))
+        launch_keys(call, plan.hopper_keys, constants, numbers, per_row, (grad_out, dk, dv), fixed)
     else:
-        first_that_fits(plan.key_tiles, lambda tile: launch(backward_keys, tile, (dk, dv)))
+        first_that_fits(plan.key_tiles, lambda tile: run(backward_keys, tile, (dk, dv)))
     return dq, dk, dv
 
 
@@ -242,8 +257,17 @@ def _row_products(out: torch.Tensor, grad_out: torch.Tensor, shape: dict[str, An
     batch, heads, q_len, _ = out.shape
     product = out.new_empty(batch, heads, q_len, dtype=torch.float32)
     if product.numel():
-        row_products[(-(-q_len // _PRODUCT_ROWS), batch * heads)](
-            out, grad_out, product, q_len, heads, *grad_out.stride(),
-            shape["VALUE_DIM"], shape["VALUE_PAD"], _PRODUCT_ROWS,
-        )  # fmt: skip
+        arguments: list[Any] = [out, grad_out, product, q_len, heads, *grad_out.stride()]
+        constants = {name: shape[name] for name in ("VALUE_DIM", "VALUE_PAD")}
+        constants["ROWS"] = _PRODUCT_ROWS
+        specialised = variant_key(
+            (out, grad_out, product), (heads, *grad_out.stride()), (batch * heads * q_len,)
+        )
+        launch(
+            row_products,
+            (-(-q_len // _PRODUCT_ROWS), batch * heads),
+            (row_products, *constants.values(), out.device, specialised),
+            lambda: (arguments, constants),
+            lambda: arguments,
+        )
     return product

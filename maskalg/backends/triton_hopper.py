@@ -121,7 +121,7 @@ def launch_hopper(
         (extents.heads, call.group),
         (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
     )
-    launch(hopper_forward, programs, (hopper_forward, plan, tile, specialised), first, again)
+    launch(hopper_forward, (programs, 1), (hopper_forward, plan, tile, specialised), first, again)
 
 
 def _descriptors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import torch
@@ -10,6 +11,7 @@ from ..tiles import HopperBackwardTile
 from .call import Call
 from .triton_arguments import describable
 from .triton_hopper import has_gluon
+from .triton_launch import Descriptor, launch, variant_key
 
 _ROWS: Final = 64  # of a consumer
 _CONSUMERS: Final = 2
@@ -55,8 +57,16 @@ def launch_queries(
     arguments: Arguments,
     of_rows: tuple[torch.Tensor, torch.Tensor],
     tensors: tuple[torch.Tensor, torch.Tensor],
+    fixed: Hashable,
 ) -> None:
-    """Fill dQ; `of_rows` are lse and delta, `tensors` are dO and dQ."""
+    """Fill dQ.
+
+    Args:
+        arguments: numbers and tables of the hooks.
+        of_rows: lse and delta.
+        tensors: dO and dQ.
+        fixed: what the constants follow from, and the device.
+    """
     from maskalg_kernels.hopper_backward import hopper_backward_queries
 
     scalars, tables = arguments
@@ -64,13 +74,27 @@ def launch_queries(
     extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
     rows = -(-extents.q_len // (_CONSUMERS * _ROWS))
     batch_heads = extents.batch * extents.heads
-    hopper_backward_queries[(rows * batch_heads,)](
-        _described(call.query, _ROWS, head_pad), _described(call.key, tile.block, head_pad),
-        _described(call.value, tile.block, value_pad), _described(grad_out, _ROWS, value_pad),
-        *of_rows, _described(dq, _ROWS, head_pad), tables, call.scale, extents.q_len,
-        extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
-        OVERLAP=tile.overlap, **constants, **HOPPER_OPTIONS,
+    blocks = (
+        (call.query, _ROWS, head_pad), (call.key, tile.block, head_pad),
+        (call.value, tile.block, value_pad), (grad_out, _ROWS, value_pad), (dq, _ROWS, head_pad),
     )  # fmt: skip
+
+    def passed(*descriptors: Any) -> list[Any]:
+        *sources, target = descriptors
+        return [
+            *sources, *of_rows, target, tables, call.scale, extents.q_len, extents.kv_len, rows,
+            batch_heads, extents.heads, call.group, *scalars,
+        ]  # fmt: skip
+
+    _launch(
+        hopper_backward_queries,
+        rows * batch_heads,
+        passed,
+        blocks,
+        (*of_rows, *tables),
+        constants | {"OVERLAP": tile.overlap},
+        (tile, fixed, extents.heads, call.group, _short(call)),
+    )
 
 
 def launch_keys(
@@ -80,38 +104,87 @@ def launch_keys(
     arguments: Arguments,
     of_rows: tuple[torch.Tensor, torch.Tensor],
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    fixed: Hashable,
 ) -> None:
-    """Fill dK and dV; `of_rows` are lse and delta, `tensors` are dO, dK and dV."""
-    from maskalg_kernels.hopper_backward import hopper_backward_keys, pad_rows, row_layout
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+    """Fill dK and dV; `tensors` are dO, dK and dV, the others as of `launch_queries`."""
+    from maskalg_kernels.hopper_backward import hopper_backward_keys
 
     scalars, tables = arguments
     grad_out, dk, dv = tensors
     extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
-    heads = extents.batch * extents.heads
-    blocks = -(-extents.q_len // _PADDED_BLOCK)
-    padded = blocks * _PADDED_BLOCK
-    flat = call.query.new_empty(2, heads * padded, dtype=torch.float32)
-    pad_rows[(blocks, heads)](*of_rows, flat[0], flat[1], extents.q_len, padded, _PADDED_BLOCK)
-    numbers = [
-        TensorDescriptor(t, t.shape, t.stride(), [tile.block], row_layout)
-        for t in (flat[0], flat[1])
-    ]
+    padded, flat = _padded(of_rows, extents.batch * extents.heads, extents.q_len)
     rows = -(-extents.kv_len // (_CONSUMERS * _ROWS))
     kv_heads = call.key.shape[1]
-    hopper_backward_keys[(rows * extents.batch * kv_heads,)](
-        _described(call.query, tile.block, head_pad), _described(call.key, _ROWS, head_pad),
-        _described(call.value, _ROWS, value_pad), _described(grad_out, tile.block, value_pad),
-        *numbers, _described(dk, _ROWS, head_pad), _described(dv, _ROWS, value_pad), tables,
-        call.scale, extents.q_len, extents.kv_len, padded, rows, extents.batch * kv_heads, kv_heads,
-        call.group, *scalars, **constants, **HOPPER_OPTIONS,
+    programs = rows * extents.batch * kv_heads
+    blocks = (
+        (call.query, tile.block, head_pad), (call.key, _ROWS, head_pad),
+        (call.value, _ROWS, value_pad), (grad_out, tile.block, value_pad),
+        (flat[0], tile.block, None), (flat[1], tile.block, None),
+        (dk, _ROWS, head_pad), (dv, _ROWS, value_pad),
     )  # fmt: skip
 
+    def passed(*descriptors: Any) -> list[Any]:
+        return [
+            *descriptors, tables, call.scale, extents.q_len, extents.kv_len, padded, rows,
+            extents.batch * kv_heads, kv_heads, call.group, *scalars,
+        ]  # fmt: skip
 
-def _described(tensor: torch.Tensor, length: int, pad: int) -> Any:
+    fixed = (tile, fixed, kv_heads, call.group, _short(call))
+    _launch(hopper_backward_keys, programs, passed, blocks, tables, constants, fixed)
+
+
+def _padded(
+    of_rows: tuple[torch.Tensor, torch.Tensor], heads: int, q_len: int
+) -> tuple[int, torch.Tensor]:
+    """A length of whole tiles, and what is known of each query at that length, for each head."""
+    from maskalg_kernels.hopper_backward import pad_rows
+
+    blocks = -(-q_len // _PADDED_BLOCK)
+    padded = blocks * _PADDED_BLOCK
+    flat = of_rows[0].new_empty(2, heads * padded)
+    arguments = [*of_rows, flat[0], flat[1], q_len, padded]
+    key = variant_key((*of_rows, flat[0], flat[1]), (), (padded,))
+    launch(
+        pad_rows,
+        (blocks, heads),
+        (pad_rows, flat.device, key),
+        lambda: (arguments, {"BLOCK": _PADDED_BLOCK}),
+        lambda: arguments,
+    )
+    return padded, flat
+
+
+def _short(call: Call) -> bool:
+    """Whether lengths fit 32 bits, which the type of what is passed follows from."""
+    extents = call.extents
+    return max(extents.q_len, extents.kv_len) * extents.batch * extents.heads < 2**31
+
+
+def _launch(
+    kernel: Any,
+    programs: int,
+    passed: Callable[..., list[Any]],
+    blocks: tuple[tuple[torch.Tensor, int, int | None], ...],
+    pointers: tuple[torch.Tensor, ...],
+    constants: dict[str, Any],
+    fixed: tuple[Hashable, ...],
+) -> None:
+    """Launch a kernel on descriptors of `blocks`: a tensor, rows of a block, padded dimension."""
+    tensors = tuple([tensor for tensor, _, _ in blocks])
+    launch(
+        kernel,
+        (programs, 1),
+        (kernel, *fixed, variant_key((*tensors, *pointers), (), ())),
+        lambda: (passed(*[_described(*block) for block in blocks]), constants | HOPPER_OPTIONS),
+        lambda: passed(*[Descriptor(tensor) for tensor in tensors]),
+    )
+
+
+def _described(tensor: torch.Tensor, length: int, pad: int | None) -> Any:
+    """A descriptor of blocks of so many rows; of a flat tensor where `pad` is None."""
+    from maskalg_kernels.hopper_backward import row_layout
     from maskalg_kernels.hopper_forward import block_layout
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-    return TensorDescriptor(
-        tensor, tensor.shape, tensor.stride(), [1, 1, length, pad], block_layout
-    )
+    block, layout = ([length], row_layout) if pad is None else ([1, 1, length, pad], block_layout)
+    return TensorDescriptor(tensor, tensor.shape, tensor.stride(), block, layout)

@@ -43,19 +43,20 @@ def variant_key(
         lengths: not specialised: that they fit 32 bits counts.
     """
     pointers = [None if t is None else (t.dtype, t.data_ptr() & 15) for t in tensors]
-    return (*pointers, numbers, max(lengths) <= _INT32_MAX)
+    return (*pointers, numbers, max(lengths, default=0) <= _INT32_MAX)
 
 
 def launch(
     kernel: Any,
-    programs: int,
+    programs: tuple[int, int],
     key: Hashable,
     first: Callable[[], tuple[list[Any], dict[str, Any]]],
     again: Callable[[], list[Any]],
 ) -> None:
-    """Launch `programs` programs of `kernel` on the current stream of the current device.
+    """Launch `kernel` on the current stream of the current device.
 
     Args:
+        programs: how many along the first axis and the second.
         key: the kernel, its constants and what `variant_key` says.
         first: the runtime arguments, in order, and the constants and options, for Triton.
         again: the runtime arguments for a direct launch, descriptors as `Descriptor`.
@@ -63,7 +64,7 @@ def launch(
     found = _VARIANTS.get(key)
     if found is None or _watched():
         arguments, constants = first()
-        compiled = kernel[(programs,)](*arguments, **constants)
+        compiled = kernel[programs](*arguments, **constants)
         if isinstance(compiled, CompiledKernel):  # the interpreter compiles nothing
             rest = tuple([constants[name] for name in kernel.arg_names[len(arguments) :]])
             _VARIANTS[key] = compiled, rest
@@ -72,7 +73,7 @@ def launch(
     driver = triton.runtime.driver.active
     stream = driver.get_current_stream(driver.get_current_device())
     compiled.run(
-        programs, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None,
+        *programs, 1, stream, compiled.function, compiled.packed_metadata, None, None, None,
         *again(), *rest,
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ class StepTables:
         "contiguous" is one number, not 0 where the tables are exact.
         """
         if name == "contiguous":
-            return self._contiguous.to(torch.int32)
+            return self._contiguous
         if not name.endswith("'"):
             return cast(torch.Tensor, getattr(self, name))
         keys = torch.arange(self.kv_length, device=self.first.device, dtype=torch.int32)
@@ -53,7 +53,8 @@ class StepTables:
 
     @cached_property
     def _contiguous(self) -> torch.Tensor:
-        return (self.first == self.start).logical_and_(self.last == self.end).all()
+        same = (self.first == self.start).logical_and_(self.last == self.end)
+        return same.all().to(torch.int32)
 
     def contiguous(self) -> bool:
         """Whether the tables are exact. Waits for the device."""

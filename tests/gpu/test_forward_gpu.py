@@ -1,5 +1,7 @@
 """The fused kernel on a GPU against the float64 reference."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -139,31 +141,44 @@ def test_no_wait_for_the_device():
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_inline_assembly_equals_the_natural_form(name, monkeypatch):
-    """The interpreter cannot run inline assembly: here both forms must agree to the bit."""
+@pytest.fixture
+def natural_form(monkeypatch):
+    """A context in which hooks are rendered without inline assembly."""
     from maskalg.backends import triton as backend
+    from maskalg.codegen.hooks import Style
 
+    @contextlib.contextmanager
+    def natural():
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "Style", lambda wide, **_: Style(wide))
+            backend.structure_plan.cache_clear()
+            yield
+        backend.structure_plan.cache_clear()
+
+    return natural
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inline_assembly_equals_the_natural_form(name, natural_form):
+    """The interpreter cannot run inline assembly: here both forms must agree to the bit."""
     expression = expressions("cuda")[name]
     for slot, table in list(expression._named.items()):
         if getattr(getattr(table, "tensor", None), "dtype", None) == torch.int64:
             expression = expression.bind({slot: table.tensor.int()})
     q, k, v = (torch.randn(2, 4, LENGTH, 64, device="cuda", dtype=torch.bfloat16) for _ in "qkv")
     assembly = ma.attention(q, k, v, expression)
-    monkeypatch.setattr(backend, "_narrow", lambda call: False)
-    natural = ma.attention(q, k, v, expression)
+    with natural_form():
+        natural = ma.attention(q, k, v, expression)
     if name == "softcap":  # its tanh is another one, within a rounding of bfloat16
         torch.testing.assert_close(assembly, natural, atol=8e-3, rtol=8e-3)
     else:
         assert torch.equal(assembly, natural)
 
 
-def test_tanh_by_two_special_functions(monkeypatch):
+def test_tanh_by_two_special_functions(natural_form):
     """In float32, where the rounding of the output does not hide it."""
-    from maskalg.backends import triton as backend
-
     score = causal & sliding(200) + ma.softcap(5.0)
     q, k, v = (5 * torch.randn(2, 4, LENGTH, 64, device="cuda") for _ in "qkv")
     fast = ma.attention(q, k, v, score)
-    monkeypatch.setattr(backend, "_narrow", lambda call: False)
-    torch.testing.assert_close(fast, ma.attention(q, k, v, score), atol=2e-5, rtol=2e-5)
+    with natural_form():
+        torch.testing.assert_close(fast, ma.attention(q, k, v, score), atol=2e-5, rtol=2e-5)
