@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Pattern = Literal["dense", "banded", "reading", "reading band"]
-"""A row of tiles: long; cut at both ends by the query's position; masked by tensors that are read
-at every element; or both."""
+Pattern = Literal["full", "dense", "banded", "reading", "reading band"]
+"""A row of tiles: all of them, with no mask; long; cut at both ends by the query's position; masked
+by tensors that are read at every element; or both of these."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Tile:
 # Measured on an H200 (sm_90, see docs/performance.md); other NVIDIA architectures take the same
 # shapes. Keys: (largest padded head dimension, bytes of an element).
 _NVIDIA: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
-    (64, 2): (Tile(64, 128, 4, 2), Tile(64, 64, 4, 2)),
+    (64, 2): (Tile(64, 128, 4, 2, one_loop=True), Tile(64, 64, 4, 2)),
     (128, 2): (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
     (256, 2): (Tile(128, 64, 8, 2), Tile(64, 32, 4, 2)),
     (64, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
@@ -51,7 +51,7 @@ _NVIDIA_BANDED: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
 # Documents may be shorter than any window.
 _NVIDIA_READING: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     **_NVIDIA,
-    (64, 2): (Tile(64, 32, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
+    (64, 2): (Tile(64, 64, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
     (128, 2): (Tile(64, 32, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
 }
 
@@ -83,6 +83,7 @@ def tiles_for(
     if architecture == "interpreter":
         return _INTERPRETER
     nvidia = {
+        "full": _NVIDIA,
         "dense": _NVIDIA,
         "banded": _NVIDIA_BANDED,
         "reading": _NVIDIA_READING,
@@ -116,15 +117,18 @@ class HopperTile:
 
 _TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
 _THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, True)
+_EQUAL_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True)
 _WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
 _SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
 
 # Keys: (largest padded head dimension, pattern, whether scores are biased). What is not listed is
-# served by the plain kernel: short rows of 64 dimensions, which four warps a program balance
-# better, and what would spill registers. A tier for sm_100 would have its table here.
+# served by the plain kernel: short or biased rows of 64 dimensions, which four warps a program
+# balance better, and what would spill registers. A tier for sm_100 would have its table here.
 _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
+    (64, "full", False): _THREE_CONSUMERS,
     (64, "dense", False): _THREE_CONSUMERS,
-    (64, "dense", True): _TWO_CONSUMERS,
+    (128, "full", False): _EQUAL_ROWS,
+    (128, "full", True): _TWO_CONSUMERS,
     (128, "dense", False): _TWO_CONSUMERS,
     (128, "dense", True): _TWO_CONSUMERS,
     (128, "banded", False): _SHORT_ROWS,
@@ -133,6 +137,7 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "reading", True): _SHORT_ROWS,
     (128, "reading band", False): _SHORT_ROWS,
     (128, "reading band", True): _SHORT_ROWS,
+    (256, "full", False): _WIDE_HEADS,
     (256, "dense", False): _WIDE_HEADS,
     (256, "banded", False): _WIDE_HEADS,
 }
@@ -192,7 +197,7 @@ def backward_tiles_for(
     """Candidates for the gradients of queries, or of keys and values; arguments as above."""
     if architecture == "interpreter":
         return _INTERPRETER
-    dense = pattern == "dense" or architecture.startswith("gfx")
+    dense = pattern in ("full", "dense") or architecture.startswith("gfx")
     if of == "queries":
         table = _BACKWARD_QUERIES if dense else _BACKWARD_QUERIES_SPARSE
     else:
@@ -230,6 +235,7 @@ _HOPPER_BACKWARD: Final[
     ("queries", 128, "dense", False): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "dense", True): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "banded", False): HopperBackwardTile(64, 4, overlap=True),
+    ("queries", 128, "reading", False): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "reading band", False): HopperBackwardTile(64, 4, overlap=True),
 }
 
@@ -249,4 +255,5 @@ def hopper_backward_tile_for(
     """
     if architecture != "sm_90" or element_bytes != 2:
         return None
-    return _HOPPER_BACKWARD.get((of, head_pad, pattern, biased))
+    listed: Pattern = "dense" if pattern == "full" else pattern
+    return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))

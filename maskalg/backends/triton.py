@@ -14,6 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .. import errors
 from ..codegen.hooks import Hooks, Style, hooks_of
 from ..extents import fits_int32
+from ..nodes import TRUE
 from ..normalform import Structure
 from ..proof.proof import prove_structure
 from ..tiles import HopperTile, Pattern, Tile, tiles_for
@@ -220,6 +221,8 @@ def structure_plan(
 
 def pattern_of(structure: Structure) -> Pattern:
     """What decides the tile: the structure of an expression, never its values."""
+    if structure.mask == TRUE:
+        return "full"
     touched = prove_structure(structure).forms.touched
     if structure.reads_positions:
         return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
