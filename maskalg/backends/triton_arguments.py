@@ -10,8 +10,8 @@ import torch
 import triton
 
 from .. import errors
+from ..codegen.arguments import ScalarArgument, TableArgument
 from ..codegen.hooks import Hooks
-from ..codegen.triton_text import ScalarArgument, TableArgument
 from ..normalform import Value
 from ..schedule.steps import step_tables
 from ..tiles import Tile

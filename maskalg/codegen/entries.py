@@ -11,9 +11,10 @@ from ..distances import by_distance
 from ..node import Node
 from ..normalform import Structure
 from ..parameters import Slot
+from .arguments import Arguments
 from .derivative import derivative
 from .hooks import Formula, Hooks, Style, rendered
-from .triton_text import Arguments, TritonText
+from .triton_text import TritonText
 
 Mode = Literal["rows", "columns", "distances", "pairs"]
 

@@ -11,12 +11,13 @@ from ..node import Node
 from ..normalform import Structure, transposed
 from ..printing import formula_text
 from ..proof.proof import prove_structure
+from .arguments import Arguments, ScalarArgument, TableArgument
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .held import Held, Index
 from .predicate_ptx import Unrenderable, masked_ptx
 from .spans import contiguous
-from .triton_text import Arguments, ScalarArgument, TableArgument, TritonText
+from .triton_text import TritonText
 
 HookText = tuple[str, str, tuple[str, ...]]  # name, parameters, body
 Formula = tuple[str, Node | Callable[[TritonText], tuple[str, ...]]]  # name, result or body

@@ -1,59 +1,20 @@
 """A formula as Triton source.
 
-The printer numbers what a formula reads: scalars and table sizes become entries of the tuple `S`,
-tables entries of the tuple `T`. What was numbered is the argument list of the rendered hooks.
+The printer numbers what a formula reads (`arguments.py`): scalars and table sizes become entries of
+the tuple `S`, tables entries of the tuple `T`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import cast
 
 from .. import errors, nodes
 from ..cases import split_extremum
 from ..nodes import Node
 from ..parameters import Slot
-
-
-@dataclass(frozen=True)
-class ScalarArgument:
-    """A number: the value of a slot, or the size of its table along `axis`.
-
-    With `kv_slot` it is the larger of both tables' sizes along `axis`: that of their step tables.
-    """
-
-    slot: int
-    axis: int | None = None
-    kv_slot: int | None = None
-
-
-@dataclass(frozen=True)
-class TableArgument:
-    """A tensor: that of a slot, or a step table (`first`, `last`, …) of two slots of ids."""
-
-    slot: int
-    step: str | None = None
-    kv_slot: int | None = None
-
-
-@dataclass
-class Arguments:
-    """What the hooks of one expression read, in the order of `S` and `T`."""
-
-    scalars: list[ScalarArgument] = field(default_factory=list)
-    tables: list[TableArgument] = field(default_factory=list)
-
-    def scalar(self, argument: ScalarArgument) -> str:
-        if argument not in self.scalars:
-            self.scalars.append(argument)
-        return f"S[{self.scalars.index(argument)}]"
-
-    def table(self, argument: TableArgument) -> str:
-        if argument not in self.tables:
-            self.tables.append(argument)
-        return f"T[{self.tables.index(argument)}]"
+from .arguments import Arguments, ScalarArgument, TableArgument
 
 
 class TritonText:

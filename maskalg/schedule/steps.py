@@ -106,6 +106,8 @@ def tables_of(node: Node, values: tuple[Value, ...]) -> StepTables:
 def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]) -> torch.Tensor:
     """The entries of a step table at `indices` (batch, if it has one, and position)."""
     table = tables_of(node, values).named(cast(str, node.data))
+    if not indices:
+        return table
     if table.ndim > len(indices):
         table = table[0] if table.shape[0] == 1 else table
     position = indices[-1].clamp(0, max(table.shape[-1] - 1, 0))

@@ -49,7 +49,7 @@ def test_absolute_distance_is_two_sided():
     masked = text[text.index("def masked") : text.index("def next_run")]
     assert "maximum" not in masked and "abs" not in masked and "&" in masked
     assembly = ma.render(abs(ma.q_idx - ma.kv_idx) <= 5, ptx=True)
-    assert assembly.count("setp.ge.s32") == 2
+    assert "tl.maximum((q_idx - 5), 0)" in assembly and "abs" not in assembly
 
 
 def test_whole_masks_need_no_predicate():
@@ -57,11 +57,34 @@ def test_whole_masks_need_no_predicate():
     assert "touched = ()" in source(ma.nothing)
 
 
-def test_inline_assembly_compares_vectors():
-    """One comparison a literal, with queries on one side and keys on the other."""
+def test_inline_assembly_makes_one_comparison_of_all_bounds():
     text = ma.render(causal & sliding(256), ptx=True)
     assert "selp.f32 $0, $1, 0fFF800000" in text
-    assert "[score, kv_idx, kv_len, (q_idx + S[0] - 1), (q_idx - S[0] + 1), q_idx]" in text
+    assert text.count("setp.") == 1 and "setp.lt.u32 p0, distance, $4" in text
+    assert "kv_len - 1" in text
+
+
+def test_inline_assembly_compares_the_rest_with_keys_on_one_side():
+    text = ma.render(causal & (sliding(256) | ma.prefix(4)) & ma.chunked(64), ptx=True)
+    assert text.count("setp.") == 4 and "or.pred" in text
+    assert "(q_idx // S[" in text and "(kv_idx // S[" in text
+
+
+def test_what_is_read_of_a_row_is_held():
+    slopes, starts = torch.ones(2), torch.zeros(8, dtype=torch.int32)
+    mask = ma.kv_idx >= ma.table(starts, "starts")[ma.q_idx]
+    text = ma.render(mask + ma.alibi(slopes))
+    hold = text[text.index("def hold") : text.index("def masked")]
+    assert hold.count("tl.load") == 2
+    assert "tl.load" not in text[text.index("def masked") : text.index("def next_run")]
+
+
+def test_contiguous_documents_are_bounds():
+    """Ids are compared only where equal ones are scattered, which a number on the device says."""
+    text = ma.render(causal & ma.document(torch.zeros(8, dtype=torch.int32)), ptx=True)
+    masked = text[text.index("def masked") : text.index("def next_run")]
+    by_bounds, by_ids = masked.split("else:")
+    assert "tl.load" not in by_bounds and by_ids.count("tl.load") == 2
 
 
 def test_real_comparisons_take_the_natural_form():

@@ -1,0 +1,44 @@
+"""The argument list of rendered hooks: numbers in the tuple `S`, tables in the tuple `T`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ScalarArgument:
+    """A number: the value of a slot, or the size of its table along `axis`.
+
+    With `kv_slot` it is the larger of both tables' sizes along `axis`: that of their step tables.
+    """
+
+    slot: int
+    axis: int | None = None
+    kv_slot: int | None = None
+
+
+@dataclass(frozen=True)
+class TableArgument:
+    """A tensor: that of a slot, or a step table (`first`, `last`, …) of two slots of ids."""
+
+    slot: int
+    step: str | None = None
+    kv_slot: int | None = None
+
+
+@dataclass
+class Arguments:
+    """What the hooks of one expression read, in the order of `S` and `T`."""
+
+    scalars: list[ScalarArgument] = field(default_factory=list)
+    tables: list[TableArgument] = field(default_factory=list)
+
+    def scalar(self, argument: ScalarArgument) -> str:
+        if argument not in self.scalars:
+            self.scalars.append(argument)
+        return f"S[{self.scalars.index(argument)}]"
+
+    def table(self, argument: TableArgument) -> str:
+        if argument not in self.tables:
+            self.tables.append(argument)
+        return f"T[{self.tables.index(argument)}]"
