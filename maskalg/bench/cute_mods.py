@@ -77,8 +77,11 @@ def added(gradient, score, batch, head, q_idx, kv_idx, seqlen_info, aux_tensors)
 
 
 def first_keys(ids: torch.Tensor) -> torch.Tensor:
-    """The first key of each query's document."""
-    return torch.searchsorted(ids, ids).to(torch.int32)
+    """The first key of each query's document, and zeros.
+
+    The last tile of queries reads on past the end, by less than a tile.
+    """
+    return torch.nn.functional.pad(torch.searchsorted(ids, ids), (0, 192)).to(torch.int32)
 
 
 def mask_mod(name: str, case: Case) -> tuple[Mod, list[torch.Tensor] | None]:
