@@ -18,7 +18,8 @@ import torch
 import maskalg as ma
 from maskalg.backends import triton as backend
 from maskalg.bench.cases import Case, cases
-from maskalg.bench.contenders import backward_of, inputs_of
+from maskalg.bench.contender import backward_of
+from maskalg.bench.contenders import inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
 from maskalg.tiles import Tile
 

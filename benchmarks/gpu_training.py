@@ -31,7 +31,8 @@ from maskalg import alibi, causal, document, sliding, softcap
 from maskalg.backends import triton as backend
 from maskalg.backends import triton_backward
 from maskalg.bench.cases import Case, Shape, cases, documents
-from maskalg.bench.contenders import backward_of, contenders, inputs_of
+from maskalg.bench.contender import backward_of
+from maskalg.bench.contenders import contenders, inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
 
 DEVICE = "cuda"
@@ -208,8 +209,8 @@ def groups() -> None:
         case = cases(DEVICE)[f"GQA32k {name}"]
         inputs = inputs_of(case, torch.bfloat16, gradients=True)
         runs = {
-            peer: backward_of(run, inputs)
-            for peer, run in contenders(case, inputs).items()
+            peer: make().backward()
+            for peer, make in contenders(case, inputs).items()
             if peer in ("maskalg", "FlexAttention")
         }
         found = medians(runs)

@@ -130,6 +130,7 @@ def labels_of(tensors, columns: int) -> torch.Tensor:
     ):
         assert cnt.dtype == idx.dtype == torch.int32
         assert cnt.is_contiguous() and idx.is_contiguous()
+        assert cnt.stride(-1) == idx.stride(-1) == 1
         assert idx.shape[:3] == cnt.shape and idx.shape[3] <= columns
         for place in itertools.product(*map(range, cnt.shape)):
             listed = idx[place][: cnt[place]].tolist()

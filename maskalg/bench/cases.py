@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
-from ..algebra import everything
+from ..algebra import Mask, everything
 from ..biases import alibi, softcap
 from ..expression import Expression
 from ..masks import causal, document, prefix, sliding
+from ..nodes import SCORE
 
 Mod = Callable[..., Any]
 
@@ -39,14 +40,15 @@ SHAPES: Final = {
 
 @dataclass(frozen=True)
 class Case:
-    """One row: our expression, the same for FlexAttention, and what fixed kernels call it.
+    """One row: our expression, and what the peers need to say the same.
 
     Attributes:
         shape: of the inputs.
         expression: a mask or a score.
         mask_mod, score_mod: FlexAttention's functions; None is everything, and no bias.
         sdpa_causal: `is_causal` of `scaled_dot_product_attention`, None where it has no such mask.
-        fixed: arguments of `flash_attn_func`, None where it has no such mask.
+        ids: of the documents, ascending, None where there are none.
+        row: the name without the shape's.
     """
 
     shape: Shape
@@ -54,7 +56,8 @@ class Case:
     mask_mod: Mod | None = None
     score_mod: Mod | None = None
     sdpa_causal: bool | None = None
-    fixed: dict[str, Any] | None = None
+    ids: torch.Tensor | None = None
+    row: str = ""
 
 
 def documents(length: int, mean: int, device: str) -> torch.Tensor:
@@ -69,10 +72,15 @@ def documents(length: int, mean: int, device: str) -> torch.Tensor:
 def cases(device: str) -> dict[str, Case]:
     """The rows by name, such as "D128 causal"."""
     return {
-        f"{name} {row}": case
+        f"{name} {row}": replace(case, row=row)
         for name, shape in SHAPES.items()
         for row, case in _rows(shape, device).items()
     }
+
+
+def mask_of(case: Case) -> Mask:
+    """The mask of a case, without its bias."""
+    return Mask(case.expression.mask_node, SCORE, case.expression.label)
 
 
 def _rows(shape: Shape, device: str) -> dict[str, Case]:
@@ -108,22 +116,16 @@ def _rows(shape: Shape, device: str) -> dict[str, Case]:
     def capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return 30 * torch.tanh(s / 30)
 
-    left = {"causal": True, "window_size": (1023, 0)}
+    bounded = causal & document(ids) & sliding(1024)
     return {
-        "full": Case(shape, everything, sdpa_causal=False, fixed={}),
-        "causal": Case(shape, causal, is_causal, sdpa_causal=True, fixed={"causal": True}),
-        "window": Case(shape, causal & sliding(1024), window, fixed=left),
-        "document": Case(shape, causal & document(ids), of_document),
-        "document & window": Case(shape, causal & document(ids) & sliding(1024), three),
-        "documents of 256": Case(shape, causal & document(short), of_short),
+        "full": Case(shape, everything, sdpa_causal=False),
+        "causal": Case(shape, causal, is_causal, sdpa_causal=True),
+        "window": Case(shape, causal & sliding(1024), window),
+        "document": Case(shape, causal & document(ids), of_document, ids=ids),
+        "document & window": Case(shape, bounded, three, ids=ids),
+        "documents of 256": Case(shape, causal & document(short), of_short, ids=short),
         "prefix": Case(shape, causal | prefix(quarter), prefixed),
         "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),
         "alibi": Case(shape, causal + alibi(slopes), is_causal, biased),
-        "softcap": Case(
-            shape,
-            causal + softcap(30.0),
-            is_causal,
-            capped,
-            fixed={"causal": True, "softcap": 30.0},
-        ),
+        "softcap": Case(shape, causal + softcap(30.0), is_causal, capped),
     }

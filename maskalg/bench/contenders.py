@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from ..attention import attention
 from .cases import Case
-
-Run = Callable[[], torch.Tensor]
+from .contender import Contender, Run
+from .flash_attention_4 import flash_attention_4
 
 
 def inputs_of(case: Case, dtype: torch.dtype, *, gradients: bool) -> tuple[torch.Tensor, ...]:
@@ -27,32 +27,24 @@ def inputs_of(case: Case, dtype: torch.dtype, *, gradients: bool) -> tuple[torch
     )
 
 
-def contenders(case: Case, inputs: tuple[torch.Tensor, ...]) -> dict[str, Run]:
-    """By name, what computes the output of the case; ours is first."""
+def contenders(case: Case, inputs: tuple[torch.Tensor, ...]) -> dict[str, Callable[[], Contender]]:
+    """By name, what makes a contender of the case; ours is first."""
     q, k, v = inputs
-    found: dict[str, Run] = {
-        "maskalg": lambda: attention(q, k, v, case.expression),
-        "FlexAttention": _flex(case, q, k, v),
+
+    def shared(make: Callable[[], Run]) -> Callable[[], Contender]:
+        return lambda: Contender(make(), inputs)
+
+    found = {
+        "maskalg": shared(lambda: partial(attention, q, k, v, case.expression)),
+        "FlexAttention": shared(partial(_flex, case, q, k, v)),
     }
     if case.sdpa_causal is not None:
         from torch.nn.attention import SDPBackend
 
-        found["cuDNN"] = _sdpa(case, SDPBackend.CUDNN_ATTENTION, q, k, v)
-        found["FlashAttention-2"] = _sdpa(case, SDPBackend.FLASH_ATTENTION, q, k, v)
-    flash = _flash_attention_4()
-    if flash is not None and case.fixed is not None:
-        fixed = case.fixed
-        layout = [t.transpose(1, 2) for t in (q, k, v)]
-        found["FlashAttention-4"] = lambda: flash(*layout, **fixed).transpose(1, 2)
-    return found
-
-
-def backward_of(run: Run, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
-    """The backward pass of a contender, from a fixed gradient of its output."""
-    out = run()
-    torch.manual_seed(1)
-    gradient = torch.randn(out.shape, device=out.device).to(out.dtype)
-    return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
+        cudnn, flash = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION
+        found["cuDNN"] = shared(partial(_sdpa, case, cudnn, q, k, v))
+        found["FlashAttention-2"] = shared(partial(_sdpa, case, flash, q, k, v))
+    return found | flash_attention_4(case, inputs)
 
 
 def _flex(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Run:
@@ -77,18 +69,5 @@ def _sdpa(case: Case, backend: Any, q: torch.Tensor, k: torch.Tensor, v: torch.T
             return F.scaled_dot_product_attention(
                 q, k, v, is_causal=bool(case.sdpa_causal), enable_gqa=q.shape[1] != k.shape[1]
             )
-
-    return run
-
-
-def _flash_attention_4() -> Callable[..., torch.Tensor] | None:
-    try:
-        flash_attn_func = importlib.import_module("flash_attn.cute").flash_attn_func
-    except (ImportError, AttributeError):
-        return None
-
-    def run(*arguments: Any, **options: Any) -> torch.Tensor:
-        result = flash_attn_func(*arguments, **options)
-        return cast(torch.Tensor, result[0] if isinstance(result, tuple) else result)
 
     return run

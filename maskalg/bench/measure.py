@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from ..algebra import Mask
-from ..nodes import SCORE
-from .cases import Case
-from .contenders import backward_of, contenders, inputs_of
+from .cases import Case, mask_of
+from .contender import Contender
+from .contenders import contenders, inputs_of
+
+FARTHEST: Final = 0.02
+"""Where a result counts as another one: some times what bfloat16 costs."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,14 @@ class Row:
         name: of the case.
         times: by contender, ours first.
         flops: of the kept pairs alone: 4 for each and each head dimension, 2.5 times that backward.
-        difference: distance of our result from FlexAttention's, relative to its norm.
-        missing: contenders that failed, and why.
+        distances: by contender, of its result from ours, relative to the norm of ours.
+        missing: contenders that failed or computed something else, and why.
     """
 
     name: str
     times: dict[str, list[float]]
     flops: float
-    difference: float
+    distances: dict[str, float]
     missing: dict[str, str]
 
     def median(self, contender: str) -> float:
@@ -48,41 +51,60 @@ class Row:
 def measure(name: str, case: Case, rounds: int, *, backward: bool) -> Row:
     """Time one case in bfloat16 on the current GPU."""
     inputs = inputs_of(case, torch.bfloat16, gradients=backward)
-    functions: dict[str, Callable[[], Any]] = {}
-    missing: dict[str, str] = {}
-    results: dict[str, torch.Tensor] = {}
-    for contender, run in contenders(case, inputs).items():
-        try:
-            function: Callable[[], Any] = backward_of(run, inputs) if backward else run
-            result = function()
-        except Exception as problem:
-            if contender == "maskalg":
-                raise
-            missing[contender] = f"{type(problem).__name__}: {problem}".splitlines()[0]
-            continue
-        functions[contender] = function
-        if contender in ("maskalg", "FlexAttention"):
-            parts = result if isinstance(result, tuple) else (result,)
-            results[contender] = torch.cat([part.detach().flatten().float() for part in parts])
-    difference = float("nan")
-    if len(results) == 2:
-        ours, other = results["maskalg"], results["FlexAttention"]
-        difference = float((ours - other).norm() / other.norm())
-    results.clear()
+    functions, distances, missing = first_calls(contenders(case, inputs), backward=backward)
     shape = case.shape
     flops = 4.0 * shape.batch * shape.heads * shape.dim * kept_pairs(case)
     return Row(
         name,
         interleaved(functions, rounds),
         flops * (2.5 if backward else 1.0),
-        difference,
+        distances,
         missing,
     )
 
 
+def first_calls(
+    contenders: dict[str, Callable[[], Contender]], *, backward: bool
+) -> tuple[dict[str, Callable[[], Any]], dict[str, float], dict[str, str]]:
+    """What is timed of each contender, ours first; distances from ours; why others are left out.
+
+    A peer that fails, or computes something else, is left out; ours raises.
+    """
+    functions: dict[str, Callable[[], Any]] = {}
+    distances: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    ours: tuple[torch.Tensor, ...] | None = None
+    for name, make in contenders.items():
+        try:
+            contender = make()
+            function = contender.backward() if backward else contender.run
+            result = function()
+            found = tuple(t.detach() for t in (result if isinstance(result, tuple) else (result,)))
+            if ours is None:
+                ours = found
+            else:
+                distances[name] = distance(found, ours)
+                if not distances[name] < FARTHEST:
+                    raise ArithmeticError(f"its result is {distances[name]:.1e} from ours")
+        except Exception as problem:
+            if ours is None:
+                raise
+            missing[name] = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            continue
+        functions[name] = function
+    return functions, distances, missing
+
+
+def distance(found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) -> float:
+    """Of all tensors together, relative to the norm of `wanted`."""
+    pairs = [(f.float(), w.float()) for f, w in zip(found, wanted, strict=True)]
+    apart = sum(float((f - w).square().sum()) for f, w in pairs)
+    return math.sqrt(apart / sum(float(w.square().sum()) for _, w in pairs))
+
+
 def kept_pairs(case: Case) -> int:
     """Kept pairs of one head, counted in slices of 1024 queries."""
-    mask = Mask(case.expression.mask_node, SCORE, case.expression.label)
+    mask = mask_of(case)
     heads, length = case.shape.heads, case.shape.length
     total = 0
     for first in range(0, length, 1024):

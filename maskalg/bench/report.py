@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 
+from .flash_attention_4 import BUILT_IN, WITH_MASK_MOD
 from .measure import Row
 
-PEERS = ("FlexAttention", "cuDNN", "FlashAttention-2", "FlashAttention-4")
+PEERS = ("FlexAttention", "cuDNN", "FlashAttention-2", BUILT_IN, WITH_MASK_MOD)
 
 
 def line(row: Row) -> str:
@@ -18,27 +20,39 @@ def line(row: Row) -> str:
         spread = f"[{min(times):.3f}-{max(times):.3f}]"
         cells.append(f"{name} {row.median(name):.3f} {spread} {row.rate(name):.0f}T{ratio}")
     cells += [f"{name} failed ({why[:60]})" for name, why in row.missing.items()]
-    return f"{row.name:26} {'  '.join(cells)}  distance to FlexAttention {row.difference:.1e}"
+    far = max((row.distances[name] for name in row.times if name != "maskalg"), default=math.nan)
+    return f"{row.name:26} {'  '.join(cells)}  farthest result {far:.1e} from ours"
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """The rows as a Markdown table."""
+    """The rows as a Markdown table, and below it why a contender has no time in a row."""
     rows = list(rows)
-    peers = [peer for peer in PEERS if any(peer in row.times for row in rows)]
+    peers = [p for p in PEERS if any(p in row.times or p in row.missing for row in rows)]
     lines = [
         "| case | " + " | ".join(["maskalg", *peers]) + " |",
         "|---" * (len(peers) + 2) + "|",
     ]
+    notes: list[str] = []
     for row in rows:
         times = row.times["maskalg"]
         ours = f"{row.median('maskalg'):.3f} [{min(times):.3f}-{max(times):.3f}]"
         cells = [row.name, f"{ours} {row.rate('maskalg'):.0f}T"]
-        cells += [
-            f"{row.median(peer):.3f} x{row.ratio(peer):.2f}" if peer in row.times else "–"
-            for peer in peers
-        ]
+        cells += [_cell(row, peer, notes) for peer in peers]
         lines.append("| " + " | ".join(cells) + " |")
+    lines += [f"\n[{number}] {note}" for number, note in enumerate(notes, 1)]
     return "\n".join(lines)
+
+
+def _cell(row: Row, peer: str, notes: list[str]) -> str:
+    """Time and ratio, or a dash; a reason is added to `notes`, which numbers it."""
+    if peer in row.times:
+        return f"{row.median(peer):.3f} x{row.ratio(peer):.2f}"
+    if peer not in row.missing:
+        return "–"
+    note = f"{peer}: {row.missing[peer][:160]}"
+    if note not in notes:
+        notes.append(note)
+    return f"– [{notes.index(note) + 1}]"
 
 
 def summary(rows: Iterable[Row]) -> str:

@@ -34,6 +34,7 @@ def run(settings: Settings) -> int:
     if not torch.cuda.is_available():
         raise errors.bench_needs_gpu()
     from ..bench.cases import cases
+    from ..bench.flash_attention_4 import BUILT_IN, missing
     from ..bench.measure import measure
     from ..bench.report import line, markdown, summary
 
@@ -47,6 +48,8 @@ def run(settings: Settings) -> int:
         f"milliseconds, median [min-max] of {settings.rounds} interleaved rounds; T: TFLOP/s of "
         "useful work; x: how many times faster maskalg is"
     )
+    if (why := missing()) is not None:
+        print(f"{BUILT_IN}: {why}")
     rows = []
     for name in names:
         rows.append(measure(name, cases("cuda")[name], settings.rounds, backward=settings.backward))

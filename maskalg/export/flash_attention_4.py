@@ -44,4 +44,5 @@ def _tensors(lists: BlockLists, block: tuple[int, int]) -> BlockSparseTensors:
 def _compact(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     counts, columns = ordered(chosen)
     most = max(int(counts.max()), 1) if counts.numel() else 1
-    return counts, columns[..., :most].contiguous()
+    # A copy, since `contiguous` keeps the stride of an axis of size 1, which the kernels read.
+    return counts, columns[..., :most].clone(memory_format=torch.contiguous_format)

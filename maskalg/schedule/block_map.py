@@ -97,7 +97,8 @@ class BlockMap:
     ) -> tuple[BlockSparseTensors, BlockSparseTensors]:
         """FlashAttention-4's block-sparse tensors for the forward and for the backward pass.
 
-        Fields have the names of its `BlockSparseTensorsTorch`; those of the backward pass are
+        Fields have the names of its `BlockSparseTensorsTorch`, which has more of them:
+        `BlockSparseTensorsTorch(**forward._asdict())`. Those of the backward pass are
         transposed: rows stand for blocks of keys, entries for blocks of queries. FlashAttention-4
         wants them on a GPU, with `block[1]` equal to its tile of keys and `block[0]` a multiple of
         what a program takes of the queries, and the mask itself beside them as its own `mask_mod`.

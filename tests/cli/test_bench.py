@@ -1,10 +1,13 @@
 """`maskalg bench` without a GPU: its cases, its report, and its errors."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from maskalg.bench.cases import cases, documents
-from maskalg.bench.measure import Row, kept_pairs
+from maskalg.bench.contender import Contender
+from maskalg.bench.measure import Row, first_calls, kept_pairs
 from maskalg.bench.report import line, markdown, summary
 from maskalg.cli import main
 
@@ -47,13 +50,57 @@ def test_kept_pairs():
     assert kept_pairs(found["D128 documents of 256"]) == int((sizes * (sizes + 1) // 2).sum())
 
 
+def contenders_of(**results):
+    """Contenders that give twice their input and something, or raise it."""
+    q = torch.ones(1, 1, 4, 2, requires_grad=True)
+
+    def make(found):
+        if isinstance(found, Exception):
+            raise found
+        return Contender(lambda: q * 2 + found * q * q, (q,))
+
+    return {name: partial(make, found) for name, found in results.items()}
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_peer_that_fails_or_differs_is_left_out(backward):
+    problem = RuntimeError("no such mask\nin any kernel")
+    found = contenders_of(maskalg=0.0, other=1e-3, wrong=1.0, absent=problem)
+    functions, distances, missing = first_calls(found, backward=backward)
+    assert list(functions) == ["maskalg", "other"]
+    assert distances["other"] == pytest.approx(1e-3 if backward else 5e-4, rel=1e-3)
+    assert missing["absent"] == "RuntimeError: no such mask"
+    assert missing["wrong"].startswith("ArithmeticError: its result is ")
+    with pytest.raises(RuntimeError, match="no such mask"):
+        first_calls(contenders_of(maskalg=problem, other=0.0), backward=backward)
+
+
 def test_report():
     times = {"maskalg": [1.0, 2.0, 1.5], "FlexAttention": [3.0, 3.0, 3.0]}
-    row = Row("D64 causal", times, 1.5e12, 1e-3, {"cuDNN": "RuntimeError: no"})
+    missing = {"cuDNN": "RuntimeError: no"}
+    row = Row("D64 causal", times, 1.5e12, {"FlexAttention": 1e-3}, missing)
     assert "maskalg 1.500 [1.000-2.000] 1000T" in line(row)
     assert "FlexAttention 3.000 [3.000-3.000] 500T x2.00" in line(row)
     assert "cuDNN failed (RuntimeError: no)" in line(row)
-    assert markdown([row]).splitlines()[-1] == (
-        "| D64 causal | 1.500 [1.000-2.000] 1000T | 3.000 x2.00 |"
-    )
+    assert line(row).endswith("farthest result 1.0e-03 from ours")
     assert summary([row]) == "times faster than  FlexAttention 2.00 (2.00-2.00)"
+
+
+def test_markdown_says_why_there_is_no_time():
+    times = {"maskalg": [1.0, 2.0, 1.5], "FlexAttention": [3.0, 3.0, 3.0]}
+    sparse, why = "FlashAttention-4 mask_mod", "AssertionError: no " + "x" * 300
+    both = [
+        Row("causal", {**times, sparse: [6.0]}, 1.5e12, {}, {}),
+        Row("sinks", times, 1.5e12, {}, {sparse: why, "cuDNN": "RuntimeError: no"}),
+        Row("window", times, 1.5e12, {}, {sparse: why}),
+    ]
+    ours = "1.500 [1.000-2.000] 1000T | 3.000 x2.00"
+    lines = markdown(both).splitlines()
+    assert lines[0] == f"| case | maskalg | FlexAttention | cuDNN | {sparse} |"
+    assert lines[2:5] == [
+        f"| causal | {ours} | – | 6.000 x4.00 |",
+        f"| sinks | {ours} | – [1] | – [2] |",
+        f"| window | {ours} | – | – [2] |",
+    ]
+    assert lines[6] == "[1] cuDNN: RuntimeError: no"
+    assert lines[8] == f"[2] {sparse}: {why[:160]}" and len(lines) == 9
