@@ -96,9 +96,9 @@ def explain(
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
-        from .backends import triton, triton_hopper
+        from .backends import triton, triton_hopper, triton_plan
 
-        plan = triton.plan_of(call)
+        plan = triton_plan.plan_of(call)
         best, hopper = plan.candidates[0], triton_hopper.serving(plan.hopper, call)
         tier = "plain Triton, forward" + (", 64-bit indices" if plan.style.wide else "")
         tile = f"{best.block_q} x {best.block_kv}, {best.warps} warps, {best.stages} stages"
