@@ -28,8 +28,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import maskalg as ma
 from maskalg import alibi, causal, document, sliding, softcap
-from maskalg.backends import triton_plan as backend
 from maskalg.backends import triton_backward
+from maskalg.backends import triton_plan as backend
 from maskalg.bench.cases import Case, Shape, cases, documents
 from maskalg.bench.contenders import backward_of, contenders, inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs

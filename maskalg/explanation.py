@@ -45,7 +45,8 @@ class Explanation:
     Attributes:
         backend: "triton", "cpu" or "reference".
         tier: the family of kernels within the backend.
-        tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one.
+        tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one; "tuned"
+            where `maskalg tune` chose it on this machine.
         proof: how the empty and full tiles are known.
         schedule: where the bounds of the visited tiles come from.
         compilations: kernel variants this process compiled or loaded so far.
@@ -108,6 +109,9 @@ def explain(
                 f"{hopper.consumers} x 64 x {hopper.block_kv}, {4 * hopper.consumers} + 1 warps, "
                 f"{hopper.stages} stages"
             )
+        table = triton_plan.plan_of(call, tuned=False)
+        if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
+            tile += ", tuned"
         compilations = triton.compilations()
     return Explanation(
         backend=name,

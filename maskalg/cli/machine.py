@@ -181,9 +181,10 @@ def _tuned(path: Path, here: list[store.Machine]) -> Tuned:
             why = str(problem)
             continue
         dates = sorted(choice.measured[:10] for choice in choices.by_key.values())
-        held = f"{one.device}: {len(dates)} tiles" + (f", {dates[-1]}" if dates else "")
+        count = f"{len(dates)} tile{'s' if len(dates) != 1 else ''}"
+        held = f"{one.device}: {count}" + (f", {dates[-1]}" if dates else "")
         if store.in_use():
-            return Tuned(str(path), True, f"{held}; maskalg tune --forget deletes them: {path}")
+            return Tuned(str(path), True, f"{held}; remove with maskalg tune --forget: {path}")
         return Tuned(str(path), False, f"set aside by {store.SWITCH}=0: {held}: {path}")
     return Tuned(str(path), False, f"ignored, {why}: {path}")
 
