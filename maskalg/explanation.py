@@ -45,8 +45,8 @@ class Explanation:
     Attributes:
         backend: "triton", "cpu" or "reference".
         tier: the family of kernels within the backend.
-        tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one; "tuned"
-            where `maskalg tune` chose it on this machine.
+        tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one, and
+            "tuned" where `maskalg tune` chose it on this machine.
         proof: how the empty and full tiles are known.
         schedule: where the bounds of the visited tiles come from.
         compilations: kernel variants this process compiled or loaded so far.
