@@ -195,9 +195,11 @@ def tiers() -> None:
         best = medians(runs)
         backend.hopper_tile = triton_backward.hopper_backward_tile_for = lambda *_, **__: None
         backend.structure_plan.cache_clear()
+        backend.backward_plan.cache_clear()
         plain = medians(runs)
         backend.hopper_tile, triton_backward.hopper_backward_tile_for = chosen
         backend.structure_plan.cache_clear()
+        backend.backward_plan.cache_clear()
         ratios = "  ".join(f"{kind} {plain[kind] / best[kind]:.3f}" for kind in runs)
         print(f"{name:26} {ratios}")
 
