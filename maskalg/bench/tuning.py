@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import torch
 
+from .. import errors
 from ..tuned.candidates import first_candidates, neighbours
 from ..tuned.choices import Configuration, Kernel, Key, text
 from .agreement import TOLERANCE, distance
@@ -85,7 +86,7 @@ def search(key: Key, cases: list[Trials], measure: Measure, rounds: int) -> Find
     ratios: dict[Configuration, list[list[float]]] = {tile: [] for tile in finalists}
     noise = 0.0
     for i, case in enumerate(cases):
-        entrants = _Entrants(key.kernel, case, default)
+        entrants = _Entrants(key, case, default)
         runs = {text(default): entrants.of_default}
         for tile in finalists:
             found = field_of.runs[tile] if i == 0 else entrants.admitted(tile)
@@ -105,12 +106,12 @@ def search(key: Key, cases: list[Trials], measure: Measure, rounds: int) -> Find
 class _Entrants:
     """The tiles of a case that compute what the table's computes."""
 
-    def __init__(self, kernel: Kernel, case: Trials, default: Configuration) -> None:
-        self._kernel, self._case = kernel, case
-        self.of_default = case.run(kernel, default)
+    def __init__(self, key: Key, case: Trials, default: Configuration) -> None:
+        self._kernel, self._case = key.kernel, case
+        self.of_default = case.run(key.kernel, default)
         wanted = case.attempt(self.of_default)
         if isinstance(wanted, str):
-            raise RuntimeError(f"{text(default)}: {wanted}")
+            raise errors.no_tile_runs(key, {text(default): wanted})
         self._wanted = wanted
 
     def admitted(self, tile: Configuration) -> Run | str:
@@ -136,7 +137,7 @@ class _Field:
 
     def __post_init__(self) -> None:
         self.default = self._default()
-        self._entrants = _Entrants(self.key.kernel, self.case, self.default)
+        self._entrants = _Entrants(self.key, self.case, self.default)
 
     def _default(self) -> Configuration:
         """The first tile of the table that fits, as the launcher would take it."""
@@ -145,7 +146,8 @@ class _Field:
             if not isinstance(result, str):
                 return tile
             self.left_out[tile] = result
-        raise RuntimeError(f"no tile of the table runs: {self.left_out}")
+        why = {text(tile): reason for tile, reason in self.left_out.items()}
+        raise errors.no_tile_runs(self.key, why)
 
     def climb(self) -> None:
         """Time the first candidates, then neighbours of the fastest, until none is faster."""

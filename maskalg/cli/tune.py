@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -14,7 +14,8 @@ from ..tuned import store
 from ..tuned.choices import HEAD_PADS, KERNELS, Kernel, text
 from .arguments import positive
 
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+_INTERRUPTED: Final = 130  # as a shell would say
+_DTYPES: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 def declare(commands: Any) -> None:
@@ -72,13 +73,17 @@ def run(options: argparse.Namespace) -> int:
         "xR: how many times as fast as the table's tile, median [least-most] of "
         f"{wanted.rounds} interleaved rounds; noise: of the table's tile against itself"
     )
-    total = 0
-    for finding in tuning_session.findings(wanted):
-        print(_lines(finding), flush=True)
-        total += finding.kept
-        if not options.dry_run:
-            tuning_session.store(finding, machine)
-            triton_tuned.look_again()
+    total, status = 0, 0
+    try:
+        for finding in tuning_session.findings(wanted):
+            print(_lines(finding), flush=True)
+            total += finding.kept
+            if not options.dry_run:
+                tuning_session.store(finding, machine)
+                triton_tuned.look_again()
+    except KeyboardInterrupt:
+        print("interrupted")
+        status = _INTERRUPTED
     if options.dry_run:
         print(f"{total} of {searches} would be kept; nothing was (--dry-run)")
     else:
@@ -86,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         print("maskalg doctor shows what is kept, maskalg tune --forget deletes it")
         if not store.in_use():
             print(f"{store.SWITCH}=0 is set: nothing of it is used")
-    return 0
+    return status
 
 
 def _forget() -> int:

@@ -19,6 +19,14 @@ def tune_needs_triton(problem: object) -> BackendError:
     )
 
 
+def no_tile_runs(key: object, why: dict[str, str]) -> BackendError:
+    each = "; ".join(f"{tile}: {reason}" for tile, reason in why.items())
+    return BackendError(
+        f"no tile of the table runs here for {key} ({each}). Leave that out: see --cases, --dim, "
+        "--dtype, --forward and --backward."
+    )
+
+
 def tuned_cannot_be_stored(path: object, problem: object) -> BackendError:
     return BackendError(
         f"{path} cannot be written ({problem}), so nothing would be kept. Set XDG_CACHE_HOME to a "

@@ -1,5 +1,7 @@
 """`maskalg tune` without a GPU: its errors, what it prints, keeps and forgets."""
 
+import sys
+
 import pytest
 import torch
 
@@ -115,6 +117,30 @@ def test_what_is_found_is_printed_and_kept(session, capsys):
     # What was measured again and not faster is the table's again; the rest is as it was.
     assert set(kept) == {KEY, Key("keys", 128, 2, "dense", False)}
     assert kept[KEY].tile == CHOICE.tile and kept[KEY].instead_of == "64x64, 4 warps, 2 stages"
+
+
+def test_an_interrupted_run_keeps_what_it_found(session, capsys, monkeypatch):
+    from maskalg.bench import tuning_session
+
+    findings = tuning_session.findings
+
+    def interrupted(wanted):
+        yield next(findings(wanted))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning_session, "findings", interrupted)
+    assert main(["tune"]) == 130
+    assert "interrupted\n1 of 48 kept in" in capsys.readouterr().out
+    assert set(store.read(store.path_of(H200), H200).by_key) == {KEY}
+
+
+def test_without_triton(session, capsys, monkeypatch):
+    from maskalg import bench
+
+    monkeypatch.delattr(bench, "tuning_session")
+    monkeypatch.setitem(sys.modules, "maskalg.bench.tuning_session", None)
+    assert main(["tune"]) == 2
+    assert "Triton does not import" in capsys.readouterr().err
 
 
 def test_a_dry_run_keeps_nothing(session, cache, capsys):

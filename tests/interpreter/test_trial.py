@@ -56,3 +56,19 @@ def test_a_tier_this_machine_lacks(trial):
     from maskalg.tiles import HopperBackwardTile
 
     assert not trial.serves(HopperBackwardTile(64, 2))
+
+
+def test_a_search_by_a_clock_that_is_given(trial):
+    """One tile is twice as fast as the others; each is launched once, and compared."""
+    from maskalg.bench.tuning import search
+    from maskalg.tiles import Tile
+    from maskalg.tuned.choices import text
+
+    fast = Tile(32, 16, 4, 2)
+
+    def clock(runs, rounds):
+        return {name: [0.5 if name == text(fast) else 1.0] * rounds for name in runs}
+
+    found = search(trial.key("forward"), [trial], clock, 3)
+    assert (found.default, found.best, found.ratio) == (Tile(32, 16, 4, 1), fast, 2.0)
+    assert found.kept and found.tried >= 3 and not found.left_out

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from maskalg import errors
 from maskalg.bench.tuning import LEAST_GAIN, search
 from maskalg.tiles import HopperBackwardTile, Tile
 from maskalg.tuned.candidates import first_candidates, table_tiles
@@ -128,7 +129,7 @@ def test_the_tables_tile_is_the_first_that_fits():
     first, second = table_tiles("sm_90", KEY)[:2]
     found = search(KEY, [Fake(problems={first: "out of resource"})], clock, ROUNDS)
     assert found.default == second
-    with pytest.raises(RuntimeError, match="no tile of the table runs"):
+    with pytest.raises(errors.BackendError, match="no tile of the table runs here for keys D64"):
         search(KEY, [Fake(problems=dict.fromkeys(table_tiles("sm_90", KEY), "no"))], clock, ROUNDS)
 
 
