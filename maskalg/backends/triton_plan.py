@@ -11,6 +11,7 @@ import torch
 from .. import errors
 from ..codegen.hooks import Hooks, Style, hooks_of
 from ..extents import fits_int32
+from ..nodes import TRUE
 from ..normalform import Structure
 from ..proof.proof import prove_structure
 from ..tiles import HopperTile, Pattern, Tile, tiles_for

@@ -27,6 +27,7 @@ def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
     ids = document(documents(LENGTH, 1000, device))
     bias = alibi(slopes)
     return {name: known[name] for name in _TAKEN} | {
+        "full + alibi": Case(shape, bias),
         "window + alibi": Case(shape, causal & sliding(1024) + bias),
         "document + alibi": Case(shape, causal & ids + bias),
         "document & window + alibi": Case(shape, causal & ids & sliding(1024) + bias),
