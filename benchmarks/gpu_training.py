@@ -28,8 +28,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import maskalg as ma
 from maskalg import alibi, causal, document, sliding, softcap
-from maskalg.backends import triton as backend
 from maskalg.backends import triton_backward
+from maskalg.backends import triton_plan as backend
 from maskalg.bench.cases import Case, Shape, cases, documents
 from maskalg.bench.contender import backward_of
 from maskalg.bench.contenders import contenders, inputs_of
@@ -196,9 +196,11 @@ def tiers() -> None:
         best = medians(runs)
         backend.hopper_tile = triton_backward.hopper_backward_tile_for = lambda *_, **__: None
         backend.structure_plan.cache_clear()
+        backend.backward_plan.cache_clear()
         plain = medians(runs)
         backend.hopper_tile, triton_backward.hopper_backward_tile_for = chosen
         backend.structure_plan.cache_clear()
+        backend.backward_plan.cache_clear()
         ratios = "  ".join(f"{kind} {plain[kind] / best[kind]:.3f}" for kind in runs)
         print(f"{name:26} {ratios}")
 

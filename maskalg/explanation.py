@@ -45,7 +45,8 @@ class Explanation:
     Attributes:
         backend: "triton", "cpu" or "reference".
         tier: the family of kernels within the backend.
-        tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one.
+        tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one, and
+            "tuned" where `maskalg tune` chose it on this machine.
         proof: how the empty and full tiles are known.
         schedule: where the bounds of the visited tiles come from.
         compilations: kernel variants this process compiled or loaded so far.
@@ -96,9 +97,9 @@ def explain(
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
-        from .backends import triton, triton_hopper
+        from .backends import triton, triton_hopper, triton_plan
 
-        plan = triton.plan_of(call)
+        plan = triton_plan.plan_of(call)
         best, hopper = plan.candidates[0], triton_hopper.serving(plan.hopper, call)
         tier = "plain Triton, forward" + (", 64-bit indices" if plan.style.wide else "")
         tile = f"{best.block_q} x {best.block_kv}, {best.warps} warps, {best.stages} stages"
@@ -108,6 +109,9 @@ def explain(
                 f"{hopper.consumers} x 64 x {hopper.block_kv}, {4 * hopper.consumers} + 1 warps, "
                 f"{hopper.stages} stages"
             )
+        table = triton_plan.plan_of(call, tuned=False)
+        if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
+            tile += ", tuned"
         compilations = triton.compilations()
     return Explanation(
         backend=name,

@@ -24,7 +24,7 @@ STAGES = [
     {"proof"},
     {"schedule"},
     {"reasoning", "export"},
-    {"codegen", "tiles"},
+    {"codegen", "tiles", "tuned"},
     {"backends"},
     {"operators"},
     {"attention"},

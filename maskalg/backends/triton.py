@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import torch
 from maskalg_kernels.forward import forward
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import errors
-from ..codegen.hooks import Hooks, Style, hooks_of
-from ..extents import fits_int32
-from ..nodes import TRUE
-from ..normalform import Structure
-from ..proof.proof import prove_structure
-from ..tiles import HopperTile, Pattern, Tile, tiles_for
+from ..tiles import Tile
 from .call import Call, Result
-from .triton_arguments import (
-    MOST_SCALARS,
-    describable,
-    first_that_fits,
-    scalars_of,
-    sinks_of,
-    tables_of,
-)
-from .triton_backward import (
-    Gradients,
-    Rows,
-    backward_plan,
-    gradients,
-    row_statistics,
-    sink_gradient,
-)
-from .triton_constants import (
-    architecture,
-    has_tma,
-    hook_constants,
-    power_of_two,
-    shape_constants,
-    tile_constants,
-)
+from .triton_arguments import describable, first_that_fits, scalars_of, sinks_of, tables_of
+from .triton_backward import Gradients, Rows, gradients, row_statistics, sink_gradient
+from .triton_constants import tile_constants
 from .triton_entries import table_gradients
-from .triton_hopper import hopper_compilations, hopper_tile, launch_hopper, serving
+from .triton_hopper import hopper_compilations, launch_hopper, serving
 from .triton_launch import Descriptor, launch, variant_key
-
-_SMALLEST_DIM: Final = 8
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What serves a structure at a head dimension, dtype and architecture; `hopper` if it can."""
-
-    hooks: Hooks
-    constants: dict[str, Any]
-    hopper: HopperTile | None
-    candidates: tuple[Tile, ...]
-    style: Style
-    tma: bool
+from .triton_plan import Plan, plan_of, steps_of
 
 
 def attend(call: Call) -> Result:
@@ -139,15 +98,8 @@ def _gradients(
     inputs: bool,
 ) -> tuple[Gradients | tuple[None, None, None], Rows, list[torch.Tensor]]:
     """Gradients of the inputs where wanted, what is known of rows, and gradients of tables."""
-    query, value = call.query, call.value
     plan = plan_of(call)
-    arch = architecture(query.device)
-    pads = max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
-    wide = plan.style.wide
-    shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, wide, arch)
-    structure = call.form.structure
-    pattern, size = pattern_of(structure), query.dtype.itemsize
-    steps = backward_plan(structure, pattern, plan.style, arch, pads, size)
+    steps, shape = steps_of(call, plan)
     rows = row_statistics(call, shape, saved, change, sinks_of(call))
     of_inputs: Gradients | tuple[None, None, None] = (None, None, None)
     if inputs:
@@ -155,7 +107,7 @@ def _gradients(
     of_tables: dict[int, torch.Tensor] = {}
     if slots:
         how = (plan.style, plan.tma)
-        of_tables = table_gradients(call, slots, shape, steps.query_tiles, how, rows, change[0])
+        of_tables = table_gradients(call, slots, shape, steps.entry_tiles, how, rows, change[0])
     return of_inputs, rows, [of_tables[slot] for slot in slots]
 
 
@@ -170,64 +122,8 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     if not call.extents.kv_len:
         nothing = float("-inf") if call.weight.formula is None else 0.0
         return out.zero_(), None if lse is None else lse.fill_(nothing)
-    _launch(call, plan_of(call), out, lse)
+    launch_forward(call, plan_of(call), out, lse)
     return out, lse
-
-
-def plan_of(call: Call) -> Plan:
-    """The plan of a call, looked up by structure, shapes and dtype."""
-    head_dim, value_dim = call.query.shape[-1], call.value.shape[-1]
-    return structure_plan(
-        call.form.structure,
-        not fits_int32(call.form, call.extents),
-        call.form.long(),
-        head_dim,
-        value_dim,
-        call.query.dtype,
-        architecture(call.query.device),
-    )
-
-
-@lru_cache(maxsize=4096)
-def structure_plan(
-    structure: Structure,
-    wide: bool,
-    long: bool,
-    head_dim: int,
-    value_dim: int,
-    dtype: torch.dtype,
-    arch: str,
-) -> Plan:
-    for dim in (head_dim, value_dim):
-        if not _SMALLEST_DIM <= dim <= 256:
-            raise errors.head_dim_unsupported(dim)
-    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        raise errors.kernel_dtype(dtype)
-    style = Style(wide, ptx=arch.startswith("sm_"), long=long)
-    hooks = hooks_of(structure, style)
-    if len(hooks.scalars) > MOST_SCALARS:
-        raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
-    pads = (power_of_two(head_dim), power_of_two(value_dim))
-    pattern = pattern_of(structure)
-    return Plan(
-        hooks=hooks,
-        constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
-        hopper=None if wide else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased),
-        candidates=tiles_for(arch, max(pads), dtype.itemsize, pattern),
-        style=style,
-        tma=has_tma(arch),
-    )
-
-
-def pattern_of(structure: Structure) -> Pattern:
-    """What decides the tile: the structure of an expression, never its values."""
-    if structure.mask == TRUE:
-        return "full"
-    touched = prove_structure(structure).forms.touched
-    if structure.reads_positions:
-        return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
-    banded = all(span.lows and span.highs for span in touched[:1])
-    return "banded" if touched and banded else "dense"
 
 
 def compilations() -> int:
@@ -236,7 +132,8 @@ def compilations() -> int:
     return sum(len(variants[0]) for variants in caches.values()) + hopper_compilations()
 
 
-def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
+def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
+    """Fill output and lse."""
     scalars = scalars_of(plan.hooks, call.form.values)
     tables = tables_of(plan.hooks, call.form.values)
     hopper = serving(plan.hopper, call)

@@ -22,6 +22,7 @@ from ..tiles import (
     backward_tiles_for,
     hopper_backward_tile_for,
 )
+from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
 from .triton_constants import tile_constants
@@ -32,6 +33,7 @@ from .triton_hopper_backward import (
     serves,
 )
 from .triton_launch import Descriptor, launch, variant_key
+from .triton_tuned import preferred
 
 _PRODUCT_ROWS: Final = 64
 
@@ -57,11 +59,14 @@ class Rows:
 class BackwardPlan:
     """The hooks of a structure for the backward kernels, and the tiles to try.
 
+    A kernel without a tile of either kind is not launched.
+
     Attributes:
         hooks: of the structure.
         of_queries, of_keys: as constants of the kernels of dQ, and of dK and dV.
         query_tiles, key_tiles: candidates of the plain kernels.
         hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
+        entry_tiles: candidates of the kernel of tables' gradients.
     """
 
     hooks: Hooks
@@ -71,6 +76,7 @@ class BackwardPlan:
     key_tiles: tuple[Tile, ...]
     hopper_queries: HopperBackwardTile | None
     hopper_keys: HopperBackwardTile | None
+    entry_tiles: tuple[Tile, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -81,26 +87,32 @@ def backward_plan(
     arch: str,
     head_pad: int,
     element_bytes: int,
+    tuned: Choices = NOTHING_TUNED,
 ) -> BackwardPlan:
     """The plan of a structure at a padded head dimension and an element size."""
     hooks = hooks_of(structure, style, backward=True)
     module = load(hooks.source, hooks.digest)
 
-    def hopper(of: Literal["queries", "keys"]) -> HopperBackwardTile | None:
-        if style.wide:
-            return None
-        return hopper_backward_tile_for(
-            arch, head_pad, element_bytes, pattern, of=of, biased=hooks.biased
-        )
+    def chosen(
+        of: Literal["queries", "keys"],
+    ) -> tuple[HopperBackwardTile | None, tuple[Tile, ...]]:
+        at = (arch, head_pad, element_bytes, pattern)
+        hopper = None if style.wide else hopper_backward_tile_for(*at, of=of, biased=hooks.biased)
+        tiles = backward_tiles_for(*at, of=of)
+        key = Key(of, head_pad, element_bytes, pattern, hooks.biased)
+        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=not style.wide)
 
+    hopper_queries, query_tiles = chosen("queries")
+    hopper_keys, key_tiles = chosen("keys")
     return BackwardPlan(
         hooks=hooks,
         of_queries=_constants(hooks, module, ""),
         of_keys=_constants(hooks, module, "_of_keys"),
-        query_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
-        key_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="keys"),
-        hopper_queries=hopper("queries"),
-        hopper_keys=hopper("keys"),
+        query_tiles=query_tiles,
+        key_tiles=key_tiles,
+        hopper_queries=hopper_queries,
+        hopper_keys=hopper_keys,
+        entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
     )
 
 

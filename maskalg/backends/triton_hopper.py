@@ -42,6 +42,12 @@ def hopper_tile(
     return tile if tile is not None and min(pads) >= SMALLEST_PAD and has_gluon() else None
 
 
+def serves_pads(pads: tuple[int, int]) -> bool:
+    """Whether a tile that was tuned on equal dimensions serves these padded ones."""
+    # Output and queries share memory where both have 256 dimensions; a tile may need that.
+    return min(pads) >= SMALLEST_PAD and (max(pads) < 256 or min(pads) == 256) and has_gluon()
+
+
 def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
     """The configuration where it serves the call, whose inputs descriptors must reach."""
     tensors = (call.query, call.key, call.value)

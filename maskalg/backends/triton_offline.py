@@ -15,11 +15,11 @@ from ..codegen.hooks import Hooks, Style
 from ..expression import Expression
 from ..normalform import Bound, bound
 from ..tiles import Tile
-from .triton import pattern_of, structure_plan
 from .triton_backward import backward_plan
 from .triton_constants import has_tma, power_of_two, shape_constants
 from .triton_hopper import SMALLEST_PAD, has_gluon, hopper_constants, hopper_options
 from .triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants
+from .triton_plan import pattern_of, structure_plan
 
 ELEMENTS: Final = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 _POINTERS: Final = {

@@ -74,7 +74,7 @@ def cases(device: str) -> dict[str, Case]:
     return {
         f"{name} {row}": replace(case, row=row)
         for name, shape in SHAPES.items()
-        for row, case in _rows(shape, device).items()
+        for row, case in rows(shape, device).items()
     }
 
 
@@ -83,7 +83,8 @@ def mask_of(case: Case) -> Mask:
     return Mask(case.expression.mask_node, SCORE, case.expression.label)
 
 
-def _rows(shape: Shape, device: str) -> dict[str, Case]:
+def rows(shape: Shape, device: str) -> dict[str, Case]:
+    """The cases of one shape, by name, such as "causal"."""
     length = shape.length
     ids, short = documents(length, 1000, device), documents(length, 256, device)
     slopes = torch.exp2(-8 * torch.arange(1, shape.heads + 1, device=device) / shape.heads)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..errors import MaskalgError
-from . import compare, doctor, explore, prove, render, show
+from . import compare, doctor, explore, prove, render, show, tune
 from .arguments import natural, positive
 
 
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--backward", action="store_true", help="time the backward pass")
     add("--markdown", action="store_true", help="print a Markdown table at the end")
     bench.set_defaults(run=_bench)
-    for command in (show, explore, prove, compare, render, doctor):
+    for command in (show, explore, prove, compare, render, tune, doctor):
         command.declare(commands)
     return parser
 

@@ -44,7 +44,7 @@ def run(settings: Settings) -> int:
         raise errors.no_such_case(list(settings.cases), known)
     what = "backward" if settings.backward else "forward"
     print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {what}, bfloat16\n"
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {what}, bfloat16{_tuned()}\n"
         f"milliseconds, median [min-max] of {settings.rounds} interleaved rounds; T: TFLOP/s of "
         "useful work; x: how many times faster maskalg is"
     )
@@ -59,3 +59,11 @@ def run(settings: Settings) -> int:
     if settings.markdown:
         print("\n" + markdown(rows))
     return 0
+
+
+def _tuned() -> str:
+    """What of `maskalg tune` plays a part in the figures."""
+    from ..backends.triton_tuned import machine_of
+
+    _, choices = machine_of(torch.device("cuda", torch.cuda.current_device()))
+    return f", {len(choices.by_key)} tuned tiles (MASKALG_TUNED=0: none)" if choices.by_key else ""

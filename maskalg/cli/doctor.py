@@ -14,7 +14,7 @@ import torch
 
 from .. import __version__
 from . import machine
-from .machine import Cache, Gpu, Triton
+from .machine import Cache, Gpu, Triton, Tuned
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Report:
     backends: tuple[Backend, ...]
     tiers: tuple[Tier, ...]
     extras: dict[str, str]
+    tuned: tuple[Tuned, ...]
     cache: Cache
 
     def __str__(self) -> str:
@@ -64,9 +65,14 @@ class Report:
             *(("backend", _line(b.name, b.runs, b.note)) for b in self.backends),
             *(("tier", _line(t.name, t.used, t.note)) for t in self.tiers),
             *(("extra", f"{name:<16} {note}") for name, note in self.extras.items()),
+            *(("tuned", note) for note in self._tuned()),
             ("cache", self.cache.note),
         ]
         return "\n".join(f"{name:<9} {text}" for name, text in rows)
+
+    def _tuned(self) -> list[str]:
+        nothing = "nothing: tiles are those of the package's tables, see maskalg tune --help"
+        return [tuned.note for tuned in self.tuned] or [nothing]
 
 
 def declare(commands: Any) -> None:
@@ -74,8 +80,9 @@ def declare(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
         help="what this machine can run, and why not the rest",
-        description="Versions, GPUs, backends, kernel tiers, optional libraries and the cache of "
-        "rendered kernels: what can be used on this machine, and what to do about the rest.",
+        description="Versions, GPUs, backends, kernel tiers, optional libraries, tuned tiles and "
+        "the cache of rendered kernels: what can be used on this machine, and what to do about the "
+        "rest.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -102,6 +109,7 @@ def examine() -> Report:
         backends=backends(triton, gpus),
         tiers=tiers(triton, gpus),
         extras=machine.extras(),
+        tuned=machine.tuned(triton, gpus),
         cache=machine.cache(),
     )
 

@@ -14,6 +14,7 @@ from typing import Final
 import torch
 
 from ..codegen.store import cache_dir
+from ..tuned import store
 
 _NOT_A_FEATURE: Final = "dev"  # the extra of people who work on maskalg itself
 
@@ -52,6 +53,16 @@ class Cache:
         if not self.writable:
             return f"{self.path} cannot be written: rendered kernels stay in memory"
         return f"{self.path}: {self.files} files, {self.kilobytes} KiB"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A file of `maskalg tune`: whether a GPU of this machine uses it, and what it holds or why
+    not."""
+
+    path: str
+    used: bool
+    note: str
 
 
 def triton() -> Triton:
@@ -148,6 +159,34 @@ def cache() -> Cache:
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
     size = sum(file.stat().st_size for file in files)
     return Cache(str(path), len(files), size // 1024, _writable(path))
+
+
+def tuned(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tuned, ...]:
+    """Every file of `maskalg tune` in the cache folder."""
+    here = [
+        store.Machine(gpu.name, gpu.architecture, triton.version, store.kernels_digest())
+        for gpu in dict.fromkeys(gpus)
+        if triton.version is not None and store.files()
+    ]
+    return tuple(_tuned(path, here) for path in store.files())
+
+
+def _tuned(path: Path, here: list[store.Machine]) -> Tuned:
+    why = "no GPU of this machine could use it"
+    # The machine whose file it is comes last, so that its reason is the one told.
+    for one in sorted(here, key=lambda machine: store.path_of(machine) == path):
+        try:
+            choices = store.read(path, one)
+        except (store.Unusable, OSError) as problem:
+            why = str(problem)
+            continue
+        dates = sorted(choice.measured[:10] for choice in choices.by_key.values())
+        count = f"{len(dates)} tile{'s' if len(dates) != 1 else ''}"
+        held = f"{one.device}: {count}" + (f", {dates[-1]}" if dates else "")
+        if store.in_use():
+            return Tuned(str(path), True, f"{held}; remove with maskalg tune --forget: {path}")
+        return Tuned(str(path), False, f"set aside by {store.SWITCH}=0: {held}: {path}")
+    return Tuned(str(path), False, f"ignored, {why}: {path}")
 
 
 def _writable(path: Path) -> bool:

@@ -21,3 +21,4 @@ from .pictures import *
 from .questions import *
 from .testing import *
 from .tracing import *
+from .tuning import *

@@ -24,7 +24,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
     """A kernel as the backend would launch it for `expression`, at the first tile of its table."""
     from maskalg_kernels import backward, entries, forward, offline
 
-    from maskalg.backends import triton as backend
+    from maskalg.backends import triton_plan as backend
     from maskalg.codegen.entries import entries_of
     from maskalg.codegen.hooks import Style, hooks_of
     from maskalg.codegen.store import load

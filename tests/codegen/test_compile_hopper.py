@@ -48,7 +48,7 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True):
     """What the table chooses for the expression, compiled; None where it leaves it to plain."""
     from maskalg_kernels.hopper_offline import compile_hopper_forward
 
-    from maskalg.backends import triton as backend
+    from maskalg.backends import triton_plan as backend
     from maskalg.backends.triton_hopper import has_gluon, hopper_constants, hopper_options
     from maskalg.codegen.hooks import Style, hooks_of
 
@@ -107,7 +107,7 @@ def compiled_backward(expression, of, dim, dtype="bf16"):
     import maskalg_kernels.hopper_backward as kernels
     from maskalg_kernels.hopper_offline import compile_hopper_backward
 
-    from maskalg.backends import triton as backend
+    from maskalg.backends import triton_plan as backend
     from maskalg.backends.triton_backward import backward_plan
     from maskalg.backends.triton_hopper import has_gluon
     from maskalg.backends.triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants

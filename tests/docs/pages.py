@@ -46,6 +46,7 @@ ELSEWHERE = {
 _GPU = "needs a GPU"
 
 NOT_RUN = {
+    ("docs/howto/tuning.md", "maskalg tune"): _GPU,
     ("docs/performance.md", "maskalg bench --rounds 5 --markdown"): _GPU,
     (
         "docs/performance.md",

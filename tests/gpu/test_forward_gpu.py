@@ -144,7 +144,7 @@ def test_no_wait_for_the_device():
 @pytest.fixture
 def natural_form(monkeypatch):
     """A context in which hooks are rendered without inline assembly."""
-    from maskalg.backends import triton as backend
+    from maskalg.backends import triton_plan as backend
     from maskalg.codegen.hooks import Style
 
     @contextlib.contextmanager

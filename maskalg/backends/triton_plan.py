@@ -1,0 +1,123 @@
+"""Plans: what serves a structure on a device, from the tables and from what was tuned there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+
+from .. import errors
+from ..codegen.hooks import Hooks, Style, hooks_of
+from ..extents import fits_int32
+from ..nodes import TRUE
+from ..normalform import Structure
+from ..proof.proof import prove_structure
+from ..tiles import HopperTile, Pattern, Tile, tiles_for
+from ..tuned.choices import NOTHING_TUNED, Choices, Key
+from .call import Call
+from .triton_arguments import MOST_SCALARS
+from .triton_backward import BackwardPlan, backward_plan
+from .triton_constants import has_tma, hook_constants, power_of_two, shape_constants
+from .triton_hopper import hopper_tile, serves_pads
+from .triton_tuned import machine_of, preferred
+
+_SMALLEST_DIM: Final = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What serves a structure at a head dimension, dtype and architecture; `hopper` if it can."""
+
+    hooks: Hooks
+    constants: dict[str, Any]
+    hopper: HopperTile | None
+    candidates: tuple[Tile, ...]
+    style: Style
+    tma: bool
+
+
+def plan_of(call: Call, *, tuned: bool = True) -> Plan:
+    """The plan of a call, looked up by structure, shapes and dtype; of the tables alone, if not
+    `tuned`."""
+    head_dim, value_dim = call.query.shape[-1], call.value.shape[-1]
+    arch, choices = machine_of(call.query.device)
+    return structure_plan(
+        call.form.structure,
+        not fits_int32(call.form, call.extents),
+        call.form.long(),
+        head_dim,
+        value_dim,
+        call.query.dtype,
+        arch,
+        choices if tuned else NOTHING_TUNED,
+    )
+
+
+@lru_cache(maxsize=4096)
+def structure_plan(
+    structure: Structure,
+    wide: bool,
+    long: bool,
+    head_dim: int,
+    value_dim: int,
+    dtype: torch.dtype,
+    arch: str,
+    tuned: Choices = NOTHING_TUNED,
+) -> Plan:
+    for dim in (head_dim, value_dim):
+        if not _SMALLEST_DIM <= dim <= 256:
+            raise errors.head_dim_unsupported(dim)
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise errors.kernel_dtype(dtype)
+    style = Style(wide, ptx=arch.startswith("sm_"), long=long)
+    hooks = hooks_of(structure, style)
+    if len(hooks.scalars) > MOST_SCALARS:
+        raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
+    pads = (power_of_two(head_dim), power_of_two(value_dim))
+    pattern = pattern_of(structure)
+    hopper, candidates = preferred(
+        Key("forward", max(pads), dtype.itemsize, pattern, hooks.biased),
+        tuned,
+        None if wide else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased),
+        tiles_for(arch, max(pads), dtype.itemsize, pattern),
+        HopperTile,
+        served=not wide and serves_pads(pads),
+    )
+    return Plan(
+        hooks=hooks,
+        constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
+        hopper=hopper,
+        candidates=candidates,
+        style=style,
+        tma=has_tma(arch),
+    )
+
+
+def pattern_of(structure: Structure) -> Pattern:
+    """What decides the tile: the structure of an expression, never its values."""
+    if structure.mask == TRUE:
+        return "full"
+    touched = prove_structure(structure).forms.touched
+    if structure.reads_positions:
+        return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
+    banded = all(span.lows and span.highs for span in touched[:1])
+    return "banded" if touched and banded else "dense"
+
+
+def steps_of(call: Call, plan: Plan, *, tuned: bool = True) -> tuple[BackwardPlan, dict[str, Any]]:
+    """The plan of the gradients of a call, and the kernels' constants that follow from shapes."""
+    arch, choices = machine_of(call.query.device)
+    dtype, structure = call.query.dtype, call.form.structure
+    steps = backward_plan(
+        structure,
+        pattern_of(structure),
+        plan.style,
+        arch,
+        max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"]),
+        dtype.itemsize,
+        choices if tuned else NOTHING_TUNED,
+    )
+    dims = (call.query.shape[-1], call.value.shape[-1])
+    return steps, shape_constants(*dims, dtype, plan.style.wide, arch)

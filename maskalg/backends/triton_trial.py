@@ -1,0 +1,126 @@
+"""One kernel of a call at a time, with a tile of one's choice: what tuning launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from triton.errors import TritonError
+
+from ..codegen.hooks import hooks_of
+from ..normalform import Structure
+from ..tiles import HopperBackwardTile, HopperTile, Pattern, Tile
+from ..tuned.candidates import table_tiles
+from ..tuned.choices import Configuration, Kernel, Key
+from .call import Call
+from .triton import launch_forward
+from .triton_arguments import sinks_of
+from .triton_backward import Rows, gradients, row_statistics
+from .triton_hopper import has_gluon
+from .triton_plan import Plan, pattern_of, plan_of, steps_of
+from .triton_tuned import machine_of
+
+Run = Callable[[], tuple[torch.Tensor, ...]]
+
+
+def kind_of(structure: Structure) -> tuple[Pattern, bool]:
+    """What a tile is chosen by in an expression: its pattern, and whether it changes scores."""
+    return pattern_of(structure), hooks_of(structure).biased
+
+
+class Trial:
+    """A call ready for trials of its kernels; what is stored for the device plays no part in it.
+
+    The call's inputs must be what every tier serves: contiguous, of equal head dimensions that are
+    powers of two, with softmax weights and a positive scale.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._plan = plan_of(call, tuned=False)
+        self._steps, self._shape = steps_of(call, self._plan, tuned=False)
+        self.architecture, _ = machine_of(call.query.device)
+        self._backward: tuple[Rows, torch.Tensor] | None = None
+
+    def key(self, kernel: Kernel) -> Key:
+        """What the tile of this kernel would be chosen by."""
+        query = self._call.query
+        pattern, biased = kind_of(self._call.form.structure)
+        return Key(kernel, query.shape[-1], query.dtype.itemsize, pattern, biased)
+
+    def table(self, kernel: Kernel) -> tuple[Configuration, ...]:
+        """What the tables would try, in order."""
+        tiles = table_tiles(self.architecture, self.key(kernel))
+        return tuple(tile for tile in tiles if self.serves(tile))
+
+    def serves(self, tile: Configuration) -> bool:
+        """Whether this machine has the tier of the tile."""
+        return isinstance(tile, Tile) or (self.architecture == "sm_90" and has_gluon())
+
+    def run(self, kernel: Kernel, tile: Configuration) -> Run:
+        """A function that computes with `tile`: out and lse, or dQ, or dK and dV."""
+        return self._forward(tile) if kernel == "forward" else self._gradient(kernel, tile)
+
+    def attempt(self, run: Run) -> tuple[torch.Tensor, ...] | str:
+        """What the function computes, or why it cannot.
+
+        Raises RuntimeError where the device itself has failed.
+        """
+        query = self._call.query
+        # Memory that was NaN is handed out again: an element that is not written is seen.
+        poison = [torch.full_like(query, float("nan")) for _ in range(2)]
+        del poison
+        result: tuple[torch.Tensor, ...] | str
+        try:
+            result = run()
+        except (TritonError, RuntimeError) as problem:
+            why = next(iter(str(problem).splitlines()), "")
+            result = f"{type(problem).__name__}: {why}"
+        if query.is_cuda:
+            torch.cuda.synchronize(query.device)
+        return result
+
+    def _forward(self, tile: Configuration) -> Run:
+        plain = (tile,) if isinstance(tile, Tile) else ()
+        hopper = tile if isinstance(tile, HopperTile) else None
+        plan = replace(self._plan, hopper=hopper, candidates=plain)
+        return lambda: self._output(plan)
+
+    def _output(self, plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
+        query = self._call.query
+        out = torch.empty_like(query)
+        lse = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        launch_forward(self._call, plan, out, lse)
+        return out, lse
+
+    def _gradient(self, kernel: Kernel, tile: Configuration) -> Run:
+        plain = (tile,) if isinstance(tile, Tile) else ()
+        hopper = tile if isinstance(tile, HopperBackwardTile) else None
+        # The other kernel has no tile, and is not launched.
+        steps = replace(
+            self._steps,
+            query_tiles=plain if kernel == "queries" else (),
+            key_tiles=plain if kernel == "keys" else (),
+            hopper_queries=hopper if kernel == "queries" else None,
+            hopper_keys=hopper if kernel == "keys" else None,
+        )
+        rows, grad_out = self._rows()
+
+        def run() -> tuple[torch.Tensor, ...]:
+            tma = self._plan.tma
+            dq, dk, dv = gradients(self._call, steps, self._shape, tma, rows, grad_out)
+            return (dq,) if kernel == "queries" else (dk, dv)
+
+        return run
+
+    def _rows(self) -> tuple[Rows, torch.Tensor]:
+        """What the backward kernels are given, from a forward pass with the tables' tile."""
+        if self._backward is None:
+            saved = self._output(self._plan)
+            torch.manual_seed(1)
+            grad_out = torch.randn_like(saved[0])
+            sinks = sinks_of(self._call)
+            rows = row_statistics(self._call, self._shape, saved, (grad_out, None), sinks)
+            self._backward = rows, grad_out
+        return self._backward

@@ -1,0 +1,34 @@
+"""What tiles are tuned on: for each kind of mask and score, one or two that people train with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from ..biases import alibi
+from ..masks import causal, document, sliding
+from .cases import Case, Shape, documents, rows
+
+LENGTH: Final = 8192
+_TAKEN: Final = (
+    "full", "causal", "window", "document", "documents of 256", "document & window", "alibi",
+    "softcap",
+)  # fmt: skip
+
+
+def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
+    """The cases at a head dimension, by name; every pattern of `maskalg.tiles`, with a bias and
+    without, is among them."""
+    heads = max(4, 2048 // head_dim)
+    shape = Shape(2, heads, heads, LENGTH, head_dim)
+    known = rows(shape, device)
+    slopes = torch.exp2(-8 * torch.arange(1, heads + 1, device=device) / heads)
+    ids = document(documents(LENGTH, 1000, device))
+    bias = alibi(slopes)
+    return {name: known[name] for name in _TAKEN} | {
+        "full + alibi": Case(shape, bias),
+        "window + alibi": Case(shape, causal & sliding(1024) + bias),
+        "document + alibi": Case(shape, causal & ids + bias),
+        "document & window + alibi": Case(shape, causal & ids & sliding(1024) + bias),
+    }

@@ -1,0 +1,85 @@
+"""A session of tuning on this machine's GPU: the searches, one after the other, and their store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import torch
+
+from ..attention import checked_call
+from ..backends.triton_trial import Trial, kind_of
+from ..normalform import bound
+from ..tiles import Pattern
+from ..tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, text
+from ..tuned.store import Machine, Unusable, path_of, read, write
+from .contenders import inputs_of
+from .measure import interleaved
+from .tuning import Finding, search
+from .tuning_cases import tuning_cases
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is tuned.
+
+    Attributes:
+        cases: names of `tuning_cases`; those of one kind of mask are tuned together.
+        dims: padded head dimensions.
+        dtype: of the inputs.
+        kernels: which ones.
+        rounds: of each final.
+    """
+
+    cases: tuple[str, ...]
+    dims: tuple[int, ...]
+    dtype: torch.dtype
+    kernels: tuple[Kernel, ...]
+    rounds: int
+
+    def kinds(self) -> dict[tuple[Pattern, bool], list[str]]:
+        """The cases by pattern and by whether they change scores."""
+        found: dict[tuple[Pattern, bool], list[str]] = {}
+        for name, case in tuning_cases(128, "cpu").items():
+            if name in self.cases:
+                kind = kind_of(bound(case.expression).structure)
+                found.setdefault(kind, []).append(name)
+        return found
+
+
+def findings(wanted: Wanted) -> Iterator[Finding]:
+    """What each search finds, as it ends."""
+    for dim in wanted.dims:
+        cases = tuning_cases(dim, "cuda")
+        inputs = inputs_of(next(iter(cases.values())), wanted.dtype, gradients=False)
+        q, k, v = inputs
+        for names in wanted.kinds().values():
+            trials = [Trial(checked_call(q, k, v, cases[name].expression)) for name in names]
+            for kernel in wanted.kernels:
+                yield search(trials[0].key(kernel), [*trials], interleaved, wanted.rounds)
+                torch.cuda.empty_cache()
+
+
+def kept(finding: Finding, before: Choices) -> Choices:
+    """The choices with what was found: the tile that was faster, or the table's again."""
+    choices = dict(before.by_key)
+    choices.pop(finding.key, None)
+    if finding.kept:
+        choices[finding.key] = Choice(
+            finding.best,
+            text(finding.default),
+            round(finding.ratio, 4),
+            (round(finding.spread[0], 4), round(finding.spread[1], 4)),
+            datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+    return Choices(choices)
+
+
+def store(finding: Finding, machine: Machine) -> None:
+    """Keep what was found among what is stored for the machine."""
+    try:
+        before = read(path_of(machine), machine)
+    except (Unusable, FileNotFoundError):
+        before = NOTHING_TUNED
+    write(kept(finding, before), machine)

@@ -1,0 +1,1 @@
+"""What `maskalg tune` measured on this machine, and what it may choose from."""
