@@ -84,7 +84,7 @@ def test_128_dimensions(name):
     check(compiled(expressions()[name], 128), spills=64 if name in IN_TURN else 0)
 
 
-@pytest.mark.parametrize("name", ["everything", "causal", "alibi", "softcap"])
+@pytest.mark.parametrize("name", ["everything", "causal"])
 def test_64_dimensions(name):
     check(compiled(expressions()[name], 64, dtype="fp16"))
 
