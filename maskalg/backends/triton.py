@@ -42,6 +42,7 @@ from .triton_constants import (
     power_of_two,
     shape_constants,
     tile_constants,
+    weight_constants,
 )
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, hopper_tile, launch_hopper, serving
@@ -147,7 +148,8 @@ def _gradients(
     shape = shape_constants(query.shape[-1], value.shape[-1], query.dtype, wide, arch)
     structure = call.form.structure
     pattern, size = pattern_of(structure), query.dtype.itemsize
-    steps = backward_plan(structure, pattern, plan.style, arch, pads, size)
+    weighted = call.weight.formula is not None
+    steps = backward_plan(structure, pattern, plan.style, arch, pads, size, weighted)
     rows = row_statistics(call, shape, saved, change, sinks_of(call))
     of_inputs: Gradients | tuple[None, None, None] = (None, None, None)
     if inputs:
@@ -185,6 +187,7 @@ def plan_of(call: Call) -> Plan:
         value_dim,
         call.query.dtype,
         architecture(call.query.device),
+        call.weight.formula is not None,
     )
 
 
@@ -197,6 +200,7 @@ def structure_plan(
     value_dim: int,
     dtype: torch.dtype,
     arch: str,
+    weighted: bool,
 ) -> Plan:
     for dim in (head_dim, value_dim):
         if not _SMALLEST_DIM <= dim <= 256:
@@ -212,7 +216,9 @@ def structure_plan(
     return Plan(
         hooks=hooks,
         constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
-        hopper=None if wide else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased),
+        hopper=None
+        if wide
+        else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased, weighted=weighted),
         candidates=tiles_for(arch, max(pads), dtype.itemsize, pattern),
         style=style,
         tma=has_tma(arch),
@@ -246,7 +252,7 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
         return
     query, key, value, extents = call.query, call.key, call.value, call.extents
     batch_heads = extents.batch * extents.heads
-    sinks, weighted = sinks_of(call), call.weight.formula is not None
+    sinks, weighting = sinks_of(call), weight_constants(call.weight)
     tma = plan.tma and describable(key) and describable(value)
     numbers = (
         extents.heads, call.group,
@@ -275,13 +281,13 @@ def _launch(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None)
                     TensorDescriptor(t, t.shape, t.stride(), [1, 1, tile.block_kv, pad])
                     for t, pad in zip(sources, pads, strict=True)
                 )
-            more = {"TMA": tma, "NORMALISED": call.weight.normalised, "WEIGHTED": weighted}
-            return arguments(sources), plan.constants | tile_constants(tile) | more
+            more = {"TMA": tma} | weighting | tile_constants(tile)
+            return arguments(sources), plan.constants | more
 
         def again() -> list[Any]:
             return arguments((Descriptor(key), Descriptor(value)) if tma else (key, value))
 
-        variant = (forward, plan, tile, tma, weighted, call.weight.normalised, query.device)
+        variant = (forward, plan, tile, tma, call.weight.normalised, query.device)
         launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again)
 
     first_that_fits(plan.candidates, run)

@@ -24,7 +24,7 @@ from ..tiles import (
 )
 from .call import Call
 from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
-from .triton_constants import tile_constants
+from .triton_constants import tile_constants, weight_constants
 from .triton_hopper_backward import (
     hopper_backward_constants,
     launch_keys,
@@ -81,6 +81,7 @@ def backward_plan(
     arch: str,
     head_pad: int,
     element_bytes: int,
+    weighted: bool,
 ) -> BackwardPlan:
     """The plan of a structure at a padded head dimension and an element size."""
     hooks = hooks_of(structure, style, backward=True)
@@ -90,7 +91,13 @@ def backward_plan(
         if style.wide:
             return None
         return hopper_backward_tile_for(
-            arch, head_pad, element_bytes, pattern, of=of, biased=hooks.biased
+            arch,
+            head_pad,
+            element_bytes,
+            pattern,
+            of=of,
+            biased=hooks.biased,
+            weighted=weighted,
         )
 
     return BackwardPlan(
@@ -144,7 +151,8 @@ def gradients(
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     tensors = (query, key, value, grad_out)
-    common = shape | {"WEIGHTED": call.weight.formula is not None}
+    weighting = weight_constants(call.weight)
+    common = shape | {"WEIGHTED": weighting["WEIGHTED"]}
     described = tma and all(describable(tensor) for tensor in tensors)
     pads = [shape[name] for name in ("HEAD_PAD", "HEAD_PAD", "VALUE_PAD", "VALUE_PAD")]
 
@@ -153,7 +161,7 @@ def gradients(
     strides = [stride for tensor in tensors for stride in tensor.stride()]
     extents, kv_heads = call.extents, key.shape[1]
     # What the constants follow from, beside the kernel and its tile.
-    fixed = (plan, *shape.values(), common["WEIGHTED"], described, query.device)
+    fixed = (plan, *shape.values(), call.weight.normalised, described, query.device)
 
     def run(kernel: Any, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
         of_queries = kernel is backward_queries
@@ -197,14 +205,16 @@ def gradients(
     numbers = (scalars, tables)
     per_row = (of_rows.statistic, of_rows.delta)
     if hopper and plan.hopper_queries is not None:
-        constants = hopper_backward_constants(plan.hopper_queries, common | plan.of_queries)
+        constants = hopper_backward_constants(
+            plan.hopper_queries, common | weighting | plan.of_queries
+        )
         launch_queries(
             call, plan.hopper_queries, constants, numbers, per_row, (grad_out, dq), fixed
         )
     else:
         first_that_fits(plan.query_tiles, lambda tile: run(backward_queries, tile, (dq,)))
     if hopper and plan.hopper_keys is not None:
-        constants = hopper_backward_constants(plan.hopper_keys, common | plan.of_keys)
+        constants = hopper_backward_constants(plan.hopper_keys, common | weighting | plan.of_keys)
         launch_keys(call, plan.hopper_keys, constants, numbers, per_row, (grad_out, dk, dv), fixed)
     else:
         first_that_fits(plan.key_tiles, lambda tile: run(backward_keys, tile, (dk, dv)))
