@@ -83,6 +83,42 @@ def slope_of(product, place, S, T, scale, SLOPE: tl.constexpr):
 
 
 @triton.jit
+def weights_and_slopes(
+    product,
+    statistic,
+    place,
+    S,
+    T,
+    scale,
+    MASKED: tl.constexpr,
+    BIASED: tl.constexpr,
+    SLOPE: tl.constexpr,
+    PARTIAL,
+):
+    """w / z and w' / z of a tile, both 0 where a pair is dropped; z is 1 without a `statistic`.
+
+    What `weights`, `weight_gradient` and `slope_of` give WEIGHTED, with one look at the mask, in
+    fewer registers.
+    """
+    batch, head, q_idx, kv_idx, kv_len = place
+    score = product * scale
+    w = score
+    if BIASED is not None:
+        w = BIASED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+    slope = tl.where(score == score, 1.0, 1.0)
+    if SLOPE is not None:
+        slope = SLOPE(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+    if statistic is not None:
+        w = w * statistic
+        slope = slope * statistic
+    if PARTIAL:
+        keep = kept(score, place, S, T, MASKED)
+        w = tl.where(keep, w, 0.0)
+        slope = tl.where(keep, slope, 0.0)
+    return w, slope
+
+
+@triton.jit
 def statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED: tl.constexpr):
     """lse in units of log 2 (or 1 / z), and delta; a query that keeps nothing gets weights of 0."""
     delta = tl.load(delta_ptr + base + m, mask=m < q_len, other=0.0)
@@ -133,10 +169,18 @@ def _visit_keys(
         at = (batch, head, q_idx, (n + zero)[None, :], kv_len)
         product = tl.dot(query, key.T, input_precision=PRECISION)
         each = statistic[:, None]
-        p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, WEIGHTED)
+        if WEIGHTED:
+            _p, slope = weights_and_slopes(
+                product, each, at, S, T, scale, MASKED, BIASED, SLOPE, PARTIAL
+            )
+        else:
+            p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, False)
         dp = tl.dot(gradient, value.T, input_precision=PRECISION)
-        ds = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
-        ds = ds * slope_of(product, at, S, T, scale, SLOPE)
+        if WEIGHTED:
+            ds = (dp - delta[:, None]) * slope
+        else:
+            ds = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, False)
+            ds = ds * slope_of(product, at, S, T, scale, SLOPE)
         dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
     return dq
 
@@ -182,11 +226,19 @@ def _visit_queries(
         at = (batch, head, (m + zero)[None, :], kv_idx, kv_len)
         product = tl.dot(key, query.T, input_precision=PRECISION)
         each = statistic[None, :]
-        p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, WEIGHTED)
+        if WEIGHTED:
+            p, slope = weights_and_slopes(
+                product, each, at, S, T, scale, MASKED, BIASED, SLOPE, PARTIAL
+            )
+        else:
+            p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, False)
         dv = tl.dot(p.to(gradient.dtype), gradient, dv, input_precision=PRECISION)
         dp = tl.dot(value, gradient.T, input_precision=PRECISION)
-        ds = weight_gradient(p, dp, delta[None, :], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
-        ds = ds * slope_of(product, at, S, T, scale, SLOPE)
+        if WEIGHTED:
+            ds = (dp - delta[None, :]) * slope
+        else:
+            ds = weight_gradient(p, dp, delta[None, :], each, at, S, T, MASKED, PARTIAL, False)
+            ds = ds * slope_of(product, at, S, T, scale, SLOPE)
         dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
     return dk, dv
 

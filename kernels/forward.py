@@ -87,7 +87,9 @@ def weight_of(score, place, S, T, MASKED: tl.constexpr, BIASED: tl.constexpr, PA
 def kept(score, place, S, T, MASKED: tl.constexpr):
     """Which pairs the mask keeps, in the shape of `score`."""
     batch, head, q_idx, kv_idx, kv_len = place
-    return MASKED(tl.zeros_like(score), batch, head, q_idx, kv_idx, kv_len, S, T) == 0.0
+    # Spelled so that Gluon has it too.
+    nothing = tl.where(score == score, 0.0, 0.0)
+    return MASKED(nothing, batch, head, q_idx, kv_idx, kv_len, S, T) == 0.0
 
 
 @triton.jit

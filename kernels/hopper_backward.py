@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .backward import slope_of, statistics_of, weight_gradient, weights
+from .backward import slope_of, statistics_of, weight_gradient, weights, weights_and_slopes
 from .forward import SCALARS, tile_of_program
 from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot
 from .runs import NO_TILE
@@ -31,15 +31,22 @@ row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, ran
 
 @triton.jit(do_not_specialize=["q_len", "padded"])
 def pad_rows(
-    lse_ptr, delta_ptr, statistic_ptr, padded_delta_ptr, q_len, padded, BLOCK: tl.constexpr
+    lse_ptr,
+    delta_ptr,
+    statistic_ptr,
+    padded_delta_ptr,
+    q_len,
+    padded,
+    BLOCK: tl.constexpr,
+    WEIGHTED: tl.constexpr,
 ):
-    """lse in units of log 2 and delta of each head, to a length of whole tiles.
+    """lse in units of log 2, or 1 / z, and delta of each head, to a length of whole tiles.
 
     Past the length, and for a query that keeps nothing, weights become 0.
     """
     head = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    statistic, delta = statistics_of(lse_ptr, delta_ptr, head * q_len, m, q_len, False)
+    statistic, delta = statistics_of(lse_ptr, delta_ptr, head * q_len, m, q_len, WEIGHTED)
     tl.store(statistic_ptr + head * padded + m, statistic, mask=m < padded)
     tl.store(padded_delta_ptr + head * padded + m, delta, mask=m < padded)
 
@@ -136,6 +143,8 @@ def _consume_queries(
     BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
 ):
     """Consumer C: dK and dV of its 64 keys, from every tile of queries of the runs."""
     dk_desc, dv_desc = targets
@@ -176,14 +185,28 @@ def _consume_queries(
             q_idx = (j * BLOCK_M + gl.arange(0, BLOCK_M, by_query))[None, :]
             at = (batch, head, q_idx, kv_idx, kv_len)
             product = warpgroup_mma_wait(1, deps=[product])
-            statistic = statistics.index(stage).load(by_query)[None, :]
-            p = weights(product, statistic, at, S, known, scale, MASKED, BIASED, partial, False)
+            statistic = None
+            delta = None
+            if NORMALISED:
+                statistic = statistics.index(stage).load(by_query)[None, :]
+            if WEIGHTED:
+                p, slope = weights_and_slopes(
+                    product, statistic, at, S, known, scale, MASKED, BIASED, SLOPE, partial
+                )
+            else:
+                p = weights(product, statistic, at, S, known, scale, MASKED, BIASED, partial, False)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
             dv = warpgroup_mma(weight, gradient, dv, is_async=True)
             dp = warpgroup_mma_wait(1, deps=[dp])
-            delta = deltas.index(stage).load(by_query)[None, :]
-            ds = weight_gradient(p, dp, delta, statistic, at, S, known, MASKED, partial, False)
-            ds = ds * slope_of(product, at, S, known, scale, SLOPE)
+            if NORMALISED:
+                delta = deltas.index(stage).load(by_query)[None, :]
+            if WEIGHTED:
+                if NORMALISED:
+                    dp = dp - delta
+                ds = dp * slope
+            else:
+                ds = weight_gradient(p, dp, delta, statistic, at, S, known, MASKED, partial, False)
+                ds = ds * slope_of(product, at, S, known, scale, SLOPE)
             change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
             dk = warpgroup_mma(change, query, dk, is_async=True)
             dv = warpgroup_mma_wait(1, deps=[dv])
@@ -260,13 +283,15 @@ def hopper_backward_keys(
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
 ):
     """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
 
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
     BLOCK queries or 64 keys; statistic and delta are descriptors of what `pad_rows` gives, flat, in
-    blocks of BLOCK. The options must give a
-    `maxnreg` of 168, from which the warps' registers are dealt out.
+    blocks of BLOCK. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z is 1. The
+    options must give a `maxnreg` of 168, from which the warps' registers are dealt out.
     """
     S = (
         S0,
@@ -317,12 +342,12 @@ def hopper_backward_keys(
             (_consume_queries, (
                 0, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
                 S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER,
+                STAGES, HEADS_TOGETHER, WEIGHTED, NORMALISED,
             )),
             (_consume_queries, (
                 1, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
                 S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER,
+                STAGES, HEADS_TOGETHER, WEIGHTED, NORMALISED,
             )),
             (_produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
@@ -412,6 +437,8 @@ def _changes(
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
 ):
     """The gradient of a tile of scores from products under way, PENDING others after them."""
     batch, head, q_idx, kv_len = place
@@ -420,11 +447,22 @@ def _changes(
     kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, columns))[None, :]
     at = (batch, head, q_idx, kv_idx, kv_len)
     product = warpgroup_mma_wait(PENDING + 1, deps=[product])
-    p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
+    if WEIGHTED:
+        _p, slope = weights_and_slopes(
+            product, statistic, at, S, T, scale, MASKED, BIASED, SLOPE, partial
+        )
+    else:
+        p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
     dp = warpgroup_mma_wait(PENDING, deps=[dp])
     _release(free)
-    ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
-    return ds * slope_of(product, at, S, T, scale, SLOPE)
+    if WEIGHTED:
+        if NORMALISED:
+            dp = dp - delta
+        ds = dp * slope
+    else:
+        ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
+        ds = ds * slope_of(product, at, S, T, scale, SLOPE)
+    return ds
 
 
 @gluon.jit
@@ -452,6 +490,8 @@ def _consume_keys(
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     OVERLAP: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
 ):
     """Consumer C: dQ of its 64 queries, from every tile of keys of the runs."""
     lse_ptr, delta_ptr = of_rows
@@ -471,11 +511,13 @@ def _consume_keys(
     _rows, _batch_heads, heads, _group, kv_len, q_len = shape
     m = q0 + C * ROWS + gl.arange(0, ROWS, by_query)
     base = (batch * heads + head).to(gl.int64) * q_len
-    statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, False)
+    of_rows = (None, None)
+    if NORMALISED:
+        statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
+        of_rows = (statistic[:, None], delta[:, None])
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
     dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
 
-    of_rows = (statistic[:, None], delta[:, None])
     place = (batch, head, m[:, None], kv_len)
     known = HOLD(batch, head, m[:, None], kv_len, S, T)
     i = gl.to_tensor(0)
@@ -492,7 +534,7 @@ def _consume_keys(
             dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
             ds = _changes(
                 product, dp, 0, value_free.index(0), of_rows, place, j, partial, S, known, scale,
-                MASKED, BIASED, SLOPE, BLOCK_N,
+                MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
             )  # fmt: skip
             change = gl.convert_layout(ds.to(dtype), changes)
             i += 1
@@ -516,7 +558,7 @@ def _consume_keys(
                 dq = warpgroup_mma(change, key, dq, is_async=True)
                 ds = _changes(
                     product, dp, 1, value_free.index(stage), of_rows, place, j, partial, S,
-                    known, scale, MASKED, BIASED, SLOPE, BLOCK_N,
+                    known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
                 )  # fmt: skip
                 dq = warpgroup_mma_wait(0, deps=[dq])
                 _release(key_free.index(before))
@@ -539,7 +581,7 @@ def _consume_keys(
             dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
             ds = _changes(
                 product, dp, 0, value_free.index(stage), of_rows, place, j, partial, S,
-                known, scale, MASKED, BIASED, SLOPE, BLOCK_N,
+                known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
             )  # fmt: skip
             change = gl.convert_layout(ds.to(dtype), changes)
             dq = warpgroup_mma(change, key, dq, is_async=True)
@@ -611,12 +653,14 @@ def hopper_backward_queries(
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     OVERLAP: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
 ):
     """dQ of CONSUMERS x 64 queries of one head.
 
     q, k, v, g (dO) and dq are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64
-    queries or BLOCK keys; lse and delta are contiguous float32 `[batch, heads, q_len]`. Options as
-    of `hopper_backward_keys`.
+    queries or BLOCK keys; lse (or 1 / z) and delta are contiguous float32 `[batch, heads, q_len]`.
+    Options, WEIGHTED and NORMALISED as of `hopper_backward_keys`.
     """
     S = (
         S0,
@@ -664,12 +708,12 @@ def hopper_backward_queries(
             (_consume_keys, (
                 0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
                 shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP,
+                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED,
             )),
             (_consume_keys, (
                 1, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
                 shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP,
+                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED,
             )),
             (_produce_keys, (
                 sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .forward import SCALARS, tile_of_program
+from .forward import SCALARS, tile_of_program, weight_of
 from .runs import NO_TILE
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -138,11 +138,19 @@ def _weigh(
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     BLOCK_N: gl.constexpr,
+    WEIGHTED: gl.constexpr,
 ):
-    """Weights of a tile of scores, the new running maximum, and the factor of older sums."""
+    """Weights of a tile of scores, the new running maximum, and the factor of older sums.
+
+    WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
+    """
     batch, head, q_idx, kv_len = place
     columns: gl.constexpr = gl.SliceLayout(0, score.type.layout)
     kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, columns))[None, :]
+    if WEIGHTED:
+        at = (batch, head, q_idx, kv_idx, kv_len)
+        weight = weight_of(score * scale, at, S, T, MASKED, BIASED, partial)
+        return weight, m, gl.where(m == m, 1.0, 1.0)
     if BIASED is None:
         factor = scale * LOG2E
     else:
@@ -196,6 +204,8 @@ def _consume(
     TURNS: gl.constexpr,
     OUTPUT_OVER_QUERIES: gl.constexpr,
     PERSISTENT: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
 ):
     """Consumer C: its 64 queries of every row against every tile of the row's runs.
 
@@ -214,6 +224,7 @@ def _consume(
     dtype: gl.constexpr = keys.dtype
     query = queries.index(C).reshape([ROWS, HEAD_PAD])
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
+    SUMS: gl.constexpr = NORMALISED or lse_ptr is not None
 
     i = gl.to_tensor(0)
     turn = gl.to_tensor(0)
@@ -238,9 +249,10 @@ def _consume(
             score = warpgroup_mma_wait(0, deps=[score])
             _release(key_free.index(stage))
             weight, m, correction = _weigh(
-                score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N
+                score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N, WEIGHTED
             )
-            l = _added(l, weight, correction)
+            if SUMS:
+                l = _added(l, weight, correction)
             p = gl.convert_layout(weight.to(dtype), weights)
             j += 1
             if j == end:
@@ -263,9 +275,10 @@ def _consume(
                 score = warpgroup_mma_wait(1, deps=[score])
                 _release(key_free.index(stage))
                 weight, m, correction = _weigh(
-                    score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N
+                    score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N, WEIGHTED
                 )
-                l = _added(l, weight, correction)
+                if SUMS:
+                    l = _added(l, weight, correction)
                 acc = warpgroup_mma_wait(0, deps=[acc])
                 _release(value_free.index(before))
                 p = gl.convert_layout(weight.to(dtype), weights)
@@ -293,22 +306,25 @@ def _consume(
             m = m * (scale * LOG2E)
         total = gl.convert_layout(gl.sum(l, 1), by_row)
         empty = total == 0.0
-        total = gl.where(empty, 1.0, total)
-        z = total
+        z = gl.where(empty, 1.0, total)
+        lse = total
+        if not WEIGHTED:
+            lse = gl.where(empty, float("-inf"), (m + gl.log2(z)) * LN2)
         if sink_ptr is not None:
             z += gl.exp2(gl.load(sink_ptr + head).to(gl.float32) * LOG2E - m)
-        inverse = gl.where(empty, 0.0, 1.0 / z)
-        inverse = gl.convert_layout(inverse, by_output_row, assert_trivial=True)
+        if NORMALISED:
+            inverse = gl.where(empty, 0.0, 1.0 / z)
+            inverse = gl.convert_layout(inverse, by_output_row, assert_trivial=True)
+            acc = acc * inverse[:, None]
         # The row before may still be read out of this memory; or the queries by another warp.
         tma.store_wait(0)
         gl.thread_barrier()
         tile = outputs.index(C)
-        tile.reshape([ROWS, VALUE_PAD]).store((acc * inverse[:, None]).to(dtype))
+        tile.reshape([ROWS, VALUE_PAD]).store(acc.to(dtype))
         fence_async_shared()
         gl.thread_barrier()
         tma.async_copy_shared_to_global(o_desc, [batch, head, q0 + C * ROWS, 0], tile)
         if lse_ptr is not None:
-            lse = gl.where(empty, float("-inf"), (m + gl.log2(total)) * LN2)
             q_len = shape[4]
             at = lse_ptr + (batch * shape[2] + head).to(gl.int64) * q_len + q_rows
             gl.store(at, lse, mask=q_rows < q_len)
@@ -384,6 +400,8 @@ def hopper_forward(
     TURNS: gl.constexpr,
     OUTPUT_OVER_QUERIES: gl.constexpr,
     PERSISTENT: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
 ):
     """What `forward` computes; `scale` must be positive.
 
@@ -392,8 +410,9 @@ def hopper_forward(
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
-    None; `sink_ptr` holds a logit for each head that joins the normaliser, or is None. The options
-    must give `maxnreg`, from which the warps' registers are dealt out.
+    None; `sink_ptr` holds a logit for each head that joins the normaliser, or is None. WEIGHTED and
+    NORMALISED as of `forward`. The options must give `maxnreg`, from which the warps' registers are
+    dealt out.
     """
     S = (
         S0,
@@ -449,13 +468,13 @@ def hopper_forward(
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
@@ -473,19 +492,19 @@ def hopper_forward(
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
                 )),
                 (_consume, (
                     2, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,

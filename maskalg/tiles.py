@@ -141,17 +141,34 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (256, "dense", False): _WIDE_HEADS,
     (256, "banded", False): _WIDE_HEADS,
 }
+# Of weights that have a formula, which need neither maximum nor correction, biased or not.
+_HOPPER_WEIGHTED: Final[dict[tuple[int, Pattern], HopperTile]] = {
+    (128, "full"): _TWO_CONSUMERS,
+    (128, "dense"): _TWO_CONSUMERS,
+    (128, "banded"): _SHORT_ROWS,
+    (128, "reading"): _SHORT_ROWS,
+    (128, "reading band"): _SHORT_ROWS,
+}
 
 
 def hopper_tile_for(
-    architecture: str, head_pad: int, element_bytes: int, pattern: Pattern, *, biased: bool
+    architecture: str,
+    head_pad: int,
+    element_bytes: int,
+    pattern: Pattern,
+    *,
+    biased: bool,
+    weighted: bool = False,
 ) -> HopperTile | None:
     """The configuration of the warp-specialised kernel, or None where the plain one serves.
 
-    Arguments as of `tiles_for`; `biased` says whether the expression changes scores.
+    Arguments as of `tiles_for`; `biased` says whether the expression changes scores, `weighted`
+    whether what comes of it is the weight itself.
     """
     if architecture != "sm_90" or element_bytes != 2:
         return None
+    if weighted:
+        return _HOPPER_WEIGHTED.get((head_pad, pattern))
     return _HOPPER.get((head_pad, pattern, biased))
 
 
@@ -238,6 +255,15 @@ _HOPPER_BACKWARD: Final[
     ("queries", 128, "reading", False): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "reading band", False): HopperBackwardTile(64, 4, overlap=True),
 }
+_HOPPER_BACKWARD_WEIGHTED: Final[
+    dict[tuple[Literal["queries", "keys"], int, Pattern], HopperBackwardTile]
+] = {
+    ("keys", 128, "dense"): HopperBackwardTile(64, 2),
+    ("keys", 128, "banded"): HopperBackwardTile(64, 2),
+    ("queries", 128, "dense"): HopperBackwardTile(64, 4, overlap=True),
+    ("queries", 128, "banded"): HopperBackwardTile(64, 4, overlap=True),
+    ("queries", 128, "reading band"): HopperBackwardTile(64, 4, overlap=True),
+}
 
 
 def hopper_backward_tile_for(
@@ -248,6 +274,7 @@ def hopper_backward_tile_for(
     *,
     of: Literal["queries", "keys"],
     biased: bool,
+    weighted: bool = False,
 ) -> HopperBackwardTile | None:
     """The configuration of a warp-specialised gradient kernel, or None where the plain one serves.
 
@@ -256,4 +283,6 @@ def hopper_backward_tile_for(
     if architecture != "sm_90" or element_bytes != 2:
         return None
     listed: Pattern = "dense" if pattern == "full" else pattern
+    if weighted:
+        return _HOPPER_BACKWARD_WEIGHTED.get((of, head_pad, listed))
     return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))

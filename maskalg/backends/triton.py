@@ -14,7 +14,7 @@ from ..tiles import Tile
 from .call import Call, Result
 from .triton_arguments import describable, first_that_fits, scalars_of, sinks_of, tables_of
 from .triton_backward import Gradients, Rows, gradients, row_statistics, sink_gradient
-from .triton_constants import tile_constants
+from .triton_constants import tile_constants, weight_constants
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, launch_hopper, serving
 from .triton_launch import Descriptor, launch, variant_key
@@ -143,7 +143,7 @@ def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor 
         return
     query, key, value, extents = call.query, call.key, call.value, call.extents
     batch_heads = extents.batch * extents.heads
-    sinks, weighted = sinks_of(call), call.weight.formula is not None
+    sinks, weighting = sinks_of(call), weight_constants(call.weight)
     tma = plan.tma and describable(key) and describable(value)
     numbers = (
         extents.heads, call.group,
@@ -172,13 +172,13 @@ def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor 
                     TensorDescriptor(t, t.shape, t.stride(), [1, 1, tile.block_kv, pad])
                     for t, pad in zip(sources, pads, strict=True)
                 )
-            more = {"TMA": tma, "NORMALISED": call.weight.normalised, "WEIGHTED": weighted}
-            return arguments(sources), plan.constants | tile_constants(tile) | more
+            more = {"TMA": tma} | weighting | tile_constants(tile)
+            return arguments(sources), plan.constants | more
 
         def again() -> list[Any]:
             return arguments((Descriptor(key), Descriptor(value)) if tma else (key, value))
 
-        variant = (forward, plan, tile, tma, weighted, call.weight.normalised, query.device)
+        variant = (forward, plan, tile, tma, call.weight.normalised, query.device)
         launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again)
 
     first_that_fits(plan.candidates, run)

@@ -25,7 +25,7 @@ from ..tiles import (
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
-from .triton_constants import tile_constants
+from .triton_constants import tile_constants, weight_constants
 from .triton_hopper_backward import (
     hopper_backward_constants,
     launch_keys,
@@ -87,6 +87,7 @@ def backward_plan(
     arch: str,
     head_pad: int,
     element_bytes: int,
+    weighted: bool = False,
     tuned: Choices = NOTHING_TUNED,
 ) -> BackwardPlan:
     """The plan of a structure at a padded head dimension and an element size."""
@@ -97,7 +98,9 @@ def backward_plan(
         of: Literal["queries", "keys"],
     ) -> tuple[HopperBackwardTile | None, tuple[Tile, ...]]:
         at = (arch, head_pad, element_bytes, pattern)
-        hopper = None if style.wide else hopper_backward_tile_for(*at, of=of, biased=hooks.biased)
+        hopper = hopper_backward_tile_for(*at, of=of, biased=hooks.biased, weighted=weighted)
+        if style.wide:
+            hopper = None
         tiles = backward_tiles_for(*at, of=of)
         key = Key(of, head_pad, element_bytes, pattern, hooks.biased)
         return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=not style.wide)
@@ -156,7 +159,8 @@ def gradients(
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     tensors = (query, key, value, grad_out)
-    common = shape | {"WEIGHTED": call.weight.formula is not None}
+    weighting = weight_constants(call.weight)
+    common = shape | {"WEIGHTED": weighting["WEIGHTED"]}
     described = tma and all(describable(tensor) for tensor in tensors)
     pads = [shape[name] for name in ("HEAD_PAD", "HEAD_PAD", "VALUE_PAD", "VALUE_PAD")]
 
@@ -165,7 +169,7 @@ def gradients(
     strides = [stride for tensor in tensors for stride in tensor.stride()]
     extents, kv_heads = call.extents, key.shape[1]
     # What the constants follow from, beside the kernel and its tile.
-    fixed = (plan, *shape.values(), common["WEIGHTED"], described, query.device)
+    fixed = (plan, *shape.values(), call.weight.normalised, described, query.device)
 
     def run(kernel: Any, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
         of_queries = kernel is backward_queries
@@ -209,14 +213,16 @@ def gradients(
     numbers = (scalars, tables)
     per_row = (of_rows.statistic, of_rows.delta)
     if hopper and plan.hopper_queries is not None:
-        constants = hopper_backward_constants(plan.hopper_queries, common | plan.of_queries)
+        constants = hopper_backward_constants(
+            plan.hopper_queries, common | weighting | plan.of_queries
+        )
         launch_queries(
             call, plan.hopper_queries, constants, numbers, per_row, (grad_out, dq), fixed
         )
     else:
         first_that_fits(plan.query_tiles, lambda tile: run(backward_queries, tile, (dq,)))
     if hopper and plan.hopper_keys is not None:
-        constants = hopper_backward_constants(plan.hopper_keys, common | plan.of_keys)
+        constants = hopper_backward_constants(plan.hopper_keys, common | weighting | plan.of_keys)
         launch_keys(call, plan.hopper_keys, constants, numbers, per_row, (grad_out, dk, dv), fixed)
     else:
         first_that_fits(plan.key_tiles, lambda tile: run(backward_keys, tile, (dk, dv)))

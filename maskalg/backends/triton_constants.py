@@ -12,6 +12,7 @@ from .. import errors
 from ..codegen.hooks import Hooks
 from ..codegen.store import load
 from ..tiles import Tile
+from ..weights import Weight
 
 _HEADS_TOGETHER: Final = 8
 
@@ -45,6 +46,11 @@ def shape_constants(
         "WIDE": wide,
         "PRECISION": precision(dtype, arch),
     }
+
+
+def weight_constants(weight: Weight) -> dict[str, Any]:
+    """The constants that follow from the weight function."""
+    return {"WEIGHTED": weight.formula is not None, "NORMALISED": weight.normalised}
 
 
 def precision(dtype: torch.dtype, arch: str) -> str:

@@ -12,6 +12,7 @@ import triton
 from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
 from .triton_arguments import describable, sinks_of
+from .triton_constants import weight_constants
 from .triton_launch import Descriptor, launch, variant_key
 
 TESTED: Final = "3.6."
@@ -35,10 +36,18 @@ def has_gluon() -> bool:
 
 
 def hopper_tile(
-    arch: str, pads: tuple[int, int], dtype: torch.dtype, pattern: Pattern, *, biased: bool
+    arch: str,
+    pads: tuple[int, int],
+    dtype: torch.dtype,
+    pattern: Pattern,
+    *,
+    biased: bool,
+    weighted: bool,
 ) -> HopperTile | None:
     """The configuration for inputs of these padded head dimensions, or None."""
-    tile = hopper_tile_for(arch, max(pads), dtype.itemsize, pattern, biased=biased)
+    tile = hopper_tile_for(
+        arch, max(pads), dtype.itemsize, pattern, biased=biased, weighted=weighted
+    )
     return tile if tile is not None and min(pads) >= SMALLEST_PAD and has_gluon() else None
 
 
@@ -56,7 +65,6 @@ def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
         all(describable(t) for t in tensors)
         and rows_of_16_bytes
         and 0 < call.scale < _LARGEST_SCALE
-        and call.weight.formula is None
     )
     return tile if served else None
 
@@ -65,6 +73,7 @@ def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, A
     """The kernel's constants, from those of the plain one."""
     shared = (
         "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
+        "WEIGHTED", "NORMALISED",
     )  # fmt: skip
     return {name: constants[name] for name in shared} | {
         "BLOCK_N": tile.block_kv,
@@ -116,7 +125,8 @@ def launch_hopper(
         ]  # fmt: skip
 
     def first() -> tuple[list[Any], dict[str, Any]]:
-        options = hopper_constants(tile, constants) | hopper_options(tile)
+        options = hopper_constants(tile, constants | weight_constants(call.weight))
+        options |= hopper_options(tile)
         return arguments(_descriptors(described, tile, constants)), options
 
     def again() -> list[Any]:
@@ -127,7 +137,8 @@ def launch_hopper(
         (extents.heads, call.group),
         (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
     )
-    launch(hopper_forward, (programs, 1), (hopper_forward, plan, tile, specialised), first, again)
+    variant = (hopper_forward, plan, tile, call.weight.normalised, specialised)
+    launch(hopper_forward, (programs, 1), variant, first, again)
 
 
 def _descriptors(

@@ -30,7 +30,6 @@ def serves(call: Call, constants: dict[str, Any], grad_out: torch.Tensor) -> boo
     dims = (call.query.shape[-1], call.value.shape[-1])
     return (
         min(constants["HEAD_PAD"], constants["VALUE_PAD"]) >= _SMALLEST_PAD
-        and call.weight.formula is None
         and all(describable(t) for t in tensors)
         and all(dim * call.query.element_size() % 16 == 0 for dim in dims)
         and has_gluon()
@@ -43,6 +42,7 @@ def hopper_backward_constants(
     """The kernels' constants, from those of the plain ones."""
     shared = (
         "HOLD", "MASKED", "BIASED", "SLOPE", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
+        "WEIGHTED", "NORMALISED",
     )  # fmt: skip
     return {name: constants[name] for name in shared} | {
         "BLOCK": tile.block,
@@ -112,7 +112,8 @@ def launch_keys(
     scalars, tables = arguments
     grad_out, dk, dv = tensors
     extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
-    padded, flat = _padded(of_rows, extents.batch * extents.heads, extents.q_len)
+    heads = extents.batch * extents.heads
+    padded, flat = _padded(of_rows, heads, extents.q_len, constants["WEIGHTED"])
     rows = -(-extents.kv_len // (_CONSUMERS * _ROWS))
     kv_heads = call.key.shape[1]
     programs = rows * extents.batch * kv_heads
@@ -134,7 +135,7 @@ def launch_keys(
 
 
 def _padded(
-    of_rows: tuple[torch.Tensor, torch.Tensor], heads: int, q_len: int
+    of_rows: tuple[torch.Tensor, torch.Tensor], heads: int, q_len: int, weighted: bool
 ) -> tuple[int, torch.Tensor]:
     """A length of whole tiles, and what is known of each query at that length, for each head."""
     from maskalg_kernels.hopper_backward import pad_rows
@@ -147,8 +148,8 @@ def _padded(
     launch(
         pad_rows,
         (blocks, heads),
-        (pad_rows, flat.device, key),
-        lambda: (arguments, {"BLOCK": _PADDED_BLOCK}),
+        (pad_rows, weighted, flat.device, key),
+        lambda: (arguments, {"BLOCK": _PADDED_BLOCK, "WEIGHTED": weighted}),
         lambda: arguments,
     )
     return padded, flat

@@ -15,8 +15,9 @@ from ..codegen.hooks import Hooks, Style
 from ..expression import Expression
 from ..normalform import Bound, bound
 from ..tiles import Tile
+from ..weights import softmax
 from .triton_backward import backward_plan
-from .triton_constants import has_tma, power_of_two, shape_constants
+from .triton_constants import has_tma, power_of_two, shape_constants, weight_constants
 from .triton_hopper import SMALLEST_PAD, has_gluon, hopper_constants, hopper_options
 from .triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants
 from .triton_plan import pattern_of, structure_plan
@@ -33,6 +34,7 @@ _SHARED: Final = {
     "sm_100": 227 * 1024, "sm_120": 99 * 1024, "gfx942": 64 * 1024, "gfx90a": 64 * 1024,
 }  # fmt: skip
 TARGETS: Final = tuple(_SHARED)
+_SOFTMAX: Final = weight_constants(softmax)
 
 _KINDS: Final = {
     "matrix products": r"wgmma\.mma_async|mma\.sync|tcgen05\.mma|v_mfma_",
@@ -142,17 +144,17 @@ class _Request:
 
         plan = structure_plan(
             self.form.structure, False, self.form.long(), self.head_dim, self.head_dim, self.dtype,
-            self.target,
+            self.target, False,
         )  # fmt: skip
         types = self.types(plan.hooks)
         if plan.hopper is not None and self.described:
             tile = plan.hopper
-            constants = hopper_constants(tile, plan.constants)
+            constants = hopper_constants(tile, plan.constants | _SOFTMAX)
             element = ELEMENTS[self.dtype]
             made = compile_hopper_forward(constants, hopper_options(tile), element, *types)
             text = f"Gluon, {tile.consumers} x 64 x {tile.block_kv}, {tile.stages} stages"
             return self._report("forward", text, made)
-        constants = plan.constants | {"WEIGHTED": False, "NORMALISED": True}
+        constants = plan.constants | _SOFTMAX
         return self._plain(forward, plan.candidates, constants, types)
 
     def queries(self) -> Report:
@@ -170,12 +172,12 @@ class _Request:
         style = Style(ptx=self.target.startswith("sm_"), long=self.form.long())
         size = self.dtype.itemsize
         pattern = pattern_of(structure)
-        plan = backward_plan(structure, pattern, style, self.target, pads, size)
+        plan = backward_plan(structure, pattern, style, self.target, pads, size, False)
         constants = self.shape() | (plan.of_queries if of == "queries" else plan.of_keys)
         types = self.types(plan.hooks)
         tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
         if tile is not None and pads >= SMALLEST_PAD and self.described and has_gluon():
-            constants = hopper_backward_constants(tile, constants)
+            constants = hopper_backward_constants(tile, constants | _SOFTMAX)
             constants["OVERLAP"] = tile.overlap
             kernel = getattr(hopper_backward, f"hopper_backward_{of}")
             element = ELEMENTS[self.dtype]

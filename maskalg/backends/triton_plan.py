@@ -51,8 +51,14 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
         value_dim,
         call.query.dtype,
         arch,
-        choices if tuned else NOTHING_TUNED,
+        *_weights(call, choices if tuned else NOTHING_TUNED),
     )
+
+
+def _weights(call: Call, choices: Choices) -> tuple[bool, Choices]:
+    """Whether weights have a formula, and the choices that hold then: they are of softmaxes."""
+    weighted = call.weight.formula is not None
+    return weighted, NOTHING_TUNED if weighted else choices
 
 
 @lru_cache(maxsize=4096)
@@ -64,6 +70,7 @@ def structure_plan(
     value_dim: int,
     dtype: torch.dtype,
     arch: str,
+    weighted: bool = False,
     tuned: Choices = NOTHING_TUNED,
 ) -> Plan:
     for dim in (head_dim, value_dim):
@@ -80,7 +87,9 @@ def structure_plan(
     hopper, candidates = preferred(
         Key("forward", max(pads), dtype.itemsize, pattern, hooks.biased),
         tuned,
-        None if wide else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased),
+        None
+        if wide
+        else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased, weighted=weighted),
         tiles_for(arch, max(pads), dtype.itemsize, pattern),
         HopperTile,
         served=not wide and serves_pads(pads),
@@ -117,7 +126,7 @@ def steps_of(call: Call, plan: Plan, *, tuned: bool = True) -> tuple[BackwardPla
         arch,
         max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"]),
         dtype.itemsize,
-        choices if tuned else NOTHING_TUNED,
+        *_weights(call, choices if tuned else NOTHING_TUNED),
     )
     dims = (call.query.shape[-1], call.value.shape[-1])
     return steps, shape_constants(*dims, dtype, plan.style.wide, arch)

@@ -34,7 +34,7 @@ bias  {bias}
 import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
-from maskalg_kernels.reals import expm1, log1p, power, tan, {tanh}
+from maskalg_kernels.reals import expm1, log1p, power, {sigmoid}, tan, {tanh}
 from maskalg_kernels.runs import run_from, tiles
 '''
 
@@ -114,10 +114,9 @@ def rendered(
     elements = _elements(structure, style, arguments, "kv_idx", formulas)
     runs = ("next_run", _ROW, _runs(structure, TritonText(arguments, wide=style.wide)))
     functions = [_function(*part) for part in (*elements, runs, *more)]
+    own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in ("sigmoid", "tanh")}
     header = _HEADER.format(
-        mask=formula_text(structure.mask),
-        bias=formula_text(structure.bias),
-        tanh="tanh_ptx as tanh" if style.ptx else "tanh",
+        mask=formula_text(structure.mask), bias=formula_text(structure.bias), **own
     )
     source = header + "\n\n" + "\n\n\n".join(functions) + "\n"
     return Hooks(

@@ -238,7 +238,7 @@ def _opaque(text: TritonText, node: Node) -> str:
 Rule = Callable[[TritonText, Node], str]
 
 # Functions of kernels/reals.py, where Triton has none, or has one for some targets alone.
-_OUR_REALS = ("tanh", "tan", "expm1", "log1p")
+_OUR_REALS = ("tanh", "tan", "sigmoid", "expm1", "log1p")
 
 _RULES: dict[str, Rule] = {
     "index": _index,

@@ -24,7 +24,7 @@ def tuned(kernel, tile, *, pad=128, biased=False):
 def forward(choices, dims=(128, 128), *, wide=False, arch="sm_90", structure=STRUCTURE):
     from maskalg.backends.triton_plan import structure_plan
 
-    plan = structure_plan(structure, wide, False, *dims, torch.bfloat16, arch, choices)
+    plan = structure_plan(structure, wide, False, *dims, torch.bfloat16, arch, tuned=choices)
     return plan.hopper, plan.candidates
 
 
@@ -32,7 +32,7 @@ def backward(choices, *, wide=False):
     from maskalg.backends.triton_backward import backward_plan
     from maskalg.codegen.hooks import Style
 
-    return backward_plan(STRUCTURE, "dense", Style(wide, ptx=True), "sm_90", 128, 2, choices)
+    return backward_plan(STRUCTURE, "dense", Style(wide, ptx=True), "sm_90", 128, 2, tuned=choices)
 
 
 @pytest.fixture(autouse=True)

@@ -44,24 +44,28 @@ def types_of(hooks, form):
     return numbers, tables
 
 
-def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True):
+def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.softmax):
     """What the table chooses for the expression, compiled; None where it leaves it to plain."""
     from maskalg_kernels.hopper_offline import compile_hopper_forward
 
     from maskalg.backends import triton_plan as backend
+    from maskalg.backends.triton_constants import weight_constants
     from maskalg.backends.triton_hopper import has_gluon, hopper_constants, hopper_options
     from maskalg.codegen.hooks import Style, hooks_of
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernel was tested with")
-    form = bound(expression)
+    form = bound(weight.applied(expression))
+    weighting = weight_constants(weight)
     hooks = hooks_of(form.structure, Style(ptx=True))
     numbers, tables = types_of(hooks, form)
     pattern = backend.pattern_of(form.structure)
-    tile = hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, biased=hooks.biased)
+    kind = {"biased": hooks.biased, "weighted": weighting["WEIGHTED"]}
+    tile = hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, **kind)
     if tile is None:
         return None
     constants = {
+        **weighting,
         **backend.hook_constants(hooks),
         **backend.shape_constants(dim, value_dim or dim, torch.bfloat16, wide=False, arch="sm_90"),
     }
@@ -102,28 +106,31 @@ def test_without_lse():
     check(compiled(causal, 128, lse=False))
 
 
-def compiled_backward(expression, of, dim, dtype="bf16"):
+def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
     """The gradient kernel that the table chooses, compiled; None where it leaves it to plain."""
     import maskalg_kernels.hopper_backward as kernels
     from maskalg_kernels.hopper_offline import compile_hopper_backward
 
     from maskalg.backends import triton_plan as backend
     from maskalg.backends.triton_backward import backward_plan
+    from maskalg.backends.triton_constants import weight_constants
     from maskalg.backends.triton_hopper import has_gluon
     from maskalg.backends.triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants
     from maskalg.codegen.hooks import Style
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
-    form = bound(expression)
+    form = bound(weight.applied(expression))
+    weighting = weight_constants(weight)
     pattern = backend.pattern_of(form.structure)
-    plan = backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", dim, 2)
+    weighted = weighting["WEIGHTED"]
+    plan = backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", dim, 2, weighted)
     tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
     if tile is None:
         return None
     shape = backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90")
     hooks = plan.of_queries if of == "queries" else plan.of_keys
-    constants = hopper_backward_constants(tile, shape | hooks)
+    constants = hopper_backward_constants(tile, shape | hooks | weighting)
     kernel = getattr(kernels, f"hopper_backward_{of}")
     types = types_of(plan.hooks, form)
     constants["OVERLAP"] = tile.overlap
@@ -151,3 +158,37 @@ def test_gradients_left_to_the_plain_kernels():
     assert compiled_backward(expressions()["three"], "keys", 64) is None
     assert compiled_backward(expressions()["document"], "queries", 128) is None
     assert compiled_backward(expressions()["causal"], "queries", 64) is None
+
+
+WEIGHTS = {
+    "sigmoid": ma.sigmoid(-1.0),
+    "linear": ma.linear,
+    "normalised": ma.Weight("sigmoids", ma.sigmoid(torch.zeros(4)).formula, normalised=True),
+}
+
+
+@pytest.mark.parametrize(
+    "weight, name", [("sigmoid", "causal"), ("linear", "window"), ("normalised", "three")]
+)
+def test_weights(weight, name):
+    spills = 64 if name in IN_TURN else 0
+    check(compiled(expressions()[name], 128, weight=WEIGHTS[weight]), spills)
+
+
+# How many bodies of the loop there are: the queries' first tile is computed before it.
+@pytest.mark.parametrize("of, bodies", [("queries", 2), ("keys", 1)])
+@pytest.mark.parametrize("weight, name", [("sigmoid", "causal"), ("normalised", "window")])
+def test_gradients_of_weights(of, bodies, weight, name):
+    spills = 240 if of == "keys" else 0
+    result = compiled_backward(expressions()[name], of, 128, weight=WEIGHTS[weight])
+    check(result, spills)
+    # One exponential for an element and one reciprocal for two, though the slope needs them too:
+    # 64 x 64 elements by 128 threads, of two consumers.
+    assert result.assembly.count("ex2.approx") == 64 * bodies
+    assert result.assembly.count("rcp.approx") == 32 * bodies
+
+
+def test_gradients_of_weights_left_to_the_plain_kernels():
+    causal_documents = expressions()["document"]
+    assert compiled_backward(causal_documents, "keys", 128, weight=WEIGHTS["sigmoid"]) is None
+    assert compiled(causal, 64, weight=WEIGHTS["sigmoid"]) is None

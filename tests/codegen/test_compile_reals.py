@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 PROBE = """
 import triton
 import triton.language as tl
-from maskalg_kernels.reals import expm1, log1p, power, tan, tanh
+from maskalg_kernels.reals import expm1, log1p, power, sigmoid, tan, tanh
 
 
 @triton.jit
