@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .backward import slope_of, statistics_of, weight_gradient, weights, weights_and_slopes
 from .forward import SCALARS, tile_of_program
-from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot
+from .hopper_forward import ROWS, _barriers, _matrix, _release, _rows_of_program, _slot
 from .runs import NO_TILE
 
 CONSUMERS = gl.constexpr(2)
@@ -52,10 +52,10 @@ def pad_rows(
 
 
 @gluon.jit
-def _keys_of_program(shape, HEADS_TOGETHER: gl.constexpr):
-    """Batch and head of a program's tile of keys, its first key and its last."""
+def _keys(w, shape, HEADS_TOGETHER: gl.constexpr):
+    """Batch and head of the w-th tile of keys, its first key and its last."""
     rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
-    row, batch_head = tile_of_program(gl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
     # The first keys are the longest under every causal mask.
     k0 = (rows - 1 - row) * (CONSUMERS * ROWS)
     k1 = gl.minimum(k0 + CONSUMERS * ROWS, kv_len) - 1
@@ -77,47 +77,55 @@ def _produce_queries(
     BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
+    HELD: gl.constexpr,
 ):
-    """The producer: keys and values once, then queries and gradients of every head of the group."""
+    """The producer: keys and values of a row, then queries and gradients of all heads of a group."""
     q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc = sources
     keys, values = held
     queries, gradients, statistics, deltas = rings
-    held_ready, _held_free = held_barriers
+    held_ready, held_free = held_barriers
     query_ready, query_free = query_barriers
     gradient_ready, gradient_free = gradient_barriers
-    batch, kv_head, k0, k1 = _keys_of_program(shape, HEADS_TOGETHER)
     _rows, _batch_heads, kv_heads, group, _kv_len, q_len, padded = shape
-    ready = held_ready.index(0)
-    mbarrier.expect(ready, CONSUMERS * (k_desc.block_type.nbytes + v_desc.block_type.nbytes))
-    for c in gl.static_range(CONSUMERS):
-        first = [batch, kv_head, k0 + c * ROWS, 0]
-        tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(c))
-        tma.async_copy_global_to_shared(v_desc, first, ready, values.index(c))
     i = gl.to_tensor(0)
-    for g in range(0, group):
-        head = kv_head * group + g
-        row = (batch * kv_heads * group + head) * padded
-        j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
-        while j < NO_TILE:
-            stage, phase = _slot(i, STAGES)
-            first = [batch, head, j * BLOCK_M, 0]
-            first_row = [row + j * BLOCK_M]
-            ready = query_ready.index(stage)
-            mbarrier.wait(query_free.index(stage), phase ^ 1)
-            mbarrier.expect(ready, q_desc.block_type.nbytes + statistic_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(stage))
-            tma.async_copy_global_to_shared(
-                statistic_desc, first_row, ready, statistics.index(stage)
-            )
-            ready = gradient_ready.index(stage)
-            mbarrier.wait(gradient_free.index(stage), phase ^ 1)
-            mbarrier.expect(ready, g_desc.block_type.nbytes + delta_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(stage))
-            tma.async_copy_global_to_shared(delta_desc, first_row, ready, deltas.index(stage))
-            i += 1
-            j += 1
-            if j == end:
-                j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
+    done = gl.to_tensor(0)
+    start, stop, step = _rows_of_program(shape, HELD > 1)
+    for w in range(start, stop, step):
+        batch, kv_head, k0, k1 = _keys(w, shape, HEADS_TOGETHER)
+        place, phase = _slot(done, HELD)
+        ready = held_ready.index(place)
+        mbarrier.wait(held_free.index(place), phase ^ 1)
+        mbarrier.expect(ready, CONSUMERS * (k_desc.block_type.nbytes + v_desc.block_type.nbytes))
+        for c in gl.static_range(CONSUMERS):
+            first = [batch, kv_head, k0 + c * ROWS, 0]
+            at = place * CONSUMERS + c
+            tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(at))
+            tma.async_copy_global_to_shared(v_desc, first, ready, values.index(at))
+        done += 1
+        for g in range(0, group):
+            head = kv_head * group + g
+            row = (batch * kv_heads * group + head) * padded
+            j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
+            while j < NO_TILE:
+                stage, phase = _slot(i, STAGES)
+                first = [batch, head, j * BLOCK_M, 0]
+                first_row = [row + j * BLOCK_M]
+                ready = query_ready.index(stage)
+                mbarrier.wait(query_free.index(stage), phase ^ 1)
+                mbarrier.expect(ready, q_desc.block_type.nbytes + statistic_desc.block_type.nbytes)
+                tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(stage))
+                tma.async_copy_global_to_shared(
+                    statistic_desc, first_row, ready, statistics.index(stage)
+                )
+                ready = gradient_ready.index(stage)
+                mbarrier.wait(gradient_free.index(stage), phase ^ 1)
+                mbarrier.expect(ready, g_desc.block_type.nbytes + delta_desc.block_type.nbytes)
+                tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(stage))
+                tma.async_copy_global_to_shared(delta_desc, first_row, ready, deltas.index(stage))
+                i += 1
+                j += 1
+                if j == end:
+                    j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
 
 
 @gluon.jit
@@ -145,12 +153,13 @@ def _consume_queries(
     HEADS_TOGETHER: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
+    HELD: gl.constexpr,
 ):
-    """Consumer C: dK and dV of its 64 keys, from every tile of queries of the runs."""
+    """Consumer C: dK and dV of its 64 keys of every row, from each tile of queries of the runs."""
     dk_desc, dv_desc = targets
     keys, values = held
     queries, gradients, statistics, deltas = rings
-    held_ready, _held_free = held_barriers
+    held_ready, held_free = held_barriers
     query_ready, query_free = query_barriers
     gradient_ready, gradient_free = gradient_barriers
     scores: gl.constexpr = _matrix(BLOCK_M)
@@ -159,75 +168,89 @@ def _consume_queries(
     by_key: gl.constexpr = gl.SliceLayout(1, scores)
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
     dtype: gl.constexpr = keys.dtype
-    key = keys.index(C).reshape([ROWS, HEAD_PAD])
-    value = values.index(C).reshape([ROWS, VALUE_PAD])
-    batch, kv_head, k0, k1 = _keys_of_program(shape, HEADS_TOGETHER)
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
-    kv_idx = (k0 + C * ROWS + gl.arange(0, ROWS, by_key))[:, None]
     zero = gl.zeros([ROWS, BLOCK_M], gl.float32, scores)
-    dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
-    dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
-
     i = gl.to_tensor(0)
-    mbarrier.wait(held_ready.index(0), 0)
-    for g in range(0, group):
-        head = kv_head * group + g
-        known = HOLD(batch, head, kv_idx, kv_len, S, T)
-        j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
-        while j < NO_TILE:
-            stage, phase = _slot(i, STAGES)
-            query = queries.index(stage).reshape([BLOCK_M, HEAD_PAD])
-            gradient = gradients.index(stage).reshape([BLOCK_M, VALUE_PAD])
-            mbarrier.wait(query_ready.index(stage), phase)
-            product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
-            mbarrier.wait(gradient_ready.index(stage), phase)
-            dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
-            q_idx = (j * BLOCK_M + gl.arange(0, BLOCK_M, by_query))[None, :]
-            at = (batch, head, q_idx, kv_idx, kv_len)
-            product = warpgroup_mma_wait(1, deps=[product])
-            statistic = None
-            delta = None
-            if NORMALISED:
-                statistic = statistics.index(stage).load(by_query)[None, :]
-            if WEIGHTED:
-                p, slope = weights_and_slopes(
-                    product, statistic, at, S, known, scale, MASKED, BIASED, SLOPE, partial
-                )
-            else:
-                p = weights(product, statistic, at, S, known, scale, MASKED, BIASED, partial, False)
-            weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
-            dv = warpgroup_mma(weight, gradient, dv, is_async=True)
-            dp = warpgroup_mma_wait(1, deps=[dp])
-            if NORMALISED:
-                delta = deltas.index(stage).load(by_query)[None, :]
-            if WEIGHTED:
-                if NORMALISED:
-                    dp = dp - delta
-                ds = dp * slope
-            else:
-                ds = weight_gradient(p, dp, delta, statistic, at, S, known, MASKED, partial, False)
-                ds = ds * slope_of(product, at, S, known, scale, SLOPE)
-            change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
-            dk = warpgroup_mma(change, query, dk, is_async=True)
-            dv = warpgroup_mma_wait(1, deps=[dv])
-            _release(gradient_free.index(stage))
-            dk = warpgroup_mma_wait(0, deps=[dk])
-            _release(query_free.index(stage))
-            i += 1
-            j += 1
-            if j == end:
-                j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
+    done = gl.to_tensor(0)
+    start, stop, step = _rows_of_program(shape, HELD > 1)
+    for w in range(start, stop, step):
+        batch, kv_head, k0, k1 = _keys(w, shape, HEADS_TOGETHER)
+        place, held_phase = _slot(done, HELD)
+        key = keys.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
+        value = values.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
+        kv_idx = (k0 + C * ROWS + gl.arange(0, ROWS, by_key))[:, None]
+        dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
+        dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
 
-    # No other warps read these keys and values, and these are past their products.
-    gl.thread_barrier()
-    key.store((dk * scale).to(dtype))
-    value.store(dv.to(dtype))
-    fence_async_shared()
-    gl.thread_barrier()
-    first = [batch, kv_head, k0 + C * ROWS, 0]
-    tma.async_copy_shared_to_global(dk_desc, first, keys.index(C))
-    tma.async_copy_shared_to_global(dv_desc, first, values.index(C))
-    tma.store_wait(0)
+        mbarrier.wait(held_ready.index(place), held_phase)
+        done += 1
+        for g in range(0, group):
+            head = kv_head * group + g
+            known = HOLD(batch, head, kv_idx, kv_len, S, T)
+            j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
+            while j < NO_TILE:
+                stage, phase = _slot(i, STAGES)
+                query = queries.index(stage).reshape([BLOCK_M, HEAD_PAD])
+                gradient = gradients.index(stage).reshape([BLOCK_M, VALUE_PAD])
+                mbarrier.wait(query_ready.index(stage), phase)
+                product = warpgroup_mma(
+                    key, query.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                mbarrier.wait(gradient_ready.index(stage), phase)
+                dp = warpgroup_mma(
+                    value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                q_idx = (j * BLOCK_M + gl.arange(0, BLOCK_M, by_query))[None, :]
+                at = (batch, head, q_idx, kv_idx, kv_len)
+                product = warpgroup_mma_wait(1, deps=[product])
+                statistic = None
+                delta = None
+                if NORMALISED:
+                    statistic = statistics.index(stage).load(by_query)[None, :]
+                if WEIGHTED:
+                    p, slope = weights_and_slopes(
+                        product, statistic, at, S, known, scale, MASKED, BIASED, SLOPE, partial
+                    )
+                else:
+                    p = weights(
+                        product, statistic, at, S, known, scale, MASKED, BIASED, partial, False
+                    )
+                weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
+                dv = warpgroup_mma(weight, gradient, dv, is_async=True)
+                dp = warpgroup_mma_wait(1, deps=[dp])
+                if NORMALISED:
+                    delta = deltas.index(stage).load(by_query)[None, :]
+                if WEIGHTED:
+                    if NORMALISED:
+                        dp = dp - delta
+                    ds = dp * slope
+                else:
+                    ds = weight_gradient(
+                        p, dp, delta, statistic, at, S, known, MASKED, partial, False
+                    )
+                    ds = ds * slope_of(product, at, S, known, scale, SLOPE)
+                change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
+                dk = warpgroup_mma(change, query, dk, is_async=True)
+                dv = warpgroup_mma_wait(1, deps=[dv])
+                _release(gradient_free.index(stage))
+                dk = warpgroup_mma_wait(0, deps=[dk])
+                _release(query_free.index(stage))
+                i += 1
+                j += 1
+                if j == end:
+                    j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
+
+        # No other consumer reads these keys and values, and this one is past its products.
+        gl.thread_barrier()
+        key.store((dk * scale).to(dtype))
+        value.store(dv.to(dtype))
+        fence_async_shared()
+        gl.thread_barrier()
+        first = [batch, kv_head, k0 + C * ROWS, 0]
+        tma.async_copy_shared_to_global(dk_desc, first, keys.index(place * CONSUMERS + C))
+        tma.async_copy_shared_to_global(dv_desc, first, values.index(place * CONSUMERS + C))
+        tma.store_wait(0)
+        _release(held_free.index(place))
 
 
 @gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
@@ -285,6 +308,7 @@ def hopper_backward_keys(
     HEADS_TOGETHER: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
+    HELD: gl.constexpr,
 ):
     """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
 
@@ -292,6 +316,10 @@ def hopper_backward_keys(
     BLOCK queries or 64 keys; statistic and delta are descriptors of what `pad_rows` gives, flat, in
     blocks of BLOCK. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z is 1. The
     options must give a `maxnreg` of 168, from which the warps' registers are dealt out.
+
+    A program computes one row, `rows * batch_heads` in all, where there is one place for what is
+    HELD; with two, programs, as many as run at once, take rows in turn, and the next row's keys and
+    values are on their way while this one is computed.
     """
     S = (
         S0,
@@ -320,13 +348,14 @@ def hopper_backward_keys(
         S23,
     )
     dtype: gl.constexpr = q_desc.dtype
-    keys = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], k_desc.layout)
-    values = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], v_desc.layout)
+    places: gl.constexpr = HELD * CONSUMERS
+    keys = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, HEAD_PAD], k_desc.layout)
+    values = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, VALUE_PAD], v_desc.layout)
     queries = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], q_desc.layout)
     gradients = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], g_desc.layout)
     statistics = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], statistic_desc.layout)
     deltas = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], delta_desc.layout)
-    held_barriers = _barriers(1, CONSUMERS)
+    held_barriers = _barriers(HELD, CONSUMERS)
     query_barriers = _barriers(STAGES, CONSUMERS)
     gradient_barriers = _barriers(STAGES, CONSUMERS)
     fence_async_shared()
@@ -342,16 +371,16 @@ def hopper_backward_keys(
             (_consume_queries, (
                 0, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
                 S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER, WEIGHTED, NORMALISED,
+                STAGES, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
             )),
             (_consume_queries, (
                 1, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
                 S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER, WEIGHTED, NORMALISED,
+                STAGES, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
             )),
             (_produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                S, T, NEXT_RUN, BLOCK, STAGES, HEADS_TOGETHER,
+                S, T, NEXT_RUN, BLOCK, STAGES, HEADS_TOGETHER, HELD,
             )),
         ],
         [4, 1],
@@ -360,10 +389,10 @@ def hopper_backward_keys(
 
 
 @gluon.jit
-def _queries_of_program(shape, HEADS_TOGETHER: gl.constexpr):
-    """Batch and head of a program's tile of queries, its first query and its last."""
+def _queries(w, shape, HEADS_TOGETHER: gl.constexpr):
+    """Batch and head of the w-th tile of queries, its first query and its last."""
     rows, batch_heads, heads, _group, _kv_len, q_len = shape
-    row, batch_head = tile_of_program(gl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
+    row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
     q0 = row * (CONSUMERS * ROWS)
     q1 = gl.minimum(q0 + CONSUMERS * ROWS, q_len) - 1
     return batch_head // heads, batch_head % heads, q0, q1
@@ -384,40 +413,48 @@ def _produce_keys(
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
+    HELD: gl.constexpr,
 ):
-    """The producer: queries and gradients once, then keys and values."""
+    """The producer: queries and gradients of a row, then keys and values."""
     q_desc, k_desc, v_desc, g_desc = sources
     queries, gradients = held
     keys, values = rings
-    held_ready, _held_free = held_barriers
+    held_ready, held_free = held_barriers
     key_ready, key_free = key_barriers
     value_ready, value_free = value_barriers
-    batch, head, q0, q1 = _queries_of_program(shape, HEADS_TOGETHER)
     _rows, _batch_heads, _heads, group, kv_len, _q_len = shape
-    kv_head = head // group
-    ready = held_ready.index(0)
-    mbarrier.expect(ready, CONSUMERS * (q_desc.block_type.nbytes + g_desc.block_type.nbytes))
-    for c in gl.static_range(CONSUMERS):
-        first = [batch, head, q0 + c * ROWS, 0]
-        tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(c))
-        tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(c))
     i = gl.to_tensor(0)
-    j, end, _partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-    while j < NO_TILE:
-        stage, phase = _slot(i, STAGES)
-        first = [batch, kv_head, j * BLOCK_N, 0]
-        ready = key_ready.index(stage)
-        mbarrier.wait(key_free.index(stage), phase ^ 1)
-        mbarrier.expect(ready, k_desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(stage))
-        ready = value_ready.index(stage)
-        mbarrier.wait(value_free.index(stage), phase ^ 1)
-        mbarrier.expect(ready, v_desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(v_desc, first, ready, values.index(stage))
-        i += 1
-        j += 1
-        if j == end:
-            j, end, _partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+    done = gl.to_tensor(0)
+    start, stop, step = _rows_of_program(shape, HELD > 1)
+    for w in range(start, stop, step):
+        batch, head, q0, q1 = _queries(w, shape, HEADS_TOGETHER)
+        kv_head = head // group
+        place, phase = _slot(done, HELD)
+        ready = held_ready.index(place)
+        mbarrier.wait(held_free.index(place), phase ^ 1)
+        mbarrier.expect(ready, CONSUMERS * (q_desc.block_type.nbytes + g_desc.block_type.nbytes))
+        for c in gl.static_range(CONSUMERS):
+            first = [batch, head, q0 + c * ROWS, 0]
+            at = place * CONSUMERS + c
+            tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(at))
+            tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(at))
+        done += 1
+        j, end, _partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+        while j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
+            first = [batch, kv_head, j * BLOCK_N, 0]
+            ready = key_ready.index(stage)
+            mbarrier.wait(key_free.index(stage), phase ^ 1)
+            mbarrier.expect(ready, k_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(stage))
+            ready = value_ready.index(stage)
+            mbarrier.wait(value_free.index(stage), phase ^ 1)
+            mbarrier.expect(ready, v_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(v_desc, first, ready, values.index(stage))
+            i += 1
+            j += 1
+            if j == end:
+                j, end, _partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
 
 
 @gluon.jit
@@ -492,12 +529,13 @@ def _consume_keys(
     OVERLAP: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
+    HELD: gl.constexpr,
 ):
-    """Consumer C: dQ of its 64 queries, from every tile of keys of the runs."""
+    """Consumer C: dQ of its 64 queries of every row, from each tile of keys of the runs."""
     lse_ptr, delta_ptr = of_rows
     queries, gradients = held
     keys, values = rings
-    held_ready, _held_free = held_barriers
+    held_ready, held_free = held_barriers
     key_ready, key_free = key_barriers
     value_ready, value_free = value_barriers
     scores: gl.constexpr = _matrix(BLOCK_N)
@@ -505,44 +543,32 @@ def _consume_keys(
     by_query: gl.constexpr = gl.SliceLayout(1, scores)
     changes: gl.constexpr = gl.DotOperandLayout(0, of_queries, 2)
     dtype: gl.constexpr = keys.dtype
-    query = queries.index(C).reshape([ROWS, HEAD_PAD])
-    gradient = gradients.index(C).reshape([ROWS, VALUE_PAD])
-    batch, head, q0, q1 = _queries_of_program(shape, HEADS_TOGETHER)
     _rows, _batch_heads, heads, _group, kv_len, q_len = shape
-    m = q0 + C * ROWS + gl.arange(0, ROWS, by_query)
-    base = (batch * heads + head).to(gl.int64) * q_len
-    of_rows = (None, None)
-    if NORMALISED:
-        statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
-        of_rows = (statistic[:, None], delta[:, None])
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
-    dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
-
-    place = (batch, head, m[:, None], kv_len)
-    known = HOLD(batch, head, m[:, None], kv_len, S, T)
     i = gl.to_tensor(0)
-    mbarrier.wait(held_ready.index(0), 0)
-    j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-    # With OVERLAP the last product of a tile is issued after the first two of the next.
-    if OVERLAP:
-        if j < NO_TILE:
-            mbarrier.wait(key_ready.index(0), 0)
-            key = keys.index(0).reshape([BLOCK_N, HEAD_PAD])
-            product = warpgroup_mma(query, key.permute((1, 0)), zero, use_acc=False, is_async=True)
-            mbarrier.wait(value_ready.index(0), 0)
-            value = values.index(0).reshape([BLOCK_N, VALUE_PAD])
-            dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
-            ds = _changes(
-                product, dp, 0, value_free.index(0), of_rows, place, j, partial, S, known, scale,
-                MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
-            )  # fmt: skip
-            change = gl.convert_layout(ds.to(dtype), changes)
-            i += 1
-            j += 1
-            if j == end:
-                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-            while j < NO_TILE:
-                before = (i - 1) % STAGES
+    done = gl.to_tensor(0)
+    start, stop, step = _rows_of_program(shape, HELD > 1)
+    for w in range(start, stop, step):
+        batch, head, q0, q1 = _queries(w, shape, HEADS_TOGETHER)
+        place, held_phase = _slot(done, HELD)
+        query = queries.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
+        gradient = gradients.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
+        m = q0 + C * ROWS + gl.arange(0, ROWS, by_query)
+        base = (batch * heads + head).to(gl.int64) * q_len
+        numbers = (None, None)
+        if NORMALISED:
+            statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
+            numbers = (statistic[:, None], delta[:, None])
+        dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
+
+        at = (batch, head, m[:, None], kv_len)
+        known = HOLD(batch, head, m[:, None], kv_len, S, T)
+        mbarrier.wait(held_ready.index(place), held_phase)
+        done += 1
+        j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+        # With OVERLAP the last product of a tile is issued after the first two of the next.
+        if OVERLAP:
+            if j < NO_TILE:
                 stage, phase = _slot(i, STAGES)
                 mbarrier.wait(key_ready.index(stage), phase)
                 key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
@@ -554,51 +580,82 @@ def _consume_keys(
                 dp = warpgroup_mma(
                     gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True
                 )
-                key = keys.index(before).reshape([BLOCK_N, HEAD_PAD])
-                dq = warpgroup_mma(change, key, dq, is_async=True)
                 ds = _changes(
-                    product, dp, 1, value_free.index(stage), of_rows, place, j, partial, S,
+                    product, dp, 0, value_free.index(stage), numbers, at, j, partial, S,
                     known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
                 )  # fmt: skip
-                dq = warpgroup_mma_wait(0, deps=[dq])
-                _release(key_free.index(before))
                 change = gl.convert_layout(ds.to(dtype), changes)
                 i += 1
                 j += 1
                 if j == end:
                     j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-            key = keys.index((i - 1) % STAGES).reshape([BLOCK_N, HEAD_PAD])
-            dq = warpgroup_mma(change, key, dq, is_async=True)
-            dq = warpgroup_mma_wait(0, deps=[dq])
-    else:
-        while j < NO_TILE:
-            stage, phase = _slot(i, STAGES)
-            mbarrier.wait(key_ready.index(stage), phase)
-            key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
-            product = warpgroup_mma(query, key.permute((1, 0)), zero, use_acc=False, is_async=True)
-            mbarrier.wait(value_ready.index(stage), phase)
-            value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
-            dp = warpgroup_mma(gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True)
-            ds = _changes(
-                product, dp, 0, value_free.index(stage), of_rows, place, j, partial, S,
-                known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
-            )  # fmt: skip
-            change = gl.convert_layout(ds.to(dtype), changes)
-            dq = warpgroup_mma(change, key, dq, is_async=True)
-            dq = warpgroup_mma_wait(0, deps=[dq])
-            _release(key_free.index(stage))
-            i += 1
-            j += 1
-            if j == end:
-                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+                while j < NO_TILE:
+                    before = (i - 1) % STAGES
+                    stage, phase = _slot(i, STAGES)
+                    mbarrier.wait(key_ready.index(stage), phase)
+                    key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
+                    product = warpgroup_mma(
+                        query, key.permute((1, 0)), zero, use_acc=False, is_async=True
+                    )
+                    mbarrier.wait(value_ready.index(stage), phase)
+                    value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
+                    dp = warpgroup_mma(
+                        gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True
+                    )
+                    key = keys.index(before).reshape([BLOCK_N, HEAD_PAD])
+                    dq = warpgroup_mma(change, key, dq, is_async=True)
+                    ds = _changes(
+                        product, dp, 1, value_free.index(stage), numbers, at, j, partial, S,
+                        known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
+                    )  # fmt: skip
+                    dq = warpgroup_mma_wait(0, deps=[dq])
+                    _release(key_free.index(before))
+                    change = gl.convert_layout(ds.to(dtype), changes)
+                    i += 1
+                    j += 1
+                    if j == end:
+                        j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+                before = (i - 1) % STAGES
+                key = keys.index(before).reshape([BLOCK_N, HEAD_PAD])
+                dq = warpgroup_mma(change, key, dq, is_async=True)
+                dq = warpgroup_mma_wait(0, deps=[dq])
+                _release(key_free.index(before))
+        else:
+            while j < NO_TILE:
+                stage, phase = _slot(i, STAGES)
+                mbarrier.wait(key_ready.index(stage), phase)
+                key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
+                product = warpgroup_mma(
+                    query, key.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                mbarrier.wait(value_ready.index(stage), phase)
+                value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
+                dp = warpgroup_mma(
+                    gradient, value.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                ds = _changes(
+                    product, dp, 0, value_free.index(stage), numbers, at, j, partial, S,
+                    known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
+                )  # fmt: skip
+                change = gl.convert_layout(ds.to(dtype), changes)
+                dq = warpgroup_mma(change, key, dq, is_async=True)
+                dq = warpgroup_mma_wait(0, deps=[dq])
+                _release(key_free.index(stage))
+                i += 1
+                j += 1
+                if j == end:
+                    j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
 
-    # No other warps read these queries, and these are past their products.
-    gl.thread_barrier()
-    query.store((dq * scale).to(dtype))
-    fence_async_shared()
-    gl.thread_barrier()
-    tma.async_copy_shared_to_global(target, [batch, head, q0 + C * ROWS, 0], queries.index(C))
-    tma.store_wait(0)
+        # No other consumer reads these queries, and this one is past its products.
+        gl.thread_barrier()
+        query.store((dq * scale).to(dtype))
+        fence_async_shared()
+        gl.thread_barrier()
+        tma.async_copy_shared_to_global(
+            target, [batch, head, q0 + C * ROWS, 0], queries.index(place * CONSUMERS + C)
+        )
+        tma.store_wait(0)
+        _release(held_free.index(place))
 
 
 @gluon.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
@@ -655,6 +712,7 @@ def hopper_backward_queries(
     OVERLAP: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
+    HELD: gl.constexpr,
 ):
     """dQ of CONSUMERS x 64 queries of one head.
 
@@ -689,11 +747,12 @@ def hopper_backward_queries(
         S23,
     )
     dtype: gl.constexpr = q_desc.dtype
-    queries = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], q_desc.layout)
-    gradients = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], g_desc.layout)
+    places: gl.constexpr = HELD * CONSUMERS
+    queries = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, HEAD_PAD], q_desc.layout)
+    gradients = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, VALUE_PAD], g_desc.layout)
     keys = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], k_desc.layout)
     values = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], v_desc.layout)
-    held_barriers = _barriers(1, CONSUMERS)
+    held_barriers = _barriers(HELD, CONSUMERS)
     key_barriers = _barriers(STAGES, CONSUMERS)
     value_barriers = _barriers(STAGES, CONSUMERS)
     fence_async_shared()
@@ -708,16 +767,16 @@ def hopper_backward_queries(
             (_consume_keys, (
                 0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
                 shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED,
+                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
             )),
             (_consume_keys, (
                 1, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
                 shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED,
+                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
             )),
             (_produce_keys, (
                 sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,
-                NEXT_RUN, BLOCK, STAGES, HEADS_TOGETHER,
+                NEXT_RUN, BLOCK, STAGES, HEADS_TOGETHER, HELD,
             )),
         ],
         [4, 1],

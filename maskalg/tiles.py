@@ -230,11 +230,14 @@ class HopperBackwardTile:
     Two groups of four warps compute 64 keys (or queries) each by `block` queries (or keys) at a
     time, with `stages` tiles in flight. With `overlap`, of queries alone, the last product of a
     tile is made while the next tile's scores are weighed; it takes a stage more to hide loads.
+    `persistent` programs take rows in turn and load the next row's keys (or queries) ahead of time,
+    which takes the memory of two stages.
     """
 
     block: int
     stages: int
     overlap: bool = False
+    persistent: bool = False
 
 
 # Keys: (gradients of what, largest padded head dimension, pattern, whether scores are biased).

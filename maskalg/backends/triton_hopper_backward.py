@@ -10,7 +10,7 @@ import torch
 from ..tiles import HopperBackwardTile
 from .call import Call
 from .triton_arguments import describable
-from .triton_hopper import has_gluon
+from .triton_hopper import has_gluon, multiprocessors
 from .triton_launch import Descriptor, launch, variant_key
 
 _ROWS: Final = 64  # of a consumer
@@ -47,6 +47,7 @@ def hopper_backward_constants(
     return {name: constants[name] for name in shared} | {
         "BLOCK": tile.block,
         "STAGES": tile.stages,
+        "HELD": 2 if tile.persistent else 1,
     }
 
 
@@ -170,8 +171,14 @@ def _launch(
     constants: dict[str, Any],
     fixed: tuple[Hashable, ...],
 ) -> None:
-    """Launch a kernel on descriptors of `blocks`: a tensor, rows of a block, padded dimension."""
+    """Launch a kernel on descriptors of `blocks`: a tensor, rows of a block, padded dimension.
+
+    Args:
+        programs: one for each row of tiles; fewer run where they take rows in turn.
+    """
     tensors = tuple([tensor for tensor, _, _ in blocks])
+    if constants["HELD"] > 1:
+        programs = min(programs, multiprocessors(tensors[0].device))
     launch(
         kernel,
         (programs, 1),

@@ -118,6 +118,7 @@ def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[HopperBackwardTile
         if _HOPPER_STAGES[0] <= stages <= _HOPPER_STAGES[1]:
             yield replace(tile, stages=stages)
     yield replace(tile, overlap=not tile.overlap)
+    yield replace(tile, persistent=not tile.persistent)
 
 
 def _beside(size: int, limits: tuple[int, int]) -> list[int]:
@@ -159,4 +160,5 @@ def _rings(key: Key, tile: HopperTile | HopperBackwardTile) -> int:
     row = key.head_pad * key.element_bytes
     if isinstance(tile, HopperTile):
         return tile.consumers * 64 * row + tile.stages * tile.block_kv * 2 * row
-    return 2 * 64 * 2 * row + tile.stages * tile.block * 2 * row
+    places = 2 if tile.persistent else 1
+    return places * 2 * 64 * 2 * row + tile.stages * tile.block * 2 * row

@@ -98,8 +98,10 @@ def text(tile: Configuration) -> str:
             *(["persistent"] if tile.persistent else []),
         ]
         return ", ".join(words)
-    overlap = ", overlap" if tile.overlap else ""
-    return f"Gluon 2x64x{tile.block}, {tile.stages} stages{overlap}"
+    words = [f"Gluon 2x64x{tile.block}", f"{tile.stages} stages"]
+    words += ["overlap"] if tile.overlap else []
+    words += ["persistent"] if tile.persistent else []
+    return ", ".join(words)
 
 
 def legal(key: Key, tile: Configuration) -> bool:

@@ -61,6 +61,7 @@ def test_neighbours_differ_in_one_respect():
     assert set(neighbours("sm_90", KEYS_128, HopperBackwardTile(64, 2))) == {
         HopperBackwardTile(64, 3),
         HopperBackwardTile(128, 2),
+        HopperBackwardTile(64, 2, persistent=True),
     }
 
 
