@@ -79,7 +79,7 @@ def _produce_queries(
     HEADS_TOGETHER: gl.constexpr,
     HELD: gl.constexpr,
 ):
-    """The producer: keys and values of a row, then queries and gradients of all heads of a group."""
+    """The producer: keys and values of a row, then queries and gradients of a group of heads."""
     q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc = sources
     keys, values = held
     queries, gradients, statistics, deltas = rings

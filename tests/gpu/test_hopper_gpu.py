@@ -88,7 +88,7 @@ def test_expressions(name, dtype, launches):
     assert len(launches) == 1
 
 
-@pytest.mark.parametrize("name", ["everything", "causal", "prefix", "softcap"])
+@pytest.mark.parametrize("name", ["everything", "causal", "prefix"])
 def test_64_dimensions(name, launches):
     check(expressions("cuda")[name], *inputs(64, torch.bfloat16))
     assert len(launches) == 1
