@@ -265,6 +265,7 @@ _HOPPER_BACKWARD_WEIGHTED: Final[
     ("keys", 128, "banded"): HopperBackwardTile(64, 2),
     ("queries", 128, "dense"): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "banded"): HopperBackwardTile(64, 4, overlap=True),
+    ("queries", 128, "reading"): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "reading band"): HopperBackwardTile(64, 4, overlap=True),
 }
 
