@@ -35,7 +35,7 @@ def render(score: Expression, *, ptx: bool = False) -> str:
     if not isinstance(score, Expression):
         raise errors.not_a_score(score)
     form = bound(score)
-    return hooks_of(form.structure, Style(ptx=ptx, long=form.long())).source
+    return hooks_of(form.structure, Style(ptx=ptx, long=form.long)).source
 
 
 @dataclass(frozen=True)

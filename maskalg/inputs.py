@@ -14,8 +14,9 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
     """The extents of a call; raises where shapes, dtypes or devices do not fit."""
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        check_tensor(name, tensor)
+    check_tensor("query", query)
+    check_tensor("key", key)
+    check_tensor("value", value)
     extents = fitting(query.shape, key.shape, value.shape)
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES:

@@ -90,9 +90,13 @@ class Bound:
             if isinstance(value, torch.Tensor):
                 yield slot, value
 
+    @property
     def long(self) -> bool:
         """Whether a table holds integers of 64 bits."""
-        return any(tensor.dtype == torch.int64 for _, tensor in self.tensors())
+        for value in self.values:
+            if isinstance(value, torch.Tensor) and value.dtype == torch.int64:
+                return True
+        return False
 
 
 _STRUCTURES: Final[dict[str, Structure]] = {}

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from maskalg import causal, document
+from maskalg.backends.triton_arguments import tables_of
+from maskalg.codegen.hooks import Style, hooks_of
+from maskalg.normalform import bound
+from maskalg.schedule import steps
 from maskalg.schedule.steps import StepTables, step_tables
 
 Ints = NDArray[np.int64]
@@ -188,3 +197,49 @@ def test_empty_tables(lengths: tuple[int, int]) -> None:
     assert entries_of(tables, "first") == [kv_len] * q_len
     assert entries_of(tables, "end") == [-1] * q_len
     assert entries_of(tables, "first'") == [q_len] * kv_len
+
+
+class Counting(TorchDispatchMode):
+    """Counts what is computed on tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_call_computes_no_table_again(backward: bool) -> None:
+    """The tables of both passes: computed at the first call, and when the ids were changed."""
+    packed = torch.tensor([3, 3, 1, 1, 2, 3])
+    form = bound(causal & document(packed))
+    hooks = hooks_of(form.structure, Style(ptx=True, long=True), backward=backward)
+
+    def tables() -> tuple[int, tuple[torch.Tensor, ...]]:
+        with Counting() as mode:
+            found = tables_of(hooks, form.values)
+        return mode.count, found
+
+    first, once = tables()
+    again, twice = tables()
+    assert first > 0 and again == 0
+    assert all(a is b for a, b in zip(once, twice, strict=True))
+    packed[0] = 1
+    assert tables()[0] == first
+
+
+def test_ids_that_are_gone_are_forgotten() -> None:
+    before = len(steps._REMEMBERED)
+    q_ids, kv_ids = torch.tensor([1, 1, 2]), torch.tensor([1, 2, 2])
+    step_tables(q_ids, q_ids)
+    tables = step_tables(q_ids, kv_ids)
+    assert len(steps._REMEMBERED) == before + 1
+    assert step_tables(q_ids, kv_ids) is tables
+    del q_ids
+    gc.collect()
+    assert len(steps._REMEMBERED) == before

@@ -44,10 +44,15 @@ class Call:
 
     def differentiable(self) -> bool:
         """Whether autograd would want a gradient of an input or of a bound tensor."""
-        tensors = [self.query, self.key, self.value, *(t for _, t in self.form.tensors())]
-        if isinstance(self.weight.sink, torch.Tensor):
-            tensors.append(self.weight.sink)
-        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        if not torch.is_grad_enabled():
+            return False
+        # Written out for speed, as all that a cached call passes.
+        if self.query.requires_grad or self.key.requires_grad or self.value.requires_grad:
+            return True
+        for value in (self.weight.sink, *self.form.values):
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                return True
+        return False
 
 
 Result = tuple[torch.Tensor, torch.Tensor | None]

@@ -178,7 +178,7 @@ def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor 
         def again() -> list[Any]:
             return arguments((Descriptor(key), Descriptor(value)) if tma else (key, value))
 
-        variant = (forward, plan, tile, tma, call.weight.normalised, query.device)
+        variant = ("forward", plan, tile, tma, call.weight.normalised, query.device)
         launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again)
 
     first_that_fits(plan.candidates, run)

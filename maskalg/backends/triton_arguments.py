@@ -13,7 +13,7 @@ from .. import errors
 from ..codegen.arguments import ScalarArgument, TableArgument
 from ..codegen.hooks import Hooks
 from ..normalform import Value
-from ..schedule.steps import step_tables
+from ..schedule.steps import StepTables, step_tables
 from ..tiles import Tile
 from .call import Call
 
@@ -29,7 +29,8 @@ def scalars_of(hooks: Hooks, values: tuple[Value, ...]) -> list[int | float | No
 
 def tables_of(hooks: Hooks, values: tuple[Value, ...]) -> tuple[torch.Tensor, ...]:
     """The tables `T` of the hooks, contiguous."""
-    return tuple([_table(argument, values) for argument in hooks.tables])
+    steps: dict[tuple[int, int | None], StepTables] = {}
+    return tuple([_table(argument, values, steps) for argument in hooks.tables])
 
 
 def sinks_of(call: Call) -> torch.Tensor | None:
@@ -58,13 +59,14 @@ def first_that_fits(tiles: tuple[Tile, ...], launch: Callable[[Tile], None]) -> 
 
 def describable(tensor: torch.Tensor) -> bool:
     """What a tensor descriptor needs: unit last stride, the others positive units of 16 bytes."""
-    batch, head, row, last = tensor.stride()
-    return (
-        last == 1
-        and min(batch, head, row) > 0
-        and (batch | head | row) * tensor.element_size() % 16 == 0
-        and tensor.data_ptr() % 16 == 0
-    )
+    return tensor.data_ptr() % 16 == 0 and _in_units(tensor.stride(), tensor.element_size())
+
+
+@lru_cache(maxsize=4096)
+def _in_units(strides: tuple[int, int, int, int], element_bytes: int) -> bool:
+    batch, head, row, last = strides
+    units = (batch | head | row) * element_bytes % 16 == 0
+    return last == 1 and min(batch, head, row) > 0 and units
 
 
 def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int | float:
@@ -78,11 +80,20 @@ def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int | float:
     return max(shape[argument.axis] for shape in (sizes, others) if len(shape) == 2)
 
 
-def _table(argument: TableArgument, values: tuple[Value, ...]) -> torch.Tensor:
+def _table(
+    argument: TableArgument,
+    values: tuple[Value, ...],
+    steps: dict[tuple[int, int | None], StepTables],
+) -> torch.Tensor:
+    """A table; `steps` keeps those of each pair of ids, which are looked up once a call."""
     tensor = cast(torch.Tensor, values[argument.slot])
     if argument.step is not None:
-        kv_ids = cast(torch.Tensor, values[cast(int, argument.kv_slot)])
-        return step_tables(tensor, kv_ids).named(argument.step)
+        pair = (argument.slot, argument.kv_slot)
+        tables = steps.get(pair)
+        if tables is None:
+            kv_ids = cast(torch.Tensor, values[cast(int, argument.kv_slot)])
+            tables = steps[pair] = step_tables(tensor, kv_ids)
+        return tables.named(argument.step)
     if tensor.is_contiguous():
         return tensor
     if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:

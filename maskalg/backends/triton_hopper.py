@@ -59,12 +59,15 @@ def serves_pads(pads: tuple[int, int]) -> bool:
 
 def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
     """The configuration where it serves the call, whose inputs descriptors must reach."""
-    tensors = (call.query, call.key, call.value)
-    rows_of_16_bytes = call.value.shape[-1] * call.value.element_size() % 16 == 0
+    if tile is None:
+        return None
+    value = call.value
     served = (
-        all(describable(t) for t in tensors)
-        and rows_of_16_bytes
-        and 0 < call.scale < _LARGEST_SCALE
+        0 < call.scale < _LARGEST_SCALE
+        and describable(call.query)
+        and describable(call.key)
+        and describable(value)
+        and value.shape[-1] * value.element_size() % 16 == 0
     )
     return tile if served else None
 
@@ -105,7 +108,7 @@ def launch_hopper(
 
     Args:
         hooked: numbers and tables of the hooks.
-        plan: what the constants follow from, and the device.
+        plan: what the tile and the constants follow from, and the device.
     """
     from maskalg_kernels.hopper_forward import hopper_forward
 
@@ -132,12 +135,14 @@ def launch_hopper(
     def again() -> list[Any]:
         return arguments([Descriptor(tensor) for tensor in described])
 
+    # Tensors with a descriptor are aligned, and have the dtype of the plan.
     specialised = variant_key(
-        (*described, lse, sinks, *tables),
+        (lse, sinks, *tables),
         (extents.heads, call.group),
         (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
     )
-    variant = (hopper_forward, plan, tile, call.weight.normalised, specialised)
+    # Not the kernel itself: its hash is that of its source's, made anew each time.
+    variant = ("hopper forward", plan, call.weight.normalised, specialised)
     launch(hopper_forward, (programs, 1), variant, first, again)
 
 

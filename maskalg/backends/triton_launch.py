@@ -57,7 +57,7 @@ def launch(
 
     Args:
         programs: how many along the first axis and the second.
-        key: the kernel, its constants and what `variant_key` says.
+        key: the kernel's name, what its constants follow from, and what `variant_key` says.
         first: the runtime arguments, in order, and the constants and options, for Triton.
         again: the runtime arguments for a direct launch, descriptors as `Descriptor`.
     """

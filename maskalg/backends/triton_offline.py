@@ -143,7 +143,7 @@ class _Request:
         from maskalg_kernels.hopper_offline import compile_hopper_forward
 
         plan = structure_plan(
-            self.form.structure, False, self.form.long(), self.head_dim, self.head_dim, self.dtype,
+            self.form.structure, False, self.form.long, self.head_dim, self.head_dim, self.dtype,
             self.target, False,
         )  # fmt: skip
         types = self.types(plan.hooks)
@@ -169,7 +169,7 @@ class _Request:
 
         structure = self.form.structure
         pads = power_of_two(self.head_dim)
-        style = Style(ptx=self.target.startswith("sm_"), long=self.form.long())
+        style = Style(ptx=self.target.startswith("sm_"), long=self.form.long)
         size = self.dtype.itemsize
         pattern = pattern_of(structure)
         plan = backward_plan(structure, pattern, style, self.target, pads, size, False)

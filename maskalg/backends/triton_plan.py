@@ -46,7 +46,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
     return structure_plan(
         call.form.structure,
         not fits_int32(call.form, call.extents),
-        call.form.long(),
+        call.form.long,
         head_dim,
         value_dim,
         call.query.dtype,

@@ -12,6 +12,7 @@ from ..printing import called, named
 from .arguments import integer, integer_or_per_head, shown
 
 ZERO = nodes.const(0)
+DISTANCE = nodes.subtract(Q, K)
 
 causal = Mask(nodes.ge(Q, K), SCORE, named("causal"))
 """q >= k: each query keeps itself and everything before it. Indices start at 0 on both sides, also
@@ -33,9 +34,8 @@ def sliding(window: int | torch.Tensor) -> Mask:
         [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     """
     w, printed = integer_or_per_head(f"sliding({shown(window)})", "window", window, low=1)
-    distance = nodes.subtract(Q, K)
     last = nodes.subtract(w, nodes.const(1))
-    node = nodes.conjunction(nodes.ge(last, distance), nodes.ge(nodes.add(distance, last), ZERO))
+    node = nodes.conjunction(nodes.ge(last, DISTANCE), nodes.ge(nodes.add(DISTANCE, last), ZERO))
     return Mask(node, SCORE, called("sliding", printed))
 
 

@@ -12,13 +12,11 @@ the closed forms built on them are exact; elsewhere they stay sound, whatever th
 from __future__ import annotations
 
 import weakref
-from collections.abc import MutableMapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
+from torch.utils.weak import WeakIdRef
 
 from ..nodes import Node
 from ..normalform import Value
@@ -34,16 +32,25 @@ class StepTables:
     start: torch.Tensor
     end: torch.Tensor
     kv_length: int
+    _derived: dict[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def named(self, name: str) -> torch.Tensor:
         """A table by the name closed forms use; a prime is the inverse, from keys to queries.
 
-        "contiguous" is one number, not 0 where the tables are exact.
+        "contiguous" is one number, not 0 where the tables are exact. What is derived from the four
+        tables is computed once.
         """
-        if name == "contiguous":
-            return self._contiguous
-        if not name.endswith("'"):
+        if name != "contiguous" and not name.endswith("'"):
             return cast(torch.Tensor, getattr(self, name))
+        found = self._derived.get(name)
+        if found is None:
+            found = self._derived[name] = self._derive(name)
+        return found
+
+    def _derive(self, name: str) -> torch.Tensor:
+        if name == "contiguous":
+            same = (self.first == self.start).logical_and_(self.last == self.end)
+            return same.all().to(torch.int32)
         keys = torch.arange(self.kv_length, device=self.first.device, dtype=torch.int32)
         if name in ("first'", "start'"):
             forward = self.last if name == "first'" else self.end
@@ -51,42 +58,52 @@ class StepTables:
         forward = self.first if name == "last'" else self.start
         return _search(forward, keys, right=True) - 1
 
-    @cached_property
-    def _contiguous(self) -> torch.Tensor:
-        same = (self.first == self.start).logical_and_(self.last == self.end)
-        return same.all().to(torch.int32)
-
     def contiguous(self) -> bool:
         """Whether the tables are exact. Waits for the device."""
-        return bool(self._contiguous)
+        return bool(self.named("contiguous"))
 
 
 @dataclass(frozen=True)
 class _Remembered:
+    q_ids: weakref.ref[torch.Tensor]
     kv_ids: weakref.ref[torch.Tensor]
-    versions: tuple[int, int]
+    versions: tuple[int, int, int]
     tables: StepTables
 
-    def of(self, kv_ids: torch.Tensor, versions: tuple[int, int]) -> bool:
-        return self.kv_ids() is kv_ids and self.versions == versions
+    def of(self, q_ids: torch.Tensor, kv_ids: torch.Tensor, versions: tuple[int, int, int]) -> bool:
+        same = self.q_ids() is q_ids and self.kv_ids() is kv_ids
+        return same and self.versions == versions
 
 
-_REMEMBERED: Final[MutableMapping[torch.Tensor, _Remembered]] = WeakIdKeyDictionary()
+# By the number that `id` gives the query ids; found in less time than in a weak dictionary.
+_REMEMBERED: Final[dict[int, _Remembered]] = {}
 
 
 def step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
     """The tables of a pair of id tensors, remembered while the tensors live unchanged."""
     if torch.compiler.is_compiling() or q_ids.is_inference() or kv_ids.is_inference():
         return _step_tables(q_ids, kv_ids)
-    if q_ids.is_cuda and torch.cuda.is_current_stream_capturing():
-        # A captured graph is replayed on other ids in the same memory: it computes its own tables.
-        return _step_tables(q_ids, kv_ids)
-    versions = (q_ids._version, kv_ids._version)
-    remembered = _REMEMBERED.get(q_ids)
-    if remembered is not None and remembered.of(kv_ids, versions):
+    stream = 0
+    if q_ids.is_cuda:
+        if torch.cuda.is_current_stream_capturing():
+            # A captured graph is replayed on other ids in the same memory: it has its own tables.
+            return _step_tables(q_ids, kv_ids)
+        # Another stream would have to wait until the tables are computed: it has its own.
+        stream = torch._C._cuda_getCurrentRawStream(q_ids.device.index)
+    versions = (q_ids._version, kv_ids._version, stream)
+    place = id(q_ids)
+    remembered = _REMEMBERED.get(place)
+    if remembered is not None and remembered.of(q_ids, kv_ids, versions):
         return remembered.tables
     tables = _step_tables(q_ids, kv_ids)
-    _REMEMBERED[q_ids] = _Remembered(weakref.ref(kv_ids), versions, tables)
+
+    def forget(ended: weakref.ref[torch.Tensor]) -> None:
+        # Another tensor may stand in the same place by now.
+        found = _REMEMBERED.get(place)
+        if found is not None and found.q_ids is ended:
+            del _REMEMBERED[place]
+
+    _REMEMBERED[place] = _Remembered(WeakIdRef(q_ids, forget), WeakIdRef(kv_ids), versions, tables)
     return tables
 
 
