@@ -17,7 +17,16 @@ the place of the lse:
 import triton
 import triton.language as tl
 
-from .forward import LOG2E, SCALARS, head_of, kept, load_tile, tile_of_program, weight_of
+from .forward import (
+    LOG2E,
+    SCALARS,
+    head_of,
+    kept,
+    kept_score,
+    load_tile,
+    tile_of_program,
+    weight_of,
+)
 from .runs import NO_TILE
 
 
@@ -101,7 +110,7 @@ def weights_and_slopes(
     fewer registers.
     """
     batch, head, q_idx, kv_idx, kv_len = place
-    score = product * scale
+    score = kept_score(product * scale, place, S, T, MASKED, PARTIAL)
     w = score
     if BIASED is not None:
         w = BIASED(score, batch, head, q_idx, kv_idx, kv_len, S, T)

@@ -75,12 +75,22 @@ def load_tile(
 def weight_of(score, place, S, T, MASKED: tl.constexpr, BIASED: tl.constexpr, PARTIAL):
     """The weight of each pair where the biased score is the weight; 0 where it is dropped."""
     batch, head, q_idx, kv_idx, kv_len = place
+    score = kept_score(score, place, S, T, MASKED, PARTIAL)
     w = score
     if BIASED is not None:
         w = BIASED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
     if PARTIAL:
         w = tl.where(kept(score, place, S, T, MASKED), w, 0.0)
     return w
+
+
+@triton.jit
+def kept_score(score, place, S, T, MASKED: tl.constexpr, PARTIAL):
+    """The score, 0 where the pair is dropped: some formulas look at two elements at a time, and
+    what is dropped must not move a rounding of its neighbour."""
+    if PARTIAL:
+        score = tl.where(kept(score, place, S, T, MASKED), score, 0.0)
+    return score
 
 
 @triton.jit
