@@ -246,19 +246,20 @@ _HOPPER_BACKWARD: Final[
     dict[tuple[Literal["queries", "keys"], int, Pattern, bool], HopperBackwardTile]
 ] = {
     ("keys", 64, "dense", False): HopperBackwardTile(64, 3),
+    ("keys", 64, "dense", True): HopperBackwardTile(64, 3),
     ("keys", 64, "banded", False): HopperBackwardTile(64, 3, persistent=True),
+    ("keys", 64, "reading", False): HopperBackwardTile(64, 3, persistent=True),
+    ("keys", 64, "reading band", False): HopperBackwardTile(64, 3, persistent=True),
     ("keys", 128, "dense", False): HopperBackwardTile(64, 2),
     ("keys", 128, "dense", True): HopperBackwardTile(64, 2),
-    ("keys", 128, "banded", False): HopperBackwardTile(64, 2, persistent=True),
-    ("keys", 128, "reading", False): HopperBackwardTile(64, 2, persistent=True),
-    ("keys", 128, "reading band", False): HopperBackwardTile(64, 2, persistent=True),
+    ("keys", 128, "banded", False): HopperBackwardTile(64, 2),
+    ("keys", 128, "reading", False): HopperBackwardTile(64, 3),
+    ("keys", 128, "reading band", False): HopperBackwardTile(64, 2),
     ("queries", 128, "dense", False): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "dense", True): HopperBackwardTile(64, 4, overlap=True),
-    ("queries", 128, "banded", False): HopperBackwardTile(64, 3, overlap=True, persistent=True),
+    ("queries", 128, "banded", False): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "reading", False): HopperBackwardTile(64, 3, overlap=True, persistent=True),
-    ("queries", 128, "reading band", False): HopperBackwardTile(
-        64, 3, overlap=True, persistent=True
-    ),
+    ("queries", 128, "reading band", False): HopperBackwardTile(64, 4, overlap=True),
 }
 _HOPPER_BACKWARD_WEIGHTED: Final[
     dict[tuple[Literal["queries", "keys"], int, Pattern], HopperBackwardTile]
