@@ -82,40 +82,6 @@ def sigmoid_ptx(x):
 
 
 @triton.jit
-def tanh_pair_ptx(x):
-    """tanh by three special functions for two elements, with one reciprocal as in `sigmoid_ptx`.
-
-    Within 5e-7 of the result everywhere. The minimum with 1 keeps the element's own NaN.
-    """
-    return tl.inline_asm_elementwise(
-        """{
-        .reg .f32 a, b, c, d, r;
-        mul.f32 a, $2, 0f4038AA3B;
-        mul.f32 b, $3, 0f4038AA3B;
-        ex2.approx.ftz.f32 a, a;
-        ex2.approx.ftz.f32 b, b;
-        add.f32 a, a, 0f3F800000;
-        add.f32 b, b, 0f3F800000;
-        min.f32 c, a, 0f5D800000;
-        min.f32 d, b, 0f5D800000;
-        min.NaN.f32 a, a, 0f3F800000;
-        min.NaN.f32 b, b, 0f3F800000;
-        mul.f32 r, c, d;
-        rcp.approx.ftz.f32 r, r;
-        mul.f32 d, d, r;
-        mul.f32 c, c, r;
-        fma.rn.f32 $0, d, 0fC0000000, a;
-        fma.rn.f32 $1, c, 0fC0000000, b;
-        }""",
-        "=f,=f,f,f",
-        [x],
-        dtype=tl.float32,
-        is_pure=True,
-        pack=2,
-    )
-
-
-@triton.jit
 def tan(x):
     return tl.sin(x) / tl.cos(x)
 

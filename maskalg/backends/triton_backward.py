@@ -27,7 +27,6 @@ from .call import Call
 from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
 from .triton_constants import tile_constants, weight_constants
 from .triton_hopper_backward import (
-    hopper_backward_constants,
     launch_keys,
     launch_queries,
     serves,
@@ -160,7 +159,6 @@ def gradients(
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     tensors = (query, key, value, grad_out)
     weighting = weight_constants(call.weight)
-    common = shape | {"WEIGHTED": weighting["WEIGHTED"]}
     described = tma and all(describable(tensor) for tensor in tensors)
     pads = [shape[name] for name in ("HEAD_PAD", "HEAD_PAD", "VALUE_PAD", "VALUE_PAD")]
 
@@ -169,7 +167,8 @@ def gradients(
     strides = [stride for tensor in tensors for stride in tensor.stride()]
     extents, kv_heads = call.extents, key.shape[1]
     # What the constants follow from, beside the kernel and its tile.
-    fixed = (plan, *shape.values(), call.weight.normalised, described, query.device)
+    described_as = (described, query.dtype, query.device)
+    fixed = (plan, *shape.values(), call.weight.normalised, *described_as)
 
     def run(kernel: Any, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
         of_queries = kernel is backward_queries
@@ -197,7 +196,8 @@ def gradients(
         def first() -> tuple[list[Any], dict[str, Any]]:
             own = tile_constants(tile) | {"TMA": described}
             hooks = plan.of_queries if of_queries else plan.of_keys
-            return arguments(descriptor), common | hooks | own
+            own |= {"WEIGHTED": weighting["WEIGHTED"]}
+            return arguments(descriptor), shape | hooks | own
 
         def again() -> list[Any]:
             return arguments(lambda i: Descriptor(tensors[i]))
@@ -207,22 +207,21 @@ def gradients(
             (heads, call.group, *strides),
             (extents.q_len, extents.kv_len, rows * batch_heads),
         )
-        launch(kernel, (rows * batch_heads, 1), (kernel, tile, fixed, specialised), first, again)
+        variant = (of_queries, tile, fixed, specialised)
+        launch(kernel, (rows * batch_heads, 1), variant, first, again)
 
     hopper = serves(call, shape, grad_out)
     numbers = (scalars, tables)
     per_row = (of_rows.statistic, of_rows.delta)
     if hopper and plan.hopper_queries is not None:
-        constants = hopper_backward_constants(
-            plan.hopper_queries, common | weighting | plan.of_queries
-        )
+        constants = shape | weighting | plan.of_queries
         launch_queries(
             call, plan.hopper_queries, constants, numbers, per_row, (grad_out, dq), fixed
         )
     else:
         first_that_fits(plan.query_tiles, lambda tile: run(backward_queries, tile, (dq,)))
     if hopper and plan.hopper_keys is not None:
-        constants = hopper_backward_constants(plan.hopper_keys, common | weighting | plan.of_keys)
+        constants = shape | weighting | plan.of_keys
         launch_keys(call, plan.hopper_keys, constants, numbers, per_row, (grad_out, dk, dv), fixed)
     else:
         first_that_fits(plan.key_tiles, lambda tile: run(backward_keys, tile, (dk, dv)))
@@ -284,7 +283,7 @@ def _row_products(out: torch.Tensor, grad_out: torch.Tensor, shape: dict[str, An
         launch(
             row_products,
             (-(-q_len // _PRODUCT_ROWS), batch * heads),
-            (row_products, *constants.values(), out.device, specialised),
+            ("row products", *constants.values(), out.device, specialised),
             lambda: (arguments, constants),
             lambda: arguments,
         )

@@ -93,8 +93,9 @@ def launch_queries(
         passed,
         blocks,
         (*of_rows, *tables),
-        constants | {"OVERLAP": tile.overlap},
-        (tile, fixed, extents.heads, call.group, _short(call)),
+        lambda: hopper_backward_constants(tile, constants) | {"OVERLAP": tile.overlap},
+        tile.persistent,
+        ("queries", fixed, extents.heads, call.group, _short(call)),
     )
 
 
@@ -131,8 +132,16 @@ def launch_keys(
             extents.batch * kv_heads, kv_heads, call.group, *scalars,
         ]  # fmt: skip
 
-    fixed = (tile, fixed, kv_heads, call.group, _short(call))
-    _launch(hopper_backward_keys, programs, passed, blocks, tables, constants, fixed)
+    _launch(
+        hopper_backward_keys,
+        programs,
+        passed,
+        blocks,
+        tables,
+        lambda: hopper_backward_constants(tile, constants),
+        tile.persistent,
+        ("keys", fixed, kv_heads, call.group, _short(call)),
+    )
 
 
 def _padded(
@@ -149,7 +158,7 @@ def _padded(
     launch(
         pad_rows,
         (blocks, heads),
-        (pad_rows, weighted, flat.device, key),
+        ("pad rows", weighted, flat.device, key),
         lambda: (arguments, {"BLOCK": _PADDED_BLOCK, "WEIGHTED": weighted}),
         lambda: arguments,
     )
@@ -168,22 +177,25 @@ def _launch(
     passed: Callable[..., list[Any]],
     blocks: tuple[tuple[torch.Tensor, int, int | None], ...],
     pointers: tuple[torch.Tensor, ...],
-    constants: dict[str, Any],
+    constants: Callable[[], dict[str, Any]],
+    persistent: bool,
     fixed: tuple[Hashable, ...],
 ) -> None:
     """Launch a kernel on descriptors of `blocks`: a tensor, rows of a block, padded dimension.
 
     Args:
         programs: one for each row of tiles; fewer run where they take rows in turn.
+        fixed: what the constants follow from, beside the tile, which follows from the plan.
     """
     tensors = tuple([tensor for tensor, _, _ in blocks])
-    if constants["HELD"] > 1:
+    if persistent:
         programs = min(programs, multiprocessors(tensors[0].device))
     launch(
         kernel,
         (programs, 1),
-        (kernel, *fixed, variant_key((*tensors, *pointers), (), ())),
-        lambda: (passed(*[_described(*block) for block in blocks]), constants | HOPPER_OPTIONS),
+        # Tensors with a descriptor are aligned, and have the dtype of the plan.
+        (*fixed, variant_key(pointers, (), ())),
+        lambda: (passed(*[_described(*block) for block in blocks]), constants() | HOPPER_OPTIONS),
         lambda: passed(*[Descriptor(tensor) for tensor in tensors]),
     )
 
