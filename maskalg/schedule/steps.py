@@ -134,6 +134,9 @@ def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]
 
 
 def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
+    if q_ids is kv_ids and _is_sorted(q_ids):
+        start, end = (table.to(torch.int32) for table in _runs(q_ids))
+        return StepTables(start, end, start, end, q_ids.shape[-1])
     if q_ids is kv_ids:
         first, last = _occurrences_of_own(q_ids)
         start, end = _runs(q_ids)
@@ -148,6 +151,16 @@ def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
         end=_running_min_from_right(end).to(torch.int32),
         kv_length=kv_ids.shape[-1],
     )
+
+
+def _is_sorted(ids: torch.Tensor) -> bool:
+    """Whether each row is known to be sorted, so that equal ids are contiguous.
+
+    On the CPU a look is cheaper than sorting; on a GPU it would wait for the device.
+    """
+    if ids.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return bool((ids[..., 1:] >= ids[..., :-1]).all())
 
 
 def _occurrences_of_own(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
