@@ -135,8 +135,7 @@ def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]
 
 def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
     if q_ids is kv_ids and _is_sorted(q_ids):
-        start, end = (table.to(torch.int32) for table in _runs(q_ids))
-        return StepTables(start, end, start, end, q_ids.shape[-1])
+        return _tables_in_order(q_ids)
     if q_ids is kv_ids:
         first, last = _occurrences_of_own(q_ids)
         start, end = _runs(q_ids)
@@ -154,13 +153,22 @@ def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
 
 
 def _is_sorted(ids: torch.Tensor) -> bool:
-    """Whether each row is known to be sorted, so that equal ids are contiguous.
+    """Whether one row of ids is known to be sorted, so that equal ids are contiguous.
 
     On the CPU a look is cheaper than sorting; on a GPU it would wait for the device.
     """
-    if ids.device.type != "cpu" or torch.compiler.is_compiling():
+    if ids.ndim > 1 or ids.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return bool((ids[..., 1:] >= ids[..., :-1]).all())
+    return bool((ids[1:] >= ids[:-1]).all())
+
+
+def _tables_in_order(ids: torch.Tensor) -> StepTables:
+    """The tables of one row of sorted ids."""
+    counts = ids.unique_consecutive(return_counts=True)[1]
+    past = counts.cumsum(0)
+    start = (past - counts).to(torch.int32).repeat_interleave(counts)
+    end = (past - 1).to(torch.int32).repeat_interleave(counts)
+    return StepTables(start, end, start, end, len(ids))
 
 
 def _occurrences_of_own(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
