@@ -186,8 +186,10 @@ def test_what_a_page_cannot_compute_is_refused() -> None:
         html(document(torch.tensor([2**60, 2**60 + 1])), 2)
     with pytest.raises(MaskValueError, match=r"reach is torch\.float64: pass reach\.float"):
         html(table(torch.ones(8, dtype=torch.float64), "reach")[q_idx] > kv_idx, 8)
-    with pytest.raises(MaskTypeError, match="explore shows masks, got softcap"):
-        html(ma.softcap(3.0), 64)  # type: ignore[arg-type]
+    with pytest.raises(MaskTypeError, match="explore shows masks, biases and scores, got 3"):
+        html(3, 64)  # type: ignore[arg-type]
+    with pytest.raises(MaskTypeError, match=r"softcap.* is the same .*: mask \+ bias"):
+        html(ma.softcap(3.0), 64)
     with pytest.raises(MaskValueError, match="heads"):
         html(where(head % 2 == 0, causal, sliding(3)), 64)
     with pytest.raises(MaskValueError, match="q_len"):

@@ -77,6 +77,12 @@ function addChoice(name, count, changed) {
 
 const percent = (share) => (share >= 0.9995 || share === 0 ? `${Math.round(100 * share)}` : (100 * share).toPrecision(3)) + " %";
 
+function visitedBy() {
+  if (!data.visits) return "by the closed forms";
+  if (asBound()) return "by the digits of the canvas";
+  return "by all rows of the canvas that are reached (by digits only for the numbers it was made with)";
+}
+
 function showWork(work) {
   const table = element("table");
   const line = (name, ...cells) => {
@@ -93,7 +99,7 @@ function showWork(work) {
   line("of them full", ...of((w) => percent(w.totalFull / Math.max(w.total, 1))));
   line("heaviest row or column", ...of((w) => number(w.most)));
   line("balance", ...of((w) => percent(w.most ? w.total / w.count / w.most : 1)));
-  const note = `Tiles of ${work.rows.block} × ${work.rows.block}, by the closed forms. Balance is the mean over the heaviest.`;
+  const note = `Tiles of ${work.rows.block} × ${work.rows.block}, ${visitedBy()}. Balance is the mean over the heaviest.`;
   table.append(element("caption", "", note));
   byId("work").replaceChildren(table);
 }

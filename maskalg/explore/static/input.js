@@ -45,7 +45,8 @@ function onKey(event) {
   else if (event.key === "0" || event.key === "Home") showAll();
   else if (event.key === "1") centreOn(...centre(), 22);
   else if (event.key === "d" || event.key === "D") centreOn(centre()[0], centre()[0]);
-  else if (event.key === "s" || event.key === "S") nextSchedule();
+  else if (event.key === "s" || event.key === "S") nextOf("schedule");
+  else if (ADDED && (event.key === "b" || event.key === "B")) nextOf("cells");
   else return;
   event.preventDefault();
   pointAtCentre();
@@ -57,11 +58,11 @@ const centre = () => [
   clamp(Math.floor(view.x + view.width / view.sx / 2), 0, Math.max(KV_LEN - 1, 0)),
 ];
 
-function nextSchedule() {
-  const choices = [...document.querySelectorAll('input[name="schedule"]')];
+function nextOf(name) {
+  const choices = [...document.querySelectorAll(`input[name="${name}"]`)];
   const next = choices[(choices.findIndex((choice) => choice.checked) + 1) % choices.length];
   next.checked = true;
-  shown.schedule = next.value;
+  shown[name] = next.value;
 }
 
 function listen() {
@@ -122,8 +123,8 @@ function listen() {
     pointAt(blockAt(q, k, 1, 1));
     redraw();
   });
-  for (const choice of document.querySelectorAll('input[name="schedule"]')) {
-    choice.addEventListener("change", () => ((shown.schedule = choice.value), redraw()));
+  for (const choice of document.querySelectorAll('input[name="schedule"], input[name="cells"]')) {
+    choice.addEventListener("change", () => ((shown[choice.name] = choice.value), redraw()));
   }
   for (const choice of document.querySelectorAll('input[name="tile"]')) {
     choice.addEventListener("change", () => ((shown.block = Number(choice.value)), refreshWork(), redraw()));
