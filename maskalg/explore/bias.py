@@ -19,14 +19,14 @@ class Added:
         script: a JavaScript expression: `at` is the value at an element, `values` what stands in
             the places of the formula there; `null` of a mask.
         shown: what the page says of it, as JSON. `adds` says that the value is what is added to
-            a score; else it is what a score of 1 becomes.
+            a score; else it is what a score of 1 becomes. `alone` says that nothing is dropped.
     """
 
     script: str
     shown: dict[str, object] | None
 
 
-def added_by(bias: Node, js: JavaScript) -> Added:
+def added_by(mask: Node, bias: Node, js: JavaScript) -> Added:
     """The bias of an expression; a mask has none."""
     if bias.op == "score":
         return Added("null", None)
@@ -37,4 +37,4 @@ def added_by(bias: Node, js: JavaScript) -> Added:
     script = (
         f"{{at: (q, k) => {js.number(value)}, values: (q, k) => [{', '.join(written.values)}]}}"
     )
-    return Added(script, {"adds": adds, **written.shown()})
+    return Added(script, {"adds": adds, "alone": mask == nodes.TRUE, **written.shown()})

@@ -114,4 +114,5 @@ def _policy(script: str, style: str) -> str:
         "sha256-" + base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
         for part in (script, style)
     ]
-    return f"default-src 'none'; script-src '{hashes[0]}'; style-src '{hashes[1]}'; img-src data:"
+    own = f"script-src '{hashes[0]}'; style-src '{hashes[1]}'; img-src data:"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"

@@ -62,7 +62,7 @@ def payload(expression: Expression, call: Call) -> Payload:
     rows = forms_of(structure, js)
     js.lengths = {"q_idx": "KV_LEN", "kv_idx": "Q_LEN"}
     columns = forms_of(transposed(structure), js)
-    added = added_by(structure.bias, js)
+    added = added_by(structure.mask, structure.bias, js)
     read = (*structure.mask.params, *structure.bias.params)
     used = {p.index: p for p in read if isinstance(p, Slot)}
     tables = {i: table_record(s.name, _tensor(form, s)) for i, s in used.items() if s.is_table}

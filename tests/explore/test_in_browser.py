@@ -261,7 +261,10 @@ def test_keys_and_sliders(page: Any, tmp_path: Path) -> None:
     page.keyboard.press("0")
     wait_for(page, f"document.getElementById('level').textContent === {whole!r}")
     assert page.locator("#why-title").inner_text().startswith("queries ")
+    slide = page.locator("#sliders input[type=range]")
+    before = slide.input_value()
     page.locator("#sliders input[type=number]").fill("17")
+    assert slide.input_value() < before and slide.get_attribute("aria-valuetext") == "17"
     assert page.locator("#title").inner_text().startswith("causal & sliding(17) & document(")
     page.click("#reset")
     assert "sliding(4096)" in page.locator("#title").inner_text()
@@ -278,6 +281,8 @@ def test_a_long_row_can_be_seen(page: Any, tmp_path: Path) -> None:
     page.goto(explore(causal, 0, 5, path=tmp_path / "none.html").as_uri())
     page.evaluate("maskalg.ready")
     assert page.evaluate("maskalg.labels(4, 4)") == []
+    page.click("#go button")
+    assert page.locator("#why-title").inner_text() == "Point at the matrix"
 
 
 def test_refuses_what_python_refuses(page: Any, tmp_path: Path) -> None:

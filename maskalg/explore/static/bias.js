@@ -43,7 +43,7 @@ function shownReal(value) {
 
 // What the bias makes of the score at an element, or at the middle of a block.
 function biasReason({ q0, q1, k0, k1, single }) {
-  const [q, k] = [(q0 + q1) >> 1, (k0 + k1) >> 1];
+  const [q, k] = [middle(q0, q1), middle(k0, k1)];
   const { adds } = data.bias;
   const where = single ? "" : ` at its middle, query ${number(q)} and key ${number(k)}`;
   const told = adds ? "added to the score" : "what a score of 1 becomes";

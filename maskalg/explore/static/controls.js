@@ -29,14 +29,21 @@ function addSliders(changed) {
     const name = element("label", "", scalar.name);
     name.htmlFor = id;
     const row = element("div", "slider", name);
-    scalar.show = (value) => {
-      field.value = value;
-      if (scalar.slide) scalar.slide.value = toPosition(limitsOf(scalar), value);
-    };
     if (scalar.kind === "int") row.append((scalar.slide = slideOf(scalar, changed)));
     row.append(field);
+    const slideTo = (value) => {
+      if (!scalar.slide) return;
+      scalar.slide.value = toPosition(limitsOf(scalar), value);
+      scalar.slide.setAttribute("aria-valuetext", String(value));
+    };
+    scalar.show = (value) => {
+      field.value = value;
+      slideTo(value);
+    };
     field.addEventListener("input", () => {
-      if (field.checkValidity()) changed(scalar, Number(field.value));
+      if (!field.checkValidity()) return;
+      slideTo(Number(field.value));
+      changed(scalar, Number(field.value));
     });
     box.append(row);
     scalar.show(scalar.value);

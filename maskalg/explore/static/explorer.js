@@ -120,6 +120,7 @@ function setScalar(scalar, value) {
 // Choices that this expression does not have are not offered.
 function showChoices() {
   byId("cells-field").hidden = byId("key-bias").hidden = !ADDED;
+  if (data.bias?.alone) nextOf("cells");
   for (const choice of document.querySelectorAll('input[name="tile"]')) {
     choice.parentElement.hidden = Boolean(data.visits) && Number(choice.value) < data.visits.block;
   }
@@ -149,9 +150,15 @@ async function start() {
   redraw();
 }
 
+function failed(problem) {
+  byId("busy").hidden = false;
+  byId("busy").textContent = `This page could not start: ${problem.message}. It needs a browser of 2023 or newer.`;
+  throw problem;
+}
+
 // For the console: what the page computes, by the names Python uses.
 window.maskalg = {
-  ready: start(),
+  ready: start().catch(failed),
   labels: allLabels,
   element: (q, k) => kept(q, k),
   bias: (q, k) => (ADDED ? ADDED.at(q, k) : 0),
