@@ -2,25 +2,29 @@
 
     python benchmarks/commands.py [--rounds 3] [--only document] [--commands show,prove]
 
-Each command runs in a new process, as from a shell. "whole" is from its start to its exit, "torch"
-is what `import torch` took in that process, and "ours" is the difference, with the start of Python
-and everything else in it. Times are seconds by the clock, of the round in which "ours" was least:
-what else the machine does lengthens all three.
+Each command runs in a new process, as from a shell, after maskalg was compiled to bytecode, as pip
+and `make demo` do it. "whole" is from its start to its exit, "torch" is what `import torch` took in
+that process, and "ours" is the difference: the start of Python, our imports and SymPy's, the work,
+and the exit. Seconds of the clock and, beside, of the processor; each three are of the round in
+which "ours" was least. What else the machine does lengthens all of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import compileall
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import maskalg
+
 LENGTH: Final = 1 << 20
-LIMIT: Final = 3.0
 
 EXPRESSIONS: Final = (
     "causal",
@@ -50,12 +54,12 @@ EXPRESSIONS: Final = (
 # The run of a command as its entry point makes it, with the time of `import torch` beside.
 PROCESS: Final = """
 import sys, time
-started = time.perf_counter()
+clock, busy = time.perf_counter(), time.process_time()
 import torch
-took = time.perf_counter() - started
+clock, busy = time.perf_counter() - clock, time.process_time() - busy
 from maskalg.cli import main
 with open({stamp!r}, "w") as file:
-    file.write(str(took))
+    print(clock, busy, file=file)
 sys.exit(main())
 """
 
@@ -72,22 +76,43 @@ def arguments(command: str, expression: str, folder: Path) -> list[str]:
     }[command]
 
 
-def timed(typed: list[str], folder: Path) -> tuple[float, float, int]:
-    """Seconds of the whole process and of its `import torch`, and its exit status."""
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a whole process, and of its `import torch`."""
+
+    whole: float
+    torch: float
+
+    @property
+    def ours(self) -> float:
+        return self.whole - self.torch
+
+    def __str__(self) -> str:
+        return f"{self.whole:.2f} | {self.torch:.2f} | {self.ours:.2f}"
+
+
+def timed(typed: list[str], folder: Path) -> tuple[Time, Time]:
+    """What one process takes, by the clock and of the processor."""
     stamp = folder / "stamp"
     stamp.unlink(missing_ok=True)
-    started = time.perf_counter()
+    before, started = _children(), time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", PROCESS.format(stamp=str(stamp)), *typed],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": ""},
     )
-    whole = time.perf_counter() - started
-    if not stamp.exists():
+    whole, busy = time.perf_counter() - started, _children() - before
+    if done.returncode not in (0, 1) or not stamp.exists():
         raise SystemExit(f"maskalg {' '.join(typed)}: {done.stderr.strip()}")
-    return whole, float(stamp.read_text()), done.returncode
+    clock, processor = map(float, stamp.read_text().split())
+    return Time(whole, clock), Time(busy, processor)
+
+
+def _children() -> float:
+    """Seconds of the processor that the processes run so far took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -96,9 +121,10 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of an expression")
     parser.add_argument("--commands", default="show,prove,compare,explore,render")
     options = parser.parse_args()
-    print("| command | expression | whole | torch | ours | whole / torch |")
-    print("|---|---|---|---|---|---|")
-    worst = {"whole": 0.0, "ours": 0.0}
+    compileall.compile_dir(Path(maskalg.__file__).parent, quiet=2)
+    print("| command | expression | whole | torch | ours | processor: whole | torch | ours |")
+    print("|---|---|---|---|---|---|---|---|")
+    slowest: list[Time] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for expression in EXPRESSIONS:
@@ -107,17 +133,13 @@ def main() -> None:
             for command in options.commands.split(","):
                 typed = arguments(command, _mask(expression, command), folder)
                 runs = [timed(typed, folder) for _ in range(options.rounds)]
-                whole, torch, _ = min(runs, key=lambda run: run[0] - run[1])
-                worst = {
-                    "whole": max(worst["whole"], whole),
-                    "ours": max(worst["ours"], whole - torch),
-                }
-                print(
-                    f"| {command} | `{expression}` | {whole:.2f} | {torch:.2f} "
-                    f"| {whole - torch:.2f} | {whole / torch:.2f} |",
-                    flush=True,
+                clock, busy = (
+                    min(times, key=lambda t: t.ours) for times in zip(*runs, strict=True)
                 )
-    print(f"\nslowest: {worst['whole']:.2f} s whole, {worst['ours']:.2f} s ours")
+                slowest.append(clock)
+                print(f"| {command} | `{expression}` | {clock} | {busy} |", flush=True)
+    whole, ours = max(t.whole for t in slowest), max(t.ours for t in slowest)
+    print(f"\nslowest: {whole:.2f} s whole, {ours:.2f} s ours")
 
 
 def _mask(expression: str, command: str) -> str:
