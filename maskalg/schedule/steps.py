@@ -155,11 +155,14 @@ def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
 def _is_sorted(ids: torch.Tensor) -> bool:
     """Whether one row of ids is known to be sorted, so that equal ids are contiguous.
 
-    On the CPU a look is cheaper than sorting; on a GPU it would wait for the device.
+    On the CPU a look is cheaper than sorting; on a GPU it would wait for the device, and where
+    somebody watches (fake tensors, torch.func) there may be no values to look at.
     """
     if ids.ndim > 1 or ids.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return bool((ids[1:] >= ids[:-1]).all())
+    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._are_functorch_transforms_active():
+        return False
+    return type(ids) is torch.Tensor and bool((ids[1:] >= ids[:-1]).all())
 
 
 def _tables_in_order(ids: torch.Tensor) -> StepTables:
