@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 import torch
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+from plot_images import saved
 
 import maskalg as ma
 from maskalg import causal, document, prefix, sliding
-from maskalg.inspect.svg import svg
 
 LENGTH: Final = 256
 BLOCK: Final = 4
+
+# No background and grey letters, which are read on light and on dark pages; letters as text.
+STYLE: Final = {
+    "svg.fonttype": "none",
+    "figure.facecolor": "none",
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), "#7d8794"),
+    **dict.fromkeys(("xtick.color", "ytick.color"), "#7d8794"),
+}
 
 
 def _spans(*starts_and_lengths: tuple[int, int]) -> torch.Tensor:
@@ -45,7 +55,7 @@ def pictures() -> dict[str, tuple[str, ma.Mask]]:
     starts = torch.tensor([16, 60, 64, 150, 152, 156, 200, 240])
     ordered = torch.randperm(LENGTH // 16, generator=random).repeat_interleave(16) * 16
     rank = ordered + torch.arange(LENGTH) % 16
-    wide = torch.tensor([8, 64])
+    wide = torch.tensor([64, 8])
     slices = ([(0, 96), (96, 160), (160, 256)], [(0, 96), (32, 160), (96, 224)], [1, 3, 0])
     shown = {
         "causal": ("causal", causal),
@@ -106,7 +116,7 @@ def pictures() -> dict[str, tuple[str, ma.Mask]]:
         "spatial": ("spatial(32, 1)", ma.spatial(32, 1)),
         "temporal": ("temporal(32, 2)", ma.temporal(32, 2)),
         "permutation": ("permutation(rank)", ma.permutation(rank)),
-        "per_head": ("causal & sliding(windows), head 1", causal & sliding(wide[1:])),
+        "per_head": ("causal & sliding(windows)", causal & sliding(wide)),
         "flashmask": ("flashmask(indices, causal=True)", _flashmask(ids)),
         "attention_slices": ("attention_slices(…)", ma.attention_slices(*slices)),
         "dense": ("dense(tensor)", ma.dense(torch.rand(64, 64, generator=random) < 0.3)),
@@ -114,13 +124,16 @@ def pictures() -> dict[str, tuple[str, ma.Mask]]:
     return {name: (title, _mask(mask)) for name, (title, mask) in shown.items()}
 
 
-def draw() -> dict[str, str]:
-    """The text of each picture, by the name of its file."""
-    drawn = {}
-    for name, (title, mask) in pictures().items():
-        length, block = (64, 1) if name == "dense" else (LENGTH, BLOCK)
-        drawn[f"{name}.svg"] = svg(mask, length, block=block, title=title)
-    return drawn
+def draw(name: str, title: str, mask: ma.Mask) -> bytes:
+    """The bytes of one picture's file."""
+    length, block = (64, 1) if name == "dense" else (LENGTH, BLOCK)
+
+    def small() -> Figure:
+        canvas, axes = pyplot.subplots(figsize=(3, 3.2), layout="constrained")
+        mask.plot(length, block=block, ax=axes, title=title, legend=False)
+        return canvas
+
+    return saved(small, STYLE)
 
 
 def _padding(length: int) -> ma.Mask:

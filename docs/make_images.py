@@ -1,8 +1,6 @@
 """Draw the pictures of the documentation again: `python docs/make_images.py`.
 
-The figures are drawn by `plot`; their bytes are those of the version of matplotlib in
-constraints.txt. The small pictures of the catalogue are drawn by the package's own SVG writer,
-whose colours follow the reader's light or dark page.
+All are drawn by `plot`; their bytes are those of the version of matplotlib in constraints.txt.
 """
 
 from __future__ import annotations
@@ -21,9 +19,10 @@ def main() -> None:
     for name in plot_images.FIGURES:
         (IMAGES / name).write_bytes(plot_images.draw(name))
         print(IMAGES / name)
-    for name, text in catalogue_images.draw().items():
-        (catalogue / name).write_text(text, encoding="utf-8")
-        print(catalogue / name)
+    for name, (title, mask) in catalogue_images.pictures().items():
+        file = catalogue / f"{name}.svg"
+        file.write_bytes(catalogue_images.draw(name, title, mask))
+        print(file)
 
 
 if __name__ == "__main__":

@@ -70,8 +70,13 @@ def figure(axes: object) -> Figure:
 
 def draw(name: str) -> bytes:
     """The bytes of a figure's file."""
-    with mpl.rc_context({**mpl.rcParamsDefault, **STYLE, "backend": "agg"}):
-        drawn = FIGURES[name]()
+    return saved(FIGURES[name], {})
+
+
+def saved(make: Callable[[], Figure], style: dict[str, str]) -> bytes:
+    """The bytes of a figure's file, drawn in a style beside that of all figures."""
+    with mpl.rc_context({**mpl.rcParamsDefault, **STYLE, **style, "backend": "agg"}):
+        drawn = make()
         file = io.BytesIO()
         drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
         pyplot.close(drawn)

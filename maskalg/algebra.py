@@ -8,7 +8,6 @@ Score` is defined so that both spellings mean the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 import torch
@@ -274,38 +273,6 @@ class Mask(Expression):
         from .inspect.terminal import show
 
         show(self, q_len, kv_len, width=width, block=block, batch=batch, head=head)
-
-    def explore(
-        self,
-        q_len: int,
-        kv_len: int | None = None,
-        *,
-        path: str | Path,
-        batch: int | None = None,
-        heads: int | None = None,
-    ) -> Path:
-        """Write a page to look into the mask: pan, zoom, read why, move the parameters.
-
-        One HTML file below 5 MB that needs no network. It computes labels and elements itself,
-        from the closed forms, the formula and the bound tensors, which it holds compressed.
-
-        Args:
-            q_len: number of queries; up to a million and more.
-            kv_len: number of keys; None means `q_len`.
-            batch: batch entries, as in `blocks`.
-            heads: heads, as in `blocks`.
-            path: the file to write, such as "mask.html".
-
-        Returns:
-            The path that was written.
-
-        Raises:
-            MaskValueError: what `blocks` raises, tensors that do not shrink to a page, a formula
-                a page cannot compute (`opaque=True`), or a path that cannot be written.
-        """
-        from .explore import explore
-
-        return explore(self, q_len, kv_len, path=path, batch=batch, heads=heads)
 
 
 class Bias(Expression):

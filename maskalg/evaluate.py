@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 
 from . import nodes
@@ -128,7 +129,7 @@ def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:
         for axis, arg in enumerate(node.args)
     ]
     if table.numel() == 0:
-        shape = torch.broadcast_shapes(*[index.shape for index in indices])
+        shape = np.broadcast_shapes(*[index.shape for index in indices])
         return table.new_zeros(shape)
     return table[tuple(indices)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import torch
@@ -110,6 +111,40 @@ class Expression:
             self, q_len, kv_len,
             block=block, batch=batch, head=head, ax=ax, title=title, legend=legend,
         )  # fmt: skip
+
+    def explore(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        path: str | Path,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Path:
+        """Write a page to look into it: pan, zoom, read why, move the parameters.
+
+        One HTML file below 5 MB that needs no network. It computes labels, elements and the
+        values of a bias itself, from the closed forms, the formulas and the bound tensors, which
+        it holds compressed.
+
+        Args:
+            q_len: number of queries; up to a million and more.
+            kv_len: number of keys; None means `q_len`.
+            batch: batch entries, as in `blocks`.
+            heads: heads, as in `blocks`.
+            path: the file to write, such as "mask.html".
+
+        Returns:
+            The path that was written.
+
+        Raises:
+            MaskTypeError: a bias that is the same everywhere, such as `softcap`.
+            MaskValueError: what `blocks` raises, tensors that do not shrink to a page, a formula
+                a page cannot compute (`opaque=True`), or a path that cannot be written.
+        """
+        from .explore import explore
+
+        return explore(self, q_len, kv_len, path=path, batch=batch, heads=heads)
 
     def _repr_html_(self) -> str | None:
         """What Jupyter shows: a picture, the formula and the facts; None where there is none."""

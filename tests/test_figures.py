@@ -28,6 +28,14 @@ def plot_images(monkeypatch):
     return plot_images
 
 
+@pytest.fixture
+def catalogue_images(plot_images):
+    sys.modules.pop("catalogue_images", None)
+    import catalogue_images
+
+    return catalogue_images
+
+
 def parted(text):
     """The text of an SVG file without its images, and their pixels."""
     from PIL import Image
@@ -40,17 +48,33 @@ def parted(text):
     return image.sub("", text), pixels
 
 
-@pytest.mark.parametrize("name", ["parts.svg", "levels.svg"])
-def test_figures_are_drawn_by_plot(plot_images, name):
+def same_picture(name, drawn, images):
+    """The file of this name, of so many images at least, is what was drawn."""
     assert PINNED is not None
     if metadata.version("matplotlib") != PINNED[1]:
         pytest.skip(f"the figures were drawn by matplotlib {PINNED[1]}")
     text, pixels = parted((IMAGES / name).read_text(encoding="utf-8"))
-    drawn_text, drawn_pixels = parted(plot_images.draw(name).decode())
-    assert len(pixels) == len(drawn_pixels) >= 2
-    for found, drawn in zip(pixels, drawn_pixels, strict=True):
-        assert np.array_equal(found, drawn), f"{name} is old: run docs/make_images.py"
+    drawn_text, drawn_pixels = parted(drawn.decode())
+    assert len(pixels) == len(drawn_pixels) >= images
+    for found, new in zip(pixels, drawn_pixels, strict=True):
+        assert np.array_equal(found, new), f"{name} is old: run docs/make_images.py"
     assert text == drawn_text, f"{name} is old: run docs/make_images.py"
+
+
+@pytest.mark.parametrize("name", ["parts.svg", "levels.svg"])
+def test_figures_are_drawn_by_plot(plot_images, name):
+    same_picture(name, plot_images.draw(name), 2)
+
+
+@pytest.mark.parametrize("name", ["sinks", "document", "per_head", "tree", "dense"])
+def test_pictures_of_the_catalogue_are_drawn_by_plot(catalogue_images, name):
+    drawn = catalogue_images.draw(name, *catalogue_images.pictures()[name])
+    same_picture(f"catalogue/{name}.svg", drawn, 1)
+
+
+def test_every_picture_of_the_catalogue_is_there(catalogue_images):
+    files = sorted(path.name for path in (IMAGES / "catalogue").iterdir())
+    assert files == sorted(f"{name}.svg" for name in catalogue_images.pictures())
 
 
 def test_every_figure_is_there_small_and_shown(plot_images):

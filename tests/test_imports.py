@@ -1,4 +1,4 @@
-"""What `import maskalg` costs: nothing beyond torch but its own files."""
+"""What `import maskalg` and a command cost: of torch nothing but what `import torch` brings."""
 
 from __future__ import annotations
 
@@ -23,3 +23,27 @@ def test_heavy_packages_wait_for_their_first_use() -> None:
     assert not [name for name in loaded if name.startswith(("torch.fx", "torch._dynamo"))]
     late = ("maskalg.proof.literals", "maskalg.proof.symbols", "maskalg.backends.cpu")
     assert not set(late) & set(loaded)
+
+
+COMMAND = """
+import os, sys
+from maskalg.cli import main
+def leave(status):
+    late = [name for name in sys.modules if name.startswith("torch.") and name not in before]
+    print("leaves with", status, late, flush=True)
+os._exit = leave
+before = set(sys.modules)
+sys.argv = ["maskalg", "show", "causal & document([0, 0, 1, 1]) & dilated(2)", "--len", "4"]
+main()
+"""
+
+
+def test_a_command_loads_no_more_of_torch_and_leaves_when_all_is_said() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True
+    )
+    lines = run.stdout.splitlines()
+    assert lines[0].startswith("causal & document(")
+    assert "blocks of 1 x 1" in lines[-2]
+    # torch.broadcast_shapes, for one, would load the machinery of symbolic shapes.
+    assert lines[-1] == "leaves with 0 []"

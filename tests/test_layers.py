@@ -47,7 +47,7 @@ ALLOWED_LATE = {
     ("expression", "inspect"),
     ("schedule", "inspect"),
     ("proof", "inspect"),
-    ("algebra", "explore"),
+    ("expression", "explore"),
 }
 
 

@@ -83,6 +83,11 @@ def test_one_tensor_of_ids(q_ids: list[int]) -> None:
     check(q_ids)
 
 
+@given(ids.map(sorted))
+def test_sorted_ids(q_ids: list[int]) -> None:
+    assert check(q_ids).contiguous()
+
+
 @given(ids, ids)
 def test_ids_of_queries_and_of_keys(q_ids: list[int], kv_ids: list[int]) -> None:
     check(q_ids, kv_ids)

@@ -8,11 +8,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from ..errors import MaskalgError
 from . import compare, doctor, explore, prove, render, show, tune
 from .arguments import natural, positive
+
+_ANSWERS: Final = (show, explore, prove, compare, render)  # commands that print and are done
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,6 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
+    status = _run(options)
+    if argv is None and options.run in [command.run for command in _ANSWERS]:
+        # The modules of torch and SymPy are not taken apart one by one: that takes a tenth of
+        # a second, and nothing that these commands opened waits for it.
+        sys.stderr.flush()
+        os._exit(status)
+    return status
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         status = int(options.run(options))
         sys.stdout.flush()
@@ -42,10 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"maskalg {options.command}: {line}", file=sys.stderr)
         return 2
     except (BrokenPipeError, SystemExit):
-        # The reader, such as `head`, has seen enough (rich then asks to exit); Python would
-        # complain once more when it closes the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, such as `head`, has seen enough (rich then asks to exit).
+        _close_output()
         return 0
+    except OSError as problem:
+        print(f"maskalg {options.command}: {problem}", file=sys.stderr)
+        _close_output()
+        return 2
+
+
+def _close_output() -> None:
+    """Python would complain once more when it closes a pipe or a disk that takes no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -108,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--backward", action="store_true", help="time the backward pass")
     add("--markdown", action="store_true", help="print a Markdown table at the end")
     bench.set_defaults(run=_bench)
-    for command in (show, explore, prove, compare, render, tune, doctor):
+    for command in (*_ANSWERS, tune, doctor):
         command.declare(commands)
     return parser
 

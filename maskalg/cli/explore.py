@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .arguments import EXPRESSIONS, add_expression, add_lengths, mask_of, positive
+from .arguments import EXPRESSIONS, add_expression, add_lengths, positive
 
 
 def declare(commands: Any) -> None:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     from ..parsing import read
 
     written = explore(
-        mask_of(read(options.expression)),
+        read(options.expression),
         options.q_len,
         options.kv_len,
         path=options.output,

@@ -9,8 +9,14 @@ from .kinds import MaskTypeError, MaskValueError
 
 def not_explorable(what: object) -> MaskTypeError:
     return MaskTypeError(
-        f"explore shows masks, got {what!r} of type {type(what).__name__}. Of a score it shows "
-        "score.mask."
+        f"explore shows masks, biases and scores, got {what!r} of type {type(what).__name__}."
+    )
+
+
+def same_everywhere(bias: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{bias} is the same for every query and key, so there is nothing to look into. Its curve "
+        "is drawn by bias.plot(q_len); explore shows it beside a mask: mask + bias."
     )
 
 

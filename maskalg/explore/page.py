@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from .. import errors
-from ..algebra import Mask
+from ..algebra import Bias, Mask, Score
+from ..expression import Expression
+from ..inspect.heat import reads_positions
 from .javascript import text
 from .payload import Call, payload
 
@@ -22,9 +24,11 @@ SCRIPTS: Final = (
     "closed_forms.js",
     "labels.js",
     "schedule.js",
+    "visits.js",
     "theme.js",
     "view.js",
     "picture.js",
+    "bias.js",
     "strips.js",
     "reasons.js",
     "panel.js",
@@ -36,7 +40,7 @@ SCRIPTS: Final = (
 
 
 def explore(
-    mask: Mask,
+    expression: Expression,
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -44,8 +48,8 @@ def explore(
     batch: int | None = None,
     heads: int | None = None,
 ) -> Path:
-    """Write a page to look into a mask; see `Mask.explore`."""
-    page = html(mask, q_len, kv_len, batch=batch, heads=heads)
+    """Write a page to look into an expression; see `Expression.explore`."""
+    page = html(expression, q_len, kv_len, batch=batch, heads=heads)
     target = Path(path)
     try:
         target.write_text(page, encoding="utf-8")
@@ -55,7 +59,7 @@ def explore(
 
 
 def html(
-    mask: Mask,
+    expression: Expression,
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -68,9 +72,11 @@ def html(
         MaskValueError: lengths or tensors that do not fit, a formula a page cannot compute, or
             tensors that do not shrink far enough.
     """
-    if not isinstance(mask, Mask):
-        raise errors.not_explorable(mask)
-    made = payload(mask, Call(q_len, kv_len, batch, heads))
+    if not isinstance(expression, (Mask, Bias, Score)):
+        raise errors.not_explorable(expression)
+    if isinstance(expression, Bias) and not reads_positions(expression.bias_node):
+        raise errors.same_everywhere(expression)
+    made = payload(expression, Call(q_len, kv_len, batch, heads))
     sources = [_static(name) for name in SCRIPTS]
     script = "\n".join(
         ['"use strict";', "(() => {", *sources[:2], made.script, *sources[2:], "})();", ""]
@@ -108,4 +114,5 @@ def _policy(script: str, style: str) -> str:
         "sha256-" + base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
         for part in (script, style)
     ]
-    return f"default-src 'none'; script-src '{hashes[0]}'; style-src '{hashes[1]}'; img-src data:"
+    own = f"script-src '{hashes[0]}'; style-src '{hashes[1]}'; img-src data:"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"

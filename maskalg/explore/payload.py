@@ -8,24 +8,27 @@ from typing import cast
 import torch
 
 from .. import errors
-from ..algebra import Mask
-from ..extents import Extents, dependence, resolve
+from ..expression import Expression
+from ..extents import Dependence, Extents, dependence, resolve
 from ..normalform import Bound, Structure, bound, keyed, transposed
 from ..parameters import Parameter, Scalar, Slot
+from .bias import added_by
 from .closed_forms import forms_of, sets_script
 from .javascript import JavaScript
 from .literals import Literals
 from .ranges import truth
 from .tables import Record, table_record
+from .visits import visits
 
 
 @dataclass(frozen=True)
 class Payload:
-    """A mask for a page.
+    """An expression for a page.
 
     Attributes:
         title: the expression.
-        script: JavaScript: the formula, its literals, the closed forms of both directions.
+        script: JavaScript: the formula, its literals, the closed forms of both directions, the
+            bias.
         data: what is shown, the numbers and the tensors; JSON.
         sizes: characters that each tensor takes, by name.
     """
@@ -46,10 +49,10 @@ class Call:
     heads: int | None = None
 
 
-def payload(mask: Mask, call: Call) -> Payload:
-    """The payload of a mask for one call."""
-    mask = mask.to("cpu")
-    form = bound(mask)
+def payload(expression: Expression, call: Call) -> Payload:
+    """The payload of an expression for one call."""
+    expression = expression.to("cpu")
+    form = bound(expression)
     extents = resolve(form, call.q_len, call.kv_len, call.batch, call.heads)
     structure = form.structure
     js = JavaScript()
@@ -59,7 +62,9 @@ def payload(mask: Mask, call: Call) -> Payload:
     rows = forms_of(structure, js)
     js.lengths = {"q_idx": "KV_LEN", "kv_idx": "Q_LEN"}
     columns = forms_of(transposed(structure), js)
-    used = {p.index: p for p in structure.mask.params if isinstance(p, Slot)}
+    added = added_by(structure.mask, structure.bias, js)
+    read = (*structure.mask.params, *structure.bias.params)
+    used = {p.index: p for p in read if isinstance(p, Slot)}
     tables = {i: table_record(s.name, _tensor(form, s)) for i, s in used.items() if s.is_table}
     _check_widths(structure, tables)
     lines = [
@@ -70,27 +75,31 @@ def payload(mask: Mask, call: Call) -> Payload:
         f"const ROWS = {rows.script};",
         f"const COLUMNS = {columns.script};",
         f"const SETS = {sets_script(js)};",
+        f"const ADDED = {added.script};",
     ]
     data = {
         **_sizes(form, extents),
-        "title": _title(mask),
+        "title": _title(expression),
         "scalars": [_scalar(form, slot) for slot in used.values() if not slot.is_table],
         "tables": [{"slot": i, **record} for i, record in tables.items()],
         "tree": tree,
         "literals": literals.shown,
         "rows": rows.shown,
+        "bias": added.shown,
+        "visits": visits(form, extents),
     }
     sizes = {cast(str, r["name"]): len(cast(str, r["data"])) for r in tables.values()}
-    return Payload(str(mask), "\n".join(lines), data, sizes)
+    return Payload(str(expression), "\n".join(lines), data, sizes)
 
 
 def _sizes(form: Bound, extents: Extents) -> dict[str, object]:
-    told = dependence(form.structure.mask, form, extents)
+    formulas = (form.structure.mask, form.structure.bias)
+    told: list[Dependence] = [dependence(formula, form, extents) for formula in formulas]
     return {
         "q_len": extents.q_len,
         "kv_len": extents.kv_len,
-        "batch": told.batch,
-        "heads": told.heads,
+        "batch": max(each.batch for each in told),
+        "heads": max(each.heads for each in told),
     }
 
 
@@ -98,13 +107,13 @@ def _tensor(form: Bound, slot: Slot) -> torch.Tensor:
     return cast(torch.Tensor, form.values[slot.index])
 
 
-def _title(mask: Mask) -> str:
+def _title(expression: Expression) -> str:
     """The expression with a place `⟦slot⟧` for each number, which sliders change."""
     places: dict[int, Parameter] = {}
-    for slot, parameter in enumerate(keyed(mask)[1]):
+    for slot, parameter in enumerate(keyed(expression)[1]):
         if isinstance(parameter, Scalar):
             places[id(parameter)] = Slot(slot, f"⟦{slot}⟧", parameter)
-    return str(mask.label.replace(places))
+    return str(expression.label.replace(places))
 
 
 def _scalar(form: Bound, slot: Slot) -> dict[str, object]:
@@ -119,7 +128,7 @@ def _scalar(form: Bound, slot: Slot) -> dict[str, object]:
 
 def _check_widths(structure: Structure, tables: dict[int, Record]) -> None:
     """Bitwise operations of a page work on 32 bits, and its products on 53."""
-    skeleton = structure.mask.skeleton
+    skeleton = structure.mask.skeleton + structure.bias.skeleton
     bitwise = any(f"({op} " in skeleton for op in ("bitand", "bitor", "bitxor"))
     for record in tables.values():
         if record["type"] == "float64" and (bitwise or structure.multiplies):

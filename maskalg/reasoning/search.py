@@ -53,16 +53,17 @@ def search(form: Bound, extents: Extents, elements: int = ELEMENTS_LOOKED_AT) ->
         column = int(table.first[batch, head, row, run])
         return Search(Place(batch, head, row * _BLOCK, column * _BLOCK), True)
     runs = (tiles > 0).nonzero()
-    counts = tiles[tiles > 0]
+    past = tiles[tiles > 0].cumsum(0)
+    count = int(past[-1]) if len(past) else 0
     most = max(1, elements // _BLOCK**2)
-    shown = int((counts.cumsum(0) <= most).sum())
-    runs, left = runs[: shown + 1], counts[: shown + 1]
-    first = table.first[tuple(runs.T)]
-    owner = torch.arange(len(runs)).repeat_interleave(left)
-    columns = torch.arange(len(owner)) - (left.cumsum(0) - left)[owner] + first[owner]
-    places = torch.cat([runs[owner, :3], columns[:, None]], dim=1)[:most]
+    # All of them, or as many as may be looked at, evenly spread.
+    chosen = torch.arange(min(count, most)) * count // max(min(count, most), 1)
+    owner = torch.searchsorted(past, chosen, right=True)
+    ahead = past[owner] - chosen  # tiles of the run from this one on
+    columns = table.end[tuple(runs[owner].T)] - ahead
+    places = torch.cat([runs[owner, :3], columns[:, None]], dim=1)
     found = _kept_in_tiles(form, places, extents)
-    return Search(found, found is not None or len(places) == int(counts.sum()))
+    return Search(found, found is not None or count <= most)
 
 
 def search_near(form: Bound, within: Reach) -> Search:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from .sets import At, rows_at
@@ -48,7 +49,7 @@ def classes_of(
         lengths: of the own and of the other positions.
     """
     shapes = [tensor.shape[:2] for pair in pairs for tensor in pair]
-    rows = torch.broadcast_shapes(members.shape[:2], *shapes)
+    rows = np.broadcast_shapes(members.shape[:2], *shapes)
     own = torch.zeros((*rows, lengths[0]), dtype=torch.int64, device=members.device)
     other = torch.zeros((*rows, lengths[1]), dtype=torch.int64, device=members.device)
     row = torch.arange(rows[0] * rows[1], device=members.device).view(*rows, 1)

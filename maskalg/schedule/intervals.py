@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from ..evaluate import Environment, evaluate
@@ -83,7 +84,7 @@ def rows_of(
 def key_range(span: Span, rows: Rows) -> KeyRange:
     """The keys of a span for each tile of queries, cut to the keys there are."""
     env = rows.environment
-    shape = torch.broadcast_shapes(*[index.shape for index in env.indices.values()])
+    shape = np.broadcast_shapes(*[index.shape for index in env.indices.values()])
     low = torch.zeros((), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, rows.extents.kv_len - 1)
     for bound in span.lows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from .sets import At
@@ -27,7 +28,7 @@ class RangeTree:
     @staticmethod
     def of(entries: torch.Tensor, members: torch.Tensor, longest: int) -> RangeTree:
         """For ranges of up to `longest` positions; entries that are no `members` are left out."""
-        batch, heads, length = torch.broadcast_shapes(entries.shape, members.shape)
+        batch, heads, length = np.broadcast_shapes(entries.shape, members.shape)
         shape = (batch, heads, length)
         flat = entries.expand(shape).reshape(-1)
         values = flat.sort().values

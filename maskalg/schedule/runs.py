@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from ..evaluate import device_of
@@ -98,7 +99,7 @@ Ranges = tuple[torch.Tensor, torch.Tensor]  # firsts and ends, [batch, heads, ro
 def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:
     ranges = [key_range(span, rows).tiles(block_kv) for span in spans]
     if not ranges:
-        shape = torch.broadcast_shapes(*[i.shape for i in rows.environment.indices.values()])
+        shape = np.broadcast_shapes(*[i.shape for i in rows.environment.indices.values()])
         none = torch.zeros((*shape, 1), dtype=torch.int64, device=rows.environment.device)
         return none, none
     return (

@@ -141,7 +141,7 @@ def segments(
     if grid is None:
         shape, found = _of_table(run_table(form, extents, pair))
     else:
-        shape, found = _of_grid(grid, form, extents, pair)
+        shape, found = of_grid(grid, form, extents, pair)
     return Segments(
         found.row_start,
         found.first,
@@ -162,7 +162,7 @@ def _of_table(table: RunTable) -> tuple[Shape, CompressedRows]:
     return shape, compress(row, *runs, count)
 
 
-def _of_grid(
+def of_grid(
     grid: GridForms, form: Bound, extents: Extents, block: tuple[int, int]
 ) -> tuple[Shape, CompressedRows]:
     """Straight from the runs, without rows as long as the longest."""

@@ -29,13 +29,13 @@ _MOST_REMEMBERED: Final = 64
 class PositionSet:
     """Members among `length` positions, for each batch entry and head that is told apart.
 
-    `counts`, `next` and `previous` are int64 `[batch, heads, length + 1]`: members before a
-    position, the first member from it on (`length` if none), and the last one before it (-1).
+    `counts`, int64 `[batch, heads, length + 1]`, are the members before a position. `members`,
+    int64 `[batch, heads, length + 2]`, are the members by their number from 1 on, between -1 and
+    as many `length` as follow.
     """
 
     counts: torch.Tensor
-    next: torch.Tensor
-    previous: torch.Tensor
+    members: torch.Tensor
 
     @property
     def length(self) -> int:
@@ -43,11 +43,12 @@ class PositionSet:
 
     def first_from(self, at: At, x: torch.Tensor) -> torch.Tensor:
         """The first member >= x in the rows `at` (batch and head), `length` where there is none."""
-        return rows_at(self.next, at, x.clamp(0, self.length))
+        before = rows_at(self.counts, at, x.clamp(0, self.length))
+        return rows_at(self.members, at, before + 1)
 
     def last_until(self, at: At, x: torch.Tensor) -> torch.Tensor:
         """The last member <= x, -1 where there is none."""
-        return rows_at(self.previous, at, (x + 1).clamp(0, self.length))
+        return rows_at(self.members, at, rows_at(self.counts, at, (x + 1).clamp(0, self.length)))
 
     def between(self, at: At, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """How many members lie in low..high, both included and within the positions."""
@@ -65,16 +66,14 @@ def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
 def set_of(kept: torch.Tensor) -> PositionSet:
     """The set of the positions at which `kept` `[batch, heads, length]` is True."""
     length = kept.shape[-1]
-    place = torch.arange(length, device=kept.device).expand(kept.shape)
     none = torch.zeros_like(kept[..., :1], dtype=torch.int64)
     counts = torch.cat([none, kept.cumsum(-1)], dim=-1)
-    if not length:
-        return PositionSet(counts, none, none - 1)
-    after = torch.where(kept, place, length).flip(-1).cummin(-1).values.flip(-1)
-    before = torch.where(kept, place, -1).cummax(-1).values
-    return PositionSet(
-        counts, torch.cat([after, none + length], dim=-1), torch.cat([none - 1, before], dim=-1)
-    )
+    members = counts.new_full((*kept.shape[:-1], length + 2), length)
+    members[..., 0] = -1
+    # What is no member is written past all of them, where `length` stands anyway.
+    place = torch.where(kept, torch.arange(length, device=kept.device), length)
+    members.scatter_(-1, torch.where(kept, counts[..., 1:], length + 1), place)
+    return PositionSet(counts, members)
 
 
 def over_positions(node: Node, index: str, length: int, env: Environment) -> torch.Tensor:

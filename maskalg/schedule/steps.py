@@ -134,6 +134,8 @@ def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]
 
 
 def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
+    if q_ids is kv_ids and _is_sorted(q_ids):
+        return _tables_in_order(q_ids)
     if q_ids is kv_ids:
         first, last = _occurrences_of_own(q_ids)
         start, end = _runs(q_ids)
@@ -148,6 +150,28 @@ def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
         end=_running_min_from_right(end).to(torch.int32),
         kv_length=kv_ids.shape[-1],
     )
+
+
+def _is_sorted(ids: torch.Tensor) -> bool:
+    """Whether one row of ids is known to be sorted, so that equal ids are contiguous.
+
+    On the CPU a look is cheaper than sorting; on a GPU it would wait for the device, and where
+    somebody watches (fake tensors, torch.func) there may be no values to look at.
+    """
+    if ids.ndim > 1 or ids.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._are_functorch_transforms_active():
+        return False
+    return type(ids) is torch.Tensor and bool((ids[1:] >= ids[:-1]).all())
+
+
+def _tables_in_order(ids: torch.Tensor) -> StepTables:
+    """The tables of one row of sorted ids."""
+    counts = ids.unique_consecutive(return_counts=True)[1]
+    past = counts.cumsum(0)
+    start = (past - counts).to(torch.int32).repeat_interleave(counts)
+    end = (past - 1).to(torch.int32).repeat_interleave(counts)
+    return StepTables(start, end, start, end, len(ids))
 
 
 def _occurrences_of_own(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -68,6 +68,51 @@ def test_a_million_tokens(capsys: pytest.CaptureFixture[str], expression: str) -
     assert "A implies B, and B does not imply A, at 1,048,576 queries" in out
 
 
+DOCUMENTS = "causal & sliding(64) & document(arange(100000) // 3000)"
+RANKS = "table(arange(100000) * 7919 % 100003)"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "says"),
+    [
+        # All positions there are, which the tensors tell.
+        (DOCUMENTS, DOCUMENTS.replace("3000", "3001"), "different: neither implies the other"),
+        (
+            DOCUMENTS,
+            DOCUMENTS.replace("3000", "3000 + (arange(100000) == 77777) * 999"),
+            "B implies A, and A does not imply B",
+        ),
+        ("document(arange(90000) // 99)", "document(arange(90000) // 99 + 5)", "equivalent"),
+        # One tensor, whatever it was called.
+        (f"{RANKS}[q_idx] >= {RANKS}[kv_idx]", f"{RANKS}[q_idx] > {RANKS}[kv_idx]", "B implies A"),
+        ("padding([1000]) & causal", "padding([999]) & causal", "B implies A, and A does not"),
+        # Further than any number of the formulas, and far between.
+        ("causal", "causal & ((q_idx // 7 * 5 + kv_idx // 11) % 997 != 3)", "B implies A, and A"),
+    ],
+)
+def test_positions_are_told_by_tensors(
+    capsys: pytest.CaptureFixture[str], a: str, b: str, says: str
+) -> None:
+    assert main(["compare", a, b]) == (0 if says == "equivalent" else 1)
+    assert f"\n{says}" in capsys.readouterr().out
+
+
+def test_a_place_where_tensors_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = "arange(1048576) % 1009"
+    a = f"causal & ((table({ids})[q_idx] + kv_idx) % 1009 == 5)"
+    b = a.replace(ids, f"({ids} + (arange(1048576) == 777777))")
+    assert main(["compare", a, b, "--len", "1048576"]) == 1
+    out = capsys.readouterr().out
+    assert "different: neither implies the other" in out and "q_idx 777777, kv_idx " in out
+
+
+def test_unknown_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    # They are the same, and no proof looks at the entries of a tensor.
+    arguments = ["compare", "document(arange(99000) % 113)", "(q_idx - kv_idx) % 113 == 0"]
+    assert main([*arguments, "--len", "99000"]) == 1
+    assert "not known: neither a proof nor a pair" in capsys.readouterr().out
+
+
 def test_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, says in [
         (["causal", "caussal"], "Did you mean causal?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +105,15 @@ def test_latex_is_balanced(capsys: pytest.CaptureFixture[str], case: str) -> Non
     assert text.count("{") == text.count("}")
     assert text.count("\\left(") == text.count("\\right)")
     assert not re.search(r"(?<!\\)[%#$]", text) and not re.search(r"(?<!\\)_(?!\{)", text)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w") as disk:
+        monkeypatch.setattr("sys.stdout", disk)
+        assert main(["prove", "causal"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("maskalg prove: ") and "No space left" in told
+    assert told.count("\n") == 1

@@ -12,8 +12,10 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, document, head, kv_idx, prefix, q_idx, sliding, table, where
-from maskalg.algebra import Mask
+from maskalg.algebra import Mask, Score
 from maskalg.explore import explore
+from maskalg.inspect.choice import Choice
+from maskalg.inspect.heat import heat
 from maskalg.printing import named
 
 from .browser import browser, page, tab
@@ -138,6 +140,100 @@ def test_runs_are_the_segments(name: str, page: Any, tmp_path: Path) -> None:
             assert set(labels[:, column].nonzero()[:, 0].tolist()) <= visited
 
 
+CANVASES: dict[str, tuple[Callable[[], Mask], dict[str, int]]] = {
+    "image": (lambda: ma.neighborhood((7, 100), (3, 5)), {"window_width": 9}),
+    "image and past": (lambda: ma.neighborhood((7, 100), (3, 5)) | causal & prefix(90), {}),
+    "image per head": (lambda: where(head % 2 == 0, ma.neighborhood((7, 100), 3), sliding(9)), {}),
+}
+
+
+@pytest.mark.parametrize("name", CANVASES)
+def test_runs_of_a_canvas_are_the_segments(name: str, page: Any, tmp_path: Path) -> None:
+    make, rebinding = CANVASES[name]
+    mask, length = make(), 700
+    heads = 2 if "head" in name else None
+    page.goto(explore(mask, length, path=tmp_path / "mask.html", heads=heads).as_uri())
+    for block in (32, 64, 256):
+        tiles = [[at, min(at + block, length) - 1, block] for at in range(0, length, block)]
+        look = {"bindings": [{}], "rows": tiles, "columns": tiles}
+        segments = mask.segments(length, block=block, heads=heads)
+        labels = mask.blocks(length, block=block, heads=heads).labels
+        for h in range(heads or 1):
+            page.evaluate(f"maskalg.ready.then(() => maskalg.choose({{head: {h}}}))")
+            ((by_rows, by_columns),) = page.evaluate(RUNS, look)
+            runs = [segments.row(0, h, i) for i in range(len(tiles))]
+            assert by_rows == [[[r.first, r.end, r.label] for r in row] for row in runs]
+            for column, found in enumerate(by_columns):
+                row = [label for a, b, label in found for _ in range(b - a)]
+                own = labels[0, h, :, column]
+                assert row == own[own > 0].tolist()
+    for values in filter(None, [rebinding]):
+        ((by_rows, _),) = page.evaluate(RUNS, {**look, "bindings": [values]})
+        labels = mask.bind(values).blocks(length, block=256).labels[0, 0]
+        for row, runs in enumerate(by_rows):
+            visited = {tile for first, end, _ in runs for tile in range(first, end)}
+            assert set(labels[row].nonzero()[:, 0].tolist()) <= visited
+
+
+SCORES: dict[str, Callable[[], Score]] = {
+    "slopes": lambda: causal & sliding(20) + ma.alibi(torch.tensor([0.5, 0.0625])),
+    "table": lambda: ma.relative(torch.arange(2 * 31).reshape(2, 31) * 0.37) + sliding(30),
+    "buckets": lambda: causal + ma.t5(torch.linspace(-1, 1, 64).view(32, 2)),
+    "logarithm": lambda: causal + ma.kerple_log(torch.tensor([1.0]), torch.tensor([0.2])),
+    "documents": lambda: document(IDS) + ma.decay(torch.tensor([-0.05, -0.2])),
+    "capped": lambda: ma.softcap(3.0) @ (causal + ma.alibi(torch.tensor([0.25]))),
+}
+
+VALUES = """async ({heads, rows, columns}) => {
+  await maskalg.ready;
+  return heads.map((head) => {
+    maskalg.choose({head});
+    return rows.map((q) => columns.map((k) => maskalg.bias(q, k)));
+  });
+}"""
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_values_of_a_bias_agree(name: str, page: Any, tmp_path: Path) -> None:
+    score = SCORES[name]()
+    page.goto(score.explore(Q, KV, path=tmp_path / "score.html").as_uri())
+    heads = page.evaluate(
+        "maskalg.ready.then(() => Number(document.getElementById('head').max) + 1)"
+    )
+    look = {"heads": list(range(heads)), "rows": list(range(Q)), "columns": list(range(KV))}
+    found = torch.tensor(page.evaluate(VALUES, look), dtype=torch.float64)
+    assert heads == {"logarithm": 1, "capped": 1}.get(name, 2)
+    for h in range(heads):
+        values = heat(score, Q, KV, cells=64, block=1, choice=Choice(head=h)).values
+        torch.testing.assert_close(found[h], values, rtol=1e-5, atol=1e-6)
+
+
+def test_a_bias_is_seen_and_read(page: Any, tmp_path: Path) -> None:
+    score = causal + ma.alibi(torch.tensor([0.5]))
+    page.goto(score.explore(512, path=tmp_path / "score.html").as_uri())
+    page.evaluate("maskalg.ready")
+    assert not page.locator("#legend-bias").is_visible()
+    page.focus("#matrix")
+    page.keyboard.press("b")
+    wait_for(page, "!document.getElementById('legend-bias').hidden")
+    assert page.locator("#bias-note").is_visible()
+    page.fill("#go-q", "200")
+    page.fill("#go-k", "191")
+    page.click("#go button")
+    assert page.locator("#bias-value").inner_text() == "−4.5"
+    assert "(191 - 200)*0.5 + score" in page.locator("#why-body").inner_text()
+    wait_for(page, "document.getElementById('bias-note').hidden")
+    low, high = (page.locator(f"#bias-{end}").inner_text() for end in ("low", "high"))
+    assert high and low == f"−{high}"
+    page.fill("#go-k", "201")
+    page.click("#go button")
+    assert page.locator("#why-label").inner_text() == "dropped"
+    assert page.locator("#bias-value").count() == 0
+    page.goto(explore(causal, 64, path=tmp_path / "mask.html").as_uri())
+    page.evaluate("maskalg.ready")
+    assert not page.locator("#cells-field").is_visible()
+
+
 def wait_for(page: Any, condition: str) -> None:
     """Wait until an expression holds; playwright's own way needs `eval`, which the page forbids."""
     for _ in range(400):
@@ -165,7 +261,10 @@ def test_keys_and_sliders(page: Any, tmp_path: Path) -> None:
     page.keyboard.press("0")
     wait_for(page, f"document.getElementById('level').textContent === {whole!r}")
     assert page.locator("#why-title").inner_text().startswith("queries ")
+    slide = page.locator("#sliders input[type=range]")
+    before = slide.input_value()
     page.locator("#sliders input[type=number]").fill("17")
+    assert slide.input_value() < before and slide.get_attribute("aria-valuetext") == "17"
     assert page.locator("#title").inner_text().startswith("causal & sliding(17) & document(")
     page.click("#reset")
     assert "sliding(4096)" in page.locator("#title").inner_text()
@@ -182,6 +281,8 @@ def test_a_long_row_can_be_seen(page: Any, tmp_path: Path) -> None:
     page.goto(explore(causal, 0, 5, path=tmp_path / "none.html").as_uri())
     page.evaluate("maskalg.ready")
     assert page.evaluate("maskalg.labels(4, 4)") == []
+    page.click("#go button")
+    assert page.locator("#why-title").inner_text() == "Point at the matrix"
 
 
 def test_refuses_what_python_refuses(page: Any, tmp_path: Path) -> None:

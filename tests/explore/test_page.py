@@ -125,6 +125,19 @@ def test_a_million_tokens_of_documents_are_small() -> None:
     assert len(html(causal & sliding(4096) & document(ids), 1 << 20)) < 150_000
 
 
+def test_segments_travel_with_a_canvas_only() -> None:
+    assert Page(html(causal & sliding(5), 4096)).data["visits"] is None
+    for side, block in ((64, 32), (300, 128)):
+        mask = ma.neighborhood((side, side), 7)
+        page = html(mask, side * side)
+        visits = Page(page).data["visits"]
+        assert visits["block"] == block and len(page) < 150_000
+        segments = mask.segments(side * side, block=block)
+        assert visits["rows"]["shape"] == list(segments.shape)
+        assert sum(unpacked(visits["rows"]["count"])) == len(segments.first)
+        assert unpacked(visits["rows"]["first"]) == segments.first.tolist()
+
+
 @pytest.mark.parametrize(
     "tensor",
     [
@@ -186,8 +199,10 @@ def test_what_a_page_cannot_compute_is_refused() -> None:
         html(document(torch.tensor([2**60, 2**60 + 1])), 2)
     with pytest.raises(MaskValueError, match=r"reach is torch\.float64: pass reach\.float"):
         html(table(torch.ones(8, dtype=torch.float64), "reach")[q_idx] > kv_idx, 8)
-    with pytest.raises(MaskTypeError, match="explore shows masks, got softcap"):
-        html(ma.softcap(3.0), 64)  # type: ignore[arg-type]
+    with pytest.raises(MaskTypeError, match="explore shows masks, biases and scores, got 3"):
+        html(3, 64)  # type: ignore[arg-type]
+    with pytest.raises(MaskTypeError, match=r"softcap.* is the same .*: mask \+ bias"):
+        html(ma.softcap(3.0), 64)
     with pytest.raises(MaskValueError, match="heads"):
         html(where(head % 2 == 0, causal, sliding(3)), 64)
     with pytest.raises(MaskValueError, match="q_len"):
@@ -208,6 +223,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["explore", "causal & sliding(16)", "--len", "512", "-o", str(target)]) == 0
     assert capsys.readouterr().out.startswith(f"{target}  ")
     assert Page(target.read_text()).data["q_len"] == 512
+    assert Page(target.read_text()).data["bias"] is None
+    assert main(["explore", "causal + alibi([0.5, 2.0])", "--len", "64", "-o", str(target)]) == 0
+    capsys.readouterr()
+    data = Page(target.read_text()).data
+    assert (data["title"], data["heads"]) == ("causal + alibi(slopes[2])", 2)
+    assert data["bias"]["adds"] and not data["bias"]["alone"]
     assert main(["explore", "causal", "-o", str(tmp_path / "no" / "mask.html")]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "cannot be written: No such file" in told

@@ -29,14 +29,21 @@ function addSliders(changed) {
     const name = element("label", "", scalar.name);
     name.htmlFor = id;
     const row = element("div", "slider", name);
-    scalar.show = (value) => {
-      field.value = value;
-      if (scalar.slide) scalar.slide.value = toPosition(limitsOf(scalar), value);
-    };
     if (scalar.kind === "int") row.append((scalar.slide = slideOf(scalar, changed)));
     row.append(field);
+    const slideTo = (value) => {
+      if (!scalar.slide) return;
+      scalar.slide.value = toPosition(limitsOf(scalar), value);
+      scalar.slide.setAttribute("aria-valuetext", String(value));
+    };
+    scalar.show = (value) => {
+      field.value = value;
+      slideTo(value);
+    };
     field.addEventListener("input", () => {
-      if (field.checkValidity()) changed(scalar, Number(field.value));
+      if (!field.checkValidity()) return;
+      slideTo(Number(field.value));
+      changed(scalar, Number(field.value));
     });
     box.append(row);
     scalar.show(scalar.value);
@@ -77,6 +84,12 @@ function addChoice(name, count, changed) {
 
 const percent = (share) => (share >= 0.9995 || share === 0 ? `${Math.round(100 * share)}` : (100 * share).toPrecision(3)) + " %";
 
+function visitedBy() {
+  if (!data.visits) return "by the closed forms";
+  if (asBound()) return "by the digits of the canvas";
+  return "by all rows of the canvas that are reached (by digits only for the numbers it was made with)";
+}
+
 function showWork(work) {
   const table = element("table");
   const line = (name, ...cells) => {
@@ -93,7 +106,7 @@ function showWork(work) {
   line("of them full", ...of((w) => percent(w.totalFull / Math.max(w.total, 1))));
   line("heaviest row or column", ...of((w) => number(w.most)));
   line("balance", ...of((w) => percent(w.most ? w.total / w.count / w.most : 1)));
-  const note = `Tiles of ${work.rows.block} × ${work.rows.block}, by the closed forms. Balance is the mean over the heaviest.`;
+  const note = `Tiles of ${work.rows.block} × ${work.rows.block}, ${visitedBy()}. Balance is the mean over the heaviest.`;
   table.append(element("caption", "", note));
   byId("work").replaceChildren(table);
 }

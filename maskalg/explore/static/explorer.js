@@ -1,6 +1,6 @@
 // The page: what happens when, and the frames.
 
-const shown = { schedule: "none", block: 128, place: null };
+const shown = { cells: "mask", schedule: "none", block: 128, place: null };
 const QUICK_MS = 12;
 let work = null;
 let workTook = 0;
@@ -41,6 +41,7 @@ function frame() {
   byId("legend-partial").hidden = single;
   byId("legend-full").textContent = single ? "kept" : "full";
   byId("legend-empty").textContent = single ? "dropped" : "empty";
+  showScale(single);
   byId("level").textContent =
     single ? "one cell is one element" : `one cell is ${number(high)} × ${number(wide)} elements`;
   if (refineSome()) redraw();
@@ -65,7 +66,7 @@ function drawOverview() {
   target.rect(0, 0, KV_LEN * sx, Q_LEN * sy);
   target.clip();
   const whole = { x: 0, y: 0, sx, sy, width: size, height: size };
-  paintCells(target, whole, cellSides(2, whole));
+  paintCells(target, whole, cellSides(2, whole), false);
   target.restore();
   target.strokeStyle = colours.mark;
   target.lineWidth = 3;
@@ -116,6 +117,15 @@ function setScalar(scalar, value) {
   changed();
 }
 
+// Choices that this expression does not have are not offered.
+function showChoices() {
+  byId("cells-field").hidden = byId("key-bias").hidden = !ADDED;
+  if (data.bias?.alone) nextOf("cells");
+  for (const choice of document.querySelectorAll('input[name="tile"]')) {
+    choice.parentElement.hidden = Boolean(data.visits) && Number(choice.value) < data.visits.block;
+  }
+}
+
 function showTitle() {
   byId("title").textContent = data.title.replace(/⟦(\d+)⟧/g, (_, slot) => S[slot]);
 }
@@ -126,7 +136,9 @@ async function start() {
   byId("size").textContent = `${number(Q_LEN)} queries × ${number(KV_LEN)} keys`;
   byId("proof-text").textContent = data.rows.text;
   await unpackTables();
+  await unpackVisits();
   byId("busy").hidden = true;
+  showChoices();
   addSliders(setScalar);
   addChoice("batch", data.batch, (value) => ((B = value), changed()));
   addChoice("head", data.heads, (value) => ((H = value), changed()));
@@ -138,11 +150,18 @@ async function start() {
   redraw();
 }
 
+function failed(problem) {
+  byId("busy").hidden = false;
+  byId("busy").textContent = `This page could not start: ${problem.message}. It needs a browser of 2023 or newer.`;
+  throw problem;
+}
+
 // For the console: what the page computes, by the names Python uses.
 window.maskalg = {
-  ready: start(),
+  ready: start().catch(failed),
   labels: allLabels,
   element: (q, k) => kept(q, k),
+  bias: (q, k) => (ADDED ? ADDED.at(q, k) : 0),
   runs: (q0, q1, block) => runsOf(ROWS, q0, q1, block),
   columnRuns: (k0, k1, block) => runsOf(COLUMNS, k0, k1, block),
   bind(values) {

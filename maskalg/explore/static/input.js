@@ -35,17 +35,18 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const far = event.shiftKey ? 0.8 : 0.12;
   const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-  const middle = [view.width / 2, view.height / 2];
+  const centred = [view.width / 2, view.height / 2];
   if (moves[event.key]) {
     const [dx, dy] = moves[event.key];
     // At least one element.
     pan(dx * Math.max(view.sx, far * view.width), dy * Math.max(view.sy, far * view.height));
-  } else if (event.key === "+" || event.key === "=") zoomAt(...middle, 2);
-  else if (event.key === "-" || event.key === "_") zoomAt(...middle, 0.5);
+  } else if (event.key === "+" || event.key === "=") zoomAt(...centred, 2);
+  else if (event.key === "-" || event.key === "_") zoomAt(...centred, 0.5);
   else if (event.key === "0" || event.key === "Home") showAll();
   else if (event.key === "1") centreOn(...centre(), 22);
   else if (event.key === "d" || event.key === "D") centreOn(centre()[0], centre()[0]);
-  else if (event.key === "s" || event.key === "S") nextSchedule();
+  else if (event.key === "s" || event.key === "S") nextOf("schedule");
+  else if (ADDED && (event.key === "b" || event.key === "B")) nextOf("cells");
   else return;
   event.preventDefault();
   pointAtCentre();
@@ -57,11 +58,25 @@ const centre = () => [
   clamp(Math.floor(view.x + view.width / view.sx / 2), 0, Math.max(KV_LEN - 1, 0)),
 ];
 
-function nextSchedule() {
-  const choices = [...document.querySelectorAll('input[name="schedule"]')];
+function nextOf(name) {
+  const choices = [...document.querySelectorAll(`input[name="${name}"]`)];
   const next = choices[(choices.findIndex((choice) => choice.checked) + 1) % choices.length];
   next.checked = true;
-  shown.schedule = next.value;
+  shown[name] = next.value;
+}
+
+// Where there is no clipboard, or no leave to write it, the title is selected.
+async function copyTitle() {
+  const title = byId("title");
+  let told = "Copied";
+  try {
+    await navigator.clipboard.writeText(title.textContent);
+  } catch {
+    getSelection().selectAllChildren(title);
+    told = "Selected";
+  }
+  byId("copy").textContent = told;
+  setTimeout(() => (byId("copy").textContent = "Copy"), 1500);
 }
 
 function listen() {
@@ -80,7 +95,8 @@ function listen() {
   canvas.addEventListener("pointermove", onMove);
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
-    zoomAt(...placed(event), Math.exp(-clamp(event.deltaY, -240, 240) / 320));
+    const turned = event.deltaY * (event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1);
+    zoomAt(...placed(event), Math.exp(-clamp(turned, -240, 240) / 320));
     pointAt(placeAt(...placed(event)));
     redraw();
   }, { passive: false });
@@ -101,7 +117,7 @@ function listen() {
     const choice = nextTheme();
     byId("theme").textContent = `Theme: ${choice}`;
   });
-  button("copy", () => navigator.clipboard?.writeText(byId("title").textContent));
+  button("copy", copyTitle);
   button("reset", () => {
     for (const scalar of data.scalars) {
       S[scalar.slot] = scalar.value;
@@ -117,13 +133,14 @@ function listen() {
   });
   byId("go").addEventListener("submit", (event) => {
     event.preventDefault();
+    if (!Q_LEN || !KV_LEN) return;
     const [q, k] = [Number(byId("go-q").value), Number(byId("go-k").value)];
-    centreOn(clamp(q, 0, Q_LEN - 1), clamp(k, 0, KV_LEN - 1), 22);
+    centreOn(q, k, 22);
     pointAt(blockAt(q, k, 1, 1));
     redraw();
   });
-  for (const choice of document.querySelectorAll('input[name="schedule"]')) {
-    choice.addEventListener("change", () => ((shown.schedule = choice.value), redraw()));
+  for (const choice of document.querySelectorAll('input[name="schedule"], input[name="cells"]')) {
+    choice.addEventListener("change", () => ((shown[choice.name] = choice.value), redraw()));
   }
   for (const choice of document.querySelectorAll('input[name="tile"]')) {
     choice.addEventListener("change", () => ((shown.block = Number(choice.value)), refreshWork(), redraw()));

@@ -18,9 +18,7 @@ function decided(q0, q1, k0, k1, budget) {
     else dropped = true;
     return some && dropped;
   };
-  const kMiddle = (k0 + k1) >> 1;
-  const qMiddle = (q0 + q1) >> 1;
-  const probes = [[q0, k0], [q0, k1], [q1, k0], [q1, k1], [qMiddle, kMiddle]];
+  const probes = [[q0, k0], [q0, k1], [q1, k0], [q1, k1], [middle(q0, q1), middle(k0, k1)]];
   for (const [q, k] of probes) if (note(kept(q, k))) return PARTIAL;
   const parts = [q0, q1, k0, k1];
   while (parts.length) {
@@ -38,11 +36,11 @@ function decided(q0, q1, k0, k1, budget) {
     } else if (--budget < 0) {
       open = true;
     } else if (b - a >= d - c) {
-      const middle = (a + b) >> 1;
-      parts.push(middle + 1, b, c, d, a, middle, c, d);
+      const half = middle(a, b);
+      parts.push(half + 1, b, c, d, a, half, c, d);
     } else {
-      const middle = (c + d) >> 1;
-      parts.push(a, b, middle + 1, d, a, b, c, middle);
+      const half = middle(c, d);
+      parts.push(a, b, half + 1, d, a, b, c, half);
     }
   }
   return open ? OPEN : some ? FULL : EMPTY;

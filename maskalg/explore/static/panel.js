@@ -22,7 +22,8 @@ function showReasons(place) {
     byId("why-title").textContent = `query ${number(place.q0)} · key ${number(place.k0)}`;
     setBadge(badge, holds ? "kept" : "dropped");
     const reasons = elementReasons(place.q0, place.k0);
-    body.replaceChildren(...decisions(reasons), literalTree(reasons, place));
+    const bias = ADDED && holds ? biasReason(place) : [];
+    body.replaceChildren(...decisions(reasons), literalTree(reasons, place), ...bias);
     return;
   }
   const { label, proved } = labelOf(place.q0, place.q1, place.k0, place.k1, BUDGET);
@@ -58,6 +59,7 @@ function blockContent(place, label, proved) {
   const reasons = blockReasons(place);
   found.splice(1, 0, ...decisions(reasons));
   found.push(element("h3", "", "over the whole block"), literalTree(reasons, null));
+  if (ADDED && label !== EMPTY) found.push(...biasReason(place));
   return found;
 }
 

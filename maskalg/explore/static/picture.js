@@ -15,8 +15,9 @@ function forgetLabels() {
   waiting = [];
 }
 
-// Paints the labels of cells of these sides that meet the view, into `target` at its pixel scale.
-function paintCells(target, { x, y, sx, sy, width, height }, sides) {
+// Paints the cells of these sides that meet the view into `target`, at its pixel scale: by their
+// labels, or by the values of the bias.
+function paintCells(target, { x, y, sx, sy, width, height }, sides, byBias) {
   const [high, wide] = sides;
   const columns = Math.ceil(KV_LEN / wide);
   const first = Math.max(0, Math.floor(x / wide));
@@ -26,12 +27,13 @@ function paintCells(target, { x, y, sx, sy, width, height }, sides) {
   if (end <= first || endRow <= firstRow) return;
   const image = new ImageData(end - first, endRow - firstRow);
   const pixels = new Uint32Array(image.data.buffer);
+  const labels = new Uint8Array(pixels.length);
   const found = new Uint8Array(end - first);
   const known = refined.get(`${sides}`) ?? new Map();
   refined.set(`${sides}`, known);
   for (let row = firstRow, i = 0; row < endRow; row++) {
     if (high === 1 && wide === 1) {
-      for (let k = first; k < end; k++) pixels[i++] = colours.labels[kept(row, k) ? FULL : EMPTY];
+      for (let k = first; k < end; k++) labels[i++] = kept(row, k) ? FULL : EMPTY;
       continue;
     }
     labelRow([row * high, Math.min((row + 1) * high, Q_LEN) - 1], wide, [first, end], found);
@@ -44,9 +46,12 @@ function paintCells(target, { x, y, sx, sy, width, height }, sides) {
         else if (better === OPEN) anyOpen = true;
         label = better ?? OPEN;
       }
-      pixels[i++] = colours.labels[label];
+      labels[i++] = label;
     }
   }
+  const place = { firstRow, first, rows: endRow - firstRow, columns: end - first, high, wide };
+  if (byBias) paintValues(labels, place, pixels);
+  else for (let i = 0; i < labels.length; i++) pixels[i] = colours.labels[labels[i]];
   buffer.width = image.width;
   buffer.height = image.height;
   buffer.getContext("2d").putImageData(image, 0, 0);
@@ -86,7 +91,7 @@ function drawMatrix(pixelRatio, shown) {
   context.fillStyle = colours.empty;
   context.fillRect(x0, y0, x1 - x0, y1 - y0);
   const sides = cellSides(2 / pixelRatio);
-  paintCells(context, view, sides);
+  paintCells(context, view, sides, shown.cells === "bias");
   if (sides[0] * view.sy >= 7) drawGrid(sides, colours.grid);
   if (shown.schedule !== "none") drawSchedule(shown);
   if (shown.place) drawPlace(shown.place);

@@ -2,6 +2,7 @@
 
 // The runs of rows q0..q1 as [first tile, one past the last, label], in order.
 function runsOf(forms, q0, q1, block) {
+  if (areSent(forms, block)) return sentRuns(forms, q0, block);
   const ranges = (spans) => {
     const found = [];
     for (const span of spans) {

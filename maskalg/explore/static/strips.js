@@ -32,23 +32,23 @@ function drawRulers(place, font) {
   context.lineWidth = 1;
   context.font = `11px ${font}`;
   const { sx, sy } = view;
-  const middle = (scale) => (scale >= 3 ? 0.5 : 0);
+  const inside = (scale) => (scale >= 3 ? 0.5 : 0);
   for (const k of ticks(view.x, view.width / sx, KV_LEN, 66 / sx)) {
-    const px = view.left + (k + middle(sx) - view.x) * sx;
+    const px = view.left + (k + inside(sx) - view.x) * sx;
     line(px, top - 6, px, top - 2);
     label(number(k), px, top - 15, "center", colours.soft);
   }
   for (const q of ticks(view.y, view.height / sy, Q_LEN, 36 / sy)) {
-    const py = view.top + (q + middle(sy) - view.y) * sy;
+    const py = view.top + (q + inside(sy) - view.y) * sy;
     line(left - 6, py, left - 2, py);
     label(number(q), left - 9, py, "right", colours.soft);
   }
   context.font = `12px ${font}`;
-  label("key", view.left + (x0 + x1) / 2, top - 33, "center", colours.faint);
+  label("key", view.left + (x0 + x1) / 2, top - 33, "center", colours.soft);
   context.save();
   context.translate(left - 70, view.top + (y0 + y1) / 2);
   context.rotate(-Math.PI / 2);
-  if (view.left > 60) label("query", 0, 0, "center", colours.faint);
+  if (view.left > 60) label("query", 0, 0, "center", colours.soft);
   context.restore();
   if (place) drawPosition(place, left, top, font);
 }
@@ -103,8 +103,8 @@ function drawWork(work, font) {
     context.fillStyle = colour;
     context.fillRect(view.left + at, below + start * high, thick, length * high);
   });
-  label(wide < 60 ? "per row" : "work per row", right, view.top + y1 + 14, "left", colours.faint);
-  label("work per column of tiles (backward)", view.left + x0, below + high + 12, "left", colours.faint);
+  label(wide < 60 ? "per row" : "work per row", right, view.top + y1 + 14, "left", colours.soft);
+  label("work per column of tiles (backward)", view.left + x0, below + high + 12, "left", colours.soft);
 }
 
 const LEAST = 1 / 42;

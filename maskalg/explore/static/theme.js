@@ -13,6 +13,8 @@ function applyTheme() {
     colours[name] = style.getPropertyValue(`--${name}`).trim();
   }
   colours.labels = Uint32Array.from([colours.empty, colours.partial, colours.full, colours.open], pixel);
+  colours.heat = heatOf([1, 2, 3, 4, 5].map((stop) => style.getPropertyValue(`--heat-${stop}`).trim()));
+  colours.dropped = pixel(style.getPropertyValue("--dropped").trim());
 }
 
 // #rrggbb as a pixel of an image.
