@@ -202,8 +202,12 @@ class DigitTree:
             except NotAGrid:
                 continue
             major = self.coordinate(rest)
-            if major is not None and major.side == minor.side:
-                return Coordinate(major.side, major.paths + minor.paths)
+            if major is None or major.side != minor.side:
+                continue
+            paths = major.paths + minor.paths
+            # An interval of positions is one of such a number only in their own order.
+            if sorted(paths, key=self._leaves_below(()).index) == list(paths):
+                return Coordinate(major.side, paths)
         return None
 
 
