@@ -12,53 +12,33 @@ linear-arithmetic solver refutes it; what is not linear enters through the few l
   of a set that is next to those. Of documents this is claimed where equal ids are contiguous, at
   which each call looks. What a remainder or a section counts is kept (or dropped) pair by pair.
 
-Blocks decided by digits are unchecked.
+Claims about digits stand in `digit_certificate.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final
 
 from .. import nodes
 from ..nodes import Node
 from ..printing import formula_text
-from .arithmetic import All, Any_, AtLeastZero, Condition, negated
+from .arithmetic import AtLeastZero, Condition
 from .closed_forms import ClosedForms, Span
 from .cubes import cubes, turning_points
+from .digit_certificate import digit_claims
 from .encoding import Encoder
-from .refutation import refutation
+from .obligations import UNCHECKED, Obligation, additions, discharged, pair_of_tile, reached
 from .span_formulas import hull_formula, residue_formula, section_formula, span_formula
 from .symbols import ROW_FIRST, ROW_LAST
 
-UNCHECKED: Final = "unchecked"
-
 # What certificates reason about; a closed form that says more is not verified by them.
-_FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons")
-_SPAN_FIELDS: Final = tuple(field.name for field in fields(Span))
-
-
-@dataclass(frozen=True)
-class Obligation:
-    """A claim of a proof.
-
-    Attributes:
-        side: "touched" or "not full".
-        kind: "sound" or "exact".
-        claim: what is claimed, as text.
-        by: how it was proved: "linear arithmetic", with the laws that entered, or "unchecked",
-            with a reason.
-    """
-
-    side: str
-    kind: Literal["sound", "exact"]
-    claim: str
-    by: str
-
-    @property
-    def proved(self) -> bool:
-        return not self.by.startswith(UNCHECKED)
+# A field that is added to them is not here until it has a claim.
+_FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons", "grid")
+_SPAN_FIELDS: Final = (
+    *("lows", "highs", "guards", "residue", "exact", "documents", "keys", "section", "clause"),
+)
 
 
 @dataclass(frozen=True)
@@ -97,8 +77,10 @@ class Certificate:
 def certify(mask: Node, forms: ClosedForms) -> Certificate:
     """Prove the claims that closed forms make about a mask once more."""
     found: list[Obligation] = []
-    for name in _additions(forms, _FORM_FIELDS):
+    for name in additions(forms, _FORM_FIELDS):
         found.append(Obligation("both", "sound", f"blocks by {name}", f"{UNCHECKED}: {name}"))
+    if forms.grid is not None:
+        return Certificate((*found, *digit_claims(mask, forms)), forms.exact)
     for side, holds, spans in (("touched", True, forms.touched), ("not full", False, forms.unfull)):
         alternatives = cubes(mask, holds)
         found += _sound(side, alternatives, spans)
@@ -109,15 +91,15 @@ def certify(mask: Node, forms: ClosedForms) -> Certificate:
 
 def _sound(side: str, alternatives: list[Node], spans: tuple[Span, ...]) -> Iterable[Obligation]:
     for span in spans:
-        for name in _additions(span, _SPAN_FIELDS):
+        for name in additions(span, _SPAN_FIELDS):
             yield Obligation(side, "sound", f"blocks by {name}", f"{UNCHECKED}: {name}")
     for cube in alternatives:
         encoder = Encoder()
-        conditions = [*_pair(encoder), encoder.condition(cube)]
+        conditions = [*pair_of_tile(encoder), encoder.condition(cube)]
         conditions += [encoder.condition(span_formula(span), holds=False) for span in spans]
         text = formula_text(cube)
         claim = f"in an interval, where {text}" if spans else f"never {text}"
-        yield Obligation(side, "sound", claim, _discharge(encoder, conditions))
+        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
 
 
 def _exact(side: str, wanted: Node, alternatives: list[Node], span: Span) -> Iterable[Obligation]:
@@ -144,8 +126,8 @@ def _implied(pair: Node, wanted: Node, *laws: str) -> str:
     """How it is proved that each pair of the tile that the formula holds at is wanted."""
     encoder = Encoder()
     encoder.laws.update(laws)
-    conditions = [*_pair(encoder), encoder.condition(pair), encoder.condition(wanted, False)]
-    return _discharge(encoder, conditions)
+    conditions = [*pair_of_tile(encoder), encoder.condition(pair), encoder.condition(wanted, False)]
+    return discharged(encoder, conditions)
 
 
 def _reached(span: Span, cube: Node) -> str:
@@ -154,12 +136,7 @@ def _reached(span: Span, cube: Node) -> str:
     k, q0, q1 = (encoder.term(index) for index in (nodes.K, ROW_FIRST, ROW_LAST))
     conditions: list[Condition] = [AtLeastZero(q0), AtLeastZero(q1 - q0), AtLeastZero(k)]
     conditions.append(encoder.condition(hull_formula(span)))
-    for point in _queries(span, cube):
-        at = encoder.term(point)
-        moved = nodes.substitute(cube, {nodes.Q: point}.get)
-        inside = negated(All((AtLeastZero(at - q0), AtLeastZero(q1 - at))))
-        conditions.append(Any_((inside, encoder.condition(moved, False))))
-    return _discharge(encoder, conditions)
+    return reached(encoder, conditions, cube, _queries(span, cube))
 
 
 def _queries(span: Span, cube: Node) -> list[Node]:
@@ -170,29 +147,6 @@ def _queries(span: Span, cube: Node) -> list[Node]:
     found = [Node("member", "int", (*own, p), "next") for own in sets for p in points]
     last = [Node("member", "int", (*own, ROW_LAST), "previous") for own in sets]
     return [*points, *found, *last]
-
-
-def _pair(encoder: Encoder) -> list[Condition]:
-    """A key, and a query of the tile."""
-    order = (nodes.const(0), ROW_FIRST, nodes.Q, ROW_LAST)
-    low, q0, q, q1 = (encoder.term(node) for node in order)
-    gaps = (q0 - low, q - q0, q1 - q, encoder.term(nodes.K))
-    return [AtLeastZero(gap) for gap in gaps]
-
-
-def _discharge(encoder: Encoder, conditions: list[Condition]) -> str:
-    verdict = refutation(encoder.complete(conditions))
-    if verdict != "refuted":
-        why = "too large" if verdict == "too large" else "linear arithmetic does not decide it"
-        return f"{UNCHECKED}: {why}"
-    laws = " and ".join(sorted(encoder.laws))
-    return f"linear arithmetic with the laws of {laws}" if laws else "linear arithmetic"
-
-
-def _additions(value: object, known: tuple[str, ...]) -> list[str]:
-    """Names of what a span or closed form says beyond the fields that are known here."""
-    names = [field.name for field in fields(value)]  # type: ignore[arg-type]
-    return [name for name in names if name not in known and getattr(value, name)]
 
 
 def span_text(span: Span) -> str:

@@ -4,7 +4,8 @@ What linear arithmetic has no word for becomes an unknown, with *facts* that say
 it. Facts are instances of these laws, and of no others:
 
 - floor(x / c) = f, for c >= 1:  c f <= x <= c f + c - 1;  floor((c y + x) / c) = y + floor(x / c)
-- x <= y gives floor(x / c) <= floor(y / c)
+- floor(floor(x / c) / d) = floor(x / (c d)), for c, d >= 1
+- x <= y gives floor(x / c) <= floor(y / c), and 0 <= x gives 0 <= floor(x / c)
 - e >= 0 gives c e >= 0, for c >= 1
 - a maximum (minimum) is no less (no more) than its arguments, and equals one of them
 - a `where` equals the branch its condition chooses
@@ -47,6 +48,7 @@ class Encoder:
         self._contiguous = contiguous
         self._unknowns: dict[str, Any] = {}
         self._quotients: list[tuple[Any, Any, Any]] = []  # floor(x / c), x, c
+        self._of_quotients: list[tuple[Any, Any, Any]] = []  # the same, where x was a quotient
         self._definitions: list[Condition] = []
         self._steps: list[StepTerm] = []
         self._members: list[MemberTerm] = []
@@ -103,9 +105,11 @@ class Encoder:
     def complete(self, conditions: list[Condition]) -> list[Condition]:
         """The conditions, with what is known of the unknowns they hold."""
         known = [*conditions, *self._definitions, *self._same_entries()]
-        for quotient, x, c in self._quotients:
+        divided = (*self._quotients, *self._of_quotients)
+        for quotient, x, c in divided:
             self.laws.add("floor division")
             known += [AtLeastZero(x - c * quotient), AtLeastZero(c * quotient + c - 1 - x)]
+            known.append(Any_((AtLeastZero(-x - 1), AtLeastZero(quotient))))
         if self._steps:
             self.laws.add("document tables")
             known += own_places(self._steps) + inverses(self._steps)
@@ -119,7 +123,7 @@ class Encoder:
             for g, y, other in functions:
                 if f is not g and name == other:
                     known.append(Any_((AtLeastZero(x - y - 1), AtLeastZero(g - f))))
-        for c in sorted({c for _, _, c in self._quotients if not c.is_Integer}, key=str):
+        for c in sorted({c for _, _, c in divided if not c.is_Integer}, key=str):
             known = [self._times(c, condition) for condition in known]
         return known
 
@@ -128,8 +132,8 @@ class Encoder:
         if not isinstance(condition, AtLeastZero):
             return type(condition)(tuple(self._times(c, part) for part in condition.parts))
         e = sp.expand(condition.expression)
-        quotients = {f for f, _, d in self._quotients if d == c}
-        if e.has(c) or not e.free_symbols & quotients:
+        quotients = {f for f, _, d in (*self._quotients, *self._of_quotients) if d == c}
+        if e.free_symbols & c.free_symbols or not e.free_symbols & quotients:
             return condition
         self.laws.add("products")
         return All((condition, AtLeastZero(c * e)))
@@ -197,6 +201,11 @@ class Encoder:
         quotient = self._fresh(f"floor {len(self._unknowns)} {node.canonical}")
         if (c.is_Integer and c >= 1) or _at_least_one(node.args[1]):
             self._quotients.append((quotient, x, c))
+            self._of_quotients += [
+                (quotient, inner, sp.expand(c * d))
+                for f, inner, d in (*self._quotients, *self._of_quotients)
+                if f == x
+            ]
         return quotient
 
     def _define(self, node: Node, unknown: Any) -> None:
@@ -248,4 +257,6 @@ def _at_least_one(node: Node) -> bool:
         return (cast(Slot, node.own[0]).low or 0) >= 1
     if node.op == "max":
         return any(arg.op == "const" and cast(int, arg.data) >= 1 for arg in node.args)
+    if node.op == "mul":
+        return all(map(_at_least_one, node.args))
     return node.op == "const" and cast(int, node.data) >= 1

@@ -29,7 +29,7 @@ def boxed_distances(
 
 def hull_formula(span: Span) -> Node:
     """The key lies between the bounds of the span, is one of its keys, and its guards hold."""
-    parts = _between(nodes.K, span.lows, span.highs)
+    parts = between(nodes.K, span.lows, span.highs)
     parts += [nodes.ge(guard, nodes.const(0)) for guard in span.guards]
     return nodes.conjunction(*parts, *(() if span.keys is None else (span.keys,)))
 
@@ -40,16 +40,16 @@ def residue_formula(residue: Residue) -> Node:
     remainder = nodes.mod(nodes.add(distance, residue.offset), residue.modulus)
     has_it = nodes.eq(remainder, residue.residue)
     return nodes.conjunction(
-        *_between(nodes.Q, residue.q_lows, residue.q_highs),
-        *_between(nodes.K, residue.k_lows, residue.k_highs),
-        *_between(distance, residue.d_lows, residue.d_highs),
+        *between(nodes.Q, residue.q_lows, residue.q_highs),
+        *between(nodes.K, residue.k_lows, residue.k_highs),
+        *between(distance, residue.d_lows, residue.d_highs),
         has_it if residue.holds else nodes.negation(has_it),
     )
 
 
 def section_formula(section: Section) -> Node:
     """The pair is one that the section counts."""
-    parts = _between(_INDEX[section.own], section.lows, section.highs)
+    parts = between(_INDEX[section.own], section.lows, section.highs)
     parts += [*section.others, *section.members, *section.distances]
     for f, g, holds in section.equal:
         same = nodes.eq(f, g)
@@ -77,5 +77,6 @@ def span_formula(span: Span) -> Node:
     return nodes.conjunction(*parts)
 
 
-def _between(value: Node, lows: tuple[Node, ...], highs: tuple[Node, ...]) -> list[Node]:
+def between(value: Node, lows: tuple[Node, ...], highs: tuple[Node, ...]) -> list[Node]:
+    """The value is none below and none above the bounds."""
     return [nodes.ge(value, low) for low in lows] + [nodes.ge(high, value) for high in highs]
