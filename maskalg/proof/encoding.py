@@ -124,19 +124,20 @@ class Encoder:
                 if f is not g and name == other:
                     known.append(Any_((AtLeastZero(x - y - 1), AtLeastZero(g - f))))
         for c in sorted({c for _, _, c in divided if not c.is_Integer}, key=str):
-            known = [self._times(c, condition) for condition in known]
+            quotients = {f for f, _, d in divided if d == c}
+            known = [self._times(c, quotients, condition) for condition in known]
         return known
 
-    def _times(self, c: Any, condition: Condition) -> Condition:
+    def _times(self, c: Any, quotients: set[Any], condition: Condition) -> Condition:
         """The condition with c e >= 0 beside each e >= 0 on a quotient by c."""
         if not isinstance(condition, AtLeastZero):
-            return type(condition)(tuple(self._times(c, part) for part in condition.parts))
-        e = sp.expand(condition.expression)
-        quotients = {f for f, _, d in (*self._quotients, *self._of_quotients) if d == c}
-        if e.free_symbols & c.free_symbols or not e.free_symbols & quotients:
+            parts = tuple([self._times(c, quotients, part) for part in condition.parts])
+            return type(condition)(parts)
+        held = condition.expression.free_symbols
+        if held & c.free_symbols or not held & quotients:
             return condition
         self.laws.add("products")
-        return All((condition, AtLeastZero(c * e)))
+        return All((condition, AtLeastZero(sp.expand(c * condition.expression))))
 
     def _unequal_or_equal(self, difference: Any, holds: bool) -> tuple[Condition, ...]:
         if holds:

@@ -187,13 +187,17 @@ class _Search:
         return all(_contradictory(self._plain(core)) for core in self._cores)
 
     def _plain(self, core: frozenset[Atom]) -> tuple[Plain, ...]:
-        """The inequalities with their unknowns numbered as they appear."""
+        """The inequalities with their unknowns numbered as they appear, like ones side by side."""
         numbers: dict[Any, int] = {}
         rows = []
-        for form, least in sorted(core):
+        for form, least in sorted(core, key=self._shape):
             terms = [(numbers.setdefault(m, len(numbers)), c) for m, c in self._forms[form].items()]
             rows.append((tuple(terms), least))
         return tuple(rows)
+
+    def _shape(self, atom: Atom) -> tuple[object, ...]:
+        form, least = atom
+        return len(self._forms[form]), least, sorted(self._forms[form].values()), form
 
 
 def _chooses(part: Read) -> bool:
