@@ -85,7 +85,7 @@ def digit_claims(mask: Node, forms: ClosedForms) -> Iterator[Obligation]:
         return
     seen: set[_Projected] = set()
     for side, holds, hull in (("touched", True, forms.touched), ("not full", False, forms.unfull)):
-        wanted = mask if holds else nodes.negation(mask)
+        opposite = cubes(mask, not holds)
         sides = [(part, part.touched if holds else part.unfull) for part in grid.parts]
         clauses = [(part, clause) for part, found in sides for clause in found]
         yield from _additions(side, grid, clauses, hull)
@@ -93,7 +93,7 @@ def digit_claims(mask: Node, forms: ClosedForms) -> Iterator[Obligation]:
         for part, clause in clauses:
             yield from _disjoint(side, clause)
             claim = f"each pair of a clause is met: {_axes_text(part, clause)}"
-            yield Obligation(side, "exact", claim, _implied(pair_formula(part, clause), wanted))
+            yield Obligation(side, "exact", claim, _implied(pair_formula(part, clause), opposite))
             for axis, spans in clause.axes:
                 projected = _Projected(part.tree, axis, spans, _signed(part, axis))
                 if projected not in seen:
@@ -129,9 +129,16 @@ def _kept(
         yield Obligation(side, "sound", claim, discharged(encoder, conditions))
 
 
-def _implied(pair: Node, wanted: Node) -> str:
+def _implied(pair: Node, opposite: list[Node]) -> str:
+    """How it is proved that no pair in the clause is in one of the cubes of the other side."""
+    found = dict.fromkeys(_apart(pair, cube) for cube in opposite)
+    left = next((by for by in found if by.startswith(UNCHECKED)), None)
+    return left or max(found, key=len, default="linear arithmetic")
+
+
+def _apart(pair: Node, cube: Node) -> str:
     encoder = Encoder()
-    conditions = [*pair_of_tile(encoder), encoder.condition(pair), encoder.condition(wanted, False)]
+    conditions = [*pair_of_tile(encoder), encoder.condition(pair), encoder.condition(cube)]
     return discharged(encoder, conditions)
 
 

@@ -23,10 +23,11 @@ from typing import Any, cast
 
 import sympy as sp
 
+from .. import nodes
 from ..nodes import Node
 from ..normalform import Value
 from ..parameters import Slot
-from .arithmetic import NEVER, All, Any_, AtLeastZero, Condition, equal
+from .arithmetic import NEVER, All, Any_, AtLeastZero, Condition, equal, inequalities
 from .document_laws import StepTerm, contiguous, inverses, own_places, same_document
 from .remainders import by_branch, congruence
 from .set_laws import MemberTerm, member_laws
@@ -116,6 +117,7 @@ class Encoder:
         if self._members:
             self.laws.add("sets of positions")
             known += member_laws(self._members, self)
+        products = {m for c in conditions for e in inequalities(c) for m in _monomials(e)}
         functions = [(f, x, str(c)) for f, x, c in self._quotients]
         functions += [(step.value, step.position, step.family) for step in self._steps]
         functions += [(member.value, member.position, member.family) for member in self._members]
@@ -123,10 +125,23 @@ class Encoder:
             for g, y, other in functions:
                 if f is not g and name == other:
                     known.append(Any_((AtLeastZero(x - y - 1), AtLeastZero(g - f))))
+        known += self._same_quotients()
         for c in sorted({c for _, _, c in divided if not c.is_Integer}, key=str):
-            quotients = {f for f, _, d in divided if d == c}
+            quotients = {f for f, _, d in divided if d == c or c * f in products}
             known = [self._times(c, quotients, condition) for condition in known]
         return known
+
+    def _same_quotients(self) -> Iterator[Condition]:
+        """A quotient of the query that is at most one of the key is so times the divisor, and the
+        reverse: what the order of positions written in digits needs."""
+        q, k = ({self._unknowns.get(index.canonical)} for index in (nodes.Q, nodes.K))
+        of_q = [(f, c) for f, x, c in self._quotients if x.free_symbols & q]
+        of_k = [(g, c) for g, y, c in self._quotients if y.free_symbols & k]
+        for f, c in of_q:
+            for g in (g for g, d in of_k if c == d and not c.is_Integer):
+                for a, b in ((f, g), (g, f)):
+                    product = AtLeastZero(sp.expand(c * (b - a)))
+                    yield Any_((AtLeastZero(a - b - 1), product))
 
     def _times(self, c: Any, quotients: set[Any], condition: Condition) -> Condition:
         """The condition with c e >= 0 beside each e >= 0 on a quotient by c."""
@@ -250,6 +265,10 @@ class Encoder:
         if key not in self._unknowns:
             self._unknowns[key] = sp.Symbol(f"x{len(self._unknowns)}", real=True)
         return self._unknowns[key]
+
+
+def _monomials(expression: Any) -> set[Any]:
+    return {term.as_coeff_Mul()[1] for term in sp.Add.make_args(sp.expand(expression))}
 
 
 def _at_least_one(node: Node) -> bool:
