@@ -17,8 +17,9 @@ Claims about digits stand in `digit_certificate.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 from .. import nodes
@@ -26,12 +27,21 @@ from ..nodes import Node
 from ..printing import formula_text
 from .arithmetic import AtLeastZero, Condition
 from .closed_forms import ClosedForms, Span
-from .cubes import cubes, turning_points
+from .cubes import cubes
 from .digit_certificate import digit_claims
 from .encoding import Encoder
-from .obligations import UNCHECKED, Obligation, additions, discharged, pair_of_tile, reached
+from .obligations import (
+    UNCHECKED,
+    Obligation,
+    additions,
+    discharged,
+    met,
+    pair_of_tile,
+    reached,
+)
 from .span_formulas import hull_formula, residue_formula, section_formula, span_formula
 from .symbols import ROW_FIRST, ROW_LAST
+from .witnesses import witnesses
 
 # What certificates reason about; a closed form that says more is not verified by them.
 # A field that is added to them is not here until it has a claim.
@@ -111,10 +121,7 @@ def _exact(side: str, wanted: Node, alternatives: list[Node], span: Span) -> Ite
         claim = f"each key is met: {span_text(span)}"
         if span.documents:
             claim += ", if equal ids are contiguous"
-        tries = (_reached(span, cube) for cube in alternatives)
-        first = f"{UNCHECKED}: no query was found for every key"
-        by = next((by for by in tries if not by.startswith(UNCHECKED)), first)
-        yield Obligation(side, "exact", claim, by)
+        yield Obligation(side, "exact", claim, met(_tries(span, alternatives)))
     if span.section is not None:
         own, other = (("query", "key"), ("key", "query"))[span.section.own == "kv_idx"]
         claim = f"each {own} found for a {other} is met: {span_text(span)}"
@@ -130,23 +137,21 @@ def _implied(pair: Node, wanted: Node, *laws: str) -> str:
     return discharged(encoder, conditions)
 
 
-def _reached(span: Span, cube: Node) -> str:
-    """How it is proved that each key of the span has a query of the tile in the cube."""
+def _tries(span: Span, alternatives: list[Node]) -> Iterator[str]:
+    """Ways to prove that each key of the span has a query of the tile in one of the cubes."""
+    bounds = span.lows + span.highs + span.guards
+    proposed = [[(cube, points) for points in witnesses(cube, bounds)] for cube in alternatives]
+    for row in zip_longest(*proposed):
+        for cube, points in filter(None, row):
+            yield _reached(span, cube, points)
+
+
+def _reached(span: Span, cube: Node, points: list[Node]) -> str:
     encoder = Encoder(contiguous=bool(span.documents))
     k, q0, q1 = (encoder.term(index) for index in (nodes.K, ROW_FIRST, ROW_LAST))
     conditions: list[Condition] = [AtLeastZero(q0), AtLeastZero(q1 - q0), AtLeastZero(k)]
     conditions.append(encoder.condition(hull_formula(span)))
-    return reached(encoder, conditions, cube, _queries(span, cube))
-
-
-def _queries(span: Span, cube: Node) -> list[Node]:
-    """Queries that may keep a key: ends of the tile, turning points, and next members of sets."""
-    points = [ROW_FIRST, ROW_LAST, *turning_points(cube)]
-    bounds = span.lows + span.highs + span.guards
-    sets = dict.fromkeys(n.args[:-1] for b in bounds for n in b.walk() if n.op == "member")
-    found = [Node("member", "int", (*own, p), "next") for own in sets for p in points]
-    last = [Node("member", "int", (*own, ROW_LAST), "previous") for own in sets]
-    return [*points, *found, *last]
+    return reached(encoder, conditions, cube, points)
 
 
 def span_text(span: Span) -> str:

@@ -26,7 +26,7 @@ from ..nodes import Node
 from ..printing import formula_text
 from .arithmetic import AtLeastZero, Condition
 from .closed_forms import ClosedForms, Span
-from .cubes import cubes, turning_points
+from .cubes import cubes
 from .digit_formulas import at_one_query, coordinate, digits_of, pair_formula, span_formula
 from .encoding import Encoder
 from .grid_forms import (
@@ -39,9 +39,10 @@ from .grid_forms import (
     Tree,
     digit_texts,
 )
-from .obligations import UNCHECKED, Obligation, additions, discharged, pair_of_tile, reached
+from .obligations import UNCHECKED, Obligation, additions, discharged, met, pair_of_tile, reached
 from .span_formulas import hull_formula
 from .symbols import ROW_FIRST, ROW_LAST
+from .witnesses import witnesses
 
 # What is reasoned about here; forms that say more are not verified.
 _FIELDS: Final[dict[type, tuple[str, ...]]] = {
@@ -165,11 +166,14 @@ def _axis_claims(side: str, projected: _Projected) -> Iterator[Obligation]:
         yield Obligation(
             side, "sound", f"kept of more queries too: {text}", discharged(encoder, conditions)
         )
-        encoder = Encoder()
-        conditions = [*projected.domain(encoder), encoder.condition(span_formula(span))]
-        points = [ROW_FIRST, ROW_LAST, *turning_points(pointwise)]
-        by = reached(encoder, conditions, pointwise, points)
+        by = met(_reached(projected, span, points) for points in witnesses(pointwise, ()))
         yield Obligation(side, "exact", f"each coordinate is met: {text}", by)
+
+
+def _reached(projected: _Projected, span: AxisSpan, points: list[Node]) -> str:
+    encoder = Encoder()
+    conditions = [*projected.domain(encoder), encoder.condition(span_formula(span))]
+    return reached(encoder, conditions, at_one_query((span,)), points)
 
 
 def _every_value(projected: _Projected) -> bool:

@@ -70,6 +70,12 @@ def reached(
     return discharged(encoder, conditions)
 
 
+def met(tries: Iterable[str]) -> str:
+    """The first of several ways that proves that some query keeps a key."""
+    proofs = (by for by in tries if not by.startswith(UNCHECKED))
+    return next(proofs, f"{UNCHECKED}: no query was found for every key")
+
+
 def additions(value: object, known: tuple[str, ...]) -> list[str]:
     """Names of what a value says beyond the fields that are known."""
     names = [field.name for field in fields(value)]  # type: ignore[arg-type]
