@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 from .. import nodes
 from ..nodes import Node
 from .arithmetic import Any_, AtLeastZero, Condition
+from .symbols import ROW_FIRST, ROW_LAST
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,17 @@ def own_places(terms: list[StepTerm]) -> list[Condition]:
 
 
 def _inside(position: Node) -> bool:
-    """Whether every call has this position checked against the length of the table."""
+    """Whether every call has this position checked against the length of the table.
+
+    A query that a certificate proposes is one of several, among them an end of the tile.
+    """
+    proposed = next((n for n in position.walk() if _is_proposal(n)), None)
+    if proposed is not None:
+        several = (nodes.substitute(position, {proposed: arg}.get) for arg in proposed.args)
+        return all(map(_inside, several))
     names = [node.data for node in position.walk() if node.op == "index"]
     return len(names) == len(set(names)) and all(node.op != "read" for node in position.walk())
+
+
+def _is_proposal(node: Node) -> bool:
+    return node.op in ("max", "min") and not {ROW_FIRST, ROW_LAST}.isdisjoint(node.args)
