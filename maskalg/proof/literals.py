@@ -131,13 +131,20 @@ class Clauses:
         """The clause without implied literals; None when two of them contradict each other."""
         kept: list[Literal] = []
         for literal in in_order(clause, self._signs):
-            if any(self._implies(other, literal) for other in kept):
+            if any(self._stands_for(other, literal) for other in kept):
                 continue
             if any(self._contradict(other, literal) for other in kept):
                 return None
-            kept = [other for other in kept if not self._implies(literal, other)]
+            kept = [other for other in kept if not self._stands_for(literal, other)]
             kept.append(literal)
         return frozenset(kept)
+
+    def _stands_for(self, known: Literal, wanted: Literal) -> bool:
+        """Whether a clause with the one needs no other; sections pass bounds of documents by."""
+        by_documents = isinstance(known, AtLeastZero) and bool(known.documents)
+        if by_documents and isinstance(wanted, AtLeastZero) and not wanted.documents:
+            return False
+        return self._implies(known, wanted)
 
     def _absorbed(self, clauses: list[Clause]) -> list[Clause]:
         """The clauses without those that another one contains."""
