@@ -126,10 +126,10 @@ class Encoder:
                 if f is not g and name == other:
                     known.append(Any_((AtLeastZero(x - y - 1), AtLeastZero(g - f))))
         known += self._same_quotients()
+        factors = {}
         for c in sorted({c for _, _, c in divided if not c.is_Integer}, key=str):
-            quotients = {f for f, _, d in divided if d == c or c * f in products}
-            known = [self._times(c, quotients, condition) for condition in known]
-        return known
+            factors[c] = {f for f, _, d in divided if d == c or c * f in products}
+        return [self._times(factors, condition) for condition in known]
 
     def _same_quotients(self) -> Iterator[Condition]:
         """A quotient of the query that is at most one of the key is so times the divisor, and the
@@ -143,16 +143,22 @@ class Encoder:
                     product = AtLeastZero(sp.expand(c * (b - a)))
                     yield Any_((AtLeastZero(a - b - 1), product))
 
-    def _times(self, c: Any, quotients: set[Any], condition: Condition) -> Condition:
-        """The condition with c e >= 0 beside each e >= 0 on a quotient by c."""
+    def _times(self, factors: dict[Any, set[Any]], condition: Condition) -> Condition:
+        """The condition with c e >= 0 beside each e >= 0 on a quotient that c is a factor of."""
         if not isinstance(condition, AtLeastZero):
-            parts = tuple([self._times(c, quotients, part) for part in condition.parts])
+            parts = tuple([self._times(factors, part) for part in condition.parts])
             return type(condition)(parts)
-        held = condition.expression.free_symbols
-        if held & c.free_symbols or not held & quotients:
+        e = condition.expression
+        held = e.free_symbols
+        found = [
+            AtLeastZero(sp.expand(c * e))
+            for c, quotients in factors.items()
+            if held & quotients and not held & c.free_symbols
+        ]
+        if not found:
             return condition
         self.laws.add("products")
-        return All((condition, AtLeastZero(sp.expand(c * condition.expression))))
+        return All((condition, *found))
 
     def _unequal_or_equal(self, difference: Any, holds: bool) -> tuple[Condition, ...]:
         if holds:
