@@ -27,7 +27,7 @@ from ..printing import formula_text
 from .arithmetic import AtLeastZero, Condition
 from .closed_forms import ClosedForms, Span
 from .cubes import cubes
-from .digit_formulas import at_one_query, coordinate, digits_of, pair_formula, span_formula
+from .digit_formulas import at_one_query, digits_of, pair_formula, span_formula
 from .encoding import Encoder
 from .grid_forms import (
     Axis,

@@ -57,4 +57,3 @@ def at_one_query(spans: tuple[AxisSpan, ...]) -> Node:
     """The key coordinate is in one of the spans, of one query coordinate."""
     alone = {ROW_FIRST: nodes.Q, ROW_LAST: nodes.Q}
     return nodes.substitute(nodes.disjunction(*map(span_formula, spans)), alone.get)
-

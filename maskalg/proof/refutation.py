@@ -20,13 +20,14 @@ from typing import Any, Final, Literal
 
 import sympy as sp
 
-from .arithmetic import Any_, AtLeastZero, Condition
+from .arithmetic import All, Any_, AtLeastZero, Condition
 from .simplex import Simplex, TooLarge
 
 Verdict = Literal["refuted", "open", "too large"]
 
 PIVOT_BUDGET: Final = 1500
 CHOICE_BUDGET: Final = 400
+DEEPEST: Final = 120  # alternatives below each other: Python's stack is not ours alone
 _SPLITS: Final = 4  # of a number between two integers, one below the other
 
 Atom = tuple[int, int]  # form, and the least that it may be
@@ -45,8 +46,11 @@ def refuted(conditions: Iterable[Condition]) -> bool:
 def refutation(conditions: Iterable[Condition]) -> Verdict:
     """Whether a system of conditions is refuted, left open, or too large to decide."""
     search = _Search()
+    read = search.read(All(tuple(conditions)))
+    if isinstance(read, bool):
+        return "open" if read else "refuted"
     try:
-        search.excluded([], [search.read(condition) for condition in conditions], _SPLITS)
+        search.excluded([], read, _SPLITS)
     except _Solvable:
         return "open"
     except TooLarge:
@@ -56,36 +60,37 @@ def refutation(conditions: Iterable[Condition]) -> Verdict:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Alternatives, at least one of which holds."""
+    """Alternatives, at least one of which holds; none of them is known to hold, or not to."""
 
-    parts: tuple[Read, ...]
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class _Together:
     """Parts that all hold."""
 
-    parts: tuple[Read, ...]
+    parts: tuple[Part, ...]
 
 
-Read = bool | Atom | _Choice | _Together
+Part = Atom | _Choice | _Together
 
 
 class _Search:
     def __init__(self) -> None:
         self._simplex = Simplex(PIVOT_BUDGET)
         self._choices = CHOICE_BUDGET
+        self._depth = 0
         self._forms: dict[int, dict[Any, int]] = {}
         self._active: list[Atom] = []
         self._cores: dict[frozenset[Atom], None] = {}
 
-    def read(self, condition: Condition) -> Read:
-        """The condition over numbered forms."""
+    def read(self, condition: Condition) -> Part | bool:
+        """The condition over numbered forms, or whether it holds where no unknown is left."""
         if isinstance(condition, AtLeastZero):
             return self._atom(condition.expression)
         parts = [self.read(part) for part in condition.parts]
         decisive = isinstance(condition, Any_)
-        if decisive in parts:
+        if any(part is decisive for part in parts):
             return decisive
         kept = tuple(dict.fromkeys(part for part in parts if not isinstance(part, bool)))
         if not kept:
@@ -94,9 +99,11 @@ class _Search:
             return kept[0]
         return _Choice(kept) if decisive else _Together(kept)
 
-    def _atom(self, expression: Any) -> Read:
+    def _atom(self, expression: Any) -> Atom | bool:
         """The inequality as tight as integers allow: 2x - 1 >= 0 is x - 1 >= 0."""
         terms = dict(sp.expand(expression).as_coefficients_dict())
+        if not all(number.is_Integer for number in terms.values()):
+            raise ValueError(f"{expression} has coefficients that are not integers")
         constant = int(terms.pop(sp.S.One, 0))
         if not terms:
             return constant >= 0
@@ -108,7 +115,7 @@ class _Search:
         self._forms[form] = coefficients
         return form
 
-    def excluded(self, choices: list[_Choice], added: list[Read], splits: int) -> frozenset[Atom]:
+    def excluded(self, choices: list[_Choice], added: Part, splits: int) -> frozenset[Atom]:
         """Active inequalities that, with `added` and with the choices open, have no solution.
 
         Raises:
@@ -116,26 +123,25 @@ class _Search:
             TooLarge: a budget is spent.
         """
         before, later = len(self._active), list(choices)
+        self._depth += 1
         try:
-            if not all(self._take(part, later) for part in added):
-                return frozenset()
+            self._take(added, later)
             return self._decided(later, splits)
         finally:
+            self._depth -= 1
             while len(self._active) > before:
                 self._simplex.release(*self._active.pop())
 
-    def _take(self, part: Read, later: list[_Choice]) -> bool:
-        """Switch on what holds in any case; False where it never does."""
-        if isinstance(part, bool):
-            return part
+    def _take(self, part: Part, later: list[_Choice]) -> None:
+        """Switch on what holds in any case, and leave the choices for later."""
         if isinstance(part, _Choice):
             later.append(part)
-            return True
-        if isinstance(part, _Together):
-            return all(self._take(inner, later) for inner in part.parts)
-        self._active.append(part)
-        self._simplex.require(*part)
-        return True
+        elif isinstance(part, _Together):
+            for inner in part.parts:
+                self._take(inner, later)
+        else:
+            self._active.append(part)
+            self._simplex.require(*part)
 
     def _decided(self, choices: list[_Choice], splits: int) -> frozenset[Atom]:
         conflict = self._simplex.conflict()
@@ -144,7 +150,7 @@ class _Search:
             self._cores.setdefault(core)
             return core
         self._choices -= 1
-        if self._choices < 0:
+        if self._choices < 0 or self._depth > DEEPEST:
             raise TooLarge
         undecided = [choice for choice in choices if not self._met(choice)]
         if undecided:
@@ -154,17 +160,15 @@ class _Search:
             chosen, splits = self._split(splits), splits - 1
         before, blamed = frozenset(self._active), frozenset[Atom]()
         for part in chosen.parts:
-            core = self.excluded(choices, [part], splits)
+            core = self.excluded(choices, part, splits)
             if core <= before and not _chooses(part):
                 # The part was not to blame, so neither are its siblings.
                 return core
             blamed |= core & before
         return blamed
 
-    def _met(self, part: Read) -> bool:
+    def _met(self, part: Part) -> bool:
         """Whether the present solution satisfies a part."""
-        if isinstance(part, bool):
-            return part
         if isinstance(part, _Choice):
             return any(self._met(inner) for inner in part.parts)
         if isinstance(part, _Together):
@@ -200,7 +204,7 @@ class _Search:
         return len(self._forms[form]), least, sorted(self._forms[form].values()), form
 
 
-def _chooses(part: Read) -> bool:
+def _chooses(part: Part) -> bool:
     """Whether a part opens further choices, which its siblings do not have."""
     if isinstance(part, _Together):
         return any(_chooses(inner) for inner in part.parts)
