@@ -38,6 +38,7 @@ from .grid_forms import (
     Leaf,
     Tree,
     digit_texts,
+    span_text,
 )
 from .obligations import UNCHECKED, Obligation, additions, discharged, met, pair_of_tile, reached
 from .span_formulas import hull_formula
@@ -157,15 +158,14 @@ def _axis_claims(side: str, projected: _Projected) -> Iterator[Obligation]:
         yield Obligation(side, "sound", f"later digits take every value: {projected.text}", by)
     for span in projected.spans:
         pointwise = at_one_query((span,))
-        text = f"{projected.text}: {formula_text(span_formula(span))}"
+        text = f"{projected.text}: {span_text(span)}"
         encoder = Encoder()
         x, first, last = (encoder.term(node) for node in (nodes.Q, ROW_FIRST, ROW_LAST))
         conditions = [*projected.domain(encoder), AtLeastZero(x - first), AtLeastZero(last - x)]
         conditions.append(encoder.condition(pointwise))
         conditions += [encoder.condition(span_formula(other), False) for other in projected.spans]
-        yield Obligation(
-            side, "sound", f"kept of more queries too: {text}", discharged(encoder, conditions)
-        )
+        claim = f"kept of every interval around a query: {text}"
+        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
         by = met(_reached(projected, span, points) for points in witnesses(pointwise, ()))
         yield Obligation(side, "exact", f"each coordinate is met: {text}", by)
 
@@ -231,7 +231,7 @@ def _hull_claims(
         ]
         conditions += [encoder.condition(condition) for condition in clause.conditions]
         conditions += [encoder.condition(hull_formula(one), holds=False) for one in hull]
-        claim = f"in an interval, where {formula_text(kept)}"
+        claim = f"in an interval, where {formula_text(kept)}" if tops else "in an interval"
         yield Obligation(side, "sound", claim, discharged(encoder, conditions))
 
 

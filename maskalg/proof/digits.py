@@ -20,7 +20,7 @@ from ..parameters import Parameter, Slot
 from ..printing import formula_text
 from .digit_clauses import DigitClause, DigitClauses, Paths, putting
 from .digit_tree import POSITIONS, DigitTree, NotAGrid
-from .grid_forms import AxisSpan, GridClause, GridForms, GridPart, digit_texts
+from .grid_forms import AxisSpan, GridClause, GridForms, GridPart, digit_texts, span_text
 from .literals import Clauses
 from .projection import KeyInterval, Projection
 from .signs import OverBudget, Signs
@@ -169,7 +169,7 @@ def _axis_span(interval: KeyInterval, symbols: Symbols) -> AxisSpan:
 def _text(part: GridPart, clause: GridClause) -> str:
     names = digit_texts(part.tree)
     texts = [
-        f"{', '.join(names[d] for d in axis.digits)}: {' or '.join(_span_text(s) for s in spans)}"
+        f"{', '.join(names[d] for d in axis.digits)}: {' or '.join(span_text(s) for s in spans)}"
         for axis, spans in clause.axes
     ]
     limits = (clause.q_lows, clause.q_highs, clause.k_lows, clause.k_highs)
@@ -177,14 +177,3 @@ def _text(part: GridPart, clause: GridClause) -> str:
         texts += [f"{sign} {formula_text(limit)}" for limit in side]
     texts += [f"if {formula_text(condition)}" for condition in clause.conditions]
     return "; ".join(texts) or "every key"
-
-
-def _span_text(span: AxisSpan) -> str:
-    low, high = _extreme_text("max", span.lows), _extreme_text("min", span.highs)
-    text = f"{f'{low} <= ' if low else ''}k{f' <= {high}' if high else ''}"
-    return text + "".join([f" if {formula_text(guard)} >= 0" for guard in span.guards])
-
-
-def _extreme_text(name: str, bounds: tuple[Node, ...]) -> str:
-    texts = [formula_text(bound) for bound in bounds]
-    return texts[0] if len(texts) == 1 else f"{name}({', '.join(texts)})" if texts else ""

@@ -110,3 +110,15 @@ def digit_texts(tree: Tree, text: str = "x") -> list[str]:
     return digit_texts(tree.major, f"{inner} // {radix}") + digit_texts(
         tree.minor, f"{inner} % {radix}"
     )
+
+
+def span_text(span: AxisSpan) -> str:
+    """The key coordinates of a span, for a person."""
+    low, high = _extreme_text("max", span.lows), _extreme_text("min", span.highs)
+    text = f"{f'{low} <= ' if low else ''}k{f' <= {high}' if high else ''}"
+    return text + "".join([f" if {formula_text(guard)} >= 0" for guard in span.guards])
+
+
+def _extreme_text(name: str, bounds: tuple[Node, ...]) -> str:
+    texts = [formula_text(bound) for bound in bounds]
+    return texts[0] if len(texts) == 1 else f"{name}({', '.join(texts)})" if texts else ""

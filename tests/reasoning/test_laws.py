@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskalg.proof.arithmetic import All, Any_, AtLeastZero, Condition, equal
-from maskalg.proof.refutation import refutation, refuted
+from maskalg.proof.refutation import DEEPEST, refutation, refuted
 from maskalg.proof.simplex import Simplex, TooLarge
 from maskalg.proof.span_formulas import boxed_distances
 from maskalg.schedule.sets import set_of
@@ -155,6 +155,32 @@ def test_steps_are_bounded() -> None:
         for i, one in enumerate(hole):
             conditions += [Any_((AtLeastZero(-one), AtLeastZero(-two))) for two in hole[:i]]
     assert refutation(conditions) == "too large"
+
+
+def test_depth_is_bounded() -> None:
+    """Choices below choices do not exhaust Python's stack, which the caller has a share of."""
+    pairs = [sp.symbols(f"a{i} b{i}", real=True) for i in range(2 * DEEPEST)]
+    conditions = [Any_((AtLeastZero(a - 1), AtLeastZero(b - 1))) for a, b in pairs]
+    assert refutation(conditions) == "too large"
+    assert refutation(conditions[: DEEPEST // 2]) == "open"
+
+
+def test_what_is_no_integer_polynomial_is_refused() -> None:
+    """3 x / 2 was read as x, and then refuted what x = 1 satisfies."""
+    x = sp.Symbol("x", real=True)
+    with pytest.raises(ValueError, match="coefficients that are not integers"):
+        refuted([AtLeastZero(sp.Rational(3, 2) * x - 1), AtLeastZero(1 - x)])
+
+
+def test_a_part_that_never_holds_leaves_its_siblings() -> None:
+    x = sp.Symbol("x", real=True)
+    never, always = AtLeastZero(sp.Integer(-1)), AtLeastZero(sp.Integer(0))
+    assert refutation([Any_((never, AtLeastZero(x)))]) == "open"
+    assert refutation([Any_((All((never, AtLeastZero(x))), AtLeastZero(x - 1)))]) == "open"
+    assert refutation([Any_((always, AtLeastZero(-x - 1))), AtLeastZero(x)]) == "open"
+    assert refutation([Any_((never, never))]) == "refuted"
+    assert refutation([]) == "open"
+    assert refutation([AtLeastZero(x), Any_((never, AtLeastZero(-x - 1)))]) == "refuted"
 
 
 def test_pivots_are_bounded() -> None:
