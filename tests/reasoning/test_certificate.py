@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, make_dataclass, replace
-from typing import Any
 
 import pytest
 import sympy as sp
@@ -19,6 +18,7 @@ from maskalg.proof.cubes import cubes
 from maskalg.proof.proof import Proof
 from maskalg.proof.refutation import refuted
 from maskalg.testing.catalogue import CATALOGUE
+from tests.reasoning.z3_formulas import Z3
 
 VERIFIED = [
     "everything", "nothing", "causal", "sliding", "window", "window, open to the left",
@@ -203,54 +203,6 @@ def test_cubes() -> None:
 
 
 # --- z3 ------------------------------------------------------------------------------------------
-
-
-class Z3:
-    """Formulas in z3's integers, for all values of the parameters within their bounds."""
-
-    def __init__(self) -> None:
-        self.z3 = pytest.importorskip("z3")
-        self.given: list[Any] = []
-        self._names: dict[str, Any] = {}
-
-    def of(self, node: Node) -> Any:
-        z3, op = self.z3, node.op
-        args = [self.of(arg) for arg in node.args] if op != "read" else []
-        if op == "const":
-            return z3.BoolVal(node.data) if node.kind == "bool" else z3.IntVal(node.data)
-        if op in ("index", "scalar", "read", "max"):
-            known = node.canonical in self._names
-            symbol = self._names.setdefault(node.canonical, z3.Int(f"x{len(self._names)}"))
-            if not known and op == "scalar" and node.own[0].low is not None:
-                self.given.append(symbol >= node.own[0].low)
-            if not known and op == "max":
-                self.given += [symbol >= arg for arg in args]
-                self.given.append(z3.Or(*[symbol == arg for arg in args]))
-            return symbol
-        rules: dict[str, Callable[..., Any]] = {
-            "add": lambda *a: z3.Sum(*a),
-            "mul": lambda *a: z3.Product(*a),
-            "floordiv": lambda x, c: x / c,
-            "ge": lambda a, b: a >= b,
-            "eq": lambda a, b: a == b,
-            "and": z3.And,
-            "or": z3.Or,
-            "not": z3.Not,
-        }
-        return rules[op](*args)
-
-    def holds(self, span: Span) -> Any:
-        k = self.of(nodes.K)
-        parts = [k >= self.of(low) for low in span.lows]
-        parts += [k <= self.of(high) for high in span.highs]
-        parts += [self.of(guard) >= 0 for guard in span.guards]
-        return self.z3.And(*parts)
-
-    def answer(self, *conditions: Any) -> str:
-        solver = self.z3.Solver()
-        solver.set("timeout", 2000)
-        solver.add(*conditions, *self.given)
-        return str(solver.check())
 
 
 FLOOR_DIVISION = ["block causal"]

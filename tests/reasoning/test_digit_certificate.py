@@ -196,7 +196,9 @@ def test_false_forms_are_not_verified(family: str) -> None:
     proof = masks[0][0].prove()
     grid = proof.forms.grid
     assert grid is not None and faults(masks, grid) == (False, False)
-    changes = [(what, mutant) for what, mutant in mutants(grid) if only in what][:: 1 if only else 2]
+    changes = [(what, mutant) for what, mutant in mutants(grid) if only in what][
+        :: 1 if only else 2
+    ]
     wrong = 0
     for what, mutant in changes:
         unsound, inexact = faults(masks, mutant)
@@ -301,7 +303,9 @@ def test_boxes_of_digits(tree: Tree, first: int, count: int, data: DataObject) -
     found = [box for box, some in pieces(number, torch.tensor([below]), torch.tensor([above]))
              if bool(some)]  # fmt: skip
     for x in numbers:
-        kept = any(all(int(a) <= written[x][d] <= int(b) for d, (a, b) in b_.items()) for b_ in found)
+        kept = any(
+            all(int(a) <= written[x][d] <= int(b) for d, (a, b) in b_.items()) for b_ in found
+        )
         assert kept == (below <= at[x][0] <= above)
 
 

@@ -166,10 +166,10 @@ def test_depth_is_bounded() -> None:
 
 
 def test_what_is_no_integer_polynomial_is_refused() -> None:
-    """3 x / 2 was read as x, and then refuted what x = 1 satisfies."""
+    """Coefficients were cut to integers: x - 3 >= 0 for 3 x / 2 - 3 >= 0, which x = 2 satisfies."""
     x = sp.Symbol("x", real=True)
     with pytest.raises(ValueError, match="coefficients that are not integers"):
-        refuted([AtLeastZero(sp.Rational(3, 2) * x - 1), AtLeastZero(1 - x)])
+        refuted([AtLeastZero(sp.Rational(3, 2) * x - 3), AtLeastZero(2 - x)])
 
 
 def test_a_part_that_never_holds_leaves_its_siblings() -> None:
