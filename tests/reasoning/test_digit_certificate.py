@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import make_dataclass, replace
-from itertools import product
 from typing import Any, cast
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.strategies import DataObject
 
 import maskalg as ma
 from maskalg import head, kv_idx, neighborhood, nodes, q_idx, spatial, temporal, tiled_neighborhood
@@ -20,20 +15,16 @@ from maskalg.extents import resolve
 from maskalg.nodes import Node
 from maskalg.normalform import bound
 from maskalg.proof.digit_certificate import digit_claims
-from maskalg.proof.digit_formulas import coordinate, digits_of
 from maskalg.proof.grid_forms import (
     Axis,
     AxisSpan,
     GridClause,
     GridForms,
     GridPart,
-    Leaf,
     Split,
-    Tree,
 )
 from maskalg.proof.proof import Proof
 from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL
-from maskalg.schedule.grid_digits import axis_numeral, numeral, pieces
 from maskalg.schedule.grid_runs import grid_labels, grid_runs
 from maskalg.testing import oracle
 from maskalg.testing.catalogue import CATALOGUE
@@ -234,115 +225,3 @@ def test_a_hull_that_is_too_narrow_is_not_sound() -> None:
     assert proof.check().sound
     assert not replace(proof, forms=replace(proof.forms, touched=(less,))).check().sound
     assert not replace(proof, forms=replace(proof.forms, touched=())).check().sound
-
-
-# --- what schedules do with digits, which certificates take for granted --------------------------
-
-
-def trees() -> st.SearchStrategy[Tree]:
-    """Trees of two to four digits, without their numbers."""
-
-    def grow(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-        return st.builds(Split, st.integers(1, 4).map(nodes.const), below, below)
-
-    return st.recursive(st.just(Leaf(0)), grow, max_leaves=4).map(
-        lambda tree: _numbered(tree, iter(range(4)))
-    )
-
-
-def _numbered(tree: Tree, numbers: Iterator[int]) -> Tree:
-    if isinstance(tree, Leaf):
-        return Leaf(next(numbers))
-    major = _numbered(tree.major, numbers)
-    return Split(tree.radix, major, _numbered(tree.minor, numbers))
-
-
-def value(node: Node, at: int) -> int:
-    """A formula of numbers and of the query, by Python's own arithmetic."""
-    if node.op == "index":
-        return at
-    if node.op == "const":
-        return cast(int, node.data)
-    args = [value(arg, at) for arg in node.args]
-    if node.op in ("add", "mul"):
-        return sum(args) if node.op == "add" else int(np.prod(args))
-    return args[0] // args[1] if node.op == "floordiv" else args[0] % args[1]
-
-
-@given(trees(), st.integers(-9, 30), st.integers(0, 40), st.data())
-@settings(max_examples=150, deadline=None)
-def test_boxes_of_digits(tree: Tree, first: int, count: int, data: DataObject) -> None:
-    """Coordinates that are found axis by axis, between the ends that a box has on each, are those
-    of one number of the interval. So are those of keys, taken apart in digits again."""
-    digits = digits_of(tree, nodes.Q)
-    numbers = range(first, first + count + 1)
-    written = {x: tuple(value(digit, x) for digit in digits) for x in numbers}
-    later = [n for n in range(1, len(digits)) if _takes_every_value(tree, n)]
-    chosen = data.draw(st.lists(st.sampled_from(later), unique=True)) if later else []
-    composite = Axis((0, *sorted(chosen)), tuple(_radix(tree, n) for n in sorted(chosen)))
-    rest = [Axis((n,), ()) for n in range(1, len(digits)) if n not in chosen]
-    axes = [composite, *rest]
-    at = {x: tuple(value(coordinate(axis, digits), x) for axis in axes) for x in numbers}
-    low, high = (torch.tensor([x]) for x in (first, first + count))
-    boxed: set[int] = set()
-    for box, some in pieces(numeral(tree, ()), low, high):
-        if not bool(some):
-            continue
-        ends = {digit: (int(a), int(b)) for digit, (a, b) in box.items()}
-        inside = [x for x in numbers if all(a <= written[x][d] <= b for d, (a, b) in ends.items())]
-        assert inside and boxed.isdisjoint(inside)
-        boxed.update(inside)
-        spans = []
-        for axis in axes:
-            a, b = (tuple(ends[d][end] for d in range(len(digits))) for end in (0, 1))
-            spans.append(range(_joined(axis, a), _joined(axis, b) + 1))
-        assert set(product(*spans)) <= set(at.values())
-    assert boxed == set(numbers)
-    below, above = sorted(data.draw(st.tuples(st.integers(-9, 40), st.integers(-9, 40))))
-    number = axis_numeral(composite, ())
-    found = [box for box, some in pieces(number, torch.tensor([below]), torch.tensor([above]))
-             if bool(some)]  # fmt: skip
-    for x in numbers:
-        kept = any(
-            all(int(a) <= written[x][d] <= int(b) for d, (a, b) in b_.items()) for b_ in found
-        )
-        assert kept == (below <= at[x][0] <= above)
-
-
-def _joined(axis: Axis, digits: tuple[int, ...]) -> int:
-    found = digits[axis.digits[0]]
-    for digit, radix in zip(axis.digits[1:], axis.radices, strict=True):
-        found = found * cast(int, radix.data) + digits[digit]
-    return found
-
-
-def _counts(tree: Tree, size: int | None) -> list[int | None]:
-    """How many values each digit takes whatever the others are, by hand."""
-    if isinstance(tree, Leaf):
-        return [size]
-    radix = cast(int, tree.radix.data)
-    if size is None:
-        return [*_counts(tree.major, None), *_counts(tree.minor, radix)]
-    if size % radix:
-        return [None] * len(digits_of(tree, nodes.Q))
-    return [*_counts(tree.major, size // radix), *_counts(tree.minor, radix)]
-
-
-def _takes_every_value(tree: Tree, digit: int) -> bool:
-    return _counts(tree, None)[digit] is not None
-
-
-def _radix(tree: Tree, digit: int) -> Node:
-    return nodes.const(cast(int, _counts(tree, None)[digit]))
-
-
-def test_a_number_with_digits_in_another_order_is_not_called_exact() -> None:
-    """Such a number jumps where positions follow each other: its boxes are no intervals."""
-
-    def turned(x: Any) -> Any:
-        return x % 5 * 3 + x // 5 % 3
-
-    mask = (turned(q_idx) >= turned(kv_idx)) & (q_idx < 15) & (kv_idx < 15)
-    assert isinstance(mask, ma.Mask)
-    for block in ((2, 3), (4, 2), (5, 1), (5, 5)):
-        ma.testing.assert_labels_exact(mask, 15, block=block)
