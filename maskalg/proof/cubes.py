@@ -39,3 +39,29 @@ def _cubes(node: Node, holds: bool) -> list[Node] | None:
             return None
         product = [nodes.conjunction(left, right) for left in product for right in part]
     return product
+
+
+def cases(cube: Node) -> list[Node]:
+    """The cube by the conditions of its `where`s, each of which then stands for one branch.
+
+    Together the cases say the cube. With more than `MOST_CUBES` of them it is left whole.
+    """
+    found, done = [cube], False
+    while not done and len(found) <= MOST_CUBES:
+        split = [_split(case) for case in found]
+        done = all(len(parts) == 1 for parts in split)
+        found = [part for parts in split for part in parts]
+    return found if done else [cube]
+
+
+def _split(cube: Node) -> list[Node]:
+    choice = next((node for node in cube.walk() if node.op == "where"), None)
+    if choice is None:
+        return [cube]
+    condition, then, otherwise = choice.args
+    return [
+        nodes.conjunction(condition, nodes.substitute(cube, {choice: then}.get)),
+        nodes.conjunction(
+            nodes.negation(condition), nodes.substitute(cube, {choice: otherwise}.get)
+        ),
+    ]

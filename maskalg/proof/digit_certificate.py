@@ -26,7 +26,7 @@ from ..nodes import Node
 from ..printing import formula_text
 from .arithmetic import AtLeastZero, Condition
 from .closed_forms import ClosedForms, Span
-from .cubes import cubes
+from .cubes import cases, cubes
 from .digit_formulas import at_one_query, digits_of, pair_formula, span_formula
 from .encoding import Encoder
 from .grid_forms import (
@@ -91,7 +91,8 @@ def digit_claims(mask: Node, forms: ClosedForms) -> Iterator[Obligation]:
         sides = [(part, part.touched if holds else part.unfull) for part in grid.parts]
         clauses = [(part, clause) for part, found in sides for clause in found]
         yield from _additions(side, grid, clauses, hull)
-        yield from _kept(side, cubes(mask, holds), clauses)
+        alternatives = [case for cube in cubes(mask, holds) for case in cases(cube)]
+        yield from _kept(side, alternatives, clauses)
         for part, clause in clauses:
             yield from _disjoint(side, clause)
             claim = f"each pair of a clause is met: {_axes_text(part, clause)}"
