@@ -41,7 +41,7 @@ from .grid_forms import (
     span_text,
 )
 from .obligations import UNCHECKED, Obligation, additions, discharged, met, pair_of_tile, reached
-from .span_formulas import hull_formula
+from .span_formulas import between, hull_formula
 from .symbols import ROW_FIRST, ROW_LAST
 from .witnesses import witnesses
 
@@ -102,7 +102,7 @@ def digit_claims(mask: Node, forms: ClosedForms) -> Iterator[Obligation]:
                 if projected not in seen:
                     seen.add(projected)
                     yield from _axis_claims(side, projected)
-            yield from _hull_claims(side, part, clause, hull)
+        yield from _hull_claims(side, clauses, hull)
 
 
 def _additions(
@@ -206,34 +206,32 @@ def _counts(tree: Tree, numbers: Any, encoder: Encoder) -> list[Any]:
 
 
 def _hull_claims(
-    side: str, part: GridPart, clause: GridClause, hull: tuple[Span, ...]
+    side: str, clauses: list[tuple[GridPart, GridClause]], hull: tuple[Span, ...]
 ) -> Iterator[Obligation]:
     """Whatever the top digit of a tile's queries lets a clause keep is in the hull."""
+    for kept in dict.fromkeys(kept for clause in clauses for kept in _kept_by_top(*clause)):
+        encoder = Encoder()
+        conditions = [*pair_of_tile(encoder), encoder.condition(kept)]
+        conditions += [encoder.condition(hull_formula(one), holds=False) for one in hull]
+        claim = f"in an interval, where {formula_text(kept)}"
+        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
+
+
+def _kept_by_top(part: GridPart, clause: GridClause) -> Iterator[Node]:
+    """Formulas of q0, q1 and the key, one of which holds where the clause keeps the key."""
     tops = [spans for axis, spans in clause.axes if axis.digits == (0,)]
-    q_first, q_last, k_top = (
-        digits_of(part.tree, nodes.add(index, offset))[0]
+    places = {
+        index: digits_of(part.tree, nodes.add(index, offset))[0]
         for index, offset in (
             (ROW_FIRST, part.q_offset),
             (ROW_LAST, part.q_offset),
             (nodes.K, part.k_offset),
         )
-    )
-    places = {ROW_FIRST: q_first, ROW_LAST: q_last, nodes.K: k_top}
+    }
+    bounds = between(nodes.K, clause.k_lows, clause.k_highs)
     for span in tops[0] if tops else (AxisSpan((), (), ()),):
-        encoder = Encoder()
-        kept = nodes.substitute(span_formula(span), places.get)
-        conditions = [*pair_of_tile(encoder), encoder.condition(kept)]
-        conditions += [
-            encoder.condition(nodes.ge(*pair))
-            for pair in (
-                *((nodes.K, low) for low in clause.k_lows),
-                *((high, nodes.K) for high in clause.k_highs),
-            )
-        ]
-        conditions += [encoder.condition(condition) for condition in clause.conditions]
-        conditions += [encoder.condition(hull_formula(one), holds=False) for one in hull]
-        claim = f"in an interval, where {formula_text(kept)}" if tops else "in an interval"
-        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
+        top = nodes.substitute(span_formula(span), places.get)
+        yield nodes.conjunction(top, *bounds, *clause.conditions)
 
 
 def _signed(part: GridPart, axis: Axis) -> bool:

@@ -19,6 +19,7 @@ is read: x = y gives t[x] = t[y].
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, cast
 
 import sympy as sp
@@ -151,7 +152,7 @@ class Encoder:
         e = condition.expression
         held = e.free_symbols
         found = [
-            AtLeastZero(sp.expand(c * e))
+            AtLeastZero(_product(c, e))
             for c, quotients in factors.items()
             if held & quotients and not held & c.free_symbols
         ]
@@ -271,6 +272,11 @@ class Encoder:
         if key not in self._unknowns:
             self._unknowns[key] = sp.Symbol(f"x{len(self._unknowns)}", real=True)
         return self._unknowns[key]
+
+
+@lru_cache(maxsize=8192)
+def _product(c: Any, e: Any) -> Any:
+    return sp.expand(c * e)
 
 
 def _monomials(expression: Any) -> set[Any]:

@@ -100,15 +100,8 @@ class _Search:
         return _Choice(kept) if decisive else _Together(kept)
 
     def _atom(self, expression: Any) -> Atom | bool:
-        """The inequality as tight as integers allow: 2x - 1 >= 0 is x - 1 >= 0."""
-        terms = dict(sp.expand(expression).as_coefficients_dict())
-        if not all(number.is_Integer for number in terms.values()):
-            raise ValueError(f"{expression} has coefficients that are not integers")
-        constant = int(terms.pop(sp.S.One, 0))
-        if not terms:
-            return constant >= 0
-        divisor = gcd(*(int(coefficient) for coefficient in terms.values()))
-        return self._form({m: int(c) // divisor for m, c in terms.items()}), -(constant // divisor)
+        terms, constant = _tightened(expression)
+        return (self._form(dict(terms)), -constant) if terms else constant >= 0
 
     def _form(self, coefficients: dict[Any, int]) -> int:
         form = self._simplex.form(coefficients)
@@ -209,6 +202,17 @@ def _chooses(part: Part) -> bool:
     if isinstance(part, _Together):
         return any(_chooses(inner) for inner in part.parts)
     return isinstance(part, _Choice)
+
+
+@lru_cache(maxsize=16384)
+def _tightened(expression: Any) -> tuple[tuple[tuple[Any, int], ...], int]:
+    """Terms and constant of expression >= 0, as tight as integers allow: 2x - 1 is x - 1."""
+    terms = dict(sp.expand(expression).as_coefficients_dict())
+    if not all(number.is_Integer for number in terms.values()):
+        raise ValueError(f"{expression} has coefficients that are not integers")
+    constant = int(terms.pop(sp.S.One, 0))
+    divisor = gcd(*(int(number) for number in terms.values())) or 1
+    return tuple((m, int(c) // divisor) for m, c in terms.items()), constant // divisor
 
 
 @lru_cache(maxsize=4096)
