@@ -14,7 +14,7 @@ from maskalg.nodes import Node
 from maskalg.proof.arithmetic import All, AtLeastZero, equal, negated
 from maskalg.proof.certificate import _FORM_FIELDS, _SPAN_FIELDS
 from maskalg.proof.closed_forms import ClosedForms, Section, Span
-from maskalg.proof.cubes import cubes
+from maskalg.proof.cubes import cases, cubes
 from maskalg.proof.proof import Proof
 from maskalg.proof.refutation import refuted
 from maskalg.testing.catalogue import CATALOGUE
@@ -200,6 +200,18 @@ def test_cubes() -> None:
     assert len(cubes(mask.prove().mask, True)) == 2
     assert len(cubes(mask.prove().mask, False)) == 3
     assert cubes(nodes.FALSE, True) == [] and cubes(nodes.FALSE, False) == [nodes.TRUE]
+
+
+def test_cases_of_choices() -> None:
+    """A cube with two choices is four cubes without, which say the same together."""
+    a, b = (nodes.where(nodes.ge(nodes.Q, nodes.const(n)), nodes.K, nodes.Q) for n in (3, 7))
+    cube = nodes.conjunction(nodes.ge(a, nodes.const(5)), nodes.ge(nodes.const(9), b))
+    found = cases(cube)
+    assert len(found) == 4 and not any(n.op == "where" for one in found for n in one.walk())
+    z = Z3()
+    assert z.answer(z.of(cube) != z.z3.Or(*map(z.of, found))) == "unsat"
+    assert z.answer(z.of(cube) != z.z3.Or(*map(z.of, found[1:]))) == "sat"
+    assert cases(nodes.ge(nodes.Q, nodes.K)) == [nodes.ge(nodes.Q, nodes.K)]
 
 
 # --- z3 ------------------------------------------------------------------------------------------
