@@ -22,7 +22,6 @@ from .forward import (
     SCALARS,
     head_of,
     kept,
-    kept_score,
     load_tile,
     tile_of_program,
     weight_of,
@@ -110,7 +109,7 @@ def weights_and_slopes(
     fewer registers.
     """
     batch, head, q_idx, kv_idx, kv_len = place
-    score = kept_score(product * scale, place, S, T, MASKED, PARTIAL)
+    score = product * scale
     w = score
     if BIASED is not None:
         w = BIASED(score, batch, head, q_idx, kv_idx, kv_len, S, T)

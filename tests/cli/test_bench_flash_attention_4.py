@@ -13,7 +13,7 @@ from maskalg.bench import cases as rows
 from maskalg.bench import flash_attention_4 as peer
 from maskalg.bench import measure
 from maskalg.bench.cases import SHAPES, Case, Shape, cases, mask_of
-from maskalg.cli import main
+from maskalg.cli import bench, main
 
 BlockSparseTensorsTorch = namedtuple(
     "BlockSparseTensorsTorch",
@@ -228,6 +228,7 @@ def test_why_it_is_missing(problem, why, monkeypatch):
 def test_a_line_says_that_it_is_missing(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(bench, "_tuned", lambda: "")
     monkeypatch.setattr(peer, "missing", lambda: "not installed")
     monkeypatch.setattr(rows, "cases", lambda device: cases("cpu"))
 

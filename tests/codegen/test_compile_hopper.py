@@ -84,8 +84,10 @@ def check(result, spills=0):
 
 @pytest.mark.parametrize("name", list(expressions()))
 def test_128_dimensions(name):
-    # Programs that take rows in turn may put a few numbers aside, once a row.
-    check(compiled(expressions()[name], 128), spills=64 if name in IN_TURN else 0)
+    # Programs that take rows in turn may put a few numbers aside, once a row; the three bounds of
+    # windows with sinks put three aside in masked tiles.
+    spills = 64 if name in IN_TURN else 16 if name == "sinks" else 0
+    check(compiled(expressions()[name], 128), spills)
 
 
 @pytest.mark.parametrize("name", ["everything", "causal"])
@@ -137,26 +139,26 @@ def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
     return compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, dtype, *types)
 
 
-@pytest.mark.parametrize("name", [name for name in expressions() if name != "document"])
+@pytest.mark.parametrize("name", list(expressions()))
 def test_gradients_of_queries_of_128_dimensions(name):
-    check(compiled_backward(expressions()[name], "queries", 128))
+    check(compiled_backward(expressions()[name], "queries", 128), spills=32 * (name == "document"))
 
 
 @pytest.mark.parametrize("name", ["everything", "causal", "window", "three", "alibi"])
 def test_gradients_of_keys_of_128_dimensions(name):
     # Two tiles of products and two of sums leave a thread no register to spare; on an H200 what
     # spills is 1.2 times as fast as smaller tiles that do not.
-    check(compiled_backward(expressions()[name], "keys", 128), spills=240)
+    # Most are of the branch that compares scattered ids.
+    spills = 480 if name == "three" else 240
+    check(compiled_backward(expressions()[name], "keys", 128), spills)
 
 
-@pytest.mark.parametrize("name", ["everything", "causal", "window"])
+@pytest.mark.parametrize("name", ["everything", "causal", "window", "three", "alibi"])
 def test_gradients_of_keys_of_64_dimensions(name):
     check(compiled_backward(expressions()[name], "keys", 64, dtype="fp16"))
 
 
 def test_gradients_left_to_the_plain_kernels():
-    assert compiled_backward(expressions()["three"], "keys", 64) is None
-    assert compiled_backward(expressions()["document"], "queries", 128) is None
     assert compiled_backward(expressions()["causal"], "queries", 64) is None
 
 
@@ -170,7 +172,7 @@ WEIGHTS = {
 # Documents put aside about ten numbers in each masked tile of keys.
 @pytest.mark.parametrize(
     "weight, name, spills",
-    [("sigmoid", "causal", 0), ("linear", "window", 64), ("normalised", "three", 320)],
+    [("sigmoid", "causal", 0), ("linear", "window", 64), ("normalised", "three", 360)],
 )
 def test_weights(weight, name, spills):
     check(compiled(expressions()[name], 128, weight=WEIGHTS[weight]), spills)
