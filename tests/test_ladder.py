@@ -17,8 +17,8 @@ from maskalg.normalform import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.block_map import EMPTY, FULL, proved_labels
 from maskalg.schedule.intervals import rows_of
-from maskalg.schedule.range_tree import RangeTree
 from maskalg.schedule.ranges import Maxima
+from maskalg.schedule.rank_ranges import RankRanges
 from maskalg.schedule.summaries import Summaries
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact, oracle
 
@@ -130,16 +130,17 @@ def test_entries_between_two_values() -> None:
     random = torch.Generator().manual_seed(0)
     entries = torch.randint(-5, 6, (2, 1, 19), generator=random)
     members = torch.rand(1, 1, 19, generator=random) < 0.7
-    tree = RangeTree.of(entries, members, 19)
+    limits = torch.tensor([[-2, 2], [3, 9], [1, -1], [-9, -4]])
+    ranks = RankRanges.of(entries, members, limits.T.reshape(2, 1, 1, 4).unbind(), None)
     for row in range(2):
         for low in range(19):
             for high in range(low, 19):
                 at = (torch.tensor(row), torch.tensor(0))
                 ends = (torch.tensor(low), torch.tensor(high))
                 inside = entries[row, 0, low : high + 1][members[0, 0, low : high + 1]]
-                for least, most in ((-2, 2), (3, 9), (1, -1), (-9, -4)):
-                    found = tree.between(at, ends, torch.tensor(least), torch.tensor(most))
-                    assert found == ((inside >= least) & (inside <= most)).sum()
+                found = ranks.count(at, torch.arange(4), *ends)
+                for count, (least, most) in zip(found, limits, strict=True):
+                    assert count == ((inside >= least) & (inside <= most)).sum()
 
 
 def test_a_changed_tensor_is_seen() -> None:

@@ -127,6 +127,10 @@ class Clauses:
             product = self._absorbed([clause for clause in joined if clause is not None])
         return product
 
+    def both(self, left: Clause, right: Clause) -> Clause | None:
+        """The conjunction of two clauses; None when they contradict each other."""
+        return self._tidy(left | right)
+
     def _tidy(self, clause: Clause) -> Clause | None:
         """The clause without implied literals; None when two of them contradict each other."""
         kept: list[Literal] = []

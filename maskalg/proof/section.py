@@ -74,13 +74,19 @@ class _Draft:
 
 def section_of(clause: Clause, projection: Projection, symbols: Symbols) -> Section | None:
     """The section of a clause by queries or by keys; None when neither index can go."""
-    for own, other in (("q_idx", "kv_idx"), ("kv_idx", "q_idx")):
-        draft = _Draft(own, other)
-        if all(_add(draft, literal, projection, symbols) for literal in clause):
-            found = draft.complete()
-            if found is not None:
-                return found
-    return None
+    return section_by(clause, "q_idx", projection, symbols) or section_by(
+        clause, "kv_idx", projection, symbols
+    )
+
+
+def section_by(
+    clause: Clause, own: str, projection: Projection, symbols: Symbols
+) -> Section | None:
+    """The section of a clause whose own index is `own`; None when that index cannot go."""
+    draft = _Draft(own, "kv_idx" if own == "q_idx" else "q_idx")
+    if not all(_add(draft, literal, projection, symbols) for literal in clause):
+        return None
+    return draft.complete()
 
 
 def formula_of(clause: Clause, symbols: Symbols) -> Node:
@@ -91,12 +97,15 @@ def formula_of(clause: Clause, symbols: Symbols) -> Node:
             if not literal.documents:
                 parts.append(nodes.ge(symbols.to_node(literal.expression), nodes.const(0)))
             continue
-        node = _formula(literal, symbols)
+        node = literal_formula(literal, symbols)
         parts.append(node if literal.holds else nodes.negation(node))
     return nodes.conjunction(*_tidied(parts))
 
 
-def _formula(literal: Condition | Congruence | Equal | Related | Opaque, symbols: Symbols) -> Node:
+def literal_formula(
+    literal: Condition | Congruence | Equal | Related | Opaque, symbols: Symbols
+) -> Node:
+    """A literal that is no inequality as a formula; whether it `holds` is left out."""
     if isinstance(literal, Equal):
         return nodes.eq(literal.left, literal.right)
     if isinstance(literal, Related):

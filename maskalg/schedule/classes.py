@@ -15,10 +15,12 @@ class Classes:
     """Own positions sorted by (batch entry and head, class, position), as one number each.
 
     `wanted` `[batch, heads, other positions]` is the row and class that each other position asks
-    for; `sorted` `[own positions of all rows]` ends with what is no member.
+    for, and `own` those of the own positions, -1 where one is no member; `sorted` `[own positions
+    of all rows]` ends with what is no member.
     """
 
     sorted: torch.Tensor
+    own: torch.Tensor
     wanted: torch.Tensor
     length: int
 
@@ -59,7 +61,8 @@ def classes_of(
     keys = own * lengths[0] + place
     # What is no member is put past every class, so that no count depends on the device.
     keys = torch.where(members, keys, torch.iinfo(torch.int64).max)
-    return Classes(keys.flatten().sort().values, other, lengths[0])
+    ordered = keys.flatten().sort().values
+    return Classes(ordered, torch.where(members, own, -1), other, lengths[0])
 
 
 def _refined(

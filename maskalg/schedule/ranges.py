@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch.nn.functional import pad
 
 from .sets import At
 
@@ -44,3 +45,11 @@ class Maxima:
         batch = at[0] if self.table.shape[0] > 1 else torch.zeros_like(at[0])
         head = at[1] if self.table.shape[1] > 1 else torch.zeros_like(at[1])
         return self.table[batch, head, x, level]
+
+
+def union(bits: torch.Tensor) -> torch.Tensor:
+    """The union of the bits along the last dimension."""
+    while bits.shape[-1] > 1:
+        bits = pad(bits, (0, bits.shape[-1] % 2))
+        bits = bits[..., ::2] | bits[..., 1::2]
+    return bits[..., 0]

@@ -2,23 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, cast
 
 import torch
+from torch.nn.functional import pad
 
 from .. import nodes
 from ..evaluate import Environment, evaluate
 from ..nodes import Node
 from ..parameters import Slot
 from ..proof.closed_forms import Relation, Section
-from .ranges import Maxima
-from .sets import At, over_positions, rows_at
-
-Found = Callable[[At, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+from .ranges import Maxima, union
+from .sets import At, over_positions, rows_at, set_of
+from .tile_pairs import Rest, TilePairs, by_tile
 
 _CATEGORIES_OF_A_WORD: Final = 62
 _MOST_ENTRIES: Final = 1 << 24
+
+
+@dataclass(frozen=True)
+class Categories:
+    """The category of an own position is one that the category of the other one allows.
+
+    `own` `[batch, heads, own]` and `other` `[batch, heads, other]` are the categories; `allowed`
+    is bool `[batch, heads, own categories, other categories]`. `members` are the own positions that
+    count.
+    """
+
+    own: torch.Tensor
+    other: torch.Tensor
+    allowed: torch.Tensor
+    members: torch.Tensor
+    own_block: int
+
+    @cached_property
+    def _groups(self) -> list[tuple[torch.Tensor, Maxima]]:
+        """For each 62 categories, what other categories allow and positions have, as bits."""
+        groups = []
+        for start in range(0, self.allowed.shape[2], _CATEGORIES_OF_A_WORD):
+            part = self.allowed[:, :, start : start + _CATEGORIES_OF_A_WORD]
+            bits = 1 << torch.arange(part.shape[2], device=self.own.device)
+            here = self.members & (self.own >= start) & (self.own < start + part.shape[2])
+            entries = torch.where(here, 1 << (self.own - start).clamp(0, part.shape[2] - 1), 0)
+            present = Maxima.of(entries, self.own_block, torch.bitwise_or)
+            groups.append(((part * bits[:, None]).sum(dim=2), present))
+        return groups
+
+    def some(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        column = rows_at(self.other, at, other)
+        some = torch.zeros_like(low, dtype=torch.bool)
+        for words, present in self._groups:
+            some = some | ((present.over(at, low, high) & rows_at(words, at, column)) != 0)
+        return some
+
+    def count(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        column = rows_at(self.other, at, other)
+        columns = self.allowed.shape[3]
+        flat = self.allowed.flatten(2)
+        total = torch.zeros_like(low)
+        for category in range(self.allowed.shape[2]):
+            members = set_of(self.members & (self.own == category))
+            wanted = rows_at(flat, at, category * columns + column)
+            total = total + torch.where(wanted, members.between(at, low, high), 0)
+        return total
+
+    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        met = torch.zeros_like(pairs.own, dtype=torch.bool)
+        zero = torch.zeros((), dtype=torch.int64, device=met.device)
+        for words, present in self._groups:
+            at = (
+                torch.arange(words.shape[0], device=met.device).view(-1, 1, 1),
+                torch.arange(words.shape[1], device=met.device).view(1, -1, 1),
+            )
+            wanted = torch.where(pairs.holds, rows_at(words, at, self.other), zero)
+            wanted = union(by_tile(wanted, pairs.sides[1], 0))
+            held = union(by_tile(present.table[..., 0], pairs.sides[0], 0))
+            met |= (
+                rows_at(wanted, pairs.at, pairs.other) & rows_at(held, pairs.at, pairs.own)
+            ) != 0
+        return met, torch.ones_like(met)
+
+
+@dataclass(frozen=True)
+class CategoryRanges:
+    """Categories of which a range of own positions has every one between its first and last.
+
+    `own`, `other` and `allowed` are those of `Categories`; with `both` a range of other positions
+    also has every category between those of its ends.
+    """
+
+    own: torch.Tensor
+    other: torch.Tensor
+    allowed: torch.Tensor
+    both: bool
+
+    @cached_property
+    def _counts(self) -> torch.Tensor:
+        """Categories allowed before each row of the table, `[batch, heads, rows + 1, columns]`."""
+        return pad(self.allowed.cumsum(dim=2, dtype=torch.int32), (0, 0, 1, 0))
+
+    @cached_property
+    def _positions(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Own positions allowed before each row of the table, and how many are before each row."""
+        rows = torch.arange(self.allowed.shape[2] + 1, device=self.own.device)
+        before = torch.searchsorted(
+            self.own.contiguous(), rows.expand(*self.own.shape[:2], -1).contiguous()
+        )
+        weighted = self.allowed * before.diff(dim=-1)[..., None].to(torch.int32)
+        return pad(weighted.cumsum(dim=2, dtype=torch.int32), (0, 0, 1, 0)), before
+
+    def some(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        column = rows_at(self.other, at, other)
+        first, last = rows_at(self.own, at, low), rows_at(self.own, at, high)
+        upto = _entry(self._counts, at, last + 1, column)
+        return upto > _entry(self._counts, at, first, column)
+
+    def count(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        column = rows_at(self.other, at, other)
+        counts, before = self._positions
+        total = torch.zeros_like(low)
+        for sign, end in ((1, high + 1), (-1, low)):
+            # Own positions allowed before `end`, which stands in row `row` of the table.
+            row = rows_at(self.own, at, end.clamp(max=self.own.shape[-1] - 1))
+            inside = torch.where(
+                _entry(self.allowed, at, row, column), end - rows_at(before, at, row), 0
+            )
+            total = total + sign * (_entry(counts, at, row, column) + inside)
+        return total
+
+    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.both:
+            unknown = torch.zeros_like(pairs.own, dtype=torch.bool)
+            return unknown, unknown
+        counts = pad(self._counts.cumsum(dim=3, dtype=torch.int32), (1, 0))
+        first, last = (rows_at(self.own, pairs.at, end) for end in pairs.own_ends)
+        left, right = (rows_at(self.other, pairs.at, end) for end in pairs.other_ends)
+        upto = [_entry(counts, pairs.at, last + 1, column) for column in (right + 1, left)]
+        before = [_entry(counts, pairs.at, first, column) for column in (right + 1, left)]
+        met = upto[0] - upto[1] - before[0] + before[1] > 0
+        return met, pairs.all_hold() | ~met
 
 
 def related(
@@ -27,7 +159,7 @@ def related(
     members: torch.Tensor,
     own_block: int,
     env: Environment,
-) -> Found | None:
+) -> Rest | None:
     """The test of a section with a relation; None where its table is too large to be counted."""
     relation = section.relation
     assert relation is not None
@@ -43,53 +175,13 @@ def related(
     allowed = _table(relation, other_index, sizes, env)
     few = sizes[0] <= _CATEGORIES_OF_A_WORD
     if not few and _takes_every_value(relation.f) and not section.members:
-        return _by_counts(own, other, allowed)
-    return _by_bits(own, other, allowed, members, own_block)
+        return CategoryRanges(own, other, allowed, _takes_every_value(relation.g))
+    return Categories(own, other, allowed, members, own_block)
 
 
-def _by_bits(
-    own: torch.Tensor,
-    other: torch.Tensor,
-    allowed: torch.Tensor,
-    members: torch.Tensor,
-    own_block: int,
-) -> Found:
-    groups = []
-    for start in range(0, allowed.shape[2], _CATEGORIES_OF_A_WORD):
-        part = allowed[:, :, start : start + _CATEGORIES_OF_A_WORD]
-        bits = 1 << torch.arange(part.shape[2], device=own.device)
-        here = members & (own >= start) & (own < start + part.shape[2])
-        entries = torch.where(here, 1 << (own - start).clamp(0, part.shape[2] - 1), 0)
-        present = Maxima.of(entries, own_block, torch.bitwise_or)
-        groups.append(((part * bits[:, None]).sum(dim=2), present))
-
-    def found(
-        at: At, position: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-    ) -> torch.Tensor:
-        column = rows_at(other, at, position)
-        some = torch.zeros_like(low, dtype=torch.bool)
-        for words, present in groups:
-            some = some | ((present.over(at, low, high) & rows_at(words, at, column)) != 0)
-        return some
-
-    return found
-
-
-def _by_counts(own: torch.Tensor, other: torch.Tensor, allowed: torch.Tensor) -> Found:
-    """Categories of a range are themselves a range: entries above a column are counted."""
-    counts = torch.nn.functional.pad(allowed.cumsum(dim=2), (0, 0, 1, 0))
-    columns = counts.shape[3]
-    flat = counts.flatten(2)
-
-    def found(
-        at: At, position: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-    ) -> torch.Tensor:
-        column = rows_at(other, at, position)
-        first, last = rows_at(own, at, low), rows_at(own, at, high)
-        upto = rows_at(flat, at, (last + 1) * columns + column)
-        return upto > rows_at(flat, at, first * columns + column)
-
-    return found
+def _entry(table: torch.Tensor, at: At, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+    """Entries of `[batch, heads, rows, columns]`; size 1 serves every batch entry or head."""
+    return rows_at(table.flatten(2), at, row * table.shape[3] + column)
 
 
 def _table(

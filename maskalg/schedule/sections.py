@@ -8,7 +8,6 @@ counts of members, sorted classes of equal entries, maxima over powers of two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final
 
 import torch
@@ -16,14 +15,16 @@ import torch
 from ..evaluate import Environment
 from ..nodes import Node, conjunction
 from ..proof.closed_forms import Section
-from .classes import Classes, classes_of
+from .equalities import Equalities
 from .intervals import Rows
-from .range_tree import RangeTree
+from .own_bounds import Bounds
 from .ranges import Maxima
-from .relations import Found, related
-from .sets import MEMORY, At, PositionSet, at_places, over_positions, rows_at, set_of
+from .rank_ranges import RankRanges
+from .relations import related
+from .rests import LOWEST, AtLeast, Distances, Members
+from .sets import MEMORY, at_places, over_positions, rows_at, set_of
+from .tile_pairs import Rest, TilePairs
 
-_LOWEST: Final = -(2**62)
 _POSITIONS_AT_ONCE: Final = 1 << 22
 
 
@@ -31,37 +32,79 @@ _POSITIONS_AT_ONCE: Final = 1 << 22
 class PreparedSection:
     """A section over all positions of a call.
 
-    `low`, `high` and `holds` are `[batch, heads, positions of the other index]`; `found(at, other,
-    low, high)` says whether some own position in low..high satisfies what is not a bound.
+    `low` and `high`, within the own positions, and `holds` are `[batch, heads, positions of the
+    other index]`; where `holds`, low <= high. `rest` is what an own position must satisfy besides.
     """
 
     section: Section
     low: torch.Tensor
     high: torch.Tensor
     holds: torch.Tensor
-    found: Found
+    rest: Rest | None
     lengths: tuple[int, int]  # of the own and of the other index
 
     def tiles(self, places: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
-        """Which tiles at `places` `[n, 4]` (batch, head, row, column) hold such a pair."""
+        """Which tiles at `places` `[n, 4]` (batch, head, row, column) hold such a pair.
+
+        A tile whose own positions are all within the bounds of every other position is asked for
+        as a whole; where bounds cut it, it is decided position by position.
+        """
         own_axis = 2 if self.section.own == "q_idx" else 3
-        own_block, other_block = block if own_axis == 2 else block[::-1]
-        offsets = torch.arange(other_block, device=places.device)
-        parts = []
-        for part in places.split(max(1, _POSITIONS_AT_ONCE // other_block)):
-            at = (part[:, 0, None], part[:, 1, None])
-            other = part[:, 5 - own_axis, None] * other_block + offsets
+        sides = block if own_axis == 2 else block[::-1]
+        at = (places[:, 0], places[:, 1])
+        own, other = places[:, own_axis], places[:, 5 - own_axis]
+        pairs = TilePairs(at, own, other, self.holds, sides, self.lengths)
+        bounds = Bounds.of(self.low, self.high, self.holds, self.lengths[0], sides[1])
+        met = bounds.meet(pairs)
+        if self.rest is None:
+            return met
+        whole = (met & bounds.cover(pairs)).nonzero()[:, 0]
+        found, known = self.rest.between(pairs.chosen(whole))
+        open_ = met.clone()
+        open_[whole] = ~known
+        met[whole] = found
+        left = open_.nonzero()[:, 0]
+        met[left] = self._by_position(pairs.chosen(left))
+        return met
+
+    def _by_position(self, pairs: TilePairs) -> torch.Tensor:
+        assert self.rest is not None
+        offsets = torch.arange(pairs.sides[1], device=pairs.own.device)
+        found = [torch.zeros(0, dtype=torch.bool, device=offsets.device)]
+        for part in torch.arange(len(pairs.own), device=offsets.device).split(
+            max(1, _POSITIONS_AT_ONCE // pairs.sides[1])
+        ):
+            some = pairs.chosen(part)
+            at = (some.at[0][:, None], some.at[1][:, None])
+            first, last = some.own_ends
             # A tile cut by the length repeats its last position, which changes nothing.
+            other = some.other[:, None] * pairs.sides[1] + offsets
             other = other.clamp(max=self.lengths[1] - 1)
-            first = part[:, own_axis, None] * own_block
-            last = (first + own_block - 1).clamp(max=self.lengths[0] - 1)
-            low = torch.maximum(rows_at(self.low, at, other), first)
-            high = torch.minimum(rows_at(self.high, at, other), last)
-            some = rows_at(self.holds, at, other) & (low <= high)
-            high = torch.where(some, high, low.clamp(0, self.lengths[0] - 1))
-            low = torch.where(some, low, high)
-            parts.append((some & self.found(at, other, low, high)).any(dim=-1))
-        return torch.cat(parts)
+            low = torch.maximum(rows_at(self.low, at, other), first[:, None])
+            high = torch.minimum(rows_at(self.high, at, other), last[:, None])
+            kept = rows_at(self.holds, at, other) & (low <= high)
+            high = torch.where(kept, high, first[:, None])
+            low = torch.where(kept, low, first[:, None])
+            found.append((kept & self.rest.some(at, other, low, high)).any(dim=-1))
+        return torch.cat(found)
+
+    def counts(self) -> torch.Tensor:
+        """How many own positions each other position takes, `[batch, heads, positions]`."""
+        shape = torch.broadcast_shapes(self.low.shape, self.holds.shape)
+        batch, head, other = (
+            torch.arange(size, device=self.low.device).view(
+                [-1 if axis == place else 1 for place in range(3)]
+            )
+            for axis, size in enumerate(shape)
+        )
+        low, high = self.low.expand(shape), self.high.expand(shape)
+        if self.rest is None:
+            count = high - low + 1
+        else:
+            # Ranges that do not hold may be empty.
+            low = torch.minimum(low, high)
+            count = self.rest.count((batch, head), other, low, high)
+        return torch.where(self.holds, count, 0)
 
 
 def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSection | None:
@@ -107,29 +150,27 @@ def _prepare(
         low = torch.maximum(low, over_other(bound))
     for bound in section.highs:
         high = torch.minimum(high, over_other(bound))
-    found: Found | None
-    holds = over_other(conjunction(*section.others))
+    holds = over_other(conjunction(*section.others)) & (low <= high)
+    last = max(lengths[0] - 1, 0)
+    low, high = low.clamp(0, last), high.clamp(0, last)
     members = over_positions(conjunction(*section.members), section.own, lengths[0], env)
-    if section.equal and not section.order:
-        found = _equal(section, lengths, members, env)
-    elif section.order:
-        found = _ordered(section, lengths, members, own_block, env)
+    rest: Rest | None = None
+    if section.order:
+        rest = _ordered(section, lengths, members, own_block, env)
+    elif section.equal:
+        rest = _equal(section, lengths, members, env)
     elif section.relation is not None:
-        found = related(section, lengths, members, own_block, env)
+        rest = related(section, lengths, members, own_block, env)
+        if rest is None:
+            return None
     elif section.distances:
-        found = _distant(section, lengths, env)
-    else:
-        found = _among(set_of(members))
-    if found is None:
-        return None
-    return PreparedSection(section, low, high, holds, found, lengths)
+        rest = _distant(section, lengths, env)
+    elif section.members:
+        rest = Members(set_of(members))
+    return PreparedSection(section, low, high, holds, rest, lengths)
 
 
-def _among(members: PositionSet) -> Found:
-    return lambda at, other, low, high: members.between(at, low, high) > 0
-
-
-def _distant(section: Section, lengths: tuple[int, int], env: Environment) -> Found:
+def _distant(section: Section, lengths: tuple[int, int], env: Environment) -> Distances:
     """Some distance q - k of a set, for q (or k) in a range and one k (or q)."""
     by_query = section.own == "q_idx"
     q_len, kv_len = lengths if by_query else lengths[::-1]
@@ -140,14 +181,7 @@ def _distant(section: Section, lengths: tuple[int, int], env: Environment) -> Fo
     }
     kept = at_places(places, conjunction(*section.distances), env)
     members = set_of(kept.expand(*kept.shape[:2], q_len + kv_len - 1))
-    zero = kv_len - 1
-
-    def found(at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        if by_query:
-            return members.between(at, low - other + zero, high - other + zero) > 0
-        return members.between(at, other - high + zero, other - low + zero) > 0
-
-    return found
+    return Distances(members, kv_len - 1, by_query)
 
 
 def _ordered(
@@ -156,14 +190,14 @@ def _ordered(
     members: torch.Tensor,
     own_block: int,
     env: Environment,
-) -> Found:
+) -> Rest:
     """f(own) between two values of the other position for some member in a range.
 
     With one limit only, the maximum of f over the range decides.
     """
     base = section.order[0][0]
     own = over_positions(base, section.own, lengths[0], env)
-    least = torch.full((1, 1, lengths[1]), _LOWEST, device=env.device)
+    least = torch.full((1, 1, lengths[1]), LOWEST, device=env.device)
     most = -least
     for f, g in section.order:
         limit = over_positions(g, section.other, lengths[1], env)
@@ -178,46 +212,25 @@ def _ordered(
             least, most = torch.maximum(least, value), torch.minimum(most, value)
         else:
             apart = value
+
+    def by_rank() -> RankRanges:
+        return RankRanges.of(own, members, (least, most), apart)
+
     if not section.equal and all(f == base for f, _ in section.order):
-        entries = torch.where(members, own, _LOWEST)
-        largest = Maxima.of(entries, own_block, torch.maximum)
-        return lambda at, other, low, high: largest.over(at, low, high) >= rows_at(least, at, other)
-    tree = RangeTree.of(own, members, own_block)
-
-    def found(at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        limits = rows_at(least, at, other), rows_at(most, at, other)
-        count = tree.between(at, (low, high), *limits)
-        if apart is not None:
-            value = rows_at(apart, at, other)
-            same = torch.maximum(limits[0], value), torch.minimum(limits[1], value)
-            count = count - tree.between(at, (low, high), *same)
-        return count > 0
-
-    return found
+        entries = torch.where(members, own, LOWEST)
+        return AtLeast(entries, least, Maxima.of(entries, own_block, torch.maximum), by_rank)
+    return by_rank()
 
 
 def _equal(
     section: Section, lengths: tuple[int, int], members: torch.Tensor, env: Environment
-) -> Found:
-    """Entries equal for all pairs that hold and different for all others, by counting.
-
-    Those that are equal where they should not be are taken away by inclusion and exclusion.
-    """
-    own = [over_positions(f, section.own, lengths[0], env) for f, _, _ in section.equal]
-    other = [over_positions(g, section.other, lengths[1], env) for _, g, _ in section.equal]
-    wanted = [i for i, (_, _, holds) in enumerate(section.equal) if holds]
-    unwanted = [i for i, (_, _, holds) in enumerate(section.equal) if not holds]
-    counts: list[tuple[int, Classes]] = []
-    for size in range(len(unwanted) + 1):
-        for extra in combinations(unwanted, size):
-            chosen = [*wanted, *extra]
-            pairs = [(own[i], other[i]) for i in chosen]
-            counts.append(((-1) ** size, classes_of(pairs, members, lengths)))
-
-    def found(at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-        total = torch.zeros_like(low)
-        for sign, classes in counts:
-            total = total + sign * classes.between(at, other, low, high)
-        return total > 0
-
-    return found
+) -> Equalities:
+    """Entries equal for all pairs that hold and different for all others."""
+    pairs = [
+        (
+            over_positions(f, section.own, lengths[0], env),
+            over_positions(g, section.other, lengths[1], env),
+        )
+        for f, g, _ in section.equal
+    ]
+    return Equalities.of(pairs, [holds for _, _, holds in section.equal], members, lengths)

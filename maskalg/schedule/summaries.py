@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Final
 
 import torch
-from torch.nn.functional import pad
 
 from .. import nodes
 from ..evaluate import Environment
@@ -21,6 +20,7 @@ from ..nodes import Node
 from ..proof.separation import equal_sides, positions
 from .intervals import Rows
 from .pair_blocks import pair_blocks
+from .ranges import union
 from .sets import At, over_positions, rows_at
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # smallest and largest; or surely and perhaps
@@ -118,7 +118,7 @@ class Summaries:
         words = []
         for side in sides:
             bits = 1 << (self._blocks(side).to(torch.int64) & 63)
-            words.append(self._of(side, _union(bits)))
+            words.append(self._of(side, union(bits)))
         return (words[0] & words[1]) != 0
 
     def _blocks(self, node: Node) -> torch.Tensor:
@@ -146,13 +146,6 @@ def _grouped(node: Node) -> Node:
     joined = [nodes.add(*terms) for terms in alone.values() if terms]
     rest = [term for term in node.args if len(positions(term)) != 1]
     return Node("add", "int", (*joined, *rest))
-
-
-def _union(bits: torch.Tensor) -> torch.Tensor:
-    while bits.shape[-1] > 1:
-        bits = pad(bits, (0, bits.shape[-1] % 2))
-        bits = bits[..., ::2] | bits[..., 1::2]
-    return bits[..., 0]
 
 
 Join = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -1,0 +1,116 @@
+"""A mask as a signed sum of clauses, so that what it keeps is counted clause by clause.
+
+Clauses of a mask may overlap: |A or B| = |A| + |B| - |A and B|. The conjunction of clauses is a
+clause, and those that contradict each other or say the same fall away as they are joined.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from ..normalform import Structure
+from .closed_forms import Section
+
+if TYPE_CHECKING:
+    from .literals import Clause, Clauses
+    from .projection import Projection
+    from .symbols import Symbols
+
+_MOST_TERMS: Final = 48
+
+
+@dataclass(frozen=True)
+class Term:
+    """A clause, counted `sign` times, as a section by keys for each query, or the reverse.
+
+    `keys` has the key as its own index, `queries` the query; one of them is there.
+    """
+
+    sign: int
+    keys: Section | None
+    queries: Section | None
+
+
+@dataclass(frozen=True)
+class SignedSum:
+    """The kept pairs, or with `dropped` the others, are those of the terms, by their signs."""
+
+    terms: tuple[Term, ...]
+    dropped: bool
+
+
+@lru_cache(maxsize=4096)
+def signed_sum(structure: Structure) -> SignedSum | None:
+    """The sum of a structure's mask; None where a clause is no section, or there are too many."""
+    from .literals import Clauses
+    from .projection import Projection
+    from .signs import OverBudget, Signs
+    from .symbols import Symbols
+
+    symbols = Symbols()
+    signs = Signs(symbols)
+    clauses = Clauses(symbols, signs)
+    projection = Projection(symbols, signs)
+    for dropped in (False, True):
+        signs.restart()
+        try:
+            joined = _joined(clauses.of(structure.mask, not dropped), clauses)
+        except OverBudget:
+            continue
+        terms = [_term(clause, sign, projection, symbols) for clause, sign in joined.items()]
+        found = tuple(term for term in terms if term is not None)
+        if len(found) == len(terms):
+            return SignedSum(found, dropped)
+    return None
+
+
+def _joined(clauses: list[Clause], of: Clauses) -> Counter[Clause]:
+    """Each conjunction of clauses with how often it counts, those that count 0 times left out."""
+    from .signs import OverBudget
+
+    terms: Counter[Clause] = Counter()
+    for clause in clauses:
+        both = Counter({clause: 1})
+        for other, sign in terms.items():
+            common = of.both(other, clause)
+            if common is not None:
+                both[common] -= sign
+        for term, sign in both.items():
+            terms[term] += sign
+        terms = Counter({term: sign for term, sign in terms.items() if sign})
+        if len(terms) > _MOST_TERMS:
+            raise OverBudget(f"more than {_MOST_TERMS} clauses and conjunctions of them")
+    return terms
+
+
+def _term(clause: Clause, sign: int, projection: Projection, symbols: Symbols) -> Term | None:
+    by_key, by_query = (_section(clause, own, projection, symbols) for own in ("kv_idx", "q_idx"))
+    if by_key is None and by_query is None:
+        return None
+    return Term(sign, by_key, by_query)
+
+
+def _section(clause: Clause, own: str, projection: Projection, symbols: Symbols) -> Section | None:
+    """A section of the clause, remainders as sets of distances if that serves."""
+    from .section import section_by
+
+    by_distance = _remainders_as_distances(clause, symbols)
+    return section_by(by_distance, own, projection, symbols) or section_by(
+        clause, own, projection, symbols
+    )
+
+
+def _remainders_as_distances(clause: Clause, symbols: Symbols) -> Clause:
+    """The clause with its remainders of q - k as conditions on the distance."""
+    from .literals import Condition, Congruence
+    from .section import literal_formula
+
+    return frozenset(
+        Condition(literal_formula(literal, symbols), "distance", literal.holds)
+        if isinstance(literal, Congruence)
+        else literal
+        for literal in clause
+    )

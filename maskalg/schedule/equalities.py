@@ -1,0 +1,148 @@
+"""Entries that are equal, or different, for an own and another position: by counting classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import torch
+
+from .classes import Classes, classes_of
+from .sets import At, rows_at
+from .tile_pairs import TilePairs
+
+_PAIRS_AT_ONCE: Final = 1 << 22
+_PRODUCTS: Final = 64  # of matrices, in the time of one pair of tiles joined by a class
+
+
+@dataclass(frozen=True)
+class Equalities:
+    """How many own positions are of classes, by their signs.
+
+    Those that are equal where they should not be are taken away by inclusion and exclusion.
+    """
+
+    signed: tuple[tuple[int, Classes], ...]
+
+    @staticmethod
+    def of(
+        pairs: list[tuple[torch.Tensor, torch.Tensor]],
+        holds: list[bool],
+        members: torch.Tensor,
+        lengths: tuple[int, int],
+    ) -> Equalities:
+        """For entries of own and of other positions, as `classes_of` takes them, that are equal
+        where the pair `holds` and different where not."""
+        wanted = [pair for pair, same in zip(pairs, holds, strict=True) if same]
+        unwanted = [pair for pair, same in zip(pairs, holds, strict=True) if not same]
+        return Equalities(
+            tuple(
+                ((-1) ** size, classes_of([*wanted, *extra], members, lengths))
+                for size in range(len(unwanted) + 1)
+                for extra in combinations(unwanted, size)
+            )
+        )
+
+    def some(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        return self.count(at, other, low, high) > 0
+
+    def count(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        total = torch.zeros_like(low)
+        for sign, classes in self.signed:
+            total = total + sign * classes.between(at, other, low, high)
+        return total
+
+    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        met = torch.zeros_like(pairs.own, dtype=torch.bool)
+        if len(met) * pairs.sides[1] <= 4 * pairs.lengths[1]:
+            return met, met  # as quickly found position by position
+        shape = torch.broadcast_shapes(
+            pairs.holds.shape[:2], *[classes.own.shape[:2] for _, classes in self.signed]
+        )
+        total = torch.stack(
+            [self._of_row(pairs, divmod(i, shape[1])) for i in range(shape.numel())]
+        )
+        cells = total.view(*shape, total.shape[-2] * total.shape[-1])
+        met = rows_at(cells, pairs.at, pairs.own * total.shape[-1] + pairs.other) > 0
+        return met, torch.ones_like(met)
+
+    def _of_row(self, pairs: TilePairs, row: tuple[int, int]) -> torch.Tensor:
+        """The count for each two tiles of a batch entry and head, `[own, other tiles]`."""
+        counts = [sign * _met(classes, pairs, row) for sign, classes in self.signed]
+        return torch.stack(counts).sum(dim=0)
+
+
+def _met(classes: Classes, pairs: TilePairs, row: tuple[int, int]) -> torch.Tensor:
+    """How many pairs of positions of each two tiles are of one class, `[own, other tiles]`."""
+    own, other, holds = (
+        table[min(row[0], table.shape[0] - 1), min(row[1], table.shape[1] - 1)]
+        for table in (classes.own, classes.wanted, pairs.holds)
+    )
+    sizes = [-(-len(one) // side) for one, side in zip((own, other), pairs.sides, strict=True)]
+    left = _occurring(own, pairs.sides[0], sizes[0])
+    right = _occurring(torch.where(holds, other, -1), pairs.sides[1], sizes[1])
+    begin = torch.searchsorted(right[0], left[0])
+    joins = torch.searchsorted(right[0], left[0], right=True) - begin
+    chosen = joins > 0
+    begin, joins = begin[chosen], joins[chosen]
+    class_, tile, count = (column[chosen] for column in left)
+    place, different = _numbered(class_)
+    if different * sizes[0] * sizes[1] < _PRODUCTS * int(joins.sum()):
+        return _by_product((place, tile, count), class_, right, different, sizes)
+    found = torch.zeros(sizes[0] * sizes[1], dtype=torch.int64, device=own.device)
+    for part in _portions(joins):
+        owner = torch.arange(len(joins), device=own.device)[part].repeat_interleave(joins[part])
+        start = (joins[part].cumsum(0) - joins[part]).repeat_interleave(joins[part])
+        partner = begin[owner] + torch.arange(len(owner), device=own.device) - start
+        cell = tile[owner] * sizes[1] + right[1][partner]
+        found.index_add_(0, cell, count[owner] * right[2][partner])
+    return found.view(sizes[0], sizes[1])
+
+
+Occurring = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # class, tile, how many positions
+
+
+def _occurring(classes: torch.Tensor, side: int, tiles: int) -> Occurring:
+    """The classes >= 0 of each tile, in order of classes."""
+    tile = torch.arange(len(classes), device=classes.device) // side
+    keys = (classes * tiles + tile)[classes >= 0]
+    found, count = keys.unique(return_counts=True)
+    return found // tiles, found % tiles, count
+
+
+def _numbered(ordered: torch.Tensor) -> tuple[torch.Tensor, int]:
+    found, place = ordered.unique_consecutive(return_inverse=True)
+    return place, len(found)
+
+
+def _portions(sizes: torch.Tensor) -> list[slice]:
+    """Slices of about `_PAIRS_AT_ONCE` pairs each."""
+    group = (sizes.cumsum(0) - 1) // _PAIRS_AT_ONCE
+    ends = group.unique_consecutive(return_counts=True)[1].cumsum(0).tolist()
+    return [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
+
+
+def _by_product(
+    left: Occurring,
+    class_: torch.Tensor,
+    right: Occurring,
+    different: int,
+    sizes: list[int],
+) -> torch.Tensor:
+    """Counts as a product of two matrices, tiles by classes; exact below 2**53."""
+    names = class_.unique_consecutive()
+    place = torch.searchsorted(names, right[0]).clamp(max=different - 1)
+    same = names[place] == right[0]
+    sides = (left, (place[same], right[1][same], right[2][same]))
+    own, other = (
+        torch.zeros(size, different, dtype=torch.float64, device=class_.device).index_put_(
+            (tile, number), count.to(torch.float64)
+        )
+        for size, (number, tile, count) in zip(sizes, sides, strict=True)
+    )
+    return (own @ other.T).to(torch.int64)

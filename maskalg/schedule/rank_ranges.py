@@ -1,0 +1,132 @@
+"""An own position whose entry lies between two limits of the other position, as ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import torch
+
+from .sets import At, rows_at
+from .tile_pairs import TilePairs, by_tile
+from .wavelet import Wavelet
+
+_POSITIONS_AT_ONCE: Final = 1 << 20
+_LOOK_UPS: Final = 32  # of a wavelet, in the time of one in a table
+
+Limits = tuple[torch.Tensor, torch.Tensor]  # ranks low <= rank < high, [batch, heads, other]
+
+
+@dataclass(frozen=True)
+class RankRanges:
+    """Ranks of own positions, and for each other position the ranks that it takes.
+
+    `ranks` are `[batch, heads, own]`, equal for equal entries and below `count`; `count` itself
+    where a position is no member. Ranks in `apart` are taken out of those in `limits`.
+    """
+
+    ranks: torch.Tensor
+    count_of_ranks: int
+    limits: Limits
+    apart: Limits | None
+
+    @staticmethod
+    def of(
+        entries: torch.Tensor,
+        members: torch.Tensor,
+        ends: tuple[torch.Tensor, torch.Tensor],
+        apart: torch.Tensor | None,
+    ) -> RankRanges:
+        """For entries and members of the own index; `ends` are the least and the most that the
+        other positions take, both included, and `apart` what they do not take."""
+        shape = torch.broadcast_shapes(entries.shape, members.shape)
+        values = entries.flatten().sort().values
+        ranks = torch.searchsorted(values, entries.contiguous()).expand(shape)
+
+        def limits(least: torch.Tensor, most: torch.Tensor) -> Limits:
+            low = torch.searchsorted(values, least.contiguous())
+            high = torch.searchsorted(values, most.contiguous(), right=True)
+            return low, torch.maximum(low, high)
+
+        count = values.numel()
+        without = None
+        if apart is not None:
+            without = limits(torch.maximum(ends[0], apart), torch.minimum(ends[1], apart))
+        return RankRanges(torch.where(members, ranks, count), count, limits(*ends), without)
+
+    @cached_property
+    def _wavelet(self) -> Wavelet:
+        return Wavelet.of(self.ranks, self.count_of_ranks)
+
+    def some(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        return self.count(at, other, low, high) > 0
+
+    def count(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        found = self._wavelet.between(at, (low, high), *_read(self.limits, at, other))
+        if self.apart is not None:
+            without = self._wavelet.between(at, (low, high), *_read(self.apart, at, other))
+            found = found - without
+        return found
+
+    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        """By the extremes of both tiles; then own tile by own tile, by the ranks that it holds."""
+        open_ = self._overlap(pairs)
+        place = open_.nonzero()[:, 0]
+        tiles = -(-pairs.lengths[0] // pairs.sides[0])
+        if self.count_of_ranks * tiles > _LOOK_UPS * pairs.sides[1] * len(place):
+            return open_, ~open_
+        met = open_.clone()
+        for group, cells in self._grouped(pairs, place):
+            for part in group.split(max(1, _POSITIONS_AT_ONCE // pairs.sides[1])):
+                met[part] = self._met(pairs.chosen(part), cells)
+        return met, torch.ones_like(met)
+
+    def _grouped(
+        self, pairs: TilePairs, place: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Pairs of one own tile, and how many of its ranks lie below each rank."""
+        own = by_tile(self.ranks, pairs.sides[0], self.count_of_ranks)
+        flat = own.flatten(0, 2)
+        numbers = torch.arange(len(flat), device=own.device).view(own.shape[:3])
+        row, order = rows_at(numbers, pairs.at, pairs.own)[place].sort()
+        rows, sizes = row.unique_consecutive(return_counts=True)
+        for number, group in zip(rows.tolist(), place[order].split(sizes.tolist()), strict=True):
+            held = torch.zeros(self.count_of_ranks + 2, dtype=torch.int32, device=own.device)
+            held[flat[number] + 1] = 1
+            yield group, held.cumsum(0, dtype=torch.int32)
+
+    def _met(self, pairs: TilePairs, below: torch.Tensor) -> torch.Tensor:
+        first, last = pairs.other_ends
+        offset = torch.arange(pairs.sides[1], device=below.device)
+        other = torch.minimum(first[:, None] + offset, last[:, None])
+        at = (pairs.at[0][:, None], pairs.at[1][:, None])
+        low, high = _read(self.limits, at, other)
+        found = below[high] - below[low]
+        if self.apart is not None:
+            low, high = _read(self.apart, at, other)
+            found = found - (below[high] - below[low])
+        return ((found > 0) & rows_at(pairs.holds, at, other)).any(dim=-1)
+
+    def _overlap(self, pairs: TilePairs) -> torch.Tensor:
+        """Whether the extremes of the ranks of two tiles leave a common one possible."""
+        most = self.count_of_ranks
+        own = by_tile(self.ranks, pairs.sides[0], most)
+        least_own = own.amin(dim=-1)
+        most_own = torch.where(own < most, own, -1).amax(dim=-1)
+        low, high = self.limits
+        some = pairs.holds & (low < high)
+        low = by_tile(torch.where(some, low, most), pairs.sides[1], most).amin(dim=-1)
+        high = by_tile(torch.where(some, high, 0), pairs.sides[1], 0).amax(dim=-1)
+        return (rows_at(least_own, pairs.at, pairs.own) < rows_at(high, pairs.at, pairs.other)) & (
+            rows_at(most_own, pairs.at, pairs.own) >= rows_at(low, pairs.at, pairs.other)
+        )
+
+
+def _read(limits: Limits, at: At, other: torch.Tensor) -> Limits:
+    return rows_at(limits[0], at, other), rows_at(limits[1], at, other)
