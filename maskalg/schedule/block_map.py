@@ -9,13 +9,14 @@ import torch
 
 from .. import errors
 from ..algebra import Mask
-from ..evaluate import Environment, device_of, evaluate
+from ..evaluate import device_of
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
 from ..proof.proof import prove_structure
 from .grid_runs import grid_labels, grid_runs
 from .intervals import rows_of
 from .marks import marks_of
+from .open_tiles import looked_at
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 EMPTY: Final = 0
 PARTIAL: Final = 1
 FULL: Final = 2
-
-_ELEMENTS_AT_ONCE: Final = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +139,9 @@ def blocks(
     extents = resolve(form, q_len, kv_len, batch, heads)
     labels, places = proved_labels(form, extents, pair)
     if len(places):
-        labels[places.unbind(dim=1)] = _evaluated(form, places, pair, extents)
+        sizes = dependence(form.structure.mask, form, extents)
+        rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), pair[0], device_of(form))
+        labels[places.unbind(dim=1)] = _labels(*looked_at(form, rows, places, pair))
     return BlockMap(labels, pair, extents.q_len, extents.kv_len, places.shape[0], mask)
 
 
@@ -187,29 +188,3 @@ def block_pair(block: object) -> tuple[int, int]:
     if len(pair) != 2 or not all(type(side) is int and side >= 1 for side in pair):
         raise errors.block_size(block)
     return pair[0], pair[1]
-
-
-def _evaluated(
-    form: Bound, places: torch.Tensor, block: tuple[int, int], extents: Extents
-) -> torch.Tensor:
-    """Labels of the tiles at `places` `[n, 4]`, found by looking at every element."""
-    if not len(places):
-        return torch.zeros(0, dtype=torch.uint8, device=places.device)
-    row = torch.arange(block[0], device=places.device)
-    column = torch.arange(block[1], device=places.device)
-    found = []
-    for part in places.split(max(1, _ELEMENTS_AT_ONCE // (block[0] * block[1]))):
-        # A tile cut by the length repeats its last row or column, which changes no label.
-        q_idx = (part[:, 2, None] * block[0] + row).clamp(max=extents.q_len - 1)
-        kv_idx = (part[:, 3, None] * block[1] + column).clamp(max=extents.kv_len - 1)
-        indices = {
-            "batch": part[:, 0, None, None],
-            "head": part[:, 1, None, None],
-            "q_idx": q_idx[:, :, None],
-            "kv_idx": kv_idx[:, None, :],
-        }
-        kept = evaluate(form.structure.mask, Environment(indices, form.values))
-        kept = kept.expand(len(part), block[0], block[1])
-        some, every = kept.any(dim=(1, 2)), kept.all(dim=(1, 2))
-        found.append(some.to(torch.uint8) + every.to(torch.uint8))
-    return torch.cat(found)

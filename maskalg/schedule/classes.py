@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -52,11 +53,12 @@ def classes_of(
     """
     shapes = [tensor.shape[:2] for pair in pairs for tensor in pair]
     rows = np.broadcast_shapes(members.shape[:2], *shapes)
-    own = torch.zeros((*rows, lengths[0]), dtype=torch.int64, device=members.device)
-    other = torch.zeros((*rows, lengths[1]), dtype=torch.int64, device=members.device)
-    row = torch.arange(rows[0] * rows[1], device=members.device).view(*rows, 1)
-    for own_entries, other_entries in [(row, row), *pairs]:
-        own, other = _refined(own, other, own_entries, other_entries)
+    # Rows are told apart from the start, as classes of their own.
+    row = torch.arange(prod(rows), device=members.device).view(*rows, 1)
+    own, other = (row.expand(*rows, length) for length in lengths)
+    for number, (own_entries, other_entries) in enumerate(pairs):
+        alone = number == 0 and prod(rows) == 1
+        own, other = _refined(own, other, own_entries, other_entries, alone=alone)
     place = torch.arange(lengths[0], device=members.device)
     keys = own * lengths[0] + place
     # What is no member is put past every class, so that no count depends on the device.
@@ -66,15 +68,24 @@ def classes_of(
 
 
 def _refined(
-    own: torch.Tensor, other: torch.Tensor, own_entries: torch.Tensor, other_entries: torch.Tensor
+    own: torch.Tensor,
+    other: torch.Tensor,
+    own_entries: torch.Tensor,
+    other_entries: torch.Tensor,
+    *,
+    alone: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Classes split by one more pair of entries, numbered anew so that they stay small."""
+    """Classes split by one more pair of entries, numbered anew so that they stay small.
+
+    `alone` says that all are of one class yet.
+    """
     wide = torch.cat(
         [own_entries.expand(own.shape).flatten(), other_entries.expand(other.shape).flatten()]
     )
-    ranks = _ranked(wide.to(torch.int64))
-    before = torch.cat([own.flatten(), other.flatten()])
-    joined = _ranked(before * wide.numel() + ranks)
+    joined = _ranked(wide.to(torch.int64))
+    if not alone:
+        before = torch.cat([own.flatten(), other.flatten()])
+        joined = _ranked(before * wide.numel() + joined)
     return joined[: own.numel()].view(own.shape), joined[own.numel() :].view(other.shape)
 
 

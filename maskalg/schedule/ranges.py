@@ -15,7 +15,7 @@ Join = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Maxima:
-    """`table[..., x, j]` joins the entries x .. x + 2**j - 1, `[batch, heads, length, levels]`.
+    """`table[j, ..., x]` joins the entries x .. x + 2**j - 1, `[levels, batch, heads, length]`.
 
     `join` takes the same entry twice without harm: a maximum, or the union of bits.
     """
@@ -33,7 +33,7 @@ class Maxima:
             # Past the end stands what no range of that length starts at.
             later = torch.cat([last[..., reach:], last[..., -reach:]], dim=-1)
             levels.append(join(last, later))
-        return Maxima(torch.stack(levels, dim=-1), join)
+        return Maxima(torch.stack(levels), join)
 
     def over(self, at: At, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """The entries low..high, both included, joined."""
@@ -42,9 +42,9 @@ class Maxima:
         return self.join(first, self._entry(at, high + 1 - (1 << exponent), exponent))
 
     def _entry(self, at: At, x: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-        batch = at[0] if self.table.shape[0] > 1 else torch.zeros_like(at[0])
-        head = at[1] if self.table.shape[1] > 1 else torch.zeros_like(at[1])
-        return self.table[batch, head, x, level]
+        batch = at[0] if self.table.shape[1] > 1 else torch.zeros_like(at[0])
+        head = at[1] if self.table.shape[2] > 1 else torch.zeros_like(at[1])
+        return self.table[level, batch, head, x]
 
 
 def union(bits: torch.Tensor) -> torch.Tensor:

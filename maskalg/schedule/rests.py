@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import torch
@@ -80,13 +81,17 @@ class AtLeast:
 
     entries: torch.Tensor
     least: torch.Tensor
-    largest: Maxima
+    own_block: int
     ordered: Callable[[], Rest]
+
+    @cached_property
+    def _largest(self) -> Maxima:
+        return Maxima.of(self.entries, self.own_block, torch.maximum)
 
     def some(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
     ) -> torch.Tensor:
-        return self.largest.over(at, low, high) >= rows_at(self.least, at, other)
+        return self._largest.over(at, low, high) >= rows_at(self.least, at, other)
 
     def count(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor

@@ -18,14 +18,14 @@ from ..proof.closed_forms import Section
 from .equalities import Equalities
 from .intervals import Rows
 from .own_bounds import Bounds
-from .ranges import Maxima
 from .rank_ranges import RankRanges
 from .relations import related
 from .rests import LOWEST, AtLeast, Distances, Members
 from .sets import MEMORY, at_places, over_positions, rows_at, set_of
 from .tile_pairs import Rest, TilePairs
 
-_POSITIONS_AT_ONCE: Final = 1 << 22
+_POSITIONS_AT_ONCE: Final = 1 << 20
+_SAMPLES: Final = 64
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,9 @@ class PreparedSection:
     def tiles(self, places: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
         """Which tiles at `places` `[n, 4]` (batch, head, row, column) hold such a pair.
 
-        A tile whose own positions are all within the bounds of every other position is asked for
-        as a whole; where bounds cut it, it is decided position by position.
+        Tiles are asked for as wholes first. That decides where the own positions of a tile are all
+        within the bounds of every other position, and where there is no such pair even so; what
+        is left is decided position by position.
         """
         own_axis = 2 if self.section.own == "q_idx" else 3
         sides = block if own_axis == 2 else block[::-1]
@@ -58,21 +59,26 @@ class PreparedSection:
         met = bounds.meet(pairs)
         if self.rest is None:
             return met
-        whole = (met & bounds.cover(pairs)).nonzero()[:, 0]
-        found, known = self.rest.between(pairs.chosen(whole))
-        open_ = met.clone()
-        open_[whole] = ~known
-        met[whole] = found
-        left = open_.nonzero()[:, 0]
-        met[left] = self._by_position(pairs.chosen(left))
+        left = met.nonzero()[:, 0]
+        pairs_left = pairs.chosen(left)
+        found, known = self.rest.between(pairs_left)
+        met[left] = found | ~known
+        left = left[~known | (found & ~bounds.cover(pairs_left))]
+        every = torch.arange(sides[1], device=left.device)
+        if sides[1] > 4 * _SAMPLES:
+            # A tile that holds many such pairs is known by a few of its positions.
+            found = self._by_position(pairs.chosen(left), every[:: sides[1] // _SAMPLES])
+            met[left[found]] = True
+            left = left[~found]
+        met[left] = self._by_position(pairs.chosen(left), every)
         return met
 
-    def _by_position(self, pairs: TilePairs) -> torch.Tensor:
+    def _by_position(self, pairs: TilePairs, offsets: torch.Tensor) -> torch.Tensor:
+        """Which pairs hold one, as far as other positions at `offsets` in their tile tell."""
         assert self.rest is not None
-        offsets = torch.arange(pairs.sides[1], device=pairs.own.device)
         found = [torch.zeros(0, dtype=torch.bool, device=offsets.device)]
         for part in torch.arange(len(pairs.own), device=offsets.device).split(
-            max(1, _POSITIONS_AT_ONCE // pairs.sides[1])
+            max(1, _POSITIONS_AT_ONCE // len(offsets))
         ):
             some = pairs.chosen(part)
             at = (some.at[0][:, None], some.at[1][:, None])
@@ -218,7 +224,7 @@ def _ordered(
 
     if not section.equal and all(f == base for f, _ in section.order):
         entries = torch.where(members, own, LOWEST)
-        return AtLeast(entries, least, Maxima.of(entries, own_block, torch.maximum), by_rank)
+        return AtLeast(entries, least, own_block, by_rank)
     return by_rank()
 
 

@@ -33,6 +33,8 @@ class Summaries:
     """Formulas over the tiles at `places` `[n, 4]`, each result a pair of tensors `[n]`."""
 
     def __init__(self, rows: Rows, places: torch.Tensor, block: tuple[int, int]) -> None:
+        self._rows = rows
+        self._known: dict[tuple[str, Node], torch.Tensor] = {}
         self._env: Environment = rows.environment
         self._block = block
         self._at: At = (places[:, 0], places[:, 1])
@@ -40,6 +42,12 @@ class Summaries:
             "q_idx": (rows.extents.q_len, block[0], places[:, 2]),
             "kv_idx": (rows.extents.kv_len, block[1], places[:, 3]),
         }
+
+    def at(self, places: torch.Tensor) -> Summaries:
+        """The same for other tiles: what was summarised over all positions is not done again."""
+        other = Summaries(self._rows, places, self._block)
+        other._known = self._known
+        return other
 
     def met(self, clause: Node) -> Pair:
         """Whether some pair of a tile surely satisfies a clause, and whether one may.
@@ -73,8 +81,7 @@ class Summaries:
         Sure means for every pair, so that conjunctions of sure parts are sure.
         """
         if len(positions(node)) < 2:
-            entries = self._blocks(node)
-            return self._of(node, entries.all(-1)), self._of(node, entries.any(-1))
+            return self._of("every", node), self._of("some", node)
         if node.op == "not":
             surely, perhaps = self.truth(node.args[0])
             return ~perhaps, ~surely
@@ -97,8 +104,7 @@ class Summaries:
     def bounds(self, node: Node) -> Pair:
         """The smallest and the largest value of an integer formula in each tile, or beyond."""
         if len(positions(node)) < 2:
-            entries = self._blocks(node).clamp(-_UNBOUNDED, _UNBOUNDED)
-            return self._of(node, entries.amin(-1)), self._of(node, entries.amax(-1))
+            return self._of("least", node), self._of("most", node)
         rule = _RULES.get(node.op)
         if rule is None:
             largest = torch.full_like(self._at[0], _UNBOUNDED)
@@ -115,10 +121,7 @@ class Summaries:
         sides = equal_sides(node)
         if sides is None:
             return torch.ones_like(self._at[0], dtype=torch.bool)
-        words = []
-        for side in sides:
-            bits = 1 << (self._blocks(side).to(torch.int64) & 63)
-            words.append(self._of(side, union(bits)))
+        words = [self._of("values", side) for side in sides]
         return (words[0] & words[1]) != 0
 
     def _blocks(self, node: Node) -> torch.Tensor:
@@ -130,8 +133,21 @@ class Summaries:
         whole = torch.cat([entries, last], dim=-1)
         return whole.view(*whole.shape[:2], -1, side)
 
-    def _of(self, node: Node, summary: torch.Tensor) -> torch.Tensor:
+    def _of(self, kind: str, node: Node) -> torch.Tensor:
+        """A summary of a formula of one index, read at the tiles."""
+        summary = self._known.get((kind, node))
+        if summary is None:
+            summary = self._known[kind, node] = _KINDS[kind](self._blocks(node))
         return rows_at(summary, self._at, self._axes[_index(node)][2])
+
+
+_KINDS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "every": lambda entries: entries.all(-1),
+    "some": lambda entries: entries.any(-1),
+    "least": lambda entries: entries.amin(-1).clamp(-_UNBOUNDED, _UNBOUNDED),
+    "most": lambda entries: entries.amax(-1).clamp(-_UNBOUNDED, _UNBOUNDED),
+    "values": lambda entries: union(1 << (entries.to(torch.int64) & 63)),
+}
 
 
 def _index(node: Node) -> str:
