@@ -57,14 +57,29 @@ def signed_sum(structure: Structure) -> SignedSum | None:
     for dropped in (False, True):
         signs.restart()
         try:
-            joined = _joined(clauses.of(structure.mask, not dropped), clauses)
+            found = clauses.of(structure.mask, not dropped)
+            joined = _joined([_without_documents(clause) for clause in found], clauses)
         except OverBudget:
             continue
         terms = [_term(clause, sign, projection, symbols) for clause, sign in joined.items()]
-        found = tuple(term for term in terms if term is not None)
-        if len(found) == len(terms):
-            return SignedSum(found, dropped)
+        counted = tuple(term for term in terms if term is not None)
+        if len(counted) == len(terms):
+            return SignedSum(counted, dropped)
     return None
+
+
+def _without_documents(clause: Clause) -> Clause:
+    """The clause without inequalities of document tables, which only follow from an equality.
+
+    What two clauses have in common is then told by the equalities.
+    """
+    from .literals import AtLeastZero
+
+    return frozenset(
+        literal
+        for literal in clause
+        if not (isinstance(literal, AtLeastZero) and literal.documents)
+    )
 
 
 def _joined(clauses: list[Clause], of: Clauses) -> Counter[Clause]:

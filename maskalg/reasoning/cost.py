@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Final
 
 import torch
 
@@ -12,10 +12,12 @@ from ..extents import dependence
 from ..normalform import Bound, bound
 from ..proof.proof import prove_structure
 from ..schedule.block_map import block_pair, blocks
-from ..schedule.marks import in_order
+from ..schedule.marks import is_interval
 from ..schedule.segments import Segments, segments
-from .counts import kept_keys
+from .counts import kept_pairs
 from .domain import Lengths
+
+_MOST_BLOCKS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,12 @@ class Cost:
 
     Attributes:
         kept: elements that are kept; `total` is how many there are.
-        empty, partial, full: blocks by label.
+        empty, partial, full: blocks by label. Unless `labelled`, some of the partial ones may be
+            empty or full: these are what `mask.segments` names, and what a kernel treats as such.
         visited: elements of the blocks that `mask.segments` names: what a kernel computes.
         block: `(block_q, block_kv)`.
+        labelled: whether the blocks were told apart as `mask.blocks` does. They are where intervals
+            decide them, and where there are at most 1,048,576 of them.
     """
 
     kept: int
@@ -36,6 +41,7 @@ class Cost:
     full: int
     visited: int
     block: tuple[int, int]
+    labelled: bool
 
     def forward_flops(self, head_dim: int, value_dim: int | None = None) -> int:
         """Operations of q k^T and p v on the kept elements; a multiply-add is two.
@@ -60,7 +66,7 @@ class Cost:
         return (
             f"kept      {self.kept:,} of {self.total:,} elements ({share:.2%})\n"
             f"blocks    {self.empty:,} empty, {self.partial:,} partial, {self.full:,} full "
-            f"({side})\n"
+            f"({side}{'' if self.labelled else '; not all of them labelled'})\n"
             f"visited   {self.visited:,} elements\n"
             f"forward   {self.forward_flops(1):,} x head_dim operations\n"
             f"backward  {self.backward_flops(1):,} x head_dim operations"
@@ -76,23 +82,24 @@ def cost(mask: Mask, lengths: Lengths, block: int | tuple[int, int]) -> Cost:
     batch, heads = extents.batch, extents.heads
     q_len, kv_len = extents.q_len, extents.kv_len
     visits = segments(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
-    if decides_every_tile(form):
-        empty, partial, full = visits.counts()
-    else:
+    sizes = dependence(form.structure.mask, form, extents)
+    empty, partial, full = visits.counts()
+    decided = decides_every_tile(form)
+    labelled = decided or empty + partial + full <= _MOST_BLOCKS
+    if labelled and not decided:
         found = blocks(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
         empty, partial, full = found.counts()
-    sizes = dependence(form.structure.mask, form, extents)
     # Batch entries and heads that the mask does not tell apart cost the same.
     times = (extents.batch // max(sizes.batch, 1)) * (extents.heads // max(sizes.heads, 1))
-    keys = cast(torch.Tensor, kept_keys(form, extents))
     return Cost(
-        kept=times * int(keys.sum()),
+        kept=times * kept_pairs(form, extents),
         total=extents.batch * extents.heads * extents.q_len * extents.kv_len,
         empty=times * empty,
         partial=times * partial,
         full=times * full,
         visited=times * elements_of(visits),
         block=pair,
+        labelled=labelled,
     )
 
 
@@ -100,8 +107,7 @@ def decides_every_tile(form: Bound) -> bool:
     """Whether the intervals alone give the label of each tile, so that none has to be stored."""
     forms = prove_structure(form.structure).forms
     return forms.grid is not None or all(
-        span.exact and span.residue is None and span.keys is None and in_order(span, form)
-        for span in forms.touched + forms.unfull
+        is_interval(span, form) for span in forms.touched + forms.unfull
     )
 
 

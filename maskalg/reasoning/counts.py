@@ -1,4 +1,4 @@
-"""How many keys each query keeps, summed over intervals; only what a proof leaves is evaluated."""
+"""How many keys are kept: by intervals, boxes and sums; only what a proof leaves is evaluated."""
 
 from __future__ import annotations
 
@@ -7,25 +7,73 @@ from typing import Final
 import torch
 
 from ..evaluate import Environment, device_of, evaluate
-from ..extents import Extents
+from ..extents import Extents, dependence
 from ..normalform import Bound
+from ..proof.proof import prove_structure
 from ..schedule.block_map import FULL, PARTIAL
-from ..schedule.runs import run_table
+from ..schedule.grid_counts import grid_counts
+from ..schedule.marks import is_interval
+from ..schedule.runs import run_table, united
+from .sums import summed, summed_by_row
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
+
+
+def kept_pairs(form: Bound, extents: Extents) -> int:
+    """How many elements are kept, of the batch entries and heads that the mask tells apart.
+
+    Elements are evaluated only where neither the intervals of rows nor sums over the clauses of the
+    mask tell.
+    """
+    counts = _by_boxes(form, extents)
+    if counts is None:
+        counts = _by_intervals(form, extents)
+    if counts is None:
+        total = summed(form, extents)
+        if total is not None:
+            return total
+        counts = _by_elements(form, extents, None)
+    assert counts is not None
+    return int(counts.sum())
 
 
 def kept_keys(form: Bound, extents: Extents, budget: int | None = None) -> torch.Tensor | None:
     """The number of keys each query keeps, int64 `[batch, heads, q_len]`.
 
-    Batch and heads are 1 where the mask does not depend on them. Where the closed forms are exact
-    no element is evaluated, whatever the length.
+    Batch and heads are 1 where the mask does not depend on them. Where the closed forms are exact,
+    or a sum over the clauses tells, no element is evaluated, whatever the length.
 
     Args:
         form: the mask.
         extents: lengths, batch and heads.
         budget: most elements to evaluate; None means all. Past it the answer is None.
     """
+    for way in (_by_boxes, _by_intervals, summed_by_row):
+        counts = way(form, extents)
+        if counts is not None:
+            return counts
+    return _by_elements(form, extents, budget)
+
+
+def _by_boxes(form: Bound, extents: Extents) -> torch.Tensor | None:
+    grid = prove_structure(form.structure).forms.grid
+    if grid is None:
+        return None
+    sizes = dependence(form.structure.mask, form, extents)
+    return grid_counts(grid, form.values, extents, (sizes.batch, sizes.heads))
+
+
+def _by_intervals(form: Bound, extents: Extents) -> torch.Tensor | None:
+    """Where the intervals of one side are exact: how long their union is in each row."""
+    forms = prove_structure(form.structure).forms
+    for dropped, spans in ((False, forms.touched), (True, forms.unfull)):
+        if all(is_interval(span, form) for span in spans):
+            count = united(spans, form, extents)
+            return extents.kv_len - count if dropped else count
+    return None
+
+
+def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Tensor | None:
     table = run_table(form, extents, (1, 1))
     length = (table.end - table.first).clamp(min=0)
     count = torch.where(table.label == FULL, length, 0).sum(dim=-1)

@@ -52,7 +52,7 @@ def grid_runs(
     parts = [GridRuns(none, none, none, none.to(torch.bool))]
     if extents.kv_len:
         grids = [Grid(part, values, extents.kv_len) for part in forms.parts]
-        for begin, rows in _rows(extents, sizes, block[0], device):
+        for begin, rows in rows_at_once(extents, sizes, block[0], device, _ROWS_AT_ONCE):
             found = _runs(grids, rows, extents.kv_len, block[1])
             parts.append(GridRuns(found.row + begin, found.first, found.end, found.full))
     return GridRuns(
@@ -63,14 +63,14 @@ def grid_runs(
     )
 
 
-def _rows(
-    extents: Extents, sizes: tuple[int, int], block_q: int, device: torch.device
+def rows_at_once(
+    extents: Extents, sizes: tuple[int, int], block_q: int, device: torch.device, most: int
 ) -> Iterator[tuple[int, GridRows]]:
-    """The rows of a call, a few thousand at a time, and the number of the first of them."""
+    """The rows of a call, at most `most` at a time, and the number of the first of them."""
     tiles = -(-extents.q_len // block_q)
     count = sizes[0] * sizes[1] * tiles
-    for begin in range(0, count, _ROWS_AT_ONCE):
-        number = torch.arange(begin, min(begin + _ROWS_AT_ONCE, count), device=device)
+    for begin in range(0, count, most):
+        number = torch.arange(begin, min(begin + most, count), device=device)
         q0 = number % tiles * block_q
         yield (
             begin,

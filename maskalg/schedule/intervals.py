@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -31,6 +31,13 @@ class Rows:
     @property
     def q1(self) -> torch.Tensor:
         return self.environment.indices["q1"]
+
+    def part(self, begin: int, end: int) -> Rows:
+        """The tiles `begin <= tile < end` of them."""
+        indices = dict(self.environment.indices)
+        for name in ("q0", "q1"):
+            indices[name] = indices[name][..., begin:end]
+        return Rows(replace(self.environment, indices=indices), self.extents)
 
 
 @dataclass(frozen=True)

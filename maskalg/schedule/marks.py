@@ -90,3 +90,9 @@ def in_order(span: Span, form: Bound) -> bool:
         step_tables(cast(torch.Tensor, q_ids), cast(torch.Tensor, kv_ids)).contiguous()
         for q_ids, kv_ids in pairs
     )
+
+
+def is_interval(span: Span, form: Bound) -> bool:
+    """Whether a tile of queries touches exactly the keys of the interval of a span."""
+    thinned = span.residue is not None or span.keys is not None
+    return span.exact and not thinned and in_order(span, form)

@@ -7,6 +7,7 @@ few integers where a list of blocks would hold every block.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from ..proof.proof import prove_structure
 from .block_map import EMPTY, FULL, PARTIAL
 from .grid_runs import grid_runs, padded
 from .intervals import Rows, key_range, rows_of
+
+_ENDS_AT_ONCE: Final = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -113,3 +116,19 @@ def _inside(places: torch.Tensor, ranges: Ranges) -> torch.Tensor:
     firsts, ends = ranges
     at = places[..., None]
     return ((at >= firsts[..., None, :]) & (at < ends[..., None, :])).any(dim=-1)
+
+
+def united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Tensor:
+    """How many keys lie in the intervals of spans for each query, int64 `[batch, heads, q_len]`."""
+    sizes = dependence(form.structure.mask, form, extents)
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), 1, device_of(form))
+    at_once = max(1, _ENDS_AT_ONCE // (max(len(spans), 1) * sizes.batch * sizes.heads))
+    found = [torch.zeros((sizes.batch, sizes.heads, 0), dtype=torch.int64)]
+    for begin in range(0, extents.q_len, at_once):
+        lows, ends = _tile_ranges(spans, rows.part(begin, begin + at_once), 1)
+        lows, order = lows.sort(dim=-1)
+        ends = ends.gather(-1, order)
+        reach = torch.nn.functional.pad(ends.cummax(dim=-1).values[..., :-1], (1, 0))
+        count = (ends - torch.maximum(lows, reach)).clamp(min=0).sum(dim=-1)
+        found.append(count.expand(sizes.batch, sizes.heads, -1).cpu())
+    return torch.cat(found, dim=-1)

@@ -94,22 +94,20 @@ class PreparedSection:
             found.append((kept & self.rest.some(at, other, low, high)).any(dim=-1))
         return torch.cat(found)
 
-    def counts(self) -> torch.Tensor:
+    def counts(self, batch: int, heads: int) -> torch.Tensor:
         """How many own positions each other position takes, `[batch, heads, positions]`."""
-        shape = torch.broadcast_shapes(self.low.shape, self.holds.shape)
-        batch, head, other = (
-            torch.arange(size, device=self.low.device).view(
-                [-1 if axis == place else 1 for place in range(3)]
-            )
-            for axis, size in enumerate(shape)
-        )
+        device = self.low.device
+        shape = (batch, heads, self.lengths[1])
+        row = torch.arange(batch, device=device).view(-1, 1, 1)
+        head = torch.arange(heads, device=device).view(1, -1, 1)
+        other = torch.arange(self.lengths[1], device=device).view(1, 1, -1)
         low, high = self.low.expand(shape), self.high.expand(shape)
         if self.rest is None:
             count = high - low + 1
         else:
             # Ranges that do not hold may be empty.
             low = torch.minimum(low, high)
-            count = self.rest.count((batch, head), other, low, high)
+            count = self.rest.count((row, head), other, low, high)
         return torch.where(self.holds, count, 0)
 
 
@@ -140,13 +138,15 @@ def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSe
             *related_nodes,
         ),
         env.values,
-        lambda: _prepare(section, lengths, own_block, env),
+        lambda: section_over(section, lengths, own_block, env),
     )
 
 
-def _prepare(
+def section_over(
     section: Section, lengths: tuple[int, int], own_block: int, env: Environment
 ) -> PreparedSection | None:
+    """The section over `lengths` positions of the own and of the other index, not remembered."""
+
     def over_other(node: Node) -> torch.Tensor:
         return over_positions(node, section.other, lengths[1], env)
 
