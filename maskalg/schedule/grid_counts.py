@@ -10,7 +10,7 @@ from ..extents import Extents
 from ..normalform import Value
 from ..proof.grid_forms import GridForms
 from .grid_boxes import Boxes, Grid, GridRows
-from .grid_digits import Digit, Numeral
+from .grid_digits import Digit, Numeral, tile_of
 from .grid_runs import rows_at_once
 from .grid_segments import merged, segments
 
@@ -89,7 +89,7 @@ def _below(tree: Numeral, at: torch.Tensor, boxes: Boxes) -> torch.Tensor:
     if isinstance(tree, Digit):
         low, high = boxes.low[:, tree.index], boxes.high[:, tree.index]
         return torch.minimum(at, high + 1).sub(low).clamp(min=0)
-    top = at // tree.radix
+    top = tile_of(at, tree.radix)
     whole = _below(tree.minor, torch.full_like(at, tree.radix), boxes)
     before = _below(tree.major, top, boxes)
     here = _below(tree.major, top + 1, boxes) - before

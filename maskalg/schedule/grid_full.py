@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from .grid_boxes import Boxes, Grid, GridRows
-from .grid_digits import FAR, Digit, Numeral, last_in, next_in
+from .grid_digits import FAR, Digit, Numeral, last_in, next_in, tile_of
 from .grid_segments import Segments
 
 Tiles = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # row, first tile, end
@@ -58,8 +58,8 @@ class FullTiles:
         """The full tiles that touched segments cover, as runs, those of a row in any order."""
         block = self._block
         cut = met.last == self._kv_len - 1
-        first = (met.first + block - 1) // block
-        end = torch.where(cut, met.last // block + 1, (met.last + 1) // block)
+        first = tile_of(met.first + block - 1, block)
+        end = torch.where(cut, tile_of(met.last, block) + 1, tile_of(met.last + 1, block))
         row = met.row
         searched = first < end
         for part in self._dropped:
@@ -73,10 +73,10 @@ class FullTiles:
             if not len(row):
                 break
             drop, passed = self._next(row, first * block, (end * block).clamp(max=self._kv_len) - 1)
-            until = torch.minimum(drop // block, end)
+            until = torch.minimum(tile_of(drop, block), end)
             whole = until > first
             found.append((row[whole], first[whole], until[whole]))
-            first = passed // block + 1
+            first = tile_of(passed, block) + 1
         if not found:
             return row, first, end
         rows, firsts, ends = (torch.cat(column) for column in zip(*found, strict=True))
@@ -101,7 +101,7 @@ class FullTiles:
                 key = torch.where(key <= high, key - move[at], FAR)
                 reach = torch.where(part.dense[box] & (key < FAR), part.last[box] - move[at], key)
                 closer = key < nearest[at]
-                same_tile = key // self._block == nearest[at] // self._block
+                same_tile = tile_of(key, self._block) == tile_of(nearest[at], self._block)
                 reach = torch.where(
                     same_tile,
                     torch.maximum(reach, passed[at]),

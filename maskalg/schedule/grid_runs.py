@@ -12,6 +12,7 @@ from ..extents import Extents
 from ..normalform import Value
 from ..proof.grid_forms import GridForms
 from .grid_boxes import Grid, GridRows
+from .grid_digits import tile_of
 from .grid_full import FullTiles, Tiles
 from .grid_segments import Segments, merged, segments
 
@@ -98,8 +99,9 @@ def _runs(grids: list[Grid], rows: GridRows, kv_len: int, block_kv: int) -> Grid
 def _labelled(met: Segments, full: Tiles, block_kv: int, columns: int) -> GridRuns:
     """The tiles of segments as runs, given the full ones among them."""
     span = columns + 1  # so that runs of two rows never touch
-    first = met.row * span + met.first // block_kv
-    end = met.row * span + met.last // block_kv + 1
+    begin = met.row * span
+    first = begin + tile_of(met.first, block_kv)
+    end = begin + tile_of(met.last, block_kv) + 1
     edge = torch.ones_like(first[:1], dtype=torch.bool)
     apart = first[1:] > end[:-1]
     first, end = first[torch.cat([edge, apart])], end[torch.cat([apart, edge])]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from .grid_boxes import Boxes
-from .grid_digits import Digit, Numeral, last_in, next_in
+from .grid_digits import FAR, Digit, Numeral, last_in, next_in
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,18 @@ def segments(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -
     # Both ends of what the range of keys leaves of a box are keys of the box.
     least = next_in(tree, boxes.first, boxes.low, boxes.high)
     most = last_in(tree, boxes.last, boxes.low, boxes.high)
-    first = torch.maximum(first, least[owner])
-    last = torch.minimum(last, most[owner])
     row = boxes.row[owner]
-    some = first <= last
-    if not bool(some.all()):
+    cut = (least != next_in(tree, torch.zeros_like(least), boxes.low, boxes.high)) | (
+        most != last_in(tree, torch.full_like(most, FAR - 1), boxes.low, boxes.high)
+    )
+    if bool(cut.any()):
+        first = torch.maximum(first, least[owner])
+        last = torch.minimum(last, most[owner])
+        some = first <= last
         row, first, last = row[some], first[some], last[some]
-    move = offset[row]
-    return Segments(row, first - move, last - move)
+    if bool(offset.any()):
+        first, last = first - offset[row], last - offset[row]
+    return Segments(row, first, last)
 
 
 Enumerated = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # box, first and last number
@@ -85,9 +89,15 @@ def _enumerated(
         return whole
     apart = ~together
     boxes, digit = spread(boxes[apart], top_first[apart], top_last[apart])
-    pair, which = spread(boxes, begin[boxes], (begin + per_box)[boxes] - 1)
-    base = digit.repeat_interleave(per_box[boxes]) * tree.radix
-    taken = (pair, base + first[which], base + last[which])
+    base = digit * tree.radix
+    if len(first) == int((per_box > 0).sum()):
+        which = begin[boxes]
+    else:
+        base = base.repeat_interleave(per_box[boxes])
+        boxes, which = spread(boxes, begin[boxes], (begin + per_box)[boxes] - 1)
+    taken = (boxes, base + first[which], base + last[which])
+    if not len(mine):
+        return taken
     return (
         torch.cat([whole[0], taken[0]]),
         torch.cat([whole[1], taken[1]]),
@@ -107,15 +117,20 @@ def spread(
 
 def merged(parts: list[Segments]) -> Segments:
     """Segments in order of rows and keys, those that overlap or touch joined."""
-    found = Segments(
-        torch.cat([part.row for part in parts]),
-        torch.cat([part.first for part in parts]),
-        torch.cat([part.last for part in parts]),
-    )
+    found = parts[0]
+    if len(parts) > 1:
+        found = Segments(
+            torch.cat([part.row for part in parts]),
+            torch.cat([part.first for part in parts]),
+            torch.cat([part.last for part in parts]),
+        )
     if not len(found.row):
         return found
     span = int(found.last.max()) + 2
-    first, last = found.row * span + found.first, found.row * span + found.last
+    begin_of_row = found.row * span
+    first, last = begin_of_row + found.first, begin_of_row + found.last
+    if bool((first[1:] > last[:-1] + 1).all()):
+        return found
     if not bool((first[1:] >= first[:-1]).all()):
         first, order = first.sort()
         last = last[order]
