@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -52,6 +52,21 @@ class Boxes:
     last: torch.Tensor
 
 
+@dataclass(frozen=True)
+class _Queries:
+    """A box of queries for some of the rows, `row`, and what their keys may be.
+
+    `digits` are those of the queries; keys lie between `first` and `last`, as numbers with the
+    offset, and have their digits in `every`.
+    """
+
+    row: torch.Tensor
+    digits: Digits
+    first: torch.Tensor
+    last: torch.Tensor
+    every: Digits
+
+
 class Grid:
     """A part of grid forms in one call: radices as numbers, bounds evaluated on demand."""
 
@@ -68,7 +83,19 @@ class Grid:
 
     def boxes(self, clauses: tuple[GridClause, ...], rows: GridRows) -> Boxes:
         """The keys that the clauses keep of some query of each row, as boxes."""
-        found = [part for clause in clauses for part in self._of_clause(clause, rows)]
+        # Clauses share most of their bounds and axes, which are computed once.
+        queries: dict[object, list[_Queries]] = {}
+        kept: dict[object, list[Piece]] = {}
+        found: list[Found] = []
+        for clause in clauses:
+            bounds = replace(clause, axes=())
+            if bounds not in queries:
+                queries[bounds] = self._queries(clause, rows)
+            for number, box in enumerate(queries[bounds]):
+                for axis in clause.axes:
+                    if (bounds, number, axis) not in kept:
+                        kept[bounds, number, axis] = self._of_axis(*axis, rows, box)
+                found += _crossed(box, [kept[bounds, number, axis] for axis in clause.axes])
         if not found:
             none = torch.zeros(0, dtype=torch.int64, device=rows.q0.device)
             digits = none.reshape(0, len(self._sizes))
@@ -79,7 +106,8 @@ class Grid:
         order = (row * (int(width.max()) + 1) - width).argsort(stable=True)
         return Boxes(row[order], low[order], high[order], first[order], last[order])
 
-    def _of_clause(self, clause: GridClause, rows: GridRows) -> list[Found]:
+    def _queries(self, clause: GridClause, rows: GridRows) -> list[_Queries]:
+        """The queries of each row within the bounds of a clause, as boxes."""
         q_low, q_high = rows.q0, rows.q1
         k_low = torch.zeros_like(q_low)
         k_high = torch.full_like(q_low, self._kv_len - 1)
@@ -95,24 +123,18 @@ class Grid:
         for condition in clause.conditions:
             some = some & self._at_rows(condition, rows)
         move = self._at_rows(self.part.q_offset, rows)
-        found: list[Found] = []
+        offset = self.key_offset(rows)
+        found = []
         for digits, holds in pieces(self.numeral, q_low + move, q_high + move):
             row = (holds & some).nonzero()[:, 0]
             if len(row):
                 there = {d: (_of(low, row), _of(high, row)) for d, (low, high) in digits.items()}
-                found += self._of_box(clause, rows, row, there, (k_low[row], k_high[row]))
+                first, last = (k_low + offset)[row], (k_high + offset)[row]
+                found.append(_Queries(row, there, first, last, self._every(first, last)))
         return found
 
-    def _of_box(
-        self,
-        clause: GridClause,
-        rows: GridRows,
-        row: torch.Tensor,
-        queries: Digits,
-        keys: tuple[torch.Tensor, torch.Tensor],
-    ) -> list[Found]:
-        offset = self.key_offset(rows)[row]
-        first, last = keys[0] + offset, keys[1] + offset
+    def _every(self, first: torch.Tensor, last: torch.Tensor) -> Digits:
+        """Every digit that keys between `first` and `last` may have."""
         full: Digits = {}
         for digit, size in self._sizes.items():
             if size is None:
@@ -120,37 +142,20 @@ class Grid:
             else:
                 zero = torch.zeros_like(first)
                 full[digit] = (zero, zero + size - 1)
-        choices = [
-            self._of_axis(axis, spans, rows, row, queries, full) for axis, spans in clause.axes
-        ]
-        found: list[Found] = []
-        for choice in product(*choices):
-            digits = dict(full)
-            holds = torch.ones_like(first, dtype=torch.bool)
-            for piece, some in choice:
-                digits |= piece
-                holds = holds & some
-            place = holds.nonzero()[:, 0]
-            if len(place):
-                low = torch.stack([_of(digits[d][0], place) for d in range(len(digits))], dim=1)
-                high = torch.stack([_of(digits[d][1], place) for d in range(len(digits))], dim=1)
-                found.append((row[place], low, high, first[place], last[place]))
-        return found
+        return full
 
     def _of_axis(
         self,
         axis: Axis,
         spans: tuple[AxisSpan, ...],
         rows: GridRows,
-        row: torch.Tensor,
-        queries: Digits,
-        full: Digits,
+        box: _Queries,
     ) -> list[Piece]:
         """What an axis keeps of a box of queries, as disjoint intervals of its digits."""
         number = axis_numeral(axis, self._values)
-        low, high = (_joined(number, {d: ends[i] for d, ends in queries.items()}) for i in (0, 1))
-        least, most = (_joined(number, {d: ends[i] for d, ends in full.items()}) for i in (0, 1))
-        indices = {"q0": low, "q1": high, "batch": rows.batch[row], "head": rows.head[row]}
+        low, high = (_joined(number, {d: e[i] for d, e in box.digits.items()}) for i in (0, 1))
+        least, most = (_joined(number, {d: e[i] for d, e in box.every.items()}) for i in (0, 1))
+        indices = {"q0": low, "q1": high, "batch": rows.batch[box.row], "head": rows.head[box.row]}
         env = Environment(indices, self._values)
         lows, highs = [], []
         for span in spans:
@@ -171,6 +176,23 @@ class Grid:
     def _at_rows(self, node: Node, rows: GridRows) -> torch.Tensor:
         env = Environment({"batch": rows.batch, "head": rows.head}, self._values)
         return evaluate(node, env).expand(rows.q0.shape)
+
+
+def _crossed(box: _Queries, axes: list[list[Piece]]) -> list[Found]:
+    """The keys that all axes keep, a box for each choice of their intervals."""
+    found: list[Found] = []
+    for choice in product(*axes):
+        digits = dict(box.every)
+        holds = torch.ones_like(box.first, dtype=torch.bool)
+        for piece, some in choice:
+            digits |= piece
+            holds = holds & some
+        place = holds.nonzero()[:, 0]
+        if len(place):
+            low = torch.stack([_of(digits[d][0], place) for d in range(len(digits))], dim=1)
+            high = torch.stack([_of(digits[d][1], place) for d in range(len(digits))], dim=1)
+            found.append((box.row[place], low, high, box.first[place], box.last[place]))
+    return found
 
 
 def _of(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -35,6 +35,17 @@ class _Dropped:
     from_key: torch.Tensor
     to_key: torch.Tensor
 
+    def next(
+        self, box: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first key in low..high of each of the boxes, beyond FAR without one, and the last
+        key up to which every tile holds one."""
+        low = torch.maximum(low, self.boxes.first[box])
+        high = torch.minimum(high, self.boxes.last[box])
+        key = next_in(self.numeral, low, self.boxes.low[box], self.boxes.high[box])
+        key = torch.where(key <= high, key, 2 * FAR)
+        return key, torch.where(self.dense[box] & (key < FAR), self.last[box], key)
+
 
 class FullTiles:
     """Searches rows of tiles for full ones."""
@@ -89,26 +100,18 @@ class FullTiles:
         nearest = torch.full_like(first, FAR)
         passed = torch.full_like(first, FAR)
         for part in self._dropped:
-            move = part.offset[row]
-            for turn in range(int(part.count.max()) if len(part.count) else 0):
-                at = (part.count[row] > turn).nonzero()[:, 0]
-                if not len(at):
-                    break
-                box = part.begin[row[at]] + turn
-                low = torch.maximum(first[at] + move[at], part.boxes.first[box])
-                high = torch.minimum(last[at] + move[at], part.boxes.last[box])
-                key = next_in(part.numeral, low, part.boxes.low[box], part.boxes.high[box])
-                key = torch.where(key <= high, key - move[at], FAR)
-                reach = torch.where(part.dense[box] & (key < FAR), part.last[box] - move[at], key)
-                closer = key < nearest[at]
-                same_tile = tile_of(key, self._block) == tile_of(nearest[at], self._block)
-                reach = torch.where(
-                    same_tile,
-                    torch.maximum(reach, passed[at]),
-                    torch.where(closer, reach, passed[at]),
-                )
-                passed[at] = reach
-                nearest[at] = torch.minimum(nearest[at], key)
+            count, begin, move = part.count[row], part.begin[row], part.offset[row]
+            low, high = first + move, last + move
+            for turn in range(int(count.max())):
+                at = (count > turn).nonzero()[:, 0]
+                box = begin[at] + turn
+                key, reach = part.next(box, low[at], high[at])
+                key, reach = key - move[at], reach - move[at]
+                near, far = nearest[at], passed[at]
+                same_tile = tile_of(key, self._block) == tile_of(near, self._block)
+                joint = torch.where(same_tile, torch.maximum(reach, far), far)
+                passed[at] = torch.where((key < near) & ~same_tile, reach, joint)
+                nearest[at] = torch.minimum(near, key)
         return nearest, passed
 
 
