@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from .grid_boxes import Boxes
-from .grid_digits import FAR, Digit, Numeral, last_in, next_in
+from .grid_digits import Digit, Numeral, last_in, next_in
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,12 @@ def segments(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -
     """
     slack = torch.full_like(boxes.row, block_kv - 1)
     owner, first, last = _enumerated(tree, boxes.low, boxes.high, slack)
-    # Both ends of what the range of keys leaves of a box are keys of the box.
-    least = next_in(tree, boxes.first, boxes.low, boxes.high)
-    most = last_in(tree, boxes.last, boxes.low, boxes.high)
     row = boxes.row[owner]
-    cut = (least != next_in(tree, torch.zeros_like(least), boxes.low, boxes.high)) | (
-        most != last_in(tree, torch.full_like(most, FAR - 1), boxes.low, boxes.high)
-    )
+    cut = (_joined(tree, boxes.low) < boxes.first) | (_joined(tree, boxes.high) > boxes.last)
     if bool(cut.any()):
+        # Both ends of what the range of keys leaves of a box are keys of the box.
+        least = next_in(tree, boxes.first, boxes.low, boxes.high)
+        most = last_in(tree, boxes.last, boxes.low, boxes.high)
         first = torch.maximum(first, least[owner])
         last = torch.minimum(last, most[owner])
         some = first <= last
@@ -46,6 +44,13 @@ def segments(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -
     if bool(offset.any()):
         first, last = first - offset[row], last - offset[row]
     return Segments(row, first, last)
+
+
+def _joined(tree: Numeral, digits: torch.Tensor) -> torch.Tensor:
+    """The numbers with the digits `[boxes, digits]`, or beyond where a digit is beyond its own."""
+    if isinstance(tree, Digit):
+        return digits[:, tree.index]
+    return _joined(tree.major, digits) * tree.radix + _joined(tree.minor, digits)
 
 
 Enumerated = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # box, first and last number
@@ -67,8 +72,9 @@ def _enumerated(
         return owner, first, last
     per_box = torch.bincount(owner, minlength=count)
     begin = per_box.cumsum(0) - per_box
-    order = owner.argsort(stable=True)
-    first, last = first[order], last[order]
+    if not bool((owner[1:] >= owner[:-1]).all()):
+        order = owner.argsort(stable=True)
+        first, last = first[order], last[order]
     # A box with one segment below, whose end is near the next one's start, is not taken apart.
     single = per_box == 1
     at = begin.clamp(max=len(first) - 1)
