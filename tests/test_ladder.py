@@ -10,7 +10,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskalg import Mask, causal, dense, document, kv_idx, maximum, q_idx, sliding, table, where
+from maskalg import (
+    Mask,
+    causal,
+    dense,
+    document,
+    kv_idx,
+    maximum,
+    morton_neighborhood,
+    q_idx,
+    sliding,
+    table,
+    where,
+)
 from maskalg.evaluate import Environment, evaluate, grid
 from maskalg.extents import dependence, resolve
 from maskalg.normalform import Bound, bound, transposed
@@ -25,7 +37,12 @@ from maskalg.testing import assert_closed_forms_sound, assert_labels_exact, orac
 FIELD = Path(__file__).parent.parent / "benchmarks" / "exactness_masks.py"
 MASKS: dict[str, Mask] = runpy.run_path(str(FIELD))["masks"]()
 
-SHAPES = ((1000, 777, (64, 48)), (63, 63, (16, 32)), (1, 1000, (128, 128)))
+SHAPES = (
+    (1000, 777, (64, 48)),
+    (63, 63, (16, 32)),
+    (1, 1000, (128, 128)),
+    (1000, 1100, (300, 520)),
+)
 
 
 def labels_of(
@@ -141,6 +158,16 @@ def test_entries_between_two_values() -> None:
                 found = ranks.count(at, torch.arange(4), *ends)
                 for count, (least, most) in zip(found, limits, strict=True):
                     assert count == ((inside >= least) & (inside <= most)).sum()
+
+
+def test_open_tiles_are_halved() -> None:
+    mask = morton_neighborhood((32, 32), 5)
+    for block in (512, (300, 257), (1024, 64)):
+        assert assert_labels_exact(mask, 1024, block=block).evaluated > 0
+    one = torch.zeros(1024, 1024, dtype=torch.bool)
+    one[700, 3] = True
+    far = (q_idx * kv_idx >= 900 * 900) | dense(one)
+    assert assert_labels_exact(far, 1000, block=(1000, 500)).evaluated > 0
 
 
 def test_a_changed_tensor_is_seen() -> None:

@@ -123,15 +123,11 @@ class Clauses:
     def _all(self, parts: list[list[Clause]]) -> list[Clause]:
         product: list[Clause] = [frozenset()]
         for part in parts:
-            joined = [self._tidy(left | right) for left in product for right in part]
+            joined = [self.tidy(left | right) for left in product for right in part]
             product = self._absorbed([clause for clause in joined if clause is not None])
         return product
 
-    def both(self, left: Clause, right: Clause) -> Clause | None:
-        """The conjunction of two clauses; None when they contradict each other."""
-        return self._tidy(left | right)
-
-    def _tidy(self, clause: Clause) -> Clause | None:
+    def tidy(self, clause: Clause) -> Clause | None:
         """The clause without implied literals; None when two of them contradict each other."""
         kept: list[Literal] = []
         for literal in in_order(clause, self._signs):

@@ -90,7 +90,7 @@ def _joined(clauses: list[Clause], of: Clauses) -> Counter[Clause]:
     for clause in clauses:
         both = Counter({clause: 1})
         for other, sign in terms.items():
-            common = of.both(other, clause)
+            common = of.tidy(other | clause)
             if common is not None:
                 both[common] -= sign
         for term, sign in both.items():
