@@ -62,7 +62,7 @@ class Section:
         others, members: conditions on the other and on the own index alone.
         equal: (f, g, holds): f(own) == g(other), or != where not `holds`.
         order: (f, g): f(own) + g(other) >= 0; each f is the first one or minus the first one;
-            beside them each f of `equal` is the first one, with one != at most.
+            beside them so is each f of `equal`, with one != at most.
         distances: conditions on the distance q - k alone.
         relation: a condition on the categories of both positions.
     """

@@ -62,7 +62,7 @@ class _Draft:
 
     def _equal_as_ordered(self) -> bool:
         """Whether equalities concern the function that the orders limit, one != at most."""
-        bases = {f for f, _ in sorted(self.order, key=repr)[:1]}
+        bases = {f for f, _ in self.order[:1]} | {nodes.negate(f) for f, _ in self.order[:1]}
         unequal = sum(not holds for _, _, holds in self.equal)
         return bool(bases) and unequal <= 1 and all(f in bases for f, _, _ in self.equal)
 

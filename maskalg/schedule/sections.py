@@ -212,8 +212,9 @@ def _ordered(
         else:
             most = torch.minimum(most, limit)
     apart = None
-    for _, g, holds in section.equal:
+    for f, g, holds in section.equal:
         value = over_positions(g, section.other, lengths[1], env).to(torch.int64)
+        value = value if f == base else -value
         if holds:
             least, most = torch.maximum(least, value), torch.minimum(most, value)
         else:
