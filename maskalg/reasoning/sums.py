@@ -24,7 +24,9 @@ def summed(form: Bound, extents: Extents) -> int | None:
     sizes = dependence(form.structure.mask, form, extents)
     total = 0
     for term in found.terms:
-        count = _counted(term.keys or term.queries, form, extents)
+        # Bounds alone are counted fastest.
+        sections = [section for section in (term.keys, term.queries) if section is not None]
+        count = _counted(min(sections, key=lambda section: len(section.order)), form, extents)
         if count is None:
             return None
         total += term.sign * int(count.sum())
@@ -50,9 +52,8 @@ def summed_by_row(form: Bound, extents: Extents) -> torch.Tensor | None:
     return extents.kv_len - total if found.dropped else total
 
 
-def _counted(section: Section | None, form: Bound, extents: Extents) -> torch.Tensor | None:
+def _counted(section: Section, form: Bound, extents: Extents) -> torch.Tensor | None:
     """How many own positions each other position takes, `[batch, heads, other positions]`."""
-    assert section is not None
     sizes = dependence(form.structure.mask, form, extents)
     told = (sizes.batch, sizes.heads)
     lengths = (extents.q_len, extents.kv_len)

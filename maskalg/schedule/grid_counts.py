@@ -10,7 +10,7 @@ from ..extents import Extents
 from ..normalform import Value
 from ..proof.grid_forms import GridForms
 from .grid_boxes import Boxes, Grid, GridRows
-from .grid_digits import Digit, Numeral, tile_of
+from .grid_digits import Digit, Numeral, holds, joined, tile_of
 from .grid_runs import rows_at_once
 from .grid_segments import merged, segments
 
@@ -44,9 +44,9 @@ def _of_rows(grids: list[Grid], rows: GridRows) -> torch.Tensor:
     count = torch.zeros_like(rows.q0)
     apart = torch.ones_like(rows.q0, dtype=torch.bool)
     for grid, boxes in zip(grids, found, strict=True):
-        first, end = (_below(grid.numeral, at, boxes) for at in (boxes.first, boxes.last + 1))
-        count.index_add_(0, boxes.row, (end - first).clamp(min=0))
-        apart[_overlapping(boxes)] = False
+        count.index_add_(0, boxes.row, _sizes(grid.numeral, boxes))
+        if len(grid.part.touched) > 1:  # those of one clause are disjoint
+            apart[_overlapping(boxes)] = False
     if len(grids) > 1:
         met = torch.stack([torch.bincount(b.row, minlength=len(count)) > 0 for b in found])
         apart &= met.sum(dim=0) < 2
@@ -84,13 +84,29 @@ def _overlapping(boxes: Boxes) -> torch.Tensor:
     return torch.cat(found)
 
 
+def _sizes(tree: Numeral, boxes: Boxes) -> torch.Tensor:
+    """How many numbers between `first` and `last` lie in each box."""
+    ends = (joined(tree, boxes.low), joined(tree, boxes.high))
+    if bool(((boxes.first <= ends[0]) & (ends[1] <= boxes.last)).all()):
+        return _size(tree, boxes)
+    first, end = (_below(tree, at, boxes) for at in (boxes.first, boxes.last + 1))
+    return (end - first).clamp(min=0)
+
+
+def _size(tree: Numeral, boxes: Boxes) -> torch.Tensor:
+    """How many numbers lie in each box."""
+    if isinstance(tree, Digit):
+        return (boxes.high[:, tree.index] - boxes.low[:, tree.index] + 1).clamp(min=0)
+    return _size(tree.major, boxes) * _below(tree.minor, torch.tensor(tree.radix), boxes)
+
+
 def _below(tree: Numeral, at: torch.Tensor, boxes: Boxes) -> torch.Tensor:
     """How many numbers < `at` lie in each box."""
     if isinstance(tree, Digit):
         low, high = boxes.low[:, tree.index], boxes.high[:, tree.index]
-        return torch.minimum(at, high + 1).sub(low).clamp(min=0)
+        return (torch.minimum(at, high + 1) - low).clamp(min=0)
     top = tile_of(at, tree.radix)
-    whole = _below(tree.minor, torch.full_like(at, tree.radix), boxes)
-    before = _below(tree.major, top, boxes)
-    here = _below(tree.major, top + 1, boxes) - before
-    return before * whole + here * _below(tree.minor, at - top * tree.radix, boxes)
+    whole = _below(tree.minor, torch.tensor(tree.radix), boxes)
+    here = holds(tree.major, top, boxes.low, boxes.high)
+    rest = _below(tree.minor, at - top * tree.radix, boxes)
+    return _below(tree.major, top, boxes) * whole + torch.where(here, rest, 0)

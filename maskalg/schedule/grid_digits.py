@@ -137,6 +137,13 @@ def top_digit(tree: Numeral, at: torch.Tensor) -> torch.Tensor:
     return at
 
 
+def joined(tree: Numeral, digits: torch.Tensor) -> torch.Tensor:
+    """The numbers with the digits `[boxes, digits]`, or beyond where a digit is beyond its own."""
+    if isinstance(tree, Digit):
+        return digits[:, tree.index]
+    return joined(tree.major, digits) * tree.radix + joined(tree.minor, digits)
+
+
 def tile_of(at: torch.Tensor, block: int) -> torch.Tensor:
     """`at // block`, by a shift where that serves: division of integers is several times slower."""
     return at >> (block.bit_length() - 1) if block & (block - 1) == 0 else at // block
@@ -153,7 +160,7 @@ def next_in(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tens
     above = next_in(tree.major, top + 1, low, high)
     first = _first_in(tree.minor, low, high)
     later = torch.where((above < FAR) & (first < tree.radix), above * tree.radix + first, FAR)
-    here = _holds(tree.major, top, low, high) & (same < tree.radix)
+    here = holds(tree.major, top, low, high) & (same < tree.radix)
     return torch.where(here, top * tree.radix + same, later)
 
 
@@ -168,7 +175,7 @@ def last_in(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tens
     below = last_in(tree.major, top - 1, low, high)
     most = last_in(tree.minor, torch.full_like(at, tree.radix - 1), low, high)
     earlier = torch.where((below > -FAR) & (most >= 0), below * tree.radix + most, -FAR)
-    here = _holds(tree.major, top, low, high) & (same >= 0)
+    here = holds(tree.major, top, low, high) & (same >= 0)
     return torch.where(here, top * tree.radix + same, earlier)
 
 
@@ -180,10 +187,10 @@ def _first_in(tree: Numeral, low: torch.Tensor, high: torch.Tensor) -> torch.Ten
     return torch.where((top < FAR) & (rest < tree.radix), top * tree.radix + rest, FAR)
 
 
-def _holds(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+def holds(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     """Whether each box has the number in it."""
     if isinstance(tree, Digit):
         return (at >= low[:, tree.index]) & (at <= high[:, tree.index])
     top = tile_of(at, tree.radix)
     rest = at - top * tree.radix
-    return _holds(tree.major, top, low, high) & _holds(tree.minor, rest, low, high)
+    return holds(tree.major, top, low, high) & holds(tree.minor, rest, low, high)

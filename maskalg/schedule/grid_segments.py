@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from .grid_boxes import Boxes
-from .grid_digits import Digit, Numeral, last_in, next_in
+from .grid_digits import Digit, Numeral, joined, last_in, next_in
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def segments(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -
     slack = torch.full_like(boxes.row, block_kv - 1)
     owner, first, last = _enumerated(tree, boxes.low, boxes.high, slack)
     row = boxes.row[owner]
-    cut = (_joined(tree, boxes.low) < boxes.first) | (_joined(tree, boxes.high) > boxes.last)
+    cut = (joined(tree, boxes.low) < boxes.first) | (joined(tree, boxes.high) > boxes.last)
     if bool(cut.any()):
         # Both ends of what the range of keys leaves of a box are keys of the box.
         least = next_in(tree, boxes.first, boxes.low, boxes.high)
@@ -44,13 +44,6 @@ def segments(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -
     if bool(offset.any()):
         first, last = first - offset[row], last - offset[row]
     return Segments(row, first, last)
-
-
-def _joined(tree: Numeral, digits: torch.Tensor) -> torch.Tensor:
-    """The numbers with the digits `[boxes, digits]`, or beyond where a digit is beyond its own."""
-    if isinstance(tree, Digit):
-        return digits[:, tree.index]
-    return _joined(tree.major, digits) * tree.radix + _joined(tree.minor, digits)
 
 
 Enumerated = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # box, first and last number
