@@ -184,7 +184,9 @@ class Mask(Expression):
         """Kept elements, blocks by label and operations of attention under the mask.
 
         Takes what `blocks` takes, and counts all batch entries and heads. Kept elements are summed
-        over intervals where the proof is exact, and evaluated piece by piece elsewhere.
+        over intervals, boxes or the clauses of the mask, and evaluated piece by piece only where
+        none of these tell. More than 1,048,576 blocks are labelled where intervals do it; otherwise
+        they are counted as `segments` names them, and `Cost.labelled` says so.
         """
         from .reasoning.cost import cost
         from .reasoning.domain import Lengths
