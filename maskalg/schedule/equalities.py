@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from math import prod
 from typing import Final
 
+import numpy as np
 import torch
 
 from .classes import Classes, classes_of
@@ -61,12 +63,10 @@ class Equalities:
         met = torch.zeros_like(pairs.own, dtype=torch.bool)
         if len(met) * pairs.sides[1] <= 4 * pairs.lengths[1]:
             return met, met  # as quickly found position by position
-        shape = torch.broadcast_shapes(
+        shape = np.broadcast_shapes(
             pairs.holds.shape[:2], *[classes.own.shape[:2] for _, classes in self.signed]
         )
-        total = torch.stack(
-            [self._of_row(pairs, divmod(i, shape[1])) for i in range(shape.numel())]
-        )
+        total = torch.stack([self._of_row(pairs, divmod(i, shape[1])) for i in range(prod(shape))])
         cells = total.view(*shape, total.shape[-2] * total.shape[-1])
         met = rows_at(cells, pairs.at, pairs.own * total.shape[-1] + pairs.other) > 0
         return met, torch.ones_like(met)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import numpy as np
 import torch
 
 from .sets import At, rows_at
@@ -41,7 +42,7 @@ class RankRanges:
     ) -> RankRanges:
         """For entries and members of the own index; `ends` are the least and the most that the
         other positions take, both included, and `apart` what they do not take."""
-        shape = torch.broadcast_shapes(entries.shape, members.shape)
+        shape = np.broadcast_shapes(entries.shape, members.shape)
         values = entries.flatten().sort().values
         ranks = torch.searchsorted(values, entries.contiguous()).expand(shape)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, cast
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -110,7 +111,7 @@ class CategoryRanges:
         rows = torch.arange(self.allowed.shape[2] + 1, device=self.own.device)
         rows = rows.expand(*self.own.shape[:2], -1).contiguous()
         first = torch.searchsorted(self.own.contiguous(), rows)
-        shape = torch.broadcast_shapes(first.shape[:2], self.members.counts.shape[:2])
+        shape = np.broadcast_shapes(first.shape[:2], self.members.counts.shape[:2])
         counts = self.members.counts.expand(*shape, -1)
         return counts.gather(-1, first.expand(*shape, -1))
 
