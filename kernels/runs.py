@@ -8,6 +8,9 @@ import triton.language as tl
 
 NO_TILE = tl.constexpr(2**30)
 
+GRAIN = tl.constexpr(64)
+"""Positions of a listed tile; every tile of a kernel is made of some, or is part of one."""
+
 
 @triton.jit
 def tiles(low, high, some, kv_len, BLOCK: tl.constexpr):
@@ -45,3 +48,30 @@ def run_from(j, touched, unfull, kv_len, BLOCK: tl.constexpr):
         cut_from = tl.minimum(cut_from, tl.where((first < c) & (c < d), c, NO_TILE))
     partial = cut_until > first
     return first, tl.minimum(end, tl.where(partial, cut_until, cut_from)), partial
+
+
+@triton.jit
+def run_of_list(j, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
+    """As `run_from`, from lists of the runs of each GRAIN of q0..q1; every run is PARTIAL."""
+    found = tl.cast(NO_TILE, tl.int32)
+    until = tl.cast(NO_TILE, tl.int32)
+    for row in range((q0 // GRAIN).to(tl.int32), (q1 // GRAIN).to(tl.int32) + 1):
+        # The first run that ends after the beginning of tile j.
+        low = tl.load(starts + row)
+        stop = tl.load(starts + row + 1)
+        high = stop
+        while low < high:
+            middle = (low + high) // 2
+            after = tl.minimum(tl.load(ends + middle) * GRAIN, kv_len) > j * BLOCK
+            high = tl.where(after, middle, high)
+            low = tl.where(after, low, middle + 1)
+        some = low < stop
+        first = tl.load(firsts + low, mask=some, other=0) * GRAIN // BLOCK
+        last = tl.minimum(tl.load(ends + low, mask=some, other=0) * GRAIN, kv_len) - 1
+        first = tl.where(some, tl.maximum(first, j), NO_TILE).to(tl.int32)
+        end = tl.where(some, last // BLOCK + 1, NO_TILE).to(tl.int32)
+        # Of runs that begin together the longest; the others are met again from its end on.
+        longest = tl.where(first == found, tl.maximum(end, until), until)
+        until = tl.where(first < found, end, longest)
+        found = tl.minimum(found, first)
+    return found, until, found < NO_TILE

@@ -13,8 +13,9 @@ from .backends.choice import backend_name
 from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
 from .expression import Expression
-from .normalform import bound
+from .normalform import Structure, bound
 from .proof.proof import prove_structure
+from .schedule.listed_runs import listed
 
 
 def render(score: Expression, *, ptx: bool = False) -> str:
@@ -118,17 +119,19 @@ def explain(
         tier=tier,
         tile=tile,
         proof=f"{proof.rung}, {claim}",
-        schedule=_schedule(name, call.form.structure.mask_tables, simplified(proof.forms)),
+        schedule=_schedule(name, call.form.structure, simplified(proof.forms)),
         compilations=compilations,
     )
 
 
-def _schedule(backend: str, tables: bool, wider: bool) -> str:
+def _schedule(backend: str, structure: Structure, wider: bool) -> str:
     if backend == "reference":
         return "none: every pair is computed"
+    if backend == "triton" and listed(structure):
+        return "runs of tiles, listed once for these lengths"
     if wider:
         return "every tile: the closed forms have too many intervals for the kernel"
     where = "in the kernel" if backend == "triton" else "once a call"
-    if tables:
+    if structure.mask_tables:
         return f"runs of tiles, computed {where} from the bound tensors"
     return f"runs of tiles, computed {where} from closed forms; no metadata"

@@ -135,7 +135,7 @@ def compilations() -> int:
 def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
     """Fill output and lse."""
     scalars = scalars_of(plan.hooks, call.form.values)
-    tables = tables_of(plan.hooks, call.form.values)
+    tables = tables_of(plan.hooks, call)
     hopper = serving(plan.hopper, call)
     if hopper is not None:
         of_plan = (plan, call.query.device)

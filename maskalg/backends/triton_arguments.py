@@ -13,6 +13,7 @@ from .. import errors
 from ..codegen.arguments import ScalarArgument, TableArgument
 from ..codegen.hooks import Hooks
 from ..normalform import Value
+from ..schedule.listed_runs import ListedRuns, listed_runs
 from ..schedule.steps import StepTables, step_tables
 from ..tiles import Tile
 from .call import Call
@@ -27,10 +28,20 @@ def scalars_of(hooks: Hooks, values: tuple[Value, ...]) -> list[int | float | No
     return found + [None] * (MOST_SCALARS - len(found))
 
 
-def tables_of(hooks: Hooks, values: tuple[Value, ...]) -> tuple[torch.Tensor, ...]:
+def tables_of(hooks: Hooks, call: Call) -> tuple[torch.Tensor, ...]:
     """The tables `T` of the hooks, contiguous."""
     steps: dict[tuple[int, int | None], StepTables] = {}
-    return tuple([_table(argument, values, steps) for argument in hooks.tables])
+    runs: dict[str, ListedRuns] = {}
+    found = []
+    for argument in hooks.tables:
+        if isinstance(argument, TableArgument):
+            found.append(_table(argument, call.form.values, steps))
+            continue
+        if argument.of not in runs:
+            device = call.query.device
+            runs[argument.of] = listed_runs(call.form, call.extents, argument.of, device)
+        found.append(getattr(runs[argument.of], argument.column))
+    return tuple(found)
 
 
 def sinks_of(call: Call) -> torch.Tensor | None:

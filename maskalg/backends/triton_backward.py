@@ -162,7 +162,7 @@ def gradients(
     described = tma and all(describable(tensor) for tensor in tensors)
     pads = [shape[name] for name in ("HEAD_PAD", "HEAD_PAD", "VALUE_PAD", "VALUE_PAD")]
 
-    tables = tables_of(plan.hooks, call.form.values)
+    tables = tables_of(plan.hooks, call)
     scalars = scalars_of(plan.hooks, call.form.values)
     strides = [stride for tensor in tensors for stride in tensor.stride()]
     extents, kv_heads = call.extents, key.shape[1]

@@ -184,7 +184,7 @@ class _Launch:
                 )
             backward_entries[(rows * batch_heads,)](
                 query, *sources, grad_out, self.of_rows.statistic, self.of_rows.delta, sums, unit,
-                tables_of(self.entry.hooks, call.form.values), call.scale, extents.q_len,
+                tables_of(self.entry.hooks, call), call.scale, extents.q_len,
                 extents.kv_len, rows, batch_heads, extents.heads, call.group, *strides,
                 *scalars_of(self.entry.hooks, call.form.values), MODE=mode,
                 BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv, num_warps=tile.warps,

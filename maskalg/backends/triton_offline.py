@@ -11,6 +11,7 @@ import torch
 import triton
 
 from .. import errors
+from ..codegen.arguments import RunsArgument
 from ..codegen.hooks import Hooks, Style
 from ..expression import Expression
 from ..normalform import Bound, bound
@@ -125,6 +126,9 @@ class _Request:
         ]
         tables = []
         for a in hooks.tables:
+            if isinstance(a, RunsArgument):
+                tables.append("*i32")
+                continue
             table = values[a.slot]
             assert a.step or isinstance(table, torch.Tensor)
             tables.append("*i32" if a.step else _POINTERS[table.dtype])  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,27 @@ class TableArgument:
     kv_slot: int | None = None
 
 
+@dataclass(frozen=True)
+class RunsArgument:
+    """A column of the listed runs (`schedule/listed_runs.py`) of tiles of queries or of keys."""
+
+    of: Literal["queries", "keys"]
+    column: Literal["row_start", "first", "end"]
+
+
 @dataclass
 class Arguments:
     """What the hooks of one expression read, in the order of `S` and `T`."""
 
     scalars: list[ScalarArgument] = field(default_factory=list)
-    tables: list[TableArgument] = field(default_factory=list)
+    tables: list[TableArgument | RunsArgument] = field(default_factory=list)
 
     def scalar(self, argument: ScalarArgument) -> str:
         if argument not in self.scalars:
             self.scalars.append(argument)
         return f"S[{self.scalars.index(argument)}]"
 
-    def table(self, argument: TableArgument) -> str:
+    def table(self, argument: TableArgument | RunsArgument) -> str:
         if argument not in self.tables:
             self.tables.append(argument)
         return f"T[{self.tables.index(argument)}]"

@@ -11,7 +11,8 @@ from ..node import Node
 from ..normalform import Structure, transposed
 from ..printing import formula_text
 from ..proof.proof import prove_structure
-from .arguments import Arguments, ScalarArgument, TableArgument
+from ..schedule.listed_runs import Of, listed
+from .arguments import Arguments, RunsArgument, ScalarArgument, TableArgument
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .held import Held, Index
@@ -35,7 +36,7 @@ import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
 from maskalg_kernels.reals import expm1, log1p, power, {sigmoid}, tan, {tanh}
-from maskalg_kernels.runs import run_from, tiles
+from maskalg_kernels.runs import run_from, run_of_list, tiles
 '''
 
 
@@ -55,7 +56,7 @@ class Hooks:
     biased: bool
     sloped: bool
     scalars: tuple[ScalarArgument, ...]
-    tables: tuple[TableArgument, ...]
+    tables: tuple[TableArgument | RunsArgument, ...]
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = 
     more: list[Formula] = [("slope", slope)] if sloped else []
     elements = _elements(structure, style, arguments, "q_idx", more)
     # The same text with the roles exchanged: q0..q1 are keys, kv_len is the number of queries.
-    runs = ("next_run", _ROW, _runs(transposed(structure), TritonText(arguments, wide=style.wide)))
+    runs = ("next_run", _ROW, _runs(transposed(structure), style, arguments, "keys"))
     of_keys = [
         (f"{name}_of_keys", parameters, body) for name, parameters, body in (*elements, runs)
     ]
@@ -112,7 +113,7 @@ def rendered(
 ) -> Hooks:
     """The hooks of loops over keys, with one for each of `formulas`, and `more` of other loops."""
     elements = _elements(structure, style, arguments, "kv_idx", formulas)
-    runs = ("next_run", _ROW, _runs(structure, TritonText(arguments, wide=style.wide)))
+    runs = ("next_run", _ROW, _runs(structure, style, arguments, "queries"))
     functions = [_function(*part) for part in (*elements, runs, *more)]
     own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in ("sigmoid", "tanh")}
     header = _HEADER.format(
@@ -152,7 +153,11 @@ def _elements(
     return [("hold", f"batch, head, {stands}, kv_len, S, T", held.body()), *parts]
 
 
-def _runs(structure: Structure, text: TritonText) -> tuple[str, ...]:
+def _runs(structure: Structure, style: Style, arguments: Arguments, of: Of) -> tuple[str, ...]:
+    if listed(structure):
+        columns = [arguments.table(RunsArgument(of, c)) for c in ("row_start", "first", "end")]
+        return (f"return run_of_list(j, q0, q1, {', '.join(columns)}, kv_len, BLOCK)",)
+    text = TritonText(arguments, wide=style.wide)
     return bounds_text(prove_structure(structure).forms, text)
 
 

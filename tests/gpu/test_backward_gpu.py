@@ -31,6 +31,7 @@ def expressions(device):
         "three": causal & sliding(128) & ma.document(ids.int()) + ma.alibi(slopes),
         "chunked": causal & ma.chunked(100),
         "dilated": sliding(200) & ma.dilated(3),
+        "image": ma.neighborhood((5, 103), (3, 7)),
         "per-head": ma.where(ma.head % 2 == 0, causal, sliding(33)),
         "shifted": (causal & ma.document(ids)).shift(q=8),
         "relative": causal + ma.relative(torch.randn(4, 31, device=device)),

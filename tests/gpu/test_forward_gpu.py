@@ -37,6 +37,7 @@ def expressions(device):
         "block-causal": ma.block_causal(64),
         "dilated": sliding(200) & ma.dilated(3),
         "dense": ma.dense(dense),
+        "image": ma.neighborhood((5, 103), (3, 7)),
         "per-head": ma.where(ma.head % 2 == 0, causal, sliding(33)),
         "shifted": (causal & ma.document(ids)).shift(q=8),
         "relative": causal + ma.relative(table),

@@ -60,3 +60,23 @@ def test_gradients(name):
     largest = max(part.abs().max().item() for part in wanted)
     for found, want in zip(gradients("triton", torch.float32), wanted, strict=True):
         torch.testing.assert_close(found.double(), want, rtol=1e-5, atol=1e-6 * largest)
+
+
+def test_canvases():
+    """Their runs are listed, of tiles of queries and, for the gradients of keys, of keys."""
+
+    def computed(backend, dtype):
+        generator = torch.Generator().manual_seed(1)
+        inputs = [
+            torch.randn(1, 1, 9 * 13, 16, generator=generator).to(dtype).requires_grad_()
+            for _ in range(3)
+        ]
+        out = ma.attention(*inputs, ma.neighborhood((9, 13), 5), backend=backend)
+        weights = torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out)
+        return [out, *torch.autograd.grad((out * weights).sum(), inputs)]
+
+    pairs = zip(
+        computed("triton", torch.float32), computed("reference", torch.float64), strict=True
+    )
+    for found, wanted in pairs:
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)

@@ -11,7 +11,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 import triton
 import triton.language as tl
-from maskalg_kernels.runs import run_from
+from maskalg_kernels.runs import GRAIN, run_from, run_of_list
 
 
 @triton.jit
@@ -65,3 +65,54 @@ def test_runs_are_disjoint_ordered_and_labelled():
             for j in range(first, end):
                 got[j] = partial
         assert got == want, (touched, unfull, kv_len)
+
+
+@triton.jit
+def walk_list(out, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
+    j = tl.zeros((), tl.int32)
+    for i in range(24):
+        first, end, partial = run_of_list(
+            j, tl.load(q0), tl.load(q1), starts, firsts, ends, kv_len, BLOCK
+        )
+        tl.store(out + 3 * i, first)
+        tl.store(out + 3 * i + 1, end)
+        tl.store(out + 3 * i + 2, partial.to(tl.int32))
+        j = tl.minimum(end, 1 << 30)
+
+
+@pytest.mark.parametrize("block", [16, 64, 128])
+def test_listed_runs_visit_what_any_row_needs(block):
+    rng = random.Random(block)
+    for _ in range(12):
+        grains, rows = rng.randint(1, 8), rng.randint(1, 4)
+        kv_len = grains * GRAIN.value - rng.randint(0, 63)
+        lists = [[] for _ in range(rows)]
+        for row in lists:
+            at = 0
+            while at < grains:
+                first = at + rng.randint(0, 2)
+                end = first + rng.randint(1, 3)
+                if end <= grains:
+                    row.append((first, end))
+                at = end + 1
+        starts = torch.tensor([sum(map(len, lists[:r])) for r in range(rows + 1)]).int()
+        flat = [run for row in lists for run in row] or [(0, 0)]
+        firsts, ends = (torch.tensor([run[i] for run in flat]).int() for i in (0, 1))
+        q0 = rng.randrange(rows * 64)
+        q1 = rng.randrange(q0, rows * 64)
+        wanted = {
+            key // block
+            for row in lists[q0 // 64 : q1 // 64 + 1]
+            for first, end in row
+            for key in range(64 * first, min(64 * end, kv_len), 16)
+        }
+        out = torch.zeros(24, 3, dtype=torch.int32)
+        ends_of = [torch.tensor([q]).int() for q in (q0, q1)]
+        walk_list[(1,)](out, *ends_of, starts, firsts, ends, kv_len, block)
+        visited, last = set(), 0
+        for first, end, partial in out.tolist():
+            if first < 1 << 30:
+                assert last <= first < end and partial
+                visited |= set(range(first, end))
+                last = end
+        assert visited == wanted
