@@ -187,6 +187,9 @@ class Mask(Expression):
         over intervals, boxes or the clauses of the mask, and evaluated piece by piece only where
         none of these tell. More than 1,048,576 blocks are labelled where intervals do it; otherwise
         they are counted as `segments` names them, and `Cost.labelled` says so.
+
+        Raises:
+            MaskValueError: more elements to evaluate than a minute or two allows.
         """
         from .reasoning.cost import cost
         from .reasoning.domain import Lengths

@@ -16,3 +16,11 @@ def kv_len_alone(kv_len: int) -> MaskValueError:
     return MaskValueError(
         f"kv_len={kv_len!r} was given without q_len: pass both, or neither for every position."
     )
+
+
+def too_many_to_count(q_len: int, kv_len: int, most: int) -> MaskValueError:
+    return MaskValueError(
+        f"cost(q_len={q_len}, kv_len={kv_len}) would have to evaluate more than {most} elements of "
+        "this mask, which no sum over its clauses counts: ask for shorter lengths, or count its "
+        "blocks alone by mask.segments(q_len, kv_len).counts()."
+    )

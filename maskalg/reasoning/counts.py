@@ -6,6 +6,7 @@ from typing import Final
 
 import torch
 
+from .. import errors
 from ..evaluate import Environment, device_of, evaluate
 from ..extents import Extents, dependence
 from ..normalform import Bound
@@ -17,6 +18,7 @@ from ..schedule.runs import run_table, united
 from .sums import summed, summed_by_row
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
+_MOST_EVALUATED: Final = 1 << 32  # a minute or two
 
 
 def kept_pairs(form: Bound, extents: Extents) -> int:
@@ -24,6 +26,9 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
 
     Elements are evaluated only where neither the intervals of rows nor sums over the clauses of the
     mask tell.
+
+    Raises:
+        MaskValueError: more of them than can be evaluated in a minute or two.
     """
     counts = _by_boxes(form, extents)
     if counts is None:
@@ -32,8 +37,9 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
         total = summed(form, extents)
         if total is not None:
             return total
-        counts = _by_elements(form, extents, None)
-    assert counts is not None
+        counts = _by_elements(form, extents, _MOST_EVALUATED)
+        if counts is None:
+            raise errors.too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
     return int(counts.sum())
 
 

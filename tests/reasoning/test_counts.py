@@ -206,3 +206,11 @@ def test_mistakes_are_named() -> None:
         causal.cost(8, block=0)
     with pytest.raises(ma.MaskValueError, match="Pass ids with at least 12"):
         document(torch.zeros(11, dtype=torch.int32)).rows_have_a_key(12)
+
+
+def test_what_would_take_hours_is_refused() -> None:
+    """A mask that mixes positions, whose elements nothing but evaluation counts."""
+    mixed = (ma.q_idx * ma.kv_idx + ma.q_idx) % 97 < 5
+    assert mixed.cost(64).kept == int(mixed.to_dense(64).sum())
+    with pytest.raises(ValueError, match=r"segments\(q_len, kv_len\)"):
+        mixed.cost(1 << 17)
