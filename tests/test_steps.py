@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from maskalg import causal, document
+from maskalg.attention import checked_call
 from maskalg.backends.triton_arguments import tables_of
 from maskalg.codegen.hooks import Style, hooks_of
-from maskalg.normalform import bound
 from maskalg.schedule import steps
 from maskalg.schedule.steps import StepTables, step_tables
 
@@ -222,12 +222,12 @@ class Counting(TorchDispatchMode):
 def test_a_call_computes_no_table_again(backward: bool) -> None:
     """The tables of both passes: computed at the first call, and when the ids were changed."""
     packed = torch.tensor([3, 3, 1, 1, 2, 3])
-    form = bound(causal & document(packed))
-    hooks = hooks_of(form.structure, Style(ptx=True, long=True), backward=backward)
+    call = checked_call(*torch.zeros(3, 1, 1, 6, 8), causal & document(packed))
+    hooks = hooks_of(call.form.structure, Style(ptx=True, long=True), backward=backward)
 
     def tables() -> tuple[int, tuple[torch.Tensor, ...]]:
         with Counting() as mode:
-            found = tables_of(hooks, form.values)
+            found = tables_of(hooks, call)
         return mode.count, found
 
     first, once = tables()

@@ -9,6 +9,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.normalform import bound
 from maskalg.tiles import backward_tiles_for, tiles_for
+from tests.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -17,7 +18,6 @@ pytestmark = pytest.mark.skipif(
 
 SHARED_LIMIT = {"sm_80": 163 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024, "gfx942": 65536}
 ELEMENTS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-POINTERS = {torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1", torch.float32: "*fp32"}
 
 
 def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax):
@@ -62,7 +62,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
         "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
         for a in hooks.scalars
     ]
-    tables = ["*i32" if a.step else POINTERS[form.values[a.slot].dtype] for a in hooks.tables]
+    tables = [pointer_to(a, form) for a in hooks.tables]
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     constants |= {"BLOCK_M": tile.block_q, "BLOCK_N": tile.block_kv}
     if kernel != "backward_entries":

@@ -9,6 +9,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.normalform import bound
 from maskalg.tiles import hopper_tile_for
+from tests.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -16,7 +17,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 SHARED_LIMIT = 227 * 1024
-POINTERS = {torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1", torch.float32: "*fp32"}
 IN_TURN = ("window", "document", "three")
 
 
@@ -40,7 +40,7 @@ def types_of(hooks, form):
         "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
         for a in hooks.scalars
     ]
-    tables = ["*i32" if a.step else POINTERS[form.values[a.slot].dtype] for a in hooks.tables]
+    tables = [pointer_to(a, form) for a in hooks.tables]
     return numbers, tables
 
 

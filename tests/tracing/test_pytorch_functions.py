@@ -81,3 +81,16 @@ def test_tensors_made_like_an_index_are_integers():
     assert (mask.to_dense(4) == (torch.arange(4) < 3)).all()
     real = ma.mask(lambda b, h, q, k: torch.full_like(q, 0.5, dtype=torch.float32) * k < 1)
     assert (real.to_dense(4) == (torch.arange(4) < 2)).all()
+
+
+def test_one_query():
+    """Decoding: tables with a row for the one query there is, and a position that moves it."""
+    bias, scale, offset = torch.randn(1, N), torch.randn(1), torch.tensor(19, dtype=torch.int32)
+
+    def score_mod(s, b, h, q, k):
+        return torch.where(q + offset >= k, s * scale[q] + bias[q, k], -torch.inf)
+
+    indices = [index[:, :, :1] if i == 2 else index for i, index in enumerate(grid(N))]
+    score = torch.randn(B, H, 1, N)
+    want = pointwise(score_mod, score, *indices)
+    torch.testing.assert_close(value(ma.score(score_mod), score, indices), want.float())
