@@ -236,7 +236,8 @@ def main() -> None:
         with_import(options.rounds)
         cold(options.rounds)
         cached()
-    metadata(options.rounds, [int(part) for part in options.flex.split(",") if part], options.only)
+    lengths = [int(part) for part in options.flex.split(",") if part.isdigit()]
+    metadata(options.rounds, lengths, options.only)
 
 
 if __name__ == "__main__":
