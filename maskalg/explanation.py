@@ -129,6 +129,8 @@ def _schedule(backend: str, structure: Structure, wider: bool) -> str:
         return "none: every pair is computed"
     if backend == "triton" and listed(structure):
         return "runs of tiles, listed once for these lengths"
+    if backend == "triton" and prove_structure(structure).forms.grid is not None:
+        return "runs of tiles that enclose what is kept: no list where tensors or heads decide"
     if wider:
         return "every tile: the closed forms have too many intervals for the kernel"
     where = "in the kernel" if backend == "triton" else "once a call"

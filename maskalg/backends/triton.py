@@ -13,12 +13,13 @@ from .. import errors
 from ..tiles import Tile
 from .call import Call, Result
 from .triton_arguments import describable, first_that_fits, scalars_of, sinks_of, tables_of
-from .triton_backward import Gradients, Rows, gradients, row_statistics, sink_gradient
+from .triton_backward import Gradients, gradients
 from .triton_constants import tile_constants, weight_constants
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, launch_hopper, serving
 from .triton_launch import Descriptor, launch, variant_key
 from .triton_plan import Plan, plan_of, steps_of
+from .triton_rows import Rows, row_statistics, sink_gradient
 
 
 def attend(call: Call) -> Result:

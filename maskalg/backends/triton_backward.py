@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
-from maskalg_kernels.backward import backward_keys, backward_queries, row_products
+from maskalg_kernels.backward import backward_keys, backward_queries
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..codegen.hooks import Hooks, Style, hooks_of
@@ -32,26 +32,10 @@ from .triton_hopper_backward import (
     serves,
 )
 from .triton_launch import Descriptor, launch, variant_key
+from .triton_rows import Rows
 from .triton_tuned import preferred
 
-_PRODUCT_ROWS: Final = 64
-
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What the backward kernels know of each query, float32 `[batch, heads, q_len]`, contiguous.
-
-    Attributes:
-        statistic: lse with the sink, or for weights that have a formula 1 / z.
-        delta: what is subtracted from dO . v.
-        product: dO . O.
-    """
-
-    statistic: torch.Tensor
-    delta: torch.Tensor
-    product: torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,134 +141,93 @@ def gradients(
     dq = torch.empty_like(query, memory_format=torch.contiguous_format)
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
-    tensors = (query, key, value, grad_out)
-    weighting = weight_constants(call.weight)
-    described = tma and all(describable(tensor) for tensor in tensors)
-    pads = [shape[name] for name in ("HEAD_PAD", "HEAD_PAD", "VALUE_PAD", "VALUE_PAD")]
+    launches = _Launches(call, plan, shape, tma, of_rows, grad_out)
+    launches.queries(dq)
+    launches.keys(dk, dv)
+    return dq, dk, dv
 
-    tables = tables_of(plan.hooks, call)
-    scalars = scalars_of(plan.hooks, call.form.values)
-    strides = [stride for tensor in tensors for stride in tensor.stride()]
-    extents, kv_heads = call.extents, key.shape[1]
-    # What the constants follow from, beside the kernel and its tile.
-    described_as = (described, query.dtype, query.device)
-    fixed = (plan, *shape.values(), call.weight.normalised, *described_as)
 
-    def run(kernel: Any, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
-        of_queries = kernel is backward_queries
+class _Launches:
+    """The kernels of one backward pass, with what both are passed."""
+
+    def __init__(
+        self,
+        call: Call,
+        plan: BackwardPlan,
+        shape: dict[str, Any],
+        tma: bool,
+        of_rows: Rows,
+        grad_out: torch.Tensor,
+    ) -> None:
+        self.call, self.plan, self.shape = call, plan, shape
+        self.tensors = (call.query, call.key, call.value, grad_out)
+        self.grad_out = grad_out
+        self.per_row = (of_rows.statistic, of_rows.delta)
+        self.weighting = weight_constants(call.weight)
+        self.described = tma and all(describable(tensor) for tensor in self.tensors)
+        self.hopper = serves(call, shape, grad_out)
+        self.numbers = (scalars_of(plan.hooks, call.form.values), tables_of(plan.hooks, call))
+        # What the constants follow from, beside the kernel and its tile.
+        described_as = (self.described, call.query.dtype, call.query.device)
+        self.fixed = (plan, *shape.values(), call.weight.normalised, *described_as)
+
+    def queries(self, dq: torch.Tensor) -> None:
+        """Fill dQ."""
+        tile, plan = self.plan.hopper_queries, self.plan
+        if not self.hopper or tile is None:
+            first_that_fits(plan.query_tiles, lambda tile: self._plain(True, tile, (dq,)))
+            return
+        constants = self.shape | self.weighting | plan.of_queries
+        outs = (self.grad_out, dq)
+        launch_queries(self.call, tile, constants, self.numbers, self.per_row, outs, self.fixed)
+
+    def keys(self, dk: torch.Tensor, dv: torch.Tensor) -> None:
+        """Fill dK and dV."""
+        tile, plan = self.plan.hopper_keys, self.plan
+        if not self.hopper or tile is None:
+            first_that_fits(plan.key_tiles, lambda tile: self._plain(False, tile, (dk, dv)))
+            return
+        constants = self.shape | self.weighting | plan.of_keys
+        outs = (self.grad_out, dk, dv)
+        launch_keys(self.call, tile, constants, self.numbers, self.per_row, outs, self.fixed)
+
+    def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
+        call, extents, tensors = self.call, self.call.extents, self.tensors
+        scalars, tables = self.numbers
         length, side, heads, looped, block = (
             (extents.q_len, tile.block_q, extents.heads, (1, 2), tile.block_kv)
             if of_queries
-            else (extents.kv_len, tile.block_kv, kv_heads, (0, 3), tile.block_q)
+            else (extents.kv_len, tile.block_kv, call.key.shape[1], (0, 3), tile.block_q)
         )
         rows, batch_heads = -(-length // side), extents.batch * heads
+        strides = [stride for tensor in tensors for stride in tensor.stride()]
 
         def arguments(describe: Callable[[int], Any]) -> list[Any]:
             sources = [
-                describe(i) if described and i in looped else t for i, t in enumerate(tensors)
+                describe(i) if self.described and i in looped else t for i, t in enumerate(tensors)
             ]
             return [
-                *sources, of_rows.statistic, of_rows.delta, *outs, tables, call.scale,
-                extents.q_len, extents.kv_len, rows, batch_heads, heads, call.group, *strides,
-                *scalars,
+                *sources, *self.per_row, *outs, tables, call.scale, extents.q_len, extents.kv_len,
+                rows, batch_heads, heads, call.group, *strides, *scalars,
             ]  # fmt: skip
 
         def descriptor(i: int) -> Any:
-            t = tensors[i]
-            return TensorDescriptor(t, t.shape, t.stride(), [1, 1, block, pads[i]])
+            t, pad = tensors[i], self.shape["HEAD_PAD" if i < 2 else "VALUE_PAD"]
+            return TensorDescriptor(t, t.shape, t.stride(), [1, 1, block, pad])
 
         def first() -> tuple[list[Any], dict[str, Any]]:
-            own = tile_constants(tile) | {"TMA": described}
-            hooks = plan.of_queries if of_queries else plan.of_keys
-            own |= {"WEIGHTED": weighting["WEIGHTED"]}
-            return arguments(descriptor), shape | hooks | own
+            hooks = self.plan.of_queries if of_queries else self.plan.of_keys
+            own = {"TMA": self.described, "WEIGHTED": self.weighting["WEIGHTED"]}
+            return arguments(descriptor), self.shape | hooks | tile_constants(tile) | own
 
         def again() -> list[Any]:
             return arguments(lambda i: Descriptor(tensors[i]))
 
         specialised = variant_key(
-            (*tensors, of_rows.statistic, of_rows.delta, *outs, *tables),
+            (*tensors, *self.per_row, *outs, *tables),
             (heads, call.group, *strides),
             (extents.q_len, extents.kv_len, rows * batch_heads),
         )
-        variant = (of_queries, tile, fixed, specialised)
+        kernel = backward_queries if of_queries else backward_keys
+        variant = (of_queries, tile, self.fixed, specialised)
         launch(kernel, (rows * batch_heads, 1), variant, first, again)
-
-    hopper = serves(call, shape, grad_out)
-    numbers = (scalars, tables)
-    per_row = (of_rows.statistic, of_rows.delta)
-    if hopper and plan.hopper_queries is not None:
-        constants = shape | weighting | plan.of_queries
-        launch_queries(
-            call, plan.hopper_queries, constants, numbers, per_row, (grad_out, dq), fixed
-        )
-    else:
-        first_that_fits(plan.query_tiles, lambda tile: run(backward_queries, tile, (dq,)))
-    if hopper and plan.hopper_keys is not None:
-        constants = shape | weighting | plan.of_keys
-        launch_keys(call, plan.hopper_keys, constants, numbers, per_row, (grad_out, dk, dv), fixed)
-    else:
-        first_that_fits(plan.key_tiles, lambda tile: run(backward_keys, tile, (dk, dv)))
-    return dq, dk, dv
-
-
-def row_statistics(
-    call: Call,
-    shape: dict[str, Any],
-    saved: tuple[torch.Tensor, torch.Tensor],
-    change: tuple[torch.Tensor, torch.Tensor | None],
-    sinks: torch.Tensor | None,
-) -> Rows:
-    """What the kernels know of each query.
-
-    Args:
-        saved: output and lse of the forward pass (the sum of weights that have a formula).
-        change: gradients of the output and, where it was returned, of the lse.
-        sinks: `[heads]`, or None.
-    """
-    (out, lse), (grad_out, grad_lse) = saved, change
-    if call.weight.formula is not None and not call.weight.normalised:
-        none = torch.zeros_like(lse)
-        return Rows(torch.ones_like(lse), none, none)
-    product = _row_products(out, grad_out, shape)
-    if call.weight.formula is not None:
-        return Rows(torch.where(lse == 0, 0.0, 1 / lse), product, product)
-    statistic, delta = lse, product
-    if sinks is not None:
-        # A query that keeps nothing stays at -inf, whatever the sink.
-        with_sink = torch.logaddexp(lse, sinks.float()[:, None])
-        statistic = torch.where(lse == float("-inf"), lse, with_sink)
-    if grad_lse is not None:
-        # d lse / d s is exp(s - lse), which is the weight times exp(statistic - lse).
-        grown = grad_lse if sinks is None else grad_lse * torch.exp(statistic - lse).nan_to_num_()
-        delta = product - grown
-    return Rows(statistic, delta, product)
-
-
-def sink_gradient(rows: Rows, sinks: torch.Tensor) -> torch.Tensor:
-    """Of the logits `[heads]`: minus the weight of the sink times dO . O, over all queries."""
-    share = torch.exp(sinks.float()[:, None] - rows.statistic)
-    # Where nothing is kept the output is 0 whatever the sink, and so is the product.
-    change = torch.where(rows.statistic == float("-inf"), 0.0, share * rows.product)
-    return -change.sum(dim=(0, 2)).to(sinks.dtype)
-
-
-def _row_products(out: torch.Tensor, grad_out: torch.Tensor, shape: dict[str, Any]) -> torch.Tensor:
-    """dO . O of each query, float32 `[batch, heads, q_len]`."""
-    batch, heads, q_len, _ = out.shape
-    product = out.new_empty(batch, heads, q_len, dtype=torch.float32)
-    if product.numel():
-        arguments: list[Any] = [out, grad_out, product, q_len, heads, *grad_out.stride()]
-        constants = {name: shape[name] for name in ("VALUE_DIM", "VALUE_PAD")}
-        constants["ROWS"] = _PRODUCT_ROWS
-        specialised = variant_key(
-            (out, grad_out, product), (heads, *grad_out.stride()), (batch * heads * q_len,)
-        )
-        launch(
-            row_products,
-            (-(-q_len // _PRODUCT_ROWS), batch * heads),
-            ("row products", *constants.values(), out.device, specialised),
-            lambda: (arguments, constants),
-            lambda: arguments,
-        )
-    return product

@@ -20,7 +20,7 @@ from ..evaluate import Environment, evaluate
 from ..tiles import Tile
 from .call import Call
 from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
-from .triton_backward import Rows
+from .triton_rows import Rows
 
 _BITS: Final = 61  # of a sum, below the sign
 _LARGEST_EXPONENT: Final = 100  # of a unit that float32 holds

@@ -16,9 +16,10 @@ from ..tuned.choices import Configuration, Kernel, Key
 from .call import Call
 from .triton import launch_forward
 from .triton_arguments import sinks_of
-from .triton_backward import Rows, gradients, row_statistics
+from .triton_backward import gradients
 from .triton_hopper import has_gluon
 from .triton_plan import Plan, pattern_of, plan_of, steps_of
+from .triton_rows import Rows, row_statistics
 from .triton_tuned import machine_of
 
 Run = Callable[[], tuple[torch.Tensor, ...]]
