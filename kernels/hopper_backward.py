@@ -23,8 +23,6 @@ from .forward import SCALARS, tile_of_program
 from .hopper_forward import ROWS, _barriers, _matrix, _release, _rows_of_program, _slot
 from .runs import NO_TILE
 
-CONSUMERS = gl.constexpr(2)
-
 row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
 """How descriptors lay a number of each query into shared memory."""
 
@@ -52,7 +50,7 @@ def pad_rows(
 
 
 @gluon.jit
-def _keys(w, shape, HEADS_TOGETHER: gl.constexpr):
+def _keys(w, shape, CONSUMERS: gl.constexpr, HEADS_TOGETHER: gl.constexpr):
     """Batch and head of the w-th tile of keys, its first key and its last."""
     rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
     row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
@@ -76,6 +74,7 @@ def _produce_queries(
     NEXT_RUN: gl.constexpr,
     BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     HELD: gl.constexpr,
 ):
@@ -91,7 +90,7 @@ def _produce_queries(
     done = gl.to_tensor(0)
     start, stop, step = _rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = _keys(w, shape, HEADS_TOGETHER)
+        batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, HEADS_TOGETHER)
         place, phase = _slot(done, HELD)
         ready = held_ready.index(place)
         mbarrier.wait(held_free.index(place), phase ^ 1)
@@ -150,6 +149,7 @@ def _consume_queries(
     VALUE_PAD: gl.constexpr,
     BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
@@ -174,7 +174,7 @@ def _consume_queries(
     done = gl.to_tensor(0)
     start, stop, step = _rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = _keys(w, shape, HEADS_TOGETHER)
+        batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, HEADS_TOGETHER)
         place, held_phase = _slot(done, HELD)
         key = keys.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
         value = values.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
@@ -305,6 +305,7 @@ def hopper_backward_keys(
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
@@ -366,30 +367,47 @@ def hopper_backward_keys(
     rings = (queries, gradients, statistics, deltas)
     shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
     # Constants in a tuple bound to a name would become tensors: they are written out.
-    gl.warp_specialize(
-        [
-            (_consume_queries, (
-                0, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
-            )),
-            (_consume_queries, (
-                1, targets, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK,
-                STAGES, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
-            )),
-            (_produce_queries, (
-                sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                S, T, NEXT_RUN, BLOCK, STAGES, HEADS_TOGETHER, HELD,
-            )),
-        ],
-        [4, 1],
-        [240, 24],
-    )  # fmt: skip
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (_consume_queries, (
+                    0, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
+                )),
+                (_produce_queries, (
+                    sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
+                    S, T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, HELD,
+                )),
+            ],
+            [1],
+            [24],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (_consume_queries, (
+                    0, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
+                )),
+                (_consume_queries, (
+                    1, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
+                )),
+                (_produce_queries, (
+                    sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
+                    S, T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, HELD,
+                )),
+            ],
+            [4, 1],
+            [240, 24],
+        )  # fmt: skip
 
 
 @gluon.jit
-def _queries(w, shape, HEADS_TOGETHER: gl.constexpr):
+def _queries(w, shape, CONSUMERS: gl.constexpr, HEADS_TOGETHER: gl.constexpr):
     """Batch and head of the w-th tile of queries, its first query and its last."""
     rows, batch_heads, heads, _group, _kv_len, q_len = shape
     row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
@@ -412,6 +430,7 @@ def _produce_keys(
     NEXT_RUN: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     HELD: gl.constexpr,
 ):
@@ -427,7 +446,7 @@ def _produce_keys(
     done = gl.to_tensor(0)
     start, stop, step = _rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
-        batch, head, q0, q1 = _queries(w, shape, HEADS_TOGETHER)
+        batch, head, q0, q1 = _queries(w, shape, CONSUMERS, HEADS_TOGETHER)
         kv_head = head // group
         place, phase = _slot(done, HELD)
         ready = held_ready.index(place)
@@ -525,6 +544,7 @@ def _consume_keys(
     VALUE_PAD: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     OVERLAP: gl.constexpr,
     WEIGHTED: gl.constexpr,
@@ -549,7 +569,7 @@ def _consume_keys(
     done = gl.to_tensor(0)
     start, stop, step = _rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
-        batch, head, q0, q1 = _queries(w, shape, HEADS_TOGETHER)
+        batch, head, q0, q1 = _queries(w, shape, CONSUMERS, HEADS_TOGETHER)
         place, held_phase = _slot(done, HELD)
         query = queries.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
         gradient = gradients.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
@@ -708,6 +728,7 @@ def hopper_backward_queries(
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     OVERLAP: gl.constexpr,
     WEIGHTED: gl.constexpr,
@@ -762,23 +783,40 @@ def hopper_backward_queries(
     held = (queries, gradients)
     rings = (keys, values)
     shape = (rows, batch_heads, heads, group, kv_len, q_len)
-    gl.warp_specialize(
-        [
-            (_consume_keys, (
-                0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
-                shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
-            )),
-            (_consume_keys, (
-                1, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
-                shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                BLOCK, STAGES, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
-            )),
-            (_produce_keys, (
-                sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,
-                NEXT_RUN, BLOCK, STAGES, HEADS_TOGETHER, HELD,
-            )),
-        ],
-        [4, 1],
-        [240, 24],
-    )  # fmt: skip
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (_consume_keys, (
+                    0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
+                )),
+                (_produce_keys, (
+                    sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,
+                    NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, HELD,
+                )),
+            ],
+            [1],
+            [24],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [
+                (_consume_keys, (
+                    0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
+                )),
+                (_consume_keys, (
+                    1, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
+                )),
+                (_produce_keys, (
+                    sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,
+                    NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, HELD,
+                )),
+            ],
+            [4, 1],
+            [240, 24],
+        )  # fmt: skip

@@ -461,7 +461,25 @@ def hopper_forward(
     target = (o_desc, lse_ptr, sink_ptr)
     shape = (rows, batch_heads, heads, group, q_len)
     # Constants in a tuple bound to a name would become tensors: they are written out.
-    if CONSUMERS == 2:
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (_consume, (
+                    0, target, queries, outputs, keys, values, query_barriers, key_barriers,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
+                )),
+                (_produce, (
+                    sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
+                    shape, kv_len, S, T, NEXT_RUN, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+                    PERSISTENT,
+                )),
+            ],
+            [1],
+            [PRODUCER_REGISTERS],
+        )  # fmt: skip
+    elif CONSUMERS == 2:
         gl.warp_specialize(
             [
                 (_consume, (

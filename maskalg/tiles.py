@@ -98,11 +98,13 @@ def tiles_for(
 class HopperTile:
     """A configuration of the warp-specialised forward kernel of sm_90.
 
-    `consumers` groups of four warps compute 64 queries each by `block_kv` keys at a time, with
-    `stages` tiles of keys and as many of values in flight. Every thread starts with `registers`;
-    then a consumer's threads hold `consumer_registers`, the producer's `producer_registers`. With
-    `turns` the consumers multiply one after the other. `persistent` programs take rows of tiles in
-    turn: that hides the start of short rows, but leaves long rows of unequal length unbalanced.
+    `consumers`, one to three groups of four warps, compute 64 queries each by `block_kv` keys at a
+    time, with `stages` tiles of keys and as many of values in flight. Every thread starts with
+    `registers`; then a consumer's threads hold `consumer_registers`, the producer's
+    `producer_registers`. Of one consumer two or three programs share a multiprocessor: what one
+    waits for the others hide. With `turns` the consumers multiply one after the other. `persistent`
+    programs take rows of tiles in turn: that hides the start of short rows, but leaves long rows of
+    unequal length unbalanced.
     """
 
     consumers: int
@@ -116,26 +118,31 @@ class HopperTile:
 
 
 _TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
-_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, True)
+_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
 _EQUAL_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True)
 _WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
 _SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
+_SHORT_DOCUMENTS: Final = HopperTile(1, 64, 2, 128, 232, 24, False, True)
+_THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, False)
 
 # Keys: (largest padded head dimension, pattern, whether scores are biased). What is not listed is
-# served by the plain kernel: short or biased rows of 64 dimensions, which four warps a program
-# balance better, and what would spill registers. A tier for sm_100 would have its table here.
+# served by the plain kernel: biased rows of 64 dimensions, which four warps a program balance
+# better, and what would spill registers. A tier for sm_100 would have its table here.
 _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "full", False): _THREE_CONSUMERS,
     (64, "dense", False): _THREE_CONSUMERS,
+    (64, "banded", False): _THREE_PROGRAMS,
+    (64, "reading", False): _THREE_PROGRAMS,
+    (64, "reading band", False): _THREE_PROGRAMS,
     (128, "full", False): _EQUAL_ROWS,
     (128, "full", True): _TWO_CONSUMERS,
     (128, "dense", False): _TWO_CONSUMERS,
     (128, "dense", True): _TWO_CONSUMERS,
     (128, "banded", False): _SHORT_ROWS,
     (128, "banded", True): _SHORT_ROWS,
-    (128, "reading", False): _SHORT_ROWS,
+    (128, "reading", False): _SHORT_DOCUMENTS,
     (128, "reading", True): _SHORT_ROWS,
-    (128, "reading band", False): _SHORT_ROWS,
+    (128, "reading band", False): _SHORT_DOCUMENTS,
     (128, "reading band", True): _SHORT_ROWS,
     (256, "full", False): _WIDE_HEADS,
     (256, "dense", False): _WIDE_HEADS,
@@ -227,17 +234,19 @@ def backward_tiles_for(
 class HopperBackwardTile:
     """A configuration of a warp-specialised gradient kernel of sm_90.
 
-    Two groups of four warps compute 64 keys (or queries) each by `block` queries (or keys) at a
-    time, with `stages` tiles in flight. With `overlap`, of queries alone, the last product of a
-    tile is made while the next tile's scores are weighed; it takes a stage more to hide loads.
-    `persistent` programs take rows in turn and load the next row's keys (or queries) ahead of time,
-    which takes the memory of two stages.
+    `consumers`, one or two groups of four warps, compute 64 keys (or queries) each by `block`
+    queries (or keys) at a time, with `stages` tiles in flight. Of one consumer two programs share a
+    multiprocessor, if their tiles leave room: what one waits for the other hides. With `overlap`,
+    of queries alone, the last product of a tile is made while the next tile's scores are weighed;
+    it takes a stage more to hide loads. `persistent` programs take rows in turn and load the next
+    row's keys (or queries) ahead of time, which takes the memory of two stages.
     """
 
     block: int
     stages: int
     overlap: bool = False
     persistent: bool = False
+    consumers: int = 2
 
 
 # Keys: (gradients of what, largest padded head dimension, pattern, whether scores are biased).
@@ -245,21 +254,27 @@ class HopperBackwardTile:
 _HOPPER_BACKWARD: Final[
     dict[tuple[Literal["queries", "keys"], int, Pattern, bool], HopperBackwardTile]
 ] = {
-    ("keys", 64, "dense", False): HopperBackwardTile(64, 3),
+    ("keys", 64, "dense", False): HopperBackwardTile(64, 3, consumers=1),
     ("keys", 64, "dense", True): HopperBackwardTile(64, 3),
-    ("keys", 64, "banded", False): HopperBackwardTile(64, 3, persistent=True),
-    ("keys", 64, "reading", False): HopperBackwardTile(64, 3, persistent=True),
-    ("keys", 64, "reading band", False): HopperBackwardTile(64, 3, persistent=True),
+    ("keys", 64, "banded", False): HopperBackwardTile(64, 3, consumers=1),
+    ("keys", 64, "reading", False): HopperBackwardTile(64, 3, persistent=True, consumers=1),
+    ("keys", 64, "reading band", False): HopperBackwardTile(64, 3, persistent=True, consumers=1),
     ("keys", 128, "dense", False): HopperBackwardTile(64, 2),
     ("keys", 128, "dense", True): HopperBackwardTile(64, 2),
-    ("keys", 128, "banded", False): HopperBackwardTile(64, 2),
-    ("keys", 128, "reading", False): HopperBackwardTile(64, 3),
-    ("keys", 128, "reading band", False): HopperBackwardTile(64, 2),
+    ("keys", 128, "banded", False): HopperBackwardTile(64, 2, consumers=1),
+    ("keys", 128, "reading", False): HopperBackwardTile(32, 4, consumers=1),
+    ("keys", 128, "reading band", False): HopperBackwardTile(32, 4, consumers=1),
     ("queries", 128, "dense", False): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "dense", True): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "banded", False): HopperBackwardTile(64, 4, overlap=True),
-    ("queries", 128, "reading", False): HopperBackwardTile(64, 3, overlap=True, persistent=True),
-    ("queries", 128, "reading band", False): HopperBackwardTile(64, 4, overlap=True),
+    ("queries", 128, "reading", False): HopperBackwardTile(64, 2, consumers=1),
+    ("queries", 128, "reading band", False): HopperBackwardTile(64, 2, consumers=1),
+    ("queries", 64, "reading", False): HopperBackwardTile(
+        64, 3, overlap=True, persistent=True, consumers=1
+    ),
+    ("queries", 64, "reading band", False): HopperBackwardTile(
+        64, 3, overlap=True, persistent=True, consumers=1
+    ),
 }
 _HOPPER_BACKWARD_WEIGHTED: Final[
     dict[tuple[Literal["queries", "keys"], int, Pattern], HopperBackwardTile]

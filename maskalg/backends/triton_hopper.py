@@ -18,6 +18,7 @@ from .triton_launch import Descriptor, launch, variant_key
 TESTED: Final = "3.6."
 """Gluon is experimental: only the releases of Triton it was tested with are trusted."""
 
+_REGISTERS: Final = 2**16  # of a multiprocessor of sm_90
 _QUERIES: Final = 64  # of a consumer
 SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
 _LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must keep order and range
@@ -119,7 +120,8 @@ def launch_hopper(
     batch_heads = extents.batch * extents.heads
     programs = rows * batch_heads
     if tile.persistent:
-        programs = min(programs, multiprocessors(call.query.device))
+        threads = 128 * (tile.consumers + 1)
+        programs = min(programs, programs_at_once(call.query.device, threads, tile.registers))
 
     def arguments(descriptors: list[Any]) -> list[Any]:
         return [
@@ -164,9 +166,10 @@ def _descriptors(
 
 
 @lru_cache(maxsize=64)
-def multiprocessors(device: torch.device) -> int:
-    """How many programs of the kernel run at once: one on each multiprocessor."""
-    return torch.cuda.get_device_properties(device).multi_processor_count
+def programs_at_once(device: torch.device, threads: int, registers: int) -> int:
+    """How many programs of so many threads with so many registers each run at the same time."""
+    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    return multiprocessors * (_REGISTERS // (threads * registers))
 
 
 def hopper_compilations() -> int:

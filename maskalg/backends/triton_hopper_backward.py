@@ -10,16 +10,15 @@ import torch
 from ..tiles import HopperBackwardTile
 from .call import Call
 from .triton_arguments import describable
-from .triton_hopper import has_gluon, multiprocessors
+from .triton_hopper import has_gluon, programs_at_once
 from .triton_launch import Descriptor, launch, variant_key
 
 _ROWS: Final = 64  # of a consumer
-_CONSUMERS: Final = 2
 _SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
 _PADDED_BLOCK: Final = 256  # a multiple of every tile
 
-HOPPER_OPTIONS: Final = {"num_warps": 4, "maxnreg": 168}
-"""Launch options: the four warps of the first consumer; Gluon adds the others."""
+_REGISTERS: Final = {1: 128, 2: 168}
+"""What every thread starts with, by consumers; with one, two programs share a multiprocessor."""
 
 Arguments = tuple[list[int | float | None], tuple[torch.Tensor, ...]]
 
@@ -47,8 +46,14 @@ def hopper_backward_constants(
     return {name: constants[name] for name in shared} | {
         "BLOCK": tile.block,
         "STAGES": tile.stages,
+        "CONSUMERS": tile.consumers,
         "HELD": 2 if tile.persistent else 1,
     }
+
+
+def hopper_backward_options(tile: HopperBackwardTile) -> dict[str, int]:
+    """Launch options: the four warps of the first consumer; Gluon adds the others."""
+    return {"num_warps": 4, "maxnreg": _REGISTERS[tile.consumers]}
 
 
 def launch_queries(
@@ -73,7 +78,7 @@ def launch_queries(
     scalars, tables = arguments
     grad_out, dq = tensors
     extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
-    rows = -(-extents.q_len // (_CONSUMERS * _ROWS))
+    rows = -(-extents.q_len // (tile.consumers * _ROWS))
     batch_heads = extents.batch * extents.heads
     blocks = (
         (call.query, _ROWS, head_pad), (call.key, tile.block, head_pad),
@@ -94,7 +99,7 @@ def launch_queries(
         blocks,
         (*of_rows, *tables),
         lambda: hopper_backward_constants(tile, constants) | {"OVERLAP": tile.overlap},
-        tile.persistent,
+        tile,
         ("queries", fixed, extents.heads, call.group, _short(call)),
     )
 
@@ -116,7 +121,7 @@ def launch_keys(
     extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
     heads = extents.batch * extents.heads
     padded, flat = _padded(of_rows, heads, extents.q_len, constants["WEIGHTED"])
-    rows = -(-extents.kv_len // (_CONSUMERS * _ROWS))
+    rows = -(-extents.kv_len // (tile.consumers * _ROWS))
     kv_heads = call.key.shape[1]
     programs = rows * extents.batch * kv_heads
     blocks = (
@@ -139,7 +144,7 @@ def launch_keys(
         blocks,
         tables,
         lambda: hopper_backward_constants(tile, constants),
-        tile.persistent,
+        tile,
         ("keys", fixed, kv_heads, call.group, _short(call)),
     )
 
@@ -178,7 +183,7 @@ def _launch(
     blocks: tuple[tuple[torch.Tensor, int, int | None], ...],
     pointers: tuple[torch.Tensor, ...],
     constants: Callable[[], dict[str, Any]],
-    persistent: bool,
+    tile: HopperBackwardTile,
     fixed: tuple[Hashable, ...],
 ) -> None:
     """Launch a kernel on descriptors of `blocks`: a tensor, rows of a block, padded dimension.
@@ -188,14 +193,17 @@ def _launch(
         fixed: what the constants follow from, beside the tile, which follows from the plan.
     """
     tensors = tuple([tensor for tensor, _, _ in blocks])
-    if persistent:
-        programs = min(programs, multiprocessors(tensors[0].device))
+    if tile.persistent:
+        threads = 128 * (tile.consumers + 1)
+        at_once = programs_at_once(tensors[0].device, threads, _REGISTERS[tile.consumers])
+        programs = min(programs, at_once)
+    options = hopper_backward_options(tile)
     launch(
         kernel,
         (programs, 1),
         # Tensors with a descriptor are aligned, and have the dtype of the plan.
         (*fixed, variant_key(pointers, (), ())),
-        lambda: (passed(*[_described(*block) for block in blocks]), constants() | HOPPER_OPTIONS),
+        lambda: (passed(*[_described(*block) for block in blocks]), constants() | options),
         lambda: passed(*[Descriptor(tensor) for tensor in tensors]),
     )
 

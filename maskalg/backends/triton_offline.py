@@ -20,7 +20,7 @@ from ..weights import softmax
 from .triton_backward import backward_plan
 from .triton_constants import has_tma, power_of_two, shape_constants, weight_constants
 from .triton_hopper import SMALLEST_PAD, has_gluon, hopper_constants, hopper_options
-from .triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants
+from .triton_hopper_backward import hopper_backward_constants, hopper_backward_options
 from .triton_plan import pattern_of, structure_plan
 
 ELEMENTS: Final = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
@@ -185,7 +185,8 @@ class _Request:
             constants["OVERLAP"] = tile.overlap
             kernel = getattr(hopper_backward, f"hopper_backward_{of}")
             element = ELEMENTS[self.dtype]
-            made = compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, element, *types)
+            options = hopper_backward_options(tile)
+            made = compile_hopper_backward(kernel, constants, options, element, *types)
             return self._report(f"backward, {of}", f"Gluon, blocks of {tile.block}", made)
         constants["WEIGHTED"] = False
         tiles = plan.query_tiles if of == "queries" else plan.key_tiles

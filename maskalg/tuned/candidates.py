@@ -25,12 +25,14 @@ _HOPPER_STAGES: Final = (2, 5)
 _HOPPER_SHARED: Final = 227 * 1024  # bytes of a multiprocessor
 
 _REGISTERS: Final = {
+    1: ((128, 232, 24), (80, 136, 24)),
     2: ((168, 240, 24), (168, 232, 40)),
     3: ((128, 160, 32), (128, 152, 56)),
 }
 """By consumers: what a thread starts with, a consumer's holds, the producer's holds.
 
-Masks that read tensors to find their runs want more for the producer.
+Masks that read tensors to find their runs want more for the producer. Of one consumer two programs
+run at once on a multiprocessor, or three.
 """
 
 
@@ -106,8 +108,10 @@ def _of_hopper(tile: HopperTile) -> Iterator[HopperTile]:
                 registers=registers,
                 consumer_registers=of_consumer,
                 producer_registers=of_producer,
+                turns=tile.turns and consumers > 1,
             )
-    yield replace(tile, turns=not tile.turns)
+    if tile.consumers > 1:
+        yield replace(tile, turns=not tile.turns)
     yield replace(tile, persistent=not tile.persistent)
 
 
@@ -119,6 +123,7 @@ def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[HopperBackwardTile
             yield replace(tile, stages=stages)
     yield replace(tile, overlap=not tile.overlap)
     yield replace(tile, persistent=not tile.persistent)
+    yield replace(tile, consumers=2 if tile.consumers == 1 else 1)
 
 
 def _beside(size: int, limits: tuple[int, int]) -> list[int]:
@@ -161,4 +166,4 @@ def _rings(key: Key, tile: HopperTile | HopperBackwardTile) -> int:
     if isinstance(tile, HopperTile):
         return tile.consumers * 64 * row + tile.stages * tile.block_kv * 2 * row
     places = 2 if tile.persistent else 1
-    return places * 2 * 64 * 2 * row + tile.stages * tile.block * 2 * row
+    return places * 2 * 64 * tile.consumers * row + tile.stages * tile.block * 2 * row

@@ -98,7 +98,7 @@ def text(tile: Configuration) -> str:
             *(["persistent"] if tile.persistent else []),
         ]
         return ", ".join(words)
-    words = [f"Gluon 2x64x{tile.block}", f"{tile.stages} stages"]
+    words = [f"Gluon {tile.consumers}x64x{tile.block}", f"{tile.stages} stages"]
     words += ["overlap"] if tile.overlap else []
     words += ["persistent"] if tile.persistent else []
     return ", ".join(words)
@@ -121,13 +121,15 @@ def legal(key: Key, tile: Configuration) -> bool:
             and 64 <= key.head_pad <= _LARGEST_BACKWARD_PAD
             and tile.block in _HOPPER_SIDES
             and not (tile.overlap and key.kernel == "keys")
+            and tile.consumers in (1, 2)
         )
     groups = tile.consumers + 1
     dealt = tile.consumers * tile.consumer_registers + tile.producer_registers
     return (
         key.kernel == "forward"
         and key.head_pad >= 64
-        and tile.consumers in (2, 3)
+        and tile.consumers in (1, 2, 3)
+        and not (tile.turns and tile.consumers == 1)
         and tile.block_kv in _HOPPER_SIDES
         and all(n % 8 == 0 for n in (tile.consumer_registers, tile.producer_registers))
         and 24 <= tile.producer_registers <= tile.consumer_registers <= 248

@@ -17,6 +17,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 SHARED_LIMIT = 227 * 1024
+MULTIPROCESSOR, RESERVED = (
+    228 * 1024,
+    1024,
+)  # bytes: all, and what each program takes beside its own
 IN_TURN = ("window", "document", "three")
 
 
@@ -95,8 +99,21 @@ def test_64_dimensions(name):
     check(compiled(expressions()[name], 64, dtype="fp16"))
 
 
-def test_short_rows_of_64_dimensions_are_left_to_the_plain_kernel():
-    assert compiled(expressions()["window"], 64) is None
+@pytest.mark.parametrize("name, spills", [("window", 0), ("document", 12), ("three", 12)])
+def test_three_programs_at_once_for_short_rows_of_64_dimensions(name, spills):
+    result = compiled(expressions()[name], 64)
+    check(result, spills)
+    assert 3 * (result.shared + RESERVED) <= MULTIPROCESSOR
+
+
+def test_two_programs_at_once_for_short_documents():
+    result = compiled(expressions()["document"], 128)
+    check(result)
+    assert 2 * (result.shared + RESERVED) <= MULTIPROCESSOR
+
+
+def test_biased_rows_of_64_dimensions_are_left_to_the_plain_kernel():
+    assert compiled(expressions()["alibi"], 64) is None
 
 
 @pytest.mark.parametrize("dim, value_dim", [(256, 256), (256, 128), (128, 64)])
@@ -117,7 +134,10 @@ def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
     from maskalg.backends.triton_backward import backward_plan
     from maskalg.backends.triton_constants import weight_constants
     from maskalg.backends.triton_hopper import has_gluon
-    from maskalg.backends.triton_hopper_backward import HOPPER_OPTIONS, hopper_backward_constants
+    from maskalg.backends.triton_hopper_backward import (
+        hopper_backward_constants,
+        hopper_backward_options,
+    )
     from maskalg.codegen.hooks import Style
 
     if not has_gluon():
@@ -136,7 +156,8 @@ def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
     kernel = getattr(kernels, f"hopper_backward_{of}")
     types = types_of(plan.hooks, form)
     constants["OVERLAP"] = tile.overlap
-    return compile_hopper_backward(kernel, constants, HOPPER_OPTIONS, dtype, *types)
+    options = hopper_backward_options(tile)
+    return compile_hopper_backward(kernel, constants, options, dtype, *types)
 
 
 @pytest.mark.parametrize("name", list(expressions()))

@@ -55,6 +55,7 @@ def test_neighbours_differ_in_one_respect():
         replace(HOPPER, stages=3),
         replace(HOPPER, consumer_registers=232, producer_registers=40),
         replace(HOPPER, consumers=3, registers=128, consumer_registers=160, producer_registers=32),
+        replace(HOPPER, consumers=1, registers=128, consumer_registers=232, turns=False),
         replace(HOPPER, turns=False),
         replace(HOPPER, persistent=True),
     }
@@ -62,6 +63,7 @@ def test_neighbours_differ_in_one_respect():
         HopperBackwardTile(64, 3),
         HopperBackwardTile(128, 2),
         HopperBackwardTile(64, 2, persistent=True),
+        HopperBackwardTile(64, 2, consumers=1),
     }
 
 
@@ -100,6 +102,7 @@ def test_what_gradients_cannot_have():
         (KEYS_128, HOPPER),
         (KEYS_128, HopperBackwardTile(64, 2, overlap=True)),
         (KEYS_128, HopperBackwardTile(64, 1)),
+        (KEYS_128, HopperBackwardTile(64, 2, consumers=3)),
         (replace(KEYS_128, head_pad=256), HopperBackwardTile(64, 2)),
         (replace(KEYS_128, head_pad=32), HopperBackwardTile(64, 2)),
         (replace(KEYS_128, element_bytes=4), HopperBackwardTile(64, 2)),
