@@ -17,10 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SHARED_LIMIT = 227 * 1024
-MULTIPROCESSOR, RESERVED = (
-    228 * 1024,
-    1024,
-)  # bytes: all, and what each program takes beside its own
+MULTIPROCESSOR, RESERVED = 228 * 1024, 1024  # bytes: all, and a program's beside its own
 IN_TURN = ("window", "document", "three")
 
 
