@@ -11,15 +11,15 @@ from .offline import Compiled, resources, target_of
 _NUMBERS = ("q_len", "kv_len", "padded", "rows", "batch_heads", "heads", "group")
 
 
-def compile_hopper_forward(constants, options, element, scalar_types, table_types, lse=True):
+def compile_hopper_forward(constants, options, element, table_types, lse=True):
     """Compile `hopper_forward`; arguments as of `offline.compile_kernel`."""
     rows = {"q": 64, "k": constants["BLOCK_N"], "v": constants["BLOCK_N"], "o": 64}
     pads = {name: constants["HEAD_PAD" if name in "qk" else "VALUE_PAD"] for name in rows}
     types = _described(rows, pads, element) | ({"lse_ptr": "*fp32"} if lse else {})
-    return _compile(hopper_forward, types, constants, options, scalar_types, table_types)
+    return _compile(hopper_forward, types, constants, options, table_types)
 
 
-def compile_hopper_backward(kernel, constants, options, element, scalar_types, table_types):
+def compile_hopper_backward(kernel, constants, options, element, table_types):
     """Compile `hopper_backward_keys` or `hopper_backward_queries`; arguments likewise."""
     block = constants["BLOCK"]
     if kernel.fn.__name__ == "hopper_backward_keys":
@@ -32,7 +32,7 @@ def compile_hopper_backward(kernel, constants, options, element, scalar_types, t
     of_values = ("v", "g", "dv")
     pads = {name: constants["VALUE_PAD" if name in of_values else "HEAD_PAD"] for name in rows}
     types |= _described(rows, pads, element)
-    return _compile(kernel, types, constants, options, scalar_types, table_types)
+    return _compile(kernel, types, constants, options, table_types)
 
 
 def _described(rows, pads, element):
@@ -43,10 +43,10 @@ def _described(rows, pads, element):
     }
 
 
-def _compile(kernel, types, constants, options, scalar_types, table_types):
+def _compile(kernel, types, constants, options, table_types):
     types["scale"] = "fp32"
     types |= dict.fromkeys(_NUMBERS, "i32")
-    types |= dict(zip(SCALARS, scalar_types, strict=False))
+    types |= dict.fromkeys(SCALARS, "i32")
     types["T"] = tuple(table_types)
     signature, fixed = {}, {}
     for position, argument in enumerate(kernel.arg_names):

@@ -52,7 +52,7 @@ _DESCRIBED = {
 }
 
 
-def compile_kernel(kernel, name, constants, options, element, scalar_types, table_types):
+def compile_kernel(kernel, name, constants, options, element, table_types):
     """Compile one of the attention kernels for a target without a GPU.
 
     Args:
@@ -61,7 +61,6 @@ def compile_kernel(kernel, name, constants, options, element, scalar_types, tabl
         constants: the kernel's constants by name; a pointer named here with None is absent.
         options: `num_warps` and `num_stages`.
         element: Triton's name of the dtype of q, k, v: "fp16", "bf16" or "fp32".
-        scalar_types: "i32" or "fp32" for each number in `S`.
         table_types: pointer types such as "*i64" of the tables in `T`.
     """
     types = dict.fromkeys(_OF_INPUTS, f"*{element}") | dict.fromkeys(_OF_ROWS, "*fp32")
@@ -72,7 +71,7 @@ def compile_kernel(kernel, name, constants, options, element, scalar_types, tabl
             types[pointer] = f"tensordesc<{element}[{block}]>"
     types |= {"scale": "fp32"} | dict.fromkeys(_NUMBERS, "i32")
     types |= {n: "i32" for n in kernel.arg_names if n.startswith("stride")}
-    types |= dict(zip(SCALARS, scalar_types, strict=False))
+    types |= dict.fromkeys(SCALARS, "i32")
     signature, fixed, aligned = {}, {}, {}
     for position, argument in enumerate(kernel.arg_names):
         last_stride = argument.startswith("stride") and argument.endswith("d")

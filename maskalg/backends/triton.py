@@ -12,7 +12,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .. import errors
 from ..tiles import Tile
 from .call import Call, Result
-from .triton_arguments import describable, first_that_fits, scalars_of, sinks_of, tables_of
+from .triton_arguments import (
+    describable,
+    first_that_fits,
+    padded,
+    scalars_of,
+    sinks_of,
+    tables_of,
+)
 from .triton_backward import Gradients, gradients
 from .triton_constants import tile_constants, weight_constants
 from .triton_entries import table_gradients
@@ -161,8 +168,8 @@ def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor 
 
         def arguments(sources: tuple[Any, ...]) -> list[Any]:
             return [
-                query, *sources, out, lse, sinks, tables, call.scale, extents.q_len, extents.kv_len,
-                rows, batch_heads, *numbers, *scalars,
+                query, *sources, out, lse, sinks, padded(tables, query.device), call.scale,
+                extents.q_len, extents.kv_len, rows, batch_heads, *numbers, *scalars,
             ]  # fmt: skip
 
         def first() -> tuple[list[Any], dict[str, Any]]:

@@ -1,7 +1,12 @@
-"""What the kernels are passed: numbers and tables of an expression, and what descriptors allow."""
+"""What the kernels are passed: numbers and tables of an expression, and what descriptors allow.
+
+Triton compiles a launcher in C for each list of types of a kernel's arguments, which takes 0.3 s.
+So all expressions pass as many integers and, but for long lists, as many tables.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, cast
@@ -19,13 +24,31 @@ from ..tiles import Tile
 from .call import Call
 
 MOST_SCALARS: Final = 24
+_TABLES_TOGETHER: Final = 8
+_INFINITY: Final = 0x7F800000
+_MINUS_INFINITY: Final = _INFINITY - 2**31  # the sign is the highest of 32 bits
 _CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
 
 
-def scalars_of(hooks: Hooks, values: tuple[Value, ...]) -> list[int | float | None]:
-    """The numbers `S` of the hooks, padded to as many as the kernels take."""
-    found: list[int | float | None] = [_scalar(argument, values) for argument in hooks.scalars]
-    return found + [None] * (MOST_SCALARS - len(found))
+def scalars_of(hooks: Hooks, values: tuple[Value, ...]) -> list[int]:
+    """The numbers `S` of the hooks as integers, and zeros up to as many as the kernels take."""
+    found = [_scalar(argument, values) for argument in hooks.scalars]
+    return found + [0] * (MOST_SCALARS - len(found))
+
+
+def padded(tables: tuple[torch.Tensor, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
+    """The tables `T` as they are passed: with empty ones up to a multiple of eight."""
+    return tables + (_no_table(device),) * tables_missing(len(tables))
+
+
+def tables_missing(count: int) -> int:
+    """How many empty tables are passed behind so many others."""
+    return -count % _TABLES_TOGETHER if count else _TABLES_TOGETHER
+
+
+@lru_cache(maxsize=64)
+def _no_table(device: torch.device) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.int32, device=device)
 
 
 def tables_of(hooks: Hooks, call: Call) -> tuple[torch.Tensor, ...]:
@@ -80,10 +103,20 @@ def _in_units(strides: tuple[int, int, int, int], element_bytes: int) -> bool:
     return last == 1 and min(batch, head, row) > 0 and units
 
 
-def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int | float:
+def _bits(value: float) -> int:
+    """The bits of a number as float32, as an integer with a sign."""
+    try:
+        return cast(int, struct.unpack("<i", struct.pack("<f", value))[0])
+    except OverflowError:
+        return _INFINITY if value > 0 else _MINUS_INFINITY
+
+
+def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int:
     value = values[argument.slot]
+    if argument.real:
+        return _bits(cast(float, value))
     if argument.axis is None:
-        return cast("int | float", value)
+        return cast(int, value)
     sizes = cast(torch.Tensor, value).shape
     if argument.kv_slot is None:
         return sizes[argument.axis]

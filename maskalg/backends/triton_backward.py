@@ -24,7 +24,7 @@ from ..tiles import (
 )
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
-from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
+from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
 from .triton_constants import tile_constants, weight_constants
 from .triton_hopper_backward import (
     launch_keys,
@@ -207,8 +207,9 @@ class _Launches:
                 describe(i) if self.described and i in looped else t for i, t in enumerate(tensors)
             ]
             return [
-                *sources, *self.per_row, *outs, tables, call.scale, extents.q_len, extents.kv_len,
-                rows, batch_heads, heads, call.group, *strides, *scalars,
+                *sources, *self.per_row, *outs, padded(tables, call.query.device), call.scale,
+                extents.q_len, extents.kv_len, rows, batch_heads, heads, call.group, *strides,
+                *scalars,
             ]  # fmt: skip
 
         def descriptor(i: int) -> Any:

@@ -19,7 +19,7 @@ from ..codegen.store import load
 from ..evaluate import Environment, evaluate
 from ..tiles import Tile
 from .call import Call
-from .triton_arguments import describable, first_that_fits, scalars_of, tables_of
+from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
 from .triton_rows import Rows
 
 _BITS: Final = 61  # of a sum, below the sign
@@ -184,7 +184,7 @@ class _Launch:
                 )
             backward_entries[(rows * batch_heads,)](
                 query, *sources, grad_out, self.of_rows.statistic, self.of_rows.delta, sums, unit,
-                tables_of(self.entry.hooks, call), call.scale, extents.q_len,
+                padded(tables_of(self.entry.hooks, call), query.device), call.scale, extents.q_len,
                 extents.kv_len, rows, batch_heads, extents.heads, call.group, *strides,
                 *scalars_of(self.entry.hooks, call.form.values), MODE=mode,
                 BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv, num_warps=tile.warps,

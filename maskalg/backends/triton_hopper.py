@@ -11,7 +11,7 @@ import triton
 
 from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
-from .triton_arguments import describable, sinks_of
+from .triton_arguments import describable, padded, sinks_of
 from .triton_constants import weight_constants
 from .triton_launch import Descriptor, launch, variant_key
 
@@ -101,7 +101,7 @@ def launch_hopper(
     call: Call,
     tile: HopperTile,
     constants: dict[str, Any],
-    hooked: tuple[list[int | float | None], tuple[torch.Tensor, ...]],
+    hooked: tuple[list[int], tuple[torch.Tensor, ...]],
     results: tuple[torch.Tensor, torch.Tensor | None],
     plan: Hashable,
 ) -> None:
@@ -125,8 +125,8 @@ def launch_hopper(
 
     def arguments(descriptors: list[Any]) -> list[Any]:
         return [
-            *descriptors, lse, sinks, tables, call.scale, extents.q_len, extents.kv_len,
-            rows, batch_heads, extents.heads, call.group, *scalars,
+            *descriptors, lse, sinks, padded(tables, call.query.device), call.scale, extents.q_len,
+            extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
         ]  # fmt: skip
 
     def first() -> tuple[list[Any], dict[str, Any]]:

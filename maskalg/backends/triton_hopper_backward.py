@@ -9,7 +9,7 @@ import torch
 
 from ..tiles import HopperBackwardTile
 from .call import Call
-from .triton_arguments import describable
+from .triton_arguments import describable, padded
 from .triton_hopper import has_gluon, programs_at_once
 from .triton_launch import Descriptor, launch, variant_key
 
@@ -20,7 +20,7 @@ _PADDED_BLOCK: Final = 256  # a multiple of every tile
 _REGISTERS: Final = {1: 128, 2: 168}
 """What every thread starts with, by consumers; with one, two programs share a multiprocessor."""
 
-Arguments = tuple[list[int | float | None], tuple[torch.Tensor, ...]]
+Arguments = tuple[list[int], tuple[torch.Tensor, ...]]
 
 
 def serves(call: Call, constants: dict[str, Any], grad_out: torch.Tensor) -> bool:
@@ -88,8 +88,8 @@ def launch_queries(
     def passed(*descriptors: Any) -> list[Any]:
         *sources, target = descriptors
         return [
-            *sources, *of_rows, target, tables, call.scale, extents.q_len, extents.kv_len, rows,
-            batch_heads, extents.heads, call.group, *scalars,
+            *sources, *of_rows, target, padded(tables, dq.device), call.scale, extents.q_len,
+            extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
         ]  # fmt: skip
 
     _launch(
@@ -120,7 +120,7 @@ def launch_keys(
     grad_out, dk, dv = tensors
     extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
     heads = extents.batch * extents.heads
-    padded, flat = _padded(of_rows, heads, extents.q_len, constants["WEIGHTED"])
+    length, flat = _whole_tiles(of_rows, heads, extents.q_len, constants["WEIGHTED"])
     rows = -(-extents.kv_len // (tile.consumers * _ROWS))
     kv_heads = call.key.shape[1]
     programs = rows * extents.batch * kv_heads
@@ -133,8 +133,8 @@ def launch_keys(
 
     def passed(*descriptors: Any) -> list[Any]:
         return [
-            *descriptors, tables, call.scale, extents.q_len, extents.kv_len, padded, rows,
-            extents.batch * kv_heads, kv_heads, call.group, *scalars,
+            *descriptors, padded(tables, dk.device), call.scale, extents.q_len, extents.kv_len,
+            length, rows, extents.batch * kv_heads, kv_heads, call.group, *scalars,
         ]  # fmt: skip
 
     _launch(
@@ -149,17 +149,17 @@ def launch_keys(
     )
 
 
-def _padded(
+def _whole_tiles(
     of_rows: tuple[torch.Tensor, torch.Tensor], heads: int, q_len: int, weighted: bool
 ) -> tuple[int, torch.Tensor]:
     """A length of whole tiles, and what is known of each query at that length, for each head."""
     from maskalg_kernels.hopper_backward import pad_rows
 
     blocks = -(-q_len // _PADDED_BLOCK)
-    padded = blocks * _PADDED_BLOCK
-    flat = of_rows[0].new_empty(2, heads * padded)
-    arguments = [*of_rows, flat[0], flat[1], q_len, padded]
-    key = variant_key((*of_rows, flat[0], flat[1]), (), (padded,))
+    length = blocks * _PADDED_BLOCK
+    flat = of_rows[0].new_empty(2, heads * length)
+    arguments = [*of_rows, flat[0], flat[1], q_len, length]
+    key = variant_key((*of_rows, flat[0], flat[1]), (), (length,))
     launch(
         pad_rows,
         (blocks, heads),
@@ -167,7 +167,7 @@ def _padded(
         lambda: (arguments, {"BLOCK": _PADDED_BLOCK, "WEIGHTED": weighted}),
         lambda: arguments,
     )
-    return padded, flat
+    return length, flat
 
 
 def _short(call: Call) -> bool:

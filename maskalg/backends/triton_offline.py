@@ -17,6 +17,7 @@ from ..expression import Expression
 from ..normalform import Bound, bound
 from ..tiles import Tile
 from ..weights import softmax
+from .triton_arguments import tables_missing
 from .triton_backward import backward_plan
 from .triton_constants import has_tma, power_of_two, shape_constants, weight_constants
 from .triton_hopper import SMALLEST_PAD, has_gluon, hopper_constants, hopper_options
@@ -117,22 +118,18 @@ class _Request:
     head_dim: int
     dtype: torch.dtype
 
-    def types(self, hooks: Hooks) -> tuple[list[str], list[str]]:
-        """Types of the numbers and of the tables that hooks read."""
+    def tables(self, hooks: Hooks) -> list[str]:
+        """Types of the tables that hooks read, and of the empty ones that are passed with them."""
         values = self.form.values
-        numbers = [
-            "fp32" if a.axis is None and isinstance(values[a.slot], float) else "i32"
-            for a in hooks.scalars
-        ]
-        tables = []
+        types = []
         for a in hooks.tables:
             if isinstance(a, RunsArgument):
-                tables.append("*i32")
+                types.append("*i32")
                 continue
             table = values[a.slot]
             assert a.step or isinstance(table, torch.Tensor)
-            tables.append("*i32" if a.step else _POINTERS[table.dtype])  # type: ignore[union-attr]
-        return numbers, tables
+            types.append("*i32" if a.step else _POINTERS[table.dtype])  # type: ignore[union-attr]
+        return types + ["*i32"] * tables_missing(len(types))
 
     @property
     def described(self) -> bool:
@@ -150,16 +147,16 @@ class _Request:
             self.form.structure, False, self.form.long, self.head_dim, self.head_dim, self.dtype,
             self.target, False,
         )  # fmt: skip
-        types = self.types(plan.hooks)
+        tables = self.tables(plan.hooks)
         if plan.hopper is not None and self.described:
             tile = plan.hopper
             constants = hopper_constants(tile, plan.constants | _SOFTMAX)
             element = ELEMENTS[self.dtype]
-            made = compile_hopper_forward(constants, hopper_options(tile), element, *types)
+            made = compile_hopper_forward(constants, hopper_options(tile), element, tables)
             text = f"Gluon, {tile.consumers} x 64 x {tile.block_kv}, {tile.stages} stages"
             return self._report("forward", text, made)
         constants = plan.constants | _SOFTMAX
-        return self._plain(forward, plan.candidates, constants, types)
+        return self._plain(forward, plan.candidates, constants, tables)
 
     def queries(self) -> Report:
         return self._backward("queries")
@@ -178,7 +175,7 @@ class _Request:
         pattern = pattern_of(structure)
         plan = backward_plan(structure, pattern, style, self.target, pads, size, False)
         constants = self.shape() | (plan.of_queries if of == "queries" else plan.of_keys)
-        types = self.types(plan.hooks)
+        tables = self.tables(plan.hooks)
         tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
         if tile is not None and pads >= SMALLEST_PAD and self.described and has_gluon():
             constants = hopper_backward_constants(tile, constants | _SOFTMAX)
@@ -186,18 +183,18 @@ class _Request:
             kernel = getattr(hopper_backward, f"hopper_backward_{of}")
             element = ELEMENTS[self.dtype]
             options = hopper_backward_options(tile)
-            made = compile_hopper_backward(kernel, constants, options, element, *types)
+            made = compile_hopper_backward(kernel, constants, options, element, tables)
             return self._report(f"backward, {of}", f"Gluon, blocks of {tile.block}", made)
         constants["WEIGHTED"] = False
         tiles = plan.query_tiles if of == "queries" else plan.key_tiles
-        return self._plain(getattr(backward, f"backward_{of}"), tiles, constants, types)
+        return self._plain(getattr(backward, f"backward_{of}"), tiles, constants, tables)
 
     def _plain(
         self,
         kernel: Any,
         tiles: tuple[Tile, ...],
         constants: dict[str, Any],
-        types: tuple[list[str], list[str]],
+        tables: list[str],
     ) -> Report:
         from maskalg_kernels.offline import compile_kernel
 
@@ -206,7 +203,7 @@ class _Request:
             own |= {"BLOCK_M": tile.block_q, "BLOCK_N": tile.block_kv, "ONE_LOOP": tile.one_loop}
             options = {"num_warps": tile.warps, "num_stages": tile.stages}
             element = ELEMENTS[self.dtype]
-            made = compile_kernel(kernel, self.target, own, options, element, *types)
+            made = compile_kernel(kernel, self.target, own, options, element, tables)
             if made.shared <= _SHARED[self.target]:
                 break
         size = f"{tile.block_q} x {tile.block_kv}, {tile.warps} warps, {tile.stages} stages"

@@ -11,11 +11,14 @@ class ScalarArgument:
     """A number: the value of a slot, or the size of its table along `axis`.
 
     With `kv_slot` it is the larger of both tables' sizes along `axis`: that of their step tables.
+    A `real` number is passed as the bits of a float32 in an integer, so that the launcher Triton
+    compiles for the types of a kernel's arguments is the same for every expression.
     """
 
     slot: int
     axis: int | None = None
     kv_slot: int | None = None
+    real: bool = False
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,11 @@ class TritonText:
 
     def scalar(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
-        text = self._arguments.scalar(ScalarArgument(slot.index))
-        return f"{text}.to(tl.int64)" if self._wide and slot.kind == "int" else text
+        real = slot.kind == "real"
+        text = self._arguments.scalar(ScalarArgument(slot.index, real=real))
+        if real:
+            return f"{text}.to(tl.float32, bitcast=True)"
+        return f"{text}.to(tl.int64)" if self._wide else text
 
     def read(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])

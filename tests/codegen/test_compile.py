@@ -58,19 +58,13 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
         constants["ENTRY"] = module.entry
     elif kernel.startswith("backward"):
         constants["SLOPE"] = getattr(module, f"slope{suffix}") if hooks.sloped else None
-    numbers = [
-        "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
-        for a in hooks.scalars
-    ]
     tables = [pointer_to(a, form) for a in hooks.tables]
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     constants |= {"BLOCK_M": tile.block_q, "BLOCK_N": tile.block_kv}
     if kernel != "backward_entries":
         constants["ONE_LOOP"] = tile.one_loop
     function = next(getattr(m, kernel) for m in (forward, backward, entries) if hasattr(m, kernel))
-    return offline.compile_kernel(
-        function, target, constants, options, ELEMENTS[dtype], numbers, tables
-    )
+    return offline.compile_kernel(function, target, constants, options, ELEMENTS[dtype], tables)
 
 
 def expressions():

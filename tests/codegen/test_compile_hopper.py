@@ -36,13 +36,8 @@ def expressions():
 
 
 def types_of(hooks, form):
-    """Types of the numbers and of the tables that the hooks read."""
-    numbers = [
-        "fp32" if a.axis is None and isinstance(form.values[a.slot], float) else "i32"
-        for a in hooks.scalars
-    ]
-    tables = [pointer_to(a, form) for a in hooks.tables]
-    return numbers, tables
+    """Types of the tables that the hooks read."""
+    return [pointer_to(a, form) for a in hooks.tables]
 
 
 def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.softmax):
@@ -59,7 +54,7 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.
     form = bound(weight.applied(expression))
     weighting = weight_constants(weight)
     hooks = hooks_of(form.structure, Style(ptx=True))
-    numbers, tables = types_of(hooks, form)
+    tables = types_of(hooks, form)
     pattern = backend.pattern_of(form.structure)
     kind = {"biased": hooks.biased, "weighted": weighting["WEIGHTED"]}
     tile = hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, **kind)
@@ -71,7 +66,7 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.
         **backend.shape_constants(dim, value_dim or dim, torch.bfloat16, wide=False, arch="sm_90"),
     }
     constants = hopper_constants(tile, constants)
-    return compile_hopper_forward(constants, hopper_options(tile), dtype, numbers, tables, lse)
+    return compile_hopper_forward(constants, hopper_options(tile), dtype, tables, lse)
 
 
 def check(result, spills=0):
@@ -154,7 +149,7 @@ def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
     types = types_of(plan.hooks, form)
     constants["OVERLAP"] = tile.overlap
     options = hopper_backward_options(tile)
-    return compile_hopper_backward(kernel, constants, options, dtype, *types)
+    return compile_hopper_backward(kernel, constants, options, dtype, types)
 
 
 @pytest.mark.parametrize("name", list(expressions()))
