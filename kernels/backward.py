@@ -28,6 +28,9 @@ from .forward import (
 )
 from .runs import NO_TILE
 
+PADDED_BLOCK = tl.constexpr(256)
+"""What is kept of queries is as long as a multiple of this, which is one of every tile."""
+
 
 @triton.jit
 def weights(
@@ -127,15 +130,61 @@ def weights_and_slopes(
 
 
 @triton.jit
-def statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED: tl.constexpr):
-    """lse in units of log 2 (or 1 / z), and delta; a query that keeps nothing gets weights of 0."""
-    delta = tl.load(delta_ptr + base + m, mask=m < q_len, other=0.0)
-    if WEIGHTED:
-        statistic = tl.load(lse_ptr + base + m, mask=m < q_len, other=0.0)
+def statistics_of(
+    product,
+    lse_ptr,
+    sink_ptr,
+    grad_lse_ptr,
+    head,
+    base,
+    m,
+    q_len,
+    WEIGHTED: tl.constexpr,
+):
+    """lse and the sink in units of log 2 (or 1 / z), and delta, of queries m of `product` = dO . O.
+
+    Past the length, and for a query that keeps nothing, weights become 0. Without an lse z is 1.
+    """
+    inside = m < q_len
+    delta = product
+    if lse_ptr is None:
+        statistic = tl.where(inside, 1.0, 0.0)
+        delta = tl.where(inside, 0.0, 0.0)
+    elif WEIGHTED:
+        z = tl.load(lse_ptr + base + m, mask=inside, other=0.0)
+        statistic = tl.where(z == 0.0, 0.0, 1.0 / tl.where(z == 0.0, 1.0, z))
     else:
-        lse = tl.load(lse_ptr + base + m, mask=m < q_len, other=float("inf"))
-        statistic = tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E
+        lse = tl.load(lse_ptr + base + m, mask=inside, other=float("-inf")) * LOG2E
+        empty = lse == float("-inf")
+        statistic = lse
+        if sink_ptr is not None:
+            sink = tl.load(sink_ptr + head).to(tl.float32) * LOG2E
+            larger = tl.maximum(lse, sink)
+            both = tl.math.exp2(lse - larger) + tl.math.exp2(sink - larger)
+            statistic = larger + tl.math.log2(both)
+        if grad_lse_ptr is not None:
+            # d lse / d s is exp(s - lse), which is the weight times exp2(statistic - lse).
+            change = tl.load(grad_lse_ptr + base + m, mask=inside, other=0.0)
+            if sink_ptr is not None:
+                change = change * tl.math.exp2(statistic - lse)
+            delta -= tl.where(empty, 0.0, change)
+        statistic = tl.where(empty, float("inf"), statistic)
     return statistic, delta
+
+
+@triton.jit
+def store_statistics(statistic, delta, targets, place, m, padded):
+    """Keep for the other kernels what queries m are known by."""
+    statistic_ptr, delta_ptr = targets
+    tl.store(statistic_ptr + place + m, statistic, mask=m < padded)
+    tl.store(delta_ptr + place + m, delta, mask=m < padded)
+
+
+@triton.jit
+def store_nothing(targets, place, m, padded, WEIGHTED: tl.constexpr):
+    """Queries m, all past the length, get weights of 0."""
+    statistic = tl.where(m < 0, 0.0, 0.0 if WEIGHTED else float("inf"))
+    store_statistics(statistic, tl.where(m < 0, 0.0, 0.0), targets, place, m, padded)
 
 
 @triton.jit
@@ -224,13 +273,13 @@ def _visit_queries(
     """Tiles first <= i < end of queries, added to dk and dv of the tile of keys."""
     dk, dv = state
     batch, head, kv_idx, q_len, kv_len, zero = place
-    lse_ptr, delta_ptr, base = statistics
+    statistic_ptr, delta_ptr = statistics
     rows = tl.arange(0, BLOCK_M)
     for i in tl.range(first, end):
         m = i * BLOCK_M + rows
         query = load_tile(queries, i * BLOCK_M, m, q_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
         gradient = load_tile(gradients, i * BLOCK_M, m, q_len, TMA, RAGGED, VALUE_DIM, VALUE_PAD)
-        statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
+        statistic, delta = tl.load(statistic_ptr + m), tl.load(delta_ptr + m)
         at = (batch, head, (m + zero)[None, :], kv_idx, kv_len)
         product = tl.dot(key, query.T, input_precision=PRECISION)
         each = statistic[None, :]
@@ -268,45 +317,24 @@ def _store(ptr, rows, length, tile, SIZE: tl.constexpr, PAD: tl.constexpr):
     tl.store(at, tile.to(ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["q_len"])
-def row_products(
-    o_ptr,
-    g_ptr,
-    product_ptr,
-    q_len,
-    heads,
-    stride_gb,
-    stride_gh,
-    stride_gm,
-    stride_gd,
-    VALUE_DIM: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """dO . O of ROWS queries of one head; o and the products contiguous."""
-    batch_head = tl.program_id(1)
-    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    base = batch_head.to(tl.int64) * q_len
-    g_base = head_of(g_ptr, batch_head // heads, batch_head % heads, stride_gb, stride_gh)
-    out = tile_of(o_ptr + base * VALUE_DIM, m, q_len, VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
-    gradient = tile_of(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
-    product = tl.sum(out.to(tl.float32) * gradient.to(tl.float32), 1)
-    tl.store(product_ptr + base + m, product, mask=m < q_len)
-
-
-@triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
 def backward_queries(
     q_ptr,
     k_ptr,
     v_ptr,
     g_ptr,
+    o_ptr,
     lse_ptr,
+    sink_ptr,
+    grad_lse_ptr,
+    statistic_ptr,
     delta_ptr,
     dq_ptr,
     T,
     scale,
     q_len,
     kv_len,
+    padded,
     rows,
     batch_heads,
     heads,
@@ -371,7 +399,10 @@ def backward_queries(
 ):
     """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
 
-    lse and delta are contiguous float32 `[batch, heads, q_len]`, dq is contiguous.
+    o, dq, and lse and its gradient, float32 `[batch, heads, q_len]`, are contiguous; `sink_ptr` as
+    of `forward`. Weights that are not normalised have neither o nor lse. statistic and delta, what
+    the other kernels need of each query, are written to as many places a head as `padded`, a
+    multiple of PADDED_BLOCK.
     """
     S = (
         S0,
@@ -420,7 +451,19 @@ def backward_queries(
     query = tile_of(q_base, m, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
     gradient = tile_of(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
     base = batch_head.to(tl.int64) * q_len
-    statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
+    product = tl.zeros((BLOCK_M,), tl.float32)
+    if o_ptr is not None:
+        out = tile_of(o_ptr + base * VALUE_DIM, m, q_len, VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
+        product = tl.sum(out.to(tl.float32) * gradient.to(tl.float32), 1)
+    statistic, delta = statistics_of(
+        product, lse_ptr, sink_ptr, grad_lse_ptr, head, base, m, q_len, WEIGHTED
+    )
+    targets = (statistic_ptr, delta_ptr)
+    at = batch_head.to(tl.int64) * padded
+    store_statistics(statistic, delta, targets, at, m, padded)
+    if row == rows - 1:
+        past = q0 + BLOCK_M + tl.arange(0, PADDED_BLOCK)
+        store_nothing(targets, at, past, padded, WEIGHTED)
 
     dq = tl.zeros((BLOCK_M, HEAD_PAD), tl.float32)
     q_idx = (m + zero)[:, None]
@@ -452,13 +495,13 @@ def backward_queries(
     _store(out, m, q_len, dq * scale, HEAD_DIM, HEAD_PAD)
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
 def backward_keys(
     q_ptr,
     k_ptr,
     v_ptr,
     g_ptr,
-    lse_ptr,
+    statistic_ptr,
     delta_ptr,
     dk_ptr,
     dv_ptr,
@@ -466,6 +509,7 @@ def backward_keys(
     scale,
     q_len,
     kv_len,
+    padded,
     rows,
     batch_heads,
     kv_heads,
@@ -584,8 +628,8 @@ def backward_keys(
             g_base = head_of(g_ptr, batch, head, stride_gb, stride_gh)
             queries = (q_base, stride_qm, stride_qd)
             gradients = (g_base, stride_gm, stride_gd)
-        base = (batch * kv_heads * group + head).to(tl.int64) * q_len
-        statistics = (lse_ptr, delta_ptr, base)
+        base = (batch * kv_heads * group + head).to(tl.int64) * padded
+        statistics = (statistic_ptr + base, delta_ptr + base)
         kv_idx = (n + zero)[:, None]
         place = (batch, head, kv_idx, q_len, kv_len, zero)
         held = HOLD(batch, head, kv_idx, kv_len, S, T)

@@ -9,7 +9,7 @@ kept in 64-bit fixed point, so that they do not depend on who comes first.
 import triton
 import triton.language as tl
 
-from .backward import statistics_of, tile_of, weight_gradient, weights
+from .backward import tile_of, weight_gradient, weights
 from .forward import SCALARS, head_of, load_tile, tile_of_program
 from .runs import NO_TILE
 
@@ -90,13 +90,13 @@ def _visit(
     return total
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
 def backward_entries(
     q_ptr,
     k_ptr,
     v_ptr,
     g_ptr,
-    lse_ptr,
+    statistic_ptr,
     delta_ptr,
     sums_ptr,
     unit_ptr,
@@ -104,6 +104,7 @@ def backward_entries(
     scale,
     q_len,
     kv_len,
+    padded,
     rows,
     batch_heads,
     heads,
@@ -221,7 +222,8 @@ def backward_entries(
     query = tile_of(q_base, m, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
     gradient = tile_of(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
     base = batch_head.to(tl.int64) * q_len
-    statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
+    known = batch_head.to(tl.int64) * padded + m
+    statistic, delta = tl.load(statistic_ptr + known), tl.load(delta_ptr + known)
 
     unit = 1.0
     if unit_ptr is not None:

@@ -6,8 +6,6 @@ output gradients; one of `hopper_backward_queries` holds 64 queries and their ou
 against tiles of keys and values.
 """
 
-import triton
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -18,35 +16,24 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .backward import slope_of, statistics_of, weight_gradient, weights, weights_and_slopes
+from .backward import (
+    PADDED_BLOCK,
+    slope_of,
+    statistics_of,
+    store_nothing,
+    store_statistics,
+    weight_gradient,
+    weights,
+    weights_and_slopes,
+)
 from .forward import SCALARS, tile_of_program
 from .hopper_forward import ROWS, _barriers, _matrix, _release, _rows_of_program, _slot
 from .runs import NO_TILE
 
+_past_layout = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
+
 row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
 """How descriptors lay a number of each query into shared memory."""
-
-
-@triton.jit(do_not_specialize=["q_len", "padded"])
-def pad_rows(
-    lse_ptr,
-    delta_ptr,
-    statistic_ptr,
-    padded_delta_ptr,
-    q_len,
-    padded,
-    BLOCK: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-):
-    """lse in units of log 2, or 1 / z, and delta of each head, to a length of whole tiles.
-
-    Past the length, and for a query that keeps nothing, weights become 0.
-    """
-    head = tl.program_id(1).to(tl.int64)
-    m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    statistic, delta = statistics_of(lse_ptr, delta_ptr, head * q_len, m, q_len, WEIGHTED)
-    tl.store(statistic_ptr + head * padded + m, statistic, mask=m < padded)
-    tl.store(padded_delta_ptr + head * padded + m, delta, mask=m < padded)
 
 
 @gluon.jit
@@ -314,9 +301,9 @@ def hopper_backward_keys(
     """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
 
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
-    BLOCK queries or 64 keys; statistic and delta are descriptors of what `pad_rows` gives, flat, in
-    blocks of BLOCK. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z is 1. The
-    options must give a `maxnreg` of 168, from which the warps' registers are dealt out.
+    BLOCK queries or 64 keys; statistic and delta are descriptors of what the kernel of dQ wrote,
+    flat, in blocks of BLOCK. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z
+    is 1. The options must give a `maxnreg` of 168, from which the warps' registers are dealt out.
 
     A program computes one row, `rows * batch_heads` in all, where there is one place for what is
     HELD; with two, programs, as many as run at once, take rows in turn, and the next row's keys and
@@ -409,7 +396,7 @@ def hopper_backward_keys(
 @gluon.jit
 def _queries(w, shape, CONSUMERS: gl.constexpr, HEADS_TOGETHER: gl.constexpr):
     """Batch and head of the w-th tile of queries, its first query and its last."""
-    rows, batch_heads, heads, _group, _kv_len, q_len = shape
+    rows, batch_heads, heads, _group, _kv_len, q_len, _padded = shape
     row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
     q0 = row * (CONSUMERS * ROWS)
     q1 = gl.minimum(q0 + CONSUMERS * ROWS, q_len) - 1
@@ -441,7 +428,7 @@ def _produce_keys(
     held_ready, held_free = held_barriers
     key_ready, key_free = key_barriers
     value_ready, value_free = value_barriers
-    _rows, _batch_heads, _heads, group, kv_len, _q_len = shape
+    _rows, _batch_heads, _heads, group, kv_len, _q_len, _padded = shape
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
     start, stop, step = _rows_of_program(shape, HELD > 1)
@@ -474,6 +461,31 @@ def _produce_keys(
             j += 1
             if j == end:
                 j, end, _partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+
+
+@gluon.constexpr_function
+def _rows_of_output(VALUE_PAD):
+    """The layout of 64 rows of the output: 16 bytes a thread at a time, 16 rows a warp."""
+    return gl.BlockedLayout(
+        [VALUE_PAD // 16, 8], [256 // VALUE_PAD, VALUE_PAD // 8], [4, 1], [1, 0]
+    )
+
+
+@gluon.jit
+def _output_rows(o_ptr, first, q_len, VALUE_DIM: gl.constexpr, VALUE_PAD: gl.constexpr):
+    """64 rows of the output of one head, zero past the length."""
+    layout: gl.constexpr = _rows_of_output(VALUE_PAD)
+    rows = first + gl.arange(0, ROWS, gl.SliceLayout(1, layout))[:, None]
+    columns = gl.arange(0, VALUE_PAD, gl.SliceLayout(0, layout))[None, :]
+    inside = (rows < q_len) & (columns < VALUE_DIM)
+    return gl.load(o_ptr + rows.to(gl.int64) * VALUE_DIM + columns, mask=inside, other=0.0)
+
+
+@gluon.jit
+def _dots(out, gradient, layout: gl.constexpr):
+    """dO . O of 64 queries, from rows of the output and the memory of dO."""
+    same = gradient.load(out.type.layout)
+    return gl.convert_layout(gl.sum(out.to(gl.float32) * same.to(gl.float32), 1), layout)
 
 
 @gluon.jit
@@ -541,6 +553,7 @@ def _consume_keys(
     SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
     HEAD_PAD: gl.constexpr,
+    VALUE_DIM: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
@@ -552,7 +565,7 @@ def _consume_keys(
     HELD: gl.constexpr,
 ):
     """Consumer C: dQ of its 64 queries of every row, from each tile of keys of the runs."""
-    lse_ptr, delta_ptr = of_rows
+    o_ptr, lse_ptr, sink_ptr, grad_lse_ptr, statistic_ptr, delta_ptr = of_rows
     queries, gradients = held
     keys, values = rings
     held_ready, held_free = held_barriers
@@ -563,7 +576,7 @@ def _consume_keys(
     by_query: gl.constexpr = gl.SliceLayout(1, scores)
     changes: gl.constexpr = gl.DotOperandLayout(0, of_queries, 2)
     dtype: gl.constexpr = keys.dtype
-    _rows, _batch_heads, heads, _group, kv_len, q_len = shape
+    _rows, _batch_heads, heads, _group, kv_len, q_len, padded = shape
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
@@ -574,17 +587,32 @@ def _consume_keys(
         query = queries.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
         gradient = gradients.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
         m = q0 + C * ROWS + gl.arange(0, ROWS, by_query)
-        base = (batch * heads + head).to(gl.int64) * q_len
-        numbers = (None, None)
+        base = (batch * heads + head).to(gl.int64)
         if NORMALISED:
-            statistic, delta = statistics_of(lse_ptr, delta_ptr, base, m, q_len, WEIGHTED)
-            numbers = (statistic[:, None], delta[:, None])
+            of_head = o_ptr + base * q_len * VALUE_DIM
+            out = _output_rows(of_head, q0 + C * ROWS, q_len, VALUE_DIM, VALUE_PAD)
         dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
 
         at = (batch, head, m[:, None], kv_len)
         known = HOLD(batch, head, m[:, None], kv_len, S, T)
         mbarrier.wait(held_ready.index(place), held_phase)
         done += 1
+        if NORMALISED:
+            dots = _dots(out, gradient, by_query)
+            statistic, delta = statistics_of(
+                dots, lse_ptr, sink_ptr, grad_lse_ptr, head, base * q_len, m, q_len, WEIGHTED
+            )
+            numbers = (statistic[:, None], delta[:, None])
+        else:
+            dots = gl.zeros([ROWS], gl.float32, by_query)
+            statistic, delta = statistics_of(dots, None, None, None, head, base, m, q_len, WEIGHTED)
+            numbers = (None, None)
+        targets = (statistic_ptr, delta_ptr)
+        store_statistics(statistic, delta, targets, base * padded, m, padded)
+        if C == 0:
+            if q1 == q_len - 1:
+                past = q0 + CONSUMERS * ROWS + gl.arange(0, PADDED_BLOCK, _past_layout)
+                store_nothing(targets, base * padded, past, padded, WEIGHTED)
         j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
         # With OVERLAP the last product of a tile is issued after the first two of the next.
         if OVERLAP:
@@ -678,19 +706,24 @@ def _consume_keys(
         _release(held_free.index(place))
 
 
-@gluon.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+@gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
 def hopper_backward_queries(
     q_desc,
     k_desc,
     v_desc,
     g_desc,
+    o_ptr,
     lse_ptr,
+    sink_ptr,
+    grad_lse_ptr,
+    statistic_ptr,
     delta_ptr,
     dq_desc,
     T,
     scale,
     q_len,
     kv_len,
+    padded,
     rows,
     batch_heads,
     heads,
@@ -725,6 +758,7 @@ def hopper_backward_queries(
     SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
     HEAD_PAD: gl.constexpr,
+    VALUE_DIM: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
@@ -738,8 +772,8 @@ def hopper_backward_queries(
     """dQ of CONSUMERS x 64 queries of one head.
 
     q, k, v, g (dO) and dq are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64
-    queries or BLOCK keys; lse (or 1 / z) and delta are contiguous float32 `[batch, heads, q_len]`.
-    Options, WEIGHTED and NORMALISED as of `hopper_backward_keys`.
+    queries or BLOCK keys; what is known of queries as of `backward_queries`. Options, WEIGHTED and
+    NORMALISED as of `hopper_backward_keys`.
     """
     S = (
         S0,
@@ -779,17 +813,18 @@ def hopper_backward_queries(
     fence_async_shared()
 
     sources = (q_desc, k_desc, v_desc, g_desc)
-    of_rows = (lse_ptr, delta_ptr)
+    of_rows = (o_ptr, lse_ptr, sink_ptr, grad_lse_ptr, statistic_ptr, delta_ptr)
     held = (queries, gradients)
     rings = (keys, values)
-    shape = (rows, batch_heads, heads, group, kv_len, q_len)
+    shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
                 (_consume_keys, (
                     0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_DIM,
+                    VALUE_PAD, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED,
+                    NORMALISED, HELD,
                 )),
                 (_produce_keys, (
                     sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,
@@ -804,13 +839,15 @@ def hopper_backward_queries(
             [
                 (_consume_keys, (
                     0, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_DIM,
+                    VALUE_PAD, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED,
+                    NORMALISED, HELD,
                 )),
                 (_consume_keys, (
                     1, dq_desc, of_rows, held, rings, held_barriers, key_barriers, value_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED, NORMALISED, HELD,
+                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_DIM,
+                    VALUE_PAD, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, OVERLAP, WEIGHTED,
+                    NORMALISED, HELD,
                 )),
                 (_produce_keys, (
                     sources, held, rings, held_barriers, key_barriers, value_barriers, shape, S, T,

@@ -28,7 +28,8 @@ def compile_hopper_backward(kernel, constants, options, element, table_types):
         types = {"statistic_desc": layout, "delta_desc": layout}
     else:
         rows = {"q": 64, "k": block, "v": block, "g": 64, "dq": 64}
-        types = {"lse_ptr": "*fp32", "delta_ptr": "*fp32"}
+        types = dict.fromkeys(("lse_ptr", "statistic_ptr", "delta_ptr"), "*fp32")
+        types["o_ptr"] = f"*{element}"
     of_values = ("v", "g", "dv")
     pads = {name: constants["VALUE_PAD" if name in of_values else "HEAD_PAD"] for name in rows}
     types |= _described(rows, pads, element)

@@ -43,8 +43,8 @@ def target_of(name: str) -> GPUTarget:
 
 
 _OF_INPUTS = ("q_ptr", "k_ptr", "v_ptr", "g_ptr", "o_ptr", "dq_ptr", "dk_ptr", "dv_ptr")
-_OF_ROWS = ("lse_ptr", "delta_ptr", "sums_ptr")
-_NUMBERS = ("q_len", "kv_len", "rows", "batch_heads", "heads", "kv_heads", "group")
+_OF_ROWS = ("lse_ptr", "statistic_ptr", "delta_ptr", "sums_ptr")
+_NUMBERS = ("q_len", "kv_len", "padded", "rows", "batch_heads", "heads", "kv_heads", "group")
 # What a kernel's loop reads by descriptor: blocks of which side, padded to which constant.
 _DESCRIBED = {
     "backward_keys": {"q_ptr": ("BLOCK_M", "HEAD_PAD"), "g_ptr": ("BLOCK_M", "VALUE_PAD")},

@@ -20,13 +20,13 @@ from .triton_arguments import (
     sinks_of,
     tables_of,
 )
-from .triton_backward import Gradients, gradients
+from .triton_backward import Gradients, fill_rows, gradients
 from .triton_constants import tile_constants, weight_constants
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, launch_hopper, serving
 from .triton_launch import Descriptor, launch, variant_key
 from .triton_plan import Plan, plan_of, steps_of
-from .triton_rows import Rows, row_statistics, sink_gradient
+from .triton_rows import Rows, rows_of, sink_gradient
 
 
 def attend(call: Call) -> Result:
@@ -108,10 +108,13 @@ def _gradients(
     """Gradients of the inputs where wanted, what is known of rows, and gradients of tables."""
     plan = plan_of(call)
     steps, shape = steps_of(call, plan)
-    rows = row_statistics(call, shape, saved, change, sinks_of(call))
+    rows = rows_of(call, saved, change[1], sinks_of(call))
     of_inputs: Gradients | tuple[None, None, None] = (None, None, None)
+    arguments = (call, steps, shape, plan.tma, rows, change[0])
     if inputs:
-        of_inputs = gradients(call, steps, shape, plan.tma, rows, change[0])
+        of_inputs = gradients(*arguments)
+    else:
+        fill_rows(*arguments)
     of_tables: dict[int, torch.Tensor] = {}
     if slots:
         how = (plan.style, plan.tma)

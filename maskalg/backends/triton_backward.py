@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,7 +33,7 @@ from .triton_hopper_backward import (
     serves,
 )
 from .triton_launch import Descriptor, launch, variant_key
-from .triton_rows import Rows
+from .triton_rows import Rows, per_row_of
 from .triton_tuned import preferred
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -125,7 +126,7 @@ def gradients(
     of_rows: Rows,
     grad_out: torch.Tensor,
 ) -> Gradients:
-    """dQ, dK and dV.
+    """dQ, dK and dV; the kernel of dQ also fills what is known of each query.
 
     Args:
         call: the inputs, without gradients.
@@ -137,6 +138,8 @@ def gradients(
     """
     query, key, value = call.query, call.key, call.value
     if not grad_out.numel() or not key.numel():
+        of_rows.statistic.fill_(math.inf)
+        of_rows.delta.zero_()
         return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
     dq = torch.empty_like(query, memory_format=torch.contiguous_format)
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
@@ -145,6 +148,20 @@ def gradients(
     launches.queries(dq)
     launches.keys(dk, dv)
     return dq, dk, dv
+
+
+def fill_rows(
+    call: Call,
+    plan: BackwardPlan,
+    shape: dict[str, Any],
+    tma: bool,
+    of_rows: Rows,
+    grad_out: torch.Tensor,
+) -> None:
+    """What `gradients` fills of `of_rows`, where no gradient of an input is wanted."""
+    if grad_out.numel() and call.key.numel():
+        dq = torch.empty_like(call.query, memory_format=torch.contiguous_format)
+        _Launches(call, plan, shape, tma, of_rows, grad_out).queries(dq)
 
 
 class _Launches:
@@ -162,7 +179,7 @@ class _Launches:
         self.call, self.plan, self.shape = call, plan, shape
         self.tensors = (call.query, call.key, call.value, grad_out)
         self.grad_out = grad_out
-        self.per_row = (of_rows.statistic, of_rows.delta)
+        self.of_rows = of_rows
         self.weighting = weight_constants(call.weight)
         self.described = tma and all(describable(tensor) for tensor in self.tensors)
         self.hopper = serves(call, shape, grad_out)
@@ -179,7 +196,7 @@ class _Launches:
             return
         constants = self.shape | self.weighting | plan.of_queries
         outs = (self.grad_out, dq)
-        launch_queries(self.call, tile, constants, self.numbers, self.per_row, outs, self.fixed)
+        launch_queries(self.call, tile, constants, self.numbers, self.of_rows, outs, self.fixed)
 
     def keys(self, dk: torch.Tensor, dv: torch.Tensor) -> None:
         """Fill dK and dV."""
@@ -189,11 +206,12 @@ class _Launches:
             return
         constants = self.shape | self.weighting | plan.of_keys
         outs = (self.grad_out, dk, dv)
-        launch_keys(self.call, tile, constants, self.numbers, self.per_row, outs, self.fixed)
+        launch_keys(self.call, tile, constants, self.numbers, self.of_rows, outs, self.fixed)
 
     def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
         call, extents, tensors = self.call, self.call.extents, self.tensors
         scalars, tables = self.numbers
+        per_row = per_row_of(self.of_rows, of_queries=of_queries)
         length, side, heads, looped, block = (
             (extents.q_len, tile.block_q, extents.heads, (1, 2), tile.block_kv)
             if of_queries
@@ -207,9 +225,9 @@ class _Launches:
                 describe(i) if self.described and i in looped else t for i, t in enumerate(tensors)
             ]
             return [
-                *sources, *self.per_row, *outs, padded(tables, call.query.device), call.scale,
-                extents.q_len, extents.kv_len, rows, batch_heads, heads, call.group, *strides,
-                *scalars,
+                *sources, *per_row, *outs, padded(tables, call.query.device), call.scale,
+                extents.q_len, extents.kv_len, self.of_rows.padded, rows, batch_heads, heads,
+                call.group, *strides, *scalars,
             ]  # fmt: skip
 
         def descriptor(i: int) -> Any:
@@ -225,7 +243,7 @@ class _Launches:
             return arguments(lambda i: Descriptor(tensors[i]))
 
         specialised = variant_key(
-            (*tensors, *self.per_row, *outs, *tables),
+            (*tensors, *per_row, *outs, *tables),
             (heads, call.group, *strides),
             (extents.q_len, extents.kv_len, rows * batch_heads),
         )

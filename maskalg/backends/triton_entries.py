@@ -139,7 +139,9 @@ class _Launch:
 
     def numbers(self, mode: str) -> torch.Tensor:
         """A number for each query, float32 `[batch, heads, q_len]`."""
-        found = torch.empty_like(self.of_rows.statistic)
+        extents = self.call.extents
+        shape = (extents.batch, extents.heads, extents.q_len)
+        found = self.of_rows.statistic.new_empty(shape)
         self._run(mode, found, None)
         return found
 
@@ -185,7 +187,8 @@ class _Launch:
             backward_entries[(rows * batch_heads,)](
                 query, *sources, grad_out, self.of_rows.statistic, self.of_rows.delta, sums, unit,
                 padded(tables_of(self.entry.hooks, call), query.device), call.scale, extents.q_len,
-                extents.kv_len, rows, batch_heads, extents.heads, call.group, *strides,
+                extents.kv_len, self.of_rows.padded, rows, batch_heads, extents.heads, call.group,
+                *strides,
                 *scalars_of(self.entry.hooks, call.form.values), MODE=mode,
                 BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv, num_warps=tile.warps,
                 num_stages=tile.stages, **self.constants,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 
@@ -12,10 +12,10 @@ from .call import Call
 from .triton_arguments import describable, padded
 from .triton_hopper import has_gluon, programs_at_once
 from .triton_launch import Descriptor, launch, variant_key
+from .triton_rows import Rows, per_row_of
 
 _ROWS: Final = 64  # of a consumer
 _SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
-_PADDED_BLOCK: Final = 256  # a multiple of every tile
 
 _REGISTERS: Final = {1: 128, 2: 168}
 """What every thread starts with, by consumers; with one, two programs share a multiprocessor."""
@@ -36,19 +36,22 @@ def serves(call: Call, constants: dict[str, Any], grad_out: torch.Tensor) -> boo
 
 
 def hopper_backward_constants(
-    tile: HopperBackwardTile, constants: dict[str, Any]
+    tile: HopperBackwardTile, constants: dict[str, Any], of: Literal["queries", "keys"]
 ) -> dict[str, Any]:
-    """The kernels' constants, from those of the plain ones."""
+    """The constants of a kernel, from those of the plain ones."""
     shared = (
         "HOLD", "MASKED", "BIASED", "SLOPE", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
         "WEIGHTED", "NORMALISED",
     )  # fmt: skip
-    return {name: constants[name] for name in shared} | {
+    found = {name: constants[name] for name in shared} | {
         "BLOCK": tile.block,
         "STAGES": tile.stages,
         "CONSUMERS": tile.consumers,
         "HELD": 2 if tile.persistent else 1,
     }
+    if of == "queries":
+        found |= {"OVERLAP": tile.overlap, "VALUE_DIM": constants["VALUE_DIM"]}
+    return found
 
 
 def hopper_backward_options(tile: HopperBackwardTile) -> dict[str, int]:
@@ -61,7 +64,7 @@ def launch_queries(
     tile: HopperBackwardTile,
     constants: dict[str, Any],
     arguments: Arguments,
-    of_rows: tuple[torch.Tensor, torch.Tensor],
+    of_rows: Rows,
     tensors: tuple[torch.Tensor, torch.Tensor],
     fixed: Hashable,
 ) -> None:
@@ -69,7 +72,7 @@ def launch_queries(
 
     Args:
         arguments: numbers and tables of the hooks.
-        of_rows: lse and delta.
+        of_rows: what is known of each query, and filled.
         tensors: dO and dQ.
         fixed: what the constants follow from, and the device.
     """
@@ -85,11 +88,13 @@ def launch_queries(
         (call.value, tile.block, value_pad), (grad_out, _ROWS, value_pad), (dq, _ROWS, head_pad),
     )  # fmt: skip
 
+    per_row = per_row_of(of_rows, of_queries=True)
+
     def passed(*descriptors: Any) -> list[Any]:
         *sources, target = descriptors
         return [
-            *sources, *of_rows, target, padded(tables, dq.device), call.scale, extents.q_len,
-            extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
+            *sources, *per_row, target, padded(tables, dq.device), call.scale, extents.q_len,
+            extents.kv_len, of_rows.padded, rows, batch_heads, extents.heads, call.group, *scalars,
         ]  # fmt: skip
 
     _launch(
@@ -97,8 +102,8 @@ def launch_queries(
         rows * batch_heads,
         passed,
         blocks,
-        (*of_rows, *tables),
-        lambda: hopper_backward_constants(tile, constants) | {"OVERLAP": tile.overlap},
+        (*per_row, *tables),
+        lambda: hopper_backward_constants(tile, constants, "queries"),
         tile,
         ("queries", fixed, extents.heads, call.group, _short(call)),
     )
@@ -109,7 +114,7 @@ def launch_keys(
     tile: HopperBackwardTile,
     constants: dict[str, Any],
     arguments: Arguments,
-    of_rows: tuple[torch.Tensor, torch.Tensor],
+    of_rows: Rows,
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     fixed: Hashable,
 ) -> None:
@@ -119,22 +124,20 @@ def launch_keys(
     scalars, tables = arguments
     grad_out, dk, dv = tensors
     extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
-    heads = extents.batch * extents.heads
-    length, flat = _whole_tiles(of_rows, heads, extents.q_len, constants["WEIGHTED"])
     rows = -(-extents.kv_len // (tile.consumers * _ROWS))
     kv_heads = call.key.shape[1]
     programs = rows * extents.batch * kv_heads
     blocks = (
         (call.query, tile.block, head_pad), (call.key, _ROWS, head_pad),
         (call.value, _ROWS, value_pad), (grad_out, tile.block, value_pad),
-        (flat[0], tile.block, None), (flat[1], tile.block, None),
+        (of_rows.statistic, tile.block, None), (of_rows.delta, tile.block, None),
         (dk, _ROWS, head_pad), (dv, _ROWS, value_pad),
     )  # fmt: skip
 
     def passed(*descriptors: Any) -> list[Any]:
         return [
             *descriptors, padded(tables, dk.device), call.scale, extents.q_len, extents.kv_len,
-            length, rows, extents.batch * kv_heads, kv_heads, call.group, *scalars,
+            of_rows.padded, rows, extents.batch * kv_heads, kv_heads, call.group, *scalars,
         ]  # fmt: skip
 
     _launch(
@@ -143,31 +146,10 @@ def launch_keys(
         passed,
         blocks,
         tables,
-        lambda: hopper_backward_constants(tile, constants),
+        lambda: hopper_backward_constants(tile, constants, "keys"),
         tile,
         ("keys", fixed, kv_heads, call.group, _short(call)),
     )
-
-
-def _whole_tiles(
-    of_rows: tuple[torch.Tensor, torch.Tensor], heads: int, q_len: int, weighted: bool
-) -> tuple[int, torch.Tensor]:
-    """A length of whole tiles, and what is known of each query at that length, for each head."""
-    from maskalg_kernels.hopper_backward import pad_rows
-
-    blocks = -(-q_len // _PADDED_BLOCK)
-    length = blocks * _PADDED_BLOCK
-    flat = of_rows[0].new_empty(2, heads * length)
-    arguments = [*of_rows, flat[0], flat[1], q_len, length]
-    key = variant_key((*of_rows, flat[0], flat[1]), (), (length,))
-    launch(
-        pad_rows,
-        (blocks, heads),
-        ("pad rows", weighted, flat.device, key),
-        lambda: (arguments, {"BLOCK": _PADDED_BLOCK, "WEIGHTED": weighted}),
-        lambda: arguments,
-    )
-    return length, flat
 
 
 def _short(call: Call) -> bool:
@@ -181,7 +163,7 @@ def _launch(
     programs: int,
     passed: Callable[..., list[Any]],
     blocks: tuple[tuple[torch.Tensor, int, int | None], ...],
-    pointers: tuple[torch.Tensor, ...],
+    pointers: tuple[torch.Tensor | None, ...],
     constants: Callable[[], dict[str, Any]],
     tile: HopperBackwardTile,
     fixed: tuple[Hashable, ...],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 import triton
@@ -164,7 +164,7 @@ class _Request:
     def keys(self) -> Report:
         return self._backward("keys")
 
-    def _backward(self, of: str) -> Report:
+    def _backward(self, of: Literal["queries", "keys"]) -> Report:
         from maskalg_kernels import backward, hopper_backward
         from maskalg_kernels.hopper_offline import compile_hopper_backward
 
@@ -178,8 +178,7 @@ class _Request:
         tables = self.tables(plan.hooks)
         tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
         if tile is not None and pads >= SMALLEST_PAD and self.described and has_gluon():
-            constants = hopper_backward_constants(tile, constants | _SOFTMAX)
-            constants["OVERLAP"] = tile.overlap
+            constants = hopper_backward_constants(tile, constants | _SOFTMAX, of)
             kernel = getattr(hopper_backward, f"hopper_backward_{of}")
             element = ELEMENTS[self.dtype]
             options = hopper_backward_options(tile)

@@ -2,90 +2,84 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
-from maskalg_kernels.backward import row_products
 
 from .call import Call
-from .triton_launch import launch, variant_key
 
-_PRODUCT_ROWS: Final = 64
+_PADDED_BLOCK: Final = 256  # the kernels' PADDED_BLOCK
+_LOG2E: Final = math.log2(math.e)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What the backward kernels know of each query, float32 `[batch, heads, q_len]`, contiguous.
+    """What the backward kernels know of each query.
 
     Attributes:
-        statistic: lse with the sink, or for weights that have a formula 1 / z.
-        delta: what is subtracted from dO . v.
-        product: dO . O.
+        out: of the forward pass, None for weights that are not normalised, which do not need it.
+        lse: float32 `[batch, heads, q_len]`, without a sink; of weights that have a formula their
+            sum; None where `out` is.
+        sinks: `[heads]`, or None.
+        grad_lse: of the lse, or None.
+        statistic, delta: float32 `[batch * heads * padded]`, which the kernel of dQ fills and the
+            others read: lse with the sink in units of log 2, or 1 / z; and what is subtracted from
+            dO . v.
+        padded: `q_len` in whole tiles.
     """
 
+    out: torch.Tensor | None
+    lse: torch.Tensor | None
+    sinks: torch.Tensor | None
+    grad_lse: torch.Tensor | None
     statistic: torch.Tensor
     delta: torch.Tensor
-    product: torch.Tensor
+    padded: int
 
 
-def row_statistics(
+def rows_of(
     call: Call,
-    shape: dict[str, Any],
     saved: tuple[torch.Tensor, torch.Tensor],
-    change: tuple[torch.Tensor, torch.Tensor | None],
+    grad_lse: torch.Tensor | None,
     sinks: torch.Tensor | None,
 ) -> Rows:
-    """What the kernels know of each query.
+    """What is known of each query of a call, its last part not filled yet.
 
     Args:
         saved: output and lse of the forward pass (the sum of weights that have a formula).
-        change: gradients of the output and, where it was returned, of the lse.
+        grad_lse: of the lse, where it was returned.
         sinks: `[heads]`, or None.
     """
-    (out, lse), (grad_out, grad_lse) = saved, change
+    out, lse = saved
+    batch, heads, q_len = lse.shape
+    padded = -(-q_len // _PADDED_BLOCK) * _PADDED_BLOCK
+    known = (lse.new_empty(batch * heads * padded), lse.new_empty(batch * heads * padded))
     if call.weight.formula is not None and not call.weight.normalised:
-        none = torch.zeros_like(lse)
-        return Rows(torch.ones_like(lse), none, none)
-    product = _row_products(out, grad_out, shape)
-    if call.weight.formula is not None:
-        return Rows(torch.where(lse == 0, 0.0, 1 / lse), product, product)
-    statistic, delta = lse, product
-    if sinks is not None:
-        # A query that keeps nothing stays at -inf, whatever the sink.
-        with_sink = torch.logaddexp(lse, sinks.float()[:, None])
-        statistic = torch.where(lse == float("-inf"), lse, with_sink)
+        return Rows(None, None, None, None, *known, padded)
     if grad_lse is not None:
-        # d lse / d s is exp(s - lse), which is the weight times exp(statistic - lse).
-        grown = grad_lse if sinks is None else grad_lse * torch.exp(statistic - lse).nan_to_num_()
-        delta = product - grown
-    return Rows(statistic, delta, product)
+        grad_lse = grad_lse.float().contiguous()
+    return Rows(out, lse, sinks, grad_lse, *known, padded)
+
+
+def per_row_of(rows: Rows, *, of_queries: bool) -> tuple[torch.Tensor | None, ...]:
+    """What the kernel of dQ is passed, which fills the last two, or that of dK and dV."""
+    known = (rows.statistic, rows.delta)
+    return (rows.out, rows.lse, rows.sinks, rows.grad_lse, *known) if of_queries else known
 
 
 def sink_gradient(rows: Rows, sinks: torch.Tensor) -> torch.Tensor:
     """Of the logits `[heads]`: minus the weight of the sink times dO . O, over all queries."""
-    share = torch.exp(sinks.float()[:, None] - rows.statistic)
-    # Where nothing is kept the output is 0 whatever the sink, and so is the product.
-    change = torch.where(rows.statistic == float("-inf"), 0.0, share * rows.product)
-    return -change.sum(dim=(0, 2)).to(sinks.dtype)
-
-
-def _row_products(out: torch.Tensor, grad_out: torch.Tensor, shape: dict[str, Any]) -> torch.Tensor:
-    """dO . O of each query, float32 `[batch, heads, q_len]`."""
-    batch, heads, q_len, _ = out.shape
-    product = out.new_empty(batch, heads, q_len, dtype=torch.float32)
-    if product.numel():
-        arguments: list[Any] = [out, grad_out, product, q_len, heads, *grad_out.stride()]
-        constants = {name: shape[name] for name in ("VALUE_DIM", "VALUE_PAD")}
-        constants["ROWS"] = _PRODUCT_ROWS
-        specialised = variant_key(
-            (out, grad_out, product), (heads, *grad_out.stride()), (batch * heads * q_len,)
-        )
-        launch(
-            row_products,
-            (-(-q_len // _PRODUCT_ROWS), batch * heads),
-            ("row products", *constants.values(), out.device, specialised),
-            lambda: (arguments, constants),
-            lambda: arguments,
-        )
-    return product
+    assert rows.lse is not None
+    batch, heads, q_len = rows.lse.shape
+    known = (rows.statistic, rows.delta)
+    statistic, product = [t.view(batch, heads, rows.padded)[..., :q_len] for t in known]
+    if rows.grad_lse is not None:
+        # d lse / d s is exp(s - lse), the weight times exp(lse with the sink - lse).
+        grown = torch.exp2(statistic - rows.lse * _LOG2E)
+        change = torch.where(statistic.isinf(), 0.0, rows.grad_lse * grown)
+        product = product + change
+    # Where nothing is kept the statistic is infinite, and the share of the sink 0.
+    share = torch.exp2(sinks.float()[:, None] * _LOG2E - statistic)
+    return -(share * product).sum(dim=(0, 2)).to(sinks.dtype)

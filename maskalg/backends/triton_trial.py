@@ -16,10 +16,10 @@ from ..tuned.choices import Configuration, Kernel, Key
 from .call import Call
 from .triton import launch_forward
 from .triton_arguments import sinks_of
-from .triton_backward import gradients
+from .triton_backward import fill_rows, gradients
 from .triton_hopper import has_gluon
 from .triton_plan import Plan, pattern_of, plan_of, steps_of
-from .triton_rows import Rows, row_statistics
+from .triton_rows import Rows, rows_of
 from .triton_tuned import machine_of
 
 Run = Callable[[], tuple[torch.Tensor, ...]]
@@ -122,6 +122,7 @@ class Trial:
             torch.manual_seed(1)
             grad_out = torch.randn_like(saved[0])
             sinks = sinks_of(self._call)
-            rows = row_statistics(self._call, self._shape, saved, (grad_out, None), sinks)
+            rows = rows_of(self._call, saved, None, sinks)
+            fill_rows(self._call, self._steps, self._shape, self._plan.tma, rows, grad_out)
             self._backward = rows, grad_out
         return self._backward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 from collections.abc import Callable
@@ -117,16 +118,25 @@ def kept_pairs(case: Case) -> int:
 def interleaved(
     functions: dict[str, Callable[[], Any]], rounds: int, slot_ms: float = 25
 ) -> dict[str, list[float]]:
-    """Milliseconds a call of each function in each round, one function after the other."""
+    """Milliseconds a call of each function in each round, one function after the other.
+
+    As in `timeit`, Python's garbage is not collected in between: what a compiler left behind makes
+    a collection as long as a short call.
+    """
     repeats: dict[str, int] = {}
-    for name, function in functions.items():
-        for _ in range(3):
-            function()
-        repeats[name] = max(3, int(slot_ms / max(_timed(function, 3), 1e-3)))
     times: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(rounds):
+    gc.collect()
+    gc.disable()
+    try:
         for name, function in functions.items():
-            times[name].append(_timed(function, repeats[name]))
+            for _ in range(3):
+                function()
+            repeats[name] = max(3, int(slot_ms / max(_timed(function, 3), 1e-3)))
+        for _ in range(rounds):
+            for name, function in functions.items():
+                times[name].append(_timed(function, repeats[name]))
+    finally:
+        gc.enable()
     return times
 
 

@@ -144,10 +144,9 @@ def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
         return None
     shape = backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90")
     hooks = plan.of_queries if of == "queries" else plan.of_keys
-    constants = hopper_backward_constants(tile, shape | hooks | weighting)
+    constants = hopper_backward_constants(tile, shape | hooks | weighting, of)
     kernel = getattr(kernels, f"hopper_backward_{of}")
     types = types_of(plan.hooks, form)
-    constants["OVERLAP"] = tile.overlap
     options = hopper_backward_options(tile)
     return compile_hopper_backward(kernel, constants, options, dtype, types)
 
