@@ -66,7 +66,7 @@ _AMD: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
 
 # The interpreter runs every element in Python's time; small tiles keep its tests quick and still
 # give several tiles to a row.
-_INTERPRETER: Final = (Tile(32, 16, 4, 1),)
+INTERPRETER: Final = (Tile(32, 16, 4, 1),)
 
 
 def tiles_for(
@@ -81,7 +81,7 @@ def tiles_for(
         pattern: what a row of the mask looks like.
     """
     if architecture == "interpreter":
-        return _INTERPRETER
+        return INTERPRETER
     nvidia = {
         "full": _NVIDIA,
         "dense": _NVIDIA,
@@ -177,134 +177,3 @@ def hopper_tile_for(
     if weighted:
         return _HOPPER_WEIGHTED.get((head_pad, pattern))
     return _HOPPER.get((head_pad, pattern, biased))
-
-
-# Of the gradients: block_q x block_kv. dQ loops over keys, dK and dV over queries.
-_BACKWARD_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
-    (64, 2): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
-    (128, 2): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
-    (256, 2): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
-    (64, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
-    (128, 4): (Tile(32, 32, 4, 1), Tile(32, 16, 4, 1)),
-    (256, 4): (Tile(32, 16, 4, 1), Tile(16, 16, 4, 1)),
-}
-_BACKWARD_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
-    (64, 2): (Tile(128, 64, 4, 2, one_loop=True), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
-    (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(32, 64, 4, 2)),
-    (256, 2): (Tile(32, 64, 8, 1), Tile(32, 32, 4, 1)),
-    (64, 4): (Tile(32, 32, 4, 2), Tile(16, 32, 4, 1)),
-    (128, 4): (Tile(32, 32, 4, 1), Tile(16, 32, 4, 1)),
-    (256, 4): (Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)),
-}
-# Few tiles a row, most of them masked: fewer queries at a time waste fewer elements, and leave
-# registers for what the mask reads.
-_BACKWARD_KEYS_SPARSE: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
-    **_BACKWARD_KEYS,
-    (64, 2): (Tile(32, 64, 4, 2),),
-    (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(32, 64, 4, 2, one_loop=True)),
-}
-_BACKWARD_QUERIES_SPARSE: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
-    **_BACKWARD_QUERIES,
-    (64, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
-    (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
-}
-
-
-def backward_tiles_for(
-    architecture: str,
-    head_pad: int,
-    element_bytes: int,
-    pattern: Pattern,
-    *,
-    of: Literal["queries", "keys"],
-) -> tuple[Tile, ...]:
-    """Candidates for the gradients of queries, or of keys and values; arguments as above."""
-    if architecture == "interpreter":
-        return _INTERPRETER
-    dense = pattern in ("full", "dense") or architecture.startswith("gfx")
-    if of == "queries":
-        table = _BACKWARD_QUERIES if dense else _BACKWARD_QUERIES_SPARSE
-    else:
-        table = _BACKWARD_KEYS if dense else _BACKWARD_KEYS_SPARSE
-    size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
-    return table[size, element_bytes]
-
-
-@dataclass(frozen=True)
-class HopperBackwardTile:
-    """A configuration of a warp-specialised gradient kernel of sm_90.
-
-    `consumers`, one or two groups of four warps, compute 64 keys (or queries) each by `block`
-    queries (or keys) at a time, with `stages` tiles in flight. Of one consumer two programs share a
-    multiprocessor, if their tiles leave room: what one waits for the other hides. With `overlap`,
-    of queries alone, the last product of a tile is made while the next tile's scores are weighed;
-    it takes a stage more to hide loads. `persistent` programs take rows in turn and load the next
-    row's keys (or queries) ahead of time, which takes the memory of two stages.
-    """
-
-    block: int
-    stages: int
-    overlap: bool = False
-    persistent: bool = False
-    consumers: int = 2
-
-
-# Keys: (gradients of what, largest padded head dimension, pattern, whether scores are biased).
-# Measured on an H200; what is not listed is faster in the plain kernels, or was not measured.
-_HOPPER_BACKWARD: Final[
-    dict[tuple[Literal["queries", "keys"], int, Pattern, bool], HopperBackwardTile]
-] = {
-    ("keys", 64, "dense", False): HopperBackwardTile(64, 3, consumers=1),
-    ("keys", 64, "dense", True): HopperBackwardTile(64, 3),
-    ("keys", 64, "banded", False): HopperBackwardTile(64, 3, consumers=1),
-    ("keys", 64, "reading", False): HopperBackwardTile(64, 3, persistent=True, consumers=1),
-    ("keys", 64, "reading band", False): HopperBackwardTile(64, 3, persistent=True, consumers=1),
-    ("keys", 128, "dense", False): HopperBackwardTile(64, 2),
-    ("keys", 128, "dense", True): HopperBackwardTile(64, 2),
-    ("keys", 128, "banded", False): HopperBackwardTile(64, 2, consumers=1),
-    ("keys", 128, "reading", False): HopperBackwardTile(32, 4, consumers=1),
-    ("keys", 128, "reading band", False): HopperBackwardTile(32, 4, consumers=1),
-    ("queries", 128, "dense", False): HopperBackwardTile(64, 4, overlap=True),
-    ("queries", 128, "dense", True): HopperBackwardTile(64, 4, overlap=True),
-    ("queries", 128, "banded", False): HopperBackwardTile(64, 4, overlap=True),
-    ("queries", 128, "reading", False): HopperBackwardTile(64, 2, consumers=1),
-    ("queries", 128, "reading band", False): HopperBackwardTile(64, 2, consumers=1),
-    ("queries", 64, "reading", False): HopperBackwardTile(
-        64, 3, overlap=True, persistent=True, consumers=1
-    ),
-    ("queries", 64, "reading band", False): HopperBackwardTile(
-        64, 3, overlap=True, persistent=True, consumers=1
-    ),
-}
-_HOPPER_BACKWARD_WEIGHTED: Final[
-    dict[tuple[Literal["queries", "keys"], int, Pattern], HopperBackwardTile]
-] = {
-    ("keys", 128, "dense"): HopperBackwardTile(64, 2),
-    ("keys", 128, "banded"): HopperBackwardTile(64, 2),
-    ("queries", 128, "dense"): HopperBackwardTile(64, 4, overlap=True),
-    ("queries", 128, "banded"): HopperBackwardTile(64, 4, overlap=True),
-    ("queries", 128, "reading"): HopperBackwardTile(64, 4, overlap=True),
-    ("queries", 128, "reading band"): HopperBackwardTile(64, 4, overlap=True),
-}
-
-
-def hopper_backward_tile_for(
-    architecture: str,
-    head_pad: int,
-    element_bytes: int,
-    pattern: Pattern,
-    *,
-    of: Literal["queries", "keys"],
-    biased: bool,
-    weighted: bool = False,
-) -> HopperBackwardTile | None:
-    """The configuration of a warp-specialised gradient kernel, or None where the plain one serves.
-
-    Arguments as of `backward_tiles_for` and `hopper_tile_for`.
-    """
-    if architecture != "sm_90" or element_bytes != 2:
-        return None
-    listed: Pattern = "dense" if pattern == "full" else pattern
-    if weighted:
-        return _HOPPER_BACKWARD_WEIGHTED.get((of, head_pad, listed))
-    return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))

@@ -24,7 +24,7 @@ STAGES = [
     {"proof"},
     {"schedule"},
     {"reasoning", "export"},
-    {"codegen", "tiles", "tuned"},
+    {"codegen", "tiles", "backward_tiles", "tuned"},
     {"backends"},
     {"operators"},
     {"attention"},

@@ -13,16 +13,11 @@ import torch
 from maskalg_kernels.backward import backward_keys, backward_queries
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ..backward_tiles import HopperBackwardTile, backward_tiles_for, hopper_backward_tile_for
 from ..codegen.hooks import Hooks, Style, hooks_of
 from ..codegen.store import load
 from ..normalform import Structure
-from ..tiles import (
-    HopperBackwardTile,
-    Pattern,
-    Tile,
-    backward_tiles_for,
-    hopper_backward_tile_for,
-)
+from ..tiles import Pattern, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of

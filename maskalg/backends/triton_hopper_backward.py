@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import torch
 
-from ..tiles import HopperBackwardTile
+from ..backward_tiles import HopperBackwardTile
 from .call import Call
 from .triton_arguments import describable, padded
 from .triton_hopper import has_gluon, programs_at_once

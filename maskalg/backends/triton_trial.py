@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 from triton.errors import TritonError
 
+from ..backward_tiles import HopperBackwardTile
 from ..codegen.hooks import hooks_of
 from ..normalform import Structure
-from ..tiles import HopperBackwardTile, HopperTile, Pattern, Tile
+from ..tiles import HopperTile, Pattern, Tile
 from ..tuned.candidates import table_tiles
 from ..tuned.choices import Configuration, Kernel, Key
 from .call import Call

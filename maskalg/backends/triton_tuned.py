@@ -8,7 +8,8 @@ from typing import TypeVar
 import torch
 import triton
 
-from ..tiles import HopperBackwardTile, HopperTile, Tile
+from ..backward_tiles import HopperBackwardTile
+from ..tiles import HopperTile, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from ..tuned.store import Machine, choices_on, kernels_digest
 from .triton_constants import architecture

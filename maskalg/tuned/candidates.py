@@ -6,15 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from ..tiles import (
-    HopperBackwardTile,
-    HopperTile,
-    Tile,
-    backward_tiles_for,
-    hopper_backward_tile_for,
-    hopper_tile_for,
-    tiles_for,
-)
+from ..backward_tiles import HopperBackwardTile, backward_tiles_for, hopper_backward_tile_for
+from ..tiles import HopperTile, Tile, hopper_tile_for, tiles_for
 from .choices import PATTERNS, Configuration, Key, legal
 
 _BLOCKS: Final = (32, 256)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
-from ..tiles import HopperBackwardTile, HopperTile, Pattern, Tile
+from ..backward_tiles import HopperBackwardTile
+from ..tiles import HopperTile, Pattern, Tile
 
 Kernel = Literal["forward", "queries", "keys"]
 """The forward kernel, and those of the gradients of queries, and of keys and values."""

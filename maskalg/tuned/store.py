@@ -16,8 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from ..backward_tiles import HopperBackwardTile
 from ..codegen.store import cache_dir
-from ..tiles import HopperBackwardTile, HopperTile, Tile
+from ..tiles import HopperTile, Tile
 from .choices import (
     HEAD_PADS,
     KERNELS,
@@ -145,9 +146,10 @@ def kernels_digest() -> str:
     kernels = importlib.util.find_spec("maskalg_kernels")
     places = [Path(p) for p in (kernels.submodule_search_locations or ())] if kernels else []
     sources = [path for place in places for path in sorted(place.glob("*.py"))]
-    tables = Path(__file__).parent.parent / "tiles.py"
+    package = Path(__file__).parent.parent
+    tables = [package / name for name in ("tiles.py", "backward_tiles.py")]
     whole = hashlib.sha256()
-    for path in (*sources, tables):
+    for path in (*sources, *tables):
         whole.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return whole.hexdigest()[:12]
 

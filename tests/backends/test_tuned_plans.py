@@ -5,8 +5,9 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
+from maskalg.backward_tiles import HopperBackwardTile
 from maskalg.normalform import bound
-from maskalg.tiles import HopperBackwardTile, HopperTile, Tile, hopper_tile_for, tiles_for
+from maskalg.tiles import HopperTile, Tile, hopper_tile_for, tiles_for
 from maskalg.tuned.choices import NOTHING_TUNED, Choice, Choices, Key
 
 pytest.importorskip("triton", reason="needs Triton")

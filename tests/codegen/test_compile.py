@@ -7,8 +7,9 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from maskalg.backward_tiles import backward_tiles_for
 from maskalg.normalform import bound
-from maskalg.tiles import backward_tiles_for, tiles_for
+from maskalg.tiles import tiles_for
 from tests.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")

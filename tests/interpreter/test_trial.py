@@ -53,7 +53,7 @@ def test_what_does_not_run_says_why(trial):
 
 
 def test_a_tier_this_machine_lacks(trial):
-    from maskalg.tiles import HopperBackwardTile
+    from maskalg.backward_tiles import HopperBackwardTile
 
     assert not trial.serves(HopperBackwardTile(64, 2))
 

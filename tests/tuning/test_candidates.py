@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from maskalg.tiles import HopperBackwardTile, HopperTile, Tile
+from maskalg.backward_tiles import HopperBackwardTile
+from maskalg.tiles import HopperTile, Tile
 from maskalg.tuned.candidates import first_candidates, neighbours, table_tiles
 from maskalg.tuned.choices import KERNELS, PATTERNS, Key, legal, text
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from maskalg import errors
+from maskalg.backward_tiles import HopperBackwardTile
 from maskalg.bench.tuning import LEAST_GAIN, search
-from maskalg.tiles import HopperBackwardTile, Tile
+from maskalg.tiles import Tile
 from maskalg.tuned.candidates import first_candidates, table_tiles
 from maskalg.tuned.choices import Key, text
 
