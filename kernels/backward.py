@@ -351,6 +351,8 @@ def backward_queries(
     S21,
     S22,
     S23,
+    NUMBERS: tl.constexpr,
+    TABLES: tl.constexpr,
     HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -398,7 +400,8 @@ def backward_queries(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
     kv_head = head // group
@@ -510,6 +513,8 @@ def backward_keys(
     S21,
     S22,
     S23,
+    NUMBERS: tl.constexpr,
+    TABLES: tl.constexpr,
     HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -557,7 +562,8 @@ def backward_keys(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     # The first keys are the longest under every causal mask.
     row = rows - 1 - row

@@ -25,7 +25,7 @@ from ..tiles import (
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
-from .triton_constants import tile_constants, weight_constants
+from .triton_constants import count_constants, tile_constants, weight_constants
 from .triton_hopper_backward import (
     launch_keys,
     launch_queries,
@@ -114,6 +114,7 @@ def _constants(hooks: Hooks, module: ModuleType, suffix: str) -> dict[str, Any]:
         "BIASED": hook("biased") if hooks.biased else None,
         "SLOPE": hook("slope") if hooks.sloped else None,
         "NEXT_RUN": hook("next_run"),
+        **count_constants(hooks),
     }
 
 

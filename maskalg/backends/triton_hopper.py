@@ -76,7 +76,7 @@ def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, A
     """The kernel's constants, from those of the plain one."""
     shared = (
         "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
-        "WEIGHTED", "NORMALISED",
+        "WEIGHTED", "NORMALISED", "NUMBERS", "TABLES",
     )  # fmt: skip
     return {name: constants[name] for name in shared} | {
         "BLOCK_N": tile.block_kv,

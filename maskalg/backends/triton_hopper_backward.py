@@ -42,7 +42,7 @@ def hopper_backward_constants(
     """The kernels' constants, from those of the plain ones."""
     shared = (
         "HOLD", "MASKED", "BIASED", "SLOPE", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
-        "WEIGHTED", "NORMALISED",
+        "WEIGHTED", "NORMALISED", "NUMBERS", "TABLES",
     )  # fmt: skip
     return {name: constants[name] for name in shared} | {
         "BLOCK": tile.block,
