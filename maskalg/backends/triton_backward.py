@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from types import ModuleType
 from typing import Any, Literal
 
@@ -27,11 +28,11 @@ from .call import Call
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
 from .triton_constants import count_constants, tile_constants, weight_constants
 from .triton_hopper_backward import (
-    launch_keys,
-    launch_queries,
+    keys_launch,
+    queries_launch,
     serves,
 )
-from .triton_launch import Descriptor, launch, variant_key
+from .triton_launch import Descriptor, Launch, compile_together, variant_key
 from .triton_rows import Rows
 from .triton_tuned import preferred
 
@@ -143,8 +144,12 @@ def gradients(
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     launches = _Launches(call, plan, shape, tma, of_rows, grad_out)
-    launches.queries(dq)
-    launches.keys(dk, dv)
+    steps = [launches.queries(dq), launches.keys(dk, dv)]
+    # A kernel without a tile is not launched.
+    begun = [(launch, others) for others in steps if (launch := next(others, None)) is not None]
+    compile_together([launch for launch, _ in begun])
+    for launch, others in begun:
+        first_that_fits(each.run for each in chain([launch], others))
     return dq, dk, dv
 
 
@@ -172,27 +177,25 @@ class _Launches:
         described_as = (self.described, call.query.dtype, call.query.device)
         self.fixed = (plan, *shape.values(), call.weight.normalised, *described_as)
 
-    def queries(self, dq: torch.Tensor) -> None:
-        """Fill dQ."""
+    def queries(self, dq: torch.Tensor) -> Iterator[Launch]:
+        """What fills dQ: launches to try in this order."""
         tile, plan = self.plan.hopper_queries, self.plan
         if not self.hopper or tile is None:
-            first_that_fits(plan.query_tiles, lambda tile: self._plain(True, tile, (dq,)))
-            return
+            return (self._plain(True, tile, (dq,)) for tile in plan.query_tiles)
         constants = self.shape | self.weighting | plan.of_queries
-        outs = (self.grad_out, dq)
-        launch_queries(self.call, tile, constants, self.numbers, self.per_row, outs, self.fixed)
+        own = (self.numbers, self.per_row, (self.grad_out, dq), self.fixed)
+        return iter([queries_launch(self.call, tile, constants, *own)])
 
-    def keys(self, dk: torch.Tensor, dv: torch.Tensor) -> None:
-        """Fill dK and dV."""
+    def keys(self, dk: torch.Tensor, dv: torch.Tensor) -> Iterator[Launch]:
+        """What fills dK and dV: launches to try in this order."""
         tile, plan = self.plan.hopper_keys, self.plan
         if not self.hopper or tile is None:
-            first_that_fits(plan.key_tiles, lambda tile: self._plain(False, tile, (dk, dv)))
-            return
+            return (self._plain(False, tile, (dk, dv)) for tile in plan.key_tiles)
         constants = self.shape | self.weighting | plan.of_keys
-        outs = (self.grad_out, dk, dv)
-        launch_keys(self.call, tile, constants, self.numbers, self.per_row, outs, self.fixed)
+        own = (self.numbers, self.per_row, (self.grad_out, dk, dv), self.fixed)
+        return iter([keys_launch(self.call, tile, constants, *own)])
 
-    def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
+    def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> Launch:
         call, extents, tensors = self.call, self.call.extents, self.tensors
         scalars, tables = self.numbers
         length, side, heads, looped, block = (
@@ -232,4 +235,4 @@ class _Launches:
         )
         kernel = backward_queries if of_queries else backward_keys
         variant = (of_queries, tile, self.fixed, specialised)
-        launch(kernel, (rows * batch_heads, 1), variant, first, again)
+        return Launch(kernel, (rows * batch_heads, 1), variant, first, again)

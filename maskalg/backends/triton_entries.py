@@ -7,6 +7,7 @@ parts fits: additions of integers give the same result in any order.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Final, cast
 
 import torch
@@ -193,4 +194,4 @@ class _Launch:
                 num_stages=tile.stages, **self.constants,
             )  # fmt: skip
 
-        first_that_fits(self.tiles, launch)
+        first_that_fits(partial(launch, tile) for tile in self.tiles)

@@ -13,7 +13,7 @@ from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
 from .triton_arguments import describable, padded, sinks_of
 from .triton_constants import weight_constants
-from .triton_launch import Descriptor, launch, variant_key
+from .triton_launch import Descriptor, Launch, variant_key
 
 TESTED: Final = "3.6."
 """Gluon is experimental: only the releases of Triton it was tested with are trusted."""
@@ -143,7 +143,7 @@ def launch_hopper(
     )
     # Not the kernel itself: its hash is that of its source's, made anew each time.
     variant = ("hopper forward", plan, call.weight.normalised, specialised)
-    launch(hopper_forward, (programs, 1), variant, first, again)
+    Launch(hopper_forward, (programs, 1), variant, first, again).run()
 
 
 def _descriptors(

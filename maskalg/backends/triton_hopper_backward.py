@@ -11,7 +11,7 @@ from ..tiles import HopperBackwardTile
 from .call import Call
 from .triton_arguments import describable, padded
 from .triton_hopper import has_gluon, multiprocessors
-from .triton_launch import Descriptor, launch, variant_key
+from .triton_launch import Descriptor, Launch, variant_key
 
 _ROWS: Final = 64  # of a consumer
 _CONSUMERS: Final = 2
@@ -51,7 +51,7 @@ def hopper_backward_constants(
     }
 
 
-def launch_queries(
+def queries_launch(
     call: Call,
     tile: HopperBackwardTile,
     constants: dict[str, Any],
@@ -59,8 +59,8 @@ def launch_queries(
     of_rows: tuple[torch.Tensor, torch.Tensor],
     tensors: tuple[torch.Tensor, torch.Tensor],
     fixed: Hashable,
-) -> None:
-    """Fill dQ.
+) -> Launch:
+    """What fills dQ.
 
     Args:
         arguments: numbers and tables of the hooks.
@@ -87,7 +87,7 @@ def launch_queries(
             extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
         ]  # fmt: skip
 
-    _launch(
+    return _launch(
         hopper_backward_queries,
         rows * batch_heads,
         passed,
@@ -99,7 +99,7 @@ def launch_queries(
     )
 
 
-def launch_keys(
+def keys_launch(
     call: Call,
     tile: HopperBackwardTile,
     constants: dict[str, Any],
@@ -107,8 +107,8 @@ def launch_keys(
     of_rows: tuple[torch.Tensor, torch.Tensor],
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     fixed: Hashable,
-) -> None:
-    """Fill dK and dV; `tensors` are dO, dK and dV, the others as of `launch_queries`."""
+) -> Launch:
+    """What fills dK and dV; `tensors` are dO, dK and dV, the others as of `queries_launch`."""
     from maskalg_kernels.hopper_backward import hopper_backward_keys
 
     scalars, tables = arguments
@@ -132,7 +132,7 @@ def launch_keys(
             length, rows, extents.batch * kv_heads, kv_heads, call.group, *scalars,
         ]  # fmt: skip
 
-    _launch(
+    return _launch(
         hopper_backward_keys,
         programs,
         passed,
@@ -155,13 +155,13 @@ def _whole_tiles(
     flat = of_rows[0].new_empty(2, heads * length)
     arguments = [*of_rows, flat[0], flat[1], q_len, length]
     key = variant_key((*of_rows, flat[0], flat[1]), (), (length,))
-    launch(
+    Launch(
         pad_rows,
         (blocks, heads),
         ("pad rows", weighted, flat.device, key),
         lambda: (arguments, {"BLOCK": _PADDED_BLOCK, "WEIGHTED": weighted}),
         lambda: arguments,
-    )
+    ).run()
     return length, flat
 
 
@@ -180,8 +180,8 @@ def _launch(
     constants: Callable[[], dict[str, Any]],
     persistent: bool,
     fixed: tuple[Hashable, ...],
-) -> None:
-    """Launch a kernel on descriptors of `blocks`: a tensor, rows of a block, padded dimension.
+) -> Launch:
+    """The launch of a kernel on descriptors of `blocks`: tensor, rows of a block, padded dimension.
 
     Args:
         programs: one for each row of tiles; fewer run where they take rows in turn.
@@ -190,7 +190,7 @@ def _launch(
     tensors = tuple([tensor for tensor, _, _ in blocks])
     if persistent:
         programs = min(programs, multiprocessors(tensors[0].device))
-    launch(
+    return Launch(
         kernel,
         (programs, 1),
         # Tensors with a descriptor are aligned, and have the dtype of the plan.

@@ -9,7 +9,7 @@ import torch
 from maskalg_kernels.backward import row_products
 
 from .call import Call
-from .triton_launch import launch, variant_key
+from .triton_launch import Launch, variant_key
 
 _PRODUCT_ROWS: Final = 64
 
@@ -81,11 +81,11 @@ def _row_products(out: torch.Tensor, grad_out: torch.Tensor, shape: dict[str, An
         specialised = variant_key(
             (out, grad_out, product), (heads, *grad_out.stride()), (batch * heads * q_len,)
         )
-        launch(
+        Launch(
             row_products,
             (-(-q_len // _PRODUCT_ROWS), batch * heads),
             ("row products", *constants.values(), out.device, specialised),
             lambda: (arguments, constants),
             lambda: arguments,
-        )
+        ).run()
     return product
