@@ -379,6 +379,8 @@ def backward_queries(
     S21,
     S22,
     S23,
+    NUMBERS: tl.constexpr,
+    TABLES: tl.constexpr,
     HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -429,7 +431,8 @@ def backward_queries(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
     kv_head = head // group
@@ -554,6 +557,8 @@ def backward_keys(
     S21,
     S22,
     S23,
+    NUMBERS: tl.constexpr,
+    TABLES: tl.constexpr,
     HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -601,7 +606,8 @@ def backward_keys(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     # The first keys are the longest under every causal mask.
     row = rows - 1 - row

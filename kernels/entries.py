@@ -149,6 +149,8 @@ def backward_entries(
     S21,
     S22,
     S23,
+    NUMBERS: tl.constexpr,
+    TABLES: tl.constexpr,
     HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -200,7 +202,8 @@ def backward_entries(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
     kv_head = head // group

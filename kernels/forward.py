@@ -224,6 +224,8 @@ def forward(
     S21,
     S22,
     S23,
+    NUMBERS: tl.constexpr,
+    TABLES: tl.constexpr,
     HOLD: tl.constexpr,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
@@ -246,8 +248,9 @@ def forward(
 
     Shapes: q `[batch, heads, q_len, HEAD_DIM]`, k and v `[batch, heads / group, kv_len, ...]`, all
     strided; lse `[batch, heads, q_len]` contiguous float32, or None. `T` holds the tables, `S`
-    the numbers and table sizes of the expression, in the order its hooks were rendered for. With
-    TMA, k and v are tensor descriptors of blocks `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
+    the numbers and table sizes of the expression, in the order its hooks were rendered for: the
+    first TABLES and NUMBERS, real numbers as their bits; the others are not read. With TMA, k and
+    v are tensor descriptors of blocks `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
 
     `sink_ptr` holds a logit for each head that joins the normaliser, or is None. WEIGHTED, the
     biased score is the weight itself, divided by the sum of weights when NORMALISED; the sum is
@@ -278,7 +281,8 @@ def forward(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
     q0 = row * BLOCK_M

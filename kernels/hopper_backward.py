@@ -283,6 +283,8 @@ def hopper_backward_keys(
     S21,
     S22,
     S23,
+    NUMBERS: gl.constexpr,
+    TABLES: gl.constexpr,
     HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
@@ -334,7 +336,8 @@ def hopper_backward_keys(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     dtype: gl.constexpr = q_desc.dtype
     places: gl.constexpr = HELD * CONSUMERS
     keys = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, HEAD_PAD], k_desc.layout)
@@ -752,6 +755,8 @@ def hopper_backward_queries(
     S21,
     S22,
     S23,
+    NUMBERS: gl.constexpr,
+    TABLES: gl.constexpr,
     HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
@@ -800,7 +805,8 @@ def hopper_backward_queries(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     dtype: gl.constexpr = q_desc.dtype
     places: gl.constexpr = HELD * CONSUMERS
     queries = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, HEAD_PAD], q_desc.layout)

@@ -385,6 +385,8 @@ def hopper_forward(
     S21,
     S22,
     S23,
+    NUMBERS: gl.constexpr,
+    TABLES: gl.constexpr,
     HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
@@ -439,7 +441,8 @@ def hopper_forward(
         S21,
         S22,
         S23,
-    )
+    )[:NUMBERS]
+    T = T[:TABLES]
     dtype: gl.constexpr = q_desc.dtype
     queries = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], q_desc.layout)
     outputs = queries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -22,9 +23,10 @@ from .triton_arguments import (
 )
 from .triton_backward import Gradients, fill_rows, gradients
 from .triton_constants import tile_constants, weight_constants
+from .triton_descriptors import Descriptor
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, launch_hopper, serving
-from .triton_launch import Descriptor, launch, variant_key
+from .triton_launch import Launch, variant_key
 from .triton_plan import Plan, plan_of, steps_of
 from .triton_rows import Rows, rows_of, sink_gradient
 
@@ -190,6 +192,6 @@ def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor 
             return arguments((Descriptor(key), Descriptor(value)) if tma else (key, value))
 
         variant = ("forward", plan, tile, tma, call.weight.normalised, query.device)
-        launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again)
+        Launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again).run()
 
-    first_that_fits(plan.candidates, run)
+    first_that_fits(partial(run, tile) for tile in plan.candidates)

@@ -7,7 +7,7 @@ So all expressions pass as many integers and, but for long lists, as many tables
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, cast
 
@@ -20,7 +20,6 @@ from ..codegen.hooks import Hooks
 from ..normalform import Value
 from ..schedule.listed_runs import ListedRuns, listed_runs
 from ..schedule.steps import StepTables, step_tables
-from ..tiles import Tile
 from .call import Call
 
 MOST_SCALARS: Final = 24
@@ -80,15 +79,17 @@ def _sinks(value: float, heads: int, device: torch.device) -> torch.Tensor:
     return torch.full((heads,), value, device=device)
 
 
-def first_that_fits(tiles: tuple[Tile, ...], launch: Callable[[Tile], None]) -> None:
-    """Launch with the first tile whose shared memory and registers the device has."""
-    for i, tile in enumerate(tiles):
+def first_that_fits(launches: Iterable[Callable[[], None]]) -> None:
+    """Make the first launch whose shared memory and registers the device has."""
+    problem: Exception | None = None
+    for launch in launches:
         try:
-            launch(tile)
+            launch()
             return
-        except triton.runtime.errors.OutOfResources:
-            if i + 1 == len(tiles):
-                raise
+        except triton.runtime.errors.OutOfResources as too_large:
+            problem = too_large
+    if problem is not None:
+        raise problem
 
 
 def describable(tensor: torch.Tensor) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from types import ModuleType
 from typing import Any, Literal
 
@@ -21,13 +22,14 @@ from ..tiles import Pattern, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
-from .triton_constants import tile_constants, weight_constants
+from .triton_constants import count_constants, tile_constants, weight_constants
+from .triton_descriptors import Descriptor
 from .triton_hopper_backward import (
-    launch_keys,
-    launch_queries,
+    keys_launch,
+    queries_launch,
     serves,
 )
-from .triton_launch import Descriptor, launch, variant_key
+from .triton_launch import Launch, compile_together, variant_key
 from .triton_rows import Rows, per_row_of
 from .triton_tuned import preferred
 
@@ -110,6 +112,7 @@ def _constants(hooks: Hooks, module: ModuleType, suffix: str) -> dict[str, Any]:
         "BIASED": hook("biased") if hooks.biased else None,
         "SLOPE": hook("slope") if hooks.sloped else None,
         "NEXT_RUN": hook("next_run"),
+        **count_constants(hooks),
     }
 
 
@@ -140,8 +143,12 @@ def gradients(
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     launches = _Launches(call, plan, shape, tma, of_rows, grad_out)
-    launches.queries(dq)
-    launches.keys(dk, dv)
+    steps = [launches.queries(dq), launches.keys(dk, dv)]
+    # A kernel without a tile is not launched.
+    begun = [(launch, others) for others in steps if (launch := next(others, None)) is not None]
+    compile_together([launch for launch, _ in begun])
+    for launch, others in begun:
+        first_that_fits(each.run for each in chain([launch], others))
     return dq, dk, dv
 
 
@@ -156,7 +163,8 @@ def fill_rows(
     """What `gradients` fills of `of_rows`, where no gradient of an input is wanted."""
     if grad_out.numel() and call.key.numel():
         dq = torch.empty_like(call.query, memory_format=torch.contiguous_format)
-        _Launches(call, plan, shape, tma, of_rows, grad_out).queries(dq)
+        launches = _Launches(call, plan, shape, tma, of_rows, grad_out).queries(dq)
+        first_that_fits(launch.run for launch in launches)
 
 
 class _Launches:
@@ -183,27 +191,25 @@ class _Launches:
         described_as = (self.described, call.query.dtype, call.query.device)
         self.fixed = (plan, *shape.values(), call.weight.normalised, *described_as)
 
-    def queries(self, dq: torch.Tensor) -> None:
-        """Fill dQ."""
+    def queries(self, dq: torch.Tensor) -> Iterator[Launch]:
+        """What fills dQ: launches to try in this order."""
         tile, plan = self.plan.hopper_queries, self.plan
         if not self.hopper or tile is None:
-            first_that_fits(plan.query_tiles, lambda tile: self._plain(True, tile, (dq,)))
-            return
+            return (self._plain(True, tile, (dq,)) for tile in plan.query_tiles)
         constants = self.shape | self.weighting | plan.of_queries
-        outs = (self.grad_out, dq)
-        launch_queries(self.call, tile, constants, self.numbers, self.of_rows, outs, self.fixed)
+        own = (self.numbers, self.of_rows, (self.grad_out, dq), self.fixed)
+        return iter([queries_launch(self.call, tile, constants, *own)])
 
-    def keys(self, dk: torch.Tensor, dv: torch.Tensor) -> None:
-        """Fill dK and dV."""
+    def keys(self, dk: torch.Tensor, dv: torch.Tensor) -> Iterator[Launch]:
+        """What fills dK and dV: launches to try in this order."""
         tile, plan = self.plan.hopper_keys, self.plan
         if not self.hopper or tile is None:
-            first_that_fits(plan.key_tiles, lambda tile: self._plain(False, tile, (dk, dv)))
-            return
+            return (self._plain(False, tile, (dk, dv)) for tile in plan.key_tiles)
         constants = self.shape | self.weighting | plan.of_keys
-        outs = (self.grad_out, dk, dv)
-        launch_keys(self.call, tile, constants, self.numbers, self.of_rows, outs, self.fixed)
+        own = (self.numbers, self.of_rows, (self.grad_out, dk, dv), self.fixed)
+        return iter([keys_launch(self.call, tile, constants, *own)])
 
-    def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> None:
+    def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> Launch:
         call, extents, tensors = self.call, self.call.extents, self.tensors
         scalars, tables = self.numbers
         per_row = per_row_of(self.of_rows, of_queries=of_queries)
@@ -244,4 +250,4 @@ class _Launches:
         )
         kernel = backward_queries if of_queries else backward_keys
         variant = (of_queries, tile, self.fixed, specialised)
-        launch(kernel, (rows * batch_heads, 1), variant, first, again)
+        return Launch(kernel, (rows * batch_heads, 1), variant, first, again)

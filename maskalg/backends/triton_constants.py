@@ -30,7 +30,13 @@ def hook_constants(hooks: Hooks) -> dict[str, Any]:
         "MASKED": module.masked,
         "BIASED": module.biased if hooks.biased else None,
         "NEXT_RUN": module.next_run,
+        **count_constants(hooks),
     }
+
+
+def count_constants(hooks: Hooks) -> dict[str, int]:
+    """How many of the numbers and tables that a kernel is passed its hooks read."""
+    return {"NUMBERS": len(hooks.scalars), "TABLES": len(hooks.tables)}
 
 
 def shape_constants(

@@ -7,6 +7,7 @@ parts fits: additions of integers give the same result in any order.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Final, cast
 
 import torch
@@ -20,6 +21,7 @@ from ..evaluate import Environment, evaluate
 from ..tiles import Tile
 from .call import Call
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
+from .triton_constants import count_constants
 from .triton_rows import Rows
 
 _BITS: Final = 61  # of a sum, below the sign
@@ -131,6 +133,7 @@ class _Launch:
             "MASKED": module.masked,
             "BIASED": module.biased if entry.hooks.biased else None,
             "NEXT_RUN": module.next_run,
+            **count_constants(entry.hooks),
             "ENTRY": None if entry.constant else module.entry,
             "PLACE": module.place if entry.mode == "pairs" else None,
             "WEIGHTED": call.weight.formula is not None,
@@ -194,4 +197,4 @@ class _Launch:
                 num_stages=tile.stages, **self.constants,
             )  # fmt: skip
 
-        first_that_fits(self.tiles, launch)
+        first_that_fits(partial(launch, tile) for tile in self.tiles)

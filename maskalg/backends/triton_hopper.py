@@ -13,7 +13,8 @@ from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
 from .triton_arguments import describable, padded, sinks_of
 from .triton_constants import weight_constants
-from .triton_launch import Descriptor, launch, variant_key
+from .triton_descriptors import Descriptor
+from .triton_launch import Launch, variant_key
 
 TESTED: Final = "3.6."
 """Gluon is experimental: only the releases of Triton it was tested with are trusted."""
@@ -77,7 +78,7 @@ def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, A
     """The kernel's constants, from those of the plain one."""
     shared = (
         "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
-        "WEIGHTED", "NORMALISED",
+        "WEIGHTED", "NORMALISED", "NUMBERS", "TABLES",
     )  # fmt: skip
     return {name: constants[name] for name in shared} | {
         "BLOCK_N": tile.block_kv,
@@ -145,7 +146,7 @@ def launch_hopper(
     )
     # Not the kernel itself: its hash is that of its source's, made anew each time.
     variant = ("hopper forward", plan, call.weight.normalised, specialised)
-    launch(hopper_forward, (programs, 1), variant, first, again)
+    Launch(hopper_forward, (programs, 1), variant, first, again).run()
 
 
 def _descriptors(

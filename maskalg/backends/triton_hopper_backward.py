@@ -10,8 +10,9 @@ import torch
 from ..backward_tiles import HopperBackwardTile
 from .call import Call
 from .triton_arguments import describable, padded
+from .triton_descriptors import Descriptor
 from .triton_hopper import has_gluon, programs_at_once
-from .triton_launch import Descriptor, launch, variant_key
+from .triton_launch import Launch, variant_key
 from .triton_rows import Rows, per_row_of
 
 _ROWS: Final = 64  # of a consumer
@@ -41,7 +42,7 @@ def hopper_backward_constants(
     """The constants of a kernel, from those of the plain ones."""
     shared = (
         "HOLD", "MASKED", "BIASED", "SLOPE", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
-        "WEIGHTED", "NORMALISED",
+        "WEIGHTED", "NORMALISED", "NUMBERS", "TABLES",
     )  # fmt: skip
     found = {name: constants[name] for name in shared} | {
         "BLOCK": tile.block,
@@ -59,7 +60,7 @@ def hopper_backward_options(tile: HopperBackwardTile) -> dict[str, int]:
     return {"num_warps": 4, "maxnreg": _REGISTERS[tile.consumers]}
 
 
-def launch_queries(
+def queries_launch(
     call: Call,
     tile: HopperBackwardTile,
     constants: dict[str, Any],
@@ -67,8 +68,8 @@ def launch_queries(
     of_rows: Rows,
     tensors: tuple[torch.Tensor, torch.Tensor],
     fixed: Hashable,
-) -> None:
-    """Fill dQ.
+) -> Launch:
+    """What fills dQ.
 
     Args:
         arguments: numbers and tables of the hooks.
@@ -97,7 +98,7 @@ def launch_queries(
             extents.kv_len, of_rows.padded, rows, batch_heads, extents.heads, call.group, *scalars,
         ]  # fmt: skip
 
-    _launch(
+    return _launch(
         hopper_backward_queries,
         rows * batch_heads,
         passed,
@@ -109,7 +110,7 @@ def launch_queries(
     )
 
 
-def launch_keys(
+def keys_launch(
     call: Call,
     tile: HopperBackwardTile,
     constants: dict[str, Any],
@@ -117,8 +118,8 @@ def launch_keys(
     of_rows: Rows,
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     fixed: Hashable,
-) -> None:
-    """Fill dK and dV; `tensors` are dO, dK and dV, the others as of `launch_queries`."""
+) -> Launch:
+    """What fills dK and dV; `tensors` are dO, dK and dV, the others as of `queries_launch`."""
     from maskalg_kernels.hopper_backward import hopper_backward_keys
 
     scalars, tables = arguments
@@ -140,7 +141,7 @@ def launch_keys(
             of_rows.padded, rows, extents.batch * kv_heads, kv_heads, call.group, *scalars,
         ]  # fmt: skip
 
-    _launch(
+    return _launch(
         hopper_backward_keys,
         programs,
         passed,
@@ -167,8 +168,8 @@ def _launch(
     constants: Callable[[], dict[str, Any]],
     tile: HopperBackwardTile,
     fixed: tuple[Hashable, ...],
-) -> None:
-    """Launch a kernel on descriptors of `blocks`: a tensor, rows of a block, padded dimension.
+) -> Launch:
+    """The launch of a kernel on descriptors of `blocks`: tensor, rows of a block, padded dimension.
 
     Args:
         programs: one for each row of tiles; fewer run where they take rows in turn.
@@ -180,7 +181,7 @@ def _launch(
         at_once = programs_at_once(tensors[0].device, threads, _REGISTERS[tile.consumers])
         programs = min(programs, at_once)
     options = hopper_backward_options(tile)
-    launch(
+    return Launch(
         kernel,
         (programs, 1),
         # Tensors with a descriptor are aligned, and have the dtype of the plan.

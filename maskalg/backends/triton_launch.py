@@ -7,29 +7,28 @@ depends on; the variant found the first time is launched directly from then on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
 
 import torch
 import triton
 from triton.compiler import CompiledKernel
 
+from .triton_descriptors import Encoder, encoder_of
+
 _INT32_MAX: Final = 2**31 - 1
 
-_VARIANTS: Final[dict[Hashable, tuple[CompiledKernel, tuple[Any, ...]]]] = {}
+
+class _Variant(NamedTuple):
+    """A compiled kernel, its constants, and what encodes its descriptors."""
+
+    compiled: CompiledKernel
+    constants: tuple[Any, ...]
+    encoder: Encoder | None
 
 
-class Descriptor:
-    """What Triton's launcher reads of a tensor descriptor, without checking it again.
-
-    It stands for a `TensorDescriptor` of the same tensor and block at a second launch.
-    """
-
-    __slots__ = ("base", "padding", "shape", "strides")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.base, self.shape, self.strides = tensor, tensor.shape, tensor.stride()
-        self.padding = "zero"
+_VARIANTS: Final[dict[Hashable, _Variant]] = {}
 
 
 def variant_key(
@@ -46,36 +45,61 @@ def variant_key(
     return (*pointers, numbers, max(lengths, default=0) <= _INT32_MAX)
 
 
-def launch(
-    kernel: Any,
-    programs: tuple[int, int],
-    key: Hashable,
-    first: Callable[[], tuple[list[Any], dict[str, Any]]],
-    again: Callable[[], list[Any]],
-) -> None:
-    """Launch `kernel` on the current stream of the current device.
+class Launch(NamedTuple):
+    """A launch of a kernel, to be made on the current stream of the current device.
 
-    Args:
+    Attributes:
+        kernel: of Triton.
         programs: how many along the first axis and the second.
         key: the kernel's name, what its constants follow from, and what `variant_key` says.
         first: the runtime arguments, in order, and the constants and options, for Triton.
         again: the runtime arguments for a direct launch, descriptors as `Descriptor`.
     """
-    found = _VARIANTS.get(key)
-    if found is None or _watched():
-        arguments, constants = first()
-        compiled = kernel[programs](*arguments, **constants)
-        if isinstance(compiled, CompiledKernel):  # the interpreter compiles nothing
-            rest = tuple([constants[name] for name in kernel.arg_names[len(arguments) :]])
-            _VARIANTS[key] = compiled, rest
+
+    kernel: Any
+    programs: tuple[int, int]
+    key: Hashable
+    first: Callable[[], tuple[list[Any], dict[str, Any]]]
+    again: Callable[[], list[Any]]
+
+    def run(self) -> None:
+        found = _VARIANTS.get(self.key)
+        if found is None or _watched():
+            arguments, constants = self.first()
+            compiled = self.kernel[self.programs](*arguments, **constants)
+            if isinstance(compiled, CompiledKernel):  # the interpreter compiles nothing
+                names = self.kernel.arg_names[len(arguments) :]
+                rest = tuple([constants[name] for name in names])
+                _VARIANTS[self.key] = _Variant(compiled, rest, encoder_of(compiled))
+            return
+        compiled, rest, encoder = found
+        driver = triton.runtime.driver.active
+        stream = driver.get_current_stream(driver.get_current_device())
+        metadata = (compiled.packed_metadata, None, None, None)
+        if encoder is None:
+            compiled.run(
+                *self.programs, 1, stream, compiled.function, *metadata, *self.again(), *rest
+            )
+            return
+        arguments = encoder.encoded(self.again())
+        handle = (compiled.function, *encoder.options)
+        encoder.launch(*self.programs, 1, stream, *handle, *metadata, *arguments, *rest)
+
+
+def compile_together(launches: Sequence[Launch]) -> None:
+    """Compile those kernels side by side whose variants were not launched before.
+
+    Triton's compiler and NVIDIA's assembler run outside of Python's lock but for the first quarter
+    of their time. What fails here fails again, and is raised, at its own launch.
+    """
+    missing = [launch for launch in launches if launch.key not in _VARIANTS]
+    mode = getattr(triton, "AsyncCompileMode", None)  # since Triton 3.5
+    if len(missing) < 2 or mode is None or triton.knobs.runtime.interpret:
         return
-    compiled, rest = found
-    driver = triton.runtime.driver.active
-    stream = driver.get_current_stream(driver.get_current_device())
-    compiled.run(
-        *programs, 1, stream, compiled.function, compiled.packed_metadata, None, None, None,
-        *again(), *rest,
-    )  # fmt: skip
+    with ThreadPoolExecutor(len(missing)) as threads, mode(threads, ignore_errors=True):
+        for launch in missing:
+            arguments, constants = launch.first()
+            launch.kernel.warmup(*arguments, grid=launch.programs, **constants)
 
 
 def _watched() -> bool:

@@ -16,8 +16,8 @@ from .arguments import Arguments, RunsArgument, ScalarArgument, TableArgument
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .held import Held, Index
-from .predicate_ptx import Unrenderable, masked_ptx
-from .spans import contiguous
+from .predicate_ptx import Unrenderable, equal_ptx, masked_ptx
+from .spans import contiguous, equal_ids
 from .triton_text import TritonText
 
 HookText = tuple[str, str, tuple[str, ...]]  # name, parameters, body
@@ -178,10 +178,17 @@ def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple
     if interval is None:
         return (*_decided(mask, text, held, style), "return result")
     bounded, flags = interval
-    known = " & ".join(f"({held.keep(held.text(flag))} != 0)" for flag in flags)
     by_bounds = _decided(bounded, text, held, style)
-    # The rare branch shares no name with the other, and takes no register from the loop.
-    by_ids = _decided(mask, TritonText(arguments, wide=False, names="u"), held, style)
+    # What is read in the rare branch shares no name with the rest, and takes no register from the
+    # loop.
+    rare = TritonText(arguments, wide=False, names="u")
+    equal = equal_ids(mask, held.moving)
+    if equal:
+        unknown = " | ".join(f"({held.keep(held.text(flag))} == 0)" for flag in flags)
+        by_ids = equal_ptx(equal, rare, long=style.long)
+        return (*by_bounds, f"if {unknown}:", *[f"    {line}" for line in by_ids], "return result")
+    known = " & ".join(f"({held.keep(held.text(flag))} != 0)" for flag in flags)
+    by_ids = _decided(mask, rare, held, style)
     return (
         f"if {known}:",
         *[f"    {line}" for line in by_bounds],

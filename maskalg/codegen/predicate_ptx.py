@@ -43,13 +43,29 @@ def masked_ptx(mask: Node, text: TritonText, held: Held, *, long: bool) -> tuple
     declared = f".reg .pred {registers}; .reg .s32 distance;"
     assembly = " ".join(["{", declared, *lines, "}"])
     constraints = ",".join(["=f", "f", *["r"] * len(block.operands)])
-    operands = ", ".join(["score", *block.operands])
+    return (*text.lines, *_for_each(assembly, constraints, ["score", *block.operands]))
+
+
+def equal_ptx(equal: tuple[Node, ...], text: TritonText, *, long: bool) -> tuple[str, ...]:
+    """Lines that set `result` to -inf where one of these equalities of ids does not hold."""
+    bits, register = (64, "l") if long else (32, "r")
+    operands = [f"{side}.to(tl.int{bits})" for node in equal for side in text.sides(node)]
+    compared = [f"setp.eq.s{bits} p0, $2, $3;"] + [
+        f"setp.eq.and.s{bits} p0, ${i}, ${i + 1}, p0;" for i in range(4, len(operands) + 2, 2)
+    ]
+    chosen = f"selp.f32 $0, $1, {_MINUS_INFINITY}, p0;"
+    assembly = " ".join(["{ .reg .pred p0;", *compared, chosen, "}"])
+    constraints = ",".join(["=f", "f", *[register] * len(operands)])
+    return (*text.lines, *_for_each(assembly, constraints, ["result", *operands]))
+
+
+def _for_each(assembly: str, constraints: str, operands: list[str]) -> tuple[str, ...]:
+    """Lines that set `result` by a block of assembly for each element."""
     return (
-        *text.lines,
         "result = tl.inline_asm_elementwise(",
         f'    "{assembly}",',
         f'    "{constraints}",',
-        f"    [{operands}],",
+        f"    [{', '.join(operands)}],",
         "    dtype=tl.float32,",
         "    is_pure=True,",
         "    pack=1,",

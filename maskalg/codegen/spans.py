@@ -66,23 +66,42 @@ def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | Non
     flags: dict[Node, None] = {}
 
     def bounded(node: Node) -> Node | None:
-        same = same_document(node) if node.op == "eq" else None
-        if same is None or not _plain(same):
+        same = _bounded_document(node, moving)
+        if same is None:
             return None
         if moving == "kv_idx":
             low, high = same.table("first"), same.table("last")
             at = same.of_key.args[-1]
-        elif same.of_query.own[0] is same.of_key.own[0]:
+        else:
             low, high = same.queries()
             at = nodes.Q
-        else:
-            return None  # inverse tables, which kernels are not given
         own = (*same.of_query.own, *same.of_key.own)
         flags[Node("step", "int", (), "contiguous", own)] = None
         return nodes.conjunction(nodes.ge(at, low), nodes.ge(high, at))
 
     result = nodes.substitute(mask, bounded)
     return (result, tuple(flags)) if flags else None
+
+
+def equal_ids(mask: Node, moving: Index) -> tuple[Node, ...]:
+    """The comparisons that `contiguous` puts bounds for, where the mask implies each of them.
+
+    Bounds keep whatever equal ids keep. So the mask is the one with bounds and these comparisons,
+    contiguous or not. Empty where the mask keeps pairs of different documents.
+    """
+    found = [node for node in mask.walk() if _bounded_document(node, moving) is not None]
+    conjuncts = mask.args if mask.op == "and" else (mask,)
+    return tuple(dict.fromkeys(found)) if set(found) <= set(conjuncts) else ()
+
+
+def _bounded_document(node: Node, moving: Index) -> SameDocument | None:
+    """The reads that a comparison of ids compares, if kernels have bounds for it."""
+    same = same_document(node) if node.op == "eq" else None
+    if same is None or not _plain(same):
+        return None
+    # Else the bounds are inverse tables, which kernels are not given.
+    own = same.of_query.own[0] is same.of_key.own[0]
+    return same if own or moving == "kv_idx" else None
 
 
 def _plain(same: SameDocument) -> bool:

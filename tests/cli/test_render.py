@@ -35,13 +35,15 @@ def test_the_hooks_of_the_backward_pass(capsys: pytest.CaptureFixture[str]) -> N
     assert "def slope(" in text and "def next_run_of_keys(" in text
 
 
-def test_tables_of_64_bits_are_not_compared_by_assembly(
+def test_tables_of_64_bits_are_compared_by_assembly_in_documents_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = source(capsys, "document([1, 2])")
-    assert text.count("inline_asm") == 2 and "tl.where" not in text
+    assert text.count("inline_asm") == 2 and "setp.eq.s32" in text and "tl.where" not in text
     long = source(capsys, f"document([1, {2**40}])")
-    assert long.count("inline_asm") == 1 and "u0 == u1" in long and "tl.where" in long
+    assert long.count("inline_asm") == 2 and "setp.eq.s64" in long and "tl.where" not in long
+    either = source(capsys, f"document([1, {2**40}]) | prefix(1)")
+    assert either.count("inline_asm") == 1 and "u0 == u1" in either and "tl.where" in either
 
 
 @COMPILES

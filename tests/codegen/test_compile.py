@@ -26,6 +26,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
     from maskalg_kernels import backward, entries, forward, offline
 
     from maskalg.backends import triton_plan as backend
+    from maskalg.backends.triton_constants import count_constants
     from maskalg.codegen.entries import entries_of
     from maskalg.codegen.hooks import Style, hooks_of
     from maskalg.codegen.store import load
@@ -59,6 +60,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
         constants["ENTRY"] = module.entry
     elif kernel.startswith("backward"):
         constants["SLOPE"] = getattr(module, f"slope{suffix}") if hooks.sloped else None
+    constants |= count_constants(hooks)
     tables = [pointer_to(a, form) for a in hooks.tables]
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
     constants |= {"BLOCK_M": tile.block_q, "BLOCK_N": tile.block_kv}

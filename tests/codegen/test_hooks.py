@@ -83,6 +83,14 @@ def test_contiguous_documents_are_bounds():
     """Ids are compared only where equal ones are scattered, which a number on the device says."""
     text = ma.render(causal & ma.document(torch.zeros(8, dtype=torch.int32)), ptx=True)
     masked = text[text.index("def masked") : text.index("def next_run")]
+    by_bounds, by_ids = masked.split("if (T[-3] == 0):")
+    assert "tl.load" not in by_bounds and by_ids.count("tl.load") == 2
+
+
+def test_documents_among_alternatives_have_a_branch_of_their_own():
+    mask = causal & (ma.document(torch.zeros(8, dtype=torch.int32)) | ma.prefix(3))
+    text = ma.render(mask, ptx=True)
+    masked = text[text.index("def masked") : text.index("def next_run")]
     by_bounds, by_ids = masked.split("else:")
     assert "tl.load" not in by_bounds and by_ids.count("tl.load") == 2
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import maskalg as ma
 from maskalg import causal, document, nodes, sliding
-from maskalg.codegen.spans import contiguous, interval_of
+from maskalg.codegen.spans import contiguous, equal_ids, interval_of
 from maskalg.evaluate import Environment, evaluate
 from maskalg.normalform import bound
 from maskalg.schedule.steps import read_step
@@ -98,6 +98,18 @@ def test_contiguous_documents_are_intervals(moving, ids, in_order, moved):
     assert known or not in_order
     if known:
         assert torch.equal(dense(bounded, form), dense(form.structure.mask, form))
+    (same,) = equal_ids(form.structure.mask, moving)
+    both = dense(bounded, form) & dense(same, form)
+    assert torch.equal(both, dense(form.structure.mask, form)), "contiguous or not"
+
+
+@pytest.mark.parametrize("moving", ["q_idx", "kv_idx"])
+def test_a_mask_that_does_not_imply_equal_ids(moving):
+    same = document(torch.arange(LENGTH) // 5)
+    for mask in (same | ma.prefix(4), ~same, causal & (same | sliding(3))):
+        assert equal_ids(bound(mask).structure.mask, moving) == ()
+    repeated = bound(same & (sliding(9) | ~same)).structure.mask
+    assert len(equal_ids(repeated, moving)) == 1
 
 
 def test_documents_of_two_tensors_bound_keys_alone():

@@ -23,7 +23,7 @@ def launches(monkeypatch):
     from maskalg.backends import triton_backward as backend
 
     found = []
-    for name in ("launch_queries", "launch_keys"):
+    for name in ("queries_launch", "keys_launch"):
         launch = getattr(backend, name)
         monkeypatch.setattr(backend, name, lambda *a, f=launch, n=name: (found.append(n), f(*a))[1])
     return found
@@ -62,6 +62,7 @@ def check(expression, tensors):
 def expressions(device):
     torch.manual_seed(0)
     ids = torch.randint(0, 6, (515,), device=device, dtype=torch.int32).sort().values
+    scattered = torch.randint(0, 4, (515,), device=device)
     slopes = torch.rand(4, device=device)
     return {
         "everything": ma.everything,
@@ -71,6 +72,8 @@ def expressions(device):
         "window": causal & sliding(100),
         "prefix": causal | ma.prefix(torch.tensor([3, 300], device=device)),
         "three": causal & sliding(128) & ma.document(ids),
+        "scattered": causal & sliding(300) & ma.document(scattered.int()),
+        "scattered wide ids": causal & ma.document(scattered + 2**40 * (scattered % 2)),
         "alibi": causal + ma.alibi(slopes),
         "softcap": causal + ma.softcap(5.0) @ ma.alibi(slopes),
     }
@@ -83,7 +86,7 @@ def test_expressions(name, dim):
 
 
 @pytest.mark.parametrize(
-    "dim, kernels", [(64, ["launch_keys"]), (128, ["launch_queries", "launch_keys"])]
+    "dim, kernels", [(64, ["keys_launch"]), (128, ["queries_launch", "keys_launch"])]
 )
 def test_kernels_that_serve_causal(dim, kernels, launches):
     check(causal, inputs(dim, torch.float16))

@@ -21,6 +21,7 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
 def expressions(device):
     torch.manual_seed(0)
     ids = torch.randint(0, 6, (LENGTH + 8,), device=device, dtype=torch.int32).sort().values
+    scattered = torch.randint(0, 4, (LENGTH + 8,), device=device)
     slopes = torch.rand(4, device=device)
     return {
         "everything": ma.everything,
@@ -33,6 +34,9 @@ def expressions(device):
         "padding": ma.padding(torch.tensor([100, 515], device=device), queries=True),
         "document": causal & ma.document(ids),
         "wide ids": causal & ma.document(ids.long()),
+        "scattered": causal & sliding(300) & ma.document(scattered.int()),
+        "scattered wide ids": causal & ma.document(scattered + 2**40 * (scattered % 2)),
+        "scattered or first": causal & (ma.document(scattered.int()) | ma.prefix(9)),
         "three": causal & sliding(128) & ma.document(ids) + ma.alibi(slopes),
         "dilated": sliding(200) & ma.dilated(3),
         "dense": ma.dense(torch.rand(2, 4, LENGTH, LENGTH, device=device) > 0.6),

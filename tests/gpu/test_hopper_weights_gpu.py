@@ -59,8 +59,8 @@ def launches(monkeypatch):
     found = []
     for module, name in (
         (triton, "launch_hopper"),
-        (triton_backward, "launch_queries"),
-        (triton_backward, "launch_keys"),
+        (triton_backward, "queries_launch"),
+        (triton_backward, "keys_launch"),
     ):
         launch = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, f=launch, n=name: (found.append(n), f(*a))[1])
@@ -97,7 +97,7 @@ def test_output_and_gradients(weight, expression, launches):
 @pytest.mark.parametrize("weight", ["sigmoid", "relu", "sigmoids, normalised"])
 def test_kernels_that_serve_causal(weight, launches):
     check(inputs(torch.float16), causal, weights("cuda")[weight])
-    assert launches == ["launch_hopper", "launch_queries", "launch_keys"] * 2
+    assert launches == ["launch_hopper", "queries_launch", "keys_launch"] * 2
 
 
 # Of one key alone a normalised weight is 1, and the gradient nothing but rounding.

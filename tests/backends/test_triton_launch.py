@@ -1,0 +1,94 @@
+"""Kernels that are compiled side by side before they are launched, for a GPU that is not here."""
+
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="launches of Triton's kernels")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter compiles nothing"
+)
+
+
+class Driver:
+    """As much of a driver as compiling needs."""
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+    def get_current_target(self):
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+
+@pytest.fixture
+def compiled(tmp_path, monkeypatch):
+    """Names of the kernels that were compiled, in an empty cache."""
+    import triton
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    names = []
+
+    def listen(*, src, **_):
+        names.append(src.name)
+
+    monkeypatch.setattr(triton.knobs.compilation, "listener", listen)
+    monkeypatch.setattr(triton.runtime.driver, "_active", Driver())
+    return names
+
+
+def launches(block):
+    """Two kernels, the second in two variants; `block` tells those of each test apart."""
+    from maskalg.backends.triton_launch import Launch
+    from tests.backends.small_kernels import filled, sums
+
+    tensor = torch.zeros(4, 32, dtype=torch.float32)
+    arguments = [tensor, tensor, 32]
+    return [
+        Launch(sums, (1, 4), ("sums", block), lambda: (arguments, {"BLOCK": block}), list),
+        *[
+            Launch(
+                filled,
+                (1, 4),
+                ("filled", value, block),
+                lambda value=value: (arguments[1:], {"BLOCK": block, "VALUE": value}),
+                list,
+            )
+            for value in (0.0, 1.0)
+        ],
+    ]
+
+
+def test_missing_variants_are_compiled_once(compiled):
+    from maskalg.backends.triton_launch import compile_together
+
+    made = launches(32)
+    compile_together(made)
+    assert sorted(compiled) == ["filled", "filled", "sums"]
+    for launch in made:
+        arguments, constants = launch.first()
+        launch.kernel.warmup(*arguments, grid=launch.programs, **constants)
+    assert len(compiled) == 3
+
+
+def test_one_launch_is_left_to_itself(compiled):
+    from maskalg.backends.triton_launch import compile_together
+
+    compile_together(launches(64)[:1])
+    assert compiled == []
+
+
+def test_what_fails_is_left_to_its_launch(compiled):
+    from maskalg.backends.triton_launch import compile_together
+
+    made = launches(33)  # no block of Triton's: its sides are powers of two
+    compile_together(made)
+    assert compiled == []
+    arguments, constants = made[0].first()
+    with pytest.raises(Exception, match="power of 2"):
+        made[0].kernel.warmup(*arguments, grid=made[0].programs, **constants)
