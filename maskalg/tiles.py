@@ -141,9 +141,9 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "banded", False): _SHORT_ROWS,
     (128, "banded", True): _SHORT_ROWS,
     (128, "reading", False): _SHORT_DOCUMENTS,
-    (128, "reading", True): _SHORT_ROWS,
+    (128, "reading", True): _SHORT_DOCUMENTS,
     (128, "reading band", False): _SHORT_DOCUMENTS,
-    (128, "reading band", True): _SHORT_ROWS,
+    (128, "reading band", True): _SHORT_DOCUMENTS,
     (256, "full", False): _WIDE_HEADS,
     (256, "dense", False): _WIDE_HEADS,
     (256, "banded", False): _WIDE_HEADS,
@@ -153,8 +153,8 @@ _HOPPER_WEIGHTED: Final[dict[tuple[int, Pattern], HopperTile]] = {
     (128, "full"): _TWO_CONSUMERS,
     (128, "dense"): _TWO_CONSUMERS,
     (128, "banded"): _SHORT_ROWS,
-    (128, "reading"): _SHORT_ROWS,
-    (128, "reading band"): _SHORT_ROWS,
+    (128, "reading"): _SHORT_DOCUMENTS,
+    (128, "reading band"): _SHORT_DOCUMENTS,
 }
 
 
