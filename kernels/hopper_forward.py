@@ -175,6 +175,161 @@ def _added(l, weight, correction):
 
 
 @gluon.jit
+def _consume_row(
+    C: gl.constexpr,
+    w,
+    done,
+    i,
+    turn,
+    target,
+    queries,
+    outputs,
+    keys,
+    values,
+    query_barriers,
+    key_barriers,
+    value_barriers,
+    turns,
+    shape,
+    kv_len,
+    S,
+    T,
+    scale,
+    HOLD: gl.constexpr,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    TURNS: gl.constexpr,
+    OUTPUT_OVER_QUERIES: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
+):
+    """The w-th row for consumer C, the one after `done` others: its 64 queries against every tile.
+
+    `i` counts tiles and `turn` turns; returns what the next row begins with. Triton's front end
+    visits what stands in a loop twice, to find what the loop changes, but a called function once.
+    """
+    o_desc, lse_ptr, sink_ptr = target
+    query_ready, query_free = query_barriers
+    key_ready, key_free = key_barriers
+    value_ready, value_free = value_barriers
+    scores: gl.constexpr = _matrix(BLOCK_N)
+    output: gl.constexpr = _matrix(VALUE_PAD)
+    weights: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=output, k_width=2)
+    by_row: gl.constexpr = gl.SliceLayout(1, scores)
+    by_output_row: gl.constexpr = gl.SliceLayout(1, output)
+    dtype: gl.constexpr = keys.dtype
+    query = queries.index(C).reshape([ROWS, HEAD_PAD])
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
+    SUMS: gl.constexpr = NORMALISED or lse_ptr is not None
+
+    batch, head, _kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
+    q_rows = q0 + C * ROWS + gl.arange(0, ROWS, by_row)
+    element = (batch, head, q_rows[:, None], kv_len)
+    held = HOLD(batch, head, q_rows[:, None], kv_len, S, T)
+    acc = gl.zeros([ROWS, VALUE_PAD], gl.float32, output)
+    m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
+    l = gl.zeros([ROWS, 8], gl.float32, _matrix(8))
+    mbarrier.wait(query_ready.index(0), done & 1)
+    j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+    if j < NO_TILE:
+        stage, phase = _slot(i, STAGES)
+        mbarrier.wait(key_ready.index(stage), phase)
+        key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
+        score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
+        score = warpgroup_mma_wait(0, deps=[score])
+        _release(key_free.index(stage))
+        weight, m, correction = _weigh(
+            score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N, WEIGHTED
+        )
+        if SUMS:
+            l = _added(l, weight, correction)
+        p = gl.convert_layout(weight.to(dtype), weights)
+        j += 1
+        if j == end:
+            j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+        while j < NO_TILE:
+            before, before_phase = _slot(i, STAGES)
+            stage, phase = _slot(i + 1, STAGES)
+            if TURNS:
+                # The first consumer finds its barrier fresh, where the phase before has passed.
+                mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
+            mbarrier.wait(key_ready.index(stage), phase)
+            key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
+            score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
+            mbarrier.wait(value_ready.index(before), before_phase)
+            value = values.index(before).reshape([BLOCK_N, VALUE_PAD])
+            acc = warpgroup_mma(p, value, acc, is_async=True)
+            if TURNS:
+                mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
+                turn += 1
+            score = warpgroup_mma_wait(1, deps=[score])
+            _release(key_free.index(stage))
+            weight, m, correction = _weigh(
+                score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N, WEIGHTED
+            )
+            if SUMS:
+                l = _added(l, weight, correction)
+            acc = warpgroup_mma_wait(0, deps=[acc])
+            _release(value_free.index(before))
+            p = gl.convert_layout(weight.to(dtype), weights)
+            correction_of_output = gl.convert_layout(correction, by_output_row, assert_trivial=True)
+            acc = acc * correction_of_output[:, None]
+            i += 1
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+        if not OUTPUT_OVER_QUERIES:
+            _release(query_free.index(0))
+        stage, phase = _slot(i, STAGES)
+        mbarrier.wait(value_ready.index(stage), phase)
+        value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
+        acc = warpgroup_mma(p, value, acc, is_async=True)
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        _release(value_free.index(stage))
+        i += 1
+    elif not OUTPUT_OVER_QUERIES:
+        _release(query_free.index(0))
+
+    if BIASED is None:
+        m = m * (scale * LOG2E)
+    total = gl.convert_layout(gl.sum(l, 1), by_row)
+    empty = total == 0.0
+    z = gl.where(empty, 1.0, total)
+    lse = total
+    if not WEIGHTED:
+        lse = gl.where(empty, float("-inf"), (m + gl.log2(z)) * LN2)
+    if sink_ptr is not None:
+        z += gl.exp2(gl.load(sink_ptr + head).to(gl.float32) * LOG2E - m)
+    if NORMALISED:
+        inverse = gl.where(empty, 0.0, 1.0 / z)
+        inverse = gl.convert_layout(inverse, by_output_row, assert_trivial=True)
+        acc = acc * inverse[:, None]
+    # The row before may still be read out of this memory; or the queries by another warp.
+    tma.store_wait(0)
+    gl.thread_barrier()
+    tile = outputs.index(C)
+    tile.reshape([ROWS, VALUE_PAD]).store(acc.to(dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    tma.async_copy_shared_to_global(o_desc, [batch, head, q0 + C * ROWS, 0], tile)
+    if lse_ptr is not None:
+        q_len = shape[4]
+        at = lse_ptr + (batch * shape[2] + head).to(gl.int64) * q_len + q_rows
+        gl.store(at, lse, mask=q_rows < q_len)
+    if OUTPUT_OVER_QUERIES:
+        tma.store_wait(0)
+        _release(query_free.index(0))
+    return i, turn
+
+
+@gluon.jit
 def _consume(
     C: gl.constexpr,
     target,
@@ -212,125 +367,18 @@ def _consume(
     With TURNS the consumers issue their products one after the other, so that one multiplies
     while another weighs.
     """
-    o_desc, lse_ptr, sink_ptr = target
-    query_ready, query_free = query_barriers
-    key_ready, key_free = key_barriers
-    value_ready, value_free = value_barriers
-    scores: gl.constexpr = _matrix(BLOCK_N)
-    output: gl.constexpr = _matrix(VALUE_PAD)
-    weights: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=output, k_width=2)
-    by_row: gl.constexpr = gl.SliceLayout(1, scores)
-    by_output_row: gl.constexpr = gl.SliceLayout(1, output)
-    dtype: gl.constexpr = keys.dtype
-    query = queries.index(C).reshape([ROWS, HEAD_PAD])
-    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
-    SUMS: gl.constexpr = NORMALISED or lse_ptr is not None
-
     i = gl.to_tensor(0)
     turn = gl.to_tensor(0)
     done = gl.to_tensor(0)
     first_row, last_row, step = _rows_of_program(shape, PERSISTENT)
     for w in range(first_row, last_row, step):
-        batch, head, _kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
-        q_rows = q0 + C * ROWS + gl.arange(0, ROWS, by_row)
-        element = (batch, head, q_rows[:, None], kv_len)
-        held = HOLD(batch, head, q_rows[:, None], kv_len, S, T)
-        acc = gl.zeros([ROWS, VALUE_PAD], gl.float32, output)
-        m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
-        l = gl.zeros([ROWS, 8], gl.float32, _matrix(8))
-        mbarrier.wait(query_ready.index(0), done & 1)
+        i, turn = _consume_row(
+            C, w, done, i, turn, target, queries, outputs, keys, values, query_barriers,
+            key_barriers, value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+            NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
+            OUTPUT_OVER_QUERIES, WEIGHTED, NORMALISED,
+        )  # fmt: skip
         done += 1
-        j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-        if j < NO_TILE:
-            stage, phase = _slot(i, STAGES)
-            mbarrier.wait(key_ready.index(stage), phase)
-            key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
-            score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
-            score = warpgroup_mma_wait(0, deps=[score])
-            _release(key_free.index(stage))
-            weight, m, correction = _weigh(
-                score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N, WEIGHTED
-            )
-            if SUMS:
-                l = _added(l, weight, correction)
-            p = gl.convert_layout(weight.to(dtype), weights)
-            j += 1
-            if j == end:
-                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-            while j < NO_TILE:
-                before, before_phase = _slot(i, STAGES)
-                stage, phase = _slot(i + 1, STAGES)
-                if TURNS:
-                    # The first consumer finds its barrier fresh, where the phase before has passed.
-                    mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
-                mbarrier.wait(key_ready.index(stage), phase)
-                key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
-                score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
-                mbarrier.wait(value_ready.index(before), before_phase)
-                value = values.index(before).reshape([BLOCK_N, VALUE_PAD])
-                acc = warpgroup_mma(p, value, acc, is_async=True)
-                if TURNS:
-                    mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
-                    turn += 1
-                score = warpgroup_mma_wait(1, deps=[score])
-                _release(key_free.index(stage))
-                weight, m, correction = _weigh(
-                    score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N, WEIGHTED
-                )
-                if SUMS:
-                    l = _added(l, weight, correction)
-                acc = warpgroup_mma_wait(0, deps=[acc])
-                _release(value_free.index(before))
-                p = gl.convert_layout(weight.to(dtype), weights)
-                correction_of_output = gl.convert_layout(
-                    correction, by_output_row, assert_trivial=True
-                )
-                acc = acc * correction_of_output[:, None]
-                i += 1
-                j += 1
-                if j == end:
-                    j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-            if not OUTPUT_OVER_QUERIES:
-                _release(query_free.index(0))
-            stage, phase = _slot(i, STAGES)
-            mbarrier.wait(value_ready.index(stage), phase)
-            value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
-            acc = warpgroup_mma(p, value, acc, is_async=True)
-            acc = warpgroup_mma_wait(0, deps=[acc])
-            _release(value_free.index(stage))
-            i += 1
-        elif not OUTPUT_OVER_QUERIES:
-            _release(query_free.index(0))
-
-        if BIASED is None:
-            m = m * (scale * LOG2E)
-        total = gl.convert_layout(gl.sum(l, 1), by_row)
-        empty = total == 0.0
-        z = gl.where(empty, 1.0, total)
-        lse = total
-        if not WEIGHTED:
-            lse = gl.where(empty, float("-inf"), (m + gl.log2(z)) * LN2)
-        if sink_ptr is not None:
-            z += gl.exp2(gl.load(sink_ptr + head).to(gl.float32) * LOG2E - m)
-        if NORMALISED:
-            inverse = gl.where(empty, 0.0, 1.0 / z)
-            inverse = gl.convert_layout(inverse, by_output_row, assert_trivial=True)
-            acc = acc * inverse[:, None]
-        # The row before may still be read out of this memory; or the queries by another warp.
-        tma.store_wait(0)
-        gl.thread_barrier()
-        tile = outputs.index(C)
-        tile.reshape([ROWS, VALUE_PAD]).store(acc.to(dtype))
-        fence_async_shared()
-        gl.thread_barrier()
-        tma.async_copy_shared_to_global(o_desc, [batch, head, q0 + C * ROWS, 0], tile)
-        if lse_ptr is not None:
-            q_len = shape[4]
-            at = lse_ptr + (batch * shape[2] + head).to(gl.int64) * q_len + q_rows
-            gl.store(at, lse, mask=q_rows < q_len)
-        if OUTPUT_OVER_QUERIES:
-            tma.store_wait(0)
-            _release(query_free.index(0))
     tma.store_wait(0)
 
 
