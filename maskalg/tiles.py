@@ -119,6 +119,7 @@ class HopperTile:
 
 _TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
 _THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
+_THREE_NARROW: Final = HopperTile(3, 64, 3, 128, 160, 32, True, False)
 _EQUAL_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True)
 _WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
 _SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
@@ -150,8 +151,8 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
 }
 # Of weights that have a formula, which need neither maximum nor correction, biased or not.
 _HOPPER_WEIGHTED: Final[dict[tuple[int, Pattern], HopperTile]] = {
-    (128, "full"): _TWO_CONSUMERS,
-    (128, "dense"): _TWO_CONSUMERS,
+    (128, "full"): _THREE_NARROW,
+    (128, "dense"): _THREE_NARROW,
     (128, "banded"): _SHORT_ROWS,
     (128, "reading"): _SHORT_DOCUMENTS,
     (128, "reading band"): _SHORT_DOCUMENTS,
