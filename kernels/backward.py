@@ -20,6 +20,7 @@ import triton.language as tl
 from .forward import (
     LOG2E,
     SCALARS,
+    biased,
     head_of,
     kept,
     load_tile,
@@ -39,7 +40,7 @@ def weights(
     place,
     S,
     T,
-    scale,
+    unit,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     PARTIAL,
@@ -48,15 +49,12 @@ def weights(
     """Weights of a tile from q . k: exp(s - lse) with the lse in units of log 2, or w / z."""
     batch, head, q_idx, kv_idx, kv_len = place
     if WEIGHTED:
-        p = weight_of(product * scale, place, S, T, MASKED, BIASED, PARTIAL) * statistic
+        p = weight_of(product, place, S, T, unit, MASKED, BIASED, PARTIAL) * statistic
     else:
-        if BIASED is None:
-            score = product * (scale * LOG2E)
-        else:
-            score = BIASED(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
+        score = biased(product, place, S, T, BIASED)
         if PARTIAL:
             score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
-        p = tl.math.exp2(score - statistic)
+        p = tl.math.exp2(score * (unit * LOG2E) - statistic)
     return p
 
 
@@ -84,12 +82,12 @@ def weight_gradient(
 
 
 @triton.jit
-def slope_of(product, place, S, T, scale, SLOPE: tl.constexpr):
-    """What a change of q . k times `scale` changes the biased score by."""
+def slope_of(product, place, S, T, SLOPE: tl.constexpr):
+    """What a change of the score changes the biased score by."""
     slope = 1.0
     if SLOPE is not None:
         batch, head, q_idx, kv_idx, kv_len = place
-        slope = SLOPE(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T)
+        slope = SLOPE(product, batch, head, q_idx, kv_idx, kv_len, S, T)
     return slope
 
 
@@ -100,7 +98,7 @@ def weights_and_slopes(
     place,
     S,
     T,
-    scale,
+    unit,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     SLOPE: tl.constexpr,
@@ -112,18 +110,15 @@ def weights_and_slopes(
     fewer registers.
     """
     batch, head, q_idx, kv_idx, kv_len = place
-    score = product * scale
-    w = score
-    if BIASED is not None:
-        w = BIASED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
-    slope = tl.where(score == score, 1.0, 1.0)
+    w = biased(product, place, S, T, BIASED) * unit
+    slope = tl.where(product == product, 1.0, 1.0)
     if SLOPE is not None:
-        slope = SLOPE(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+        slope = SLOPE(product, batch, head, q_idx, kv_idx, kv_len, S, T)
     if statistic is not None:
         w = w * statistic
         slope = slope * statistic
     if PARTIAL:
-        keep = kept(score, place, S, T, MASKED)
+        keep = kept(product, place, S, T, MASKED)
         w = tl.where(keep, w, 0.0)
         slope = tl.where(keep, slope, 0.0)
     return w, slope
@@ -201,7 +196,7 @@ def _visit_keys(
     place,
     S,
     T,
-    scale,
+    unit,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     SLOPE: tl.constexpr,
@@ -228,16 +223,16 @@ def _visit_keys(
         each = statistic[:, None]
         if WEIGHTED:
             _p, slope = weights_and_slopes(
-                product, each, at, S, T, scale, MASKED, BIASED, SLOPE, PARTIAL
+                product, each, at, S, T, unit, MASKED, BIASED, SLOPE, PARTIAL
             )
         else:
-            p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, False)
+            p = weights(product, each, at, S, T, unit, MASKED, BIASED, PARTIAL, False)
         dp = tl.dot(gradient, value.T, input_precision=PRECISION)
         if WEIGHTED:
             ds = (dp - delta[:, None]) * slope
         else:
             ds = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, False)
-            ds = ds * slope_of(product, at, S, T, scale, SLOPE)
+            ds = ds * slope_of(product, at, S, T, SLOPE)
         dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
     return dq
 
@@ -255,7 +250,7 @@ def _visit_queries(
     place,
     S,
     T,
-    scale,
+    unit,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     SLOPE: tl.constexpr,
@@ -285,17 +280,17 @@ def _visit_queries(
         each = statistic[None, :]
         if WEIGHTED:
             p, slope = weights_and_slopes(
-                product, each, at, S, T, scale, MASKED, BIASED, SLOPE, PARTIAL
+                product, each, at, S, T, unit, MASKED, BIASED, SLOPE, PARTIAL
             )
         else:
-            p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, False)
+            p = weights(product, each, at, S, T, unit, MASKED, BIASED, PARTIAL, False)
         dv = tl.dot(p.to(gradient.dtype), gradient, dv, input_precision=PRECISION)
         dp = tl.dot(value, gradient.T, input_precision=PRECISION)
         if WEIGHTED:
             ds = (dp - delta[None, :]) * slope
         else:
             ds = weight_gradient(p, dp, delta[None, :], each, at, S, T, MASKED, PARTIAL, False)
-            ds = ds * slope_of(product, at, S, T, scale, SLOPE)
+            ds = ds * slope_of(product, at, S, T, SLOPE)
         dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
     return dk, dv
 
@@ -471,13 +466,13 @@ def backward_queries(
     dq = tl.zeros((BLOCK_M, HEAD_PAD), tl.float32)
     q_idx = (m + zero)[:, None]
     place = (batch, head, q_idx, kv_len, zero)
-    T = HOLD(batch, head, q_idx, kv_len, S, T)
+    T, unit = HOLD(batch, head, q_idx, kv_len, scale, S, T)
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
         if ONE_LOOP:
             dq = _visit_keys(
-                dq, query, gradient, statistic, delta, keys, values, first, end, place, S, T, scale,
+                dq, query, gradient, statistic, delta, keys, values, first, end, place, S, T, unit,
                 MASKED, BIASED, SLOPE, partial, True, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
@@ -485,12 +480,12 @@ def backward_queries(
             last_full = tl.where(partial, first, end)
             dq = _visit_keys(
                 dq, query, gradient, statistic, delta, keys, values, first, last_full, place, S, T,
-                scale, MASKED, BIASED, SLOPE, False, False, BLOCK_N,
+                unit, MASKED, BIASED, SLOPE, False, False, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
             dq = _visit_keys(
                 dq, query, gradient, statistic, delta, keys, values, last_full, end, place, S, T,
-                scale, MASKED, BIASED, SLOPE, True, True, BLOCK_N,
+                unit, MASKED, BIASED, SLOPE, True, True, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
         j = end
@@ -638,7 +633,7 @@ def backward_keys(
         statistics = (statistic_ptr + base, delta_ptr + base)
         kv_idx = (n + zero)[:, None]
         place = (batch, head, kv_idx, q_len, kv_len, zero)
-        held = HOLD(batch, head, kv_idx, kv_len, S, T)
+        held, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
         i = tl.zeros((), tl.int32)
         while i < NO_TILE:
             first, end, partial = NEXT_RUN(
@@ -647,19 +642,19 @@ def backward_keys(
             if ONE_LOOP:
                 state = _visit_queries(
                     state, key, value, queries, gradients, statistics, first, end, place, S,
-                    held, scale, MASKED, BIASED, SLOPE, partial, True, BLOCK_M,
+                    held, unit, MASKED, BIASED, SLOPE, partial, True, BLOCK_M,
                     HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
                 )  # fmt: skip
             else:
                 last_full = tl.where(partial, first, end)
                 state = _visit_queries(
                     state, key, value, queries, gradients, statistics, first, last_full, place, S,
-                    held, scale, MASKED, BIASED, SLOPE, False, False, BLOCK_M,
+                    held, unit, MASKED, BIASED, SLOPE, False, False, BLOCK_M,
                     HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
                 )  # fmt: skip
                 state = _visit_queries(
                     state, key, value, queries, gradients, statistics, last_full, end, place, S,
-                    held, scale, MASKED, BIASED, SLOPE, True, True, BLOCK_M,
+                    held, unit, MASKED, BIASED, SLOPE, True, True, BLOCK_M,
                     HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
                 )  # fmt: skip
             i = end

@@ -35,7 +35,7 @@ def _visit(
     place,
     S,
     T,
-    scale,
+    unit_of_scores,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     ENTRY: tl.constexpr,
@@ -63,11 +63,11 @@ def _visit(
         at = (batch, head, q_idx, kv_idx, kv_len)
         product = tl.dot(query, key.T, input_precision=PRECISION)
         each = statistic[:, None]
-        p = weights(product, each, at, S, T, scale, MASKED, BIASED, PARTIAL, WEIGHTED)
+        p = weights(product, each, at, S, T, unit_of_scores, MASKED, BIASED, PARTIAL, WEIGHTED)
         dp = tl.dot(gradient, value.T, input_precision=PRECISION)
         e = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
         if ENTRY is not None:
-            e *= ENTRY(product * scale, batch, head, q_idx, kv_idx, kv_len, S, T)
+            e *= ENTRY(product, batch, head, q_idx, kv_idx, kv_len, S, T)
         if MODE == ROWS:
             total += tl.sum(e, 1)
         elif MODE == LARGEST:
@@ -234,14 +234,14 @@ def backward_entries(
     total = tl.zeros((BLOCK_M,), tl.float32)
     q_idx = (m + zero)[:, None]
     place = (batch, head, q_idx, q_len, kv_len, batch_head, zero)
-    T = HOLD(batch, head, q_idx, kv_len, S, T)
+    T, unit_of_scores = HOLD(batch, head, q_idx, kv_len, scale, S, T)
     sums = (sums_ptr, unit)
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
         total = _visit(
             total, query, gradient, statistic, delta, keys, values, first, end, sums, place,
-            S, T, scale, MASKED, BIASED, ENTRY, PLACE, MODE, partial, BLOCK_N,
+            S, T, unit_of_scores, MASKED, BIASED, ENTRY, PLACE, MODE, partial, BLOCK_N,
             HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
         )  # fmt: skip
         j = end

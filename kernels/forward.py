@@ -72,15 +72,22 @@ def load_tile(
 
 
 @triton.jit
-def weight_of(score, place, S, T, MASKED: tl.constexpr, BIASED: tl.constexpr, PARTIAL):
-    """The weight of each pair where the biased score is the weight; 0 where it is dropped."""
-    batch, head, q_idx, kv_idx, kv_len = place
-    score = kept_score(score, place, S, T, MASKED, PARTIAL)
-    w = score
+def biased(product, place, S, T, BIASED: tl.constexpr):
+    """The biased score of each pair from q . k, in the unit that HOLD gave."""
+    score = product
     if BIASED is not None:
-        w = BIASED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+        batch, head, q_idx, kv_idx, kv_len = place
+        score = BIASED(product, batch, head, q_idx, kv_idx, kv_len, S, T)
+    return score
+
+
+@triton.jit
+def weight_of(product, place, S, T, unit, MASKED: tl.constexpr, BIASED: tl.constexpr, PARTIAL):
+    """The weight of each pair where the biased score is the weight; 0 where it is dropped."""
+    product = kept_score(product, place, S, T, MASKED, PARTIAL)
+    w = biased(product, place, S, T, BIASED) * unit
     if PARTIAL:
-        w = tl.where(kept(score, place, S, T, MASKED), w, 0.0)
+        w = tl.where(kept(product, place, S, T, MASKED), w, 0.0)
     return w
 
 
@@ -113,7 +120,7 @@ def _visit(
     place,
     S,
     T,
-    scale,
+    unit,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     PARTIAL,
@@ -131,7 +138,8 @@ def _visit(
 
     All are PARTIAL or none is; RAGGED, some may reach past the last key.
 
-    WEIGHTED, the biased score is the weight itself: m is not used and l is the plain sum.
+    Scores, and their maximum m, are in units of `unit`, which is positive. WEIGHTED, the biased
+    score is the weight itself: m is not used and l is the plain sum.
     """
     acc, m, l = state
     batch, head, q_idx, kv_len, zero = place
@@ -141,16 +149,12 @@ def _visit(
         key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
         score = tl.dot(query, key.T, input_precision=PRECISION)
         kv_idx = (n + zero)[None, :]
+        at = (batch, head, q_idx, kv_idx, kv_len)
         if WEIGHTED:
-            score = score * scale
-            place_of = (batch, head, q_idx, kv_idx, kv_len)
-            p = weight_of(score, place_of, S, T, MASKED, BIASED, PARTIAL)
+            p = weight_of(score, at, S, T, unit, MASKED, BIASED, PARTIAL)
             l += tl.sum(p, 1)
         else:
-            if BIASED is None:
-                score = score * (scale * LOG2E)
-            else:
-                score = BIASED(score * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
+            score = biased(score, at, S, T, BIASED)
             if PARTIAL:
                 score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
             m_new = tl.maximum(m, tl.max(score, 1))
@@ -158,8 +162,11 @@ def _visit(
             if RAGGED or BIASED is not None:
                 # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
                 base = tl.where(m_new == float("-inf"), 0.0, m_new)
-            p = tl.math.exp2(score - base[:, None])
-            correction = tl.math.exp2(m - base)
+            # One multiplication and addition for each element takes the unit in.
+            factor = unit * LOG2E
+            base = base * factor
+            p = tl.math.exp2(score * factor - base[:, None])
+            correction = tl.math.exp2(m * factor - base)
             l = l * correction + tl.sum(p, 1)
             acc = acc * correction[:, None]
             m = m_new
@@ -246,6 +253,9 @@ def forward(
 ):
     """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
 
+    `scale` must be positive. HOLD returns the unit of what BIASED returns: `scale` where terms are
+    added to q . k, 1 where it is the biased score.
+
     Shapes: q `[batch, heads, q_len, HEAD_DIM]`, k and v `[batch, heads / group, kv_len, ...]`, all
     strided; lse `[batch, heads, q_len]` contiguous float32, or None. `T` holds the tables, `S`
     the numbers and table sizes of the expression, in the order its hooks were rendered for: the
@@ -315,31 +325,32 @@ def forward(
     l = tl.zeros((BLOCK_M,), tl.float32)
     q_idx = (m_offsets + zero)[:, None]
     place = (batch, head, q_idx, kv_len, zero)
-    T = HOLD(batch, head, q_idx, kv_len, S, T)
+    T, unit = HOLD(batch, head, q_idx, kv_len, scale, S, T)
     state = (acc, m, l)
     j = tl.zeros((), tl.int32)
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
         if ONE_LOOP:
             state = _visit(
-                state, query, keys, values, first, end, place, S, T, scale,
+                state, query, keys, values, first, end, place, S, T, unit,
                 MASKED, BIASED, partial, True, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
         else:
             last_full = tl.where(partial, first, end)
             state = _visit(
-                state, query, keys, values, first, last_full, place, S, T, scale,
+                state, query, keys, values, first, last_full, place, S, T, unit,
                 MASKED, BIASED, False, False, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
             state = _visit(
-                state, query, keys, values, last_full, end, place, S, T, scale,
+                state, query, keys, values, last_full, end, place, S, T, unit,
                 MASKED, BIASED, True, True, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
         j = end
     acc, m, l = state
+    m = m * (unit * LOG2E)
 
     empty = l == 0.0
     z = tl.where(empty, 1.0, l)

@@ -27,7 +27,16 @@ from .backward import (
     weights_and_slopes,
 )
 from .forward import SCALARS, tile_of_program
-from .hopper_forward import ROWS, _barriers, _matrix, _release, _rows_of_program, _slot
+from .hopper_forward import (
+    ROWS,
+    _barriers,
+    _matrix,
+    _release,
+    _rows_of_program,
+    _slot,
+    columns_from,
+    rows_from,
+)
 from .runs import NO_TILE
 
 _past_layout = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
@@ -152,7 +161,6 @@ def _consume_queries(
     scores: gl.constexpr = _matrix(BLOCK_M)
     of_keys: gl.constexpr = _matrix(HEAD_PAD)
     of_values: gl.constexpr = _matrix(VALUE_PAD)
-    by_key: gl.constexpr = gl.SliceLayout(1, scores)
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
     dtype: gl.constexpr = keys.dtype
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
@@ -165,7 +173,7 @@ def _consume_queries(
         place, held_phase = _slot(done, HELD)
         key = keys.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
         value = values.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
-        kv_idx = (k0 + C * ROWS + gl.arange(0, ROWS, by_key))[:, None]
+        kv_idx = rows_from(k0 + C * ROWS, BLOCK_M)[:, None]
         dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
         dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
 
@@ -173,7 +181,7 @@ def _consume_queries(
         done += 1
         for g in range(0, group):
             head = kv_head * group + g
-            known = HOLD(batch, head, kv_idx, kv_len, S, T)
+            known, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
             j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
             while j < NO_TILE:
                 stage, phase = _slot(i, STAGES)
@@ -187,7 +195,7 @@ def _consume_queries(
                 dp = warpgroup_mma(
                     value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True
                 )
-                q_idx = (j * BLOCK_M + gl.arange(0, BLOCK_M, by_query))[None, :]
+                q_idx = columns_from(j * BLOCK_M, BLOCK_M)
                 at = (batch, head, q_idx, kv_idx, kv_len)
                 product = warpgroup_mma_wait(1, deps=[product])
                 statistic = None
@@ -196,11 +204,11 @@ def _consume_queries(
                     statistic = statistics.index(stage).load(by_query)[None, :]
                 if WEIGHTED:
                     p, slope = weights_and_slopes(
-                        product, statistic, at, S, known, scale, MASKED, BIASED, SLOPE, partial
+                        product, statistic, at, S, known, unit, MASKED, BIASED, SLOPE, partial
                     )
                 else:
                     p = weights(
-                        product, statistic, at, S, known, scale, MASKED, BIASED, partial, False
+                        product, statistic, at, S, known, unit, MASKED, BIASED, partial, False
                     )
                 weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
                 dv = warpgroup_mma(weight, gradient, dv, is_async=True)
@@ -215,7 +223,7 @@ def _consume_queries(
                     ds = weight_gradient(
                         p, dp, delta, statistic, at, S, known, MASKED, partial, False
                     )
-                    ds = ds * slope_of(product, at, S, known, scale, SLOPE)
+                    ds = ds * slope_of(product, at, S, known, SLOPE)
                 change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
                 dk = warpgroup_mma(change, query, dk, is_async=True)
                 dv = warpgroup_mma_wait(1, deps=[dv])
@@ -503,7 +511,7 @@ def _changes(
     partial,
     S,
     T,
-    scale,
+    unit,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
@@ -514,16 +522,15 @@ def _changes(
     """The gradient of a tile of scores from products under way, PENDING others after them."""
     batch, head, q_idx, kv_len = place
     statistic, delta = of_rows
-    columns: gl.constexpr = gl.SliceLayout(0, _matrix(BLOCK_N))
-    kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, columns))[None, :]
+    kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
     at = (batch, head, q_idx, kv_idx, kv_len)
     product = warpgroup_mma_wait(PENDING + 1, deps=[product])
     if WEIGHTED:
         _p, slope = weights_and_slopes(
-            product, statistic, at, S, T, scale, MASKED, BIASED, SLOPE, partial
+            product, statistic, at, S, T, unit, MASKED, BIASED, SLOPE, partial
         )
     else:
-        p = weights(product, statistic, at, S, T, scale, MASKED, BIASED, partial, False)
+        p = weights(product, statistic, at, S, T, unit, MASKED, BIASED, partial, False)
     dp = warpgroup_mma_wait(PENDING, deps=[dp])
     _release(free)
     if WEIGHTED:
@@ -532,7 +539,7 @@ def _changes(
         ds = dp * slope
     else:
         ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
-        ds = ds * slope_of(product, at, S, T, scale, SLOPE)
+        ds = ds * slope_of(product, at, S, T, SLOPE)
     return ds
 
 
@@ -589,7 +596,7 @@ def _consume_keys(
         place, held_phase = _slot(done, HELD)
         query = queries.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
         gradient = gradients.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
-        m = q0 + C * ROWS + gl.arange(0, ROWS, by_query)
+        m = rows_from(q0 + C * ROWS, BLOCK_N)
         base = (batch * heads + head).to(gl.int64)
         if NORMALISED:
             of_head = o_ptr + base * q_len * VALUE_DIM
@@ -597,7 +604,7 @@ def _consume_keys(
         dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
 
         at = (batch, head, m[:, None], kv_len)
-        known = HOLD(batch, head, m[:, None], kv_len, S, T)
+        known, unit = HOLD(batch, head, m[:, None], kv_len, scale, S, T)
         mbarrier.wait(held_ready.index(place), held_phase)
         done += 1
         if NORMALISED:
@@ -633,7 +640,7 @@ def _consume_keys(
                 )
                 ds = _changes(
                     product, dp, 0, value_free.index(stage), numbers, at, j, partial, S,
-                    known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
+                    known, unit, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
                 )  # fmt: skip
                 change = gl.convert_layout(ds.to(dtype), changes)
                 i += 1
@@ -657,7 +664,7 @@ def _consume_keys(
                     dq = warpgroup_mma(change, key, dq, is_async=True)
                     ds = _changes(
                         product, dp, 1, value_free.index(stage), numbers, at, j, partial, S,
-                        known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
+                        known, unit, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
                     )  # fmt: skip
                     dq = warpgroup_mma_wait(0, deps=[dq])
                     _release(key_free.index(before))
@@ -686,7 +693,7 @@ def _consume_keys(
                 )
                 ds = _changes(
                     product, dp, 0, value_free.index(stage), numbers, at, j, partial, S,
-                    known, scale, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
+                    known, unit, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
                 )  # fmt: skip
                 change = gl.convert_layout(ds.to(dtype), changes)
                 dq = warpgroup_mma(change, key, dq, is_async=True)

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .forward import SCALARS, tile_of_program, weight_of
+from .forward import SCALARS, biased, tile_of_program, weight_of
 from .runs import NO_TILE
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -126,6 +126,42 @@ def _produce(
 
 
 @gluon.jit
+def columns_from(first, N: gl.constexpr):
+    """The positions of a tile's N columns, `[1, N]`, in the layout of its products.
+
+    A thread's are sums of two numbers, computed here, and of constants. Left to itself the compiler
+    would hold each thread's part of every column in a register of its own.
+    """
+    columns: gl.constexpr = gl.SliceLayout(0, _matrix(N))
+    by_eight: gl.constexpr = gl.arange(0, N, columns).reshape([N // 8, 8]).type.layout
+    within = first + gl.arange(0, 8, gl.SliceLayout(0, by_eight))
+    within = gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [within], dtype=gl.int32, is_pure=True, pack=1
+    )
+    eights = 8 * gl.arange(0, N // 8, gl.SliceLayout(1, by_eight))
+    positions = (within[None, :] + eights[:, None]).reshape([N])
+    return gl.convert_layout(positions, columns, assert_trivial=True)[None, :]
+
+
+@gluon.jit
+def rows_from(first, N: gl.constexpr):
+    """The positions of ROWS rows of a tile of N columns, `[ROWS, 1]`; made likewise."""
+    rows: gl.constexpr = gl.SliceLayout(1, _matrix(N))
+    by_eight: gl.constexpr = gl.arange(0, ROWS, rows).reshape([ROWS // 16, 2, 8]).type.layout
+    each: gl.constexpr = gl.SliceLayout(1, by_eight)
+    warp = gl.arange(0, ROWS // 16, gl.SliceLayout(1, each))
+    lane = gl.arange(0, 8, gl.SliceLayout(0, each))
+    within = first + 16 * warp[:, None] + lane[None, :]
+    within = gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [within], dtype=gl.int32, is_pure=True, pack=1
+    )
+    half: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, by_eight))
+    eights = (8 * gl.arange(0, 2, half))[None, :]
+    positions = (gl.expand_dims(within, 1) + gl.expand_dims(eights, 2)).reshape([ROWS])
+    return gl.convert_layout(positions, rows, assert_trivial=True)
+
+
+@gluon.jit
 def _weigh(
     score,
     m,
@@ -134,7 +170,7 @@ def _weigh(
     place,
     S,
     T,
-    scale,
+    unit,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -145,17 +181,13 @@ def _weigh(
     WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
     """
     batch, head, q_idx, kv_len = place
-    columns: gl.constexpr = gl.SliceLayout(0, score.type.layout)
-    kv_idx = (j * BLOCK_N + gl.arange(0, BLOCK_N, columns))[None, :]
+    kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
+    at = (batch, head, q_idx, kv_idx, kv_len)
     if WEIGHTED:
-        at = (batch, head, q_idx, kv_idx, kv_len)
-        weight = weight_of(score * scale, at, S, T, MASKED, BIASED, partial)
+        weight = weight_of(score, at, S, T, unit, MASKED, BIASED, partial)
         return weight, m, gl.where(m == m, 1.0, 1.0)
-    if BIASED is None:
-        factor = scale * LOG2E
-    else:
-        factor = 1.0
-        score = BIASED(score * scale, batch, head, q_idx, kv_idx, kv_len, S, T) * LOG2E
+    factor = unit * LOG2E
+    score = biased(score, at, S, T, BIASED)
     if partial:
         score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
     m_new = gl.maximum(m, gl.max(score, 1))
@@ -230,9 +262,9 @@ def _consume_row(
     SUMS: gl.constexpr = NORMALISED or lse_ptr is not None
 
     batch, head, _kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
-    q_rows = q0 + C * ROWS + gl.arange(0, ROWS, by_row)
+    q_rows = rows_from(q0 + C * ROWS, BLOCK_N)
     element = (batch, head, q_rows[:, None], kv_len)
-    held = HOLD(batch, head, q_rows[:, None], kv_len, S, T)
+    held, unit = HOLD(batch, head, q_rows[:, None], kv_len, scale, S, T)
     acc = gl.zeros([ROWS, VALUE_PAD], gl.float32, output)
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
     l = gl.zeros([ROWS, 8], gl.float32, _matrix(8))
@@ -246,7 +278,7 @@ def _consume_row(
         score = warpgroup_mma_wait(0, deps=[score])
         _release(key_free.index(stage))
         weight, m, correction = _weigh(
-            score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N, WEIGHTED
+            score, m, j, partial, element, S, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
         )
         if SUMS:
             l = _added(l, weight, correction)
@@ -272,7 +304,7 @@ def _consume_row(
             score = warpgroup_mma_wait(1, deps=[score])
             _release(key_free.index(stage))
             weight, m, correction = _weigh(
-                score, m, j, partial, element, S, held, scale, MASKED, BIASED, BLOCK_N, WEIGHTED
+                score, m, j, partial, element, S, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
             )
             if SUMS:
                 l = _added(l, weight, correction)
@@ -297,8 +329,7 @@ def _consume_row(
     elif not OUTPUT_OVER_QUERIES:
         _release(query_free.index(0))
 
-    if BIASED is None:
-        m = m * (scale * LOG2E)
+    m = m * (unit * LOG2E)
     total = gl.convert_layout(gl.sum(l, 1), by_row)
     empty = total == 0.0
     z = gl.where(empty, 1.0, total)

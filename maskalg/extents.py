@@ -284,6 +284,15 @@ def fits_int32(bound: Bound, extents: Extents) -> bool:
     return not bound.structure.multiplies or _products_fit(bound, extents)
 
 
+def distances_are_short(bound: Bound, extents: Extents) -> bool:
+    """Whether sums of positions and numbers stay below 2**22, which real numbers hold exactly."""
+    total = max(extents.q_len, extents.kv_len)
+    for value in bound.values:
+        if isinstance(value, int):
+            total += abs(value)
+    return total <= 2**22
+
+
 def _products_fit(bound: Bound, extents: Extents) -> bool:
     for formula in (bound.structure.mask, bound.structure.bias):
         for node in formula.walk():

@@ -29,6 +29,7 @@ from .triton_hopper import hopper_compilations, launch_hopper, serving
 from .triton_launch import Launch, variant_key
 from .triton_plan import Plan, plan_of, steps_of
 from .triton_rows import Rows, rows_of, sink_gradient
+from .triton_scale import positively_scaled
 
 
 def attend(call: Call) -> Result:
@@ -108,13 +109,15 @@ def _gradients(
     inputs: bool,
 ) -> tuple[Gradients | tuple[None, None, None], Rows, list[torch.Tensor]]:
     """Gradients of the inputs where wanted, what is known of rows, and gradients of tables."""
+    call, factor = positively_scaled(call)
     plan = plan_of(call)
     steps, shape = steps_of(call, plan)
     rows = rows_of(call, saved, change[1], sinks_of(call))
     of_inputs: Gradients | tuple[None, None, None] = (None, None, None)
     arguments = (call, steps, shape, plan.tma, rows, change[0])
     if inputs:
-        of_inputs = gradients(*arguments)
+        dq, dk, dv = gradients(*arguments)
+        of_inputs = (dq if factor == 1 else dq * factor, dk, dv)
     else:
         fill_rows(*arguments)
     of_tables: dict[int, torch.Tensor] = {}
@@ -135,6 +138,7 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     if not call.extents.kv_len:
         nothing = float("-inf") if call.weight.formula is None else 0.0
         return out.zero_(), None if lse is None else lse.fill_(nothing)
+    call, _ = positively_scaled(call)
     launch_forward(call, plan_of(call), out, lse)
     return out, lse
 

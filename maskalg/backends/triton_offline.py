@@ -132,6 +132,10 @@ class _Request:
         return types + ["*i32"] * tables_missing(len(types))
 
     @property
+    def style(self) -> Style:
+        return Style(ptx=self.target.startswith("sm_"), long=self.form.long)
+
+    @property
     def described(self) -> bool:
         """Whether rows of the inputs are whole units of 16 bytes, as descriptors need them."""
         return self.head_dim * self.dtype.itemsize % 16 == 0
@@ -144,9 +148,8 @@ class _Request:
         from maskalg_kernels.hopper_offline import compile_hopper_forward
 
         plan = structure_plan(
-            self.form.structure, False, self.form.long, self.head_dim, self.head_dim, self.dtype,
-            self.target, False,
-        )  # fmt: skip
+            self.form.structure, self.style, self.head_dim, self.head_dim, self.dtype, self.target
+        )
         tables = self.tables(plan.hooks)
         if plan.hopper is not None and self.described:
             tile = plan.hopper
@@ -170,10 +173,9 @@ class _Request:
 
         structure = self.form.structure
         pads = power_of_two(self.head_dim)
-        style = Style(ptx=self.target.startswith("sm_"), long=self.form.long)
         size = self.dtype.itemsize
         pattern = pattern_of(structure)
-        plan = backward_plan(structure, pattern, style, self.target, pads, size, False)
+        plan = backward_plan(structure, pattern, self.style, self.target, pads, size, False)
         constants = self.shape() | (plan.of_queries if of == "queries" else plan.of_keys)
         tables = self.tables(plan.hooks)
         tile = plan.hopper_queries if of == "queries" else plan.hopper_keys

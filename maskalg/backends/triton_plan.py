@@ -10,7 +10,7 @@ import torch
 
 from .. import errors
 from ..codegen.hooks import Hooks, Style, hooks_of
-from ..extents import fits_int32
+from ..extents import distances_are_short, fits_int32
 from ..nodes import TRUE
 from ..normalform import Structure
 from ..proof.proof import prove_structure
@@ -45,8 +45,12 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
     arch, choices = machine_of(call.query.device)
     return structure_plan(
         call.form.structure,
-        not fits_int32(call.form, call.extents),
-        call.form.long,
+        Style(
+            wide=not fits_int32(call.form, call.extents),
+            ptx=arch.startswith("sm_"),
+            long=call.form.long,
+            far=not distances_are_short(call.form, call.extents),
+        ),
         head_dim,
         value_dim,
         call.query.dtype,
@@ -64,8 +68,7 @@ def _weights(call: Call, choices: Choices) -> tuple[bool, Choices]:
 @lru_cache(maxsize=4096)
 def structure_plan(
     structure: Structure,
-    wide: bool,
-    long: bool,
+    style: Style,
     head_dim: int,
     value_dim: int,
     dtype: torch.dtype,
@@ -78,7 +81,7 @@ def structure_plan(
             raise errors.head_dim_unsupported(dim)
     if dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise errors.kernel_dtype(dtype)
-    style = Style(wide, ptx=arch.startswith("sm_"), long=long)
+    wide = style.wide
     hooks = hooks_of(structure, style)
     if len(hooks.scalars) > MOST_SCALARS:
         raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)

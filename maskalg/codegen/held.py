@@ -22,12 +22,20 @@ class Held:
 
     Attributes:
         moving: the index the loop runs over.
-        text: prints the values in the hook `hold`.
+        text: prints the values in the hook `hold`, where `scale` is the factor of q . k.
+        near: whether sums of positions and numbers are below 2**22.
     """
 
     moving: Index
     text: TritonText
+    near: bool
     _values: list[str] = field(default_factory=list)
+
+    def fixed(self, node: Node) -> bool:
+        """Whether a formula is the same at every step."""
+        return self.moving not in node.indices() and all(
+            part.op not in ("score", "opaque") for part in node.walk()
+        )
 
     def reading(self, node: Node) -> str | None:
         """Where a hook finds a reading that is the same at every step, None for others."""
@@ -40,8 +48,8 @@ class Held:
         # Counted from the end: how many tables there are is not known yet.
         return f"T[-{self._values.index(value) + 1}]"
 
-    def body(self) -> tuple[str, ...]:
-        """The body of the hook `hold`."""
+    def body(self, unit: str) -> tuple[str, ...]:
+        """The body of the hook `hold`, which also returns what a biased score is counted in."""
         if not self._values:
-            return ("return T",)
-        return (*self.text.lines, f"return T + ({', '.join(reversed(self._values))},)")
+            return (f"return T, {unit}",)
+        return (*self.text.lines, f"return T + ({', '.join(reversed(self._values))},), {unit}")

@@ -17,13 +17,16 @@ from .bounds_text import bounds_text
 from .derivative import derivative
 from .held import Held, Index
 from .predicate_ptx import Unrenderable, equal_ptx, masked_ptx
+from .real_text import added, additive
 from .spans import contiguous, equal_ids
 from .triton_text import TritonText
 
 HookText = tuple[str, str, tuple[str, ...]]  # name, parameters, body
 Formula = tuple[str, Node | Callable[[TritonText], tuple[str, ...]]]  # name, result or body
 
-ELEMENT = "score, batch, head, q_idx, kv_idx, kv_len, S, T"
+_PLACE = "batch, head, q_idx, kv_idx, kv_len, S, T"
+_MASKED = f"score, {_PLACE}"
+_OF_PRODUCT = f"product, {_PLACE}"
 _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
 
 _HEADER = '''"""Rendered by maskalg for
@@ -67,11 +70,14 @@ class Style:
         wide: compute indices in 64 bits, for numbers near 2**31.
         ptx: decide each element by inline assembly, for NVIDIA.
         long: a table may hold integers of 64 bits, which inline assembly does not compare.
+        far: sums of positions and numbers may reach 2**22, and are converted to real numbers by
+            the GPU's slow units.
     """
 
     wide: bool = False
     ptx: bool = False
     long: bool = False
+    far: bool = False
 
 
 _NATURAL = Style()
@@ -138,19 +144,27 @@ def _elements(
     formulas: Sequence[Formula],
 ) -> list[HookText]:
     """What a loop over the index `moving` calls for each element, and `hold` before it."""
-    held = Held(moving, TritonText(arguments, wide=style.wide))
+    near = not style.wide and not style.far
+    held = Held(moving, TritonText(arguments, wide=style.wide), near)
 
     def text() -> TritonText:
-        return TritonText(arguments, wide=style.wide, kept=held.reading)
+        return TritonText(arguments, wide=style.wide, held=held)
 
-    parts = [("masked", ELEMENT, _masked(structure.mask, arguments, held, style))]
-    if structure.bias.op != "score":
-        parts.append(("biased", ELEMENT, value_text(structure.bias, text())))
+    bias, unit = structure.bias, "scale"
+    parts = [("masked", _MASKED, _masked(structure.mask, arguments, held, style))]
+    if additive(bias):
+        words = text()
+        sum_of_terms = added(words, bias)
+        parts.append(("biased", _OF_PRODUCT, (*words.lines, f"return {sum_of_terms}")))
+    elif bias.op != "score":
+        parts.append(("biased", _OF_PRODUCT, value_text(bias, text())))
+        unit = "1.0"
     for name, formula in formulas:
         body = formula(text()) if callable(formula) else value_text(formula, text())
-        parts.append((name, ELEMENT, body))
+        parts.append((name, _OF_PRODUCT, body))
     stands = "q_idx" if moving == "kv_idx" else "kv_idx"
-    return [("hold", f"batch, head, {stands}, kv_len, S, T", held.body()), *parts]
+    hold = ("hold", f"batch, head, {stands}, kv_len, scale, S, T", held.body(unit))
+    return [hold, *parts]
 
 
 def _runs(structure: Structure, style: Style, arguments: Arguments, of: Of) -> tuple[str, ...]:
@@ -166,14 +180,14 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
     result = text(node)
     if not any(part.op == "score" for part in node.walk()):
         # The kernel takes a tile, whatever the formula depends on.
-        every = "tl.where(score == score, value, value)"
+        every = "tl.where(product == product, value, value)"
         return (*text.lines, f"value = {result}", f"return {every}")
     return (*text.lines, f"return {result}")
 
 
 def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple[str, ...]:
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
-    text = TritonText(arguments, wide=style.wide, kept=held.reading)
+    text = TritonText(arguments, wide=style.wide, held=held)
     interval = contiguous(mask, held.moving) if style.ptx and not style.wide else None
     if interval is None:
         return (*_decided(mask, text, held, style), "return result")

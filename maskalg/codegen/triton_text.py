@@ -7,14 +7,18 @@ the tuple `S`, tables entries of the tuple `T`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast
 
 from .. import errors, nodes
 from ..cases import split_extremum
 from ..nodes import Node
 from ..parameters import Slot
+from . import real_text
 from .arguments import Arguments, ScalarArgument, TableArgument
+
+if TYPE_CHECKING:
+    from .held import Held
 
 
 class TritonText:
@@ -29,15 +33,14 @@ class TritonText:
         *,
         wide: bool,
         names: str = "t",
-        kept: Callable[[Node], str | None] | None = None,
+        held: Held | None = None,
     ) -> None:
-        """`names` begins the names of what is read; `kept` says where a reading is found that was
-        made before."""
+        """`names` begins the names of what is read; `held` is what was computed before a loop."""
         self.lines: list[str] = []
         self._arguments = arguments
         self._wide = wide
         self._names = names
-        self._kept = kept
+        self.held = held
         self._reads: dict[Node, str] = {}
 
     def __call__(self, node: Node) -> str:
@@ -84,7 +87,7 @@ class TritonText:
     def _load(self, node: Node, argument: TableArgument, sizes: list[ScalarArgument]) -> str:
         if node in self._reads:
             return self._reads[node]
-        found = self._kept(node) if self._kept is not None else None
+        found = self.held.reading(node) if self.held is not None else None
         if found is not None:
             self._reads[node] = found
             return found
@@ -139,14 +142,28 @@ class TritonText:
             return self(nodes.add(*keyed)), self(nodes.negate(nodes.add(*rest)))
         return self(nodes.add(*rest)), self(nodes.negate(nodes.add(*keyed)))
 
+    def real(self, node: Node) -> str:
+        """A number as a real one."""
+        if node.kind == "real":
+            return self(node)
+        if node.op == "const":
+            return self(nodes.const(float(cast(float, node.data))))
+        found = real_text.distance(self, node)
+        return f"({self(node)}).to(tl.float32)" if found is None else found
+
+    def numbers(self, node: Node) -> list[str]:
+        """The arguments of an operation as numbers of its kind."""
+        return [self.real(arg) if node.kind == "real" else self(arg) for arg in node.args]
+
     def infix(self, sign: str, node: Node) -> str:
         """An operation between all arguments, in parentheses."""
         return "(" + f" {sign} ".join(self(arg) for arg in node.args) + ")"
 
-    def fold(self, function: str, node: Node) -> str:
-        text = self(node.args[0])
-        for arg in node.args[1:]:
-            text = f"{function}({text}, {self(arg)})"
+    def folded(self, node: Node, values: Iterable[str]) -> str:
+        """The minimum or the maximum of values."""
+        text, *others = values
+        for other in others:
+            text = f"tl.{node.op}imum({text}, {other})"
         return text
 
     def floored(self, sign: str, function: str, node: Node) -> str:
@@ -170,7 +187,9 @@ def _const(text: TritonText, node: Node) -> str:
 def _compare(sign: str) -> Rule:
     def rule(text: TritonText, node: Node) -> str:
         left, right = node.args
-        if left.kind != "int" or right.kind != "int":
+        if "real" in (left.kind, right.kind):
+            return f"({text.real(left)} {sign} {text.real(right)})"
+        if "bool" in (left.kind, right.kind):
             return f"({text(left)} {sign} {text(right)})"
         split = text.split(node)
         if split is not None:
@@ -181,44 +200,34 @@ def _compare(sign: str) -> Rule:
 
 
 def _sum(text: TritonText, node: Node) -> str:
+    number = text.real if node.kind == "real" else text
     result = ""
-    for term in sorted(node.args, key=lambda t: (t.op == "const", _is_negative(t))):
+    terms = real_text.terms(node) if node.kind == "real" else node.args
+    for term in sorted(terms, key=lambda t: (t.op == "const", _is_negative(t))):
         if _is_negative(term):
             positive = nodes.negate(term)
-            result = f"{result} - {text(positive)}" if result else f"(-{text(positive)})"
+            result = f"{result} - {number(positive)}" if result else f"(-{number(positive)})"
         else:
-            result = f"{result} + {text(term)}" if result else text(term)
+            result = f"{result} + {number(term)}" if result else number(term)
     return f"({result})"
 
 
-def _quotient(text: TritonText, node: Node) -> str:
-    top, bottom = node.args
-    if bottom.indices() or any(part.op == "score" for part in bottom.walk()):
-        return f"({text(top)} / {text(bottom)})"
-    # One division for a tile, and a product for each element.
-    return f"({text(top)} * (1.0 / {text(bottom)}))"
+def _product(text: TritonText, node: Node) -> str:
+    return real_text.product(text, node) if node.kind == "real" else text.infix("*", node)
 
 
 def _where(text: TritonText, node: Node) -> str:
-    return f"tl.where({', '.join(text(arg) for arg in node.args)})"
+    condition, then, otherwise = node.args
+    number = text.real if node.kind == "real" else text
+    return f"tl.where({text(condition)}, {number(then)}, {number(otherwise)})"
 
 
 def _call(text: TritonText, node: Node) -> str:
-    function, argument = cast(str, node.data), _as_real(text, node.args[0])
+    function = cast(str, node.data)
     if function == "float":
-        return argument
-    return f"{function if function in _OUR_REALS else f'tl.{function}'}({argument})"
-
-
-def _power(text: TritonText, node: Node) -> str:
-    return f"power({', '.join(_as_real(text, arg) for arg in node.args)})"
-
-
-def _as_real(text: TritonText, node: Node) -> str:
-    """Triton's real functions take no integers; a comparison of real numbers takes either."""
-    if node.op == "const":
-        return text(nodes.const(float(cast(float, node.data))))
-    return text(node) if node.kind == "real" else f"({text(node)}).to(tl.float32)"
+        return text.real(node.args[0])
+    name = function if function in _OUR_REALS else f"tl.{function}"
+    return f"{name}({text.real(node.args[0])})"
 
 
 def _trunc(text: TritonText, node: Node) -> str:
@@ -246,28 +255,28 @@ _OUR_REALS = ("tanh", "tan", "sigmoid", "expm1", "log1p")
 _RULES: dict[str, Rule] = {
     "index": _index,
     "const": _const,
-    "score": lambda text, node: "score",
+    "score": lambda text, node: real_text.product(text, node),
     "opaque": _opaque,
     "scalar": lambda text, node: text.scalar(node),
     "read": lambda text, node: text.read(node),
     "extent": lambda text, node: text.extent(node),
     "step": lambda text, node: text.step(node),
     "add": _sum,
-    "mul": lambda text, node: text.infix("*", node),
-    "div": _quotient,
+    "mul": _product,
+    "div": lambda text, node: real_text.quotient(text, node),
     "and": lambda text, node: text.infix("&", node),
     "or": lambda text, node: text.infix("|", node),
     "floordiv": lambda text, node: text.floored("//", "floor_div", node),
     "mod": lambda text, node: text.floored("%", "floor_mod", node),
-    "min": lambda text, node: text.fold("tl.minimum", node),
-    "max": lambda text, node: text.fold("tl.maximum", node),
+    "min": lambda text, node: text.folded(node, text.numbers(node)),
+    "max": lambda text, node: text.folded(node, text.numbers(node)),
     "not": lambda text, node: f"(~{text(node.args[0])})",
     "ge": _compare(">="),
     "gt": _compare(">"),
     "eq": _compare("=="),
     "where": _where,
     "call": _call,
-    "pow": _power,
+    "pow": lambda text, node: f"power({', '.join(text.numbers(node))})",
     "trunc": _trunc,
     "bitand": lambda text, node: text.infix("&", node),
     "bitor": lambda text, node: text.infix("|", node),

@@ -24,8 +24,10 @@ def tuned(kernel, tile, *, pad=128, biased=False):
 
 def forward(choices, dims=(128, 128), *, wide=False, arch="sm_90", structure=STRUCTURE):
     from maskalg.backends.triton_plan import structure_plan
+    from maskalg.codegen.hooks import Style
 
-    plan = structure_plan(structure, wide, False, *dims, torch.bfloat16, arch, tuned=choices)
+    style = Style(wide, ptx=arch.startswith("sm_"))
+    plan = structure_plan(structure, style, *dims, torch.bfloat16, arch, tuned=choices)
     return plan.hopper, plan.candidates
 
 

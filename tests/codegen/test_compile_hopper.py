@@ -1,6 +1,7 @@
 """The warp-specialised kernels compiled for sm_90 without the GPU."""
 
 import os
+import re
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.normalform import bound
-from maskalg.tiles import hopper_tile_for
+from maskalg.tiles import HopperTile, hopper_tile_for
 from tests.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")
@@ -40,8 +41,8 @@ def types_of(hooks, form):
     return [pointer_to(a, form) for a in hooks.tables]
 
 
-def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.softmax):
-    """What the table chooses for the expression, compiled; None where it leaves it to plain."""
+def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.softmax, tile=None):
+    """`tile`, or what the table chooses, compiled; None where it leaves it to plain."""
     from maskalg_kernels.hopper_offline import compile_hopper_forward
 
     from maskalg.backends import triton_plan as backend
@@ -57,7 +58,7 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.
     tables = types_of(hooks, form)
     pattern = backend.pattern_of(form.structure)
     kind = {"biased": hooks.biased, "weighted": weighting["WEIGHTED"]}
-    tile = hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, **kind)
+    tile = tile or hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, **kind)
     if tile is None:
         return None
     constants = {
@@ -111,6 +112,34 @@ def test_biased_rows_of_64_dimensions_are_left_to_the_plain_kernel():
 @pytest.mark.parametrize("dim, value_dim", [(256, 256), (256, 128), (128, 64)])
 def test_wide_heads(dim, value_dim):
     check(compiled(causal, dim, value_dim))
+
+
+def arithmetic(assembly):
+    """How many real additions, multiplications, both in one, and conversions there are."""
+    kinds = (r"(?:add|sub)\S*\.f32", r"mul\S*\.f32", r"fma\S*\.f32", r"cvt\.rn\.f32\.s32")
+    return [len(re.findall(rf"\b{kind}\b", assembly)) for kind in kinds]
+
+
+# ALiBi costs an element one multiplication and addition, and a diagonal of a thread's elements one
+# addition: of 64 elements of two rows, 16 or 8 columns apart, 34 or 36 diagonals. No conversion.
+@pytest.mark.parametrize(
+    "of, bodies, diagonals", [("forward", 4, 34), ("queries", 2, 36), ("keys", 1, 36)]
+)
+def test_linear_biases(of, bodies, diagonals):
+    def assembly(name):
+        if of == "forward":
+            return compiled(expressions()[name], 128).assembly
+        return compiled_backward(expressions()[name], of, 128).assembly
+
+    more = [
+        a - b for a, b in zip(*map(arithmetic, map(assembly, ("alibi", "causal"))), strict=True)
+    ]
+    assert more == [diagonals * bodies, 0, 64 * bodies, 0]
+
+
+def test_linear_biases_leave_three_consumers_enough_registers():
+    tile = HopperTile(3, 128, 2, 128, 160, 32, True, False)
+    check(compiled(expressions()["alibi"], 64, tile=tile))
 
 
 def test_without_lse():

@@ -24,7 +24,7 @@ from maskalg_kernels.reals import expm1, log1p, power, sigmoid, tan, tanh
 def probe(x, out):
     q_idx = tl.arange(0, 32)
     kv_idx = tl.program_id(0)
-    score = tl.load(x + q_idx)
+    product = tl.load(x + q_idx)
     tl.store(out + q_idx, {text})
 """
 
