@@ -65,16 +65,15 @@ def inputs(dim, dtype, *, value_dim=None, q_len=LENGTH, kv_len=LENGTH, kv_heads=
     return q, k, v
 
 
-def check(expression, q, k, v, weight=ma.softmax):
+def check(expression, q, k, v, weight=ma.softmax, factor=None):
     # Memory that was NaN is handed out again: an element not written would be seen.
     shape = (*q.shape[:-1], v.shape[-1])
     poison = torch.full(shape, float("nan"), device="cuda", dtype=q.dtype)
     del poison
-    out, lse = ma.attention(q, k, v, expression, return_lse=True, weight=weight)
+    how = {"return_lse": True, "weight": weight, "scale": factor}
+    out, lse = ma.attention(q, k, v, expression, **how)
     wide = [t.double() for t in (q, k, v)]
-    want, want_lse = ma.attention(
-        *wide, expression, return_lse=True, weight=weight, backend="reference"
-    )
+    want, want_lse = ma.attention(*wide, expression, **how, backend="reference")
     assert not out.isnan().any()
     scale = want.abs().max().clamp(min=1e-6)
     assert ((out - want).abs().max() / scale).item() <= TOLERANCE[q.dtype]
@@ -131,9 +130,18 @@ def test_strided_inputs(launches):
     assert len(launches) == 1
 
 
+@pytest.mark.parametrize("factor", [-0.1, 0.0, 1e-25, 0.7])
+@pytest.mark.parametrize("name", ["plain", "alibi", "softcap"])
+def test_scales(factor, name, launches):
+    biases = {"alibi": ma.alibi(torch.rand(4, device="cuda")), "softcap": ma.softcap(5.0)}
+    expression = causal + biases[name] if name in biases else causal
+    check(expression, *inputs(128, torch.bfloat16), factor=factor)
+    assert len(launches) == 1
+
+
 def test_what_it_does_not_serve_goes_to_the_plain_kernel(launches):
     q, k, v = inputs(128, torch.bfloat16)
-    ma.attention(q, k, v, causal, scale=-0.1)
+    ma.attention(q, k, v, causal, scale=1e7)
     ma.attention(q.float(), k.float(), v.float(), causal)
     ma.attention(q, k[:, :, :1].expand_as(k), v, causal)
     assert not launches
