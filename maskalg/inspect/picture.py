@@ -12,9 +12,11 @@ from ..algebra import Mask
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
 from ..proof.proof import prove
-from ..schedule.block_map import EMPTY, FULL, block_pair
+from ..schedule.block_map import EMPTY, FULL, PARTIAL, block_pair
+from ..schedule.intervals import rows_of
 from ..schedule.runs import run_table
 from ..schedule.steps import step_tables
+from ..schedule.summaries import Summaries
 from .choice import Choice, of_one
 from .elements import labels_by_elements
 
@@ -137,13 +139,21 @@ def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
 def _labels_of_runs(
     form: Bound, extents: Extents, block: int, place: tuple[int, int]
 ) -> torch.Tensor:
-    """Labels from the runs a kernel would visit: never a wrong empty or full."""
+    """Labels from the runs a kernel would visit, and where these leave a block open, from the
+    smallest and largest values in it: never a wrong empty or full."""
     rows, columns = -(-extents.q_len // block), -(-extents.kv_len // block)
     labels = torch.zeros(rows, columns, dtype=torch.uint8)
     table = run_table(form, extents, (block, block))
     for row in range(rows):
         for run in table.row(*place, row):
             labels[row, max(run.first, 0) : run.end] = run.label
+    open_ = (labels == PARTIAL).nonzero()
+    sizes = dependence(form.structure.mask, form, extents)
+    tiles = rows_of(form.values, extents, (sizes.batch, sizes.heads), block, labels.device)
+    places = torch.cat([torch.tensor(place).expand(len(open_), 2), open_], dim=1)
+    surely, perhaps = Summaries(tiles, places, (block, block)).truth(form.structure.mask)
+    found = torch.where(surely, FULL, torch.where(perhaps, PARTIAL, EMPTY))
+    labels[open_.unbind(dim=1)] = found.to(torch.uint8)
     return labels
 
 

@@ -65,7 +65,7 @@ def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
 def set_of(kept: torch.Tensor) -> PositionSet:
     """The set of the positions at which `kept` `[batch, heads, length]` is True."""
     length = kept.shape[-1]
-    none = torch.zeros_like(kept[..., :1], dtype=torch.int64)
+    none = kept.new_zeros((*kept.shape[:-1], 1), dtype=torch.int64)
     counts = torch.cat([none, kept.cumsum(-1)], dim=-1)
     members = counts.new_full((*kept.shape[:-1], length + 2), length)
     members[..., 0] = -1
