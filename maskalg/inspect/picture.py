@@ -12,6 +12,7 @@ from ..algebra import Mask
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
 from ..proof.proof import prove
+from ..reasoning.cost import decides_every_tile
 from ..schedule.block_map import EMPTY, FULL, PARTIAL, block_pair
 from ..schedule.intervals import rows_of
 from ..schedule.runs import run_table
@@ -104,10 +105,13 @@ def picture(
     if is_decided(mask, form, extents, block):
         blocks = mask.blocks(q_len, kv_len, block=block, batch=batches, heads=heads)
         found = blocks.labels[place]
+    elif decides_every_tile(form):
+        found = _labels_of_runs(form, extents, block, place)
     elif extents.q_len * extents.kv_len <= most:
         found = labels_by_elements(form, extents, block, place)
     else:
         found = _labels_of_runs(form, extents, block, place)
+        _decide_open(found, form, extents, block, place)
         notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
     return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
 
@@ -139,22 +143,28 @@ def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
 def _labels_of_runs(
     form: Bound, extents: Extents, block: int, place: tuple[int, int]
 ) -> torch.Tensor:
-    """Labels from the runs a kernel would visit, and where these leave a block open, from the
-    smallest and largest values in it: never a wrong empty or full."""
+    """Labels from the runs a kernel would visit: never a wrong empty or full."""
     rows, columns = -(-extents.q_len // block), -(-extents.kv_len // block)
     labels = torch.zeros(rows, columns, dtype=torch.uint8)
     table = run_table(form, extents, (block, block))
     for row in range(rows):
         for run in table.row(*place, row):
             labels[row, max(run.first, 0) : run.end] = run.label
+    return labels
+
+
+def _decide_open(
+    labels: torch.Tensor, form: Bound, extents: Extents, block: int, place: tuple[int, int]
+) -> None:
+    """Put empty and full where the smallest and largest values in a partial block tell."""
     open_ = (labels == PARTIAL).nonzero()
     sizes = dependence(form.structure.mask, form, extents)
-    tiles = rows_of(form.values, extents, (sizes.batch, sizes.heads), block, labels.device)
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block, labels.device)
     places = torch.cat([torch.tensor(place).expand(len(open_), 2), open_], dim=1)
-    surely, perhaps = Summaries(tiles, places, (block, block)).truth(form.structure.mask)
+    told = Summaries(rows, places, (block, block), pairs=False)
+    surely, perhaps = told.truth(form.structure.mask)
     found = torch.where(surely, FULL, torch.where(perhaps, PARTIAL, EMPTY))
     labels[open_.unbind(dim=1)] = found.to(torch.uint8)
-    return labels
 
 
 def _sides(count: int, block: int, length: int) -> torch.Tensor:

@@ -32,7 +32,7 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
     """
     counts = _by_boxes(form, extents)
     if counts is None:
-        counts = _by_intervals(form, extents)
+        counts = kept_by_intervals(form, extents)
     if counts is None:
         total = summed(form, extents)
         if total is not None:
@@ -54,7 +54,7 @@ def kept_keys(form: Bound, extents: Extents, budget: int | None = None) -> torch
         extents: lengths, batch and heads.
         budget: most elements to evaluate; None means all. Past it the answer is None.
     """
-    for way in (_by_boxes, _by_intervals, summed_by_row):
+    for way in (_by_boxes, kept_by_intervals, summed_by_row):
         counts = way(form, extents)
         if counts is not None:
             return counts
@@ -69,10 +69,19 @@ def _by_boxes(form: Bound, extents: Extents) -> torch.Tensor | None:
     return grid_counts(grid, form.values, extents, (sizes.batch, sizes.heads))
 
 
-def _by_intervals(form: Bound, extents: Extents) -> torch.Tensor | None:
-    """Where the intervals of one side are exact: how long their union is in each row."""
+def kept_by_intervals(
+    form: Bound, extents: Extents, most_spans: int | None = None
+) -> torch.Tensor | None:
+    """What `kept_keys` tells where the intervals of one side are exact: how long their union is.
+
+    None elsewhere, and where there are more than `most_spans` of them.
+    """
     forms = prove_structure(form.structure).forms
+    if forms.grid is not None:
+        return None
     for dropped, spans in ((False, forms.touched), (True, forms.unfull)):
+        if most_spans is not None and len(spans) > most_spans:
+            continue
         if all(is_interval(span, form) for span in spans):
             count = united(spans, form, extents)
             return extents.kv_len - count if dropped else count
