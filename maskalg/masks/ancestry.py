@@ -78,15 +78,15 @@ def _intervals(
         size = size.scatter_add(0, jump, size)
         size[count] = 0
     # A chain begins where its parent does, behind the parent and the brothers before it.
-    sizes = size[:-1]
     family, brothers = parent.sort(stable=True)
-    before = sizes[brothers].cumsum(0) - sizes[brothers]
-    before -= before[torch.searchsorted(family, family)]
+    before = torch.nn.functional.pad(size[brothers].cumsum(0), (1, 0))
+    eldest = torch.nn.functional.pad(torch.bincount(parent, minlength=count).cumsum(0), (1, 0))
+    before = before[:-1] - before[eldest[family]]
     order = length[parent].scatter_add(0, brothers, before)
     order = torch.cat([order, order.new_zeros(1)])
     for jump in _jumps(call, parent, named):
         order = order + order[jump]
-    return order[:-1], sizes
+    return order[:-1], size[:-1]
 
 
 def _jumps(call: str, parent: torch.Tensor, named: torch.Tensor) -> Iterator[torch.Tensor]:
