@@ -102,12 +102,13 @@ def picture(
     most = _MOST_ELEMENTS if most_elements is None else most_elements
     sizes = dependence(form.structure.mask, form, extents)
     place = choice.place(sizes.batch, sizes.heads)
-    if is_decided(mask, form, extents, block):
+    small = extents.q_len * extents.kv_len <= most
+    if is_decided(mask, form, extents, block) or (small and not _by_position(mask)):
         blocks = mask.blocks(q_len, kv_len, block=block, batch=batches, heads=heads)
         found = blocks.labels[place]
     elif decides_every_tile(form):
         found = _labels_of_runs(form, extents, block, place)
-    elif extents.q_len * extents.kv_len <= most:
+    elif small:
         found = labels_by_elements(form, extents, block, place)
     else:
         found = _labels_of_runs(form, extents, block, place)
@@ -129,7 +130,7 @@ def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
     forms = prove(mask).forms
     spans = forms.touched + forms.unfull
     lookups = -(-extents.q_len // block) * extents.kv_len
-    if lookups > _MOST_LOOKUPS and any(span.section is not None for span in spans):
+    if lookups > _MOST_LOOKUPS and _by_position(mask):
         return False
     pairs = {pair for span in spans for pair in span.documents}
     for q_ids, kv_ids in pairs:
@@ -138,6 +139,12 @@ def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
         if not step_tables(of_queries, of_keys).contiguous():
             return False
     return forms.exact
+
+
+def _by_position(mask: Mask) -> bool:
+    """Whether blocks are decided position by position, which may take more than their elements."""
+    forms = prove(mask).forms
+    return any(span.section is not None for span in forms.touched + forms.unfull)
 
 
 def _labels_of_runs(

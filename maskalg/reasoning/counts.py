@@ -18,6 +18,8 @@ from ..schedule.runs import run_table, united
 from .sums import summed, summed_by_row
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
+_TILE: Final = 128
+_NARROWER: Final = 64  # how many times as much tiles leave open as rows, at most
 _MOST_EVALUATED: Final = 1 << 32  # a minute or two
 
 
@@ -89,6 +91,8 @@ def kept_by_intervals(
 
 
 def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Tensor | None:
+    if budget is not None and _open(form, extents) > _NARROWER * budget:
+        return None
     table = run_table(form, extents, (1, 1))
     length = (table.end - table.first).clamp(min=0)
     count = torch.where(table.label == FULL, length, 0).sum(dim=-1)
@@ -104,6 +108,13 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
         found = torch.zeros(len(rows), dtype=torch.int64).index_add_(0, owner, kept.long())
         count.index_put_(tuple(rows.T), found, accumulate=True)
     return count
+
+
+def _open(form: Bound, extents: Extents) -> int:
+    """How many elements tiles leave open, of which rows alone leave fewer."""
+    table = run_table(form, extents, (_TILE, _TILE))
+    tiles = (table.end - table.first).clamp(min=0)[table.label == PARTIAL].sum()
+    return int(tiles) * _TILE**2
 
 
 Portion = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
