@@ -42,6 +42,8 @@ EXPRESSIONS: Final = (
     f"causal & (sliding(512) | global_tokens(arange({LENGTH}) % 4096 == 0))",
     f"sliding(512) | spans(arange({LENGTH}) // 700)",
     f"block_diffusion({LENGTH // 2}, 64)",
+    f"tree(arange({LENGTH}) - 1)",
+    f"tree((arange({LENGTH}) - 1) // 2)",
     "neighborhood((1024, 1024), 13)",
     "neighborhood((64, 128, 128), (5, 9, 9))",
     "tiled_neighborhood((1024, 1024), (16, 16), 13)",

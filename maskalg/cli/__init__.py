@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
+import torch
+
 from ..errors import MaskalgError
 from . import compare, doctor, explore, prove, render, show, tune
 from .arguments import natural, positive
@@ -29,19 +31,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 is success, 1 a result that is wrong, 2 a command that cannot be run as it was given.
     """
-    if argv is None:
-        gc.freeze()  # what torch made by its import stays, and is not gone through again
     try:
         options = _parser().parse_args(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
+    own = argv is None  # the process is this command's
+    if not own or options.run not in [command.run for command in _ANSWERS]:
+        return _run(options)
+    _hasten()
     status = _run(options)
-    if argv is None and options.run in [command.run for command in _ANSWERS]:
-        # The modules of torch and SymPy are not taken apart one by one: that takes a tenth of
-        # a second, and nothing that these commands opened waits for it.
-        sys.stderr.flush()
-        os._exit(status)
-    return status
+    # The modules of torch and SymPy are not taken apart one by one: that takes a tenth of
+    # a second, and nothing that these commands opened waits for it.
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _hasten() -> None:
+    """Make a process short that answers once, on tensors of a million entries at most."""
+    # Collecting goes through all that torch and SymPy made, and frees next to nothing.
+    gc.disable()
+    # A second thread gains less on such tensors than it loses, many times over, where another
+    # process has the second core: each operation waits for the thread that is not run.
+    torch.set_num_threads(1)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from .kinds import MaskValueError
+from .kinds import MaskalgError, MaskValueError
 
 _AROUND = 32
 
@@ -35,6 +35,11 @@ def no_such_place(place: str, problem: str) -> MaskValueError:
 
 def code_failed(place: str, problem: BaseException) -> MaskValueError:
     return MaskValueError(f"{place!r}: running it raised {type(problem).__name__}: {problem}")
+
+
+def code_refused(place: str, problem: MaskalgError) -> MaskalgError:
+    """What a mask refused within the user's code, with the place it was read from."""
+    return type(problem)(f"{place!r}: {problem}")
 
 
 def unloadable(path: str, problem: str) -> MaskValueError:

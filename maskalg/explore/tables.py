@@ -68,7 +68,11 @@ def _differences(entries: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
 
 
 def _packed(array: np.ndarray) -> str:  # type: ignore[type-arg]
-    """The bytes of an array, those of one place together, so that small numbers shrink."""
+    """The bytes of an array, those of one place together, so that small numbers shrink.
+
+    At zlib's usual level: its last one takes thirty times the time on differences without order,
+    for two per cent.
+    """
     size = array.itemsize
     planes = array.reshape(-1).view(np.uint8).reshape(-1, size).T
-    return base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode()
+    return base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()

@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import torch
+
 from .. import nodes
 from ..algebra import Mask
 from ..node import Node
+from ..parameters import Table
 from .choice import Choice
 
 
 def one_entry(mask: Mask, choice: Choice) -> Mask:
-    """The mask with its batch and head index put in; `choice` was checked."""
-    at = {"batch": nodes.const(choice.batch), "head": nodes.const(choice.head)}
+    """The mask with its batch and head index put in; `choice` was checked.
+
+    Tables are cut down to the entry where all that is read of them is, so that documents of a
+    batch entry are proved as documents.
+    """
+    at = {"batch": choice.batch, "head": choice.head}
     if not mask.mask_node.indices() & set(at):
         return mask
+    cut = _cut(mask.mask_node, at)
 
     def replaced(node: Node) -> Node | None:
-        return at.get(str(node.data)) if node.op == "index" else None
+        if node.op == "index" and node.data in at:
+            return nodes.const(at[node.data])
+        if node.op != "read" or node.own[0] not in cut:
+            return None
+        rest = [arg for arg in node.args if not _names(arg, at)]
+        args = tuple(nodes.substitute(arg, replaced) for arg in rest)
+        return Node("read", node.kind, args, own=(cut[node.own[0]],))
 
     return Mask(nodes.substitute(mask.mask_node, replaced), mask.bias_node, mask.label)
+
+
+def _cut(formula: Node, at: dict[str, int]) -> dict[Table, Table]:
+    """The tables of which only one entry is read, and what is left of each."""
+    axes: dict[Table, set[tuple[str | None, ...]]] = {}
+    for node in formula.walk():
+        if node.op in ("read", "extent"):
+            # The size of a table is another question than its entries.
+            named = tuple(_names(arg, at) for arg in node.args) if node.op == "read" else ()
+            axes.setdefault(cast(Table, node.own[0]), set()).add(named)
+    parts: dict[tuple[object, ...], torch.Tensor] = {}
+    cut = {}
+    for table, ways in axes.items():
+        (way, *others) = ways
+        if others or not any(way) or all(way) or 0 in table.tensor.shape:
+            continue
+        # A tensor stays one tensor: queries and keys of the same documents.
+        left = parts.get((id(table.tensor), way))
+        if left is None:
+            left = table.tensor
+            for axis, name in reversed(list(enumerate(way))):
+                if name is not None:
+                    left = left.select(axis, min(at[name], left.shape[axis] - 1))
+            parts[id(table.tensor), way] = left
+        cut[table] = Table(table.name, left, table.low)
+    return cut
+
+
+def _names(node: Node, at: dict[str, int]) -> str | None:
+    """The batch or head index, where the node is just that."""
+    return node.data if node.op == "index" and node.data in at else None

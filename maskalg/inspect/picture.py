@@ -12,9 +12,12 @@ from ..algebra import Mask
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
 from ..proof.proof import prove
-from ..schedule.block_map import EMPTY, FULL, block_pair
+from ..reasoning.cost import decides_every_tile
+from ..schedule.block_map import EMPTY, FULL, PARTIAL, block_pair
+from ..schedule.intervals import rows_of
 from ..schedule.runs import run_table
 from ..schedule.steps import step_tables
+from ..schedule.summaries import Summaries
 from .choice import Choice, of_one
 from .elements import labels_by_elements
 
@@ -99,13 +102,17 @@ def picture(
     most = _MOST_ELEMENTS if most_elements is None else most_elements
     sizes = dependence(form.structure.mask, form, extents)
     place = choice.place(sizes.batch, sizes.heads)
-    if is_decided(mask, form, extents, block):
+    small = extents.q_len * extents.kv_len <= most
+    if is_decided(mask, form, extents, block) or (small and not _by_position(mask)):
         blocks = mask.blocks(q_len, kv_len, block=block, batch=batches, heads=heads)
         found = blocks.labels[place]
-    elif extents.q_len * extents.kv_len <= most:
+    elif decides_every_tile(form):
+        found = _labels_of_runs(form, extents, block, place)
+    elif small:
         found = labels_by_elements(form, extents, block, place)
     else:
         found = _labels_of_runs(form, extents, block, place)
+        _decide_open(found, form, extents, block, place)
         notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
     return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
 
@@ -123,7 +130,7 @@ def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
     forms = prove(mask).forms
     spans = forms.touched + forms.unfull
     lookups = -(-extents.q_len // block) * extents.kv_len
-    if lookups > _MOST_LOOKUPS and any(span.section is not None for span in spans):
+    if lookups > _MOST_LOOKUPS and _by_position(mask):
         return False
     pairs = {pair for span in spans for pair in span.documents}
     for q_ids, kv_ids in pairs:
@@ -132,6 +139,12 @@ def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
         if not step_tables(of_queries, of_keys).contiguous():
             return False
     return forms.exact
+
+
+def _by_position(mask: Mask) -> bool:
+    """Whether blocks are decided position by position, which may take more than their elements."""
+    forms = prove(mask).forms
+    return any(span.section is not None for span in forms.touched + forms.unfull)
 
 
 def _labels_of_runs(
@@ -145,6 +158,20 @@ def _labels_of_runs(
         for run in table.row(*place, row):
             labels[row, max(run.first, 0) : run.end] = run.label
     return labels
+
+
+def _decide_open(
+    labels: torch.Tensor, form: Bound, extents: Extents, block: int, place: tuple[int, int]
+) -> None:
+    """Put empty and full where the smallest and largest values in a partial block tell."""
+    open_ = (labels == PARTIAL).nonzero()
+    sizes = dependence(form.structure.mask, form, extents)
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block, labels.device)
+    places = torch.cat([torch.tensor(place).expand(len(open_), 2), open_], dim=1)
+    told = Summaries(rows, places, (block, block), pairs=False)
+    surely, perhaps = told.truth(form.structure.mask)
+    found = torch.where(surely, FULL, torch.where(perhaps, PARTIAL, EMPTY))
+    labels[open_.unbind(dim=1)] = found.to(torch.uint8)
 
 
 def _sides(count: int, block: int, length: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ from ..algebra import Mask
 from ..extents import resolve
 from ..normalform import bound
 from ..reasoning.cost import decides_every_tile, elements_of
-from ..reasoning.counts import kept_keys
+from ..reasoning.counts import kept_by_intervals, kept_keys
 from ..schedule.block_map import FULL
 from ..schedule.segments import segments
 from .picture import is_decided
@@ -18,6 +18,7 @@ from .picture import is_decided
 _MOST_BLOCKS: Final = 1 << 20
 _MOST_ELEMENTS: Final = 1 << 27
 _MOST_ROWS: Final = 1 << 17
+_MOST_ENDS: Final = 1 << 21  # rows times intervals in each
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ def tally(mask: Mask, q_len: int, kv_len: int | None, block: int) -> Tally:
     kept = None
     if 0 < q_len <= _MOST_ROWS and kv_len:
         kept = kept_keys(form, extents, budget=_MOST_ELEMENTS // 8)
+    elif q_len and kv_len:
+        kept = kept_by_intervals(form, extents, most_spans=_MOST_ENDS // q_len)
     if kept is None:
         bounds = (elements_of(visits, FULL), visited)
     else:

@@ -134,7 +134,8 @@ def figure_lines(mask: Mask, found: Tally, shown: Picture) -> list[tuple[str, st
     kept = f"{most:,} of {found.total:,} elements ({percent(most / max(found.total, 1))})"
     if least != most:
         shares = [percent(count / max(found.total, 1)) for count in found.kept]
-        kept = f"between {shares[0]} and {shares[1]} of {found.total:,} elements"
+        between = f"between {shares[0]} and {shares[1]}" if shares[0] != shares[1] else shares[0]
+        kept = f"{between} of {found.total:,} elements"
     count = found.rows * found.columns
     blocks = (
         f"{count:,} of {found.block} x {found.block}: {'' if found.exact else 'at least '}"

@@ -117,11 +117,23 @@ def morton_neighborhood(
 
 def _morton(extents: list[int]) -> list[torch.Tensor]:
     """The coordinates of the tokens of a canvas in Morton order."""
-    places = torch.meshgrid([torch.arange(extent) for extent in extents], indexing="ij")
-    coordinates = [place.flatten() for place in places]
-    code = torch.zeros_like(coordinates[0])
-    for bit in range(max(extents).bit_length()):
-        for axis, coordinate in enumerate(reversed(coordinates)):
-            code |= (coordinate >> bit & 1) << (bit * len(extents) + axis)
-    order = code.argsort()
-    return [coordinate[order] for coordinate in coordinates]
+    axes = len(extents)
+    code = torch.zeros([1] * axes, dtype=torch.int64)
+    for axis, extent in enumerate(extents):
+        spread = _spread(extent, axes) << (axes - 1 - axis)
+        code = code + spread.view([-1 if other == axis else 1 for other in range(axes)])
+    place = code.flatten().argsort()
+    coordinates = []
+    for extent in reversed(extents):
+        coordinates.append(place % extent)
+        place = place // extent
+    return coordinates[::-1]
+
+
+def _spread(extent: int, axes: int) -> torch.Tensor:
+    """The numbers below `extent`, each bit moved to `axes` times its place."""
+    number = torch.arange(extent)
+    spread = torch.zeros_like(number)
+    for bit in range(extent.bit_length()):
+        spread |= (number >> bit & 1) << (bit * axes)
+    return spread

@@ -41,9 +41,9 @@ def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
     if parents.ndim != 1:
         raise errors.tensor_shape(call, "parents", list(parents.shape), "[documents]")
     entries_within(call, "ids", ids, 0, len(parents))
-    forest = ancestry(call, parents.tolist())
+    forest = ancestry(call, parents.cpu())
     order, end = (
-        torch.tensor(entries, dtype=torch.int32, device=ids.device)[ids.long()]
+        entries.to(dtype=torch.int32, device=ids.device)[ids.long()]
         for entries in (forest.order, forest.end)
     )
     if bool((order.diff(dim=-1) >= 0).all()):

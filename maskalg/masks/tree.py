@@ -43,8 +43,7 @@ def tree(parents: torch.Tensor | Sequence[int], prompt: int | torch.Tensor = 0) 
     if given.ndim not in (1, 2):
         raise errors.tensor_shape("tree", "parents", list(given.shape), "[tokens], [batch, tokens]")
     p, printed = integer_or_per_batch(f"tree(…, prompt={shown(prompt)})", "prompt", prompt, low=0)
-    rows = given.reshape(-1, given.shape[-1]).tolist()
-    forests = [ancestry("tree", row) for row in rows]
+    forests = [ancestry("tree", row) for row in torch.atleast_2d(given).cpu()]
     end = Table("end", _like(given, [forest.end for forest in forests]))
     q, k = nodes.subtract(Q, p), nodes.subtract(K, p)
     if all(forest.in_order for forest in forests):
@@ -75,5 +74,6 @@ def _tensor(parents: Sequence[int]) -> torch.Tensor:
     return torch.tensor(list(parents), dtype=torch.int64)
 
 
-def _like(given: torch.Tensor, rows: list[tuple[int, ...]]) -> torch.Tensor:
-    return torch.tensor(rows, dtype=torch.int32, device=given.device).reshape(given.shape)
+def _like(given: torch.Tensor, rows: list[torch.Tensor]) -> torch.Tensor:
+    entries = torch.cat([torch.zeros(0, dtype=torch.int64), *rows])  # there may be no rows
+    return entries.to(dtype=torch.int32, device=given.device).view(given.shape)

@@ -61,7 +61,8 @@ def loaded(place: str) -> Mask | Bias | Score:
     if callable(value):
         value = _made(place, value)
     if not isinstance(value, (Mask, Bias, Score)):
-        what = f"it holds a {type(value).__name__}, not a mask, a bias, a score or a function."
+        kind = type(value).__name__
+        what = f"it holds a value of type {kind}, not a mask, a bias, a score or a function."
         raise errors.no_such_place(place, what)
     return value
 
@@ -121,7 +122,7 @@ def _running(place: str, run: Callable[[], Any]) -> Any:
     """What the user's code returns; whatever it raises is told as one line."""
     try:
         return run()
-    except errors.MaskalgError:
-        raise
+    except errors.MaskalgError as problem:
+        raise errors.code_refused(place, problem) from problem
     except (Exception, SystemExit) as problem:
         raise errors.code_failed(place, problem) from problem

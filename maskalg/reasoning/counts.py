@@ -18,6 +18,8 @@ from ..schedule.runs import run_table, united
 from .sums import summed, summed_by_row
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
+_TILE: Final = 128
+_NARROWER: Final = 64  # how many times as much tiles leave open as rows, at most
 _MOST_EVALUATED: Final = 1 << 32  # a minute or two
 
 
@@ -32,7 +34,7 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
     """
     counts = _by_boxes(form, extents)
     if counts is None:
-        counts = _by_intervals(form, extents)
+        counts = kept_by_intervals(form, extents)
     if counts is None:
         total = summed(form, extents)
         if total is not None:
@@ -54,7 +56,7 @@ def kept_keys(form: Bound, extents: Extents, budget: int | None = None) -> torch
         extents: lengths, batch and heads.
         budget: most elements to evaluate; None means all. Past it the answer is None.
     """
-    for way in (_by_boxes, _by_intervals, summed_by_row):
+    for way in (_by_boxes, kept_by_intervals, summed_by_row):
         counts = way(form, extents)
         if counts is not None:
             return counts
@@ -69,10 +71,19 @@ def _by_boxes(form: Bound, extents: Extents) -> torch.Tensor | None:
     return grid_counts(grid, form.values, extents, (sizes.batch, sizes.heads))
 
 
-def _by_intervals(form: Bound, extents: Extents) -> torch.Tensor | None:
-    """Where the intervals of one side are exact: how long their union is in each row."""
+def kept_by_intervals(
+    form: Bound, extents: Extents, most_spans: int | None = None
+) -> torch.Tensor | None:
+    """What `kept_keys` tells where the intervals of one side are exact: how long their union is.
+
+    None elsewhere, and where there are more than `most_spans` of them.
+    """
     forms = prove_structure(form.structure).forms
+    if forms.grid is not None:
+        return None
     for dropped, spans in ((False, forms.touched), (True, forms.unfull)):
+        if most_spans is not None and len(spans) > most_spans:
+            continue
         if all(is_interval(span, form) for span in spans):
             count = united(spans, form, extents)
             return extents.kv_len - count if dropped else count
@@ -80,6 +91,8 @@ def _by_intervals(form: Bound, extents: Extents) -> torch.Tensor | None:
 
 
 def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Tensor | None:
+    if budget is not None and _open(form, extents) > _NARROWER * budget:
+        return None
     table = run_table(form, extents, (1, 1))
     length = (table.end - table.first).clamp(min=0)
     count = torch.where(table.label == FULL, length, 0).sum(dim=-1)
@@ -95,6 +108,13 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
         found = torch.zeros(len(rows), dtype=torch.int64).index_add_(0, owner, kept.long())
         count.index_put_(tuple(rows.T), found, accumulate=True)
     return count
+
+
+def _open(form: Bound, extents: Extents) -> int:
+    """How many elements tiles leave open, of which rows alone leave fewer."""
+    table = run_table(form, extents, (_TILE, _TILE))
+    tiles = (table.end - table.first).clamp(min=0)[table.label == PARTIAL].sum()
+    return int(tiles) * _TILE**2
 
 
 Portion = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -13,7 +13,7 @@ from ..extents import Extents
 from ..nodes import Node
 from ..normalform import Value
 from ..proof.closed_forms import Residue, Span
-from .sets import PositionSet, position_set
+from .sets import PositionSet, ends, position_set
 from .steps import read_step
 
 
@@ -31,6 +31,11 @@ class Rows:
     @property
     def q1(self) -> torch.Tensor:
         return self.environment.indices["q1"]
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Of queries and of keys."""
+        return self.extents.q_len, self.extents.kv_len
 
     def part(self, begin: int, end: int) -> Rows:
         """The tiles `begin <= tile < end` of them."""
@@ -75,10 +80,12 @@ def rows_of(
         "head": torch.arange(sizes[1], device=device).view(1, -1, 1),
     }
 
+    lengths = (extents.q_len, extents.kv_len)
+
     def step(node: Node, at: list[torch.Tensor]) -> torch.Tensor:
         if node.op == "step":
             return read_step(node, values, at)
-        members = position_set(node.args[0], "q_idx", extents.q_len, environment)
+        members = position_set(node.args[0], "q_idx", lengths, environment)
         row = (at[0], at[1])
         if node.data == "next":
             return members.first_from(row, at[2])
@@ -101,8 +108,10 @@ def key_range(span: Span, rows: Rows) -> KeyRange:
     for guard in span.guards:
         high = torch.where(evaluate(guard, env) >= 0, high, -1)
     low, high = low.expand(shape), high.expand(shape)
-    keys = key_set(span, rows)
-    if keys is not None:
+    if span.keys is not None and not span.lows and not span.highs:
+        first, last = ends(span.keys, "kv_idx", rows.lengths, env)
+        low, high = torch.maximum(low, first), torch.minimum(high, last)
+    elif (keys := key_set(span, rows)) is not None:
         at = (env.indices["batch"], env.indices["head"])
         low, high = keys.first_from(at, low), keys.last_until(at, high)
     return KeyRange(low, high, span)
@@ -112,7 +121,7 @@ def key_set(span: Span, rows: Rows) -> PositionSet | None:
     """The keys at which the condition of a span on the key alone holds; None without one."""
     if span.keys is None:
         return None
-    return position_set(span.keys, "kv_idx", rows.extents.kv_len, rows.environment)
+    return position_set(span.keys, "kv_idx", rows.lengths, rows.environment)
 
 
 def span_tiles(span: Span, rows: Rows, block_kv: int) -> torch.Tensor:

@@ -126,9 +126,12 @@ def united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Tens
     found = [torch.zeros((sizes.batch, sizes.heads, 0), dtype=torch.int64)]
     for begin in range(0, extents.q_len, at_once):
         lows, ends = _tile_ranges(spans, rows.part(begin, begin + at_once), 1)
-        lows, order = lows.sort(dim=-1)
-        ends = ends.gather(-1, order)
-        reach = torch.nn.functional.pad(ends.cummax(dim=-1).values[..., :-1], (1, 0))
-        count = (ends - torch.maximum(lows, reach)).clamp(min=0).sum(dim=-1)
+        if len(spans) > 1:
+            # Each counts from where those before it end.
+            lows, order = lows.sort(dim=-1)
+            ends = ends.gather(-1, order)
+            reach = torch.nn.functional.pad(ends.cummax(dim=-1).values[..., :-1], (1, 0))
+            lows = torch.maximum(lows, reach)
+        count = (ends - lows).clamp(min=0).sum(dim=-1)
         found.append(count.expand(sizes.batch, sizes.heads, -1).cpu())
     return torch.cat(found, dim=-1)

@@ -10,6 +10,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, TypeVar
 
 import torch
@@ -21,8 +22,6 @@ from ..parameters import Slot
 
 Found = TypeVar("Found")
 At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast against positions
-
-_MOST_REMEMBERED: Final = 64
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,14 @@ def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
 def set_of(kept: torch.Tensor) -> PositionSet:
     """The set of the positions at which `kept` `[batch, heads, length]` is True."""
     length = kept.shape[-1]
-    none = torch.zeros_like(kept[..., :1], dtype=torch.int64)
+    none = kept.new_zeros((*kept.shape[:-1], 1), dtype=torch.int64)
     counts = torch.cat([none, kept.cumsum(-1)], dim=-1)
     members = counts.new_full((*kept.shape[:-1], length + 2), length)
     members[..., 0] = -1
-    # What is no member is written past all of them, where `length` stands anyway.
-    place = torch.where(kept, torch.arange(length, device=kept.device), length)
+    # What is no member is written past all of them, where `length` stands afterwards.
+    place = torch.arange(length, device=kept.device).expand(kept.shape)
     members.scatter_(-1, torch.where(kept, counts[..., 1:], length + 1), place)
+    members[..., -1] = length
     return PositionSet(counts, members)
 
 
@@ -96,21 +96,67 @@ def at_places(places: dict[str, torch.Tensor], node: Node, env: Environment) -> 
     return found[(None,) * (3 - found.ndim)]
 
 
-def position_set(node: Node, index: str, length: int, env: Environment) -> PositionSet:
-    """The positions of an index at which a formula of it holds, remembered."""
-    sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
+def position_set(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> PositionSet:
+    """The positions of an index at which a formula of it holds, remembered.
+
+    `lengths` are those of the queries and of the keys.
+    """
+    key = _key(node, index, lengths, env)
     return MEMORY.recall(
-        ("set", index, length, sizes, env.device),
+        ("set", *key), (node,), env.values, lambda: set_of(_holds(node, index, lengths, env))
+    )
+
+
+def ends(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> At:
+    """The first and the last position of `position_set`, int64 `[batch, heads, 1]`, remembered.
+
+    Without a position they are the length and -1. Found without counting the positions.
+    """
+    key = _key(node, index, lengths, env)
+    return MEMORY.recall(
+        ("ends", *key), (node,), env.values, lambda: _ends(_holds(node, index, lengths, env))
+    )
+
+
+def _ends(kept: torch.Tensor) -> At:
+    length = kept.shape[-1]
+    # One more position at either end, where all hold.
+    marks = torch.nn.functional.pad(kept.to(torch.uint8), (1, 1), value=1)
+    first = marks[..., 1:].argmax(-1, keepdim=True)
+    last = length - 1 - marks[..., :-1].flip(-1).argmax(-1, keepdim=True)
+    return first, last
+
+
+def _holds(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> torch.Tensor:
+    """Where a formula of one index holds; the sets of one proof share their few comparisons."""
+    if node.op == "not":
+        return ~_holds(node.args[0], index, lengths, env)
+    if node.op in ("and", "or"):
+        join = torch.logical_and if node.op == "and" else torch.logical_or
+        return reduce(join, [_holds(arg, index, lengths, env) for arg in node.args])
+    length = lengths[0 if index == "q_idx" else 1]
+    return _COMPARISONS.recall(
+        _key(node, index, lengths, env),
         (node,),
         env.values,
-        lambda: set_of(over_positions(node, index, length, env)),
+        lambda: over_positions(node, index, length, env),
     )
+
+
+def _key(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> tuple[object, ...]:
+    """What the positions depend on beside the formula and its values."""
+    # What follows the members of a set of queries follows the number of queries, too.
+    follows = index == "q_idx" or any(part.op == "member" for part in node.walk())
+    sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
+    of_keys = None if index == "q_idx" else lengths[1]
+    return index, lengths[0] if follows else None, of_keys, sizes, env.device
 
 
 class _Memory:
     """Results by formula, lengths and values; those of a tensor that changed or died are lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._known: OrderedDict[Any, tuple[tuple[weakref.ref[torch.Tensor], ...], Any]] = (
             OrderedDict()
         )
@@ -145,12 +191,13 @@ class _Memory:
             self._known.pop(whole, None)
 
         self._known[whole] = (tuple(weakref.ref(tensor, forget) for tensor in tensors), made)
-        while len(self._known) > _MOST_REMEMBERED:
+        while len(self._known) > self._most:
             self._known.popitem(last=False)
         return made
 
 
-MEMORY: Final = _Memory()
+MEMORY: Final = _Memory(64)
+_COMPARISONS: Final = _Memory(16)
 
 
 def _memorable(tensors: list[torch.Tensor]) -> bool:

@@ -30,11 +30,17 @@ _PRODUCT_OF: Final = 2**30  # factors below it multiply without overflow
 
 
 class Summaries:
-    """Formulas over the tiles at `places` `[n, 4]`, each result a pair of tensors `[n]`."""
+    """Formulas over the tiles at `places` `[n, 4]`, each result a pair of tensors `[n]`.
 
-    def __init__(self, rows: Rows, places: torch.Tensor, block: tuple[int, int]) -> None:
+    Tensors over pairs are gone through once unless `pairs` is False; then they tell nothing.
+    """
+
+    def __init__(
+        self, rows: Rows, places: torch.Tensor, block: tuple[int, int], pairs: bool = True
+    ) -> None:
         self._rows = rows
-        self._known: dict[tuple[str, Node], torch.Tensor] = {}
+        self._pairs = pairs
+        self._known: dict[tuple[str, Node], tuple[torch.Tensor, ...]] = {}
         self._env: Environment = rows.environment
         self._block = block
         self._at: At = (places[:, 0], places[:, 1])
@@ -45,7 +51,7 @@ class Summaries:
 
     def at(self, places: torch.Tensor) -> Summaries:
         """The same for other tiles: what was summarised over all positions is not done again."""
-        other = Summaries(self._rows, places, self._block)
+        other = Summaries(self._rows, places, self._block, self._pairs)
         other._known = self._known
         return other
 
@@ -81,7 +87,8 @@ class Summaries:
         Sure means for every pair, so that conjunctions of sure parts are sure.
         """
         if len(positions(node)) < 2:
-            return self._of("every", node), self._of("some", node)
+            every, some = self._of("holds", node)
+            return every, some
         if node.op == "not":
             surely, perhaps = self.truth(node.args[0])
             return ~perhaps, ~surely
@@ -93,7 +100,7 @@ class Summaries:
             if node.op == "ge":
                 return low >= 0, high >= 0
             return (low == 0) & (high == 0), (low <= 0) & (high >= 0) & self._may_equal(node)
-        if node.op == "read":
+        if node.op == "read" and self._pairs:
             q_len, kv_len = (self._axes[index][0] for index in ("q_idx", "kv_idx"))
             row, column = (self._axes[index][2] for index in ("q_idx", "kv_idx"))
             found = pair_blocks(node, (q_len, kv_len), self._block, self._env)
@@ -104,7 +111,8 @@ class Summaries:
     def bounds(self, node: Node) -> Pair:
         """The smallest and the largest value of an integer formula in each tile, or beyond."""
         if len(positions(node)) < 2:
-            return self._of("least", node), self._of("most", node)
+            least, most = self._of("range", node)
+            return least, most
         rule = _RULES.get(node.op)
         if rule is None:
             largest = torch.full_like(self._at[0], _UNBOUNDED)
@@ -121,8 +129,8 @@ class Summaries:
         sides = equal_sides(node)
         if sides is None:
             return torch.ones_like(self._at[0], dtype=torch.bool)
-        words = [self._of("values", side) for side in sides]
-        return (words[0] & words[1]) != 0
+        (left,), (right,) = (self._of("values", side) for side in sides)
+        return (left & right) != 0
 
     def _blocks(self, node: Node) -> torch.Tensor:
         """A formula of one index at all positions, `[batch, heads, blocks, block]`."""
@@ -133,20 +141,24 @@ class Summaries:
         whole = torch.cat([entries, last], dim=-1)
         return whole.view(*whole.shape[:2], -1, side)
 
-    def _of(self, kind: str, node: Node) -> torch.Tensor:
+    def _of(self, kind: str, node: Node) -> list[torch.Tensor]:
         """A summary of a formula of one index, read at the tiles."""
         summary = self._known.get((kind, node))
         if summary is None:
             summary = self._known[kind, node] = _KINDS[kind](self._blocks(node))
-        return rows_at(summary, self._at, self._axes[_index(node)][2])
+        place = self._axes[_index(node)][2]
+        return [rows_at(part, self._at, place) for part in summary]
 
 
-_KINDS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
-    "every": lambda entries: entries.all(-1),
-    "some": lambda entries: entries.any(-1),
-    "least": lambda entries: entries.amin(-1).clamp(-_UNBOUNDED, _UNBOUNDED),
-    "most": lambda entries: entries.amax(-1).clamp(-_UNBOUNDED, _UNBOUNDED),
-    "values": lambda entries: union(1 << (entries.to(torch.int64) & 63)),
+def _range(entries: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    least, most = entries.aminmax(dim=-1)
+    return least.clamp(-_UNBOUNDED, _UNBOUNDED), most.clamp(-_UNBOUNDED, _UNBOUNDED)
+
+
+_KINDS: Final[dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]]] = {
+    "holds": lambda entries: (entries.all(-1), entries.any(-1)),
+    "range": _range,
+    "values": lambda entries: (union(1 << (entries.to(torch.int64) & 63)),),
 }
 
 

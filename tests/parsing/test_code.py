@@ -33,6 +33,9 @@ def score_mod(score, b, h, q_idx, kv_idx):
 def one(x):
     return x
 
+def refused():
+    return sliding(0)
+
 def broken():
     raise KeyError("no such window")
 
@@ -76,8 +79,9 @@ def test_places() -> None:
 @pytest.mark.parametrize(
     "name, says",
     [
-        ("number", "it holds a int, not a mask"),
+        ("number", "it holds a value of type int, not a mask"),
         ("one", "its function needs (x); it may need nothing"),
+        ("refused", "their_masks.py:refused': sliding(0): window must be an integer >= 1"),
         ("broken", "running it raised KeyError: 'no such window'"),
         ("maks", "it holds no 'maks'. Did you mean mask"),
     ],
