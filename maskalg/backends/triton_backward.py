@@ -184,8 +184,9 @@ class _Launches:
         self.grad_out = grad_out
         self.of_rows = of_rows
         self.weighting = weight_constants(call.weight)
-        self.described = tma and all(describable(tensor) for tensor in self.tensors)
-        self.hopper = serves(call, shape, grad_out)
+        reached = all(describable(tensor) for tensor in self.tensors)
+        self.described = tma and reached
+        self.hopper = reached and serves(call, shape)
         self.numbers = (scalars_of(plan.hooks, call.form.values), tables_of(plan.hooks, call))
         # What the constants follow from, beside the kernel and its tile.
         described_as = (self.described, call.query.dtype, call.query.device)
@@ -196,18 +197,21 @@ class _Launches:
         tile, plan = self.plan.hopper_queries, self.plan
         if not self.hopper or tile is None:
             return (self._plain(True, tile, (dq,)) for tile in plan.query_tiles)
-        constants = self.shape | self.weighting | plan.of_queries
         own = (self.numbers, self.of_rows, (self.grad_out, dq), self.fixed)
-        return iter([queries_launch(self.call, tile, constants, *own)])
+        return iter([queries_launch(self.call, tile, self.shape, self._hooked("queries"), *own)])
 
     def keys(self, dk: torch.Tensor, dv: torch.Tensor) -> Iterator[Launch]:
         """What fills dK and dV: launches to try in this order."""
         tile, plan = self.plan.hopper_keys, self.plan
         if not self.hopper or tile is None:
             return (self._plain(False, tile, (dk, dv)) for tile in plan.key_tiles)
-        constants = self.shape | self.weighting | plan.of_keys
         own = (self.numbers, self.of_rows, (self.grad_out, dk, dv), self.fixed)
-        return iter([keys_launch(self.call, tile, constants, *own)])
+        return iter([keys_launch(self.call, tile, self.shape, self._hooked("keys"), *own)])
+
+    def _hooked(self, of: Literal["queries", "keys"]) -> Callable[[], dict[str, Any]]:
+        """The constants of a kernel but for its tile's, made when it is compiled."""
+        hooks = self.plan.of_queries if of == "queries" else self.plan.of_keys
+        return lambda: self.shape | self.weighting | hooks
 
     def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> Launch:
         call, extents, tensors = self.call, self.call.extents, self.tensors

@@ -9,7 +9,7 @@ import torch
 
 from ..backward_tiles import HopperBackwardTile
 from .call import Call
-from .triton_arguments import describable, padded
+from .triton_arguments import padded
 from .triton_descriptors import Descriptor
 from .triton_hopper import has_gluon, programs_at_once
 from .triton_launch import Launch, variant_key
@@ -24,13 +24,11 @@ _REGISTERS: Final = {1: 128, 2: 168}
 Arguments = tuple[list[int], tuple[torch.Tensor, ...]]
 
 
-def serves(call: Call, constants: dict[str, Any], grad_out: torch.Tensor) -> bool:
-    """Whether the kernels serve the call, whose tensors descriptors must reach."""
-    tensors = (call.query, call.key, call.value, grad_out)
+def serves(call: Call, shape: dict[str, Any]) -> bool:
+    """Whether the kernels serve the call, if descriptors reach its tensors."""
     dims = (call.query.shape[-1], call.value.shape[-1])
     return (
-        min(constants["HEAD_PAD"], constants["VALUE_PAD"]) >= _SMALLEST_PAD
-        and all(describable(t) for t in tensors)
+        min(shape["HEAD_PAD"], shape["VALUE_PAD"]) >= _SMALLEST_PAD
         and all(dim * call.query.element_size() % 16 == 0 for dim in dims)
         and has_gluon()
     )
@@ -63,7 +61,8 @@ def hopper_backward_options(tile: HopperBackwardTile) -> dict[str, int]:
 def queries_launch(
     call: Call,
     tile: HopperBackwardTile,
-    constants: dict[str, Any],
+    shape: dict[str, Any],
+    constants: Callable[[], dict[str, Any]],
     arguments: Arguments,
     of_rows: Rows,
     tensors: tuple[torch.Tensor, torch.Tensor],
@@ -72,6 +71,8 @@ def queries_launch(
     """What fills dQ.
 
     Args:
+        shape: constants that follow from shapes.
+        constants: all but those of the tile.
         arguments: numbers and tables of the hooks.
         of_rows: what is known of each query, and filled.
         tensors: dO and dQ.
@@ -81,7 +82,7 @@ def queries_launch(
 
     scalars, tables = arguments
     grad_out, dq = tensors
-    extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
+    extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
     rows = -(-extents.q_len // (tile.consumers * _ROWS))
     batch_heads = extents.batch * extents.heads
     blocks = (
@@ -104,7 +105,7 @@ def queries_launch(
         passed,
         blocks,
         (*per_row, *tables),
-        lambda: hopper_backward_constants(tile, constants, "queries"),
+        lambda: hopper_backward_constants(tile, constants(), "queries"),
         tile,
         ("queries", fixed, extents.heads, call.group, _short(call)),
     )
@@ -113,7 +114,8 @@ def queries_launch(
 def keys_launch(
     call: Call,
     tile: HopperBackwardTile,
-    constants: dict[str, Any],
+    shape: dict[str, Any],
+    constants: Callable[[], dict[str, Any]],
     arguments: Arguments,
     of_rows: Rows,
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
@@ -124,7 +126,7 @@ def keys_launch(
 
     scalars, tables = arguments
     grad_out, dk, dv = tensors
-    extents, head_pad, value_pad = call.extents, constants["HEAD_PAD"], constants["VALUE_PAD"]
+    extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
     rows = -(-extents.kv_len // (tile.consumers * _ROWS))
     kv_heads = call.key.shape[1]
     programs = rows * extents.batch * kv_heads
@@ -147,7 +149,7 @@ def keys_launch(
         passed,
         blocks,
         tables,
-        lambda: hopper_backward_constants(tile, constants, "keys"),
+        lambda: hopper_backward_constants(tile, constants(), "keys"),
         tile,
         ("keys", fixed, kv_heads, call.group, _short(call)),
     )
