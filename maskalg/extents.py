@@ -275,22 +275,17 @@ def fits_int32(bound: Bound, extents: Extents) -> bool:
     True when lengths and numbers add up to less than 2**31 and none of them is multiplied by an
     index; kernels otherwise compute in 64 bits.
     """
-    total = extents.q_len + extents.kv_len + 4096
-    for value in bound.values:
-        if isinstance(value, int):
-            total += 2 * abs(value)
-    if total >= 2**31:
-        return False
-    return not bound.structure.multiplies or _products_fit(bound, extents)
+    total = extents.q_len + extents.kv_len + 4096 + 2 * _numbers(bound)
+    return total < 2**31 and (not bound.structure.multiplies or _products_fit(bound, extents))
 
 
 def distances_are_short(bound: Bound, extents: Extents) -> bool:
     """Whether sums of positions and numbers stay below 2**22, which real numbers hold exactly."""
-    total = max(extents.q_len, extents.kv_len)
-    for value in bound.values:
-        if isinstance(value, int):
-            total += abs(value)
-    return total <= 2**22
+    return max(extents.q_len, extents.kv_len) + _numbers(bound) <= 2**22
+
+
+def _numbers(bound: Bound) -> int:
+    return sum(abs(value) for value in bound.values if isinstance(value, int))
 
 
 def _products_fit(bound: Bound, extents: Extents) -> bool:
