@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+import torch
 
 from ..algebra import Mask
 from ..extents import resolve
 from ..normalform import bound
 from ..reasoning.cost import decides_every_tile, elements_of
 from ..reasoning.counts import kept_by_intervals, kept_keys
-from ..schedule.block_map import FULL
+from ..schedule.block_map import EMPTY, FULL
 from ..schedule.segments import segments
-from .picture import is_decided
+from .picture import Picture, is_decided
 
 # What is looked at for exact counts: about half a second.
 _MOST_BLOCKS: Final = 1 << 20
@@ -71,3 +73,33 @@ def tally(mask: Mask, q_len: int, kv_len: int | None, block: int) -> Tally:
     else:
         bounds = (int(kept.sum()), int(kept.sum()))
     return Tally(block, rows, columns, empty, partial, full, exact, visited, bounds, q_len * kv_len)
+
+
+def sharpened(found: Tally, shown: Picture) -> Tally:
+    """The counts with what the blocks of a picture tell besides, where they are larger ones.
+
+    What a kernel visits stays what it is.
+    """
+    if found.exact or shown.block % found.block or not found.total:
+        return found
+    blocks = _within(shown, found.rows, found.columns, shown.block // found.block)
+    elements = _within(shown, shown.q_len, shown.kv_len, shown.block)
+    empty, full = max(found.empty, blocks[EMPTY]), max(found.full, blocks[FULL])
+    least, most = found.kept
+    return replace(
+        found,
+        empty=empty,
+        full=full,
+        partial=found.rows * found.columns - empty - full,
+        kept=(max(least, elements[FULL]), min(most, found.total - elements[EMPTY])),
+    )
+
+
+def _within(shown: Picture, rows: int, columns: int, side: int) -> list[int]:
+    """How many of `rows` times `columns` lie in blocks of each label, `side` a side in a block."""
+    heights, widths = (
+        (count - torch.arange(blocks) * side).clamp(max=side)
+        for count, blocks in zip((rows, columns), shown.labels.shape, strict=True)
+    )
+    areas = heights[:, None] * widths
+    return [int(areas[shown.labels == label].sum()) for label in range(3)]

@@ -14,7 +14,7 @@ from ..schedule.block_map import EMPTY, FULL, PARTIAL
 from .choice import Choice
 from .entry import one_entry
 from .picture import Picture, picture, require_cells
-from .tally import Tally, tally
+from .tally import Tally, sharpened, tally
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +91,7 @@ def show(
     if console.is_terminal:
         cells = max(LEAST_WIDTH, min(cells, console.width - 2))
     shown = picture(mask, q_len, kv_len, cells=cells, choice=choice)
-    counted = tally(one_entry(mask.to("cpu"), choice), q_len, kv_len, block)
+    counted = sharpened(tally(one_entry(mask.to("cpu"), choice), q_len, kv_len, block), shown)
     style = Style(
         console.options.ascii_only,
         console.color_system is not None and not console.no_color,
@@ -142,14 +142,16 @@ def figure_lines(mask: Mask, found: Tally, shown: Picture) -> list[tuple[str, st
         f"{found.empty:,} empty ({percent(found.empty / max(count, 1))}), "
         f"{found.partial:,} partial, {found.full:,} full"
     )
-    saved = percent(1 - found.visited / max(found.total, 1))
+    saved = f"{percent(1 - found.visited / max(found.total, 1))} of dense attention's saved"
+    if least < most < found.visited:
+        saved += ": kernels visit what their bounds leave open"
     rows = [
         ("", str(mask)),
         ("formula", _short(formula_text(mask.mask_node))),
         ("lengths", f"{shown.q_len:,} queries, {shown.kv_len:,} keys"),
         ("blocks", blocks),
         ("kept", kept),
-        ("FLOPs", f"{saved} of dense attention's saved"),
+        ("FLOPs", saved),
         *(("note", note) for note in shown.notes),
     ]
     return [row for row in rows if row != ("formula", str(mask))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ import torch
 import maskalg as ma
 from maskalg import causal, head, kv_idx, q_idx
 from maskalg.inspect.choice import Choice
+from maskalg.inspect.entry import one_entry
 from maskalg.inspect.picture import picture
+from maskalg.inspect.tally import Tally, sharpened
 from maskalg.testing import oracle
 
 LENGTH = 120
@@ -43,6 +46,34 @@ def test_no_empty_or_full_block_of_a_long_mask_is_wrong(name: str, block: int) -
         )
         exact = torch.from_numpy(wanted)[0, 0].to(torch.uint8)
         assert bool(((shown == exact) | (shown == 1)).all())
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_counts_sharpened_by_a_picture_enclose_the_true_ones(name: str) -> None:
+    mask = one_entry(MASKS[name](), Choice())
+    dense = mask.to_dense(LENGTH, heads=1, batch=1)[0, 0]
+    true = oracle.labels(dense.numpy()[None, None], 8, 8)
+    shown = picture(mask, LENGTH, None, cells=64, block=16, most_elements=0)
+    known_empty, known_full = int((true == 0).sum()) // 3, int((true == 2).sum()) // 3
+    found = Tally(
+        block=8,
+        rows=15,
+        columns=15,
+        empty=known_empty,
+        partial=225 - known_empty - known_full,
+        full=known_full,
+        exact=False,
+        visited=LENGTH**2,
+        kept=(0, LENGTH**2),
+        total=LENGTH**2,
+    )
+    better = sharpened(found, shown)
+    assert found.empty <= better.empty <= int((true == 0).sum())
+    assert found.full <= better.full <= int((true == 2).sum())
+    assert better.empty + better.partial + better.full == 225
+    assert better.kept[0] <= int(dense.sum()) <= better.kept[1]
+    assert better.visited == found.visited
+    assert sharpened(replace(found, exact=True), shown).kept == found.kept
 
 
 def test_blocks_of_a_canvas_in_morton_order_are_told_apart_by_their_places() -> None:
