@@ -118,7 +118,11 @@ def rendered(node):
 def test_triton_text_takes_reals_where_it_must():
     distance = nodes.subtract(nodes.Q, nodes.K)
     text = rendered(nodes.add(nodes.SCORE, nodes.call("exp", distance)))
-    assert "tl.exp(((q_idx - kv_idx)).to(tl.float32))" in text
+    by_bits = "((q_idx - kv_idx) + 0x4B400000).to(tl.float32, bitcast=True) - 12582912.0"
+    assert f"tl.exp(({by_bits}))" in text
+    halves = nodes.floordiv(distance, nodes.const(2))
+    text = rendered(nodes.add(nodes.SCORE, nodes.call("exp", halves)))
+    assert "tl.exp((floor_div((q_idx - kv_idx), 2)).to(tl.float32))" in text
     assert "value = 1.5" in rendered(nodes.const(1.5))
     minus = nodes.where(nodes.ge(nodes.Q, nodes.K), nodes.SCORE, nodes.const(float("-inf")))
-    assert 'tl.where((q_idx >= kv_idx), score, float("-inf"))' in rendered(minus)
+    assert 'tl.where((q_idx >= kv_idx), (product * T[-1]), float("-inf"))' in rendered(minus)
