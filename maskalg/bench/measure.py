@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import random
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -120,8 +121,9 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Milliseconds a call of each function in each round, one function after the other.
 
-    As in `timeit`, Python's garbage is not collected in between: what a compiler left behind makes
-    a collection as long as a short call.
+    Each round has another order, the same in every run, so that none always follows the one that
+    heats the GPU most. As in `timeit`, Python's garbage is not collected in between: what a
+    compiler left behind makes a collection as long as a short call.
     """
     repeats: dict[str, int] = {}
     times: dict[str, list[float]] = {name: [] for name in functions}
@@ -132,9 +134,10 @@ def interleaved(
             for _ in range(3):
                 function()
             repeats[name] = max(3, int(slot_ms / max(_timed(function, 3), 1e-3)))
+        order = random.Random(0)
         for _ in range(rounds):
-            for name, function in functions.items():
-                times[name].append(_timed(function, repeats[name]))
+            for name in order.sample(list(functions), len(functions)):
+                times[name].append(_timed(functions[name], repeats[name]))
     finally:
         gc.enable()
     return times
