@@ -50,7 +50,7 @@ NOT_RUN = {
     ("docs/performance.md", "maskalg bench --rounds 5 --markdown"): _GPU,
     (
         "docs/performance.md",
-        "maskalg bench --backward --cases D128,D64 --rounds 5 --markdown",
+        "maskalg bench --backward --rounds 5 --markdown",
     ): _GPU,
 }
 """Blocks that are not run, by page and first line, and why.
