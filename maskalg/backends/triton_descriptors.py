@@ -1,8 +1,8 @@
 """Tensor descriptors at a second launch, encoded once for a tensor's place in memory.
 
 Triton encodes every descriptor anew at each launch, and looks at all other arguments in Python to
-find the descriptors among them: a third of the host time of a call. An encoded descriptor says
-where a tensor lies and how, nothing else, so one of the same place and shape is the same.
+find the descriptors among them. An encoded descriptor says where a tensor lies and how, nothing
+else, so one of the same place and shape is the same.
 """
 
 from __future__ import annotations
