@@ -155,8 +155,8 @@ def statistics_of(
         if sink_ptr is not None:
             sink = tl.load(sink_ptr + head).to(tl.float32) * LOG2E
             larger = tl.maximum(lse, sink)
-            both = tl.math.exp2(lse - larger) + tl.math.exp2(sink - larger)
-            statistic = larger + tl.math.log2(both)
+            ratio = tl.math.exp2(tl.minimum(lse, sink) - larger)
+            statistic = larger + tl.math.log2(1.0 + ratio)
         if grad_lse_ptr is not None:
             # d lse / d s is exp(s - lse), which is the weight times exp2(statistic - lse).
             change = tl.load(grad_lse_ptr + base + m, mask=inside, other=0.0)

@@ -85,7 +85,7 @@ class _Attention(torch.autograd.Function):
         inputs, rows, tables = _gradients(call, (out, lse), change, ctx.slots, inputs=wanted)
         of_sink = None
         if sink is not None and ctx.needs_input_grad[5]:
-            of_sink = sink_gradient(rows, sink)
+            of_sink = sink_gradient(rows, sink, grad_out)
         return (None, None, *inputs, of_sink, *tables)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -136,8 +135,7 @@ def gradients(
     """
     query, key, value = call.query, call.key, call.value
     if not grad_out.numel() or not key.numel():
-        of_rows.statistic.fill_(math.inf)
-        of_rows.delta.zero_()
+        of_rows.fill_with_nothing()
         return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
     dq = torch.empty_like(query, memory_format=torch.contiguous_format)
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
@@ -165,6 +163,8 @@ def fill_rows(
         dq = torch.empty_like(call.query, memory_format=torch.contiguous_format)
         launches = _Launches(call, plan, shape, tma, of_rows, grad_out).queries(dq)
         first_that_fits(launch.run for launch in launches)
+    else:
+        of_rows.fill_with_nothing()
 
 
 class _Launches:

@@ -7,6 +7,7 @@ else, so one of the same place and shape is the same.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable
 from types import FunctionType
 from typing import Any, Final, NamedTuple
@@ -16,7 +17,6 @@ from triton.compiler import CompiledKernel
 
 _MOST: Final = 4096  # descriptors kept, of about 200 bytes
 _ENCODED: Final[dict[Hashable, list[Any]]] = {}
-_BLOCKS: Final[dict[Hashable, int]] = {}
 
 
 class Descriptor:
@@ -39,13 +39,13 @@ class Encoder(NamedTuple):
         launch: in C; takes what Triton's launcher does, descriptors encoded.
         options: of the kernel, that follow its handle.
         encode: a descriptor, and how its blocks lie in shared memory.
-        blocks: that of each descriptor in the order of the arguments, and its number.
+        blocks: that of each descriptor in the order of the arguments, and its text.
     """
 
     launch: Callable[..., None]
     options: tuple[Any, ...]
     encode: Callable[[Any, Any], list[Any]]
-    blocks: list[tuple[Any, int]]
+    blocks: list[tuple[Any, str]]
 
     def encoded(self, arguments: list[Any]) -> list[Any]:
         """The arguments with their descriptors encoded."""
@@ -55,8 +55,8 @@ class Encoder(NamedTuple):
             if type(argument) is not Descriptor:
                 found.append(argument)
                 continue
-            block, number = next(blocks)
-            key = (argument.base.data_ptr(), argument.shape, argument.strides, number)
+            block, text = next(blocks)
+            key = (argument.base.data_ptr(), argument.shape, argument.strides, text)
             parts = _ENCODED.get(key)
             if parts is None:
                 if len(_ENCODED) >= _MOST:
@@ -89,5 +89,5 @@ def encoder_of(compiled: CompiledKernel) -> Encoder | None:
         options = (launcher.launch_cooperative_grid, launcher.launch_pdl, None, None)
     except (ImportError, AttributeError):
         return None
-    numbered = [(b, _BLOCKS.setdefault(str(sorted(b.items())), len(_BLOCKS))) for b in blocks]
-    return Encoder(free["launcher"], options, make_tensordesc_arg, numbered)
+    told = [(block, sys.intern(str(sorted(block.items())))) for block in blocks]
+    return Encoder(free["launcher"], options, make_tensordesc_arg, told)

@@ -13,9 +13,10 @@ from .triton_arguments import padded
 from .triton_descriptors import Descriptor
 from .triton_hopper import has_gluon, programs_at_once
 from .triton_launch import Launch, variant_key
-from .triton_rows import Rows, per_row_of
+from .triton_rows import Rows, padded_length, per_row_of
 
 _ROWS: Final = 64  # of a consumer
+_INT32_MAX: Final = 2**31 - 1  # of the row that a descriptor of rows is asked for
 _SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
 
 _REGISTERS: Final = {1: 128, 2: 168}
@@ -27,8 +28,10 @@ Arguments = tuple[list[int], tuple[torch.Tensor, ...]]
 def serves(call: Call, shape: dict[str, Any]) -> bool:
     """Whether the kernels serve the call, if descriptors reach its tensors."""
     dims = (call.query.shape[-1], call.value.shape[-1])
+    extents = call.extents
     return (
-        min(shape["HEAD_PAD"], shape["VALUE_PAD"]) >= _SMALLEST_PAD
+        extents.batch * extents.heads * padded_length(extents.q_len) <= _INT32_MAX
+        and min(shape["HEAD_PAD"], shape["VALUE_PAD"]) >= _SMALLEST_PAD
         and all(dim * call.query.element_size() % 16 == 0 for dim in dims)
         and has_gluon()
     )

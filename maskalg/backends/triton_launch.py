@@ -29,6 +29,8 @@ class _Variant(NamedTuple):
 
 
 _VARIANTS: Final[dict[Hashable, _Variant]] = {}
+_TRIED: Final[set[Hashable]] = set()
+"""Variants that were compiled beside another; those that failed are not tried so again."""
 
 
 def variant_key(
@@ -92,14 +94,25 @@ def compile_together(launches: Sequence[Launch]) -> None:
     Triton's compiler and NVIDIA's assembler run outside of Python's lock but for the first quarter
     of their time. What fails here fails again, and is raised, at its own launch.
     """
-    missing = [launch for launch in launches if launch.key not in _VARIANTS]
-    mode = getattr(triton, "AsyncCompileMode", None)  # since Triton 3.5
-    if len(missing) < 2 or mode is None or triton.knobs.runtime.interpret:
+    missing = [
+        launch for launch in launches if launch.key not in _VARIANTS and launch.key not in _TRIED
+    ]
+    if len(missing) < 2 or triton.knobs.runtime.interpret or (mode := _aside()) is None:
         return
+    _TRIED.update(launch.key for launch in missing)
     with ThreadPoolExecutor(len(missing)) as threads, mode(threads, ignore_errors=True):
         for launch in missing:
             arguments, constants = launch.first()
             launch.kernel.warmup(*arguments, grid=launch.programs, **constants)
+
+
+def _aside() -> Any:
+    """Triton's context in which threads compile, since 3.5; None where the caller is in one."""
+    try:
+        from triton.runtime._async_compile import active_mode
+    except ImportError:
+        return None
+    return None if active_mode.get() is not None else triton.AsyncCompileMode
 
 
 def _watched() -> bool:

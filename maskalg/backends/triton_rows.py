@@ -38,6 +38,16 @@ class Rows:
     delta: torch.Tensor
     padded: int
 
+    def fill_with_nothing(self) -> None:
+        """Where no query keeps anything."""
+        self.statistic.fill_(math.inf)
+        self.delta.zero_()
+
+
+def padded_length(q_len: int) -> int:
+    """A length in whole tiles."""
+    return -(-q_len // _PADDED_BLOCK) * _PADDED_BLOCK
+
 
 def rows_of(
     call: Call,
@@ -52,9 +62,9 @@ def rows_of(
         grad_lse: of the lse, where it was returned.
         sinks: `[heads]`, or None.
     """
-    out, lse = saved
+    out, lse = saved[0].contiguous(), saved[1].contiguous()
     batch, heads, q_len = lse.shape
-    padded = -(-q_len // _PADDED_BLOCK) * _PADDED_BLOCK
+    padded = padded_length(q_len)
     known = (lse.new_empty(batch * heads * padded), lse.new_empty(batch * heads * padded))
     if call.weight.formula is not None and not call.weight.normalised:
         return Rows(None, None, None, None, *known, padded)
@@ -69,17 +79,17 @@ def per_row_of(rows: Rows, *, of_queries: bool) -> tuple[torch.Tensor | None, ..
     return (rows.out, rows.lse, rows.sinks, rows.grad_lse, *known) if of_queries else known
 
 
-def sink_gradient(rows: Rows, sinks: torch.Tensor) -> torch.Tensor:
+def sink_gradient(rows: Rows, sinks: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
     """Of the logits `[heads]`: minus the weight of the sink times dO . O, over all queries."""
-    assert rows.lse is not None
+    assert rows.out is not None and rows.lse is not None
     batch, heads, q_len = rows.lse.shape
     known = (rows.statistic, rows.delta)
     statistic, product = [t.view(batch, heads, rows.padded)[..., :q_len] for t in known]
     if rows.grad_lse is not None:
-        # d lse / d s is exp(s - lse), the weight times exp(lse with the sink - lse).
-        grown = torch.exp2(statistic - rows.lse * _LOG2E)
-        change = torch.where(statistic.isinf(), 0.0, rows.grad_lse * grown)
-        product = product + change
-    # Where nothing is kept the statistic is infinite, and the share of the sink 0.
-    share = torch.exp2(sinks.float()[:, None] * _LOG2E - statistic)
+        # What delta has beside it may be larger by any factor.
+        product = (rows.out.float() * grad_out.float()).sum(-1)
+    # Where nothing is kept the statistic is infinite, and the share of the sink 0; it is the whole
+    # of an infinite sink, whose output is 0.
+    logits = sinks.float()[:, None] * _LOG2E
+    share = torch.where(logits == math.inf, 0.0, torch.exp2(logits - statistic))
     return -(share * product).sum(dim=(0, 2)).to(sinks.dtype)

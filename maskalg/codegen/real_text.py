@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # The integer 0x4B400000 + d holds the bits of the real number 1.5 * 2**23 + d, for |d| < 2**22.
 _BITS: Final = "0x4B400000"
 _BASE: Final = 3 * 2**22
+_FARTHEST: Final = 2**22
 
 Factor = tuple[Node, bool]  # and whether the product is divided by it
 
@@ -147,7 +148,8 @@ def distance(text: TritonText, node: Node) -> str | None:
     parts = node.args if node.op == "add" else (node,)
     numbers = [cast(int, part.data) for part in parts if part.op == "const"]
     positions = [part for part in parts if part.op != "const"]
-    if not _short(positions):
+    # The number that is subtracted must be one of float32, and so must the result.
+    if not _short(positions) or abs(sum(numbers)) > _FARTHEST:
         return None
     bits = f"({text(nodes.add(*positions))} + {_BITS}).to(tl.float32, bitcast=True)"
     return f"({bits} - {float(_BASE - sum(numbers))})"

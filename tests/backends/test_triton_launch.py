@@ -83,6 +83,31 @@ def test_one_launch_is_left_to_itself(compiled):
     assert compiled == []
 
 
+def test_what_was_tried_is_not_tried_again(compiled):
+    import triton
+
+    from maskalg.backends.triton_launch import compile_together
+
+    made = launches(128)
+    compile_together(made)
+    triton.knobs.compilation.listener = lambda **_: pytest.fail("compiled again")
+    for launch in made:
+        launch.kernel.device_caches.clear()
+    compile_together(made)
+
+
+def test_a_caller_that_compiles_aside_is_left_alone(compiled):
+    from concurrent.futures import ThreadPoolExecutor
+
+    import triton
+
+    from maskalg.backends.triton_launch import compile_together
+
+    with ThreadPoolExecutor(1) as threads, triton.AsyncCompileMode(threads):
+        compile_together(launches(256))
+    assert compiled == []
+
+
 def test_what_fails_is_left_to_its_launch(compiled):
     from maskalg.backends.triton_launch import compile_together
 
