@@ -127,6 +127,7 @@ def interleaved(
     """
     repeats: dict[str, int] = {}
     times: dict[str, list[float]] = {name: [] for name in functions}
+    collects = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
@@ -139,7 +140,8 @@ def interleaved(
             for name in order.sample(list(functions), len(functions)):
                 times[name].append(_timed(functions[name], repeats[name]))
     finally:
-        gc.enable()
+        if collects:
+            gc.enable()
     return times
 
 

@@ -50,16 +50,16 @@ def ancestry(call: str, parents: torch.Tensor) -> Ancestry:
         node = int(outside[0])
         raise errors.parent_outside(call, node, int(parents[node]), count)
     if not count:
-        return Ancestry(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
+        return Ancestry(parents.to(torch.int64), parents.to(torch.int64))
     # `count` stands for the parent of a root, from here on.
     parent = torch.where(parents < 0, count, parents.to(torch.int64))
-    number = torch.arange(count)
+    number = torch.arange(count, device=parent.device)
     only = torch.bincount(parent, minlength=count + 1)[parent] == 1
     follows = only & (parent == number - 1)
     chain = (~follows).cumsum(0) - 1
     first = (~follows).nonzero()[:, 0]
-    length = torch.cat([first, torch.tensor([count])]).diff()
-    above = torch.cat([chain, torch.tensor([len(first)])])[parent[first]]
+    length = torch.cat([first, first.new_tensor([count])]).diff()
+    above = torch.cat([chain, chain.new_tensor([len(first)])])[parent[first]]
     order, size = _intervals(call, above, length, first)
     return Ancestry(order[chain] + number - first[chain], (order + size)[chain])
 
@@ -92,7 +92,7 @@ def _intervals(
 def _jumps(call: str, parent: torch.Tensor, named: torch.Tensor) -> Iterator[torch.Tensor]:
     """The first, second, fourth … ancestor of each node; that of none is one more node, last."""
     count = len(parent)
-    jump = torch.cat([parent, torch.tensor([count])])
+    jump = torch.cat([parent, parent.new_tensor([count])])
     for _ in range(count.bit_length() + 1):
         if int(jump.min()) == count:
             return

@@ -75,5 +75,6 @@ def _tensor(parents: Sequence[int]) -> torch.Tensor:
 
 
 def _like(given: torch.Tensor, rows: list[torch.Tensor]) -> torch.Tensor:
-    entries = torch.cat([torch.zeros(0, dtype=torch.int64), *rows])  # there may be no rows
+    none = torch.zeros(0, dtype=torch.int64, device="cpu")
+    entries = torch.cat([none, *rows])  # there may be no rows
     return entries.to(dtype=torch.int32, device=given.device).view(given.shape)

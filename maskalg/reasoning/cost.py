@@ -117,6 +117,6 @@ def elements_of(visits: Segments, label: int | None = None) -> int:
     rows = torch.arange(len(visits.row_start) - 1).repeat_interleave(visits.row_start.diff())
     start = rows % max(visits.shape[2], 1) * block_q
     height = (start + block_q).clamp(max=visits.q_len) - start
-    width = (visits.end.long() * block_kv).clamp(max=visits.kv_len) - visits.first * block_kv
+    width = (visits.end.long() * block_kv).clamp(max=visits.kv_len) - visits.first.long() * block_kv
     area = height * width
     return int((area if label is None else area[visits.label == label]).sum())

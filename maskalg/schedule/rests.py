@@ -13,7 +13,7 @@ from .ranges import Maxima
 from .sets import At, PositionSet, rows_at
 from .tile_pairs import Rest, TilePairs, by_tile
 
-LOWEST: Final = -(2**62)  # below every entry
+LOWEST: Final = -(2**63 - 1024)  # below every entry but the last thousand; exact as a double
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ from .sets import At, over_positions, rows_at
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # smallest and largest; or surely and perhaps
 
-_UNBOUNDED: Final = 2**60
+_UNBOUNDED: Final = 2**58  # 32 of them add up without overflow
+_KNOWN: Final = 2**52
+"""Bounds beyond it are counted as infinite: a sum of them and of known ones is not below it."""
 _PRODUCT_OF: Final = 2**30  # factors below it multiply without overflow
 
 
@@ -122,7 +124,7 @@ class Summaries:
         if node.op == "add":
             node = _grouped(node)
         low, high = rule([self.bounds(arg) for arg in node.args])
-        return low.clamp(-_UNBOUNDED, _UNBOUNDED), high.clamp(-_UNBOUNDED, _UNBOUNDED)
+        return _saturated(low, high)
 
     def _may_equal(self, node: Node) -> torch.Tensor:
         """False where the values of both sides, by their last six bits, have none in common."""
@@ -152,7 +154,15 @@ class Summaries:
 
 def _range(entries: torch.Tensor) -> tuple[torch.Tensor, ...]:
     least, most = entries.aminmax(dim=-1)
-    return least.clamp(-_UNBOUNDED, _UNBOUNDED), most.clamp(-_UNBOUNDED, _UNBOUNDED)
+    return _saturated(least, most)
+
+
+def _saturated(low: torch.Tensor, high: torch.Tensor) -> Pair:
+    """Bounds with those that are too far to be exact made infinite, each to its side."""
+    return (
+        torch.where(low < -_KNOWN, -_UNBOUNDED, low.clamp(max=_KNOWN)),
+        torch.where(high > _KNOWN, _UNBOUNDED, high.clamp(min=-_KNOWN)),
+    )
 
 
 _KINDS: Final[dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]]] = {
@@ -203,7 +213,12 @@ def _product(parts: list[Pair]) -> Pair:
 
 def _quotient(parts: list[Pair]) -> Pair:
     divisor = parts[1][0].clamp(min=1), parts[1][1].clamp(min=1)
-    return _corners([parts[0], divisor], torch.floor_divide)
+    low, high = _corners([parts[0], divisor], torch.floor_divide)
+    # What was infinite is so still, though a part of it is not.
+    return (
+        torch.where(parts[0][0] < -_KNOWN, -_UNBOUNDED, low),
+        torch.where(parts[0][1] > _KNOWN, _UNBOUNDED, high),
+    )
 
 
 def _remainder(parts: list[Pair]) -> Pair:
