@@ -313,7 +313,8 @@ def hopper_backward_keys(
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
     BLOCK queries or 64 keys; statistic and delta are descriptors of what the kernel of dQ wrote,
     flat, in blocks of BLOCK. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z
-    is 1. The options must give a `maxnreg` of 168, from which the warps' registers are dealt out.
+    is 1. The options must give `maxnreg`, from which the warps' registers are dealt out: 168 for
+    two consumers, 128 for one, of which two programs share a multiprocessor.
 
     A program computes one row, `rows * batch_heads` in all, where there is one place for what is
     HELD; with two, programs, as many as run at once, take rows in turn, and the next row's keys and
