@@ -171,7 +171,7 @@ def weights() -> None:
     for mask_name, mask in {"full": ma.everything, "causal": causal}.items():
         pairs = shape.length**2 if mask_name == "full" else shape.length * (shape.length + 1) / 2
         flops = 4 * shape.heads * shape.dim * pairs
-        runs: dict[str, Callable[[], Any]] = {}
+        forwards, backwards = {}, {}
         for name, weight in {
             "softmax": ma.softmax,
             "softmax with sink": ma.softmax_with_sink(sink),
@@ -180,9 +180,10 @@ def weights() -> None:
             "linear": ma.linear,
         }.items():
             forward = partial(ma.attention, *inputs, mask, weight=weight)
-            runs[f"{name} forward"] = forward
-            runs[f"{name} backward"] = backward_of(forward, inputs)
-        for name, middle in medians(runs).items():
+            forwards[f"{name} forward"] = forward
+            backwards[f"{name} backward"] = backward_of(forward, inputs)
+        # One after the other: the backward pass heats the card, and slows what comes after it.
+        for name, middle in (medians(forwards) | medians(backwards)).items():
             rate = flops * (2.5 if "backward" in name else 1) / middle / 1e9
             print(f"{mask_name:8} {name:28} {middle:7.3f} ms {rate:5.0f} TFLOP/s")
 
