@@ -82,6 +82,23 @@ def sigmoid_ptx(x):
 
 
 @triton.jit
+def fma(x, y, z):
+    """x y + z, rounded once."""
+    return tl.fma(x, y, z)
+
+
+@triton.jit
+def fma_ptx(x, y, z):
+    """x y + z, rounded once, for each element as it stands, on NVIDIA.
+
+    LLVM makes vectors of products it sees, and takes them apart again: it compiles these faster.
+    """
+    return tl.inline_asm_elementwise(
+        "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
 def tan(x):
     return tl.sin(x) / tl.cos(x)
 

@@ -29,6 +29,9 @@ _MASKED = f"score, {_PLACE}"
 _OF_PRODUCT = f"product, {_PLACE}"
 _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
 
+# Functions of kernels/reals.py with a form for NVIDIA of their own.
+_OWN_PTX = ("fma", "sigmoid", "tanh")
+
 _HEADER = '''"""Rendered by maskalg for
 
 mask  {mask}
@@ -38,7 +41,7 @@ bias  {bias}
 import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
-from maskalg_kernels.reals import expm1, log1p, power, {sigmoid}, tan, {tanh}
+from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}
 from maskalg_kernels.runs import run_from, run_of_list, tiles
 '''
 
@@ -121,7 +124,7 @@ def rendered(
     elements = _elements(structure, style, arguments, "kv_idx", formulas)
     runs = ("next_run", _ROW, _runs(structure, style, arguments, "queries"))
     functions = [_function(*part) for part in (*elements, runs, *more)]
-    own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in ("sigmoid", "tanh")}
+    own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in _OWN_PTX}
     header = _HEADER.format(
         mask=formula_text(structure.mask), bias=formula_text(structure.bias), **own
     )
