@@ -190,7 +190,12 @@ def weights() -> None:
 
 def tiers() -> None:
     print("\ntiers: time of the plain kernels over that of the chosen ones, one after the other")
-    chosen = (backend.hopper_tile, triton_backward.hopper_backward_tile_for)
+    names = (
+        (backend, "hopper_tile"),
+        (triton_backward, "hopper_backward_tile_for"),
+        (triton_backward, "one_pass_for"),
+    )
+    chosen = [getattr(*name) for name in names]
     for name, case in cases(DEVICE).items():
         if name.startswith("GQA"):
             continue
@@ -198,11 +203,13 @@ def tiers() -> None:
         run = partial(ma.attention, *inputs, case.expression)
         runs = {"forward": run, "backward": backward_of(run, inputs)}
         best = medians(runs)
-        backend.hopper_tile = triton_backward.hopper_backward_tile_for = lambda *_, **__: None
+        for module, attribute in names:
+            setattr(module, attribute, lambda *_, **__: None)
         backend.structure_plan.cache_clear()
         backend.backward_plan.cache_clear()
         plain = medians(runs)
-        backend.hopper_tile, triton_backward.hopper_backward_tile_for = chosen
+        for (module, attribute), choice in zip(names, chosen, strict=True):
+            setattr(module, attribute, choice)
         backend.structure_plan.cache_clear()
         backend.backward_plan.cache_clear()
         ratios = "  ".join(f"{kind} {plain[kind] / best[kind]:.3f}" for kind in runs)

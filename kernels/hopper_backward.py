@@ -46,12 +46,20 @@ row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, ran
 
 
 @gluon.jit
-def _keys(w, shape, CONSUMERS: gl.constexpr, HEADS_TOGETHER: gl.constexpr):
+def _keys(
+    w,
+    shape,
+    CONSUMERS: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    LAST_FIRST: gl.constexpr = False,
+):
     """Batch and head of the w-th tile of keys, its first key and its last."""
     rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
     row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
     # The first keys are the longest under every causal mask.
-    k0 = (rows - 1 - row) * (CONSUMERS * ROWS)
+    if not LAST_FIRST:
+        row = rows - 1 - row
+    k0 = row * (CONSUMERS * ROWS)
     k1 = gl.minimum(k0 + CONSUMERS * ROWS, kv_len) - 1
     return batch_head // kv_heads, batch_head % kv_heads, k0, k1
 
@@ -73,6 +81,7 @@ def _produce_queries(
     CONSUMERS: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     HELD: gl.constexpr,
+    LAST_FIRST: gl.constexpr = False,
 ):
     """The producer: keys and values of a row, then queries and gradients of a group of heads."""
     q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc = sources
@@ -86,7 +95,7 @@ def _produce_queries(
     done = gl.to_tensor(0)
     start, stop, step = _rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, HEADS_TOGETHER)
+        batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, HEADS_TOGETHER, LAST_FIRST)
         place, phase = _slot(done, HELD)
         ready = held_ready.index(place)
         mbarrier.wait(held_free.index(place), phase ^ 1)
@@ -121,6 +130,62 @@ def _produce_queries(
                 j += 1
                 if j == end:
                     j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
+
+
+@gluon.jit
+def _weights_by_query(
+    product,
+    statistic,
+    at,
+    S,
+    T,
+    unit,
+    partial,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+):
+    """Weights of a tile whose columns are queries and, WEIGHTED, their slopes."""
+    if WEIGHTED:
+        return weights_and_slopes(
+            product, statistic, at, S, T, unit, MASKED, BIASED, SLOPE, partial
+        )
+    else:
+        p = weights(product, statistic, at, S, T, unit, MASKED, BIASED, partial, False)
+        return p, p
+
+
+@gluon.jit
+def _changes_by_query(
+    p,
+    dp,
+    deltas,
+    statistic,
+    slope,
+    product,
+    at,
+    S,
+    T,
+    partial,
+    MASKED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
+):
+    """The gradient of a tile of scores whose columns are queries, from what the above gave."""
+    by_query: gl.constexpr = gl.SliceLayout(0, product.type.layout)
+    delta = None
+    if NORMALISED:
+        delta = deltas.load(by_query)[None, :]
+    if WEIGHTED:
+        if NORMALISED:
+            dp = dp - delta
+        ds = dp * slope
+    else:
+        ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
+        ds = ds * slope_of(product, at, S, T, SLOPE)
+    return ds
 
 
 @gluon.jit
@@ -199,31 +264,18 @@ def _consume_queries(
                 at = (batch, head, q_idx, kv_idx, kv_len)
                 product = warpgroup_mma_wait(1, deps=[product])
                 statistic = None
-                delta = None
                 if NORMALISED:
                     statistic = statistics.index(stage).load(by_query)[None, :]
-                if WEIGHTED:
-                    p, slope = weights_and_slopes(
-                        product, statistic, at, S, known, unit, MASKED, BIASED, SLOPE, partial
-                    )
-                else:
-                    p = weights(
-                        product, statistic, at, S, known, unit, MASKED, BIASED, partial, False
-                    )
+                p, slope = _weights_by_query(
+                    product, statistic, at, S, known, unit, partial, MASKED, BIASED, SLOPE, WEIGHTED
+                )
                 weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
                 dv = warpgroup_mma(weight, gradient, dv, is_async=True)
                 dp = warpgroup_mma_wait(1, deps=[dp])
-                if NORMALISED:
-                    delta = deltas.index(stage).load(by_query)[None, :]
-                if WEIGHTED:
-                    if NORMALISED:
-                        dp = dp - delta
-                    ds = dp * slope
-                else:
-                    ds = weight_gradient(
-                        p, dp, delta, statistic, at, S, known, MASKED, partial, False
-                    )
-                    ds = ds * slope_of(product, at, S, known, SLOPE)
+                ds = _changes_by_query(
+                    p, dp, deltas.index(stage), statistic, slope, product, at, S, known, partial,
+                    MASKED, SLOPE, WEIGHTED, NORMALISED,
+                )  # fmt: skip
                 change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
                 dk = warpgroup_mma(change, query, dk, is_async=True)
                 dv = warpgroup_mma_wait(1, deps=[dv])

@@ -136,3 +136,30 @@ def hopper_backward_tile_for(
     if weighted:
         return _HOPPER_BACKWARD_WEIGHTED.get((of, head_pad, listed))
     return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))
+
+
+ONE_PASS_FROM: Final = 4096
+"""Queries and keys from which one kernel is faster: with 2048 it was level, with 1024 slower."""
+
+# Keys: (largest padded head dimension, pattern) of softmax rows whose bias, if any, is a sum with
+# the score: the derivative of others takes too many registers. Of 128 dimensions a pass was 3 to 9
+# per cent faster on full rows and no faster on causal ones, for twice the memory of dQ more; of
+# windows it was slower.
+_ONE_PASS: Final[frozenset[tuple[int, Pattern]]] = frozenset({(64, "full"), (64, "dense")})
+
+
+def one_pass_for(
+    architecture: str,
+    head_pad: int,
+    element_bytes: int,
+    pattern: Pattern,
+    *,
+    sloped: bool,
+    weighted: bool = False,
+) -> bool:
+    """Whether one kernel computes all gradients, of a mask that is one for all heads.
+
+    Arguments as above; `sloped` says whether a bias is more than added to the score.
+    """
+    served = architecture == "sm_90" and element_bytes == 2 and not sloped and not weighted
+    return served and (head_pad, pattern) in _ONE_PASS

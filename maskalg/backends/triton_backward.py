@@ -13,7 +13,13 @@ import torch
 from maskalg_kernels.backward import backward_keys, backward_queries
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..backward_tiles import HopperBackwardTile, backward_tiles_for, hopper_backward_tile_for
+from ..backward_tiles import (
+    ONE_PASS_FROM,
+    HopperBackwardTile,
+    backward_tiles_for,
+    hopper_backward_tile_for,
+    one_pass_for,
+)
 from ..codegen.hooks import Hooks, Style, hooks_of
 from ..codegen.store import load
 from ..normalform import Structure
@@ -29,7 +35,8 @@ from .triton_hopper_backward import (
     serves,
 )
 from .triton_launch import Launch, compile_together, variant_key
-from .triton_rows import Rows, per_row_of
+from .triton_one_pass import Turns, one_for_all, one_pass_launches, turns_of, visits_launch
+from .triton_rows import Rows, per_row_of, rows_launch
 from .triton_tuned import preferred
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -46,6 +53,8 @@ class BackwardPlan:
         of_queries, of_keys: as constants of the kernels of dQ, and of dK and dV.
         query_tiles, key_tiles: candidates of the plain kernels.
         hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
+        one_pass: whether one kernel computes all gradients instead of long rows, where descriptors
+            reach.
         entry_tiles: candidates of the kernel of tables' gradients.
     """
 
@@ -56,6 +65,7 @@ class BackwardPlan:
     key_tiles: tuple[Tile, ...]
     hopper_queries: HopperBackwardTile | None
     hopper_keys: HopperBackwardTile | None
+    one_pass: bool
     entry_tiles: tuple[Tile, ...]
 
 
@@ -87,6 +97,8 @@ def backward_plan(
 
     hopper_queries, query_tiles = chosen("queries")
     hopper_keys, key_tiles = chosen("keys")
+    at = (arch, head_pad, element_bytes, pattern)
+    one_pass = one_pass_for(*at, sloped=hooks.sloped, weighted=weighted) and not style.wide
     return BackwardPlan(
         hooks=hooks,
         of_queries=_constants(hooks, module, ""),
@@ -95,6 +107,7 @@ def backward_plan(
         key_tiles=key_tiles,
         hopper_queries=hopper_queries,
         hopper_keys=hopper_keys,
+        one_pass=one_pass and one_for_all(structure),
         entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
     )
 
@@ -141,12 +154,24 @@ def gradients(
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     launches = _Launches(call, plan, shape, tma, of_rows, grad_out)
-    steps = [launches.queries(dq), launches.keys(dk, dv)]
-    # A kernel without a tile is not launched.
-    begun = [(launch, others) for others in steps if (launch := next(others, None)) is not None]
-    compile_together([launch for launch, _ in begun])
-    for launch, others in begun:
-        first_that_fits(each.run for each in chain([launch], others))
+    turns = launches.turns()
+    if turns is None:
+        steps = [launches.queries(dq), launches.keys(dk, dv)]
+        # A kernel without a tile is not launched.
+        begun = [(first, others) for others in steps if (first := next(others, None)) is not None]
+        compile_together([first for first, _ in begun])
+        for first, others in begun:
+            first_that_fits(each.run for each in chain([first], others))
+        return dq, dk, dv
+    before = launches.before(turns)
+    pass_over = launches.one_pass(dq, dk, dv, turns)
+    compile_together([*before, *pass_over])
+    for launch in before:
+        launch.run()
+    if turns.visited is not None:
+        turns.fill()
+    for launch in pass_over:
+        launch.run()
     return dq, dk, dv
 
 
@@ -160,9 +185,7 @@ def fill_rows(
 ) -> None:
     """What `gradients` fills of `of_rows`, where no gradient of an input is wanted."""
     if grad_out.numel() and call.key.numel():
-        dq = torch.empty_like(call.query, memory_format=torch.contiguous_format)
-        launches = _Launches(call, plan, shape, tma, of_rows, grad_out).queries(dq)
-        first_that_fits(launch.run for launch in launches)
+        _Launches(call, plan, shape, tma, of_rows, grad_out).rows().run()
     else:
         of_rows.fill_with_nothing()
 
@@ -207,6 +230,35 @@ class _Launches:
             return (self._plain(False, tile, (dk, dv)) for tile in plan.key_tiles)
         own = (self.numbers, self.of_rows, (self.grad_out, dk, dv), self.fixed)
         return iter([keys_launch(self.call, tile, self.shape, self._hooked("keys"), *own)])
+
+    def rows(self) -> Launch:
+        """What fills what is known of each query, without dQ."""
+        return rows_launch(self.call, self.of_rows, self.shape, self.grad_out, self.fixed)
+
+    def turns(self) -> Turns | None:
+        """Whose turn it is in the kernel of all gradients, None where two kernels serve."""
+        length = min(self.call.extents.q_len, self.call.extents.kv_len)
+        if not (self.plan.one_pass and self.hopper and length >= ONE_PASS_FROM):
+            return None
+        return turns_of(self.call, self.plan, self.numbers[0])
+
+    def before(self, turns: Turns) -> list[Launch]:
+        """What goes before the kernel of all gradients."""
+        if turns.visited is None:
+            return [self.rows()]
+        constants, visited = self.plan.of_keys, turns.visited
+        return [
+            self.rows(),
+            visits_launch(self.call, visited, constants, self.numbers, self.fixed),
+        ]
+
+    def one_pass(
+        self, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, turns: Turns
+    ) -> list[Launch]:
+        """The kernel of all gradients, and that of dQ from the sums."""
+        tensors = (self.grad_out, dq, dk, dv)
+        own = (self.numbers, self.of_rows, tensors, self.fixed)
+        return one_pass_launches(self.call, turns.table, self.shape, self._hooked("keys"), *own)
 
     def _hooked(self, of: Literal["queries", "keys"]) -> Callable[[], dict[str, Any]]:
         """The constants of a kernel but for its tile's, made when it is compiled."""

@@ -102,7 +102,7 @@ def queries_launch(
             extents.kv_len, of_rows.padded, rows, batch_heads, extents.heads, call.group, *scalars,
         ]  # fmt: skip
 
-    return _launch(
+    return hopper_launch(
         hopper_backward_queries,
         rows * batch_heads,
         passed,
@@ -110,7 +110,7 @@ def queries_launch(
         (*per_row, *tables),
         lambda: hopper_backward_constants(tile, constants(), "queries"),
         tile,
-        ("queries", fixed, extents.heads, call.group, _short(call)),
+        ("queries", fixed, extents.heads, call.group, short(call)),
     )
 
 
@@ -146,7 +146,7 @@ def keys_launch(
             of_rows.padded, rows, extents.batch * kv_heads, kv_heads, call.group, *scalars,
         ]  # fmt: skip
 
-    return _launch(
+    return hopper_launch(
         hopper_backward_keys,
         programs,
         passed,
@@ -154,17 +154,17 @@ def keys_launch(
         tables,
         lambda: hopper_backward_constants(tile, constants(), "keys"),
         tile,
-        ("keys", fixed, kv_heads, call.group, _short(call)),
+        ("keys", fixed, kv_heads, call.group, short(call)),
     )
 
 
-def _short(call: Call) -> bool:
+def short(call: Call) -> bool:
     """Whether lengths fit 32 bits, which the type of what is passed follows from."""
     extents = call.extents
     return max(extents.q_len, extents.kv_len) * extents.batch * extents.heads < 2**31
 
 
-def _launch(
+def hopper_launch(
     kernel: Any,
     programs: int,
     passed: Callable[..., list[Any]],
@@ -177,6 +177,9 @@ def _launch(
     """The launch of a kernel on descriptors of `blocks`: tensor, rows of a block, padded dimension.
 
     Args:
+        passed: all arguments, of descriptors.
+        pointers: tensors that are passed as they are.
+        constants: but for options.
         programs: one for each row of tiles; fewer run where they take rows in turn.
         fixed: what the constants follow from, beside the tile, which follows from the plan.
     """
@@ -200,7 +203,10 @@ def _described(tensor: torch.Tensor, length: int, pad: int | None) -> Any:
     """A descriptor of blocks of so many rows; of a flat tensor where `pad` is None."""
     from maskalg_kernels.hopper_backward import row_layout
     from maskalg_kernels.hopper_forward import block_layout
+    from maskalg_kernels.hopper_gradients import sum_layout
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     block, layout = ([length], row_layout) if pad is None else ([1, 1, length, pad], block_layout)
+    if pad is not None and tensor.dtype == torch.float32:
+        layout = sum_layout
     return TensorDescriptor(tensor, tensor.shape, tensor.stride(), block, layout)

@@ -18,10 +18,11 @@ from ..normalform import Bound, bound
 from ..tiles import Tile
 from ..weights import softmax
 from .triton_arguments import tables_missing
-from .triton_backward import backward_plan
+from .triton_backward import BackwardPlan, backward_plan
 from .triton_constants import has_tma, power_of_two, shape_constants, weight_constants
 from .triton_hopper import SMALLEST_PAD, has_gluon, hopper_constants, hopper_options
 from .triton_hopper_backward import hopper_backward_constants, hopper_backward_options
+from .triton_one_pass import TILE, one_pass_constants
 from .triton_plan import pattern_of, structure_plan
 
 ELEMENTS: Final = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
@@ -87,7 +88,7 @@ def compile_offline(
         target: one of `TARGETS`.
         head_dim: of queries, keys and values.
         dtype: float16, bfloat16 or float32.
-        backward: the two kernels of the gradients instead of the forward one.
+        backward: the kernels of the gradients instead of the forward one.
 
     Raises:
         BackendError: a target that is not served, or a compiler that failed.
@@ -97,7 +98,12 @@ def compile_offline(
     if triton.knobs.runtime.interpret:
         raise errors.interpreter_compiles_nothing()
     request = _Request(bound(expression), target, head_dim, dtype)
-    return _reports(request, [request.queries, request.keys] if backward else [request.forward])
+    if not backward:
+        return _reports(request, [request.forward])
+    compilers = [request.queries, request.keys]
+    if request.plan_of_gradients().one_pass and request.reached:
+        compilers.append(request.one_pass)
+    return _reports(request, compilers)
 
 
 def _reports(request: _Request, compilers: list[Callable[[], Report]]) -> Iterator[Report]:
@@ -140,6 +146,18 @@ class _Request:
         """Whether rows of the inputs are whole units of 16 bytes, as descriptors need them."""
         return self.head_dim * self.dtype.itemsize % 16 == 0
 
+    @property
+    def reached(self) -> bool:
+        """Whether the warp-specialised gradient kernels are reached."""
+        large = power_of_two(self.head_dim) >= SMALLEST_PAD
+        return large and self.described and has_gluon()
+
+    def plan_of_gradients(self) -> BackwardPlan:
+        structure = self.form.structure
+        pads, size = power_of_two(self.head_dim), self.dtype.itemsize
+        pattern = pattern_of(structure)
+        return backward_plan(structure, pattern, self.style, self.target, pads, size, False)
+
     def shape(self) -> dict[str, Any]:
         return shape_constants(self.head_dim, self.head_dim, self.dtype, False, self.target)
 
@@ -167,19 +185,26 @@ class _Request:
     def keys(self) -> Report:
         return self._backward("keys")
 
+    def one_pass(self) -> Report:
+        """All gradients of long rows, by one kernel."""
+        from maskalg_kernels.hopper_offline import compile_hopper_gradients
+
+        plan = self.plan_of_gradients()
+        constants = one_pass_constants(self.shape() | plan.of_keys | _SOFTMAX)
+        options = hopper_backward_options(TILE)
+        tables = self.tables(plan.hooks)
+        made = compile_hopper_gradients(constants, options, ELEMENTS[self.dtype], tables)
+        return self._report("backward, one pass", f"Gluon, blocks of {TILE.block}", made)
+
     def _backward(self, of: Literal["queries", "keys"]) -> Report:
         from maskalg_kernels import backward, hopper_backward
         from maskalg_kernels.hopper_offline import compile_hopper_backward
 
-        structure = self.form.structure
-        pads = power_of_two(self.head_dim)
-        size = self.dtype.itemsize
-        pattern = pattern_of(structure)
-        plan = backward_plan(structure, pattern, self.style, self.target, pads, size, False)
+        plan = self.plan_of_gradients()
         constants = self.shape() | (plan.of_queries if of == "queries" else plan.of_keys)
         tables = self.tables(plan.hooks)
         tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
-        if tile is not None and pads >= SMALLEST_PAD and self.described and has_gluon():
+        if tile is not None and self.reached:
             constants = hopper_backward_constants(tile, constants | _SOFTMAX, of)
             kernel = getattr(hopper_backward, f"hopper_backward_{of}")
             element = ELEMENTS[self.dtype]

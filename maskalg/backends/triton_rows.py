@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
+from maskalg_kernels.gradient_rows import gradient_rows
 
 from .call import Call
+from .triton_launch import Launch, variant_key
 
+_ROWS_OF_PROGRAM: Final = 64
 _PADDED_BLOCK: Final = 256  # the kernels' PADDED_BLOCK
 _LOG2E: Final = math.log2(math.e)
 
@@ -77,6 +81,36 @@ def per_row_of(rows: Rows, *, of_queries: bool) -> tuple[torch.Tensor | None, ..
     """What the kernel of dQ is passed, which fills the last two, or that of dK and dV."""
     known = (rows.statistic, rows.delta)
     return (rows.out, rows.lse, rows.sinks, rows.grad_lse, *known) if of_queries else known
+
+
+def rows_launch(
+    call: Call, rows: Rows, shape: dict[str, Any], grad_out: torch.Tensor, fixed: Hashable
+) -> Launch:
+    """What fills statistic and delta, where no kernel of dQ does.
+
+    Args:
+        shape: constants that follow from shapes.
+        fixed: what the constants follow from, and the device.
+    """
+    extents = call.extents
+    filled = per_row_of(rows, of_queries=True)
+    passed = [grad_out, *filled, extents.q_len, rows.padded, extents.heads, *grad_out.stride()]
+    constants = {
+        "VALUE_DIM": shape["VALUE_DIM"],
+        "VALUE_PAD": shape["VALUE_PAD"],
+        "WEIGHTED": call.weight.formula is not None,
+        "ROWS": _ROWS_OF_PROGRAM,
+    }
+    specialised = variant_key(
+        (grad_out, *filled), (extents.heads, *grad_out.stride()), (extents.q_len, rows.padded)
+    )
+    return Launch(
+        gradient_rows,
+        (rows.padded // _ROWS_OF_PROGRAM, extents.batch * extents.heads),
+        ("rows", fixed, call.weight.formula is not None, specialised),
+        lambda: (passed, constants),
+        lambda: passed,
+    )
 
 
 def sink_gradient(rows: Rows, sinks: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:

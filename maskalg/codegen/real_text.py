@@ -45,9 +45,7 @@ def added(text: TritonText, bias: Node) -> str:
         known = f"{_written(text.held.text, fixed) if fixed else '1.0'} / scale"
         kept = text.held.keep(known)
         result = (
-            f"fma({_written(text, moved)}, {kept}, {result})"
-            if moved
-            else f"({result} + {kept})"
+            f"fma({_written(text, moved)}, {kept}, {result})" if moved else f"({result} + {kept})"
         )
     return result
 

@@ -1,0 +1,109 @@
+"""Around the kernel that computes all gradients in one pass: whose turn it is, and dQ of sums."""
+
+import triton
+import triton.language as tl
+
+from .forward import SCALARS
+from .runs import NO_TILE
+
+
+@triton.jit(do_not_specialize=["q_len", "kv_len", "tiles", *SCALARS])
+def visits(
+    out_ptr,
+    T,
+    q_len,
+    kv_len,
+    tiles,
+    S0,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    S11,
+    S12,
+    S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
+    S21,
+    S22,
+    S23,
+    NUMBERS: tl.constexpr,
+    TABLES: tl.constexpr,
+    NEXT_RUN: tl.constexpr,
+    KEYS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Store 1 for each tile of BLOCK queries that a tile of KEYS keys has, `[rows, tiles]`."""
+    S = (
+        S0,
+        S1,
+        S2,
+        S3,
+        S4,
+        S5,
+        S6,
+        S7,
+        S8,
+        S9,
+        S10,
+        S11,
+        S12,
+        S13,
+        S14,
+        S15,
+        S16,
+        S17,
+        S18,
+        S19,
+        S20,
+        S21,
+        S22,
+        S23,
+    )[:NUMBERS]
+    T = T[:TABLES]
+    row = tl.program_id(0)
+    k0 = row * KEYS
+    k1 = tl.minimum(k0 + KEYS, kv_len) - 1
+    j, end, _partial = NEXT_RUN(0, k0, k1, 0, 0, q_len, S, T, BLOCK)
+    # Plus nothing: Triton 3.6 cannot compile a loop that is known to have no step.
+    j += tl.minimum(kv_len, 0)
+    while j < NO_TILE:
+        for first in range(j, end, 128):
+            at = first + tl.arange(0, 128)
+            tl.store(out_ptr + row * tiles + at, tl.full([128], 1, tl.int32), mask=at < end)
+        j, end, _partial = NEXT_RUN(end, k0, k1, 0, 0, q_len, S, T, BLOCK)
+
+
+@triton.jit(do_not_specialize=["q_len", "tiles"])
+def query_gradients(
+    dq_ptr,
+    sum_ptr,
+    counter_ptr,
+    scale,
+    q_len,
+    tiles,
+    BLOCK: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+):
+    """dQ of BLOCK queries of one head: their sum times the scale, 0 where nothing was added."""
+    j = tl.program_id(0)
+    head = tl.program_id(1).to(tl.int64)
+    m = j * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, HEAD_PAD)
+    at = (head * q_len + m)[:, None] * HEAD_DIM + d[None, :]
+    inside = (m < q_len)[:, None] & (d < HEAD_DIM)[None, :]
+    added = tl.load(counter_ptr + head * tiles + j) > 0
+    total = tl.load(sum_ptr + at, mask=inside & added, other=0.0)
+    tl.store(dq_ptr + at, (total * scale).to(dq_ptr.dtype.element_ty), mask=inside)

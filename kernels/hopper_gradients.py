@@ -1,0 +1,457 @@
+"""All gradients in one pass on Hopper, in Gluon: five matrix products of a tile instead of seven.
+
+As in `hopper_backward` a producer warp fills rings of tiles of queries, and two consumers hold 64
+keys each. Each also hands its gradients of scores to the other through shared memory, so that each
+has half the queries of a tile of dQ, from all 128 keys. What they computed one more warp adds to
+sums in float32. Programs add to a tile in the order they were started: the same bits every time.
+
+A program only ever waits for earlier ones, and they end without it. The last keys are started
+first: where masks follow the diagonal, a tile of queries is reached by one program after the other.
+"""
+
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .forward import SCALARS
+from .hopper_backward import (
+    _changes_by_query,
+    _keys,
+    _produce_queries,
+    _weights_by_query,
+)
+from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot, columns_from, rows_from
+from .runs import NO_TILE
+
+CONSUMERS = gl.constexpr(2)
+BLOCK = gl.constexpr(128)
+"""Queries of a tile, of which each consumer has 64 of dQ."""
+
+sum_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=4)
+"""How descriptors lay a consumer's part of dQ into shared memory."""
+
+_change_layout = gl.constexpr(gl.NVMMASharedLayout(128, 16, rank=2))
+_lanes = gl.constexpr(gl.BlockedLayout([1], [32], [1], [0]))
+
+
+@builtin
+def _add_to_global(descriptor, coordinates, source, _semantic=None):
+    """Add a block of shared memory to a tensor, by the tensor memory accelerator."""
+    places = _semantic._convert_to_ir_values(coordinates, require_i64=False)
+    kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
+    _semantic.builder.create_async_tma_reduce(kind, descriptor.handle, places, source.handle)
+
+
+@gluon.jit
+def _wait_for_turn(counter, turn):
+    """Until `turn` programs have added to a tile, and what they added is seen."""
+    at = counter.to(gl.int64) + gl.zeros([32], gl.int64, _lanes)
+    gl.inline_asm_elementwise(
+        """{
+        .reg .pred p;
+        .reg .s32 v;
+        again:
+        ld.acquire.gpu.global.s32 v, [$1];
+        setp.lt.s32 p, v, $2;
+        @p bra again;
+        fence.proxy.async.global;
+        mov.s32 $0, v;
+        }""",
+        "=r,l,r",
+        [at, turn],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def _end_turn(counter):
+    """Once what this warp added to a tile is in memory, let the next program add."""
+    lane = gl.arange(0, 32, _lanes)
+    at = counter.to(gl.int64) + gl.zeros([32], gl.int64, _lanes)
+    gl.inline_asm_elementwise(
+        """{
+        .reg .pred p;
+        cp.async.bulk.wait_group 0;
+        fence.proxy.async.global;
+        bar.warp.sync 0xffffffff;
+        setp.eq.s32 p, $2, 0;
+        fence.acq_rel.gpu;
+        @p red.release.gpu.global.add.s32 [$1], 1;
+        mov.s32 $0, 0;
+        }""",
+        "=r,l,r",
+        [at, lane],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def _each_time(number: gl.constexpr, i):
+    """A constant that the compiler takes for a new one at each step i.
+
+    What follows from it, as the descriptors of what is held, is computed where it is needed, not
+    once before the loop, to be kept in memory for want of registers.
+    """
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r,r", [gl.to_tensor(number), i], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def _sum_up(
+    target,
+    parts,
+    part_barriers,
+    shape,
+    S,
+    T,
+    NEXT_RUN: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+):
+    """The warp that adds parts of dQ to the sums, tile after tile, each when its turn has come."""
+    sum_desc, counter_ptr, turn_ptr, tiles = target
+    part_ready, part_free = part_barriers
+    _rows, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
+    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, HEADS_TOGETHER, True)
+    turns = turn_ptr + k0 // (CONSUMERS * ROWS) * tiles
+    i = gl.to_tensor(0)
+    for g in range(0, group):
+        head = kv_head * group + g
+        counters = counter_ptr + (batch * kv_heads * group + head) * tiles
+        j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK)
+        while j < NO_TILE:
+            turn = gl.load(turns + j)
+            _wait_for_turn(counters + j, turn)
+            mbarrier.wait(part_ready.index(0), i & 1)
+            for c in gl.static_range(CONSUMERS):
+                first = [batch, head, j * BLOCK + c * ROWS, 0]
+                if turn == 0:
+                    tma.async_copy_shared_to_global(sum_desc, first, parts.index(c))
+                else:
+                    _add_to_global(sum_desc, first, parts.index(c))
+            tma.store_wait(0)
+            mbarrier.arrive(part_free.index(0), count=1)
+            _end_turn(counters + j)
+            i += 1
+            j += 1
+            if j == end:
+                j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
+
+
+@gluon.jit
+def _part_of_queries(C: gl.constexpr, mine, i, changes, keys, change_ready, HEAD_PAD: gl.constexpr):
+    """Consumer C's part of dQ of the i-th tile, under way; of the one before the first, anything.
+
+    A product cannot be under way on one side of a branch alone.
+    """
+    slot, phase = _slot(i + 2, 2)
+    mbarrier.wait(change_ready.index(slot), phase ^ 1, pred=i >= 0)
+    dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, _matrix(HEAD_PAD))
+    own = changes.index(slot * CONSUMERS + mine).slice(C * ROWS, ROWS)
+    key = keys.index(mine).reshape([ROWS, HEAD_PAD])
+    dq = warpgroup_mma(own, key, dq, use_acc=False, is_async=True)
+    other = changes.index(slot * CONSUMERS + 1 - mine).slice(C * ROWS, ROWS)
+    key = keys.index(1 - mine).reshape([ROWS, HEAD_PAD])
+    return warpgroup_mma(other, key, dq, is_async=True)
+
+
+@gluon.jit
+def _hand_over(C: gl.constexpr, i, dq, parts, part_barriers, HEAD_PAD: gl.constexpr):
+    """Give consumer C's part of dQ of the i-th tile to the warp that adds it."""
+    part_ready, part_free = part_barriers
+    mbarrier.wait(part_free.index(0), (i & 1) ^ 1)
+    parts.index(C).reshape([ROWS, HEAD_PAD]).store(dq)
+    fence_async_shared()
+    _release(part_ready.index(0))
+
+
+@gluon.jit
+def _consume(
+    C: gl.constexpr,
+    targets,
+    held,
+    rings,
+    changes,
+    parts,
+    held_barriers,
+    query_barriers,
+    gradient_barriers,
+    change_ready,
+    part_barriers,
+    shape,
+    S,
+    T,
+    scale,
+    HOLD: gl.constexpr,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    STAGES: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
+):
+    """Consumer C: dK and dV of its 64 keys; its part of dQ of each tile, one tile later.
+
+    By then the other consumer has given what it takes, and neither waits for the other.
+    """
+    dk_desc, dv_desc = targets
+    keys, values = held
+    queries, gradients, statistics, deltas = rings
+    held_ready, held_free = held_barriers
+    query_ready, query_free = query_barriers
+    gradient_ready, gradient_free = gradient_barriers
+    part_ready, _part_free = part_barriers
+    scores: gl.constexpr = _matrix(BLOCK)
+    of_keys: gl.constexpr = _matrix(HEAD_PAD)
+    of_values: gl.constexpr = _matrix(VALUE_PAD)
+    by_query: gl.constexpr = gl.SliceLayout(0, scores)
+    dtype: gl.constexpr = keys.dtype
+    _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
+    zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
+    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, HEADS_TOGETHER, True)
+    kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
+    dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
+    dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
+    i = gl.to_tensor(0)
+    mbarrier.wait(held_ready.index(0), 0)
+    for g in range(0, group):
+        head = kv_head * group + g
+        known, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
+        j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK)
+        while j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
+            mine = _each_time(C, i)
+            key = keys.index(mine).reshape([ROWS, HEAD_PAD])
+            value = values.index(mine).reshape([ROWS, VALUE_PAD])
+            query = queries.index(stage).reshape([BLOCK, HEAD_PAD])
+            gradient = gradients.index(stage).reshape([BLOCK, VALUE_PAD])
+            mbarrier.wait(query_ready.index(stage), phase)
+            product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
+            mbarrier.wait(gradient_ready.index(stage), phase)
+            dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
+            at = (batch, head, columns_from(j * BLOCK, BLOCK), kv_idx, kv_len)
+            product = warpgroup_mma_wait(1, deps=[product])
+            statistic = None
+            if NORMALISED:
+                statistic = statistics.index(stage).load(by_query)[None, :]
+            p, slope = _weights_by_query(
+                product, statistic, at, S, known, unit, partial, MASKED, BIASED, SLOPE, WEIGHTED
+            )
+            weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
+            dv = warpgroup_mma(weight, gradient, dv, is_async=True)
+            dp = warpgroup_mma_wait(1, deps=[dp])
+            ds = _changes_by_query(
+                p, dp, deltas.index(stage), statistic, slope, product, at, S, known, partial,
+                MASKED, SLOPE, WEIGHTED, NORMALISED,
+            )  # fmt: skip
+            if k0 + CONSUMERS * ROWS > kv_len:
+                # Keys past the length have weights nobody bounds; dQ would have them times zero.
+                ds = gl.where(kv_idx < kv_len, ds, 0.0)
+            ds = ds.to(dtype)
+            # Once both are past the product with what was here two tiles before.
+            slot, _phase = _slot(i, 2)
+            mbarrier.wait(part_ready.index(0), i & 1, pred=i > 1)
+            changes.index(slot * CONSUMERS + mine).permute((1, 0)).store(ds)
+            fence_async_shared()
+            _release(change_ready.index(slot))
+            change = gl.convert_layout(ds, gl.DotOperandLayout(0, of_keys, 2))
+            dq = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD)
+            dk = warpgroup_mma(change, query, dk, is_async=True)
+            dq, dv = warpgroup_mma_wait(1, deps=[dq, dv])
+            if i > 0:
+                _hand_over(C, i - 1, dq, parts, part_barriers, HEAD_PAD)
+            dk = warpgroup_mma_wait(0, deps=[dk])
+            _release(gradient_free.index(stage))
+            _release(query_free.index(stage))
+            i += 1
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
+    if i > 0:
+        mine = _each_time(C, i)
+        last = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD)
+        last = warpgroup_mma_wait(0, deps=[last])
+        _hand_over(C, i - 1, last, parts, part_barriers, HEAD_PAD)
+
+    # Both are past their products with these keys.
+    _release(held_free.index(0))
+    mbarrier.wait(held_free.index(0), 0)
+    keys.index(C).reshape([ROWS, HEAD_PAD]).store((dk * scale).to(dtype))
+    values.index(C).reshape([ROWS, VALUE_PAD]).store(dv.to(dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    first = [batch, kv_head, k0 + C * ROWS, 0]
+    tma.async_copy_shared_to_global(dk_desc, first, keys.index(C))
+    tma.async_copy_shared_to_global(dv_desc, first, values.index(C))
+    tma.store_wait(0)
+
+
+@gluon.jit(
+    do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", "tiles", *SCALARS]
+)
+def hopper_gradients(
+    q_desc,
+    k_desc,
+    v_desc,
+    g_desc,
+    statistic_desc,
+    delta_desc,
+    dk_desc,
+    dv_desc,
+    sum_desc,
+    counter_ptr,
+    turn_ptr,
+    T,
+    scale,
+    q_len,
+    kv_len,
+    padded,
+    rows,
+    batch_heads,
+    heads,
+    group,
+    tiles,
+    S0,
+    S1,
+    S2,
+    S3,
+    S4,
+    S5,
+    S6,
+    S7,
+    S8,
+    S9,
+    S10,
+    S11,
+    S12,
+    S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
+    S21,
+    S22,
+    S23,
+    NUMBERS: gl.constexpr,
+    TABLES: gl.constexpr,
+    HOLD: gl.constexpr,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    SLOPE: gl.constexpr,
+    NEXT_RUN: gl.constexpr,
+    HEAD_PAD: gl.constexpr,
+    VALUE_PAD: gl.constexpr,
+    STAGES: gl.constexpr,
+    HEADS_TOGETHER: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    NORMALISED: gl.constexpr,
+):
+    """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
+
+    Arguments as of `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys, and of dimensions
+    padded to 64. sum_desc describes float32 `[batch, query heads, q_len, dim]` in blocks of 64.
+    counter: zeros for each of `tiles` tiles of queries of each head, which become the number of
+    programs that added to it; turn: how many do so before, `[rows, tiles]`, by tiles of keys. A
+    tile with a counter of zero was not written.
+    """
+    S = (
+        S0,
+        S1,
+        S2,
+        S3,
+        S4,
+        S5,
+        S6,
+        S7,
+        S8,
+        S9,
+        S10,
+        S11,
+        S12,
+        S13,
+        S14,
+        S15,
+        S16,
+        S17,
+        S18,
+        S19,
+        S20,
+        S21,
+        S22,
+        S23,
+    )[:NUMBERS]
+    T = T[:TABLES]
+    dtype: gl.constexpr = q_desc.dtype
+    keys = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], k_desc.layout)
+    values = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], v_desc.layout)
+    queries = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], q_desc.layout)
+    gradients = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], g_desc.layout)
+    statistics = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], statistic_desc.layout)
+    deltas = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], delta_desc.layout)
+    changes = gl.allocate_shared_memory(dtype, [2 * CONSUMERS, BLOCK, ROWS], _change_layout)
+    parts = gl.allocate_shared_memory(
+        gl.float32, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], sum_desc.layout
+    )
+    held_barriers = _barriers(1, CONSUMERS)
+    query_barriers = _barriers(STAGES, CONSUMERS)
+    gradient_barriers = _barriers(STAGES, CONSUMERS)
+    change_ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(2):
+        mbarrier.init(change_ready.index(slot), count=CONSUMERS)
+    part_ready = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    part_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    mbarrier.init(part_ready.index(0), count=CONSUMERS)
+    mbarrier.init(part_free.index(0), count=1)
+    fence_async_shared()
+
+    sources = (q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc)
+    targets = (dk_desc, dv_desc)
+    sums = (sum_desc, counter_ptr, turn_ptr, tiles)
+    held = (keys, values)
+    rings = (queries, gradients, statistics, deltas)
+    part_barriers = (part_ready, part_free)
+    shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
+    gl.warp_specialize(
+        [
+            (_consume, (
+                0, targets, held, rings, changes, parts, held_barriers, query_barriers,
+                gradient_barriers, change_ready, part_barriers, shape, S, T, scale, HOLD, MASKED,
+                BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, STAGES, HEADS_TOGETHER, WEIGHTED,
+                NORMALISED,
+            )),
+            (_consume, (
+                1, targets, held, rings, changes, parts, held_barriers, query_barriers,
+                gradient_barriers, change_ready, part_barriers, shape, S, T, scale, HOLD, MASKED,
+                BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, STAGES, HEADS_TOGETHER, WEIGHTED,
+                NORMALISED,
+            )),
+            (_produce_queries, (
+                sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape, S,
+                T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, 1, True,
+            )),
+            (_sum_up, (
+                sums, parts, part_barriers, shape, S, T, NEXT_RUN, HEADS_TOGETHER,
+            )),
+        ],
+        [4, 1, 1],
+        [240, 24, 24],
+    )  # fmt: skip

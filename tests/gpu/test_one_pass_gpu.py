@@ -1,0 +1,147 @@
+"""All gradients in one pass on a Hopper GPU, and whose turn it is, against float64."""
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, sliding
+from tests.gpu.test_hopper_backward_gpu import check, inputs, launches  # noqa: F401
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
+        reason="needs a Hopper GPU",
+    ),
+]
+
+MASKS = {
+    "everything": ma.everything,
+    "causal": causal,
+    "anticausal": ma.kv_idx >= ma.q_idx,
+    "prefix": causal | ma.prefix(300),
+    "middle": (ma.q_idx >= 260) & (ma.q_idx < 300),
+    "stripes": (ma.q_idx // 128) % 2 == (ma.kv_idx // 128) % 2,
+    "nothing": ma.nothing,
+    "far": causal & ~sliding(70),
+    "thirds": causal & ((ma.q_idx - ma.kv_idx) % 3 == 0),
+}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """Lengths that the float64 reference can have are served by two kernels otherwise."""
+    from maskalg.backends import triton_backward
+
+    monkeypatch.setattr(triton_backward, "ONE_PASS_FROM", 0)
+
+
+@pytest.fixture
+def in_one_pass(launches):  # noqa: F811
+    yield
+    assert set(launches) == {"one_pass_launches"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", list(MASKS))
+def test_masks(name, dtype, in_one_pass):
+    check(MASKS[name], inputs(64, dtype, q_len=700, kv_len=700))
+
+
+@pytest.mark.parametrize(
+    "q_len, kv_len", [(1, 1), (1, 515), (65, 129), (515, 100), (191, 257), (128, 128), (2000, 2000)]
+)
+def test_lengths(q_len, kv_len, in_one_pass):
+    check(causal | ma.prefix(5), inputs(64, torch.bfloat16, q_len=q_len, kv_len=kv_len))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 4])
+@pytest.mark.parametrize("dim", [40, 64])
+def test_groups(kv_heads, dim, in_one_pass):
+    check(causal, inputs(dim, torch.bfloat16, kv_heads=kv_heads))
+
+
+def test_biases(in_one_pass):
+    slopes = torch.rand(4, device="cuda")
+    check(causal + ma.alibi(slopes) + ma.bias(0.01 * ma.kv_idx), inputs(64, torch.bfloat16))
+
+
+def test_keys_past_the_length_add_nothing(in_one_pass):
+    """Scores of -400 everywhere: a key of zeros would have a weight of exp(400)."""
+    query, key, value = inputs(64, torch.bfloat16, kv_len=515)
+    check(causal, [torch.ones_like(query) * 7, -torch.ones_like(key) * 7, value])
+
+
+def test_strided_inputs(in_one_pass):
+    torch.manual_seed(3)
+    packed = torch.randn(2, 515, 3, 4, 64, device="cuda", dtype=torch.bfloat16)
+    check(causal, list(packed.permute(2, 0, 3, 1, 4)))
+
+
+def test_sinks(in_one_pass):
+    torch.manual_seed(0)
+    found, wanted = {}, {}
+    for backend, into, dtype in (("triton", found, torch.bfloat16), ("reference", wanted, None)):
+        tensors = [t.to(dtype or torch.float64) for t in inputs(64, torch.bfloat16)]
+        leaves = [t.requires_grad_() for t in tensors]
+        sinks = torch.tensor([0.5, -3.0, 9.0, 2.0], device="cuda").requires_grad_()
+        out = ma.attention(*leaves, causal, weight=ma.softmax_with_sink(sinks), backend=backend)
+        names = ("query", "key", "value", "sinks")
+        # A gradient that changes from query to query, the same in both.
+        change = torch.linspace(-1, 1, out[0].numel(), device="cuda").view(out[0].shape)
+        grads = torch.autograd.grad(out, [*leaves, sinks], change.expand_as(out).to(out.dtype))
+        into |= dict(zip(names, grads, strict=True))
+    for name, want in wanted.items():
+        error = (found[name] - want).abs().max() / want.abs().max()
+        assert error.item() <= 2e-2, name
+
+
+def test_the_same_bits_every_time(in_one_pass):
+    """Many programs for each tile of queries, most of which wait for others."""
+    tensors = inputs(64, torch.bfloat16, q_len=4000, kv_len=4000)
+    leaves = [t.requires_grad_() for t in tensors]
+    for mask in (ma.everything, causal, causal | ma.prefix(1000)):
+        out = ma.attention(*leaves, mask)
+        first, *others = (
+            torch.autograd.grad(out.float().square().sum(), leaves, retain_graph=True)
+            for _ in range(20)
+        )
+        for grads in others:
+            assert all(torch.equal(a, b) for a, b in zip(grads, first, strict=True))
+
+
+def test_in_a_graph_first():
+    """What is captured is computed at each replay, and no other call takes it for computed."""
+    mask = causal & sliding(5000) | ma.prefix(77)
+    query, key, value = inputs(64, torch.bfloat16, q_len=333, kv_len=333)
+    leaves = [t.requires_grad_() for t in (query, key, value)]
+
+    def step():
+        return torch.autograd.grad(ma.attention(*leaves, mask).float().square().sum(), leaves)
+
+    wanted = step()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    graph.replay()
+    torch.cuda.synchronize()
+    for got, again, want in zip(captured, step(), wanted, strict=True):
+        assert torch.equal(got, want) and torch.equal(again, want)
+
+
+def test_short_rows_are_left_to_two_kernels(launches, monkeypatch):  # noqa: F811
+    from maskalg.backends import triton_backward
+
+    monkeypatch.setattr(triton_backward, "ONE_PASS_FROM", 516)
+    check(causal, inputs(64, torch.bfloat16))
+    assert "one_pass_launches" not in launches
+
+
+def test_masks_of_heads_are_left_to_two_kernels(launches):  # noqa: F811
+    per_head = ma.kv_idx <= ma.q_idx + ma.head
+    check(per_head, inputs(64, torch.bfloat16))
+    assert "one_pass_launches" not in launches
