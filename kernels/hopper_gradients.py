@@ -2,8 +2,9 @@
 
 As in `hopper_backward` a producer warp fills rings of tiles of queries, and two consumers hold 64
 keys each. Each also hands its gradients of scores to the other through shared memory, so that each
-has half the queries of a tile of dQ, from all 128 keys. What they computed one more warp adds to
-sums in float32. Programs add to a tile in the order they were started: the same bits every time.
+has half of a tile of dQ from all 128 keys: half its queries, or of 64 queries half the columns.
+What they computed one more warp adds to sums in float32. Programs add to a tile in the order they
+were started: the same bits every time.
 
 A program only ever waits for earlier ones, and they end without it. The last keys are started
 first: where masks follow the diagonal, a tile of queries is reached by one program after the other.
@@ -32,9 +33,6 @@ from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot, columns_f
 from .runs import NO_TILE
 
 CONSUMERS = gl.constexpr(2)
-BLOCK = gl.constexpr(128)
-"""Queries of a tile, of which each consumer has 64 of dQ."""
-
 sum_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=4)
 """How descriptors lay a consumer's part of dQ into shared memory."""
 
@@ -118,6 +116,7 @@ def _sum_up(
     S,
     T,
     NEXT_RUN: gl.constexpr,
+    BLOCK: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
 ):
     """The warp that adds parts of dQ to the sums, tile after tile, each when its turn has come."""
@@ -136,7 +135,10 @@ def _sum_up(
             _wait_for_turn(counters + j, turn)
             mbarrier.wait(part_ready.index(0), i & 1)
             for c in gl.static_range(CONSUMERS):
-                first = [batch, head, j * BLOCK + c * ROWS, 0]
+                if BLOCK == ROWS:
+                    first = [batch, head, j * BLOCK, c * sum_desc.block_shape[3]]
+                else:
+                    first = [batch, head, j * BLOCK + c * ROWS, 0]
                 if turn == 0:
                     tma.async_copy_shared_to_global(sum_desc, first, parts.index(c))
                 else:
@@ -151,28 +153,44 @@ def _sum_up(
 
 
 @gluon.jit
-def _part_of_queries(C: gl.constexpr, mine, i, changes, keys, change_ready, HEAD_PAD: gl.constexpr):
+def _part_of_queries(
+    C: gl.constexpr,
+    mine,
+    i,
+    changes,
+    keys,
+    change_ready,
+    HEAD_PAD: gl.constexpr,
+    BLOCK: gl.constexpr,
+    COLUMNS: gl.constexpr,
+):
     """Consumer C's part of dQ of the i-th tile, under way; of the one before the first, anything.
 
     A product cannot be under way on one side of a branch alone.
     """
     slot, phase = _slot(i + 2, 2)
     mbarrier.wait(change_ready.index(slot), phase ^ 1, pred=i >= 0)
-    dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, _matrix(HEAD_PAD))
-    own = changes.index(slot * CONSUMERS + mine).slice(C * ROWS, ROWS)
-    key = keys.index(mine).reshape([ROWS, HEAD_PAD])
-    dq = warpgroup_mma(own, key, dq, use_acc=False, is_async=True)
-    other = changes.index(slot * CONSUMERS + 1 - mine).slice(C * ROWS, ROWS)
-    key = keys.index(1 - mine).reshape([ROWS, HEAD_PAD])
-    return warpgroup_mma(other, key, dq, is_async=True)
+    own = changes.index(slot * CONSUMERS + mine)
+    other = changes.index(slot * CONSUMERS + 1 - mine)
+    own_key = keys.index(mine).reshape([ROWS, HEAD_PAD])
+    other_key = keys.index(1 - mine).reshape([ROWS, HEAD_PAD])
+    if BLOCK == ROWS:
+        own_key = own_key.slice(C * COLUMNS, COLUMNS, dim=1)
+        other_key = other_key.slice(C * COLUMNS, COLUMNS, dim=1)
+    else:
+        own = own.slice(C * ROWS, ROWS)
+        other = other.slice(C * ROWS, ROWS)
+    dq = gl.zeros([ROWS, COLUMNS], gl.float32, _matrix(COLUMNS))
+    dq = warpgroup_mma(own, own_key, dq, use_acc=False, is_async=True)
+    return warpgroup_mma(other, other_key, dq, is_async=True)
 
 
 @gluon.jit
-def _hand_over(C: gl.constexpr, i, dq, parts, part_barriers, HEAD_PAD: gl.constexpr):
+def _hand_over(C: gl.constexpr, i, dq, parts, part_barriers, COLUMNS: gl.constexpr):
     """Give consumer C's part of dQ of the i-th tile to the warp that adds it."""
     part_ready, part_free = part_barriers
     mbarrier.wait(part_free.index(0), (i & 1) ^ 1)
-    parts.index(C).reshape([ROWS, HEAD_PAD]).store(dq)
+    parts.index(C).reshape([ROWS, COLUMNS]).store(dq)
     fence_async_shared()
     _release(part_ready.index(0))
 
@@ -201,6 +219,8 @@ def _consume(
     NEXT_RUN: gl.constexpr,
     HEAD_PAD: gl.constexpr,
     VALUE_PAD: gl.constexpr,
+    BLOCK: gl.constexpr,
+    COLUMNS: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     WEIGHTED: gl.constexpr,
@@ -271,11 +291,13 @@ def _consume(
             fence_async_shared()
             _release(change_ready.index(slot))
             change = gl.convert_layout(ds, gl.DotOperandLayout(0, of_keys, 2))
-            dq = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD)
+            dq = _part_of_queries(
+                C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK, COLUMNS
+            )
             dk = warpgroup_mma(change, query, dk, is_async=True)
             dq, dv = warpgroup_mma_wait(1, deps=[dq, dv])
             if i > 0:
-                _hand_over(C, i - 1, dq, parts, part_barriers, HEAD_PAD)
+                _hand_over(C, i - 1, dq, parts, part_barriers, COLUMNS)
             dk = warpgroup_mma_wait(0, deps=[dk])
             _release(gradient_free.index(stage))
             _release(query_free.index(stage))
@@ -285,9 +307,11 @@ def _consume(
                 j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
     if i > 0:
         mine = _each_time(C, i)
-        last = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD)
+        last = _part_of_queries(
+            C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK, COLUMNS
+        )
         last = warpgroup_mma_wait(0, deps=[last])
-        _hand_over(C, i - 1, last, parts, part_barriers, HEAD_PAD)
+        _hand_over(C, i - 1, last, parts, part_barriers, COLUMNS)
 
     # Both are past their products with these keys.
     _release(held_free.index(0))
@@ -360,6 +384,7 @@ def hopper_gradients(
     NEXT_RUN: gl.constexpr,
     HEAD_PAD: gl.constexpr,
     VALUE_PAD: gl.constexpr,
+    BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
     WEIGHTED: gl.constexpr,
@@ -367,8 +392,9 @@ def hopper_gradients(
 ):
     """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
 
-    Arguments as of `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys, and of dimensions
-    padded to 64. sum_desc describes float32 `[batch, query heads, q_len, dim]` in blocks of 64.
+    Arguments as of `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys: 128 queries of 64
+    dimensions, or 64 of 128. sum_desc describes float32 `[batch, query heads, q_len, dim]` in
+    blocks of 64 by 64.
     counter: zeros for each of `tiles` tiles of queries of each head, which become the number of
     programs that added to it; turn: how many do so before, `[rows, tiles]`, by tiles of keys. A
     tile with a counter of zero was not written.
@@ -408,9 +434,8 @@ def hopper_gradients(
     statistics = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], statistic_desc.layout)
     deltas = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], delta_desc.layout)
     changes = gl.allocate_shared_memory(dtype, [2 * CONSUMERS, BLOCK, ROWS], _change_layout)
-    parts = gl.allocate_shared_memory(
-        gl.float32, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], sum_desc.layout
-    )
+    COLUMNS: gl.constexpr = sum_desc.block_shape[3]
+    parts = gl.allocate_shared_memory(gl.float32, [CONSUMERS, 1, 1, ROWS, COLUMNS], sum_desc.layout)
     held_barriers = _barriers(1, CONSUMERS)
     query_barriers = _barriers(STAGES, CONSUMERS)
     gradient_barriers = _barriers(STAGES, CONSUMERS)
@@ -435,21 +460,21 @@ def hopper_gradients(
             (_consume, (
                 0, targets, held, rings, changes, parts, held_barriers, query_barriers,
                 gradient_barriers, change_ready, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, STAGES, HEADS_TOGETHER, WEIGHTED,
-                NORMALISED,
+                BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, COLUMNS, STAGES,
+                HEADS_TOGETHER, WEIGHTED, NORMALISED,
             )),
             (_consume, (
                 1, targets, held, rings, changes, parts, held_barriers, query_barriers,
                 gradient_barriers, change_ready, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, STAGES, HEADS_TOGETHER, WEIGHTED,
-                NORMALISED,
+                BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, COLUMNS, STAGES,
+                HEADS_TOGETHER, WEIGHTED, NORMALISED,
             )),
             (_produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape, S,
                 T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, 1, True,
             )),
             (_sum_up, (
-                sums, parts, part_barriers, shape, S, T, NEXT_RUN, HEADS_TOGETHER,
+                sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, HEADS_TOGETHER,
             )),
         ],
         [4, 1, 1],

@@ -138,14 +138,15 @@ def hopper_backward_tile_for(
     return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))
 
 
-ONE_PASS_FROM: Final = 4096
-"""Queries and keys from which one kernel is faster: with 2048 it was level, with 1024 slower."""
-
 # Keys: (largest padded head dimension, pattern) of softmax rows whose bias, if any, is a sum with
-# the score: the derivative of others takes too many registers. Of 128 dimensions a pass was 3 to 9
-# per cent faster on full rows and no faster on causal ones, for twice the memory of dQ more; of
-# windows it was slower.
-_ONE_PASS: Final[frozenset[tuple[int, Pattern]]] = frozenset({(64, "full"), (64, "dense")})
+# the score: the derivative of others takes too many registers. Values: how many queries and keys
+# there must be. With fewer the kernels around the one take longer than it saves. At 128 dimensions
+# it is no faster under causal masks, nor for windows at either.
+_ONE_PASS_FROM: Final[dict[tuple[int, Pattern], int]] = {
+    (64, "full"): 4096,
+    (64, "dense"): 4096,
+    (128, "full"): 8192,
+}
 
 
 def one_pass_for(
@@ -156,10 +157,11 @@ def one_pass_for(
     *,
     sloped: bool,
     weighted: bool = False,
-) -> bool:
-    """Whether one kernel computes all gradients, of a mask that is one for all heads.
+) -> int | None:
+    """From how many queries and keys one kernel computes all gradients, None where none does.
 
-    Arguments as above; `sloped` says whether a bias is more than added to the score.
+    The mask must be one for all batch entries and heads. Arguments as above; `sloped` says whether
+    a bias is more than added to the score.
     """
     served = architecture == "sm_90" and element_bytes == 2 and not sloped and not weighted
-    return served and (head_pad, pattern) in _ONE_PASS
+    return _ONE_PASS_FROM.get((head_pad, pattern)) if served else None

@@ -140,7 +140,7 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "dense", False): _TWO_CONSUMERS,
     (128, "dense", True): _TWO_CONSUMERS,
     (128, "banded", False): _SHORT_ROWS,
-    (128, "banded", True): _SHORT_ROWS,
+    (128, "banded", True): _SHORT_DOCUMENTS,
     (128, "reading", False): _SHORT_DOCUMENTS,
     (128, "reading", True): _SHORT_DOCUMENTS,
     (128, "reading band", False): _SHORT_DOCUMENTS,

@@ -14,7 +14,6 @@ from maskalg_kernels.backward import backward_keys, backward_queries
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..backward_tiles import (
-    ONE_PASS_FROM,
     HopperBackwardTile,
     backward_tiles_for,
     hopper_backward_tile_for,
@@ -53,8 +52,8 @@ class BackwardPlan:
         of_queries, of_keys: as constants of the kernels of dQ, and of dK and dV.
         query_tiles, key_tiles: candidates of the plain kernels.
         hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
-        one_pass: whether one kernel computes all gradients instead of long rows, where descriptors
-            reach.
+        one_pass_from: how many queries and keys there must be for one kernel to compute all
+            gradients instead, where descriptors reach; None where two always do.
         entry_tiles: candidates of the kernel of tables' gradients.
     """
 
@@ -65,7 +64,7 @@ class BackwardPlan:
     key_tiles: tuple[Tile, ...]
     hopper_queries: HopperBackwardTile | None
     hopper_keys: HopperBackwardTile | None
-    one_pass: bool
+    one_pass_from: int | None
     entry_tiles: tuple[Tile, ...]
 
 
@@ -98,7 +97,7 @@ def backward_plan(
     hopper_queries, query_tiles = chosen("queries")
     hopper_keys, key_tiles = chosen("keys")
     at = (arch, head_pad, element_bytes, pattern)
-    one_pass = one_pass_for(*at, sloped=hooks.sloped, weighted=weighted) and not style.wide
+    one_pass_from = one_pass_for(*at, sloped=hooks.sloped, weighted=weighted)
     return BackwardPlan(
         hooks=hooks,
         of_queries=_constants(hooks, module, ""),
@@ -107,7 +106,7 @@ def backward_plan(
         key_tiles=key_tiles,
         hopper_queries=hopper_queries,
         hopper_keys=hopper_keys,
-        one_pass=one_pass and one_for_all(structure),
+        one_pass_from=one_pass_from if one_for_all(structure) and not style.wide else None,
         entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
     )
 
@@ -237,16 +236,17 @@ class _Launches:
 
     def turns(self) -> Turns | None:
         """Whose turn it is in the kernel of all gradients, None where two kernels serve."""
-        length = min(self.call.extents.q_len, self.call.extents.kv_len)
-        if not (self.plan.one_pass and self.hopper and length >= ONE_PASS_FROM):
+        extents, least = self.call.extents, self.plan.one_pass_from
+        fits = self.hopper and self.shape["HEAD_PAD"] >= self.shape["VALUE_PAD"]
+        if least is None or not fits or min(extents.q_len, extents.kv_len) < least:
             return None
-        return turns_of(self.call, self.plan, self.numbers[0])
+        return turns_of(self.call, self.plan, self.shape["HEAD_PAD"], self.numbers[0])
 
     def before(self, turns: Turns) -> list[Launch]:
         """What goes before the kernel of all gradients."""
         if turns.visited is None:
             return [self.rows()]
-        constants, visited = self.plan.of_keys, turns.visited
+        constants, visited = self.shape | self.plan.of_keys, turns.visited
         return [
             self.rows(),
             visits_launch(self.call, visited, constants, self.numbers, self.fixed),

@@ -22,7 +22,7 @@ from .triton_backward import BackwardPlan, backward_plan
 from .triton_constants import has_tma, power_of_two, shape_constants, weight_constants
 from .triton_hopper import SMALLEST_PAD, has_gluon, hopper_constants, hopper_options
 from .triton_hopper_backward import hopper_backward_constants, hopper_backward_options
-from .triton_one_pass import TILE, one_pass_constants
+from .triton_one_pass import one_pass_constants, one_pass_tile
 from .triton_plan import pattern_of, structure_plan
 
 ELEMENTS: Final = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
@@ -101,7 +101,7 @@ def compile_offline(
     if not backward:
         return _reports(request, [request.forward])
     compilers = [request.queries, request.keys]
-    if request.plan_of_gradients().one_pass and request.reached:
+    if request.plan_of_gradients().one_pass_from is not None and request.reached:
         compilers.append(request.one_pass)
     return _reports(request, compilers)
 
@@ -191,10 +191,11 @@ class _Request:
 
         plan = self.plan_of_gradients()
         constants = one_pass_constants(self.shape() | plan.of_keys | _SOFTMAX)
-        options = hopper_backward_options(TILE)
+        tile = one_pass_tile(constants["HEAD_PAD"])
+        options = hopper_backward_options(tile)
         tables = self.tables(plan.hooks)
         made = compile_hopper_gradients(constants, options, ELEMENTS[self.dtype], tables)
-        return self._report("backward, one pass", f"Gluon, blocks of {TILE.block}", made)
+        return self._report("backward, one pass", f"Gluon, blocks of {tile.block}", made)
 
     def _backward(self, of: Literal["queries", "keys"]) -> Report:
         from maskalg_kernels import backward, hopper_backward

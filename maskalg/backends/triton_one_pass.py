@@ -16,8 +16,6 @@ from .triton_hopper_backward import Arguments, hopper_launch, short
 from .triton_launch import Launch, variant_key
 from .triton_rows import Rows
 
-TILE: Final = HopperBackwardTile(128, 2)
-"""Of the kernel: tiles of 128 queries, of which two are in flight."""
 _KEYS: Final = 128  # of both consumers
 _HEADS_TOGETHER: Final = 2  # whose sums share the L2 cache
 _MOST_TILES: Final = 2**24  # of a table of turns, which has four bytes for each
@@ -55,7 +53,12 @@ def one_for_all(structure: Structure) -> bool:
     )
 
 
-def turns_of(call: Call, plan: Hashable, scalars: list[int]) -> Turns | None:
+def one_pass_tile(head_pad: int) -> HopperBackwardTile:
+    """The tile of the kernel: so many queries that a thread has registers for two of them."""
+    return HopperBackwardTile(128 if head_pad == 64 else 64, 2)
+
+
+def turns_of(call: Call, plan: Hashable, head_pad: int, scalars: list[int]) -> Turns | None:
     """The turns of a call, remembered; None where their table would be too large.
 
     Args:
@@ -63,7 +66,7 @@ def turns_of(call: Call, plan: Hashable, scalars: list[int]) -> Turns | None:
         scalars: the numbers that these read.
     """
     extents, device = call.extents, call.query.device
-    size = (-(-extents.kv_len // _KEYS), -(-extents.q_len // TILE.block))
+    size = (-(-extents.kv_len // _KEYS), -(-extents.q_len // one_pass_tile(head_pad).block))
     if size[0] * size[1] > _MOST_TILES:
         return None
     # Work on another stream would not wait for what fills the table.
@@ -92,7 +95,8 @@ def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
         "NORMALISED", "NUMBERS", "TABLES",
     )  # fmt: skip
     found = {name: constants[name] for name in shared}
-    return found | {"STAGES": TILE.stages, "HEADS_TOGETHER": _HEADS_TOGETHER}
+    tile = one_pass_tile(constants["HEAD_PAD"])
+    return found | {"BLOCK": tile.block, "STAGES": tile.stages, "HEADS_TOGETHER": _HEADS_TOGETHER}
 
 
 def visits_launch(
@@ -110,7 +114,7 @@ def visits_launch(
         visited, padded(tables, visited.device), extents.q_len, extents.kv_len, tiles, *scalars
     ]  # fmt: skip
     own = {name: constants[name] for name in ("NUMBERS", "TABLES", "NEXT_RUN")}
-    own |= {"KEYS": _KEYS, "BLOCK": TILE.block}
+    own |= {"KEYS": _KEYS, "BLOCK": one_pass_tile(constants["HEAD_PAD"]).block}
     specialised = variant_key((visited, *tables), (), (extents.q_len, extents.kv_len))
     return Launch(
         visits, (rows, 1), ("visits", fixed, specialised), lambda: (passed, own), lambda: passed
@@ -147,12 +151,13 @@ def one_pass_launches(
     kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
     sums = torch.empty(dq.shape, dtype=torch.float32, device=dq.device)
     counters = torch.zeros(heads * tiles, dtype=torch.int32, device=dq.device)
-    block, side = TILE.block, _KEYS // TILE.consumers
+    tile = one_pass_tile(head_pad)
+    block, side = tile.block, _KEYS // tile.consumers
     blocks = (
         (call.query, block, head_pad), (call.key, side, head_pad), (call.value, side, value_pad),
         (grad_out, block, value_pad), (of_rows.statistic, block, None),
         (of_rows.delta, block, None), (dk, side, head_pad), (dv, side, value_pad),
-        (sums, side, head_pad),
+        (sums, side, side),
     )  # fmt: skip
 
     def passed(*descriptors: Any) -> list[Any]:
@@ -169,7 +174,7 @@ def one_pass_launches(
         blocks,
         (counters, turns, *tables),
         lambda: one_pass_constants(constants()),
-        TILE,
+        tile,
         ("one pass", fixed, kv_heads, call.group, short(call)),
     )
     given = [dq, sums, counters, call.scale, extents.q_len, tiles]

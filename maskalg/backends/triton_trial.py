@@ -106,7 +106,7 @@ class Trial:
             key_tiles=plain if kernel == "keys" else (),
             hopper_queries=hopper if kernel == "queries" else None,
             hopper_keys=hopper if kernel == "keys" else None,
-            one_pass=False,
+            one_pass_from=None,
         )
         rows, grad_out = self._rows()
 

@@ -199,15 +199,15 @@ def test_gradients_of_keys_of_64_dimensions(name):
     check(compiled_backward(expressions()[name], "keys", 64, dtype="fp16"))
 
 
-def in_one_pass(expression):
-    """The plan of the gradients of 64 dimensions, and its structure."""
+def in_one_pass(expression, dim=64):
+    """The plan of the gradients, and the structure."""
     from maskalg.backends import triton_plan as backend
     from maskalg.backends.triton_backward import backward_plan
     from maskalg.codegen.hooks import Style
 
     form = bound(expression)
     pattern = backend.pattern_of(form.structure)
-    return backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", 64, 2), form
+    return backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", dim, 2), form
 
 
 @pytest.mark.parametrize("mask", [ma.nothing, causal & (ma.kv_idx > ma.q_idx), causal])
@@ -229,23 +229,25 @@ def test_visits(mask):
     assert "st.global" in made.asm["ptx"]
 
 
-@pytest.mark.parametrize("name", ["everything", "causal", "alibi"])
-def test_all_gradients_of_64_dimensions(name):
+@pytest.mark.parametrize(
+    "name, dim", [("everything", 64), ("causal", 64), ("alibi", 64), ("everything", 128)]
+)
+def test_all_gradients(name, dim):
     from maskalg_kernels.hopper_offline import compile_hopper_gradients
 
     from maskalg.backends import triton_plan as backend
     from maskalg.backends.triton_constants import weight_constants
     from maskalg.backends.triton_hopper import has_gluon
     from maskalg.backends.triton_hopper_backward import hopper_backward_options
-    from maskalg.backends.triton_one_pass import TILE, one_pass_constants
+    from maskalg.backends.triton_one_pass import one_pass_constants, one_pass_tile
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
-    plan, form = in_one_pass(expressions()[name])
-    assert plan.one_pass
-    shape = backend.shape_constants(64, 64, torch.bfloat16, wide=False, arch="sm_90")
+    plan, form = in_one_pass(expressions()[name], dim)
+    assert plan.one_pass_from is not None
+    shape = backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90")
     constants = one_pass_constants(shape | plan.of_keys | weight_constants(ma.softmax))
-    options, types = hopper_backward_options(TILE), types_of(plan.hooks, form)
+    options, types = hopper_backward_options(one_pass_tile(dim)), types_of(plan.hooks, form)
     result = compile_hopper_gradients(constants, options, "bf16", types)
     # Two tiles of 64 x 128 products, and what follows from masks: on an H200 1.2 times as fast as
     # two kernels that spill nothing.
@@ -266,7 +268,7 @@ def test_all_gradients_of_64_dimensions(name):
     ids=["derivative", "band", "heads", "batch", "ids"],
 )
 def test_gradients_left_to_two_kernels(expression):
-    assert not in_one_pass(expression)[0].one_pass
+    assert in_one_pass(expression)[0].one_pass_from is None
 
 
 def test_gradients_left_to_the_plain_kernels():

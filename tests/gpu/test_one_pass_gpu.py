@@ -4,8 +4,11 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg import causal, sliding
+from maskalg import backward_tiles, causal, sliding
 from tests.gpu.test_hopper_backward_gpu import check, inputs, launches  # noqa: F401
+
+pytest.importorskip("triton", reason="needs Triton")
+from maskalg.backends.triton_backward import backward_plan
 
 pytestmark = [
     pytest.mark.gpu,
@@ -29,11 +32,17 @@ MASKS = {
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch):
+def least(monkeypatch):
     """Lengths that the float64 reference can have are served by two kernels otherwise."""
-    from maskalg.backends import triton_backward
+    set_least(monkeypatch, 0)
+    yield
+    backward_plan.cache_clear()
 
-    monkeypatch.setattr(triton_backward, "ONE_PASS_FROM", 0)
+
+def set_least(monkeypatch, length):
+    found = dict.fromkeys(backward_tiles._ONE_PASS_FROM, length)
+    monkeypatch.setattr(backward_tiles, "_ONE_PASS_FROM", found)
+    backward_plan.cache_clear()
 
 
 @pytest.fixture
@@ -59,6 +68,32 @@ def test_lengths(q_len, kv_len, in_one_pass):
 @pytest.mark.parametrize("dim", [40, 64])
 def test_groups(kv_heads, dim, in_one_pass):
     check(causal, inputs(dim, torch.bfloat16, kv_heads=kv_heads))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("q_len, kv_len", [(1, 1), (515, 300), (100, 515), (1500, 1500)])
+@pytest.mark.parametrize("dim", [80, 128])
+def test_no_mask_at_128_dimensions(dim, q_len, kv_len, dtype, in_one_pass):
+    slopes = torch.rand(4, device="cuda")
+    tensors = inputs(dim, dtype, q_len=q_len, kv_len=kv_len)
+    check(ma.everything, tensors)
+    check(ma.everything + ma.alibi(slopes), tensors)
+
+
+@pytest.mark.parametrize("dim, value_dim, kernels", [(128, 64, 1), (64, 128, 2)])
+def test_values_of_another_dimension(dim, value_dim, kernels, launches):  # noqa: F811
+    query, key, _value = inputs(dim, torch.bfloat16)
+    value = inputs(value_dim, torch.bfloat16)[2]
+    leaves = [t.requires_grad_() for t in (query, key, value)]
+    wide = [t.detach().double().requires_grad_() for t in leaves]
+    change = torch.randn(*query.shape[:-1], value_dim, device="cuda")
+    out = ma.attention(*leaves, ma.everything)
+    found = torch.autograd.grad(out, leaves, change.to(out.dtype))
+    out = ma.attention(*wide, ma.everything, backend="reference")
+    wanted = torch.autograd.grad(out, wide, change.to(torch.bfloat16).double())
+    for got, want in zip(found, wanted, strict=True):
+        assert ((got - want).abs().max() / want.abs().max()).item() <= 2e-2
+    assert ("one_pass_launches" in launches) == (kernels == 1)
 
 
 def test_biases(in_one_pass):
@@ -100,7 +135,10 @@ def test_the_same_bits_every_time(in_one_pass):
     """Many programs for each tile of queries, most of which wait for others."""
     tensors = inputs(64, torch.bfloat16, q_len=4000, kv_len=4000)
     leaves = [t.requires_grad_() for t in tensors]
-    for mask in (ma.everything, causal, causal | ma.prefix(1000)):
+    wide = inputs(128, torch.bfloat16, q_len=4000, kv_len=4000)
+    for mask in (ma.everything, causal, causal | ma.prefix(1000), None):
+        if mask is None:
+            leaves, mask = [t.requires_grad_() for t in wide], ma.everything
         out = ma.attention(*leaves, mask)
         first, *others = (
             torch.autograd.grad(out.float().square().sum(), leaves, retain_graph=True)
@@ -134,9 +172,7 @@ def test_in_a_graph_first():
 
 
 def test_short_rows_are_left_to_two_kernels(launches, monkeypatch):  # noqa: F811
-    from maskalg.backends import triton_backward
-
-    monkeypatch.setattr(triton_backward, "ONE_PASS_FROM", 516)
+    set_least(monkeypatch, 516)
     check(causal, inputs(64, torch.bfloat16))
     assert "one_pass_launches" not in launches
 

@@ -30,13 +30,13 @@ def visits_of(mask, q_len, kv_len):
     from maskalg.backends.triton_arguments import scalars_of, tables_of
     from maskalg.backends.triton_one_pass import Turns, visits_launch
 
-    query, key = torch.randn(1, 1, q_len, 16), torch.randn(1, 1, kv_len, 16)
+    query, key = torch.randn(1, 1, q_len, 64), torch.randn(1, 1, kv_len, 64)
     call = checked_call(query, key, key, mask)
     plan = backend.plan_of(call)
-    steps, _shape = backend.steps_of(call, plan)
+    steps, shape = backend.steps_of(call, plan)
     visited = torch.zeros(-(-kv_len // 128), -(-q_len // 128), dtype=torch.int32)
     numbers = (scalars_of(steps.hooks, call.form.values), tables_of(steps.hooks, call))
-    constants = steps.of_keys | count_constants(steps.hooks)
+    constants = shape | steps.of_keys | count_constants(steps.hooks)
     visits_launch(call, visited, constants, numbers, mask).run()
     kept = []
     turns = Turns(torch.empty_like(visited), visited, lambda: kept.append(True))
