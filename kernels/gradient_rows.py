@@ -32,8 +32,8 @@ def gradient_rows(
     g (dO) is `[batch, heads, q_len, dim]` of any strides; out and lse are contiguous, both None
     for weights that are not normalised.
     """
-    m = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    batch_head = tl.program_id(1)
+    m = tl.program_id(0) % (padded // ROWS) * ROWS + tl.arange(0, ROWS)
+    batch_head = tl.program_id(0) // (padded // ROWS)
     head = batch_head % heads
     base = batch_head.to(tl.int64)
     product = tl.zeros([ROWS], tl.float32)

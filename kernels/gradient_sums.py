@@ -85,6 +85,20 @@ def visits(
         j, end, _partial = NEXT_RUN(end, k0, k1, 0, 0, q_len, S, T, BLOCK)
 
 
+@triton.jit(do_not_specialize=["rows", "tiles"])
+def turns(ptr, rows, tiles, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Put in place of visits, `[rows, tiles]`, how many there are in later rows."""
+    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    later = tl.zeros([COLUMNS], tl.int32)
+    for first in range(0, rows, ROWS):
+        row = rows - 1 - first - tl.arange(0, ROWS)
+        at = ptr + row[:, None] * tiles + columns[None, :]
+        inside = (row >= 0)[:, None] & (columns < tiles)[None, :]
+        visited = tl.load(at, mask=inside, other=0)
+        tl.store(at, later[None, :] + tl.cumsum(visited, 0) - visited, mask=inside)
+        later += tl.sum(visited, 0)
+
+
 @triton.jit(do_not_specialize=["q_len", "tiles"])
 def query_gradients(
     dq_ptr,
@@ -98,8 +112,8 @@ def query_gradients(
     HEAD_PAD: tl.constexpr,
 ):
     """dQ of BLOCK queries of one head: their sum times the scale, 0 where nothing was added."""
-    j = tl.program_id(0)
-    head = tl.program_id(1).to(tl.int64)
+    j = tl.program_id(0) % tiles
+    head = (tl.program_id(0) // tiles).to(tl.int64)
     m = j * BLOCK + tl.arange(0, BLOCK)
     d = tl.arange(0, HEAD_PAD)
     at = (head * q_len + m)[:, None] * HEAD_DIM + d[None, :]

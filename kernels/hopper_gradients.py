@@ -228,7 +228,7 @@ def _consume(
 ):
     """Consumer C: dK and dV of its 64 keys; its part of dQ of each tile, one tile later.
 
-    By then the other consumer has given what it takes, and neither waits for the other.
+    By then the other consumer has mostly given what it takes, and neither waits long.
     """
     dk_desc, dv_desc = targets
     keys, values = held

@@ -34,7 +34,7 @@ from .triton_hopper_backward import (
     serves,
 )
 from .triton_launch import Launch, compile_together, variant_key
-from .triton_one_pass import Turns, one_for_all, one_pass_launches, turns_of, visits_launch
+from .triton_one_pass import no_turns, one_for_all, one_pass_launches, turn_launches
 from .triton_rows import Rows, per_row_of, rows_launch
 from .triton_tuned import preferred
 
@@ -135,7 +135,7 @@ def gradients(
     of_rows: Rows,
     grad_out: torch.Tensor,
 ) -> Gradients:
-    """dQ, dK and dV; the kernel of dQ also fills what is known of each query.
+    """dQ, dK and dV; what is known of each query is filled too.
 
     Args:
         call: the inputs, without gradients.
@@ -153,24 +153,12 @@ def gradients(
     dk = torch.empty_like(key, memory_format=torch.contiguous_format)
     dv = torch.empty_like(value, memory_format=torch.contiguous_format)
     launches = _Launches(call, plan, shape, tma, of_rows, grad_out)
-    turns = launches.turns()
-    if turns is None:
-        steps = [launches.queries(dq), launches.keys(dk, dv)]
-        # A kernel without a tile is not launched.
-        begun = [(first, others) for others in steps if (first := next(others, None)) is not None]
-        compile_together([first for first, _ in begun])
-        for first, others in begun:
-            first_that_fits(each.run for each in chain([first], others))
-        return dq, dk, dv
-    before = launches.before(turns)
-    pass_over = launches.one_pass(dq, dk, dv, turns)
-    compile_together([*before, *pass_over])
-    for launch in before:
-        launch.run()
-    if turns.visited is not None:
-        turns.fill()
-    for launch in pass_over:
-        launch.run()
+    steps = launches.in_one_pass(dq, dk, dv) or [launches.queries(dq), launches.keys(dk, dv)]
+    # A kernel without a tile is not launched.
+    begun = [(launch, others) for others in steps if (launch := next(others, None)) is not None]
+    compile_together([launch for launch, _ in begun])
+    for launch, others in begun:
+        first_that_fits(each.run for each in chain([launch], others))
     return dq, dk, dv
 
 
@@ -234,31 +222,22 @@ class _Launches:
         """What fills what is known of each query, without dQ."""
         return rows_launch(self.call, self.of_rows, self.shape, self.grad_out, self.fixed)
 
-    def turns(self) -> Turns | None:
-        """Whose turn it is in the kernel of all gradients, None where two kernels serve."""
-        extents, least = self.call.extents, self.plan.one_pass_from
-        fits = self.hopper and self.shape["HEAD_PAD"] >= self.shape["VALUE_PAD"]
-        if least is None or not fits or min(extents.q_len, extents.kv_len) < least:
-            return None
-        return turns_of(self.call, self.plan, self.shape["HEAD_PAD"], self.numbers[0])
-
-    def before(self, turns: Turns) -> list[Launch]:
-        """What goes before the kernel of all gradients."""
-        if turns.visited is None:
-            return [self.rows()]
-        constants, visited = self.shape | self.plan.of_keys, turns.visited
-        return [
-            self.rows(),
-            visits_launch(self.call, visited, constants, self.numbers, self.fixed),
-        ]
-
-    def one_pass(
-        self, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor, turns: Turns
-    ) -> list[Launch]:
-        """The kernel of all gradients, and that of dQ from the sums."""
+    def in_one_pass(
+        self, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor
+    ) -> list[Iterator[Launch]]:
+        """What fills all gradients in one pass, one after the other; nothing for two kernels."""
+        turns = no_turns(self.call, self.plan.one_pass_from, self.shape) if self.hopper else None
+        if turns is None:
+            return []
+        constants = self.shape | self.plan.of_keys
         tensors = (self.grad_out, dq, dk, dv)
         own = (self.numbers, self.of_rows, tensors, self.fixed)
-        return one_pass_launches(self.call, turns.table, self.shape, self._hooked("keys"), *own)
+        steps = [
+            self.rows(),
+            *turn_launches(self.call, turns, constants, self.numbers, self.fixed),
+            *one_pass_launches(self.call, turns, self.shape, self._hooked("keys"), *own),
+        ]
+        return [iter([launch]) for launch in steps]
 
     def _hooked(self, of: Literal["queries", "keys"]) -> Callable[[], dict[str, Any]]:
         """The constants of a kernel but for its tile's, made when it is compiled."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
-from maskalg_kernels.gradient_sums import query_gradients, visits
+from maskalg_kernels.gradient_sums import query_gradients, turns, visits
 
 from ..backward_tiles import HopperBackwardTile
 from ..normalform import Structure
@@ -18,31 +18,8 @@ from .triton_rows import Rows
 
 _KEYS: Final = 128  # of both consumers
 _HEADS_TOGETHER: Final = 2  # whose sums share the L2 cache
+_TURNS_TOGETHER: Final = 64  # rows and columns of a table that are counted at a time
 _MOST_TILES: Final = 2**24  # of a table of turns, which has four bytes for each
-_MOST_TABLES: Final = 64
-
-_TURNS: Final[dict[Hashable, torch.Tensor]] = {}
-
-
-class Turns(NamedTuple):
-    """How many programs add to a tile of queries before another does.
-
-    Attributes:
-        table: int32 `[tiles of keys, tiles of queries]`.
-        visited: what the table is made from, None where it was.
-        remember: keep the table, once it is filled.
-    """
-
-    table: torch.Tensor
-    visited: torch.Tensor | None
-    remember: Callable[[], None]
-
-    def fill(self) -> None:
-        """Programs are started from the last keys on: those behind come before."""
-        assert self.visited is not None
-        behind = self.visited.flip(0).cumsum(0, dtype=torch.int32).flip(0)
-        torch.sub(behind, self.visited, out=self.table)
-        self.remember()
 
 
 def one_for_all(structure: Structure) -> bool:
@@ -58,34 +35,21 @@ def one_pass_tile(head_pad: int) -> HopperBackwardTile:
     return HopperBackwardTile(128 if head_pad == 64 else 64, 2)
 
 
-def turns_of(call: Call, plan: Hashable, head_pad: int, scalars: list[int]) -> Turns | None:
-    """The turns of a call, remembered; None where their table would be too large.
+def no_turns(call: Call, least: int | None, shape: dict[str, Any]) -> torch.Tensor | None:
+    """Zeros for the turns of a call, `[tiles of keys, tiles of queries]`; None for two kernels.
 
     Args:
-        plan: which the hooks follow from.
-        scalars: the numbers that these read.
+        least: how many queries and keys there must be, None where two kernels always serve.
+        shape: constants that follow from shapes.
     """
-    extents, device = call.extents, call.query.device
-    size = (-(-extents.kv_len // _KEYS), -(-extents.q_len // one_pass_tile(head_pad).block))
-    if size[0] * size[1] > _MOST_TILES:
+    extents = call.extents
+    if least is None or min(extents.q_len, extents.kv_len) < least:
         return None
-    # Work on another stream would not wait for what fills the table.
-    stream = torch.cuda.current_stream(device).cuda_stream
-    key = (plan, *scalars, extents.q_len, extents.kv_len, device, stream)
-    known = _TURNS.get(key)
-    if known is not None:
-        return Turns(known, None, lambda: None)
-    visited = torch.zeros(size, dtype=torch.int32, device=device)
-    table = torch.empty_like(visited)
-
-    def remember() -> None:
-        # What is captured is not computed yet.
-        if not torch.cuda.is_current_stream_capturing():
-            if len(_TURNS) >= _MOST_TABLES:
-                _TURNS.clear()
-            _TURNS[key] = table
-
-    return Turns(table, visited, remember)
+    block = one_pass_tile(shape["HEAD_PAD"]).block
+    size = (-(-extents.kv_len // _KEYS), -(-extents.q_len // block))
+    if size[0] * size[1] > _MOST_TILES or shape["HEAD_PAD"] < shape["VALUE_PAD"]:
+        return None
+    return torch.zeros(size, dtype=torch.int32, device=call.query.device)
 
 
 def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
@@ -99,31 +63,50 @@ def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
     return found | {"BLOCK": tile.block, "STAGES": tile.stages, "HEADS_TOGETHER": _HEADS_TOGETHER}
 
 
-def visits_launch(
+def turn_launches(
     call: Call,
-    visited: torch.Tensor,
+    zeros: torch.Tensor,
     constants: dict[str, Any],
     arguments: Arguments,
     fixed: Hashable,
-) -> Launch:
-    """What marks the tiles of queries that each tile of keys has."""
+) -> list[Launch]:
+    """What fills the turns: programs are started from the last keys on, and those come before.
+
+    They are not kept from call to call: they take a hundredth of the time of the pass, and a tensor
+    that CUDA graphs know of must belong to them.
+
+    Args:
+        zeros: of `no_turns`.
+        constants: but those of the tile.
+        arguments: numbers and tables of the hooks.
+        fixed: what the constants follow from, and the device.
+    """
     scalars, tables = arguments
-    rows, tiles = visited.shape
+    rows, tiles = zeros.shape
     extents = call.extents
     passed = [
-        visited, padded(tables, visited.device), extents.q_len, extents.kv_len, tiles, *scalars
+        zeros, padded(tables, zeros.device), extents.q_len, extents.kv_len, tiles, *scalars
     ]  # fmt: skip
     own = {name: constants[name] for name in ("NUMBERS", "TABLES", "NEXT_RUN")}
     own |= {"KEYS": _KEYS, "BLOCK": one_pass_tile(constants["HEAD_PAD"]).block}
-    specialised = variant_key((visited, *tables), (), (extents.q_len, extents.kv_len))
-    return Launch(
+    specialised = variant_key((zeros, *tables), (), (extents.q_len, extents.kv_len))
+    visited = Launch(
         visits, (rows, 1), ("visits", fixed, specialised), lambda: (passed, own), lambda: passed
     )
+    sides = {"ROWS": _TURNS_TOGETHER, "COLUMNS": _TURNS_TOGETHER}
+    counted = Launch(
+        turns,
+        (-(-tiles // _TURNS_TOGETHER), 1),
+        ("turns", zeros.device, variant_key((zeros,), (), ())),
+        lambda: ([zeros, rows, tiles], sides),
+        lambda: [zeros, rows, tiles],
+    )
+    return [visited, counted]
 
 
 def one_pass_launches(
     call: Call,
-    turns: torch.Tensor,
+    of_turns: torch.Tensor,
     shape: dict[str, Any],
     constants: Callable[[], dict[str, Any]],
     arguments: Arguments,
@@ -134,7 +117,7 @@ def one_pass_launches(
     """What fills dK and dV and adds up dQ, then what makes dQ of the sums.
 
     Args:
-        turns: the table of `Turns`.
+        of_turns: filled by `turn_launches`.
         shape: constants that follow from shapes.
         constants: all but those of the tile.
         arguments: numbers and tables of the hooks.
@@ -147,7 +130,7 @@ def one_pass_launches(
     scalars, tables = arguments
     grad_out, dq, dk, dv = tensors
     extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
-    rows, tiles = turns.shape
+    rows, tiles = of_turns.shape
     kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
     sums = torch.empty(dq.shape, dtype=torch.float32, device=dq.device)
     counters = torch.zeros(heads * tiles, dtype=torch.int32, device=dq.device)
@@ -162,7 +145,7 @@ def one_pass_launches(
 
     def passed(*descriptors: Any) -> list[Any]:
         return [
-            *descriptors, counters, turns, padded(tables, dq.device), call.scale, extents.q_len,
+            *descriptors, counters, of_turns, padded(tables, dq.device), call.scale, extents.q_len,
             extents.kv_len, of_rows.padded, rows, extents.batch * kv_heads, kv_heads, call.group,
             tiles, *scalars,
         ]  # fmt: skip
@@ -172,7 +155,7 @@ def one_pass_launches(
         rows * extents.batch * kv_heads,
         passed,
         blocks,
-        (counters, turns, *tables),
+        (counters, of_turns, *tables),
         lambda: one_pass_constants(constants()),
         tile,
         ("one pass", fixed, kv_heads, call.group, short(call)),
@@ -182,7 +165,7 @@ def one_pass_launches(
     key = variant_key((dq, sums, counters), (), (extents.q_len,))
     of_sums = Launch(
         query_gradients,
-        (tiles, heads),
+        (tiles * heads, 1),
         ("dQ of sums", fixed, key),
         lambda: (given, dims),
         lambda: given,

@@ -28,9 +28,9 @@ class Rows:
             sum; None where `out` is.
         sinks: `[heads]`, or None.
         grad_lse: of the lse, or None.
-        statistic, delta: float32 `[batch * heads * padded]`, which the kernel of dQ fills and the
-            others read: lse with the sink in units of log 2, or 1 / z; and what is subtracted from
-            dO . v.
+        statistic, delta: float32 `[batch * heads * padded]`, filled by the kernel of dQ or one of
+            their own, for the others: lse with the sink in units of log 2, or 1 / z; and what is
+            subtracted from dO . v.
         padded: `q_len` in whole tiles.
     """
 
@@ -106,7 +106,7 @@ def rows_launch(
     )
     return Launch(
         gradient_rows,
-        (rows.padded // _ROWS_OF_PROGRAM, extents.batch * extents.heads),
+        (rows.padded // _ROWS_OF_PROGRAM * extents.batch * extents.heads, 1),
         ("rows", fixed, call.weight.formula is not None, specialised),
         lambda: (passed, constants),
         lambda: passed,
