@@ -1,6 +1,7 @@
 """What training on one GPU asks of the kernels beside speed at one shape.
 
-    python benchmarks/gpu_training.py [lengths] [memory] [first] [host] [weights] [tiers] [groups]
+    python benchmarks/gpu_training.py [lengths] [memory] [first] [host] [weights] [tiers] [passes]
+        [groups]
 
 Every table is made in one process with its peer beside it; without a name all are made.
 
@@ -10,6 +11,7 @@ Every table is made in one process with its peer beside it; without a name all a
     host      microseconds of host time of a cached call, beside FlexAttention's and SDPA's
     weights   TFLOP/s of useful work of the weight functions, forward and backward
     tiers     the plain kernels beside the Hopper ones, forward and backward
+    passes    the backward pass by two kernels beside that by one
     groups    backward of grouped heads beside FlexAttention's
 """
 
@@ -188,6 +190,36 @@ def weights() -> None:
             print(f"{mask_name:8} {name:28} {middle:7.3f} ms {rate:5.0f} TFLOP/s")
 
 
+def passes() -> None:
+    print("\npasses: backward time of two kernels over that of one, wherever the one can serve")
+    shapes = {
+        "1k": Shape(8, 16, 16, 1024, 64), "2k": Shape(2, 32, 32, 2048, 64),
+        "4k": Shape(2, 16, 16, 4096, 64), "8k": Shape(2, 32, 32, 8192, 64),
+        "32k": Shape(1, 16, 16, 32768, 64), "32k grouped": Shape(1, 32, 8, 32768, 64),
+    }  # fmt: skip
+    wide = {
+        "4k": Shape(2, 16, 16, 4096, 128), "8k": Shape(2, 16, 16, 8192, 128),
+        "16k": Shape(1, 16, 16, 16384, 128), "32k grouped": Shape(1, 32, 8, 32768, 128),
+    }  # fmt: skip
+    found = [(f"D64 causal {n}", s, causal) for n, s in shapes.items()]
+    found += [(f"D64 full {n}", shapes[n], ma.everything) for n in ("2k", "8k")]
+    found += [("D64 prefix 8k", shapes["8k"], causal | ma.prefix(2048))]
+    found += [("D64 alibi 8k", shapes["8k"], causal + alibi(torch.rand(32, device=DEVICE)))]
+    found += [(f"D128 full {n}", s, ma.everything) for n, s in wide.items()]
+    chosen = triton_backward.one_pass_for
+    for name, shape, expression in found:
+        inputs = made(shape, gradients=True)
+        runs = {"backward": backward_of(partial(ma.attention, *inputs, expression), inputs)}
+        times = []
+        for least in (None, 0):
+            triton_backward.one_pass_for = lambda *_, least=least, **__: least
+            backend.backward_plan.cache_clear()
+            times.append(medians(runs)["backward"])
+        print(f"{name:26} {times[0]:.3f} / {times[1]:.3f} ms = {times[0] / times[1]:.2f}")
+    triton_backward.one_pass_for = chosen
+    backend.backward_plan.cache_clear()
+
+
 def tiers() -> None:
     print("\ntiers: time of the plain kernels over that of the chosen ones, one after the other")
     names = (
@@ -230,7 +262,7 @@ def groups() -> None:
         print(f"{name:10} {found['FlexAttention'] / found['maskalg']:.2f}")
 
 
-TABLES = {f.__name__: f for f in (lengths, memory, first, host, weights, tiers, groups)}
+TABLES = {f.__name__: f for f in (lengths, memory, first, host, weights, tiers, passes, groups)}
 
 if __name__ == "__main__":
     unknown = set(sys.argv[1:]) - set(TABLES)

@@ -133,62 +133,6 @@ def _produce_queries(
 
 
 @gluon.jit
-def _weights_by_query(
-    product,
-    statistic,
-    at,
-    S,
-    T,
-    unit,
-    partial,
-    MASKED: gl.constexpr,
-    BIASED: gl.constexpr,
-    SLOPE: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-):
-    """Weights of a tile whose columns are queries and, WEIGHTED, their slopes."""
-    if WEIGHTED:
-        return weights_and_slopes(
-            product, statistic, at, S, T, unit, MASKED, BIASED, SLOPE, partial
-        )
-    else:
-        p = weights(product, statistic, at, S, T, unit, MASKED, BIASED, partial, False)
-        return p, p
-
-
-@gluon.jit
-def _changes_by_query(
-    p,
-    dp,
-    deltas,
-    statistic,
-    slope,
-    product,
-    at,
-    S,
-    T,
-    partial,
-    MASKED: gl.constexpr,
-    SLOPE: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    NORMALISED: gl.constexpr,
-):
-    """The gradient of a tile of scores whose columns are queries, from what the above gave."""
-    by_query: gl.constexpr = gl.SliceLayout(0, product.type.layout)
-    delta = None
-    if NORMALISED:
-        delta = deltas.load(by_query)[None, :]
-    if WEIGHTED:
-        if NORMALISED:
-            dp = dp - delta
-        ds = dp * slope
-    else:
-        ds = weight_gradient(p, dp, delta, statistic, at, S, T, MASKED, partial, False)
-        ds = ds * slope_of(product, at, S, T, SLOPE)
-    return ds
-
-
-@gluon.jit
 def _consume_queries(
     C: gl.constexpr,
     targets,
@@ -264,18 +208,31 @@ def _consume_queries(
                 at = (batch, head, q_idx, kv_idx, kv_len)
                 product = warpgroup_mma_wait(1, deps=[product])
                 statistic = None
+                delta = None
                 if NORMALISED:
                     statistic = statistics.index(stage).load(by_query)[None, :]
-                p, slope = _weights_by_query(
-                    product, statistic, at, S, known, unit, partial, MASKED, BIASED, SLOPE, WEIGHTED
-                )
+                if WEIGHTED:
+                    p, slope = weights_and_slopes(
+                        product, statistic, at, S, known, unit, MASKED, BIASED, SLOPE, partial
+                    )
+                else:
+                    p = weights(
+                        product, statistic, at, S, known, unit, MASKED, BIASED, partial, False
+                    )
                 weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
                 dv = warpgroup_mma(weight, gradient, dv, is_async=True)
                 dp = warpgroup_mma_wait(1, deps=[dp])
-                ds = _changes_by_query(
-                    p, dp, deltas.index(stage), statistic, slope, product, at, S, known, partial,
-                    MASKED, SLOPE, WEIGHTED, NORMALISED,
-                )  # fmt: skip
+                if NORMALISED:
+                    delta = deltas.index(stage).load(by_query)[None, :]
+                if WEIGHTED:
+                    if NORMALISED:
+                        dp = dp - delta
+                    ds = dp * slope
+                else:
+                    ds = weight_gradient(
+                        p, dp, delta, statistic, at, S, known, MASKED, partial, False
+                    )
+                    ds = ds * slope_of(product, at, S, known, SLOPE)
                 change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
                 dk = warpgroup_mma(change, query, dk, is_async=True)
                 dv = warpgroup_mma_wait(1, deps=[dv])

@@ -10,10 +10,8 @@ A program only ever waits for earlier ones, and they end without it. The last ke
 first: where masks follow the diagonal, a tile of queries is reached by one program after the other.
 """
 
-from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -22,77 +20,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from .backward import weight_gradient, weights
 from .forward import SCALARS
-from .hopper_backward import (
-    _changes_by_query,
-    _keys,
-    _produce_queries,
-    _weights_by_query,
-)
+from .hopper_backward import _keys, _produce_queries
 from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot, columns_from, rows_from
+from .hopper_sums import CONSUMERS, sum_up
 from .runs import NO_TILE
 
-CONSUMERS = gl.constexpr(2)
-sum_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=4)
-"""How descriptors lay a consumer's part of dQ into shared memory."""
-
 _change_layout = gl.constexpr(gl.NVMMASharedLayout(128, 16, rank=2))
-_lanes = gl.constexpr(gl.BlockedLayout([1], [32], [1], [0]))
-
-
-@builtin
-def _add_to_global(descriptor, coordinates, source, _semantic=None):
-    """Add a block of shared memory to a tensor, by the tensor memory accelerator."""
-    places = _semantic._convert_to_ir_values(coordinates, require_i64=False)
-    kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
-    _semantic.builder.create_async_tma_reduce(kind, descriptor.handle, places, source.handle)
-
-
-@gluon.jit
-def _wait_for_turn(counter, turn):
-    """Until `turn` programs have added to a tile, and what they added is seen."""
-    at = counter.to(gl.int64) + gl.zeros([32], gl.int64, _lanes)
-    gl.inline_asm_elementwise(
-        """{
-        .reg .pred p;
-        .reg .s32 v;
-        again:
-        ld.acquire.gpu.global.s32 v, [$1];
-        setp.lt.s32 p, v, $2;
-        @p bra again;
-        fence.proxy.async.global;
-        mov.s32 $0, v;
-        }""",
-        "=r,l,r",
-        [at, turn],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@gluon.jit
-def _end_turn(counter):
-    """Once what this warp added to a tile is in memory, let the next program add."""
-    lane = gl.arange(0, 32, _lanes)
-    at = counter.to(gl.int64) + gl.zeros([32], gl.int64, _lanes)
-    gl.inline_asm_elementwise(
-        """{
-        .reg .pred p;
-        cp.async.bulk.wait_group 0;
-        fence.proxy.async.global;
-        bar.warp.sync 0xffffffff;
-        setp.eq.s32 p, $2, 0;
-        fence.acq_rel.gpu;
-        @p red.release.gpu.global.add.s32 [$1], 1;
-        mov.s32 $0, 0;
-        }""",
-        "=r,l,r",
-        [at, lane],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
 
 
 @gluon.jit
@@ -105,51 +40,6 @@ def _each_time(number: gl.constexpr, i):
     return gl.inline_asm_elementwise(
         "mov.b32 $0, $1;", "=r,r,r", [gl.to_tensor(number), i], dtype=gl.int32, is_pure=True, pack=1
     )
-
-
-@gluon.jit
-def _sum_up(
-    target,
-    parts,
-    part_barriers,
-    shape,
-    S,
-    T,
-    NEXT_RUN: gl.constexpr,
-    BLOCK: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
-):
-    """The warp that adds parts of dQ to the sums, tile after tile, each when its turn has come."""
-    sum_desc, counter_ptr, turn_ptr, tiles = target
-    part_ready, part_free = part_barriers
-    _rows, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
-    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, HEADS_TOGETHER, True)
-    turns = turn_ptr + k0 // (CONSUMERS * ROWS) * tiles
-    i = gl.to_tensor(0)
-    for g in range(0, group):
-        head = kv_head * group + g
-        counters = counter_ptr + (batch * kv_heads * group + head) * tiles
-        j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK)
-        while j < NO_TILE:
-            turn = gl.load(turns + j)
-            _wait_for_turn(counters + j, turn)
-            mbarrier.wait(part_ready.index(0), i & 1)
-            for c in gl.static_range(CONSUMERS):
-                if BLOCK == ROWS:
-                    first = [batch, head, j * BLOCK, c * sum_desc.block_shape[3]]
-                else:
-                    first = [batch, head, j * BLOCK + c * ROWS, 0]
-                if turn == 0:
-                    tma.async_copy_shared_to_global(sum_desc, first, parts.index(c))
-                else:
-                    _add_to_global(sum_desc, first, parts.index(c))
-            tma.store_wait(0)
-            mbarrier.arrive(part_free.index(0), count=1)
-            _end_turn(counters + j)
-            i += 1
-            j += 1
-            if j == end:
-                j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
 
 
 @gluon.jit
@@ -215,7 +105,6 @@ def _consume(
     HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
-    SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
     HEAD_PAD: gl.constexpr,
     VALUE_PAD: gl.constexpr,
@@ -223,8 +112,6 @@ def _consume(
     COLUMNS: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    NORMALISED: gl.constexpr,
 ):
     """Consumer C: dK and dV of its 64 keys; its part of dQ of each tile, one tile later.
 
@@ -267,19 +154,13 @@ def _consume(
             dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
             at = (batch, head, columns_from(j * BLOCK, BLOCK), kv_idx, kv_len)
             product = warpgroup_mma_wait(1, deps=[product])
-            statistic = None
-            if NORMALISED:
-                statistic = statistics.index(stage).load(by_query)[None, :]
-            p, slope = _weights_by_query(
-                product, statistic, at, S, known, unit, partial, MASKED, BIASED, SLOPE, WEIGHTED
-            )
+            statistic = statistics.index(stage).load(by_query)[None, :]
+            p = weights(product, statistic, at, S, known, unit, MASKED, BIASED, partial, False)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
             dv = warpgroup_mma(weight, gradient, dv, is_async=True)
             dp = warpgroup_mma_wait(1, deps=[dp])
-            ds = _changes_by_query(
-                p, dp, deltas.index(stage), statistic, slope, product, at, S, known, partial,
-                MASKED, SLOPE, WEIGHTED, NORMALISED,
-            )  # fmt: skip
+            delta = deltas.index(stage).load(by_query)[None, :]
+            ds = weight_gradient(p, dp, delta, statistic, at, S, known, MASKED, partial, False)
             if k0 + CONSUMERS * ROWS > kv_len:
                 # Keys past the length have weights nobody bounds; dQ would have them times zero.
                 ds = gl.where(kv_idx < kv_len, ds, 0.0)
@@ -380,15 +261,12 @@ def hopper_gradients(
     HOLD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
-    SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
     HEAD_PAD: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    NORMALISED: gl.constexpr,
 ):
     """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
 
@@ -460,20 +338,18 @@ def hopper_gradients(
             (_consume, (
                 0, targets, held, rings, changes, parts, held_barriers, query_barriers,
                 gradient_barriers, change_ready, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, COLUMNS, STAGES,
-                HEADS_TOGETHER, WEIGHTED, NORMALISED,
+                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, COLUMNS, STAGES, HEADS_TOGETHER,
             )),
             (_consume, (
                 1, targets, held, rings, changes, parts, held_barriers, query_barriers,
                 gradient_barriers, change_ready, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, COLUMNS, STAGES,
-                HEADS_TOGETHER, WEIGHTED, NORMALISED,
+                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, COLUMNS, STAGES, HEADS_TOGETHER,
             )),
             (_produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape, S,
                 T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, 1, True,
             )),
-            (_sum_up, (
+            (sum_up, (
                 sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, HEADS_TOGETHER,
             )),
         ],

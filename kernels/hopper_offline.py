@@ -6,7 +6,8 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from .forward import SCALARS
 from .hopper_backward import row_layout
 from .hopper_forward import block_layout, hopper_forward
-from .hopper_gradients import hopper_gradients, sum_layout
+from .hopper_gradients import hopper_gradients
+from .hopper_sums import sum_layout
 from .offline import Compiled, resources, target_of
 
 _NUMBERS = ("q_len", "kv_len", "padded", "rows", "batch_heads", "heads", "group", "tiles")

@@ -44,6 +44,13 @@ class Structure:
         """Whether the mask, and so the schedule, reads a tensor."""
         return any(isinstance(p, Slot) and p.is_table for p in self.mask.params)
 
+    @property
+    def same_for_all_heads(self) -> bool:
+        """Whether the mask reads no tensor, and is one for all batch entries and heads."""
+        return self.mask.indices() <= {"q_idx", "kv_idx"} and not any(
+            node.op in ("read", "extent", "opaque") for node in self.mask.walk()
+        )
+
     @cached_property
     def reads(self) -> tuple[Node, ...]:
         """Every reading of a table in mask and bias."""

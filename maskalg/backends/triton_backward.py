@@ -34,7 +34,7 @@ from .triton_hopper_backward import (
     serves,
 )
 from .triton_launch import Launch, compile_together, variant_key
-from .triton_one_pass import no_turns, one_for_all, one_pass_launches, turn_launches
+from .triton_one_pass import one_pass_launches, turn_launches, zeros_for_turns
 from .triton_rows import Rows, per_row_of, rows_launch
 from .triton_tuned import preferred
 
@@ -106,7 +106,7 @@ def backward_plan(
         key_tiles=key_tiles,
         hopper_queries=hopper_queries,
         hopper_keys=hopper_keys,
-        one_pass_from=one_pass_from if one_for_all(structure) and not style.wide else None,
+        one_pass_from=one_pass_from if structure.same_for_all_heads and not style.wide else None,
         entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
     )
 
@@ -226,7 +226,9 @@ class _Launches:
         self, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor
     ) -> list[Iterator[Launch]]:
         """What fills all gradients in one pass, one after the other; nothing for two kernels."""
-        turns = no_turns(self.call, self.plan.one_pass_from, self.shape) if self.hopper else None
+        if not self.hopper:
+            return []
+        turns = zeros_for_turns(self.call, self.plan.one_pass_from, self.shape)
         if turns is None:
             return []
         constants = self.shape | self.plan.of_keys

@@ -203,7 +203,7 @@ def _described(tensor: torch.Tensor, length: int, pad: int | None) -> Any:
     """A descriptor of blocks of so many rows; of a flat tensor where `pad` is None."""
     from maskalg_kernels.hopper_backward import row_layout
     from maskalg_kernels.hopper_forward import block_layout
-    from maskalg_kernels.hopper_gradients import sum_layout
+    from maskalg_kernels.hopper_sums import sum_layout
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     block, layout = ([length], row_layout) if pad is None else ([1, 1, length, pad], block_layout)

@@ -9,7 +9,6 @@ import torch
 from maskalg_kernels.gradient_sums import query_gradients, turns, visits
 
 from ..backward_tiles import HopperBackwardTile
-from ..normalform import Structure
 from .call import Call
 from .triton_arguments import padded
 from .triton_hopper_backward import Arguments, hopper_launch, short
@@ -22,20 +21,12 @@ _TURNS_TOGETHER: Final = 64  # rows and columns of a table that are counted at a
 _MOST_TILES: Final = 2**24  # of a table of turns, which has four bytes for each
 
 
-def one_for_all(structure: Structure) -> bool:
-    """Whether a mask is one for all batch entries and heads, and reads no tensor."""
-    mask = structure.mask
-    return mask.indices() <= {"q_idx", "kv_idx"} and not any(
-        node.op in ("read", "extent", "step", "opaque") for node in mask.walk()
-    )
-
-
 def one_pass_tile(head_pad: int) -> HopperBackwardTile:
     """The tile of the kernel: so many queries that a thread has registers for two of them."""
     return HopperBackwardTile(128 if head_pad == 64 else 64, 2)
 
 
-def no_turns(call: Call, least: int | None, shape: dict[str, Any]) -> torch.Tensor | None:
+def zeros_for_turns(call: Call, least: int | None, shape: dict[str, Any]) -> torch.Tensor | None:
     """Zeros for the turns of a call, `[tiles of keys, tiles of queries]`; None for two kernels.
 
     Args:
@@ -55,8 +46,7 @@ def no_turns(call: Call, least: int | None, shape: dict[str, Any]) -> torch.Tens
 def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
     """The constants of the kernel, from those of the plain ones."""
     shared = (
-        "HOLD", "MASKED", "BIASED", "SLOPE", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "WEIGHTED",
-        "NORMALISED", "NUMBERS", "TABLES",
+        "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "NUMBERS", "TABLES",
     )  # fmt: skip
     found = {name: constants[name] for name in shared}
     tile = one_pass_tile(constants["HEAD_PAD"])
@@ -76,7 +66,7 @@ def turn_launches(
     that CUDA graphs know of must belong to them.
 
     Args:
-        zeros: of `no_turns`.
+        zeros: of `zeros_for_turns`.
         constants: but those of the tile.
         arguments: numbers and tables of the hooks.
         fixed: what the constants follow from, and the device.

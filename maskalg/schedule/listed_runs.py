@@ -37,12 +37,7 @@ class ListedRuns:
 def listed(structure: Structure) -> bool:
     """Whether kernels are given a list: the mask is of digits, reads no tensor, and is one for all
     batch entries and heads."""
-    mask = structure.mask
-    return (
-        prove_structure(structure).forms.grid is not None
-        and mask.indices() <= {"q_idx", "kv_idx"}
-        and not any(node.op in ("read", "extent", "opaque") for node in mask.walk())
-    )
+    return prove_structure(structure).forms.grid is not None and structure.same_for_all_heads
 
 
 def listed_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> ListedRuns:

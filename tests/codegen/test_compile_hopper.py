@@ -236,7 +236,6 @@ def test_all_gradients(name, dim):
     from maskalg_kernels.hopper_offline import compile_hopper_gradients
 
     from maskalg.backends import triton_plan as backend
-    from maskalg.backends.triton_constants import weight_constants
     from maskalg.backends.triton_hopper import has_gluon
     from maskalg.backends.triton_hopper_backward import hopper_backward_options
     from maskalg.backends.triton_one_pass import one_pass_constants, one_pass_tile
@@ -246,7 +245,7 @@ def test_all_gradients(name, dim):
     plan, form = in_one_pass(expressions()[name], dim)
     assert plan.one_pass_from is not None
     shape = backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90")
-    constants = one_pass_constants(shape | plan.of_keys | weight_constants(ma.softmax))
+    constants = one_pass_constants(shape | plan.of_keys)
     options, types = hopper_backward_options(one_pass_tile(dim)), types_of(plan.hooks, form)
     result = compile_hopper_gradients(constants, options, "bf16", types)
     # Two tiles of 64 x 128 products, and what follows from masks: on an H200 1.2 times as fast as

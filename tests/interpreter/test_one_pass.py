@@ -29,13 +29,13 @@ def turns_of(mask, q_len, kv_len):
     """What the kernels mark, and count."""
     from maskalg.backends import triton_plan as backend
     from maskalg.backends.triton_arguments import scalars_of, tables_of
-    from maskalg.backends.triton_one_pass import no_turns, turn_launches
+    from maskalg.backends.triton_one_pass import turn_launches, zeros_for_turns
 
     query, key = torch.randn(1, 1, q_len, 64), torch.randn(1, 1, kv_len, 64)
     call = checked_call(query, key, key, mask)
     plan = backend.plan_of(call)
     steps, shape = backend.steps_of(call, plan)
-    turns = no_turns(call, 1, shape)
+    turns = zeros_for_turns(call, 1, shape)
     numbers = (scalars_of(steps.hooks, call.form.values), tables_of(steps.hooks, call))
     constants = shape | steps.of_keys | count_constants(steps.hooks)
     visits, counts = turn_launches(call, turns, constants, numbers, mask)
@@ -107,5 +107,6 @@ def test_what_is_launched(monkeypatch):
     assert turns.tolist() == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
     delta = rows.delta.view(2, -1)[:, :300]
     torch.testing.assert_close(delta, out.detach()[0].sum(-1), atol=1e-4, rtol=1e-4)
-    assert constants()["NORMALISED"] and [t.shape for t in outs[1:]] == [t.shape for t in tensors]
+    assert constants()["MASKED"] is not None
+    assert [t.shape for t in outs[1:]] == [t.shape for t in tensors]
     assert call.query.shape == tensors[0].shape
