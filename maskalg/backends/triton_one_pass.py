@@ -62,8 +62,7 @@ def turn_launches(
 ) -> list[Launch]:
     """What fills the turns: programs are started from the last keys on, and those come before.
 
-    They are not kept from call to call: they take a hundredth of the time of the pass, and a tensor
-    that CUDA graphs know of must belong to them.
+    They are not kept from call to call: a tensor that CUDA graphs know of must belong to them.
 
     Args:
         zeros: of `zeros_for_turns`.
