@@ -65,6 +65,18 @@ def _keys(
 
 
 @gluon.jit
+def _each_time(number, i):
+    """A number that the compiler takes for a new one at each step i.
+
+    What follows from it, as the descriptors of what is held, is computed where it is needed, not
+    once before the loop, to be kept in memory for want of registers.
+    """
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r,r", [gl.to_tensor(number), i], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
 def _produce_queries(
     sources,
     held,
@@ -159,6 +171,7 @@ def _consume_queries(
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
     HELD: gl.constexpr,
+    ANEW: gl.constexpr,
 ):
     """Consumer C: dK and dV of its 64 keys of every row, from each tile of queries of the runs."""
     dk_desc, dv_desc = targets
@@ -172,6 +185,8 @@ def _consume_queries(
     of_values: gl.constexpr = _matrix(VALUE_PAD)
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
     dtype: gl.constexpr = keys.dtype
+    # Where there are registers, what is known of queries is read while their product is made.
+    EARLY: gl.constexpr = BIASED is None and HEAD_PAD == 128 and CONSUMERS == 2
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
     zero = gl.zeros([ROWS, BLOCK_M], gl.float32, scores)
     i = gl.to_tensor(0)
@@ -180,8 +195,7 @@ def _consume_queries(
     for w in range(start, stop, step):
         batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, HEADS_TOGETHER)
         place, held_phase = _slot(done, HELD)
-        key = keys.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
-        value = values.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
+        mine = place * CONSUMERS + C
         kv_idx = rows_from(k0 + C * ROWS, BLOCK_M)[:, None]
         dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
         dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
@@ -194,12 +208,21 @@ def _consume_queries(
             j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
             while j < NO_TILE:
                 stage, phase = _slot(i, STAGES)
+                held_now = mine
+                if ANEW:
+                    held_now = _each_time(mine, i)
+                key = keys.index(held_now).reshape([ROWS, HEAD_PAD])
+                value = values.index(held_now).reshape([ROWS, VALUE_PAD])
                 query = queries.index(stage).reshape([BLOCK_M, HEAD_PAD])
                 gradient = gradients.index(stage).reshape([BLOCK_M, VALUE_PAD])
                 mbarrier.wait(query_ready.index(stage), phase)
                 product = warpgroup_mma(
                     key, query.permute((1, 0)), zero, use_acc=False, is_async=True
                 )
+                statistic = None
+                delta = None
+                if NORMALISED and EARLY:
+                    statistic = statistics.index(stage).load(by_query)[None, :]
                 mbarrier.wait(gradient_ready.index(stage), phase)
                 dp = warpgroup_mma(
                     value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True
@@ -207,9 +230,7 @@ def _consume_queries(
                 q_idx = columns_from(j * BLOCK_M, BLOCK_M)
                 at = (batch, head, q_idx, kv_idx, kv_len)
                 product = warpgroup_mma_wait(1, deps=[product])
-                statistic = None
-                delta = None
-                if NORMALISED:
+                if NORMALISED and not EARLY:
                     statistic = statistics.index(stage).load(by_query)[None, :]
                 if WEIGHTED:
                     p, slope = weights_and_slopes(
@@ -246,13 +267,13 @@ def _consume_queries(
 
         # No other consumer reads these keys and values, and this one is past its products.
         gl.thread_barrier()
-        key.store((dk * scale).to(dtype))
-        value.store(dv.to(dtype))
+        keys.index(mine).reshape([ROWS, HEAD_PAD]).store((dk * scale).to(dtype))
+        values.index(mine).reshape([ROWS, VALUE_PAD]).store(dv.to(dtype))
         fence_async_shared()
         gl.thread_barrier()
         first = [batch, kv_head, k0 + C * ROWS, 0]
-        tma.async_copy_shared_to_global(dk_desc, first, keys.index(place * CONSUMERS + C))
-        tma.async_copy_shared_to_global(dv_desc, first, values.index(place * CONSUMERS + C))
+        tma.async_copy_shared_to_global(dk_desc, first, keys.index(mine))
+        tma.async_copy_shared_to_global(dv_desc, first, values.index(mine))
         tma.store_wait(0)
         _release(held_free.index(place))
 
@@ -316,6 +337,7 @@ def hopper_backward_keys(
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
     HELD: gl.constexpr,
+    ANEW: gl.constexpr,
 ):
     """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
 
@@ -327,7 +349,8 @@ def hopper_backward_keys(
 
     A program computes one row, `rows * batch_heads` in all, where there is one place for what is
     HELD; with two, programs, as many as run at once, take rows in turn, and the next row's keys and
-    values are on their way while this one is computed.
+    values are on their way while this one is computed. ANEW, what follows from their places is
+    computed at each step, where registers are scarce.
     """
     S = (
         S0,
@@ -381,7 +404,7 @@ def hopper_backward_keys(
                 (_consume_queries, (
                     0, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
                     shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
                 )),
                 (_produce_queries, (
                     sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
@@ -397,12 +420,12 @@ def hopper_backward_keys(
                 (_consume_queries, (
                     0, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
                     shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
                 )),
                 (_consume_queries, (
                     1, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
                     shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD,
+                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
                 )),
                 (_produce_queries, (
                     sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,

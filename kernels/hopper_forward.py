@@ -51,6 +51,31 @@ def _release(barrier):
 
 
 @gluon.jit
+def _no_sooner(length):
+    """What follows is not moved ahead of what precedes: a branch, for lengths below zero.
+
+    NVIDIA's assembler moves a wait for products ahead of all arithmetic that would fill the time.
+    """
+    gl.inline_asm_elementwise(
+        """{
+        .reg .pred p;
+        setp.lt.s32 p, $1, 0;
+        again:
+        @!p bra done;
+        nanosleep.u32 100;
+        bra again;
+        done:
+        mov.s32 $0, $1;
+        }""",
+        "=r,r",
+        [gl.to_tensor(length)],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
 def _rows_of_program(shape, PERSISTENT: gl.constexpr):
     """First, last and step of the rows a program computes."""
     first = gl.program_id(0)
@@ -241,6 +266,7 @@ def _consume_row(
     OUTPUT_OVER_QUERIES: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """The w-th row for consumer C, the one after `done` others: its 64 queries against every tile.
 
@@ -269,6 +295,11 @@ def _consume_row(
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
     l = gl.zeros([ROWS, 8], gl.float32, _matrix(8))
     mbarrier.wait(query_ready.index(0), done & 1)
+    # Where there are registers: the less a product reads from memory, the less power it draws.
+    HELD: gl.constexpr = CONSUMERS < 3 and HEAD_PAD == 128 and not WEIGHTED
+    if HELD:
+        query = query.load(gl.DotOperandLayout(operand_index=0, parent=scores, k_width=2))
+        _release(query_free.index(0))
     j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
     if j < NO_TILE:
         stage, phase = _slot(i, STAGES)
@@ -308,6 +339,8 @@ def _consume_row(
             )
             if SUMS:
                 l = _added(l, weight, correction)
+            if OVERLAP:
+                _no_sooner(kv_len)
             acc = warpgroup_mma_wait(0, deps=[acc])
             _release(value_free.index(before))
             p = gl.convert_layout(weight.to(dtype), weights)
@@ -317,7 +350,7 @@ def _consume_row(
             j += 1
             if j == end:
                 j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-        if not OUTPUT_OVER_QUERIES:
+        if not HELD and not OUTPUT_OVER_QUERIES:
             _release(query_free.index(0))
         stage, phase = _slot(i, STAGES)
         mbarrier.wait(value_ready.index(stage), phase)
@@ -326,7 +359,7 @@ def _consume_row(
         acc = warpgroup_mma_wait(0, deps=[acc])
         _release(value_free.index(stage))
         i += 1
-    elif not OUTPUT_OVER_QUERIES:
+    elif not HELD and not OUTPUT_OVER_QUERIES:
         _release(query_free.index(0))
 
     m = m * (unit * LOG2E)
@@ -392,6 +425,7 @@ def _consume(
     PERSISTENT: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Consumer C: its 64 queries of every row against every tile of the row's runs.
 
@@ -407,7 +441,7 @@ def _consume(
             C, w, done, i, turn, target, queries, outputs, keys, values, query_barriers,
             key_barriers, value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
             NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
-            OUTPUT_OVER_QUERIES, WEIGHTED, NORMALISED,
+            OUTPUT_OVER_QUERIES, WEIGHTED, NORMALISED, OVERLAP,
         )  # fmt: skip
         done += 1
     tma.store_wait(0)
@@ -483,11 +517,14 @@ def hopper_forward(
     PERSISTENT: gl.constexpr,
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """What `forward` computes; `scale` must be positive.
 
     A program computes one row, `rows * batch_heads` in all; PERSISTENT programs, as many as run at
     once, take rows in turn. With OUTPUT_OVER_QUERIES, for equal dimensions, both share memory.
+    With OVERLAP a tile is weighed while the one before is multiplied by its values; without, what a
+    consumer waits for is left to the others to hide.
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
@@ -550,7 +587,7 @@ def hopper_forward(
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
@@ -568,13 +605,13 @@ def hopper_forward(
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
@@ -592,19 +629,19 @@ def hopper_forward(
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                 )),
                 (_consume, (
                     2, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
-                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED,
+                    TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,

@@ -22,24 +22,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .backward import weight_gradient, weights
 from .forward import SCALARS
-from .hopper_backward import _keys, _produce_queries
+from .hopper_backward import _each_time, _keys, _produce_queries
 from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot, columns_from, rows_from
 from .hopper_sums import CONSUMERS, sum_up
 from .runs import NO_TILE
 
 _change_layout = gl.constexpr(gl.NVMMASharedLayout(128, 16, rank=2))
-
-
-@gluon.jit
-def _each_time(number: gl.constexpr, i):
-    """A constant that the compiler takes for a new one at each step i.
-
-    What follows from it, as the descriptors of what is held, is computed where it is needed, not
-    once before the loop, to be kept in memory for want of registers.
-    """
-    return gl.inline_asm_elementwise(
-        "mov.b32 $0, $1;", "=r,r,r", [gl.to_tensor(number), i], dtype=gl.int32, is_pure=True, pack=1
-    )
 
 
 @gluon.jit
@@ -129,6 +117,8 @@ def _consume(
     of_values: gl.constexpr = _matrix(VALUE_PAD)
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
     dtype: gl.constexpr = keys.dtype
+    # Where there are registers, what is known of queries is read while their product is made.
+    EARLY: gl.constexpr = HEAD_PAD == 128
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
     batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, HEADS_TOGETHER, True)
@@ -150,11 +140,14 @@ def _consume(
             gradient = gradients.index(stage).reshape([BLOCK, VALUE_PAD])
             mbarrier.wait(query_ready.index(stage), phase)
             product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
+            if EARLY:
+                statistic = statistics.index(stage).load(by_query)[None, :]
             mbarrier.wait(gradient_ready.index(stage), phase)
             dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
             at = (batch, head, columns_from(j * BLOCK, BLOCK), kv_idx, kv_len)
             product = warpgroup_mma_wait(1, deps=[product])
-            statistic = statistics.index(stage).load(by_query)[None, :]
+            if not EARLY:
+                statistic = statistics.index(stage).load(by_query)[None, :]
             p = weights(product, statistic, at, S, known, unit, MASKED, BIASED, partial, False)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
             dv = warpgroup_mma(weight, gradient, dv, is_async=True)

@@ -67,7 +67,9 @@ class HopperBackwardTile:
     multiprocessor, if their tiles leave room: what one waits for the other hides. With `overlap`,
     of queries alone, the last product of a tile is made while the next tile's scores are weighed;
     it takes a stage more to hide loads. `persistent` programs take rows in turn and load the next
-    row's keys (or queries) ahead of time, which takes the memory of two stages.
+    row's keys (or queries) ahead of time, which takes the memory of two stages. With `anew`, of
+    keys alone, what follows from the place of what is held is computed at each tile, not kept in
+    registers; so it always is with a bias that is more than added.
     """
 
     block: int
@@ -75,6 +77,7 @@ class HopperBackwardTile:
     overlap: bool = False
     persistent: bool = False
     consumers: int = 2
+    anew: bool = False
 
 
 # Keys: (gradients of what, largest padded head dimension, pattern, whether scores are biased).
@@ -90,8 +93,8 @@ _HOPPER_BACKWARD: Final[
     ("keys", 128, "dense", False): HopperBackwardTile(64, 2),
     ("keys", 128, "dense", True): HopperBackwardTile(64, 2),
     ("keys", 128, "banded", False): HopperBackwardTile(64, 2, consumers=1),
-    ("keys", 128, "reading", False): HopperBackwardTile(64, 2, consumers=1),
-    ("keys", 128, "reading band", False): HopperBackwardTile(64, 2, consumers=1),
+    ("keys", 128, "reading", False): HopperBackwardTile(64, 2, consumers=1, anew=True),
+    ("keys", 128, "reading band", False): HopperBackwardTile(64, 2, consumers=1, anew=True),
     ("queries", 128, "dense", False): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "dense", True): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "banded", False): HopperBackwardTile(64, 4, overlap=True),

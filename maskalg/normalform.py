@@ -6,10 +6,10 @@ visiting the formula again: nodes carry the text of their structure and their pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 
@@ -87,10 +87,11 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """A structure with a value for each slot."""
+    """A structure with a value for each slot; `remembered` is what backends found out about it."""
 
     structure: Structure
     values: tuple[Value, ...]
+    remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def tensors(self) -> Iterator[tuple[Slot, torch.Tensor]]:
         for slot, value in zip(self.structure.slots, self.values, strict=True):

@@ -104,7 +104,8 @@ class HopperTile:
     `producer_registers`. Of one consumer two or three programs share a multiprocessor: what one
     waits for the others hide. With `turns` the consumers multiply one after the other. `persistent`
     programs take rows of tiles in turn: that hides the start of short rows, but leaves long rows of
-    unequal length unbalanced.
+    unequal length unbalanced. With `overlap` a consumer weighs a tile while the one before is
+    multiplied by its values; without, what it waits for is left to the others to hide.
     """
 
     consumers: int
@@ -115,12 +116,14 @@ class HopperTile:
     producer_registers: int
     turns: bool
     persistent: bool
+    overlap: bool = False
 
 
 _TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
+_OVERLAPPED: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False, overlap=True)
 _THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
 _THREE_NARROW: Final = HopperTile(3, 64, 3, 128, 160, 32, True, False)
-_EQUAL_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True)
+_EQUAL_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True, overlap=True)
 _WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
 _SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
 _SHORT_DOCUMENTS: Final = HopperTile(1, 64, 2, 128, 232, 24, False, True)
@@ -137,7 +140,7 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "reading band", False): _THREE_PROGRAMS,
     (128, "full", False): _EQUAL_ROWS,
     (128, "full", True): _TWO_CONSUMERS,
-    (128, "dense", False): _TWO_CONSUMERS,
+    (128, "dense", False): _OVERLAPPED,
     (128, "dense", True): _TWO_CONSUMERS,
     (128, "banded", False): _SHORT_ROWS,
     (128, "banded", True): _SHORT_DOCUMENTS,

@@ -28,6 +28,7 @@ from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, launch_hopper, serving
 from .triton_launch import Launch, variant_key
 from .triton_plan import Plan, plan_of, steps_of
+from .triton_ready import ready_for, remember
 from .triton_rows import Rows, rows_of, sink_gradient
 from .triton_scale import positively_scaled
 
@@ -133,13 +134,20 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     batch, heads, q_len, _ = query.shape
     out = query.new_empty(batch, heads, q_len, value.shape[-1])
     lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
+    if (ready := ready_for(call, lse_wanted)) is not None:
+        ready.launch(call, out, lse)
+        return out, lse
     if not out.numel() and (lse is None or not lse.numel()):
         return out, lse
     if not call.extents.kv_len:
         nothing = float("-inf") if call.weight.formula is None else 0.0
         return out.zero_(), None if lse is None else lse.fill_(nothing)
+    asked = call
     call, _ = positively_scaled(call)
-    launch_forward(call, plan_of(call), out, lse)
+    plan = plan_of(call)
+    launch = launch_forward(call, plan, out, lse)
+    if launch is not None and call is asked:
+        remember(call, plan, launch, lse_wanted)
     return out, lse
 
 
@@ -149,15 +157,16 @@ def compilations() -> int:
     return sum(len(variants[0]) for variants in caches.values()) + hopper_compilations()
 
 
-def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None) -> None:
-    """Fill output and lse."""
+def launch_forward(
+    call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None
+) -> Launch | None:
+    """Fill output and lse; what launched it, or None without a tile to try."""
     scalars = scalars_of(plan.hooks, call.form.values)
     tables = tables_of(plan.hooks, call)
     hopper = serving(plan.hopper, call)
     if hopper is not None:
         of_plan = (plan, call.query.device)
-        launch_hopper(call, hopper, plan.constants, (scalars, tables), (out, lse), of_plan)
-        return
+        return launch_hopper(call, hopper, plan.constants, (scalars, tables), (out, lse), of_plan)
     query, key, value, extents = call.query, call.key, call.value, call.extents
     batch_heads = extents.batch * extents.heads
     sinks, weighting = sinks_of(call), weight_constants(call.weight)
@@ -172,7 +181,7 @@ def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor 
         (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
     )
 
-    def run(tile: Tile) -> None:
+    def run(tile: Tile) -> Launch:
         rows = -(-extents.q_len // tile.block_q)
 
         def arguments(sources: tuple[Any, ...]) -> list[Any]:
@@ -196,6 +205,8 @@ def launch_forward(call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor 
             return arguments((Descriptor(key), Descriptor(value)) if tma else (key, value))
 
         variant = ("forward", plan, tile, tma, call.weight.normalised, query.device)
-        Launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again).run()
+        launch = Launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again)
+        launch.run()
+        return launch
 
-    first_that_fits(partial(run, tile) for tile in plan.candidates)
+    return first_that_fits(partial(run, tile) for tile in plan.candidates)

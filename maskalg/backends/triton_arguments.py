@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import torch
 import triton
@@ -21,6 +21,8 @@ from ..normalform import Value
 from ..schedule.listed_runs import ListedRuns, listed_runs
 from ..schedule.steps import StepTables, step_tables
 from .call import Call
+
+T = TypeVar("T")
 
 MOST_SCALARS: Final = 24
 _TABLES_TOGETHER: Final = 8
@@ -79,17 +81,17 @@ def _sinks(value: float, heads: int, device: torch.device) -> torch.Tensor:
     return torch.full((heads,), value, device=device)
 
 
-def first_that_fits(launches: Iterable[Callable[[], None]]) -> None:
-    """Make the first launch whose shared memory and registers the device has."""
+def first_that_fits(launches: Iterable[Callable[[], T]]) -> T | None:
+    """Make the first launch whose shared memory and registers the device has; what it returns."""
     problem: Exception | None = None
     for launch in launches:
         try:
-            launch()
-            return
+            return launch()
         except triton.runtime.errors.OutOfResources as too_large:
             problem = too_large
     if problem is not None:
         raise problem
+    return None
 
 
 def describable(tensor: torch.Tensor) -> bool:

@@ -88,6 +88,7 @@ def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, A
         "PRODUCER_REGISTERS": tile.producer_registers,
         "TURNS": tile.turns,
         "PERSISTENT": tile.persistent,
+        "OVERLAP": tile.overlap,
         # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
         "OUTPUT_OVER_QUERIES": constants["HEAD_PAD"] == constants["VALUE_PAD"] == 256,
     }
@@ -105,8 +106,8 @@ def launch_hopper(
     hooked: tuple[list[int], tuple[torch.Tensor, ...]],
     results: tuple[torch.Tensor, torch.Tensor | None],
     plan: Hashable,
-) -> None:
-    """Fill `results`, the output and the lse.
+) -> Launch:
+    """Fill `results`, the output and the lse; what launched it.
 
     Args:
         hooked: numbers and tables of the hooks.
@@ -146,7 +147,9 @@ def launch_hopper(
     )
     # Not the kernel itself: its hash is that of its source's, made anew each time.
     variant = ("hopper forward", plan, call.weight.normalised, specialised)
-    Launch(hopper_forward, (programs, 1), variant, first, again).run()
+    launch = Launch(hopper_forward, (programs, 1), variant, first, again)
+    launch.run()
+    return launch
 
 
 def _descriptors(

@@ -51,7 +51,10 @@ def hopper_backward_constants(
         "CONSUMERS": tile.consumers,
         "HELD": 2 if tile.persistent else 1,
     }
-    if of == "queries":
+    if of == "keys":
+        # The derivative of a bias takes registers.
+        found["ANEW"] = tile.anew or constants["SLOPE"] is not None
+    else:
         found |= {"OVERLAP": tile.overlap, "VALUE_DIM": constants["VALUE_DIM"]}
     return found
 

@@ -20,7 +20,7 @@ from .triton_descriptors import Encoder, encoder_of
 _INT32_MAX: Final = 2**31 - 1
 
 
-class _Variant(NamedTuple):
+class Variant(NamedTuple):
     """A compiled kernel, its constants, and what encodes its descriptors."""
 
     compiled: CompiledKernel
@@ -28,7 +28,7 @@ class _Variant(NamedTuple):
     encoder: Encoder | None
 
 
-_VARIANTS: Final[dict[Hashable, _Variant]] = {}
+_VARIANTS: Final[dict[Hashable, Variant]] = {}
 _TRIED: Final[set[Hashable]] = set()
 """Variants that were compiled beside another; those that failed are not tried so again."""
 
@@ -66,26 +66,36 @@ class Launch(NamedTuple):
 
     def run(self) -> None:
         found = _VARIANTS.get(self.key)
-        if found is None or _watched():
+        if found is None or watched():
             arguments, constants = self.first()
             compiled = self.kernel[self.programs](*arguments, **constants)
             if isinstance(compiled, CompiledKernel):  # the interpreter compiles nothing
                 names = self.kernel.arg_names[len(arguments) :]
                 rest = tuple([constants[name] for name in names])
-                _VARIANTS[self.key] = _Variant(compiled, rest, encoder_of(compiled))
+                _VARIANTS[self.key] = Variant(compiled, rest, encoder_of(compiled))
             return
-        compiled, rest, encoder = found
-        driver = triton.runtime.driver.active
-        stream = driver.get_current_stream(driver.get_current_device())
-        metadata = (compiled.packed_metadata, None, None, None)
-        if encoder is None:
-            compiled.run(
-                *self.programs, 1, stream, compiled.function, *metadata, *self.again(), *rest
-            )
-            return
-        arguments = encoder.encoded(self.again())
-        handle = (compiled.function, *encoder.options)
-        encoder.launch(*self.programs, 1, stream, *handle, *metadata, *arguments, *rest)
+        arguments = self.again()
+        start(
+            found, self.programs, found.encoder.encoded(arguments) if found.encoder else arguments
+        )
+
+
+def start(variant: Variant, programs: tuple[int, int], arguments: list[Any]) -> None:
+    """Launch a variant on the current stream; descriptors are encoded where it has an encoder."""
+    compiled, rest, encoder = variant
+    driver = triton.runtime.driver.active
+    stream = driver.get_current_stream(driver.get_current_device())
+    metadata = (compiled.packed_metadata, None, None, None)
+    if encoder is None:
+        compiled.run(*programs, 1, stream, compiled.function, *metadata, *arguments, *rest)
+        return
+    handle = (compiled.function, *encoder.options)
+    encoder.launch(*programs, 1, stream, *handle, *metadata, *arguments, *rest)
+
+
+def variant_of(launch: Launch) -> Variant | None:
+    """What a launch runs that ran before; None in the interpreter, which compiles nothing."""
+    return _VARIANTS.get(launch.key)
 
 
 def compile_together(launches: Sequence[Launch]) -> None:
@@ -115,7 +125,7 @@ def _aside() -> Any:
     return None if active_mode.get() is not None else triton.AsyncCompileMode
 
 
-def _watched() -> bool:
+def watched() -> bool:
     """Whether a profiler wants to hear of launches."""
     knobs = triton.knobs.runtime
     return bool(knobs.launch_enter_hook.calls or knobs.launch_exit_hook.calls)

@@ -14,6 +14,9 @@ from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from ..tuned.store import Machine, choices_on, kernels_digest
 from .triton_constants import architecture
 
+generation = 0
+"""How often choices were looked up anew."""
+
 _Hopper = TypeVar("_Hopper", HopperTile, HopperBackwardTile)
 
 
@@ -34,6 +37,8 @@ def this_machine(device: torch.device) -> Machine:
 
 def look_again() -> None:
     """Forget what was looked up: choices were stored or deleted."""
+    global generation
+    generation += 1
     machine_of.cache_clear()
 
 

@@ -106,6 +106,7 @@ def _of_hopper(tile: HopperTile) -> Iterator[HopperTile]:
     if tile.consumers > 1:
         yield replace(tile, turns=not tile.turns)
     yield replace(tile, persistent=not tile.persistent)
+    yield replace(tile, overlap=not tile.overlap)
 
 
 def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[HopperBackwardTile]:
@@ -115,6 +116,7 @@ def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[HopperBackwardTile
         if _HOPPER_STAGES[0] <= stages <= _HOPPER_STAGES[1]:
             yield replace(tile, stages=stages)
     yield replace(tile, overlap=not tile.overlap)
+    yield replace(tile, anew=not tile.anew)
     yield replace(tile, persistent=not tile.persistent)
     yield replace(tile, consumers=2 if tile.consumers == 1 else 1)
 

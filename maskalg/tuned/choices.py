@@ -97,11 +97,13 @@ def text(tile: Configuration) -> str:
             f"{tile.consumer_registers}/{tile.producer_registers} of {tile.registers} registers",
             *(["turns"] if tile.turns else []),
             *(["persistent"] if tile.persistent else []),
+            *(["overlap"] if tile.overlap else []),
         ]
         return ", ".join(words)
     words = [f"Gluon {tile.consumers}x64x{tile.block}", f"{tile.stages} stages"]
     words += ["overlap"] if tile.overlap else []
     words += ["persistent"] if tile.persistent else []
+    words += ["anew"] if tile.anew else []
     return ", ".join(words)
 
 
@@ -122,6 +124,7 @@ def legal(key: Key, tile: Configuration) -> bool:
             and 64 <= key.head_pad <= _LARGEST_BACKWARD_PAD
             and tile.block in _HOPPER_SIDES
             and not (tile.overlap and key.kernel == "keys")
+            and not (tile.anew and key.kernel == "queries")
             and tile.consumers in (1, 2)
         )
     groups = tile.consumers + 1

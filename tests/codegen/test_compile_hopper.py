@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 
 import pytest
 import torch
@@ -112,6 +113,28 @@ def test_biased_rows_of_64_dimensions_are_left_to_the_plain_kernel():
 @pytest.mark.parametrize("dim, value_dim", [(256, 256), (256, 128), (128, 64)])
 def test_wide_heads(dim, value_dim):
     check(compiled(causal, dim, value_dim))
+
+
+def machine_code(assembly, folder):
+    """What NVIDIA's assembler, which orders instructions anew, makes of a kernel."""
+    (folder / "kernel.ptx").write_text(assembly)
+    binary = str(folder / "kernel.cubin")
+    ptxas, nvdisasm = (getattr(triton.knobs.nvidia, name).path for name in ("ptxas", "nvdisasm"))
+    source = ["--gpu-name=sm_90a", str(folder / "kernel.ptx"), "-o", binary]
+    subprocess.run([ptxas, *source], check=True, capture_output=True)
+    return subprocess.run(
+        [nvdisasm, "-c", binary], check=True, capture_output=True, text=True
+    ).stdout
+
+
+# Waits for all products but the last, and for all, with exponentials between.
+@pytest.mark.parametrize("name", ["everything", "causal"])
+def test_tiles_are_weighed_while_values_are_multiplied(name, tmp_path):
+    code = machine_code(compiled(expressions()[name], 128).assembly, tmp_path)
+    events = re.findall(r"HGMMA|DEPBAR\.LE gsb0, 0x[01]|MUFU\.EX2", code)
+    short = {"HGMMA": "m", "DEPBAR.LE gsb0, 0x0": "0", "DEPBAR.LE gsb0, 0x1": "1", "MUFU.EX2": "e"}
+    order = "".join([short[event] for event in events])
+    assert len(re.findall(r"m{16}1e{66}0", order)) == 2  # in each consumer
 
 
 def arithmetic(assembly):

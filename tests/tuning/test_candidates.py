@@ -59,12 +59,14 @@ def test_neighbours_differ_in_one_respect():
         replace(HOPPER, consumers=1, registers=128, consumer_registers=232, turns=False),
         replace(HOPPER, turns=False),
         replace(HOPPER, persistent=True),
+        replace(HOPPER, overlap=True),
     }
     assert set(neighbours("sm_90", KEYS_128, HopperBackwardTile(64, 2))) == {
         HopperBackwardTile(64, 3),
         HopperBackwardTile(128, 2),
         HopperBackwardTile(64, 2, persistent=True),
         HopperBackwardTile(64, 2, consumers=1),
+        HopperBackwardTile(64, 2, anew=True),
     }
 
 
@@ -102,6 +104,7 @@ def test_what_gradients_cannot_have():
     for key, tile in [
         (KEYS_128, HOPPER),
         (KEYS_128, HopperBackwardTile(64, 2, overlap=True)),
+        (replace(KEYS_128, kernel="queries"), HopperBackwardTile(64, 2, anew=True)),
         (KEYS_128, HopperBackwardTile(64, 1)),
         (KEYS_128, HopperBackwardTile(64, 2, consumers=3)),
         (replace(KEYS_128, head_pad=256), HopperBackwardTile(64, 2)),
