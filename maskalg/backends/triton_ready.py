@@ -63,11 +63,15 @@ class Ready(NamedTuple):
 
     def launch(self, call: Call, out: torch.Tensor, lse: torch.Tensor | None) -> None:
         arguments: list[Any] = []
+        encoder = self.variant.encoder
         for tensor, block in zip(
             (call.query, call.key, call.value, out), self.encoded, strict=True
         ):
             if block is None:
                 arguments.append(tensor)
+                continue
+            if encoder is None:
+                arguments.append(Descriptor(tensor))
                 continue
             known, layout = block
             address = tensor.data_ptr()
@@ -75,8 +79,7 @@ class Ready(NamedTuple):
             if parts is None:
                 if len(known) >= _MOST:
                     known.clear()
-                assert self.variant.encoder is not None
-                parts = known[address] = self.variant.encoder.encode(Descriptor(tensor), layout)
+                parts = known[address] = encoder.encode(Descriptor(tensor), layout)
             arguments += parts
         arguments.append(lse)
         arguments += self.rest
@@ -107,7 +110,7 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
         return
     arguments = launch.again()
     tensors, rest = arguments[:4], arguments[5:]  # the lse between
-    blocks = iter(() if variant.encoder is None else variant.encoder.blocks)
+    blocks = iter(variant.encoder.blocks if variant.encoder is not None else [(None, "")] * 4)
     encoded: tuple[Encoded | None, ...] = tuple(
         [({}, next(blocks)[0]) if type(t) is Descriptor else None for t in tensors]
     )

@@ -64,6 +64,8 @@ def launches(monkeypatch):
     ):
         launch = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, f=launch, n=name: (found.append(n), f(*a))[1])
+    # `causal` is one object: other tests may have called it with these shapes.
+    monkeypatch.setattr(triton, "ready_for", lambda *_: None)
     return found
 
 

@@ -1,0 +1,145 @@
+"""What is launched again for a call like one before, with the interpreter in place of a variant."""
+
+import os
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, sliding
+
+triton = pytest.importorskip("triton", reason="needs Triton")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
+)
+
+LENGTH = 70
+
+
+@pytest.fixture
+def found_anew(monkeypatch):
+    """Lets calls be remembered as on a GPU, and collects those for which all was found anew."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    from maskalg.backends import triton as backend
+    from maskalg.backends import triton_ready
+    from maskalg.backends.triton_descriptors import Descriptor
+    from maskalg.backends.triton_launch import Variant
+
+    def variant_of(launch):
+        arguments, constants = launch.first()
+        blocks = [a.block_shape for a in arguments if isinstance(a, TensorDescriptor)]
+        return Variant((launch.kernel, constants, blocks), (), None)
+
+    def start(variant, programs, arguments):
+        kernel, constants, blocks = variant.compiled
+        rest = iter(blocks)
+        passed = [
+            TensorDescriptor(a.base, a.shape, a.strides, next(rest))
+            if isinstance(a, Descriptor)
+            else a
+            for a in arguments
+        ]
+        kernel[programs](*passed, **constants)
+
+    found, launch = [], backend.launch_forward
+    monkeypatch.setattr(triton_ready, "variant_of", variant_of)
+    monkeypatch.setattr(triton_ready, "start", start)
+    monkeypatch.setattr(triton_ready, "watched", lambda: False)
+    monkeypatch.setattr(backend, "launch_forward", lambda *a: (found.append(a), launch(*a))[1])
+    return found
+
+
+def inputs(heads=2, dim=16, dtype=torch.float32):
+    return [torch.randn(1, heads, LENGTH, dim, dtype=dtype) for _ in range(3)]
+
+
+def check(qkv, expression, **options):
+    found = ma.attention(*qkv, expression, backend="triton", **options)
+    wanted = ma.attention(*[t.double() for t in qkv], expression, backend="reference", **options)
+    found, wanted = (r if isinstance(r, tuple) else (r,) for r in (found, wanted))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other, atol=1e-2, rtol=1e-2)
+
+
+def test_the_third_call_finds_nothing_anew(found_anew):
+    expression = causal & sliding(20) + ma.alibi(torch.rand(2))
+    for _ in range(4):
+        check(inputs(), expression)
+    assert len(found_anew) == 2
+    check(inputs(), expression, return_lse=True)
+    check(inputs(), expression, return_lse=True)
+    assert len(found_anew) == 3
+
+
+def test_another_kind_of_call_is_another_launch(found_anew):
+    expression = causal & sliding(20)
+    q, k, v = inputs()
+    kinds = [
+        ((q, k, v), {}),
+        ((q, k, v), {"scale": 0.3}),
+        ((q, k, v), {"scale": -0.3}),  # of a copy of the queries: never remembered
+        ((q, k[:, :1].contiguous(), v[:, :1].contiguous()), {}),
+        ([t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v)], {}),
+        ((q[:, :, :33], k, v), {}),
+        ([t.half() for t in (q, k, v)], {}),
+        ((q[..., 1:9], k[..., 1:9], v), {}),  # not at a multiple of 16 bytes: nor this
+    ]
+    for _ in range(3):
+        for tensors, options in kinds:
+            check(tensors, expression, **options)
+    assert len(found_anew) == 1 + len(kinds) + 2 * 2
+
+
+def test_tables_that_change_are_read_again(found_anew):
+    ids = torch.arange(LENGTH) // 20
+    slopes = torch.randn(2)
+    expression = causal & ma.document(ids) + ma.alibi(slopes)
+    qkv = inputs()
+    for turn in range(6):
+        check(qkv, expression)
+        if turn > 2:
+            ids.copy_(torch.arange(LENGTH) // (4 * turn))
+            slopes.mul_(2)
+    # Tables of other ids are other tensors; slopes are read where they lie.
+    assert len(found_anew) == 2 + 2
+
+
+def test_weights_of_one_mask_are_told_apart(found_anew):
+    qkv = inputs()
+    mask = causal & sliding(60)
+    sinks = [ma.softmax_with_sink(torch.randn(2)) for _ in range(2)]
+    strided = ma.softmax_with_sink(torch.randn(4)[::2])
+    for _ in range(3):
+        for weight in (*sinks, ma.softmax, strided, ma.softmax_plus_one, ma.relu):
+            check(qkv, mask, weight=weight)
+    for _ in range(3):
+        check(qkv, mask, weight=strided)
+        strided.sink.add_(1)
+    before = len(found_anew)
+    for _ in range(3):
+        check(qkv, mask, weight=sinks[0])
+        sinks[0].sink.add_(1)
+    assert len(found_anew) == before + 1
+
+
+def test_tuned_choices_are_looked_up_again(found_anew):
+    from maskalg.backends import triton_tuned
+
+    expression = causal & sliding(33)
+    for _ in range(3):
+        check(inputs(), expression)
+    triton_tuned.look_again()
+    check(inputs(), expression)
+    check(inputs(), expression)
+    assert len(found_anew) == 3
+
+
+def test_an_expression_remembers_some_kinds_of_calls(found_anew):
+    expression = causal & sliding(5)
+    tensors = [t[:, :, :3].contiguous() for t in inputs(heads=1)]
+    for turn in range(70):
+        check(tensors, expression, scale=1 / (turn + 1))
+    from maskalg.normalform import bound
+
+    assert len(bound(expression).remembered) <= 65
