@@ -18,7 +18,7 @@ from . import triton_tuned
 from .call import Call
 from .triton_arguments import tables_of
 from .triton_descriptors import Descriptor
-from .triton_launch import Launch, Variant, start, variant_of, watched
+from .triton_launch import Launch, Variant, start, variant_key, variant_of, watched
 from .triton_plan import Plan
 
 _MOST: Final = 64  # kinds of calls remembered with an expression, and addresses with a kind
@@ -34,8 +34,11 @@ class Ready(NamedTuple):
 
     Attributes:
         weight: its sink is passed.
-        hooks: of the expression where they read tables, whose contents may have changed; or None.
+        hooks: of the expression, which name its tables.
         tables: those that are passed.
+        sink: that is passed, where it is a tensor.
+        pointers: what the variant depends on of tables and sink. A module that is moved or
+            converted puts other memory into the same tensors.
         tuned: `triton_tuned.generation` of what chose the kernel.
         variant: of the kernel.
         programs: along both axes.
@@ -44,8 +47,10 @@ class Ready(NamedTuple):
     """
 
     weight: Weight
-    hooks: Hooks | None
+    hooks: Hooks
     tables: tuple[torch.Tensor, ...]
+    sink: torch.Tensor | None
+    pointers: Hashable
     tuned: int
     variant: Variant
     programs: tuple[int, int]
@@ -56,10 +61,15 @@ class Ready(NamedTuple):
         """Whether what may have changed since is as it was, and nobody watches launches."""
         if self.weight is not call.weight or self.tuned != triton_tuned.generation or watched():
             return False
-        if self.hooks is None:
+        if self.sink is not None and not self.sink.is_contiguous():
+            return False
+        if self.tables:
+            found = tables_of(self.hooks, call)
+            if not all(a is b for a, b in zip(found, self.tables, strict=True)):
+                return False
+        elif self.sink is None:
             return True
-        found = tables_of(self.hooks, call)
-        return all(a is b for a, b in zip(found, self.tables, strict=True))
+        return variant_key((self.sink, *self.tables), (), ()) == self.pointers
 
     def launch(self, call: Call, out: torch.Tensor, lse: torch.Tensor | None) -> None:
         arguments: list[Any] = []
@@ -106,7 +116,9 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
     variant, sink = variant_of(launch), call.weight.sink
     if variant is None or not _aligned(call):
         return
-    if isinstance(sink, torch.Tensor) and not sink.is_contiguous():  # a copy is passed
+    if not isinstance(sink, torch.Tensor):
+        sink = None
+    elif not sink.is_contiguous():  # a copy is passed
         return
     arguments = launch.again()
     tensors, rest = arguments[:4], arguments[5:]  # the lse between
@@ -119,8 +131,10 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
         found.clear()
     found[_kind(call, lse_wanted)] = Ready(
         call.weight,
-        plan.hooks if tables else None,
+        plan.hooks,
         tables,
+        sink,
+        variant_key((sink, *tables), (), ()),
         triton_tuned.generation,
         variant,
         launch.programs,

@@ -123,6 +123,25 @@ def test_weights_of_one_mask_are_told_apart(found_anew):
     assert len(found_anew) == before + 1
 
 
+def test_tensors_with_other_memory_are_other_tensors(found_anew):
+    """What moving or converting a module does to its parameters."""
+    sink, slopes = torch.nn.Parameter(torch.randn(2)), torch.nn.Parameter(torch.rand(2))
+    expression, weight = causal + ma.alibi(slopes), ma.softmax_with_sink(sink)
+    with torch.no_grad():
+        for change in (
+            lambda: None,
+            lambda: setattr(slopes, "data", torch.rand(5)[1:3]),
+            lambda: setattr(slopes, "data", torch.rand(2, dtype=torch.float16)),
+            lambda: setattr(sink, "data", torch.rand(2, dtype=torch.bfloat16)),
+            lambda: setattr(sink, "data", torch.rand(4, dtype=torch.bfloat16)[::2]),
+        ):
+            change()
+            for _ in range(3):
+                check(inputs(), expression, weight=weight)
+    # Once more each time, but twice at first, and always for a sink that is copied.
+    assert len(found_anew) == 2 + 1 + 1 + 1 + 3
+
+
 def test_tuned_choices_are_looked_up_again(found_anew):
     from maskalg.backends import triton_tuned
 
