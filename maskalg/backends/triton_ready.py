@@ -127,6 +127,8 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
         [({}, next(blocks)[0]) if type(t) is Descriptor else None for t in tensors]
     )
     tables = tables_of(plan.hooks, call)
+    if tables and call.query.is_cuda and torch.cuda.is_current_stream_capturing():
+        return  # made in the memory of the graph, for its replays
     if len(found) >= _MOST:
         found.clear()
     found[_kind(call, lse_wanted)] = Ready(

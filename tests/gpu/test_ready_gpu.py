@@ -134,3 +134,14 @@ def test_gradients_follow_the_same_forward(launched):
         for one, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(one.grad.double(), other.grad, atol=2e-2, rtol=2e-2)
     assert len(launched) == 2
+
+
+def test_tables_of_a_graph_are_its_own():
+    from maskalg.normalform import bound
+
+    expression = causal & ma.document(torch.arange(LENGTH, device="cuda") // 50)
+    qkv = inputs()
+    check(qkv, expression)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        ma.attention(*qkv, expression)
+    assert not any(bound(expression).remembered.values())
