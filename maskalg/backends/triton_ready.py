@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ..codegen.hooks import Hooks
-from ..weights import Weight
 from . import triton_tuned
 from .call import Call
 from .triton_arguments import tables_of
@@ -22,6 +21,7 @@ from .triton_launch import Launch, Variant, start, variant_key, variant_of, watc
 from .triton_plan import Plan
 
 _MOST: Final = 64  # kinds of calls remembered with an expression, and addresses with a kind
+_PATIENCE: Final = 4  # how often a kind of call may turn out to be another one
 _OURS: Final = "triton"
 _SEEN: Final = "triton, seen"
 
@@ -30,46 +30,43 @@ Encoded = tuple[dict[int, list[Any]], Any]
 
 
 class Ready(NamedTuple):
-    """A launch but for the tensors of the call.
+    """A launch but for the tensors of the call, and a sink that is a tensor.
 
     Attributes:
-        weight: its sink is passed.
         hooks: of the expression, which name its tables.
         tables: those that are passed.
-        sink: that is passed, where it is a tensor.
-        pointers: what the variant depends on of tables and sink. A module that is moved or
+        told: what the launch was told of the expression's tensors. A module that is moved or
             converted puts other memory into the same tensors.
         tuned: `triton_tuned.generation` of what chose the kernel.
         variant: of the kernel.
         programs: along both axes.
         encoded: of query, key, value and output; None for what is passed as a pointer.
-        rest: the arguments behind the lse.
+        sink: that is passed where the weight has a number or none.
+        rest: the arguments behind the sink.
+        misses: how often a call of this kind was another one.
     """
 
-    weight: Weight
     hooks: Hooks
     tables: tuple[torch.Tensor, ...]
-    sink: torch.Tensor | None
-    pointers: Hashable
+    told: Hashable
     tuned: int
     variant: Variant
     programs: tuple[int, int]
     encoded: tuple[Encoded | None, ...]
+    sink: torch.Tensor | None
     rest: list[Any]
+    misses: int
 
     def serves(self, call: Call) -> bool:
-        """Whether what may have changed since is as it was, and nobody watches launches."""
-        if self.weight is not call.weight or self.tuned != triton_tuned.generation or watched():
+        """Whether what may have changed since is as it was."""
+        if self.tuned != triton_tuned.generation:
             return False
-        if self.sink is not None and not self.sink.is_contiguous():
-            return False
-        if self.tables:
-            found = tables_of(self.hooks, call)
-            if not all(a is b for a, b in zip(found, self.tables, strict=True)):
-                return False
-        elif self.sink is None:
+        if self.told is None:
             return True
-        return variant_key((self.sink, *self.tables), (), ()) == self.pointers
+        if _told(call, self.tables) != self.told:
+            return False
+        found = tables_of(self.hooks, call)
+        return all(a is b for a, b in zip(found, self.tables, strict=True))
 
     def launch(self, call: Call, out: torch.Tensor, lse: torch.Tensor | None) -> None:
         arguments: list[Any] = []
@@ -91,7 +88,8 @@ class Ready(NamedTuple):
                     known.clear()
                 parts = known[address] = encoder.encode(Descriptor(tensor), layout)
             arguments += parts
-        arguments.append(lse)
+        sink = call.weight.sink
+        arguments += [lse, sink if isinstance(sink, torch.Tensor) else self.sink]
         arguments += self.rest
         start(self.variant, self.programs, arguments)
 
@@ -100,60 +98,82 @@ def ready_for(call: Call, lse_wanted: bool) -> Ready | None:
     """What launches a call like one before, or None."""
     if not (found := call.form.remembered):
         return None
-    ready: Ready | None = found.get(_kind(call, lse_wanted))
-    return ready if ready is not None and _aligned(call) and ready.serves(call) else None
+    kind = _kind(call, lse_wanted)
+    ready = found.get(kind)
+    if not isinstance(ready, Ready) or not _plain(call) or watched():
+        return None
+    if ready.tables and _captured(call):
+        return None  # a graph has tables of its own
+    if ready.serves(call):
+        return ready
+    found[kind] = ready.misses + 1
+    return None
 
 
 def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
     """Keep what launches a call like this one, which `launch` launched, from the second call on.
 
-    Many expressions are built for one call.
+    Many expressions are built for one call. Where tables are new at each call, nothing is kept.
     """
     found = call.form.remembered
     if not found:
         found[_SEEN] = None
         return
-    variant, sink = variant_of(launch), call.weight.sink
-    if variant is None or not _aligned(call):
+    kind = _kind(call, lse_wanted)
+    misses = found.get(kind, 0)
+    variant = variant_of(launch)
+    if variant is None or not isinstance(misses, int) or misses >= _PATIENCE or not _plain(call):
         return
-    if not isinstance(sink, torch.Tensor):
-        sink = None
-    elif not sink.is_contiguous():  # a copy is passed
+    if plan.hooks.tables and _captured(call):
         return
     arguments = launch.again()
-    tensors, rest = arguments[:4], arguments[5:]  # the lse between
+    *tensors, _lse, sink, tables = arguments[:7]
     blocks = iter(variant.encoder.blocks if variant.encoder is not None else [(None, "")] * 4)
     encoded: tuple[Encoded | None, ...] = tuple(
         [({}, next(blocks)[0]) if type(t) is Descriptor else None for t in tensors]
     )
-    tables = tables_of(plan.hooks, call)
-    if tables and call.query.is_cuda and torch.cuda.is_current_stream_capturing():
-        return  # made in the memory of the graph, for its replays
     if len(found) >= _MOST:
         found.clear()
-    found[_kind(call, lse_wanted)] = Ready(
-        call.weight,
-        plan.hooks,
-        tables,
-        sink,
-        variant_key((sink, *tables), (), ()),
-        triton_tuned.generation,
-        variant,
-        launch.programs,
-        encoded,
-        rest,
+    tables = tables[: len(plan.hooks.tables)]
+    found[kind] = Ready(
+        hooks=plan.hooks,
+        tables=tables,
+        told=_told(call, tables),
+        tuned=triton_tuned.generation,
+        variant=variant,
+        programs=launch.programs,
+        encoded=encoded,
+        sink=None if isinstance(call.weight.sink, torch.Tensor) else sink,
+        rest=arguments[6:],
+        misses=misses,
     )
 
 
 def _kind(call: Call, lse_wanted: bool) -> Hashable:
-    query, key, value = call.query, call.key, call.value
+    query, key, value, sink = call.query, call.key, call.value, call.weight.sink
+    of_sink = variant_key((sink,), (), ()) if isinstance(sink, torch.Tensor) else sink
     return (
         _OURS, query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(),
-        query.dtype, query.device, call.scale, lse_wanted,
+        query.dtype, query.device, call.scale, lse_wanted, call.weight.normalised, of_sink,
     )  # fmt: skip
 
 
-def _aligned(call: Call) -> bool:
-    """Whether the addresses of the inputs are multiples of 16, which kernels are compiled for."""
+def _told(call: Call, tables: tuple[torch.Tensor, ...]) -> Hashable:
+    """Sizes of the expression's tensors and what a variant depends on; None without tensors."""
+    sizes = [v.shape for v in call.form.values if isinstance(v, torch.Tensor)]
+    return (*sizes, variant_key(tables, (), ())) if sizes or tables else None
+
+
+def _plain(call: Call) -> bool:
+    """Whether addresses are multiples of 16, which kernels are compiled for, and no sink strided,
+    of which a copy is passed."""
+    sink = call.weight.sink
+    if isinstance(sink, torch.Tensor) and not sink.is_contiguous():
+        return False
     places = call.query.data_ptr() | call.key.data_ptr() | call.value.data_ptr()
     return places & 15 == 0
+
+
+def _captured(call: Call) -> bool:
+    """Whether the call becomes part of a CUDA graph."""
+    return call.query.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,6 +1,8 @@
 """What is launched again for a call like one before, with the interpreter in place of a variant."""
 
+import gc
 import os
+import weakref
 
 import pytest
 import torch
@@ -113,14 +115,14 @@ def test_weights_of_one_mask_are_told_apart(found_anew):
     for _ in range(3):
         for weight in (*sinks, ma.softmax, strided, ma.softmax_plus_one, ma.relu):
             check(qkv, mask, weight=weight)
+    # Sinks that are tensors are one kind: each is passed. A strided one is copied at each call;
+    # relu makes another expression of the mask.
+    assert len(found_anew) == 1 + 1 + 1 + 3 + 1 + 2
     for _ in range(3):
-        check(qkv, mask, weight=strided)
-        strided.sink.add_(1)
-    before = len(found_anew)
-    for _ in range(3):
-        check(qkv, mask, weight=sinks[0])
-        sinks[0].sink.add_(1)
-    assert len(found_anew) == before + 1
+        for weight in (sinks[0], strided):
+            check(qkv, mask, weight=weight)
+            weight.sink.add_(1)
+    assert len(found_anew) == 9 + 3
 
 
 def test_tensors_with_other_memory_are_other_tensors(found_anew):
@@ -140,6 +142,47 @@ def test_tensors_with_other_memory_are_other_tensors(found_anew):
                 check(inputs(), expression, weight=weight)
     # Once more each time, but twice at first, and always for a sink that is copied.
     assert len(found_anew) == 2 + 1 + 1 + 1 + 3
+
+
+def test_tables_of_another_size_are_other_tables(found_anew):
+    slopes, kept = torch.rand(1), torch.rand(LENGTH, LENGTH) > 0.5
+    biased, dense = causal + ma.alibi(slopes), ma.dense(kept)
+    for _ in range(3):
+        check(inputs(), biased)
+        check(inputs(), dense)
+    slopes.data = torch.tensor([0.1, 3.0])
+    kept.data = torch.rand(128, 128) > 0.5
+    check(inputs(), biased)
+    check(inputs(), dense)
+    slopes.resize_(1).fill_(2)
+    check(inputs(), biased)
+    assert len(found_anew) == 2 * 2 + 2 + 1
+
+
+def test_tables_that_are_new_at_each_call_are_not_kept(found_anew):
+    kept = (torch.rand(LENGTH, LENGTH) > 0.5).t()
+    expression = ma.dense(kept)
+    for _ in range(8):
+        check(inputs(), expression)
+    assert len(found_anew) == 8
+    from maskalg.normalform import bound
+
+    assert set(map(type, bound(expression).remembered.values())) == {type(None), int}
+
+
+def test_a_sink_ends_with_its_model(found_anew):
+    parameter = torch.nn.Parameter(torch.rand(2))
+    with torch.no_grad():
+        for _ in range(3):
+            check(inputs(), causal, weight=ma.softmax_with_sink(parameter * 1))
+    with torch.enable_grad():
+        sink = parameter * 1
+    ended = weakref.ref(sink)
+    with torch.no_grad():
+        check(inputs(), causal, weight=ma.softmax_with_sink(sink))
+    del sink
+    gc.collect()
+    assert ended() is None
 
 
 def test_tuned_choices_are_looked_up_again(found_anew):
