@@ -1,8 +1,8 @@
 """Forward calls like one that was launched before: where its tensors lie is all that is new.
 
-A call is like another with the same expression and weight, if shapes, strides, dtype, device and
-scale are the same too. What is launched then differs in the addresses of query, key, value, output
-and lse alone; finding all else anew would take longer than the launch.
+A call is like another with the same expression if shapes, strides, dtype, device, scale and the
+kind of sink are the same too. What is launched then differs in the addresses of query, key, value,
+output, lse and sink alone; finding all else anew would take longer than the launch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from .triton_plan import Plan
 
 _MOST: Final = 64  # kinds of calls remembered with an expression, and addresses with a kind
 _PATIENCE: Final = 4  # how often a kind of call may turn out to be another one
-_OURS: Final = "triton"
-_SEEN: Final = "triton, seen"
+_SEEN: Final = "seen"
 
 Encoded = tuple[dict[int, list[Any]], Any]
 """Encoded descriptors by address, and how their blocks lie in shared memory."""
@@ -126,7 +125,7 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
         return
     if plan.hooks.tables and _captured(call):
         return
-    arguments = launch.again()
+    arguments = launch.again()  # both kernels begin with these seven
     *tensors, _lse, sink, tables = arguments[:7]
     blocks = iter(variant.encoder.blocks if variant.encoder is not None else [(None, "")] * 4)
     encoded: tuple[Encoded | None, ...] = tuple(
@@ -153,7 +152,7 @@ def _kind(call: Call, lse_wanted: bool) -> Hashable:
     query, key, value, sink = call.query, call.key, call.value, call.weight.sink
     of_sink = variant_key((sink,), (), ()) if isinstance(sink, torch.Tensor) else sink
     return (
-        _OURS, query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(),
+        query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(),
         query.dtype, query.device, call.scale, lse_wanted, call.weight.normalised, of_sink,
     )  # fmt: skip
 
