@@ -4,6 +4,42 @@ import triton
 import triton.language as tl
 
 from .backward import statistics_of, store_statistics
+from .forward import LOG2E
+
+PIECES = tl.constexpr(3)
+"""Numbers of bfloat16 that add up to one of float32."""
+
+START_COLUMNS = tl.constexpr(16)
+"""Of what is stored for each query: the depth of a matrix instruction. Most are zeros."""
+
+_LARGEST = tl.constexpr(3e38)
+"""Of a number in pieces; with its sign turned it makes any weight 0."""
+
+
+@triton.jit
+def _pieces(number):
+    """The pieces of numbers; NaN stays NaN."""
+    number = tl.where(number > _LARGEST, _LARGEST, number)
+    number = tl.where(number < -_LARGEST, -_LARGEST, number)
+    high = number.to(tl.bfloat16)
+    rest = number - high.to(tl.float32)
+    middle = rest.to(tl.bfloat16)
+    return high, middle, (rest - middle.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def _store_starts(ptr, of_score, of_product):
+    """Store rows of columns at ptr `[n]`: pieces of two numbers `[n]` each, then zeros."""
+    column = tl.arange(0, START_COLUMNS)[None, :]
+    high, middle, low = _pieces(of_score)
+    row = tl.where(column == 0, high[:, None], 0.0)
+    row = tl.where(column == 1, middle[:, None], row)
+    row = tl.where(column == 2, low[:, None], row)
+    high, middle, low = _pieces(of_product)
+    row = tl.where(column == PIECES, high[:, None], row)
+    row = tl.where(column == PIECES + 1, middle[:, None], row)
+    row = tl.where(column == PIECES + 2, low[:, None], row)
+    tl.store(ptr[:, None] + column, row.to(tl.bfloat16))
 
 
 @triton.jit(do_not_specialize=["q_len", "padded"])
@@ -15,6 +51,8 @@ def gradient_rows(
     grad_lse_ptr,
     statistic_ptr,
     delta_ptr,
+    start_ptr,
+    scale,
     q_len,
     padded,
     heads,
@@ -30,7 +68,9 @@ def gradient_rows(
     """statistic and delta of ROWS queries of one head, as `backward_queries` keeps them.
 
     g (dO) is `[batch, heads, q_len, dim]` of any strides; out and lse are contiguous, both None
-    for weights that are not normalised.
+    for weights that are not normalised. start: what products q . k and dO . v of a query start
+    from, so that nothing need be subtracted after, in pieces; bfloat16 `[batch * heads * padded,
+    START_COLUMNS]`, or None.
     """
     m = tl.program_id(0) % (padded // ROWS) * ROWS + tl.arange(0, ROWS)
     batch_head = tl.program_id(0) // (padded // ROWS)
@@ -50,3 +90,6 @@ def gradient_rows(
         product, lse_ptr, sink_ptr, grad_lse_ptr, head, base * q_len, m, q_len, WEIGHTED
     )
     store_statistics(statistic, delta, (statistic_ptr, delta_ptr), base * padded, m, padded)
+    if start_ptr is not None:
+        starts = start_ptr + (base * padded + m) * START_COLUMNS
+        _store_starts(starts, -statistic / (scale * LOG2E), -delta)

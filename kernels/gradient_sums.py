@@ -112,12 +112,22 @@ def query_gradients(
     HEAD_PAD: tl.constexpr,
 ):
     """dQ of BLOCK queries of one head: their sum times the scale, 0 where nothing was added."""
+    PARTS: tl.constexpr = BLOCK * HEAD_PAD // 4096
     j = tl.program_id(0) % tiles
     head = (tl.program_id(0) // tiles).to(tl.int64)
     m = j * BLOCK + tl.arange(0, BLOCK)
     d = tl.arange(0, HEAD_PAD)
     at = (head * q_len + m)[:, None] * HEAD_DIM + d[None, :]
     inside = (m < q_len)[:, None] & (d < HEAD_DIM)[None, :]
-    added = tl.load(counter_ptr + head * tiles + j) > 0
-    total = tl.load(sum_ptr + at, mask=inside & added, other=0.0)
+    # Whoever adds to one part adds to the other.
+    added = tl.load(counter_ptr + (head * tiles + j) * PARTS) > 0
+    first = sum_ptr + (head * tiles + j) * (BLOCK * HEAD_PAD)
+    total = tl.load(first + tl.arange(0, BLOCK * HEAD_PAD), mask=added, other=0.0)
+    # Back from the order of `part_of`; parts are 64 queries below one another, or columns beside.
+    apart = tl.reshape(total, (PARTS, 4, 8, 8, 4, 2, 2))
+    if BLOCK == 64:
+        apart = tl.permute(apart, (1, 5, 3, 0, 2, 4, 6))
+    else:
+        apart = tl.permute(apart, (0, 1, 5, 3, 2, 4, 6))
+    total = tl.reshape(apart, (BLOCK, HEAD_PAD))
     tl.store(dq_ptr + at, (total * scale).to(dq_ptr.dtype.element_ty), mask=inside)

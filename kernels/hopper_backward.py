@@ -130,14 +130,24 @@ def _produce_queries(
                 mbarrier.wait(query_free.index(stage), phase ^ 1)
                 mbarrier.expect(ready, q_desc.block_type.nbytes + statistic_desc.block_type.nbytes)
                 tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(stage))
-                tma.async_copy_global_to_shared(
-                    statistic_desc, first_row, ready, statistics.index(stage)
-                )
+                if delta_desc is None:
+                    tma.async_copy_global_to_shared(
+                        statistic_desc, [row + j * BLOCK_M, 0], ready, statistics.index(stage)
+                    )
+                else:
+                    tma.async_copy_global_to_shared(
+                        statistic_desc, first_row, ready, statistics.index(stage)
+                    )
                 ready = gradient_ready.index(stage)
                 mbarrier.wait(gradient_free.index(stage), phase ^ 1)
-                mbarrier.expect(ready, g_desc.block_type.nbytes + delta_desc.block_type.nbytes)
+                if delta_desc is None:
+                    mbarrier.expect(ready, g_desc.block_type.nbytes)
+                else:
+                    mbarrier.expect(ready, g_desc.block_type.nbytes + delta_desc.block_type.nbytes)
+                    tma.async_copy_global_to_shared(
+                        delta_desc, first_row, ready, deltas.index(stage)
+                    )
                 tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(stage))
-                tma.async_copy_global_to_shared(delta_desc, first_row, ready, deltas.index(stage))
                 i += 1
                 j += 1
                 if j == end:

@@ -232,6 +232,91 @@ def _added(l, weight, correction):
 
 
 @gluon.jit
+def _tile(
+    C: gl.constexpr,
+    i,
+    before,
+    past,
+    turn,
+    p,
+    acc,
+    m,
+    l,
+    query,
+    zero,
+    keys,
+    values,
+    key_barriers,
+    value_barriers,
+    turns,
+    j,
+    partial,
+    place,
+    S,
+    T,
+    unit,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    TURNS: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    SUMS: gl.constexpr,
+    OVERLAP: gl.constexpr,
+):
+    """Weights of the i-th tile, made while those of the one before are multiplied by its values.
+
+    `past` says whether nothing else is to be multiplied by the values of `before`.
+    """
+    key_ready, key_free = key_barriers
+    value_ready, value_free = value_barriers
+    weights: gl.constexpr = p.type.layout
+    stage, phase = _slot(i, STAGES)
+    old, old_phase = _slot(before, STAGES)
+    if TURNS:
+        # The first consumer finds its barrier fresh, where the phase before has passed.
+        mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
+    mbarrier.wait(key_ready.index(stage), phase)
+    key = keys.index(stage).reshape([BLOCK_N, keys.shape[4]]).permute((1, 0))
+    score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
+    mbarrier.wait(value_ready.index(old), old_phase)
+    value = values.index(old).reshape([BLOCK_N, values.shape[4]])
+    acc = warpgroup_mma(p, value, acc, is_async=True)
+    if TURNS:
+        mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
+        turn += 1
+    score = warpgroup_mma_wait(1, deps=[score])
+    _release(key_free.index(stage))
+    weight, m, correction = _weigh(
+        score, m, j, partial, place, S, T, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
+    )
+    if SUMS:
+        l = _added(l, weight, correction)
+    if OVERLAP:
+        _no_sooner(place[3])
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    gl.thread_barrier()
+    mbarrier.arrive(value_free.index(old), count=1, pred=past)
+    by_row: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
+    acc = acc * gl.convert_layout(correction, by_row, assert_trivial=True)[:, None]
+    return gl.convert_layout(weight.to(p.dtype), weights), acc, m, l, turn
+
+
+@gluon.jit
+def _multiplied(i, p, acc, values, value_barriers, STAGES: gl.constexpr):
+    """The output so far and the i-th tile's part of it, the last of a row."""
+    value_ready, value_free = value_barriers
+    stage, phase = _slot(i, STAGES)
+    mbarrier.wait(value_ready.index(stage), phase)
+    value = values.index(stage).reshape([values.shape[3], values.shape[4]])
+    acc = warpgroup_mma(p, value, acc, is_async=True)
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    _release(value_free.index(stage))
+    return acc
+
+
+@gluon.jit
 def _consume_row(
     C: gl.constexpr,
     w,
@@ -267,6 +352,7 @@ def _consume_row(
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
     OVERLAP: gl.constexpr,
+    APART: gl.constexpr,
 ):
     """The w-th row for consumer C, the one after `done` others: its 64 queries against every tile.
 
@@ -276,7 +362,6 @@ def _consume_row(
     o_desc, lse_ptr, sink_ptr = target
     query_ready, query_free = query_barriers
     key_ready, key_free = key_barriers
-    value_ready, value_free = value_barriers
     scores: gl.constexpr = _matrix(BLOCK_N)
     output: gl.constexpr = _matrix(VALUE_PAD)
     weights: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=output, k_width=2)
@@ -301,66 +386,57 @@ def _consume_row(
         query = query.load(gl.DotOperandLayout(operand_index=0, parent=scores, k_width=2))
         _release(query_free.index(0))
     j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-    if j < NO_TILE:
-        stage, phase = _slot(i, STAGES)
-        mbarrier.wait(key_ready.index(stage), phase)
-        key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
-        score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
-        score = warpgroup_mma_wait(0, deps=[score])
-        _release(key_free.index(stage))
-        weight, m, correction = _weigh(
-            score, m, j, partial, element, S, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
-        )
-        if SUMS:
-            l = _added(l, weight, correction)
-        p = gl.convert_layout(weight.to(dtype), weights)
-        j += 1
-        if j == end:
-            j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-        while j < NO_TILE:
-            before, before_phase = _slot(i, STAGES)
-            stage, phase = _slot(i + 1, STAGES)
-            if TURNS:
-                # The first consumer finds its barrier fresh, where the phase before has passed.
-                mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
+    first = i
+    if APART:
+        if j < NO_TILE:
+            stage, phase = _slot(i, STAGES)
             mbarrier.wait(key_ready.index(stage), phase)
             key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
             score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
-            mbarrier.wait(value_ready.index(before), before_phase)
-            value = values.index(before).reshape([BLOCK_N, VALUE_PAD])
-            acc = warpgroup_mma(p, value, acc, is_async=True)
-            if TURNS:
-                mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
-                turn += 1
-            score = warpgroup_mma_wait(1, deps=[score])
+            score = warpgroup_mma_wait(0, deps=[score])
             _release(key_free.index(stage))
             weight, m, correction = _weigh(
                 score, m, j, partial, element, S, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
             )
             if SUMS:
                 l = _added(l, weight, correction)
-            if OVERLAP:
-                _no_sooner(kv_len)
-            acc = warpgroup_mma_wait(0, deps=[acc])
-            _release(value_free.index(before))
             p = gl.convert_layout(weight.to(dtype), weights)
-            correction_of_output = gl.convert_layout(correction, by_output_row, assert_trivial=True)
-            acc = acc * correction_of_output[:, None]
+            i += 1
+            j += 1
+            if j == end:
+                j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+            while j < NO_TILE:
+                p, acc, m, l, turn = _tile(
+                    C, i, i - 1, True, turn, p, acc, m, l, query, zero, keys, values, key_barriers,
+                    value_barriers, turns, j, partial, element, S, held, unit, MASKED, BIASED,
+                    BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
+                )  # fmt: skip
+                i += 1
+                j += 1
+                if j == end:
+                    j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
+            if not HELD and not OUTPUT_OVER_QUERIES:
+                _release(query_free.index(0))
+            acc = _multiplied(i - 1, p, acc, values, value_barriers, STAGES)
+        elif not HELD and not OUTPUT_OVER_QUERIES:
+            _release(query_free.index(0))
+    else:
+        # The first tile is weighed in the loop too, while nothing is multiplied by its values.
+        p = gl.zeros([ROWS, BLOCK_N], dtype, weights)
+        while j < NO_TILE:
+            p, acc, m, l, turn = _tile(
+                C, i, gl.maximum(i - 1, first), i > first, turn, p, acc, m, l, query, zero, keys,
+                values, key_barriers, value_barriers, turns, j, partial, element, S, held, unit,
+                MASKED, BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
+            )  # fmt: skip
             i += 1
             j += 1
             if j == end:
                 j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
         if not HELD and not OUTPUT_OVER_QUERIES:
             _release(query_free.index(0))
-        stage, phase = _slot(i, STAGES)
-        mbarrier.wait(value_ready.index(stage), phase)
-        value = values.index(stage).reshape([BLOCK_N, VALUE_PAD])
-        acc = warpgroup_mma(p, value, acc, is_async=True)
-        acc = warpgroup_mma_wait(0, deps=[acc])
-        _release(value_free.index(stage))
-        i += 1
-    elif not HELD and not OUTPUT_OVER_QUERIES:
-        _release(query_free.index(0))
+        if i > first:
+            acc = _multiplied(i - 1, p, acc, values, value_barriers, STAGES)
 
     m = m * (unit * LOG2E)
     total = gl.convert_layout(gl.sum(l, 1), by_row)
@@ -426,6 +502,7 @@ def _consume(
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
     OVERLAP: gl.constexpr,
+    APART: gl.constexpr,
 ):
     """Consumer C: its 64 queries of every row against every tile of the row's runs.
 
@@ -441,7 +518,7 @@ def _consume(
             C, w, done, i, turn, target, queries, outputs, keys, values, query_barriers,
             key_barriers, value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
             NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
-            OUTPUT_OVER_QUERIES, WEIGHTED, NORMALISED, OVERLAP,
+            OUTPUT_OVER_QUERIES, WEIGHTED, NORMALISED, OVERLAP, APART,
         )  # fmt: skip
         done += 1
     tma.store_wait(0)
@@ -518,13 +595,15 @@ def hopper_forward(
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
     OVERLAP: gl.constexpr,
+    APART: gl.constexpr,
 ):
     """What `forward` computes; `scale` must be positive.
 
     A program computes one row, `rows * batch_heads` in all; PERSISTENT programs, as many as run at
     once, take rows in turn. With OUTPUT_OVER_QUERIES, for equal dimensions, both share memory.
     With OVERLAP a tile is weighed while the one before is multiplied by its values; without, what a
-    consumer waits for is left to the others to hide.
+    consumer waits for is left to the others to hide. APART, the first tile of a row is compiled by
+    itself, before the loop.
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
@@ -588,6 +667,7 @@ def hopper_forward(
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
+                    APART,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
@@ -606,12 +686,14 @@ def hopper_forward(
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
+                    APART,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
+                    APART,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,
@@ -630,18 +712,21 @@ def hopper_forward(
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
+                    APART,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
+                    APART,
                 )),
                 (_consume, (
                     2, target, queries, outputs, keys, values, query_barriers, key_barriers,
                     value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
+                    APART,
                 )),
                 (_produce, (
                     sources, queries, keys, values, query_barriers, key_barriers, value_barriers,

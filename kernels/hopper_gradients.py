@@ -3,8 +3,11 @@
 As in `hopper_backward` a producer warp fills rings of tiles of queries, and two consumers hold 64
 keys each. Each also hands its gradients of scores to the other through shared memory, so that each
 has half of a tile of dQ from all 128 keys: half its queries, or of 64 queries half the columns.
-What they computed one more warp adds to sums in float32. Programs add to a tile in the order they
-were started: the same bits every time.
+What each computed a warp of its own adds to sums in float32. Programs add to a tile in the order
+they were started: the same bits every time.
+
+Nothing but tiles is read from shared memory, which the products keep busy: what is subtracted from
+a row of scores, or of dO . v, its products start from.
 
 A program only ever waits for earlier ones, and they end without it. The last keys are started
 first: where masks follow the diagonal, a tile of queries is reached by one program after the other.
@@ -22,10 +25,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .backward import weight_gradient, weights
 from .forward import SCALARS
+from .gradient_rows import PIECES, START_COLUMNS
 from .hopper_backward import _each_time, _keys, _produce_queries
 from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot, columns_from, rows_from
-from .hopper_sums import CONSUMERS, sum_up
+from .hopper_starts import sum_of_pieces
+from .hopper_sums import CONSUMERS, PART_COLUMNS, PART_ROWS, part_of, sum_up
 from .runs import NO_TILE
+
+_COLUMNS = gl.constexpr(64)  # of a consumer's part of dQ, which has as many rows
 
 _change_layout = gl.constexpr(gl.NVMMASharedLayout(128, 16, rank=2))
 
@@ -40,7 +47,6 @@ def _part_of_queries(
     change_ready,
     HEAD_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
-    COLUMNS: gl.constexpr,
 ):
     """Consumer C's part of dQ of the i-th tile, under way; of the one before the first, anything.
 
@@ -53,24 +59,29 @@ def _part_of_queries(
     own_key = keys.index(mine).reshape([ROWS, HEAD_PAD])
     other_key = keys.index(1 - mine).reshape([ROWS, HEAD_PAD])
     if BLOCK == ROWS:
-        own_key = own_key.slice(C * COLUMNS, COLUMNS, dim=1)
-        other_key = other_key.slice(C * COLUMNS, COLUMNS, dim=1)
+        own_key = own_key.slice(C * _COLUMNS, _COLUMNS, dim=1)
+        other_key = other_key.slice(C * _COLUMNS, _COLUMNS, dim=1)
     else:
         own = own.slice(C * ROWS, ROWS)
         other = other.slice(C * ROWS, ROWS)
-    dq = gl.zeros([ROWS, COLUMNS], gl.float32, _matrix(COLUMNS))
+    dq = gl.zeros([ROWS, _COLUMNS], gl.float32, _matrix(_COLUMNS))
     dq = warpgroup_mma(own, own_key, dq, use_acc=False, is_async=True)
     return warpgroup_mma(other, other_key, dq, is_async=True)
 
 
 @gluon.jit
-def _hand_over(C: gl.constexpr, i, dq, parts, part_barriers, COLUMNS: gl.constexpr):
-    """Give consumer C's part of dQ of the i-th tile to the warp that adds it."""
+def _hand_over(C: gl.constexpr, i, dq, parts, part_barriers, change_free):
+    """Give consumer C's part of dQ of the i-th tile to the warp that adds it.
+
+    The product is past: gradients of scores that it read may make way.
+    """
     part_ready, part_free = part_barriers
-    mbarrier.wait(part_free.index(0), (i & 1) ^ 1)
-    parts.index(C).reshape([ROWS, COLUMNS]).store(dq)
+    mbarrier.wait(part_free.index(C), (i & 1) ^ 1)
+    parts.index(C).reshape([PART_ROWS, PART_COLUMNS]).store(part_of(dq))
     fence_async_shared()
-    _release(part_ready.index(0))
+    gl.thread_barrier()
+    mbarrier.arrive(part_ready.index(C), count=1)
+    mbarrier.arrive(change_free.index(i % 2), count=1)
 
 
 @gluon.jit
@@ -84,7 +95,7 @@ def _consume(
     held_barriers,
     query_barriers,
     gradient_barriers,
-    change_ready,
+    change_barriers,
     part_barriers,
     shape,
     S,
@@ -97,7 +108,6 @@ def _consume(
     HEAD_PAD: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
-    COLUMNS: gl.constexpr,
     STAGES: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
 ):
@@ -107,18 +117,17 @@ def _consume(
     """
     dk_desc, dv_desc = targets
     keys, values = held
-    queries, gradients, statistics, deltas = rings
+    queries, gradients, starts, _none = rings
     held_ready, held_free = held_barriers
     query_ready, query_free = query_barriers
     gradient_ready, gradient_free = gradient_barriers
-    part_ready, _part_free = part_barriers
+    change_ready, change_free = change_barriers
     scores: gl.constexpr = _matrix(BLOCK)
     of_keys: gl.constexpr = _matrix(HEAD_PAD)
     of_values: gl.constexpr = _matrix(VALUE_PAD)
-    by_query: gl.constexpr = gl.SliceLayout(0, scores)
     dtype: gl.constexpr = keys.dtype
-    # Where there are registers, what is known of queries is read while their product is made.
-    EARLY: gl.constexpr = HEAD_PAD == 128
+    to_scores = sum_of_pieces(0, scores)
+    to_products = sum_of_pieces(PIECES, scores)
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
     batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, HEADS_TOGETHER, True)
@@ -138,40 +147,35 @@ def _consume(
             value = values.index(mine).reshape([ROWS, VALUE_PAD])
             query = queries.index(stage).reshape([BLOCK, HEAD_PAD])
             gradient = gradients.index(stage).reshape([BLOCK, VALUE_PAD])
+            start = starts.index(stage).permute((1, 0))
             mbarrier.wait(query_ready.index(stage), phase)
-            product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
-            if EARLY:
-                statistic = statistics.index(stage).load(by_query)[None, :]
+            product = warpgroup_mma(to_scores, start, zero, use_acc=False, is_async=True)
+            product = warpgroup_mma(key, query.permute((1, 0)), product, is_async=True)
+            dp = warpgroup_mma(to_products, start, zero, use_acc=False, is_async=True)
             mbarrier.wait(gradient_ready.index(stage), phase)
-            dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
+            dp = warpgroup_mma(value, gradient.permute((1, 0)), dp, is_async=True)
             at = (batch, head, columns_from(j * BLOCK, BLOCK), kv_idx, kv_len)
-            product = warpgroup_mma_wait(1, deps=[product])
-            if not EARLY:
-                statistic = statistics.index(stage).load(by_query)[None, :]
-            p = weights(product, statistic, at, S, known, unit, MASKED, BIASED, partial, False)
+            product = warpgroup_mma_wait(2, deps=[product])
+            p = weights(product, 0.0, at, S, known, unit, MASKED, BIASED, partial, False)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
             dv = warpgroup_mma(weight, gradient, dv, is_async=True)
             dp = warpgroup_mma_wait(1, deps=[dp])
-            delta = deltas.index(stage).load(by_query)[None, :]
-            ds = weight_gradient(p, dp, delta, statistic, at, S, known, MASKED, partial, False)
+            ds = weight_gradient(p, dp, 0.0, 1.0, at, S, known, MASKED, partial, False)
             if k0 + CONSUMERS * ROWS > kv_len:
                 # Keys past the length have weights nobody bounds; dQ would have them times zero.
                 ds = gl.where(kv_idx < kv_len, ds, 0.0)
             ds = ds.to(dtype)
-            # Once both are past the product with what was here two tiles before.
-            slot, _phase = _slot(i, 2)
-            mbarrier.wait(part_ready.index(0), i & 1, pred=i > 1)
+            slot, phase = _slot(i, 2)
+            mbarrier.wait(change_free.index(slot), phase ^ 1)
             changes.index(slot * CONSUMERS + mine).permute((1, 0)).store(ds)
             fence_async_shared()
             _release(change_ready.index(slot))
             change = gl.convert_layout(ds, gl.DotOperandLayout(0, of_keys, 2))
-            dq = _part_of_queries(
-                C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK, COLUMNS
-            )
+            dq = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK)
             dk = warpgroup_mma(change, query, dk, is_async=True)
             dq, dv = warpgroup_mma_wait(1, deps=[dq, dv])
             if i > 0:
-                _hand_over(C, i - 1, dq, parts, part_barriers, COLUMNS)
+                _hand_over(C, i - 1, dq, parts, part_barriers, change_free)
             dk = warpgroup_mma_wait(0, deps=[dk])
             _release(gradient_free.index(stage))
             _release(query_free.index(stage))
@@ -181,11 +185,9 @@ def _consume(
                 j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
     if i > 0:
         mine = _each_time(C, i)
-        last = _part_of_queries(
-            C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK, COLUMNS
-        )
+        last = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK)
         last = warpgroup_mma_wait(0, deps=[last])
-        _hand_over(C, i - 1, last, parts, part_barriers, COLUMNS)
+        _hand_over(C, i - 1, last, parts, part_barriers, change_free)
 
     # Both are past their products with these keys.
     _release(held_free.index(0))
@@ -200,6 +202,17 @@ def _consume(
     tma.store_wait(0)
 
 
+@gluon.jit
+def _handed_over(PLACES: gl.constexpr, GIVERS: gl.constexpr):
+    """The barriers of memory that so many give something over in: given, and taken by as many."""
+    ready = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
+    for place in gl.static_range(PLACES):
+        mbarrier.init(ready.index(place), count=GIVERS)
+        mbarrier.init(free.index(place), count=GIVERS)
+    return ready, free
+
+
 @gluon.jit(
     do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", "tiles", *SCALARS]
 )
@@ -208,8 +221,7 @@ def hopper_gradients(
     k_desc,
     v_desc,
     g_desc,
-    statistic_desc,
-    delta_desc,
+    start_desc,
     dk_desc,
     dv_desc,
     sum_desc,
@@ -264,10 +276,11 @@ def hopper_gradients(
     """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
 
     Arguments as of `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys: 128 queries of 64
-    dimensions, or 64 of 128. sum_desc describes float32 `[batch, query heads, q_len, dim]` in
-    blocks of 64 by 64.
-    counter: zeros for each of `tiles` tiles of queries of each head, which become the number of
-    programs that added to it; turn: how many do so before, `[rows, tiles]`, by tiles of keys. A
+    dimensions, or 64 of 128. start_desc describes what `gradient_rows` stored, in blocks of BLOCK
+    rows. sum_desc describes float32 `[batch, query heads, 256 tiles, 32]`, two parts of dQ a tile
+    in the order of `part_of`, in blocks of some rows of a part.
+    counter: zeros for each part of `tiles` tiles of queries of each head, which become the number
+    of programs that added to it; turn: how many do so before, `[rows, tiles]`, by tiles of keys. A
     tile with a counter of zero was not written.
     """
     S = (
@@ -302,50 +315,49 @@ def hopper_gradients(
     values = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], v_desc.layout)
     queries = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], q_desc.layout)
     gradients = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], g_desc.layout)
-    statistics = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], statistic_desc.layout)
-    deltas = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], delta_desc.layout)
+    starts = gl.allocate_shared_memory(
+        gl.bfloat16, [STAGES, BLOCK, START_COLUMNS], start_desc.layout
+    )
     changes = gl.allocate_shared_memory(dtype, [2 * CONSUMERS, BLOCK, ROWS], _change_layout)
-    COLUMNS: gl.constexpr = sum_desc.block_shape[3]
-    parts = gl.allocate_shared_memory(gl.float32, [CONSUMERS, 1, 1, ROWS, COLUMNS], sum_desc.layout)
+    parts = gl.allocate_shared_memory(
+        gl.float32, [CONSUMERS, 1, 1, PART_ROWS, PART_COLUMNS], sum_desc.layout
+    )
     held_barriers = _barriers(1, CONSUMERS)
     query_barriers = _barriers(STAGES, CONSUMERS)
     gradient_barriers = _barriers(STAGES, CONSUMERS)
-    change_ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(2):
-        mbarrier.init(change_ready.index(slot), count=CONSUMERS)
-    part_ready = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    part_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(part_ready.index(0), count=CONSUMERS)
-    mbarrier.init(part_free.index(0), count=1)
+    change_barriers = _handed_over(2, CONSUMERS)
+    part_barriers = _handed_over(CONSUMERS, 1)
     fence_async_shared()
 
-    sources = (q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc)
+    sources = (q_desc, k_desc, v_desc, g_desc, start_desc, None)
     targets = (dk_desc, dv_desc)
     sums = (sum_desc, counter_ptr, turn_ptr, tiles)
     held = (keys, values)
-    rings = (queries, gradients, statistics, deltas)
-    part_barriers = (part_ready, part_free)
+    rings = (queries, gradients, starts, None)
     shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
     gl.warp_specialize(
         [
             (_consume, (
                 0, targets, held, rings, changes, parts, held_barriers, query_barriers,
-                gradient_barriers, change_ready, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, COLUMNS, STAGES, HEADS_TOGETHER,
+                gradient_barriers, change_barriers, part_barriers, shape, S, T, scale, HOLD, MASKED,
+                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, HEADS_TOGETHER,
             )),
             (_consume, (
                 1, targets, held, rings, changes, parts, held_barriers, query_barriers,
-                gradient_barriers, change_ready, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, COLUMNS, STAGES, HEADS_TOGETHER,
+                gradient_barriers, change_barriers, part_barriers, shape, S, T, scale, HOLD, MASKED,
+                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, HEADS_TOGETHER,
             )),
             (_produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape, S,
                 T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, 1, True,
             )),
             (sum_up, (
-                sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, HEADS_TOGETHER,
+                0, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, HEADS_TOGETHER,
+            )),
+            (sum_up, (
+                1, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, HEADS_TOGETHER,
             )),
         ],
-        [4, 1, 1],
-        [240, 24, 24],
+        [4, 1, 1, 1],
+        [240, 24, 24, 24],
     )  # fmt: skip

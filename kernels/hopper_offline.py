@@ -7,6 +7,7 @@ from .forward import SCALARS
 from .hopper_backward import row_layout
 from .hopper_forward import block_layout, hopper_forward
 from .hopper_gradients import hopper_gradients
+from .hopper_starts import start_layout
 from .hopper_sums import sum_layout
 from .offline import Compiled, resources, target_of
 
@@ -42,10 +43,9 @@ def compile_hopper_gradients(constants, options, element, table_types):
     """Compile `hopper_gradients`; arguments likewise."""
     block, pad = constants["BLOCK"], constants["HEAD_PAD"]
     rows = {"q": block, "k": 64, "v": 64, "g": block, "dk": 64, "dv": 64}
-    of_rows = f"tensordesc<fp32[{block}],{row_layout!r}>"
-    types = dict.fromkeys(("statistic_desc", "delta_desc"), of_rows)
-    types |= dict.fromkeys(("counter_ptr", "turn_ptr"), "*i32")
-    types["sum_desc"] = f"tensordesc<fp32[1, 1, 64, 64],{sum_layout!r}>"
+    types = dict.fromkeys(("counter_ptr", "turn_ptr"), "*i32")
+    types["start_desc"] = f"tensordesc<bf16[{block}, 16],{start_layout!r}>"
+    types["sum_desc"] = f"tensordesc<fp32[1, 1, 64, 32],{sum_layout!r}>"
     types |= _described(rows, dict.fromkeys(rows, pad), element)
     return _compile(hopper_gradients, types, constants, options, table_types)
 

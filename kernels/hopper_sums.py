@@ -1,7 +1,7 @@
-"""The warp of `hopper_gradients` that adds parts of dQ to sums in memory, in a fixed order.
+"""The warps of `hopper_gradients` that add parts of dQ to sums in memory, in a fixed order.
 
-Each tile of queries has a counter of the programs that added to it. A program adds to it when as
-many have as its turn says.
+Each part of a tile of queries has a counter of the programs that added to it. A program adds to it
+when as many have as its turn says.
 """
 
 from triton._C.libtriton import ir
@@ -20,6 +20,10 @@ CONSUMERS = gl.constexpr(2)
 sum_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=4)
 """How descriptors lay a consumer's part of dQ into shared memory."""
 
+PART_ROWS = gl.constexpr(128)
+PART_COLUMNS = gl.constexpr(32)
+"""How a part, of 64 by 64 numbers, lies in memory: see `part_of`."""
+
 _lanes = gl.constexpr(gl.BlockedLayout([1], [32], [1], [0]))
 
 
@@ -29,6 +33,17 @@ def _add_to_global(descriptor, coordinates, source, _semantic=None):
     places = _semantic._convert_to_ir_values(coordinates, require_i64=False)
     kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
     _semantic.builder.create_async_tma_reduce(kind, descriptor.handle, places, source.handle)
+
+
+@gluon.jit
+def part_of(dq):
+    """A part of dQ in the order it lies in memory: four numbers of a thread beside one another.
+
+    A thread has two columns of every eight, in two rows: stored in their own order, they would be
+    in the way of one another. Rows are 16 a + 8 b + c and columns 8 d + 2 e + f of a part.
+    """
+    apart = dq.reshape([4, 2, 8, 8, 4, 2])  # a, b, c, d, e, f
+    return apart.permute((0, 3, 2, 4, 1, 5)).reshape([PART_ROWS, PART_COLUMNS])
 
 
 @gluon.jit
@@ -66,7 +81,6 @@ def _end_turn(counter):
         fence.proxy.async.global;
         bar.warp.sync 0xffffffff;
         setp.eq.s32 p, $2, 0;
-        fence.acq_rel.gpu;
         @p red.release.gpu.global.add.s32 [$1], 1;
         mov.s32 $0, 0;
         }""",
@@ -80,6 +94,7 @@ def _end_turn(counter):
 
 @gluon.jit
 def sum_up(
+    C: gl.constexpr,
     target,
     parts,
     part_barriers,
@@ -90,34 +105,39 @@ def sum_up(
     BLOCK: gl.constexpr,
     HEADS_TOGETHER: gl.constexpr,
 ):
-    """The warp that adds parts of dQ to the sums, tile after tile, each when its turn has come."""
+    """The warp that adds consumer C's parts of dQ to the sums, each when its turn has come."""
     sum_desc, counter_ptr, turn_ptr, tiles = target
     part_ready, part_free = part_barriers
+    ROWS_AT_ONCE: gl.constexpr = sum_desc.block_shape[2]
     _rows, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
     batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, HEADS_TOGETHER, True)
     turns = turn_ptr + k0 // (CONSUMERS * ROWS) * tiles
+    part = parts.index(C)
     i = gl.to_tensor(0)
     for g in range(0, group):
         head = kv_head * group + g
-        counters = counter_ptr + (batch * kv_heads * group + head) * tiles
+        counters = counter_ptr + (batch * kv_heads * group + head) * tiles * CONSUMERS + C
         j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK)
+        turn = gl.load(turns + gl.minimum(j, tiles - 1))
         while j < NO_TILE:
-            turn = gl.load(turns + j)
-            _wait_for_turn(counters + j, turn)
-            mbarrier.wait(part_ready.index(0), i & 1)
-            for c in gl.static_range(CONSUMERS):
-                if BLOCK == ROWS:
-                    first = [batch, head, j * BLOCK, c * sum_desc.block_shape[3]]
-                else:
-                    first = [batch, head, j * BLOCK + c * ROWS, 0]
-                if turn == 0:
-                    tma.async_copy_shared_to_global(sum_desc, first, parts.index(c))
-                else:
-                    _add_to_global(sum_desc, first, parts.index(c))
-            tma.store_wait(0)
-            mbarrier.arrive(part_free.index(0), count=1)
-            _end_turn(counters + j)
-            i += 1
+            counter = counters + j * CONSUMERS
+            first = (j * CONSUMERS + C) * PART_ROWS
+            before = turn
             j += 1
             if j == end:
                 j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
+            # Asked for ahead of time: later programs wait for what this warp waits for.
+            turn = gl.load(turns + gl.minimum(j, tiles - 1))
+            _wait_for_turn(counter, before)
+            mbarrier.wait(part_ready.index(C), i & 1)
+            for r in gl.static_range(0, PART_ROWS, ROWS_AT_ONCE):
+                at = [batch, head, first + r, 0]
+                rows = part.slice(r, ROWS_AT_ONCE, dim=2)
+                if before == 0:
+                    tma.async_copy_shared_to_global(sum_desc, at, rows)
+                else:
+                    _add_to_global(sum_desc, at, rows)
+            tma.store_wait(0)
+            mbarrier.arrive(part_free.index(C), count=1)
+            _end_turn(counter)
+            i += 1

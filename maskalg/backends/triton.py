@@ -165,8 +165,7 @@ def launch_forward(
     tables = tables_of(plan.hooks, call)
     hopper = serving(plan.hopper, call)
     if hopper is not None:
-        of_plan = (plan, call.query.device)
-        return launch_hopper(call, hopper, plan.constants, (scalars, tables), (out, lse), of_plan)
+        return launch_hopper(call, hopper, plan, (scalars, tables), (out, lse))
     query, key, value, extents = call.query, call.key, call.value, call.extents
     batch_heads = extents.batch * extents.heads
     sinks, weighting = sinks_of(call), weight_constants(call.weight)

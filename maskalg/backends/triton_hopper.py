@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import triton
 
+from ..codegen.hooks import Hooks
 from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
 from .triton_arguments import describable, padded, sinks_of
 from .triton_constants import weight_constants
 from .triton_descriptors import Descriptor
 from .triton_launch import Launch, variant_key
+
+if TYPE_CHECKING:
+    from .triton_plan import Plan
 
 TESTED: Final = "3.6."
 """Gluon is experimental: only the releases of Triton it was tested with are trusted."""
@@ -74,7 +77,7 @@ def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
     return tile if served else None
 
 
-def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, Any]:
+def hopper_constants(tile: HopperTile, constants: dict[str, Any], hooks: Hooks) -> dict[str, Any]:
     """The kernel's constants, from those of the plain one."""
     shared = (
         "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
@@ -89,6 +92,8 @@ def hopper_constants(tile: HopperTile, constants: dict[str, Any]) -> dict[str, A
         "TURNS": tile.turns,
         "PERSISTENT": tile.persistent,
         "OVERLAP": tile.overlap,
+        # A score that a formula follows is too much to compile twice, for two groups of warps.
+        "APART": hooks.additive or tile.consumers == 1,
         # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
         "OUTPUT_OVER_QUERIES": constants["HEAD_PAD"] == constants["VALUE_PAD"] == 256,
     }
@@ -102,16 +107,15 @@ def hopper_options(tile: HopperTile) -> dict[str, int]:
 def launch_hopper(
     call: Call,
     tile: HopperTile,
-    constants: dict[str, Any],
+    plan: Plan,
     hooked: tuple[list[int], tuple[torch.Tensor, ...]],
     results: tuple[torch.Tensor, torch.Tensor | None],
-    plan: Hashable,
 ) -> Launch:
     """Fill `results`, the output and the lse; what launched it.
 
     Args:
-        hooked: numbers and tables of the hooks.
-        plan: what the tile and the constants follow from, and the device.
+        plan: what the tile follows from.
+        hooked: numbers and tables of its hooks.
     """
     from maskalg_kernels.hopper_forward import hopper_forward
 
@@ -132,8 +136,8 @@ def launch_hopper(
         ]  # fmt: skip
 
     def first() -> tuple[list[Any], dict[str, Any]]:
-        options = hopper_constants(tile, constants | weight_constants(call.weight))
-        options |= hopper_options(tile)
+        constants = plan.constants | weight_constants(call.weight)
+        options = hopper_constants(tile, constants, plan.hooks) | hopper_options(tile)
         return arguments(_descriptors(described, tile, constants)), options
 
     def again() -> list[Any]:
@@ -146,7 +150,8 @@ def launch_hopper(
         (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
     )
     # Not the kernel itself: its hash is that of its source's, made anew each time.
-    variant = ("hopper forward", plan, call.weight.normalised, specialised)
+    of_plan = (plan, call.query.device, call.weight.normalised)
+    variant = ("hopper forward", *of_plan, specialised)
     launch = Launch(hopper_forward, (programs, 1), variant, first, again)
     launch.run()
     return launch

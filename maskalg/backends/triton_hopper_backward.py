@@ -206,10 +206,15 @@ def _described(tensor: torch.Tensor, length: int, pad: int | None) -> Any:
     """A descriptor of blocks of so many rows; of a flat tensor where `pad` is None."""
     from maskalg_kernels.hopper_backward import row_layout
     from maskalg_kernels.hopper_forward import block_layout
+    from maskalg_kernels.hopper_starts import start_layout
     from maskalg_kernels.hopper_sums import sum_layout
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-    block, layout = ([length], row_layout) if pad is None else ([1, 1, length, pad], block_layout)
-    if pad is not None and tensor.dtype == torch.float32:
-        layout = sum_layout
+    if pad is None:
+        block, layout = [length], row_layout
+    elif tensor.dim() == 2:
+        block, layout = [length, pad], start_layout
+    else:
+        of_sums = tensor.dtype == torch.float32
+        block, layout = [1, 1, length, pad], sum_layout if of_sums else block_layout
     return TensorDescriptor(tensor, tensor.shape, tensor.stride(), block, layout)

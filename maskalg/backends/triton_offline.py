@@ -171,7 +171,7 @@ class _Request:
         tables = self.tables(plan.hooks)
         if plan.hopper is not None and self.described:
             tile = plan.hopper
-            constants = hopper_constants(tile, plan.constants | _SOFTMAX)
+            constants = hopper_constants(tile, plan.constants | _SOFTMAX, plan.hooks)
             element = ELEMENTS[self.dtype]
             made = compile_hopper_forward(constants, hopper_options(tile), element, tables)
             text = f"Gluon, {tile.consumers} x 64 x {tile.block_kv}, {tile.stages} stages"

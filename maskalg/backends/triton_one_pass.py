@@ -13,9 +13,10 @@ from .call import Call
 from .triton_arguments import padded
 from .triton_hopper_backward import Arguments, hopper_launch, short
 from .triton_launch import Launch, variant_key
-from .triton_rows import Rows
 
 _KEYS: Final = 128  # of both consumers
+_PART_COLUMNS: Final = 32  # of a part of dQ as it lies in memory
+_ROWS_AT_ONCE: Final = 64  # that are added to sums
 _HEADS_TOGETHER: Final = 2  # whose sums share the L2 cache
 _TURNS_TOGETHER: Final = 64  # rows and columns of a table that are counted at a time
 _MOST_TILES: Final = 2**24  # of a table of turns, which has four bytes for each
@@ -99,7 +100,7 @@ def one_pass_launches(
     shape: dict[str, Any],
     constants: Callable[[], dict[str, Any]],
     arguments: Arguments,
-    of_rows: Rows,
+    starts: torch.Tensor,
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
     fixed: Hashable,
 ) -> list[Launch]:
@@ -110,7 +111,7 @@ def one_pass_launches(
         shape: constants that follow from shapes.
         constants: all but those of the tile.
         arguments: numbers and tables of the hooks.
-        of_rows: what is known of each query, filled.
+        starts: what products of each query start from, filled.
         tensors: dO, dQ, dK and dV.
         fixed: what the constants follow from, and the device.
     """
@@ -121,22 +122,26 @@ def one_pass_launches(
     extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
     rows, tiles = of_turns.shape
     kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
-    sums = torch.empty(dq.shape, dtype=torch.float32, device=dq.device)
-    counters = torch.zeros(heads * tiles, dtype=torch.int32, device=dq.device)
     tile = one_pass_tile(head_pad)
+    counters = torch.zeros(heads * tiles * tile.consumers, dtype=torch.int32, device=dq.device)
     block, side = tile.block, _KEYS // tile.consumers
+    sums = torch.empty(
+        (extents.batch, extents.heads, tiles * block * head_pad // _PART_COLUMNS, _PART_COLUMNS),
+        dtype=torch.float32,
+        device=dq.device,
+    )
     blocks = (
         (call.query, block, head_pad), (call.key, side, head_pad), (call.value, side, value_pad),
-        (grad_out, block, value_pad), (of_rows.statistic, block, None),
-        (of_rows.delta, block, None), (dk, side, head_pad), (dv, side, value_pad),
-        (sums, side, side),
+        (grad_out, block, value_pad), (starts, block, starts.shape[1]),
+        (dk, side, head_pad), (dv, side, value_pad),
+        (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
     )  # fmt: skip
 
     def passed(*descriptors: Any) -> list[Any]:
         return [
             *descriptors, counters, of_turns, padded(tables, dq.device), call.scale, extents.q_len,
-            extents.kv_len, of_rows.padded, rows, extents.batch * kv_heads, kv_heads, call.group,
-            tiles, *scalars,
+            extents.kv_len, starts.shape[0] // heads, rows, extents.batch * kv_heads, kv_heads,
+            call.group, tiles, *scalars,
         ]  # fmt: skip
 
     gradients = hopper_launch(

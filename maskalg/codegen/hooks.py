@@ -54,6 +54,7 @@ class Hooks:
         source: a Python module with the JIT functions named below.
         digest: of the source; names its file.
         biased, sloped: whether the module has `biased`, and `slope`.
+        additive: whether a bias, if any, is only added to the score.
         scalars, tables: what `S` and `T` hold, in order.
     """
 
@@ -61,6 +62,7 @@ class Hooks:
     digest: str
     biased: bool
     sloped: bool
+    additive: bool
     scalars: tuple[ScalarArgument, ...]
     tables: tuple[TableArgument | RunsArgument, ...]
 
@@ -134,6 +136,7 @@ def rendered(
         digest=hashlib.sha256(source.encode()).hexdigest()[:24],
         biased=structure.bias.op != "score",
         sloped=False,
+        additive=structure.bias.op == "score" or additive(structure.bias),
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )

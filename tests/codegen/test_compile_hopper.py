@@ -67,7 +67,7 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.
         **backend.hook_constants(hooks),
         **backend.shape_constants(dim, value_dim or dim, torch.bfloat16, wide=False, arch="sm_90"),
     }
-    constants = hopper_constants(tile, constants)
+    constants = hopper_constants(tile, constants, hooks)
     return compile_hopper_forward(constants, hopper_options(tile), dtype, tables, lse)
 
 
