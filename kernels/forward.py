@@ -20,14 +20,14 @@ SCALARS = tuple(f"S{i}" for i in range(24))
 
 
 @triton.jit
-def tile_of_program(pid, rows, batch_heads, GROUP: tl.constexpr):
+def tile_of_program(pid, rows, batch_heads, together):
     """Row and (batch, head) of a program: last rows first, in groups of heads that share L2.
 
     The last rows are the longest under every causal mask; started first, they leave no tail.
     """
-    group = pid // (rows * GROUP)
-    first = group * GROUP
-    size = tl.minimum(batch_heads - first, GROUP)
+    group = pid // (rows * together)
+    first = group * together
+    size = tl.minimum(batch_heads - first, together)
     within = pid - first * rows
     return rows - 1 - within // size, first + within % size
 

@@ -50,12 +50,12 @@ def _keys(
     w,
     shape,
     CONSUMERS: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
+    together,
     LAST_FIRST: gl.constexpr = False,
 ):
     """Batch and head of the w-th tile of keys, its first key and its last."""
     rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
-    row, batch_head = tile_of_program(w, rows, batch_heads, HEADS_TOGETHER)
+    row, batch_head = tile_of_program(w, rows, batch_heads, together)
     # The first keys are the longest under every causal mask.
     if not LAST_FIRST:
         row = rows - 1 - row
@@ -91,7 +91,7 @@ def _produce_queries(
     BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
+    together,
     HELD: gl.constexpr,
     LAST_FIRST: gl.constexpr = False,
 ):
@@ -107,7 +107,7 @@ def _produce_queries(
     done = gl.to_tensor(0)
     start, stop, step = _rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, HEADS_TOGETHER, LAST_FIRST)
+        batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, together, LAST_FIRST)
         place, phase = _slot(done, HELD)
         ready = held_ready.index(place)
         mbarrier.wait(held_free.index(place), phase ^ 1)

@@ -70,18 +70,22 @@ def _part_of_queries(
 
 
 @gluon.jit
-def _hand_over(C: gl.constexpr, i, dq, parts, part_barriers, change_free):
-    """Give consumer C's part of dQ of the i-th tile to the warp that adds it.
-
-    The product is past: gradients of scores that it read may make way.
-    """
-    part_ready, part_free = part_barriers
+def _store_part(C: gl.constexpr, i, dq, parts, part_free):
+    """Store consumer C's part of dQ of the i-th tile for the warp that adds it."""
     mbarrier.wait(part_free.index(C), (i & 1) ^ 1)
     parts.index(C).reshape([PART_ROWS, PART_COLUMNS]).store(part_of(dq))
+
+
+@gluon.jit
+def _hand_over(C: gl.constexpr, i, part_ready, change_free):
+    """The part of the i-th tile is stored, and what its product read may make way.
+
+    Of the one before the first there is none.
+    """
     fence_async_shared()
     gl.thread_barrier()
-    mbarrier.arrive(part_ready.index(C), count=1)
-    mbarrier.arrive(change_free.index(i % 2), count=1)
+    mbarrier.arrive(part_ready.index(C), count=1, pred=i >= 0)
+    mbarrier.arrive(change_free.index((i + 2) % 2), count=1, pred=i >= 0)
 
 
 @gluon.jit
@@ -109,7 +113,7 @@ def _consume(
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
+    together,
 ):
     """Consumer C: dK and dV of its 64 keys; its part of dQ of each tile, one tile later.
 
@@ -120,17 +124,20 @@ def _consume(
     queries, gradients, starts, _none = rings
     held_ready, held_free = held_barriers
     query_ready, query_free = query_barriers
-    gradient_ready, gradient_free = gradient_barriers
+    gradient_ready, _gradient_free = gradient_barriers
     change_ready, change_free = change_barriers
+    part_ready, part_free = part_barriers
     scores: gl.constexpr = _matrix(BLOCK)
     of_keys: gl.constexpr = _matrix(HEAD_PAD)
     of_values: gl.constexpr = _matrix(VALUE_PAD)
     dtype: gl.constexpr = keys.dtype
+    # Stored before dK is made, parts of dQ do not wait for memory that its product reads.
+    AHEAD: gl.constexpr = HEAD_PAD == 128
     to_scores = sum_of_pieces(0, scores)
     to_products = sum_of_pieces(PIECES, scores)
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, HEADS_TOGETHER, True)
+    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, together, True)
     kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
     dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
     dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
@@ -172,12 +179,18 @@ def _consume(
             _release(change_ready.index(slot))
             change = gl.convert_layout(ds, gl.DotOperandLayout(0, of_keys, 2))
             dq = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK)
-            dk = warpgroup_mma(change, query, dk, is_async=True)
-            dq, dv = warpgroup_mma_wait(1, deps=[dq, dv])
-            if i > 0:
-                _hand_over(C, i - 1, dq, parts, part_barriers, change_free)
+            if AHEAD:
+                dq, dv = warpgroup_mma_wait(0, deps=[dq, dv])
+                if i > 0:
+                    _store_part(C, i - 1, dq, parts, part_free)
+                dk = warpgroup_mma(change, query, dk, is_async=True)
+            else:
+                dk = warpgroup_mma(change, query, dk, is_async=True)
+                dq, dv = warpgroup_mma_wait(1, deps=[dq, dv])
+                if i > 0:
+                    _store_part(C, i - 1, dq, parts, part_free)
+            _hand_over(C, i - 1, part_ready, change_free)
             dk = warpgroup_mma_wait(0, deps=[dk])
-            _release(gradient_free.index(stage))
             _release(query_free.index(stage))
             i += 1
             j += 1
@@ -187,7 +200,8 @@ def _consume(
         mine = _each_time(C, i)
         last = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK)
         last = warpgroup_mma_wait(0, deps=[last])
-        _hand_over(C, i - 1, last, parts, part_barriers, change_free)
+        _store_part(C, i - 1, last, parts, part_free)
+        _hand_over(C, i - 1, part_ready, change_free)
 
     # Both are past their products with these keys.
     _release(held_free.index(0))
@@ -214,7 +228,16 @@ def _handed_over(PLACES: gl.constexpr, GIVERS: gl.constexpr):
 
 
 @gluon.jit(
-    do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", "tiles", *SCALARS]
+    do_not_specialize=[
+        "q_len",
+        "kv_len",
+        "padded",
+        "rows",
+        "batch_heads",
+        "tiles",
+        "together",
+        *SCALARS,
+    ]
 )
 def hopper_gradients(
     q_desc,
@@ -237,6 +260,7 @@ def hopper_gradients(
     heads,
     group,
     tiles,
+    together,
     S0,
     S1,
     S2,
@@ -271,7 +295,6 @@ def hopper_gradients(
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
 ):
     """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
 
@@ -279,8 +302,9 @@ def hopper_gradients(
     dimensions, or 64 of 128. start_desc describes what `gradient_rows` stored, in blocks of BLOCK
     rows. sum_desc describes float32 `[batch, query heads, 256 tiles, 32]`, two parts of dQ a tile
     in the order of `part_of`, in blocks of some rows of a part.
-    counter: zeros for each part of `tiles` tiles of queries of each head, which become the number
-    of programs that added to it; turn: how many do so before, `[rows, tiles]`, by tiles of keys. A
+    Programs of `together` heads are started in turn. counter: zeros for each part of `tiles` tiles
+    of queries of each head, which become the number of programs that added to it; turn: how many do
+    so before, `[rows, tiles]`, by tiles of keys. A
     tile with a counter of zero was not written.
     """
     S = (
@@ -324,7 +348,9 @@ def hopper_gradients(
     )
     held_barriers = _barriers(1, CONSUMERS)
     query_barriers = _barriers(STAGES, CONSUMERS)
-    gradient_barriers = _barriers(STAGES, CONSUMERS)
+    gradient_ready, _gradient_free = _barriers(STAGES, CONSUMERS)
+    # Queries and their gradients make way together.
+    gradient_barriers = (gradient_ready, query_barriers[1])
     change_barriers = _handed_over(2, CONSUMERS)
     part_barriers = _handed_over(CONSUMERS, 1)
     fence_async_shared()
@@ -340,22 +366,22 @@ def hopper_gradients(
             (_consume, (
                 0, targets, held, rings, changes, parts, held_barriers, query_barriers,
                 gradient_barriers, change_barriers, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, HEADS_TOGETHER,
+                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, together,
             )),
             (_consume, (
                 1, targets, held, rings, changes, parts, held_barriers, query_barriers,
                 gradient_barriers, change_barriers, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, HEADS_TOGETHER,
+                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, together,
             )),
             (_produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape, S,
-                T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, 1, True,
+                T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, together, 1, True,
             )),
             (sum_up, (
-                0, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, HEADS_TOGETHER,
+                0, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, together,
             )),
             (sum_up, (
-                1, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, HEADS_TOGETHER,
+                1, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, together,
             )),
         ],
         [4, 1, 1, 1],

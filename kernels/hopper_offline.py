@@ -11,7 +11,17 @@ from .hopper_starts import start_layout
 from .hopper_sums import sum_layout
 from .offline import Compiled, resources, target_of
 
-_NUMBERS = ("q_len", "kv_len", "padded", "rows", "batch_heads", "heads", "group", "tiles")
+_NUMBERS = (
+    "q_len",
+    "kv_len",
+    "padded",
+    "rows",
+    "batch_heads",
+    "heads",
+    "group",
+    "tiles",
+    "together",
+)
 
 
 def compile_hopper_forward(constants, options, element, table_types, lse=True):

@@ -103,14 +103,14 @@ def sum_up(
     T,
     NEXT_RUN: gl.constexpr,
     BLOCK: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
+    together,
 ):
     """The warp that adds consumer C's parts of dQ to the sums, each when its turn has come."""
     sum_desc, counter_ptr, turn_ptr, tiles = target
     part_ready, part_free = part_barriers
     ROWS_AT_ONCE: gl.constexpr = sum_desc.block_shape[2]
     _rows, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
-    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, HEADS_TOGETHER, True)
+    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, together, True)
     turns = turn_ptr + k0 // (CONSUMERS * ROWS) * tiles
     part = parts.index(C)
     i = gl.to_tensor(0)

@@ -146,9 +146,10 @@ def hopper_backward_tile_for(
 # there must be. With fewer the kernels around the one take longer than it saves. At 128 dimensions
 # it is no faster under causal masks, nor for windows at either.
 _ONE_PASS_FROM: Final[dict[tuple[int, Pattern], int]] = {
-    (64, "full"): 4096,
-    (64, "dense"): 4096,
-    (128, "full"): 8192,
+    (64, "full"): 2048,
+    (64, "dense"): 2048,
+    (128, "full"): 4096,
+    (128, "dense"): 4096,
 }
 
 

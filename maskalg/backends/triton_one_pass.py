@@ -17,7 +17,7 @@ from .triton_launch import Launch, variant_key
 _KEYS: Final = 128  # of both consumers
 _PART_COLUMNS: Final = 32  # of a part of dQ as it lies in memory
 _ROWS_AT_ONCE: Final = 64  # that are added to sums
-_HEADS_TOGETHER: Final = 2  # whose sums share the L2 cache
+_SUMS_TOGETHER: Final = 2**22  # that share the L2 cache
 _TURNS_TOGETHER: Final = 64  # rows and columns of a table that are counted at a time
 _MOST_TILES: Final = 2**24  # of a table of turns, which has four bytes for each
 
@@ -51,7 +51,7 @@ def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     found = {name: constants[name] for name in shared}
     tile = one_pass_tile(constants["HEAD_PAD"])
-    return found | {"BLOCK": tile.block, "STAGES": tile.stages, "HEADS_TOGETHER": _HEADS_TOGETHER}
+    return found | {"BLOCK": tile.block, "STAGES": tile.stages}
 
 
 def turn_launches(
@@ -137,11 +137,13 @@ def one_pass_launches(
         (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
     )  # fmt: skip
 
+    together = max(1, min(_SUMS_TOGETHER // (tiles * block * head_pad), 2))
+
     def passed(*descriptors: Any) -> list[Any]:
         return [
             *descriptors, counters, of_turns, padded(tables, dq.device), call.scale, extents.q_len,
             extents.kv_len, starts.shape[0] // heads, rows, extents.batch * kv_heads, kv_heads,
-            call.group, tiles, *scalars,
+            call.group, tiles, together, *scalars,
         ]  # fmt: skip
 
     gradients = hopper_launch(
