@@ -36,6 +36,7 @@ import maskalg as ma
 from maskalg import alibi, causal, document, sliding, softcap
 from maskalg.backends import triton_backward
 from maskalg.backends import triton_plan as backend
+from maskalg.backward_tiles import Least
 from maskalg.bench.cases import Case, Shape, cases, documents
 from maskalg.bench.contender import backward_of
 from maskalg.bench.contenders import contenders, inputs_of
@@ -200,26 +201,30 @@ def weights() -> None:
 
 def passes() -> None:
     print("\npasses: backward time of two kernels over that of one, wherever the one can serve")
+    # Batch and heads; those of 512 programs, of 1024, and of more.
     shapes = {
-        "1k": Shape(8, 16, 16, 1024, 64), "2k": Shape(2, 32, 32, 2048, 64),
-        "4k": Shape(2, 16, 16, 4096, 64), "8k": Shape(2, 32, 32, 8192, 64),
-        "32k": Shape(1, 16, 16, 32768, 64), "32k grouped": Shape(1, 32, 8, 32768, 64),
+        "1k": (8, 16, 16, 1024), "2k": (8, 16, 16, 2048), "2k 1024": (4, 16, 16, 2048),
+        "4k 512": (1, 16, 16, 4096), "4k 1024": (2, 16, 16, 4096), "4k": (4, 16, 16, 4096),
+        "8k 512": (1, 8, 8, 8192), "8k 1024": (1, 16, 16, 8192), "8k": (2, 16, 16, 8192),
+        "32k 512": (1, 2, 2, 32768), "32k": (1, 16, 16, 32768), "32k grouped": (1, 32, 8, 32768),
     }  # fmt: skip
-    wide = {
-        "4k": Shape(2, 16, 16, 4096, 128), "8k": Shape(2, 16, 16, 8192, 128),
-        "16k": Shape(1, 16, 16, 16384, 128), "32k grouped": Shape(1, 32, 8, 32768, 128),
-    }  # fmt: skip
-    found = [(f"D64 causal {n}", s, causal) for n, s in shapes.items()]
-    found += [(f"D64 full {n}", shapes[n], ma.everything) for n in ("2k", "8k")]
-    found += [("D64 prefix 8k", shapes["8k"], causal | ma.prefix(2048))]
-    found += [("D64 alibi 8k", shapes["8k"], causal + alibi(torch.rand(32, device=DEVICE)))]
-    found += [(f"D128 full {n}", s, ma.everything) for n, s in wide.items()]
+    masks = {"full": ma.everything, "causal": causal}
+    found = [
+        (f"D{dim} {mask} {name}", Shape(*shape, dim), masks[mask])
+        for dim in (64, 128) for mask in masks for name, shape in shapes.items()
+    ]  # fmt: skip
+    for dim in (64, 128):
+        shape = Shape(*shapes["8k"], dim)
+        found += [(f"D{dim} prefix 8k", shape, causal | ma.prefix(2048))]
+        found += [(f"D{dim} alibi 8k", shape, causal + alibi(torch.rand(16, device=DEVICE)))]
+        for keys in (256, 1024, 4096):
+            found += [(f"D{dim} window {keys} 8k", shape, causal & sliding(keys))]
     chosen = triton_backward.one_pass_for
     for name, shape, expression in found:
         inputs = made(shape, gradients=True)
         runs = {"backward": backward_of(partial(ma.attention, *inputs, expression), inputs)}
         times = []
-        for least in (None, 0):
+        for least in (None, Least(0, 0)):
             triton_backward.one_pass_for = lambda *_, least=least, **__: least
             backend.backward_plan.cache_clear()
             times.append(medians(runs)["backward"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from .tiles import INTERPRETER, Pattern, Tile
 
@@ -141,15 +141,26 @@ def hopper_backward_tile_for(
     return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))
 
 
+class Least(NamedTuple):
+    """What there must be for one kernel to compute all gradients.
+
+    Attributes:
+        length: queries, and keys. With fewer the kernels around the one take longer than it saves.
+        programs: for a head's 128 keys each. With fewer, they wait for one another at the start.
+    """
+
+    length: int
+    programs: int
+
+
 # Keys: (largest padded head dimension, pattern) of softmax rows whose bias, if any, is a sum with
-# the score: the derivative of others takes too many registers. Values: how many queries and keys
-# there must be. With fewer the kernels around the one take longer than it saves. At 128 dimensions
-# it is no faster under causal masks, nor for windows at either.
-_ONE_PASS_FROM: Final[dict[tuple[int, Pattern], int]] = {
-    (64, "full"): 2048,
-    (64, "dense"): 2048,
-    (128, "full"): 4096,
-    (128, "dense"): 4096,
+# the score: the derivative of others takes too many registers. Documents, and windows with sinks,
+# are faster in two kernels.
+_ONE_PASS_FROM: Final[dict[tuple[int, Pattern], Least]] = {
+    (64, "full"): Least(2048, 1024),
+    (64, "dense"): Least(2048, 1024),
+    (128, "full"): Least(4096, 1024),
+    (128, "dense"): Least(4096, 1024),
 }
 
 
@@ -161,8 +172,8 @@ def one_pass_for(
     *,
     sloped: bool,
     weighted: bool = False,
-) -> int | None:
-    """From how many queries and keys one kernel computes all gradients, None where none does.
+) -> Least | None:
+    """From what sizes on one kernel computes all gradients, None where none does.
 
     The mask must be one for all batch entries and heads. Arguments as above; `sloped` says whether
     a bias is more than added to the score.

@@ -15,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..backward_tiles import (
     HopperBackwardTile,
+    Least,
     backward_tiles_for,
     hopper_backward_tile_for,
     one_pass_for,
@@ -52,8 +53,8 @@ class BackwardPlan:
         of_queries, of_keys: as constants of the kernels of dQ, and of dK and dV.
         query_tiles, key_tiles: candidates of the plain kernels.
         hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
-        one_pass_from: how many queries and keys there must be for one kernel to compute all
-            gradients instead, where descriptors reach; None where two always do.
+        one_pass_from: what there must be for one kernel to compute all gradients instead, where
+            descriptors reach; None where two always do.
         entry_tiles: candidates of the kernel of tables' gradients.
     """
 
@@ -64,7 +65,7 @@ class BackwardPlan:
     key_tiles: tuple[Tile, ...]
     hopper_queries: HopperBackwardTile | None
     hopper_keys: HopperBackwardTile | None
-    one_pass_from: int | None
+    one_pass_from: Least | None
     entry_tiles: tuple[Tile, ...]
 
 

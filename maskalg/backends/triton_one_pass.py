@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from maskalg_kernels.gradient_sums import query_gradients, turns, visits
 
-from ..backward_tiles import HopperBackwardTile
+from ..backward_tiles import HopperBackwardTile, Least
 from .call import Call
 from .triton_arguments import padded
 from .triton_hopper_backward import Arguments, hopper_launch, short
@@ -27,18 +27,20 @@ def one_pass_tile(head_pad: int) -> HopperBackwardTile:
     return HopperBackwardTile(128 if head_pad == 64 else 64, 2)
 
 
-def zeros_for_turns(call: Call, least: int | None, shape: dict[str, Any]) -> torch.Tensor | None:
+def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> torch.Tensor | None:
     """Zeros for the turns of a call, `[tiles of keys, tiles of queries]`; None for two kernels.
 
     Args:
-        least: how many queries and keys there must be, None where two kernels always serve.
+        least: what there must be, None where two kernels always serve.
         shape: constants that follow from shapes.
     """
     extents = call.extents
-    if least is None or min(extents.q_len, extents.kv_len) < least:
+    if least is None or min(extents.q_len, extents.kv_len) < least.length:
         return None
     block = one_pass_tile(shape["HEAD_PAD"]).block
     size = (-(-extents.kv_len // _KEYS), -(-extents.q_len // block))
+    if size[0] * extents.batch * extents.heads < least.programs:
+        return None
     if size[0] * size[1] > _MOST_TILES or shape["HEAD_PAD"] < shape["VALUE_PAD"]:
         return None
     return torch.zeros(size, dtype=torch.int32, device=call.query.device)

@@ -41,7 +41,7 @@ def least(monkeypatch):
 
 
 def set_least(monkeypatch, length):
-    found = dict.fromkeys(backward_tiles._ONE_PASS_FROM, length)
+    found = dict.fromkeys(backward_tiles._ONE_PASS_FROM, backward_tiles.Least(length, 0))
     monkeypatch.setattr(backward_tiles, "_ONE_PASS_FROM", found)
     backward_plan.cache_clear()
 

@@ -8,11 +8,14 @@ import torch
 import maskalg as ma
 from maskalg.attention import checked_call
 from maskalg.backends.triton_constants import count_constants
+from maskalg.backward_tiles import Least
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
 )
+
+ANY = Least(1, 1)
 
 MASKS = {
     "everything": ma.everything,
@@ -35,7 +38,7 @@ def turns_of(mask, q_len, kv_len):
     call = checked_call(query, key, key, mask)
     plan = backend.plan_of(call)
     steps, shape = backend.steps_of(call, plan)
-    turns = zeros_for_turns(call, 1, shape)
+    turns = zeros_for_turns(call, ANY, shape)
     numbers = (scalars_of(steps.hooks, call.form.values), tables_of(steps.hooks, call))
     constants = shape | steps.of_keys | count_constants(steps.hooks)
     visits, counts = turn_launches(call, turns, constants, numbers, mask)
@@ -57,21 +60,69 @@ def test_turns(name, q_len, kv_len):
         assert turns[row, column] == visited[row + 1 :, column].sum()
 
 
-def test_query_gradients_of_sums():
+def as_it_lies(part):
+    """A part of dQ, `[64, 64]`, in the order that its threads store it: four numbers of each.
+
+    A thread of a warp has two columns of every eight, of a row and of the eighth below it.
+    """
+    rows = []
+    for warp in range(4):
+        for eight in range(8):
+            for four in range(4):
+                lanes = range(8 * four, 8 * four + 8)
+                tops = [(16 * warp + lane // 4, 8 * eight + 2 * (lane % 4)) for lane in lanes]
+                numbers = [part[r + down, c : c + 2] for r, c in tops for down in (0, 8)]
+                rows.append(torch.cat(numbers))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("block, dim, pad", [(128, 40, 64), (64, 80, 128)])
+def test_query_gradients_of_sums(block, dim, pad):
     from maskalg_kernels.gradient_sums import query_gradients
 
     torch.manual_seed(0)
-    heads, length, dim = 3, 300, 40
-    sums = torch.randn(heads, length, dim)
+    heads, tiles, length = 3, 3, 3 * block - 84
+    added = torch.randn(heads, tiles, block, pad)
+    parts = added.unflatten(2, (-1, 64)).unflatten(4, (-1, 64)).transpose(3, 4)
+    sums = torch.stack([as_it_lies(part) for part in parts.reshape(-1, 64, 64)])
+    sums = sums.view(heads, tiles, -1)
     counters = torch.tensor([[1, 2, 1], [1, 0, 3], [0, 0, 0]], dtype=torch.int32)
-    untouched = (counters == 0).repeat_interleave(128, 1)[:, :length]
-    sums[untouched] = float("nan")
-    found = torch.full_like(sums, float("nan"))
-    query_gradients[3 * heads, 1](
-        found, sums, counters, 0.25, length, 3, BLOCK=128, HEAD_DIM=dim, HEAD_PAD=64
+    sums[counters == 0] = float("nan")
+    found = torch.full((heads, length, dim), float("nan"))
+    query_gradients[tiles * heads, 1](
+        found, sums, counters.repeat_interleave(2), 0.25, length, tiles, block, dim, pad
     )
-    wanted = torch.where(untouched[..., None], 0, sums * 0.25)
-    assert torch.equal(found, wanted)
+    wanted = torch.where((counters == 0)[..., None, None], 0, added * 0.25)
+    assert torch.equal(found, wanted.flatten(1, 2)[:, :length, :dim])
+
+
+@pytest.mark.parametrize("scale", [0.125, 1e-9])
+def test_what_products_start_from(scale):
+    """Sums of pieces are numbers of float32; those that no query has, and NaN, among them."""
+    from maskalg_kernels.gradient_rows import gradient_rows
+
+    torch.manual_seed(0)
+    length, heads = 100, 2
+    out, grad_out = torch.randn(2, 1, heads, length, 64)
+    grad_out[0, 1, 7] = float("nan")
+    lse = torch.randn(1, heads, length) * 10.0 ** torch.randint(-3, 4, (length,))
+    lse[0, 0, 3] = float("-inf")
+    statistic, delta = torch.empty(2, heads, 256)
+    starts = torch.full((heads * 256, 16), float("nan"), dtype=torch.bfloat16)
+    gradient_rows[heads * 4, 1](
+        grad_out, out, lse, None, None, statistic, delta, starts, scale, length, 256, heads,
+        *grad_out.stride(), VALUE_DIM=64, VALUE_PAD=64, WEIGHTED=False, ROWS=64,
+    )  # fmt: skip
+    starts = starts.double().view(heads, 256, 16)
+    assert (starts[..., 6:] == 0).all()
+    assert (starts[:, length:, :3].sum(-1) == torch.tensor(-3e38).double()).all()
+    assert starts[0, 3, :3].sum() == torch.tensor(-3e38).double()
+    kept = torch.isfinite(lse[0])
+    of_score = starts[:, :length, :3].sum(-1) * scale
+    torch.testing.assert_close(of_score[kept], -lse[0].double()[kept], rtol=3e-7, atol=0)
+    assert starts[1, 7, 3].isnan()
+    of_product = starts[..., 3:6].sum(-1)
+    torch.testing.assert_close(of_product, -delta.double(), rtol=1e-7, atol=1e-30, equal_nan=True)
 
 
 @pytest.mark.parametrize("rows, tiles", [(1, 1), (3, 200), (65, 64), (200, 5)])
@@ -98,14 +149,14 @@ def test_what_is_launched(monkeypatch):
     monkeypatch.setattr(backend, "one_pass_launches", lambda *a: given.append(a) or [])
     steps_of = entry.steps_of
     monkeypatch.setattr(
-        entry, "steps_of", lambda *a: (replace((f := steps_of(*a))[0], one_pass_from=1), f[1])
+        entry, "steps_of", lambda *a: (replace((f := steps_of(*a))[0], one_pass_from=ANY), f[1])
     )
     tensors = [torch.randn(1, 2, 300, 64).requires_grad_() for _ in range(3)]
     out = ma.attention(*tensors, ma.causal, backend="triton")
     torch.autograd.grad(out, tensors, torch.ones_like(out))
-    ((call, turns, _shape, constants, _numbers, rows, outs, _fixed),) = given
+    ((call, turns, _shape, constants, _numbers, starts, outs, _fixed),) = given
     assert turns.tolist() == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
-    delta = rows.delta.view(2, -1)[:, :300]
+    delta = -starts.view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
     torch.testing.assert_close(delta, out.detach()[0].sum(-1), atol=1e-4, rtol=1e-4)
     assert constants()["MASKED"] is not None
     assert [t.shape for t in outs[1:]] == [t.shape for t in tensors]
