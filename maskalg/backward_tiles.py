@@ -142,25 +142,22 @@ def hopper_backward_tile_for(
 
 
 class Least(NamedTuple):
-    """What there must be for one kernel to compute all gradients.
+    """What there must be for one kernel to compute all gradients, in tiles of 128 of all heads.
 
     Attributes:
-        length: queries, and keys. With fewer the kernels around the one take longer than it saves.
-        programs: for a head's 128 keys each. With fewer, they wait for one another at the start.
+        keys: tiles of keys. With fewer, programs wait for one another longer than one saves.
+        pairs: tiles of queries and keys. With fewer, the kernels around the one take longer.
     """
 
-    length: int
-    programs: int
+    keys: int
+    pairs: int
 
 
-# Keys: (largest padded head dimension, pattern) of softmax rows whose bias, if any, is a sum with
-# the score: the derivative of others takes too many registers. Documents, and windows with sinks,
-# are faster in two kernels.
-_ONE_PASS_FROM: Final[dict[tuple[int, Pattern], Least]] = {
-    (64, "full"): Least(2048, 1024),
-    (64, "dense"): Least(2048, 1024),
-    (128, "full"): Least(4096, 1024),
-    (128, "dense"): Least(4096, 1024),
+# Of softmax rows whose bias, if any, is a sum with the score: the derivative of others takes too
+# many registers. Documents, windows with sinks, and short windows are faster in two kernels.
+_IN_ONE_PASS: Final[dict[Pattern, Least]] = {
+    "full": Least(1024, 2**15),
+    "dense": Least(1024, 2**15),
 }
 
 
@@ -179,4 +176,4 @@ def one_pass_for(
     a bias is more than added to the score.
     """
     served = architecture == "sm_90" and element_bytes == 2 and not sloped and not weighted
-    return _ONE_PASS_FROM.get((head_pad, pattern)) if served else None
+    return _IN_ONE_PASS.get(pattern) if served and head_pad in (64, 128) else None

@@ -35,13 +35,15 @@ def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> t
         shape: constants that follow from shapes.
     """
     extents = call.extents
-    if least is None or min(extents.q_len, extents.kv_len) < least.length:
+    if least is None or shape["HEAD_PAD"] < shape["VALUE_PAD"]:
         return None
-    block = one_pass_tile(shape["HEAD_PAD"]).block
-    size = (-(-extents.kv_len // _KEYS), -(-extents.q_len // block))
-    if size[0] * extents.batch * extents.heads < least.programs:
+    of_keys = -(-extents.kv_len // _KEYS)
+    of_all_heads = of_keys * extents.batch * extents.heads
+    pairs = of_all_heads * extents.q_len // _KEYS
+    if of_all_heads < least.keys or pairs < least.pairs:
         return None
-    if size[0] * size[1] > _MOST_TILES or shape["HEAD_PAD"] < shape["VALUE_PAD"]:
+    size = (of_keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
+    if size[0] * size[1] > _MOST_TILES:
         return None
     return torch.zeros(size, dtype=torch.int32, device=call.query.device)
 

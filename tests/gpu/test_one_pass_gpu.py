@@ -35,14 +35,14 @@ MASKS = {
 @pytest.fixture(autouse=True)
 def least(monkeypatch):
     """Lengths that the float64 reference can have are served by two kernels otherwise."""
-    set_least(monkeypatch, 0)
+    set_least(monkeypatch, backward_tiles.Least(0, 0))
     yield
     backward_plan.cache_clear()
 
 
-def set_least(monkeypatch, length):
-    found = dict.fromkeys(backward_tiles._ONE_PASS_FROM, backward_tiles.Least(length, 0))
-    monkeypatch.setattr(backward_tiles, "_ONE_PASS_FROM", found)
+def set_least(monkeypatch, least):
+    found = dict.fromkeys(backward_tiles._IN_ONE_PASS, least)
+    monkeypatch.setattr(backward_tiles, "_IN_ONE_PASS", found)
     backward_plan.cache_clear()
 
 
@@ -53,9 +53,10 @@ def in_one_pass(launches):  # noqa: F811
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("name", list(MASKS))
-def test_masks(name, dtype, in_one_pass):
-    check(MASKS[name], inputs(64, dtype, q_len=700, kv_len=700))
+def test_masks(name, dim, dtype, in_one_pass):
+    check(MASKS[name], inputs(dim, dtype, q_len=700, kv_len=700))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_lengths(q_len, kv_len, in_one_pass):
 
 
 @pytest.mark.parametrize("kv_heads", [1, 4])
-@pytest.mark.parametrize("dim", [40, 64])
+@pytest.mark.parametrize("dim", [40, 64, 128])
 def test_groups(kv_heads, dim, in_one_pass):
     check(causal, inputs(dim, torch.bfloat16, kv_heads=kv_heads))
 
@@ -188,10 +189,29 @@ def test_compiled_with_graphs():
             assert (got - want).abs().max() <= 1e-2 * want.abs().max()
 
 
-def test_short_rows_are_left_to_two_kernels(launches, monkeypatch):  # noqa: F811
-    set_least(monkeypatch, 516)
-    check(causal, inputs(64, torch.bfloat16))
-    assert "one_pass_launches" not in launches
+@pytest.mark.parametrize("keys, pairs, served", [(40, 160, True), (41, 0, False), (0, 161, False)])
+def test_few_tiles_are_left_to_two_kernels(keys, pairs, served, launches, monkeypatch):  # noqa: F811
+    set_least(monkeypatch, backward_tiles.Least(keys, pairs))
+    check(causal, inputs(64, torch.bfloat16, q_len=515, kv_len=515))
+    assert ("one_pass_launches" in launches) == served
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("factor, scale", [(60.0, None), (1.0, 2.0**-60), (1.0, 3.0)])
+@pytest.mark.parametrize("dim", [64, 128])
+def test_scores_of_any_size(dim, factor, scale, dtype, monkeypatch):
+    """What products start from is far from what half precision holds, or next to it."""
+    query, key, value = inputs(dim, dtype)
+    leaves = [t.requires_grad_() for t in (query * factor, key * factor, value)]
+    change = torch.randn_like(query)
+    found = {}
+    for kernels, most in ((1, 0), (2, 2**60)):
+        set_least(monkeypatch, backward_tiles.Least(most, most))
+        out = ma.attention(*leaves, causal, scale=scale)
+        found[kernels] = torch.autograd.grad(out, leaves, change)
+    for one, two in zip(found[1], found[2], strict=True):
+        error = (one.float() - two.float()).abs().max()
+        assert error <= 1e-2 * two.float().abs().max()
 
 
 def test_masks_of_heads_are_left_to_two_kernels(launches):  # noqa: F811
