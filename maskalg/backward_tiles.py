@@ -142,22 +142,30 @@ def hopper_backward_tile_for(
 
 
 class Least(NamedTuple):
-    """What there must be for one kernel to compute all gradients, in tiles of 128 of all heads.
+    """What there must be for one kernel to compute all gradients, in tiles of 128.
 
     Attributes:
-        keys: tiles of keys. With fewer, programs wait for one another longer than one saves.
-        pairs: tiles of queries and keys. With fewer, the kernels around the one take longer.
+        programs: tiles of keys, of all heads of keys: one program each.
+        keys: of all heads of queries. With fewer, programs wait for one another longer than one
+            saves.
+        pairs: tiles of queries and keys, of all heads. With fewer, the kernels around the one take
+            longer than it saves.
+        queries: tiles of queries, unless there are as many as of keys. To each tile one program
+            adds at a time.
     """
 
+    programs: int
     keys: int
     pairs: int
+    queries: int
 
 
-# Of softmax rows whose bias, if any, is a sum with the score: the derivative of others takes too
-# many registers. Documents, windows with sinks, and short windows are faster in two kernels.
+# Of softmax rows whose bias, if any, is only added to the score: a formula needs the score, which
+# is not made by itself, and its derivative too many registers. Documents, windows with sinks, and
+# short windows are faster in two kernels.
 _IN_ONE_PASS: Final[dict[Pattern, Least]] = {
-    "full": Least(1024, 2**15),
-    "dense": Least(1024, 2**15),
+    "full": Least(512, 1024, 2**15, 32),
+    "dense": Least(512, 1024, 2**15, 32),
 }
 
 
@@ -167,13 +175,13 @@ def one_pass_for(
     element_bytes: int,
     pattern: Pattern,
     *,
-    sloped: bool,
+    additive: bool,
     weighted: bool = False,
 ) -> Least | None:
     """From what sizes on one kernel computes all gradients, None where none does.
 
-    The mask must be one for all batch entries and heads. Arguments as above; `sloped` says whether
-    a bias is more than added to the score.
+    The mask must be one for all batch entries and heads. Arguments as above; `additive` says
+    whether a bias, if any, is only added to the score.
     """
-    served = architecture == "sm_90" and element_bytes == 2 and not sloped and not weighted
+    served = architecture == "sm_90" and element_bytes == 2 and additive and not weighted
     return _IN_ONE_PASS.get(pattern) if served and head_pad in (64, 128) else None

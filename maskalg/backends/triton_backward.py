@@ -98,7 +98,7 @@ def backward_plan(
     hopper_queries, query_tiles = chosen("queries")
     hopper_keys, key_tiles = chosen("keys")
     at = (arch, head_pad, element_bytes, pattern)
-    one_pass_from = one_pass_for(*at, sloped=hooks.sloped, weighted=weighted)
+    one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
     return BackwardPlan(
         hooks=hooks,
         of_queries=_constants(hooks, module, ""),

@@ -37,12 +37,13 @@ def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> t
     extents = call.extents
     if least is None or shape["HEAD_PAD"] < shape["VALUE_PAD"]:
         return None
-    of_keys = -(-extents.kv_len // _KEYS)
-    of_all_heads = of_keys * extents.batch * extents.heads
-    pairs = of_all_heads * extents.q_len // _KEYS
-    if of_all_heads < least.keys or pairs < least.pairs:
+    keys, queries = (-(-length // _KEYS) for length in (extents.kv_len, extents.q_len))
+    heads = extents.batch * extents.heads
+    found = Least(keys * heads // call.group, keys * heads, keys * queries * heads, queries)
+    needed = least._replace(queries=min(least.queries, keys))
+    if any(have < need for have, need in zip(found, needed, strict=True)):
         return None
-    size = (of_keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
+    size = (keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
     if size[0] * size[1] > _MOST_TILES:
         return None
     return torch.zeros(size, dtype=torch.int32, device=call.query.device)

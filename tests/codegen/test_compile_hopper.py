@@ -287,12 +287,13 @@ def test_all_gradients(name, dim, spills):
     "expression",
     [
         causal + ma.softcap(30.0),
+        causal + ma.score(lambda score, *_: score + torch.floor(score)),
         causal & sliding(64),
         ma.kv_idx <= ma.q_idx + ma.head,
         causal | ma.prefix(torch.tensor([3, 4])),
         causal & ma.document(torch.zeros(64, dtype=torch.int32)),
     ],
-    ids=["derivative", "band", "heads", "batch", "ids"],
+    ids=["derivative", "steps", "band", "heads", "batch", "ids"],
 )
 def test_gradients_left_to_two_kernels(expression):
     assert in_one_pass(expression)[0].one_pass_from is None

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
 )
 
-ANY = Least(0, 0)
+ANY = Least(0, 0, 0, 0)
 
 MASKS = {
     "everything": ma.everything,
@@ -135,6 +135,27 @@ def test_counts_of_later_rows(rows, tiles):
     turns[-(-tiles // 64), 1](found, rows, tiles, ROWS=64, COLUMNS=64)
     wanted = visited.flip(0).cumsum(0).flip(0) - visited
     assert torch.equal(found[:rows], wanted.int()) and (found[rows:] == -7).all()
+
+
+@pytest.mark.parametrize(
+    "heads, kv_heads, q_len, kv_len, served",
+    [
+        (4, 2, 515, 515, True),  # 5 tiles of keys, of queries too; 40 and 20 of 2 entries' heads
+        (4, 2, 385, 515, True),
+        (4, 2, 384, 515, False),
+        (4, 2, 515, 512, False),
+        (4, 1, 515, 515, False),
+        (4, 2, 256, 1280, False),
+    ],
+)
+def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, served):
+    from maskalg.backends.triton_one_pass import zeros_for_turns
+
+    query, key = torch.randn(2, heads, q_len, 64), torch.randn(2, kv_heads, kv_len, 64)
+    call = checked_call(query, key, key, ma.causal)
+    least = Least(programs=20, keys=40, pairs=160, queries=4)
+    zeros = zeros_for_turns(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
+    assert (zeros is not None) == served
 
 
 def test_what_is_launched(monkeypatch):
