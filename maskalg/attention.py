@@ -126,8 +126,10 @@ def checked_call(
     form = bound(expression)
     extents = extents_of(query, key, value)
     # An expression remembers the last call it fits.
-    fits = (extents, query.device)
-    if form.structure.tables and expression.__dict__.get("_fits") != fits:
-        check_tables(form, extents, query.device)
-        expression.__dict__["_fits"] = fits
+    if form.structure.tables:
+        shapes = [value.shape for value in form.values if isinstance(value, torch.Tensor)]
+        fits = (extents, query.device, shapes)
+        if expression.__dict__.get("_fits") != fits:
+            check_tables(form, extents, query.device)
+            expression.__dict__["_fits"] = fits
     return Call(query, key, value, form, extents, scale_of(query, scale), return_lse, weight)

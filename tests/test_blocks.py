@@ -126,6 +126,14 @@ def test_labels_follow_ids_changed_in_place() -> None:
     assert labels(mask, 6, block=2) == [[[[2, 2, 2], [2, 2, 2], [2, 2, 2]]]]
 
 
+def test_labels_follow_memory_put_into_ids() -> None:
+    ids = torch.tensor([0, 0, 1, 1, 2, 2])
+    mask = document(ids)
+    assert labels(mask, 6, block=2) == [[[[2, 0, 0], [0, 2, 0], [0, 0, 2]]]]
+    ids.data = torch.tensor([0, 0, 0, 0, 0, 0])
+    assert labels(mask, 6, block=2) == [[[[2, 2, 2], [2, 2, 2], [2, 2, 2]]]]
+
+
 def test_labels_do_not_come_from_ids_that_are_gone() -> None:
     # A new tensor may get the address of one that was freed.
     q_ids = torch.tensor([0, 0, 1, 1])

@@ -33,6 +33,15 @@ def test_batches_that_fit_once_do_not_excuse_others() -> None:
             checked_call(*inputs(9, batch=3), mask)
 
 
+def test_memory_put_into_ids_is_checked_again() -> None:
+    ids = torch.zeros(20, dtype=torch.int32)
+    mask = document(ids)
+    checked_call(*inputs(20), mask)
+    ids.data = torch.zeros(19, dtype=torch.int32)
+    with pytest.raises(ma.MaskValueError, match="19 entries"):
+        checked_call(*inputs(20), mask)
+
+
 def test_devices_that_fit_once_do_not_excuse_others() -> None:
     mask = causal & document(torch.arange(20))
     query, key, value = inputs(20)

@@ -19,6 +19,7 @@ from ..evaluate import Environment, evaluate
 from ..nodes import Node
 from ..normalform import Value
 from ..parameters import Slot
+from .unchanged import state_of
 
 Found = TypeVar("Found")
 At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast against positions
@@ -177,7 +178,7 @@ class _Memory:
         whole = (
             *key,
             tuple(node.skeleton for node in nodes),
-            tuple((id(v), v._version) if isinstance(v, torch.Tensor) else v for v in bound),
+            tuple((id(v), state_of(v)) if isinstance(v, torch.Tensor) else v for v in bound),
         )
         known = self._known.get(whole)
         if known is not None and all(

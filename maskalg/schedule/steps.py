@@ -21,6 +21,7 @@ from torch.utils.weak import WeakIdRef
 from ..nodes import Node
 from ..normalform import Value
 from ..parameters import Slot
+from .unchanged import state_of
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,12 @@ class StepTables:
 class _Remembered:
     q_ids: weakref.ref[torch.Tensor]
     kv_ids: weakref.ref[torch.Tensor]
-    versions: tuple[int, int, int]
+    states: tuple[object, ...]
     tables: StepTables
 
-    def of(self, q_ids: torch.Tensor, kv_ids: torch.Tensor, versions: tuple[int, int, int]) -> bool:
+    def of(self, q_ids: torch.Tensor, kv_ids: torch.Tensor, states: tuple[object, ...]) -> bool:
         same = self.q_ids() is q_ids and self.kv_ids() is kv_ids
-        return same and self.versions == versions
+        return same and self.states == states
 
 
 # By the number that `id` gives the query ids; found in less time than in a weak dictionary.
@@ -90,10 +91,10 @@ def step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
             return _step_tables(q_ids, kv_ids)
         # Another stream would have to wait until the tables are computed: it has its own.
         stream = torch._C._cuda_getCurrentRawStream(q_ids.device.index)
-    versions = (q_ids._version, kv_ids._version, stream)
+    states = (state_of(q_ids), state_of(kv_ids), stream)
     place = id(q_ids)
     remembered = _REMEMBERED.get(place)
-    if remembered is not None and remembered.of(q_ids, kv_ids, versions):
+    if remembered is not None and remembered.of(q_ids, kv_ids, states):
         return remembered.tables
     tables = _step_tables(q_ids, kv_ids)
 
@@ -103,7 +104,7 @@ def step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
         if found is not None and found.q_ids is ended:
             del _REMEMBERED[place]
 
-    _REMEMBERED[place] = _Remembered(WeakIdRef(q_ids, forget), WeakIdRef(kv_ids), versions, tables)
+    _REMEMBERED[place] = _Remembered(WeakIdRef(q_ids, forget), WeakIdRef(kv_ids), states, tables)
     return tables
 
 

@@ -1,0 +1,17 @@
+"""Whether a tensor is as it was when something was made of its contents."""
+
+from __future__ import annotations
+
+import torch
+
+
+def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
+    """What changes when a tensor is written to, or other memory put into it.
+
+    `tensor.data = other` does the latter, and is no write that PyTorch counts.
+    """
+    try:
+        place = tensor.data_ptr()
+    except RuntimeError:  # a transform's tensor has no memory of its own
+        place = 0
+    return tensor._version, place, tensor.shape
