@@ -16,73 +16,20 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .forward import SCALARS, biased, tile_of_program, weight_of
+from .forward import LOG2E, SCALARS, tile_of_program
+from .hopper_common import (
+    ROWS,
+    matrix_of,
+    release,
+    ring_of_barriers,
+    rows_from,
+    rows_of_program,
+    stage_of,
+)
+from .hopper_tile import added, multiplied, tile_after, weigh
 from .runs import NO_TILE
 
-LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
-
-ROWS = gl.constexpr(64)
-"""Queries of a consumer: what one matrix instruction of a warpgroup computes."""
-
-block_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
-"""How descriptors lay a block of half precision elements into shared memory."""
-
-
-@gluon.constexpr_function
-def _matrix(columns):
-    """The layout of a matrix product of a warpgroup with so many columns."""
-    return gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16]
-    )
-
-
-@gluon.jit
-def _slot(i, STAGES: gl.constexpr):
-    """Stage of the i-th tile, and the phase in which its barriers complete."""
-    return i % STAGES, (i // STAGES) & 1
-
-
-@gluon.jit
-def _release(barrier):
-    """Give memory back once every warp of the consumer is past its reads."""
-    gl.thread_barrier()
-    mbarrier.arrive(barrier, count=1)
-
-
-@gluon.jit
-def _no_sooner(length):
-    """What follows is not moved ahead of what precedes: a branch, for lengths below zero.
-
-    NVIDIA's assembler moves a wait for products ahead of all arithmetic that would fill the time.
-    """
-    gl.inline_asm_elementwise(
-        """{
-        .reg .pred p;
-        setp.lt.s32 p, $1, 0;
-        again:
-        @!p bra done;
-        nanosleep.u32 100;
-        bra again;
-        done:
-        mov.s32 $0, $1;
-        }""",
-        "=r,r",
-        [gl.to_tensor(length)],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@gluon.jit
-def _rows_of_program(shape, PERSISTENT: gl.constexpr):
-    """First, last and step of the rows a program computes."""
-    first = gl.program_id(0)
-    if PERSISTENT:
-        return first, shape[0] * shape[1], gl.num_programs(0)
-    else:
-        return first, first + 1, gl.to_tensor(1)
 
 
 @gluon.jit
@@ -123,7 +70,7 @@ def _produce(
     value_ready, value_free = value_barriers
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    first_row, last_row, step = _rows_of_program(shape, PERSISTENT)
+    first_row, last_row, step = rows_of_program(shape, PERSISTENT)
     for w in range(first_row, last_row, step):
         batch, head, kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
         mbarrier.wait(query_free.index(0), (done & 1) ^ 1)
@@ -134,7 +81,7 @@ def _produce(
         done += 1
         j, end, _partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
         while j < NO_TILE:
-            stage, phase = _slot(i, STAGES)
+            stage, phase = stage_of(i, STAGES)
             first = [batch, kv_head, j * BLOCK_N, 0]
             ready = key_ready.index(stage)
             mbarrier.wait(key_free.index(stage), phase ^ 1)
@@ -148,172 +95,6 @@ def _produce(
             j += 1
             if j == end:
                 j, end, _partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
-
-
-@gluon.jit
-def columns_from(first, N: gl.constexpr):
-    """The positions of a tile's N columns, `[1, N]`, in the layout of its products.
-
-    A thread's are sums of two numbers, computed here, and of constants. Left to itself the compiler
-    would hold each thread's part of every column in a register of its own.
-    """
-    columns: gl.constexpr = gl.SliceLayout(0, _matrix(N))
-    by_eight: gl.constexpr = gl.arange(0, N, columns).reshape([N // 8, 8]).type.layout
-    within = first + gl.arange(0, 8, gl.SliceLayout(0, by_eight))
-    within = gl.inline_asm_elementwise(
-        "mov.b32 $0, $1;", "=r,r", [within], dtype=gl.int32, is_pure=True, pack=1
-    )
-    eights = 8 * gl.arange(0, N // 8, gl.SliceLayout(1, by_eight))
-    positions = (within[None, :] + eights[:, None]).reshape([N])
-    return gl.convert_layout(positions, columns, assert_trivial=True)[None, :]
-
-
-@gluon.jit
-def rows_from(first, N: gl.constexpr):
-    """The positions of ROWS rows of a tile of N columns, `[ROWS, 1]`; made likewise."""
-    rows: gl.constexpr = gl.SliceLayout(1, _matrix(N))
-    by_eight: gl.constexpr = gl.arange(0, ROWS, rows).reshape([ROWS // 16, 2, 8]).type.layout
-    each: gl.constexpr = gl.SliceLayout(1, by_eight)
-    warp = gl.arange(0, ROWS // 16, gl.SliceLayout(1, each))
-    lane = gl.arange(0, 8, gl.SliceLayout(0, each))
-    within = first + 16 * warp[:, None] + lane[None, :]
-    within = gl.inline_asm_elementwise(
-        "mov.b32 $0, $1;", "=r,r", [within], dtype=gl.int32, is_pure=True, pack=1
-    )
-    half: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, by_eight))
-    eights = (8 * gl.arange(0, 2, half))[None, :]
-    positions = (gl.expand_dims(within, 1) + gl.expand_dims(eights, 2)).reshape([ROWS])
-    return gl.convert_layout(positions, rows, assert_trivial=True)
-
-
-@gluon.jit
-def _weigh(
-    score,
-    m,
-    j,
-    partial,
-    place,
-    S,
-    T,
-    unit,
-    MASKED: gl.constexpr,
-    BIASED: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-):
-    """Weights of a tile of scores, the new running maximum, and the factor of older sums.
-
-    WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
-    """
-    batch, head, q_idx, kv_len = place
-    kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
-    at = (batch, head, q_idx, kv_idx, kv_len)
-    if WEIGHTED:
-        weight = weight_of(score, at, S, T, unit, MASKED, BIASED, partial)
-        return weight, m, gl.where(m == m, 1.0, 1.0)
-    factor = unit * LOG2E
-    score = biased(score, at, S, T, BIASED)
-    if partial:
-        score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
-    m_new = gl.maximum(m, gl.max(score, 1))
-    # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
-    base = gl.where(m_new == float("-inf"), 0.0, m_new) * factor
-    weight = gl.exp2(score * factor - base[:, None])
-    return weight, m_new, gl.exp2(m * factor - base)
-
-
-@gluon.jit
-def _added(l, weight, correction):
-    """Sums of weights, eight columns to a row, so that no thread needs another's."""
-    eight: gl.constexpr = l.type.layout
-    folded = gl.sum(weight.reshape([ROWS, weight.shape[1] // 8, 8]), 1)
-    correction = gl.convert_layout(correction, gl.SliceLayout(1, eight), assert_trivial=True)
-    return l * correction[:, None] + gl.convert_layout(folded, eight, assert_trivial=True)
-
-
-@gluon.jit
-def _tile(
-    C: gl.constexpr,
-    i,
-    before,
-    past,
-    turn,
-    p,
-    acc,
-    m,
-    l,
-    query,
-    zero,
-    keys,
-    values,
-    key_barriers,
-    value_barriers,
-    turns,
-    j,
-    partial,
-    place,
-    S,
-    T,
-    unit,
-    MASKED: gl.constexpr,
-    BIASED: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    TURNS: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    SUMS: gl.constexpr,
-    OVERLAP: gl.constexpr,
-):
-    """Weights of the i-th tile, made while those of the one before are multiplied by its values.
-
-    `past` says whether nothing else is to be multiplied by the values of `before`.
-    """
-    key_ready, key_free = key_barriers
-    value_ready, value_free = value_barriers
-    weights: gl.constexpr = p.type.layout
-    stage, phase = _slot(i, STAGES)
-    old, old_phase = _slot(before, STAGES)
-    if TURNS:
-        # The first consumer finds its barrier fresh, where the phase before has passed.
-        mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
-    mbarrier.wait(key_ready.index(stage), phase)
-    key = keys.index(stage).reshape([BLOCK_N, keys.shape[4]]).permute((1, 0))
-    score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
-    mbarrier.wait(value_ready.index(old), old_phase)
-    value = values.index(old).reshape([BLOCK_N, values.shape[4]])
-    acc = warpgroup_mma(p, value, acc, is_async=True)
-    if TURNS:
-        mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
-        turn += 1
-    score = warpgroup_mma_wait(1, deps=[score])
-    _release(key_free.index(stage))
-    weight, m, correction = _weigh(
-        score, m, j, partial, place, S, T, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
-    )
-    if SUMS:
-        l = _added(l, weight, correction)
-    if OVERLAP:
-        _no_sooner(place[3])
-    acc = warpgroup_mma_wait(0, deps=[acc])
-    gl.thread_barrier()
-    mbarrier.arrive(value_free.index(old), count=1, pred=past)
-    by_row: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
-    acc = acc * gl.convert_layout(correction, by_row, assert_trivial=True)[:, None]
-    return gl.convert_layout(weight.to(p.dtype), weights), acc, m, l, turn
-
-
-@gluon.jit
-def _multiplied(i, p, acc, values, value_barriers, STAGES: gl.constexpr):
-    """The output so far and the i-th tile's part of it, the last of a row."""
-    value_ready, value_free = value_barriers
-    stage, phase = _slot(i, STAGES)
-    mbarrier.wait(value_ready.index(stage), phase)
-    value = values.index(stage).reshape([values.shape[3], values.shape[4]])
-    acc = warpgroup_mma(p, value, acc, is_async=True)
-    acc = warpgroup_mma_wait(0, deps=[acc])
-    _release(value_free.index(stage))
-    return acc
 
 
 @gluon.jit
@@ -362,8 +143,8 @@ def _consume_row(
     o_desc, lse_ptr, sink_ptr = target
     query_ready, query_free = query_barriers
     key_ready, key_free = key_barriers
-    scores: gl.constexpr = _matrix(BLOCK_N)
-    output: gl.constexpr = _matrix(VALUE_PAD)
+    scores: gl.constexpr = matrix_of(BLOCK_N)
+    output: gl.constexpr = matrix_of(VALUE_PAD)
     weights: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=output, k_width=2)
     by_row: gl.constexpr = gl.SliceLayout(1, scores)
     by_output_row: gl.constexpr = gl.SliceLayout(1, output)
@@ -378,35 +159,35 @@ def _consume_row(
     held, unit = HOLD(batch, head, q_rows[:, None], kv_len, scale, S, T)
     acc = gl.zeros([ROWS, VALUE_PAD], gl.float32, output)
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
-    l = gl.zeros([ROWS, 8], gl.float32, _matrix(8))
+    l = gl.zeros([ROWS, 8], gl.float32, matrix_of(8))
     mbarrier.wait(query_ready.index(0), done & 1)
     # Where there are registers: the less a product reads from memory, the less power it draws.
     HELD: gl.constexpr = CONSUMERS < 3 and HEAD_PAD == 128 and not WEIGHTED
     if HELD:
         query = query.load(gl.DotOperandLayout(operand_index=0, parent=scores, k_width=2))
-        _release(query_free.index(0))
+        release(query_free.index(0))
     j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
     first = i
     if APART:
         if j < NO_TILE:
-            stage, phase = _slot(i, STAGES)
+            stage, phase = stage_of(i, STAGES)
             mbarrier.wait(key_ready.index(stage), phase)
             key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
             score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
             score = warpgroup_mma_wait(0, deps=[score])
-            _release(key_free.index(stage))
-            weight, m, correction = _weigh(
+            release(key_free.index(stage))
+            weight, m, correction = weigh(
                 score, m, j, partial, element, S, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
             )
             if SUMS:
-                l = _added(l, weight, correction)
+                l = added(l, weight, correction)
             p = gl.convert_layout(weight.to(dtype), weights)
             i += 1
             j += 1
             if j == end:
                 j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
             while j < NO_TILE:
-                p, acc, m, l, turn = _tile(
+                p, acc, m, l, turn = tile_after(
                     C, i, i - 1, True, turn, p, acc, m, l, query, zero, keys, values, key_barriers,
                     value_barriers, turns, j, partial, element, S, held, unit, MASKED, BIASED,
                     BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
@@ -416,15 +197,15 @@ def _consume_row(
                 if j == end:
                     j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
             if not HELD and not OUTPUT_OVER_QUERIES:
-                _release(query_free.index(0))
-            acc = _multiplied(i - 1, p, acc, values, value_barriers, STAGES)
+                release(query_free.index(0))
+            acc = multiplied(i - 1, p, acc, values, value_barriers, STAGES)
         elif not HELD and not OUTPUT_OVER_QUERIES:
-            _release(query_free.index(0))
+            release(query_free.index(0))
     else:
         # The first tile is weighed in the loop too, while nothing is multiplied by its values.
         p = gl.zeros([ROWS, BLOCK_N], dtype, weights)
         while j < NO_TILE:
-            p, acc, m, l, turn = _tile(
+            p, acc, m, l, turn = tile_after(
                 C, i, gl.maximum(i - 1, first), i > first, turn, p, acc, m, l, query, zero, keys,
                 values, key_barriers, value_barriers, turns, j, partial, element, S, held, unit,
                 MASKED, BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
@@ -434,9 +215,9 @@ def _consume_row(
             if j == end:
                 j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
         if not HELD and not OUTPUT_OVER_QUERIES:
-            _release(query_free.index(0))
+            release(query_free.index(0))
         if i > first:
-            acc = _multiplied(i - 1, p, acc, values, value_barriers, STAGES)
+            acc = multiplied(i - 1, p, acc, values, value_barriers, STAGES)
 
     m = m * (unit * LOG2E)
     total = gl.convert_layout(gl.sum(l, 1), by_row)
@@ -465,7 +246,7 @@ def _consume_row(
         gl.store(at, lse, mask=q_rows < q_len)
     if OUTPUT_OVER_QUERIES:
         tma.store_wait(0)
-        _release(query_free.index(0))
+        release(query_free.index(0))
     return i, turn
 
 
@@ -512,7 +293,7 @@ def _consume(
     i = gl.to_tensor(0)
     turn = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    first_row, last_row, step = _rows_of_program(shape, PERSISTENT)
+    first_row, last_row, step = rows_of_program(shape, PERSISTENT)
     for w in range(first_row, last_row, step):
         i, turn = _consume_row(
             C, w, done, i, turn, target, queries, outputs, keys, values, query_barriers,
@@ -522,17 +303,6 @@ def _consume(
         )  # fmt: skip
         done += 1
     tma.store_wait(0)
-
-
-@gluon.jit
-def _barriers(STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
-    """The barriers of a ring: stages that hold a tile, and stages every consumer has left."""
-    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=CONSUMERS)
-    return ready, free
 
 
 @gluon.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
@@ -647,9 +417,9 @@ def hopper_forward(
         )
     keys = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_PAD], k_desc.layout)
     values = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, VALUE_PAD], v_desc.layout)
-    query_barriers = _barriers(1, CONSUMERS)
-    key_barriers = _barriers(STAGES, CONSUMERS)
-    value_barriers = _barriers(STAGES, CONSUMERS)
+    query_barriers = ring_of_barriers(1, CONSUMERS)
+    key_barriers = ring_of_barriers(STAGES, CONSUMERS)
+    value_barriers = ring_of_barriers(STAGES, CONSUMERS)
     turns = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
     for c in gl.static_range(CONSUMERS):
         mbarrier.init(turns.index(c), count=1)

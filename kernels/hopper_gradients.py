@@ -1,6 +1,6 @@
 """All gradients in one pass on Hopper, in Gluon: five matrix products of a tile instead of seven.
 
-As in `hopper_backward` a producer warp fills rings of tiles of queries, and two consumers hold 64
+As in `hopper_keys` a producer warp fills rings of tiles of queries, and two consumers hold 64
 keys each. Each also hands its gradients of scores to the other through shared memory, so that each
 has half of a tile of dQ from all 128 keys: half its queries, or of 64 queries half the columns.
 What each computed a warp of its own adds to sums in float32. Programs add to a tile in the order
@@ -26,8 +26,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from .backward import weight_gradient, weights
 from .forward import SCALARS
 from .gradient_rows import PIECES, START_COLUMNS
-from .hopper_backward import _each_time, _keys, _produce_queries
-from .hopper_forward import ROWS, _barriers, _matrix, _release, _slot, columns_from, rows_from
+from .hopper_common import (
+    ROWS,
+    columns_from,
+    each_time,
+    matrix_of,
+    release,
+    ring_of_barriers,
+    rows_from,
+    stage_of,
+)
+from .hopper_keys import keys_of_program, produce_queries
 from .hopper_starts import sum_of_pieces
 from .hopper_sums import CONSUMERS, PART_COLUMNS, PART_ROWS, part_of, sum_up
 from .runs import NO_TILE
@@ -52,7 +61,7 @@ def _part_of_queries(
 
     A product cannot be under way on one side of a branch alone.
     """
-    slot, phase = _slot(i + 2, 2)
+    slot, phase = stage_of(i + 2, 2)
     mbarrier.wait(change_ready.index(slot), phase ^ 1, pred=i >= 0)
     own = changes.index(slot * CONSUMERS + mine)
     other = changes.index(slot * CONSUMERS + 1 - mine)
@@ -64,7 +73,7 @@ def _part_of_queries(
     else:
         own = own.slice(C * ROWS, ROWS)
         other = other.slice(C * ROWS, ROWS)
-    dq = gl.zeros([ROWS, _COLUMNS], gl.float32, _matrix(_COLUMNS))
+    dq = gl.zeros([ROWS, _COLUMNS], gl.float32, matrix_of(_COLUMNS))
     dq = warpgroup_mma(own, own_key, dq, use_acc=False, is_async=True)
     return warpgroup_mma(other, other_key, dq, is_async=True)
 
@@ -127,9 +136,9 @@ def _consume(
     gradient_ready, _gradient_free = gradient_barriers
     change_ready, change_free = change_barriers
     part_ready, part_free = part_barriers
-    scores: gl.constexpr = _matrix(BLOCK)
-    of_keys: gl.constexpr = _matrix(HEAD_PAD)
-    of_values: gl.constexpr = _matrix(VALUE_PAD)
+    scores: gl.constexpr = matrix_of(BLOCK)
+    of_keys: gl.constexpr = matrix_of(HEAD_PAD)
+    of_values: gl.constexpr = matrix_of(VALUE_PAD)
     dtype: gl.constexpr = keys.dtype
     # Stored before dK is made, parts of dQ do not wait for memory that its product reads.
     AHEAD: gl.constexpr = HEAD_PAD == 128
@@ -137,7 +146,7 @@ def _consume(
     to_products = sum_of_pieces(PIECES, scores)
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, together, True)
+    batch, kv_head, k0, k1 = keys_of_program(gl.program_id(0), shape, CONSUMERS, together, True)
     kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
     dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
     dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
@@ -148,8 +157,8 @@ def _consume(
         known, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
         j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK)
         while j < NO_TILE:
-            stage, phase = _slot(i, STAGES)
-            mine = _each_time(C, i)
+            stage, phase = stage_of(i, STAGES)
+            mine = each_time(C, i)
             key = keys.index(mine).reshape([ROWS, HEAD_PAD])
             value = values.index(mine).reshape([ROWS, VALUE_PAD])
             query = queries.index(stage).reshape([BLOCK, HEAD_PAD])
@@ -172,11 +181,11 @@ def _consume(
                 # Keys past the length have weights nobody bounds; dQ would have them times zero.
                 ds = gl.where(kv_idx < kv_len, ds, 0.0)
             ds = ds.to(dtype)
-            slot, phase = _slot(i, 2)
+            slot, phase = stage_of(i, 2)
             mbarrier.wait(change_free.index(slot), phase ^ 1)
             changes.index(slot * CONSUMERS + mine).permute((1, 0)).store(ds)
             fence_async_shared()
-            _release(change_ready.index(slot))
+            release(change_ready.index(slot))
             change = gl.convert_layout(ds, gl.DotOperandLayout(0, of_keys, 2))
             dq = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK)
             if AHEAD:
@@ -191,20 +200,20 @@ def _consume(
                     _store_part(C, i - 1, dq, parts, part_free)
             _hand_over(C, i - 1, part_ready, change_free)
             dk = warpgroup_mma_wait(0, deps=[dk])
-            _release(query_free.index(stage))
+            release(query_free.index(stage))
             i += 1
             j += 1
             if j == end:
                 j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
     if i > 0:
-        mine = _each_time(C, i)
+        mine = each_time(C, i)
         last = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK)
         last = warpgroup_mma_wait(0, deps=[last])
         _store_part(C, i - 1, last, parts, part_free)
         _hand_over(C, i - 1, part_ready, change_free)
 
     # Both are past their products with these keys.
-    _release(held_free.index(0))
+    release(held_free.index(0))
     mbarrier.wait(held_free.index(0), 0)
     keys.index(C).reshape([ROWS, HEAD_PAD]).store((dk * scale).to(dtype))
     values.index(C).reshape([ROWS, VALUE_PAD]).store(dv.to(dtype))
@@ -346,9 +355,9 @@ def hopper_gradients(
     parts = gl.allocate_shared_memory(
         gl.float32, [CONSUMERS, 1, 1, PART_ROWS, PART_COLUMNS], sum_desc.layout
     )
-    held_barriers = _barriers(1, CONSUMERS)
-    query_barriers = _barriers(STAGES, CONSUMERS)
-    gradient_ready, _gradient_free = _barriers(STAGES, CONSUMERS)
+    held_barriers = ring_of_barriers(1, CONSUMERS)
+    query_barriers = ring_of_barriers(STAGES, CONSUMERS)
+    gradient_ready, _gradient_free = ring_of_barriers(STAGES, CONSUMERS)
     # Queries and their gradients make way together.
     gradient_barriers = (gradient_ready, query_barriers[1])
     change_barriers = _handed_over(2, CONSUMERS)
@@ -373,7 +382,7 @@ def hopper_gradients(
                 gradient_barriers, change_barriers, part_barriers, shape, S, T, scale, HOLD, MASKED,
                 BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, together,
             )),
-            (_produce_queries, (
+            (produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape, S,
                 T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, together, 1, True,
             )),

@@ -4,9 +4,10 @@ import triton
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from .forward import SCALARS
-from .hopper_backward import row_layout
-from .hopper_forward import block_layout, hopper_forward
+from .hopper_common import block_layout
+from .hopper_forward import hopper_forward
 from .hopper_gradients import hopper_gradients
+from .hopper_keys import row_layout
 from .hopper_starts import start_layout
 from .hopper_sums import sum_layout
 from .offline import Compiled, resources, target_of

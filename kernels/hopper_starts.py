@@ -8,7 +8,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from .gradient_rows import PIECES, START_COLUMNS
-from .hopper_forward import ROWS
+from .hopper_common import ROWS
 
 start_layout = gl.NVMMASharedLayout(swizzle_byte_width=32, element_bitwidth=16, rank=2)
 """How descriptors lay rows of pieces into shared memory."""

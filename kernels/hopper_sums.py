@@ -10,8 +10,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-from .hopper_backward import _keys
-from .hopper_forward import ROWS
+from .hopper_common import ROWS
+from .hopper_keys import keys_of_program
 from .runs import NO_TILE
 
 CONSUMERS = gl.constexpr(2)
@@ -110,7 +110,7 @@ def sum_up(
     part_ready, part_free = part_barriers
     ROWS_AT_ONCE: gl.constexpr = sum_desc.block_shape[2]
     _rows, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
-    batch, kv_head, k0, k1 = _keys(gl.program_id(0), shape, CONSUMERS, together, True)
+    batch, kv_head, k0, k1 = keys_of_program(gl.program_id(0), shape, CONSUMERS, together, True)
     turns = turn_ptr + k0 // (CONSUMERS * ROWS) * tiles
     part = parts.index(C)
     i = gl.to_tensor(0)

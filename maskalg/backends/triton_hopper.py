@@ -160,7 +160,7 @@ def launch_hopper(
 def _descriptors(
     tensors: tuple[torch.Tensor, ...], tile: HopperTile, constants: dict[str, Any]
 ) -> list[Any]:
-    from maskalg_kernels.hopper_forward import block_layout
+    from maskalg_kernels.hopper_common import block_layout
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     head_pad, value_pad = constants["HEAD_PAD"], constants["VALUE_PAD"]

@@ -84,7 +84,7 @@ def queries_launch(
         tensors: dO and dQ.
         fixed: what the constants follow from, and the device.
     """
-    from maskalg_kernels.hopper_backward import hopper_backward_queries
+    from maskalg_kernels.hopper_queries import hopper_backward_queries
 
     scalars, tables = arguments
     grad_out, dq = tensors
@@ -128,7 +128,7 @@ def keys_launch(
     fixed: Hashable,
 ) -> Launch:
     """What fills dK and dV; `tensors` are dO, dK and dV, the others as of `queries_launch`."""
-    from maskalg_kernels.hopper_backward import hopper_backward_keys
+    from maskalg_kernels.hopper_keys import hopper_backward_keys
 
     scalars, tables = arguments
     grad_out, dk, dv = tensors
@@ -204,8 +204,8 @@ def hopper_launch(
 
 def _described(tensor: torch.Tensor, length: int, pad: int | None) -> Any:
     """A descriptor of blocks of so many rows; of a flat tensor where `pad` is None."""
-    from maskalg_kernels.hopper_backward import row_layout
-    from maskalg_kernels.hopper_forward import block_layout
+    from maskalg_kernels.hopper_common import block_layout
+    from maskalg_kernels.hopper_keys import row_layout
     from maskalg_kernels.hopper_starts import start_layout
     from maskalg_kernels.hopper_sums import sum_layout
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor

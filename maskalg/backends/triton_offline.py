@@ -198,7 +198,7 @@ class _Request:
         return self._report("backward, one pass", f"Gluon, blocks of {tile.block}", made)
 
     def _backward(self, of: Literal["queries", "keys"]) -> Report:
-        from maskalg_kernels import backward, hopper_backward
+        from maskalg_kernels import backward, hopper_keys, hopper_queries
         from maskalg_kernels.hopper_offline import compile_hopper_backward
 
         plan = self.plan_of_gradients()
@@ -207,10 +207,13 @@ class _Request:
         tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
         if tile is not None and self.reached:
             constants = hopper_backward_constants(tile, constants | _SOFTMAX, of)
-            kernel = getattr(hopper_backward, f"hopper_backward_{of}")
+            kernels = {
+                "keys": hopper_keys.hopper_backward_keys,
+                "queries": hopper_queries.hopper_backward_queries,
+            }
             element = ELEMENTS[self.dtype]
             options = hopper_backward_options(tile)
-            made = compile_hopper_backward(kernel, constants, options, element, tables)
+            made = compile_hopper_backward(kernels[of], constants, options, element, tables)
             return self._report(f"backward, {of}", f"Gluon, blocks of {tile.block}", made)
         constants["WEIGHTED"] = False
         tiles = plan.query_tiles if of == "queries" else plan.key_tiles

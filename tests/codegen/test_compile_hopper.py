@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from importlib import import_module
 
 import pytest
 import torch
@@ -171,7 +172,6 @@ def test_without_lse():
 
 def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
     """The gradient kernel that the table chooses, compiled; None where it leaves it to plain."""
-    import maskalg_kernels.hopper_backward as kernels
     from maskalg_kernels.hopper_offline import compile_hopper_backward
 
     from maskalg.backends import triton_plan as backend
@@ -197,7 +197,7 @@ def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
     shape = backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90")
     hooks = plan.of_queries if of == "queries" else plan.of_keys
     constants = hopper_backward_constants(tile, shape | hooks | weighting, of)
-    kernel = getattr(kernels, f"hopper_backward_{of}")
+    kernel = getattr(import_module(f"maskalg_kernels.hopper_{of}"), f"hopper_backward_{of}")
     types = types_of(plan.hooks, form)
     options = hopper_backward_options(tile)
     return compile_hopper_backward(kernel, constants, options, dtype, types)

@@ -1,9 +1,7 @@
-"""Gradients on Hopper, in Gluon: the sums of `backward`, by warps that load and warps that compute.
+"""dQ on Hopper, in Gluon: the sums of `backward`, by warps that load and warps that compute.
 
 As in `hopper_forward` a producer warp fills rings of tiles by the tensor memory accelerator. A
-consumer of `hopper_backward_keys` holds 64 keys and their values against tiles of queries and
-output gradients; one of `hopper_backward_queries` holds 64 queries and their output gradients
-against tiles of keys and values.
+consumer holds 64 queries and their output gradients against tiles of keys and values.
 """
 
 from triton.experimental import gluon
@@ -27,424 +25,19 @@ from .backward import (
     weights_and_slopes,
 )
 from .forward import SCALARS, tile_of_program
-from .hopper_forward import (
+from .hopper_common import (
     ROWS,
-    _barriers,
-    _matrix,
-    _release,
-    _rows_of_program,
-    _slot,
     columns_from,
+    matrix_of,
+    release,
+    ring_of_barriers,
     rows_from,
+    rows_of_program,
+    stage_of,
 )
 from .runs import NO_TILE
 
 _past_layout = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
-
-row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
-"""How descriptors lay a number of each query into shared memory."""
-
-
-@gluon.jit
-def _keys(
-    w,
-    shape,
-    CONSUMERS: gl.constexpr,
-    together,
-    LAST_FIRST: gl.constexpr = False,
-):
-    """Batch and head of the w-th tile of keys, its first key and its last."""
-    rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
-    row, batch_head = tile_of_program(w, rows, batch_heads, together)
-    # The first keys are the longest under every causal mask.
-    if not LAST_FIRST:
-        row = rows - 1 - row
-    k0 = row * (CONSUMERS * ROWS)
-    k1 = gl.minimum(k0 + CONSUMERS * ROWS, kv_len) - 1
-    return batch_head // kv_heads, batch_head % kv_heads, k0, k1
-
-
-@gluon.jit
-def _each_time(number, i):
-    """A number that the compiler takes for a new one at each step i.
-
-    What follows from it, as the descriptors of what is held, is computed where it is needed, not
-    once before the loop, to be kept in memory for want of registers.
-    """
-    return gl.inline_asm_elementwise(
-        "mov.b32 $0, $1;", "=r,r,r", [gl.to_tensor(number), i], dtype=gl.int32, is_pure=True, pack=1
-    )
-
-
-@gluon.jit
-def _produce_queries(
-    sources,
-    held,
-    rings,
-    held_barriers,
-    query_barriers,
-    gradient_barriers,
-    shape,
-    S,
-    T,
-    NEXT_RUN: gl.constexpr,
-    BLOCK_M: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    together,
-    HELD: gl.constexpr,
-    LAST_FIRST: gl.constexpr = False,
-):
-    """The producer: keys and values of a row, then queries and gradients of a group of heads."""
-    q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc = sources
-    keys, values = held
-    queries, gradients, statistics, deltas = rings
-    held_ready, held_free = held_barriers
-    query_ready, query_free = query_barriers
-    gradient_ready, gradient_free = gradient_barriers
-    _rows, _batch_heads, kv_heads, group, _kv_len, q_len, padded = shape
-    i = gl.to_tensor(0)
-    done = gl.to_tensor(0)
-    start, stop, step = _rows_of_program(shape, HELD > 1)
-    for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, together, LAST_FIRST)
-        place, phase = _slot(done, HELD)
-        ready = held_ready.index(place)
-        mbarrier.wait(held_free.index(place), phase ^ 1)
-        mbarrier.expect(ready, CONSUMERS * (k_desc.block_type.nbytes + v_desc.block_type.nbytes))
-        for c in gl.static_range(CONSUMERS):
-            first = [batch, kv_head, k0 + c * ROWS, 0]
-            at = place * CONSUMERS + c
-            tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(at))
-            tma.async_copy_global_to_shared(v_desc, first, ready, values.index(at))
-        done += 1
-        for g in range(0, group):
-            head = kv_head * group + g
-            row = (batch * kv_heads * group + head) * padded
-            j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
-            while j < NO_TILE:
-                stage, phase = _slot(i, STAGES)
-                first = [batch, head, j * BLOCK_M, 0]
-                first_row = [row + j * BLOCK_M]
-                ready = query_ready.index(stage)
-                mbarrier.wait(query_free.index(stage), phase ^ 1)
-                mbarrier.expect(ready, q_desc.block_type.nbytes + statistic_desc.block_type.nbytes)
-                tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(stage))
-                if delta_desc is None:
-                    tma.async_copy_global_to_shared(
-                        statistic_desc, [row + j * BLOCK_M, 0], ready, statistics.index(stage)
-                    )
-                else:
-                    tma.async_copy_global_to_shared(
-                        statistic_desc, first_row, ready, statistics.index(stage)
-                    )
-                ready = gradient_ready.index(stage)
-                mbarrier.wait(gradient_free.index(stage), phase ^ 1)
-                if delta_desc is None:
-                    mbarrier.expect(ready, g_desc.block_type.nbytes)
-                else:
-                    mbarrier.expect(ready, g_desc.block_type.nbytes + delta_desc.block_type.nbytes)
-                    tma.async_copy_global_to_shared(
-                        delta_desc, first_row, ready, deltas.index(stage)
-                    )
-                tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(stage))
-                i += 1
-                j += 1
-                if j == end:
-                    j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
-
-
-@gluon.jit
-def _consume_queries(
-    C: gl.constexpr,
-    targets,
-    held,
-    rings,
-    held_barriers,
-    query_barriers,
-    gradient_barriers,
-    shape,
-    S,
-    T,
-    scale,
-    HOLD: gl.constexpr,
-    MASKED: gl.constexpr,
-    BIASED: gl.constexpr,
-    SLOPE: gl.constexpr,
-    NEXT_RUN: gl.constexpr,
-    HEAD_PAD: gl.constexpr,
-    VALUE_PAD: gl.constexpr,
-    BLOCK_M: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    NORMALISED: gl.constexpr,
-    HELD: gl.constexpr,
-    ANEW: gl.constexpr,
-):
-    """Consumer C: dK and dV of its 64 keys of every row, from each tile of queries of the runs."""
-    dk_desc, dv_desc = targets
-    keys, values = held
-    queries, gradients, statistics, deltas = rings
-    held_ready, held_free = held_barriers
-    query_ready, query_free = query_barriers
-    gradient_ready, gradient_free = gradient_barriers
-    scores: gl.constexpr = _matrix(BLOCK_M)
-    of_keys: gl.constexpr = _matrix(HEAD_PAD)
-    of_values: gl.constexpr = _matrix(VALUE_PAD)
-    by_query: gl.constexpr = gl.SliceLayout(0, scores)
-    dtype: gl.constexpr = keys.dtype
-    # Where there are registers, what is known of queries is read while their product is made.
-    EARLY: gl.constexpr = BIASED is None and HEAD_PAD == 128 and CONSUMERS == 2
-    _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
-    zero = gl.zeros([ROWS, BLOCK_M], gl.float32, scores)
-    i = gl.to_tensor(0)
-    done = gl.to_tensor(0)
-    start, stop, step = _rows_of_program(shape, HELD > 1)
-    for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = _keys(w, shape, CONSUMERS, HEADS_TOGETHER)
-        place, held_phase = _slot(done, HELD)
-        mine = place * CONSUMERS + C
-        kv_idx = rows_from(k0 + C * ROWS, BLOCK_M)[:, None]
-        dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
-        dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
-
-        mbarrier.wait(held_ready.index(place), held_phase)
-        done += 1
-        for g in range(0, group):
-            head = kv_head * group + g
-            known, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
-            j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
-            while j < NO_TILE:
-                stage, phase = _slot(i, STAGES)
-                held_now = mine
-                if ANEW:
-                    held_now = _each_time(mine, i)
-                key = keys.index(held_now).reshape([ROWS, HEAD_PAD])
-                value = values.index(held_now).reshape([ROWS, VALUE_PAD])
-                query = queries.index(stage).reshape([BLOCK_M, HEAD_PAD])
-                gradient = gradients.index(stage).reshape([BLOCK_M, VALUE_PAD])
-                mbarrier.wait(query_ready.index(stage), phase)
-                product = warpgroup_mma(
-                    key, query.permute((1, 0)), zero, use_acc=False, is_async=True
-                )
-                statistic = None
-                delta = None
-                if NORMALISED and EARLY:
-                    statistic = statistics.index(stage).load(by_query)[None, :]
-                mbarrier.wait(gradient_ready.index(stage), phase)
-                dp = warpgroup_mma(
-                    value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True
-                )
-                q_idx = columns_from(j * BLOCK_M, BLOCK_M)
-                at = (batch, head, q_idx, kv_idx, kv_len)
-                product = warpgroup_mma_wait(1, deps=[product])
-                if NORMALISED and not EARLY:
-                    statistic = statistics.index(stage).load(by_query)[None, :]
-                if WEIGHTED:
-                    p, slope = weights_and_slopes(
-                        product, statistic, at, S, known, unit, MASKED, BIASED, SLOPE, partial
-                    )
-                else:
-                    p = weights(
-                        product, statistic, at, S, known, unit, MASKED, BIASED, partial, False
-                    )
-                weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
-                dv = warpgroup_mma(weight, gradient, dv, is_async=True)
-                dp = warpgroup_mma_wait(1, deps=[dp])
-                if NORMALISED:
-                    delta = deltas.index(stage).load(by_query)[None, :]
-                if WEIGHTED:
-                    if NORMALISED:
-                        dp = dp - delta
-                    ds = dp * slope
-                else:
-                    ds = weight_gradient(
-                        p, dp, delta, statistic, at, S, known, MASKED, partial, False
-                    )
-                    ds = ds * slope_of(product, at, S, known, SLOPE)
-                change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
-                dk = warpgroup_mma(change, query, dk, is_async=True)
-                dv = warpgroup_mma_wait(1, deps=[dv])
-                _release(gradient_free.index(stage))
-                dk = warpgroup_mma_wait(0, deps=[dk])
-                _release(query_free.index(stage))
-                i += 1
-                j += 1
-                if j == end:
-                    j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
-
-        # No other consumer reads these keys and values, and this one is past its products.
-        gl.thread_barrier()
-        keys.index(mine).reshape([ROWS, HEAD_PAD]).store((dk * scale).to(dtype))
-        values.index(mine).reshape([ROWS, VALUE_PAD]).store(dv.to(dtype))
-        fence_async_shared()
-        gl.thread_barrier()
-        first = [batch, kv_head, k0 + C * ROWS, 0]
-        tma.async_copy_shared_to_global(dk_desc, first, keys.index(mine))
-        tma.async_copy_shared_to_global(dv_desc, first, values.index(mine))
-        tma.store_wait(0)
-        _release(held_free.index(place))
-
-
-@gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
-def hopper_backward_keys(
-    q_desc,
-    k_desc,
-    v_desc,
-    g_desc,
-    statistic_desc,
-    delta_desc,
-    dk_desc,
-    dv_desc,
-    T,
-    scale,
-    q_len,
-    kv_len,
-    padded,
-    rows,
-    batch_heads,
-    heads,
-    group,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
-    NUMBERS: gl.constexpr,
-    TABLES: gl.constexpr,
-    HOLD: gl.constexpr,
-    MASKED: gl.constexpr,
-    BIASED: gl.constexpr,
-    SLOPE: gl.constexpr,
-    NEXT_RUN: gl.constexpr,
-    HEAD_PAD: gl.constexpr,
-    VALUE_PAD: gl.constexpr,
-    BLOCK: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    NORMALISED: gl.constexpr,
-    HELD: gl.constexpr,
-    ANEW: gl.constexpr,
-):
-    """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
-
-    q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
-    BLOCK queries or 64 keys; statistic and delta are descriptors of what the kernel of dQ wrote,
-    flat, in blocks of BLOCK. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z
-    is 1. The options must give `maxnreg`, from which the warps' registers are dealt out: 168 for
-    two consumers, 128 for one, of which two programs share a multiprocessor.
-
-    A program computes one row, `rows * batch_heads` in all, where there is one place for what is
-    HELD; with two, programs, as many as run at once, take rows in turn, and the next row's keys and
-    values are on their way while this one is computed. ANEW, what follows from their places is
-    computed at each step, where registers are scarce.
-    """
-    S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
-    T = T[:TABLES]
-    dtype: gl.constexpr = q_desc.dtype
-    places: gl.constexpr = HELD * CONSUMERS
-    keys = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, HEAD_PAD], k_desc.layout)
-    values = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, VALUE_PAD], v_desc.layout)
-    queries = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], q_desc.layout)
-    gradients = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], g_desc.layout)
-    statistics = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], statistic_desc.layout)
-    deltas = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], delta_desc.layout)
-    held_barriers = _barriers(HELD, CONSUMERS)
-    query_barriers = _barriers(STAGES, CONSUMERS)
-    gradient_barriers = _barriers(STAGES, CONSUMERS)
-    fence_async_shared()
-
-    sources = (q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc)
-    targets = (dk_desc, dv_desc)
-    held = (keys, values)
-    rings = (queries, gradients, statistics, deltas)
-    shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
-    # Constants in a tuple bound to a name would become tensors: they are written out.
-    if CONSUMERS == 1:
-        gl.warp_specialize(
-            [
-                (_consume_queries, (
-                    0, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
-                )),
-                (_produce_queries, (
-                    sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                    S, T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, HELD,
-                )),
-            ],
-            [1],
-            [24],
-        )  # fmt: skip
-    else:
-        gl.warp_specialize(
-            [
-                (_consume_queries, (
-                    0, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
-                )),
-                (_consume_queries, (
-                    1, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
-                )),
-                (_produce_queries, (
-                    sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                    S, T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, HELD,
-                )),
-            ],
-            [4, 1],
-            [240, 24],
-        )  # fmt: skip
 
 
 @gluon.jit
@@ -485,11 +78,11 @@ def _produce_keys(
     _rows, _batch_heads, _heads, group, kv_len, _q_len, _padded = shape
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = _rows_of_program(shape, HELD > 1)
+    start, stop, step = rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
         batch, head, q0, q1 = _queries(w, shape, CONSUMERS, HEADS_TOGETHER)
         kv_head = head // group
-        place, phase = _slot(done, HELD)
+        place, phase = stage_of(done, HELD)
         ready = held_ready.index(place)
         mbarrier.wait(held_free.index(place), phase ^ 1)
         mbarrier.expect(ready, CONSUMERS * (q_desc.block_type.nbytes + g_desc.block_type.nbytes))
@@ -501,7 +94,7 @@ def _produce_keys(
         done += 1
         j, end, _partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
         while j < NO_TILE:
-            stage, phase = _slot(i, STAGES)
+            stage, phase = stage_of(i, STAGES)
             first = [batch, kv_head, j * BLOCK_N, 0]
             ready = key_ready.index(stage)
             mbarrier.wait(key_free.index(stage), phase ^ 1)
@@ -575,7 +168,7 @@ def _changes(
     else:
         p = weights(product, statistic, at, S, T, unit, MASKED, BIASED, partial, False)
     dp = warpgroup_mma_wait(PENDING, deps=[dp])
-    _release(free)
+    release(free)
     if WEIGHTED:
         if NORMALISED:
             dp = dp - delta
@@ -624,8 +217,8 @@ def _consume_keys(
     held_ready, held_free = held_barriers
     key_ready, key_free = key_barriers
     value_ready, value_free = value_barriers
-    scores: gl.constexpr = _matrix(BLOCK_N)
-    of_queries: gl.constexpr = _matrix(HEAD_PAD)
+    scores: gl.constexpr = matrix_of(BLOCK_N)
+    of_queries: gl.constexpr = matrix_of(HEAD_PAD)
     by_query: gl.constexpr = gl.SliceLayout(1, scores)
     changes: gl.constexpr = gl.DotOperandLayout(0, of_queries, 2)
     dtype: gl.constexpr = keys.dtype
@@ -633,10 +226,10 @@ def _consume_keys(
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = _rows_of_program(shape, HELD > 1)
+    start, stop, step = rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
         batch, head, q0, q1 = _queries(w, shape, CONSUMERS, HEADS_TOGETHER)
-        place, held_phase = _slot(done, HELD)
+        place, held_phase = stage_of(done, HELD)
         query = queries.index(place * CONSUMERS + C).reshape([ROWS, HEAD_PAD])
         gradient = gradients.index(place * CONSUMERS + C).reshape([ROWS, VALUE_PAD])
         m = rows_from(q0 + C * ROWS, BLOCK_N)
@@ -670,7 +263,7 @@ def _consume_keys(
         # With OVERLAP the last product of a tile is issued after the first two of the next.
         if OVERLAP:
             if j < NO_TILE:
-                stage, phase = _slot(i, STAGES)
+                stage, phase = stage_of(i, STAGES)
                 mbarrier.wait(key_ready.index(stage), phase)
                 key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
                 product = warpgroup_mma(
@@ -692,7 +285,7 @@ def _consume_keys(
                     j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
                 while j < NO_TILE:
                     before = (i - 1) % STAGES
-                    stage, phase = _slot(i, STAGES)
+                    stage, phase = stage_of(i, STAGES)
                     mbarrier.wait(key_ready.index(stage), phase)
                     key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
                     product = warpgroup_mma(
@@ -710,7 +303,7 @@ def _consume_keys(
                         known, unit, MASKED, BIASED, SLOPE, BLOCK_N, WEIGHTED, NORMALISED,
                     )  # fmt: skip
                     dq = warpgroup_mma_wait(0, deps=[dq])
-                    _release(key_free.index(before))
+                    release(key_free.index(before))
                     change = gl.convert_layout(ds.to(dtype), changes)
                     i += 1
                     j += 1
@@ -720,10 +313,10 @@ def _consume_keys(
                 key = keys.index(before).reshape([BLOCK_N, HEAD_PAD])
                 dq = warpgroup_mma(change, key, dq, is_async=True)
                 dq = warpgroup_mma_wait(0, deps=[dq])
-                _release(key_free.index(before))
+                release(key_free.index(before))
         else:
             while j < NO_TILE:
-                stage, phase = _slot(i, STAGES)
+                stage, phase = stage_of(i, STAGES)
                 mbarrier.wait(key_ready.index(stage), phase)
                 key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD])
                 product = warpgroup_mma(
@@ -741,7 +334,7 @@ def _consume_keys(
                 change = gl.convert_layout(ds.to(dtype), changes)
                 dq = warpgroup_mma(change, key, dq, is_async=True)
                 dq = warpgroup_mma_wait(0, deps=[dq])
-                _release(key_free.index(stage))
+                release(key_free.index(stage))
                 i += 1
                 j += 1
                 if j == end:
@@ -756,7 +349,7 @@ def _consume_keys(
             target, [batch, head, q0 + C * ROWS, 0], queries.index(place * CONSUMERS + C)
         )
         tma.store_wait(0)
-        _release(held_free.index(place))
+        release(held_free.index(place))
 
 
 @gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
@@ -863,9 +456,9 @@ def hopper_backward_queries(
     gradients = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, VALUE_PAD], g_desc.layout)
     keys = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], k_desc.layout)
     values = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], v_desc.layout)
-    held_barriers = _barriers(HELD, CONSUMERS)
-    key_barriers = _barriers(STAGES, CONSUMERS)
-    value_barriers = _barriers(STAGES, CONSUMERS)
+    held_barriers = ring_of_barriers(HELD, CONSUMERS)
+    key_barriers = ring_of_barriers(STAGES, CONSUMERS)
+    value_barriers = ring_of_barriers(STAGES, CONSUMERS)
     fence_async_shared()
 
     sources = (q_desc, k_desc, v_desc, g_desc)

@@ -1,0 +1,167 @@
+"""A tile of the forward pass on Hopper: its weights, beside the product of those before."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .forward import LOG2E, biased, weight_of
+from .hopper_common import ROWS, columns_from, release, stage_of
+
+
+@gluon.jit
+def _no_sooner(length):
+    """What follows is not moved ahead of what precedes: a branch, for lengths below zero.
+
+    NVIDIA's assembler moves a wait for products ahead of all arithmetic that would fill the time.
+    """
+    gl.inline_asm_elementwise(
+        """{
+        .reg .pred p;
+        setp.lt.s32 p, $1, 0;
+        again:
+        @!p bra done;
+        nanosleep.u32 100;
+        bra again;
+        done:
+        mov.s32 $0, $1;
+        }""",
+        "=r,r",
+        [gl.to_tensor(length)],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def weigh(
+    score,
+    m,
+    j,
+    partial,
+    place,
+    S,
+    T,
+    unit,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+):
+    """Weights of a tile of scores, the new running maximum, and the factor of older sums.
+
+    WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
+    """
+    batch, head, q_idx, kv_len = place
+    kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
+    at = (batch, head, q_idx, kv_idx, kv_len)
+    if WEIGHTED:
+        weight = weight_of(score, at, S, T, unit, MASKED, BIASED, partial)
+        return weight, m, gl.where(m == m, 1.0, 1.0)
+    factor = unit * LOG2E
+    score = biased(score, at, S, T, BIASED)
+    if partial:
+        score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+    m_new = gl.maximum(m, gl.max(score, 1))
+    # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
+    base = gl.where(m_new == float("-inf"), 0.0, m_new) * factor
+    weight = gl.exp2(score * factor - base[:, None])
+    return weight, m_new, gl.exp2(m * factor - base)
+
+
+@gluon.jit
+def added(l, weight, correction):
+    """Sums of weights, eight columns to a row, so that no thread needs another's."""
+    eight: gl.constexpr = l.type.layout
+    folded = gl.sum(weight.reshape([ROWS, weight.shape[1] // 8, 8]), 1)
+    correction = gl.convert_layout(correction, gl.SliceLayout(1, eight), assert_trivial=True)
+    return l * correction[:, None] + gl.convert_layout(folded, eight, assert_trivial=True)
+
+
+@gluon.jit
+def tile_after(
+    C: gl.constexpr,
+    i,
+    before,
+    past,
+    turn,
+    p,
+    acc,
+    m,
+    l,
+    query,
+    zero,
+    keys,
+    values,
+    key_barriers,
+    value_barriers,
+    turns,
+    j,
+    partial,
+    place,
+    S,
+    T,
+    unit,
+    MASKED: gl.constexpr,
+    BIASED: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    TURNS: gl.constexpr,
+    WEIGHTED: gl.constexpr,
+    SUMS: gl.constexpr,
+    OVERLAP: gl.constexpr,
+):
+    """Weights of the i-th tile, made while those of the one before are multiplied by its values.
+
+    `past` says whether nothing else is to be multiplied by the values of `before`.
+    """
+    key_ready, key_free = key_barriers
+    value_ready, value_free = value_barriers
+    weights: gl.constexpr = p.type.layout
+    stage, phase = stage_of(i, STAGES)
+    old, old_phase = stage_of(before, STAGES)
+    if TURNS:
+        # The first consumer finds its barrier fresh, where the phase before has passed.
+        mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
+    mbarrier.wait(key_ready.index(stage), phase)
+    key = keys.index(stage).reshape([BLOCK_N, keys.shape[4]]).permute((1, 0))
+    score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
+    mbarrier.wait(value_ready.index(old), old_phase)
+    value = values.index(old).reshape([BLOCK_N, values.shape[4]])
+    acc = warpgroup_mma(p, value, acc, is_async=True)
+    if TURNS:
+        mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
+        turn += 1
+    score = warpgroup_mma_wait(1, deps=[score])
+    release(key_free.index(stage))
+    weight, m, correction = weigh(
+        score, m, j, partial, place, S, T, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
+    )
+    if SUMS:
+        l = added(l, weight, correction)
+    if OVERLAP:
+        _no_sooner(place[3])
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    gl.thread_barrier()
+    mbarrier.arrive(value_free.index(old), count=1, pred=past)
+    by_row: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
+    acc = acc * gl.convert_layout(correction, by_row, assert_trivial=True)[:, None]
+    return gl.convert_layout(weight.to(p.dtype), weights), acc, m, l, turn
+
+
+@gluon.jit
+def multiplied(i, p, acc, values, value_barriers, STAGES: gl.constexpr):
+    """The output so far and the i-th tile's part of it, the last of a row."""
+    value_ready, value_free = value_barriers
+    stage, phase = stage_of(i, STAGES)
+    mbarrier.wait(value_ready.index(stage), phase)
+    value = values.index(stage).reshape([values.shape[3], values.shape[4]])
+    acc = warpgroup_mma(p, value, acc, is_async=True)
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    release(value_free.index(stage))
+    return acc
