@@ -69,12 +69,12 @@ def release(barrier):
 
 
 @gluon.jit
-def ring_of_barriers(STAGES: gl.constexpr, CONSUMERS: gl.constexpr):
-    """The barriers of a ring: stages that hold a tile, and stages every consumer has left."""
+def ring_of_barriers(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.constexpr = 1):
+    """The barriers of a ring: of stages all producers have filled, and all consumers have left."""
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
-        mbarrier.init(ready.index(stage), count=1)
+        mbarrier.init(ready.index(stage), count=PRODUCERS)
         mbarrier.init(free.index(stage), count=CONSUMERS)
     return ready, free
 

@@ -225,17 +225,6 @@ def _consume(
     tma.store_wait(0)
 
 
-@gluon.jit
-def _handed_over(PLACES: gl.constexpr, GIVERS: gl.constexpr):
-    """The barriers of memory that so many give something over in: given, and taken by as many."""
-    ready = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [PLACES, 1], mbarrier.MBarrierLayout())
-    for place in gl.static_range(PLACES):
-        mbarrier.init(ready.index(place), count=GIVERS)
-        mbarrier.init(free.index(place), count=GIVERS)
-    return ready, free
-
-
 @gluon.jit(
     do_not_specialize=[
         "q_len",
@@ -360,8 +349,8 @@ def hopper_gradients(
     gradient_ready, _gradient_free = ring_of_barriers(STAGES, CONSUMERS)
     # Queries and their gradients make way together.
     gradient_barriers = (gradient_ready, query_barriers[1])
-    change_barriers = _handed_over(2, CONSUMERS)
-    part_barriers = _handed_over(CONSUMERS, 1)
+    change_barriers = ring_of_barriers(2, CONSUMERS, CONSUMERS)
+    part_barriers = ring_of_barriers(CONSUMERS, 1)
     fence_async_shared()
 
     sources = (q_desc, k_desc, v_desc, g_desc, start_desc, None)

@@ -163,10 +163,8 @@ class Least(NamedTuple):
 # Of softmax rows whose bias, if any, is only added to the score: a formula needs the score, which
 # is not made by itself, and its derivative too many registers. Documents, windows with sinks, and
 # short windows are faster in two kernels.
-_IN_ONE_PASS: Final[dict[Pattern, Least]] = {
-    "full": Least(512, 1024, 2**15, 32),
-    "dense": Least(512, 1024, 2**15, 32),
-}
+_IN_ONE_PASS: Final[tuple[Pattern, ...]] = ("full", "dense")
+_LEAST: Final = Least(programs=512, keys=1024, pairs=2**15, queries=32)
 
 
 def one_pass_for(
@@ -184,4 +182,4 @@ def one_pass_for(
     whether a bias, if any, is only added to the score.
     """
     served = architecture == "sm_90" and element_bytes == 2 and additive and not weighted
-    return _IN_ONE_PASS.get(pattern) if served and head_pad in (64, 128) else None
+    return _LEAST if served and pattern in _IN_ONE_PASS and head_pad in (64, 128) else None

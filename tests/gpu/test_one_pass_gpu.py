@@ -41,8 +41,7 @@ def least(monkeypatch):
 
 
 def set_least(monkeypatch, least):
-    found = dict.fromkeys(backward_tiles._IN_ONE_PASS, least)
-    monkeypatch.setattr(backward_tiles, "_IN_ONE_PASS", found)
+    monkeypatch.setattr(backward_tiles, "_LEAST", least)
     backward_plan.cache_clear()
 
 

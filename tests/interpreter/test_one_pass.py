@@ -141,11 +141,11 @@ def test_counts_of_later_rows(rows, tiles):
     "heads, kv_heads, q_len, kv_len, served",
     [
         (4, 2, 515, 515, True),  # 5 tiles of keys, of queries too; 40 and 20 of 2 entries' heads
-        (4, 2, 385, 515, True),
-        (4, 2, 384, 515, False),
-        (4, 2, 515, 512, False),
-        (4, 1, 515, 515, False),
-        (4, 2, 256, 1280, False),
+        (4, 1, 515, 515, False),  # programs
+        (4, 4, 1000, 512, False),  # keys
+        (4, 2, 385, 515, False),  # pairs
+        (4, 2, 384, 1200, False),  # queries
+        (16, 8, 384, 384, True),
     ],
 )
 def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, served):
@@ -153,7 +153,7 @@ def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, serve
 
     query, key = torch.randn(2, heads, q_len, 64), torch.randn(2, kv_heads, kv_len, 64)
     call = checked_call(query, key, key, ma.causal)
-    least = Least(programs=20, keys=40, pairs=160, queries=4)
+    least = Least(programs=20, keys=40, pairs=200, queries=4)
     zeros = zeros_for_turns(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
     assert (zeros is not None) == served
 
