@@ -9,7 +9,7 @@ from .forward import LOG2E
 PIECES = tl.constexpr(3)
 """Numbers of bfloat16 that add up to one of float32."""
 
-START_COLUMNS = tl.constexpr(16)
+SHIFT_COLUMNS = tl.constexpr(16)
 """Of what is stored for each query: the depth of a matrix instruction. Most are zeros."""
 
 _LARGEST = tl.constexpr(3e38)
@@ -28,9 +28,9 @@ def _pieces(number):
 
 
 @triton.jit
-def _store_starts(ptr, of_score, of_product):
+def _store_shifts(ptr, of_score, of_product):
     """Store rows of columns at ptr `[n]`: pieces of two numbers `[n]` each, then zeros."""
-    column = tl.arange(0, START_COLUMNS)[None, :]
+    column = tl.arange(0, SHIFT_COLUMNS)[None, :]
     high, middle, low = _pieces(of_score)
     row = tl.where(column == 0, high[:, None], 0.0)
     row = tl.where(column == 1, middle[:, None], row)
@@ -51,7 +51,7 @@ def gradient_rows(
     grad_lse_ptr,
     statistic_ptr,
     delta_ptr,
-    start_ptr,
+    shift_ptr,
     scale,
     q_len,
     padded,
@@ -68,9 +68,9 @@ def gradient_rows(
     """statistic and delta of ROWS queries of one head, as `backward_queries` keeps them.
 
     g (dO) is `[batch, heads, q_len, dim]` of any strides; out and lse are contiguous, both None
-    for weights that are not normalised. start: what products q . k and dO . v of a query start
-    from, so that nothing need be subtracted after, in pieces; bfloat16 `[batch * heads * padded,
-    START_COLUMNS]`, or None.
+    for weights that are not normalised. shift: what is added to products q . k and dO . v of a
+    query, so that nothing need be subtracted after, in pieces; bfloat16 `[batch * heads * padded,
+    SHIFT_COLUMNS]`, or None.
     """
     m = tl.program_id(0) % (padded // ROWS) * ROWS + tl.arange(0, ROWS)
     batch_head = tl.program_id(0) // (padded // ROWS)
@@ -90,6 +90,6 @@ def gradient_rows(
         product, lse_ptr, sink_ptr, grad_lse_ptr, head, base * q_len, m, q_len, WEIGHTED
     )
     store_statistics(statistic, delta, (statistic_ptr, delta_ptr), base * padded, m, padded)
-    if start_ptr is not None:
-        starts = start_ptr + (base * padded + m) * START_COLUMNS
-        _store_starts(starts, -statistic / (scale * LOG2E), -delta)
+    if shift_ptr is not None:
+        shifts = shift_ptr + (base * padded + m) * SHIFT_COLUMNS
+        _store_shifts(shifts, -statistic / (scale * LOG2E), -delta)

@@ -7,7 +7,7 @@ What each computed a warp of its own adds to sums in float32. Programs add to a 
 they were started: the same bits every time.
 
 Nothing but tiles is read from shared memory, which the products keep busy: what is subtracted from
-a row of scores, or of dO . v, its products start from.
+a row of scores, or of dO . v, is one more step of its products.
 
 A program only ever waits for earlier ones, and they end without it. The last keys are started
 first: where masks follow the diagonal, a tile of queries is reached by one program after the other.
@@ -25,7 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .backward import weight_gradient, weights
 from .forward import SCALARS
-from .gradient_rows import PIECES, START_COLUMNS
+from .gradient_rows import PIECES, SHIFT_COLUMNS
 from .hopper_common import (
     ROWS,
     columns_from,
@@ -37,7 +37,7 @@ from .hopper_common import (
     stage_of,
 )
 from .hopper_keys import keys_of_program, produce_queries
-from .hopper_starts import sum_of_pieces
+from .hopper_shifts import sum_of_pieces
 from .hopper_sums import CONSUMERS, PART_COLUMNS, PART_ROWS, part_of, sum_up
 from .runs import NO_TILE
 
@@ -130,7 +130,7 @@ def _consume(
     """
     dk_desc, dv_desc = targets
     keys, values = held
-    queries, gradients, starts, _none = rings
+    queries, gradients, shifts, _none = rings
     held_ready, held_free = held_barriers
     query_ready, query_free = query_barriers
     gradient_ready, _gradient_free = gradient_barriers
@@ -163,13 +163,14 @@ def _consume(
             value = values.index(mine).reshape([ROWS, VALUE_PAD])
             query = queries.index(stage).reshape([BLOCK, HEAD_PAD])
             gradient = gradients.index(stage).reshape([BLOCK, VALUE_PAD])
-            start = starts.index(stage).permute((1, 0))
+            shift = shifts.index(stage).permute((1, 0))
             mbarrier.wait(query_ready.index(stage), phase)
-            product = warpgroup_mma(to_scores, start, zero, use_acc=False, is_async=True)
-            product = warpgroup_mma(key, query.permute((1, 0)), product, is_async=True)
-            dp = warpgroup_mma(to_products, start, zero, use_acc=False, is_async=True)
+            # What is subtracted comes last: where it is large, sums are rounded to it only once.
+            product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
+            product = warpgroup_mma(to_scores, shift, product, is_async=True)
             mbarrier.wait(gradient_ready.index(stage), phase)
-            dp = warpgroup_mma(value, gradient.permute((1, 0)), dp, is_async=True)
+            dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
+            dp = warpgroup_mma(to_products, shift, dp, is_async=True)
             at = (batch, head, columns_from(j * BLOCK, BLOCK), kv_idx, kv_len)
             product = warpgroup_mma_wait(2, deps=[product])
             p = weights(product, 0.0, at, S, known, unit, MASKED, BIASED, partial, False)
@@ -242,7 +243,7 @@ def hopper_gradients(
     k_desc,
     v_desc,
     g_desc,
-    start_desc,
+    shift_desc,
     dk_desc,
     dv_desc,
     sum_desc,
@@ -297,7 +298,7 @@ def hopper_gradients(
     """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
 
     Arguments as of `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys: 128 queries of 64
-    dimensions, or 64 of 128. start_desc describes what `gradient_rows` stored, in blocks of BLOCK
+    dimensions, or 64 of 128. shift_desc describes what `gradient_rows` stored, in blocks of BLOCK
     rows. sum_desc describes float32 `[batch, query heads, 256 tiles, 32]`, two parts of dQ a tile
     in the order of `part_of`, in blocks of some rows of a part.
     Programs of `together` heads are started in turn. counter: zeros for each part of `tiles` tiles
@@ -337,8 +338,8 @@ def hopper_gradients(
     values = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], v_desc.layout)
     queries = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], q_desc.layout)
     gradients = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], g_desc.layout)
-    starts = gl.allocate_shared_memory(
-        gl.bfloat16, [STAGES, BLOCK, START_COLUMNS], start_desc.layout
+    shifts = gl.allocate_shared_memory(
+        gl.bfloat16, [STAGES, BLOCK, SHIFT_COLUMNS], shift_desc.layout
     )
     changes = gl.allocate_shared_memory(dtype, [2 * CONSUMERS, BLOCK, ROWS], _change_layout)
     parts = gl.allocate_shared_memory(
@@ -353,11 +354,11 @@ def hopper_gradients(
     part_barriers = ring_of_barriers(CONSUMERS, 1)
     fence_async_shared()
 
-    sources = (q_desc, k_desc, v_desc, g_desc, start_desc, None)
+    sources = (q_desc, k_desc, v_desc, g_desc, shift_desc, None)
     targets = (dk_desc, dv_desc)
     sums = (sum_desc, counter_ptr, turn_ptr, tiles)
     held = (keys, values)
-    rings = (queries, gradients, starts, None)
+    rings = (queries, gradients, shifts, None)
     shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
     gl.warp_specialize(
         [

@@ -36,7 +36,7 @@ from .triton_hopper_backward import (
 )
 from .triton_launch import Launch, compile_together, variant_key
 from .triton_one_pass import one_pass_launches, turn_launches, zeros_for_turns
-from .triton_rows import Rows, empty_starts, per_row_of, rows_launch
+from .triton_rows import Rows, empty_shifts, per_row_of, rows_launch
 from .triton_tuned import preferred
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -219,9 +219,9 @@ class _Launches:
         own = (self.numbers, self.of_rows, (self.grad_out, dk, dv), self.fixed)
         return iter([keys_launch(self.call, tile, self.shape, self._hooked("keys"), *own)])
 
-    def rows(self, starts: torch.Tensor | None = None) -> Launch:
+    def rows(self, shifts: torch.Tensor | None = None) -> Launch:
         """What fills what is known of each query, without dQ."""
-        return rows_launch(self.call, self.of_rows, self.shape, self.grad_out, self.fixed, starts)
+        return rows_launch(self.call, self.of_rows, self.shape, self.grad_out, self.fixed, shifts)
 
     def in_one_pass(
         self, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor
@@ -234,10 +234,10 @@ class _Launches:
             return []
         constants = self.shape | self.plan.of_keys
         tensors = (self.grad_out, dq, dk, dv)
-        starts = empty_starts(self.call, self.of_rows)
-        own = (self.numbers, starts, tensors, self.fixed)
+        shifts = empty_shifts(self.call, self.of_rows)
+        own = (self.numbers, shifts, tensors, self.fixed)
         steps = [
-            self.rows(starts),
+            self.rows(shifts),
             *turn_launches(self.call, turns, constants, self.numbers, self.fixed),
             *one_pass_launches(self.call, turns, self.shape, self._hooked("keys"), *own),
         ]

@@ -105,7 +105,7 @@ def one_pass_launches(
     shape: dict[str, Any],
     constants: Callable[[], dict[str, Any]],
     arguments: Arguments,
-    starts: torch.Tensor,
+    shifts: torch.Tensor,
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
     fixed: Hashable,
 ) -> list[Launch]:
@@ -116,7 +116,7 @@ def one_pass_launches(
         shape: constants that follow from shapes.
         constants: all but those of the tile.
         arguments: numbers and tables of the hooks.
-        starts: what products of each query start from, filled.
+        shifts: what products of each query are shifted by, filled.
         tensors: dO, dQ, dK and dV.
         fixed: what the constants follow from, and the device.
     """
@@ -137,7 +137,7 @@ def one_pass_launches(
     )
     blocks = (
         (call.query, block, head_pad), (call.key, side, head_pad), (call.value, side, value_pad),
-        (grad_out, block, value_pad), (starts, block, starts.shape[1]),
+        (grad_out, block, value_pad), (shifts, block, shifts.shape[1]),
         (dk, side, head_pad), (dv, side, value_pad),
         (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
     )  # fmt: skip
@@ -147,7 +147,7 @@ def one_pass_launches(
     def passed(*descriptors: Any) -> list[Any]:
         return [
             *descriptors, counters, of_turns, padded(tables, dq.device), call.scale, extents.q_len,
-            extents.kv_len, starts.shape[0] // heads, rows, extents.batch * kv_heads, kv_heads,
+            extents.kv_len, shifts.shape[0] // heads, rows, extents.batch * kv_heads, kv_heads,
             call.group, tiles, together, *scalars,
         ]  # fmt: skip
 

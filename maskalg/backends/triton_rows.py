@@ -15,7 +15,7 @@ from .triton_launch import Launch, variant_key
 
 _ROWS_OF_PROGRAM: Final = 64
 _PADDED_BLOCK: Final = 256  # the kernels' PADDED_BLOCK
-_START_COLUMNS: Final = 16  # the kernels' START_COLUMNS
+_SHIFT_COLUMNS: Final = 16  # the kernels' SHIFT_COLUMNS
 _LOG2E: Final = math.log2(math.e)
 
 
@@ -84,11 +84,11 @@ def per_row_of(rows: Rows, *, of_queries: bool) -> tuple[torch.Tensor | None, ..
     return (rows.out, rows.lse, rows.sinks, rows.grad_lse, *known) if of_queries else known
 
 
-def empty_starts(call: Call, rows: Rows) -> torch.Tensor:
-    """What products of a query start from, `[rows, 16]`, to be filled."""
+def empty_shifts(call: Call, rows: Rows) -> torch.Tensor:
+    """What products of a query are shifted by, `[rows, 16]`, to be filled."""
     extents = call.extents
     length = extents.batch * extents.heads * rows.padded
-    return call.query.new_empty((length, _START_COLUMNS), dtype=torch.bfloat16)
+    return call.query.new_empty((length, _SHIFT_COLUMNS), dtype=torch.bfloat16)
 
 
 def rows_launch(
@@ -97,19 +97,19 @@ def rows_launch(
     shape: dict[str, Any],
     grad_out: torch.Tensor,
     fixed: Hashable,
-    starts: torch.Tensor | None = None,
+    shifts: torch.Tensor | None = None,
 ) -> Launch:
     """What fills statistic and delta, where no kernel of dQ does.
 
     Args:
         shape: constants that follow from shapes.
-        starts: of `empty_starts`, filled too, or None.
+        shifts: of `empty_shifts`, filled too, or None.
         fixed: what the constants follow from, and the device.
     """
     extents = call.extents
     filled = per_row_of(rows, of_queries=True)
     passed = [
-        grad_out, *filled, starts, call.scale, extents.q_len, rows.padded, extents.heads,
+        grad_out, *filled, shifts, call.scale, extents.q_len, rows.padded, extents.heads,
         *grad_out.stride(),
     ]  # fmt: skip
     constants = {
@@ -119,7 +119,7 @@ def rows_launch(
         "ROWS": _ROWS_OF_PROGRAM,
     }
     specialised = variant_key(
-        (grad_out, *filled, starts),
+        (grad_out, *filled, shifts),
         (extents.heads, *grad_out.stride()),
         (extents.q_len, rows.padded),
     )

@@ -132,6 +132,32 @@ def test_sinks(in_one_pass):
         assert error.item() <= 2e-2, name
 
 
+def test_a_sink_far_above_all_scores(in_one_pass):
+    """The gradient of the lse goes on; none comes through the output, where every weight is 0."""
+    leaves = [t.requires_grad_() for t in inputs(64, torch.bfloat16)]
+    weight = ma.softmax_with_sink(300.0)
+    out, lse = ma.attention(*leaves, causal, weight=weight, return_lse=True)
+    change = (torch.ones_like(out), torch.zeros_like(lse))
+    assert not any(g.any() for g in torch.autograd.grad((out, lse), leaves, change))
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+def test_a_large_bias(dim, in_one_pass):
+    """What is subtracted from scores is rounded to once, however large it is.
+
+    A score of 2^18 in units of log 2 is rounded by 1.1 % of its weight, some seven times from the
+    forward pass on; were each step of a product rounded to it, that would be twice as much.
+    """
+    leaves = [t.requires_grad_() for t in inputs(dim, torch.bfloat16)]
+    wide = [t.detach().double().requires_grad_() for t in leaves]
+    bias = causal + ma.score(lambda score, b, h, q, k: score + 200_000.0)
+    change = torch.randn_like(leaves[0])
+    found = torch.autograd.grad(ma.attention(*leaves, bias), leaves, change)
+    out = ma.attention(*wide, causal, backend="reference")
+    for got, want in zip(found, torch.autograd.grad(out, wide, change.double()), strict=True):
+        assert (got - want).abs().max() <= 8e-2 * want.abs().max()
+
+
 def test_the_same_bits_every_time(in_one_pass):
     """Many programs for each tile of queries, most of which wait for others."""
     tensors = inputs(64, torch.bfloat16, q_len=4000, kv_len=4000)
@@ -199,7 +225,7 @@ def test_a_formula_of_the_score_is_left_to_two_kernels(launches):  # noqa: F811
 @pytest.mark.parametrize("factor, scale", [(60.0, None), (1.0, 2.0**-60), (1.0, 3.0)])
 @pytest.mark.parametrize("dim", [64, 128])
 def test_scores_of_any_size(dim, factor, scale, dtype, monkeypatch):
-    """What products start from is far from what half precision holds, or next to it."""
+    """What products are shifted by is far from what half precision holds, or next to it."""
     query, key, value = inputs(dim, dtype)
     leaves = [t.requires_grad_() for t in (query * factor, key * factor, value)]
     change = torch.randn_like(query)

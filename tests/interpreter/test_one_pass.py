@@ -97,7 +97,7 @@ def test_query_gradients_of_sums(block, dim, pad):
 
 
 @pytest.mark.parametrize("scale", [0.125, 1e-9])
-def test_what_products_start_from(scale):
+def test_what_products_are_shifted_by(scale):
     """Sums of pieces are numbers of float32; those that no query has, and NaN, among them."""
     from maskalg_kernels.gradient_rows import gradient_rows
 
@@ -108,20 +108,20 @@ def test_what_products_start_from(scale):
     lse = torch.randn(1, heads, length) * 10.0 ** torch.randint(-3, 4, (length,))
     lse[0, 0, 3] = float("-inf")
     statistic, delta = torch.empty(2, heads, 256)
-    starts = torch.full((heads * 256, 16), float("nan"), dtype=torch.bfloat16)
+    shifts = torch.full((heads * 256, 16), float("nan"), dtype=torch.bfloat16)
     gradient_rows[heads * 4, 1](
-        grad_out, out, lse, None, None, statistic, delta, starts, scale, length, 256, heads,
+        grad_out, out, lse, None, None, statistic, delta, shifts, scale, length, 256, heads,
         *grad_out.stride(), VALUE_DIM=64, VALUE_PAD=64, WEIGHTED=False, ROWS=64,
     )  # fmt: skip
-    starts = starts.double().view(heads, 256, 16)
-    assert (starts[..., 6:] == 0).all()
-    assert (starts[:, length:, :3].sum(-1) == torch.tensor(-3e38).double()).all()
-    assert starts[0, 3, :3].sum() == torch.tensor(-3e38).double()
+    shifts = shifts.double().view(heads, 256, 16)
+    assert (shifts[..., 6:] == 0).all()
+    assert (shifts[:, length:, :3].sum(-1) == torch.tensor(-3e38).double()).all()
+    assert shifts[0, 3, :3].sum() == torch.tensor(-3e38).double()
     kept = torch.isfinite(lse[0])
-    of_score = starts[:, :length, :3].sum(-1) * scale
+    of_score = shifts[:, :length, :3].sum(-1) * scale
     torch.testing.assert_close(of_score[kept], -lse[0].double()[kept], rtol=3e-7, atol=0)
-    assert starts[1, 7, 3].isnan()
-    of_product = starts[..., 3:6].sum(-1)
+    assert shifts[1, 7, 3].isnan()
+    of_product = shifts[..., 3:6].sum(-1)
     torch.testing.assert_close(of_product, -delta.double(), rtol=1e-7, atol=1e-30, equal_nan=True)
 
 
@@ -175,9 +175,9 @@ def test_what_is_launched(monkeypatch):
     tensors = [torch.randn(1, 2, 300, 64).requires_grad_() for _ in range(3)]
     out = ma.attention(*tensors, ma.causal, backend="triton")
     torch.autograd.grad(out, tensors, torch.ones_like(out))
-    ((call, turns, _shape, constants, _numbers, starts, outs, _fixed),) = given
+    ((call, turns, _shape, constants, _numbers, shifts, outs, _fixed),) = given
     assert turns.tolist() == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
-    delta = -starts.view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
+    delta = -shifts.view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
     torch.testing.assert_close(delta, out.detach()[0].sum(-1), atol=1e-4, rtol=1e-4)
     assert constants()["MASKED"] is not None
     assert [t.shape for t in outs[1:]] == [t.shape for t in tensors]

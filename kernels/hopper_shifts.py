@@ -1,4 +1,4 @@
-"""What products of `hopper_gradients` start from: the sum of three pieces of bfloat16.
+"""What products of `hopper_gradients` are shifted by: the sum of three pieces of bfloat16.
 
 It is a matrix product too, with ones for the pieces. Whatever the type of the inputs, bfloat16 has
 the range of what is subtracted from scores.
@@ -7,10 +7,10 @@ the range of what is subtracted from scores.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from .gradient_rows import PIECES, START_COLUMNS
+from .gradient_rows import PIECES, SHIFT_COLUMNS
 from .hopper_common import ROWS
 
-start_layout = gl.NVMMASharedLayout(swizzle_byte_width=32, element_bitwidth=16, rank=2)
+shift_layout = gl.NVMMASharedLayout(swizzle_byte_width=32, element_bitwidth=16, rank=2)
 """How descriptors lay rows of pieces into shared memory."""
 
 
@@ -18,6 +18,6 @@ start_layout = gl.NVMMASharedLayout(swizzle_byte_width=32, element_bitwidth=16, 
 def sum_of_pieces(first: gl.constexpr, products: gl.constexpr):
     """What a tile of rows of pieces is multiplied by for the sums of those from `first` on."""
     layout: gl.constexpr = gl.DotOperandLayout(0, products, 2)
-    piece = gl.arange(0, START_COLUMNS, gl.SliceLayout(0, layout))[None, :] - first
+    piece = gl.arange(0, SHIFT_COLUMNS, gl.SliceLayout(0, layout))[None, :] - first
     one = gl.where((piece >= 0) & (piece < PIECES), 1.0, 0.0)
-    return (one + gl.zeros([ROWS, START_COLUMNS], gl.float32, layout)).to(gl.bfloat16)
+    return (one + gl.zeros([ROWS, SHIFT_COLUMNS], gl.float32, layout)).to(gl.bfloat16)
