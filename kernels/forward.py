@@ -39,6 +39,23 @@ def head_of(ptr, batch, head, stride_b, stride_h):
 
 
 @triton.jit
+def dequantising(scale, descales, batch, head, heads, group):
+    """The factors of q . k and of the output, for inputs whose numbers stand for others.
+
+    A factor that is not positive would turn the order of scores around: it becomes NaN.
+    """
+    factor = 1.0
+    if descales is not None:
+        kv_head = batch * (heads // group) + head // group
+        of_query = tl.load(descales[0] + batch * heads + head)
+        of_key = tl.load(descales[1] + kv_head)
+        positive = (of_query > 0.0) & (of_key > 0.0)
+        scale = tl.where(positive, scale * of_query * of_key, float("nan"))
+        factor = tl.load(descales[2] + kv_head)
+    return scale, factor
+
+
+@triton.jit
 def load_tile(
     source,
     first,
@@ -147,6 +164,7 @@ def _visit(
     for j in tl.range(first, end):
         n = j * BLOCK_N + columns
         key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
+        key = key.to(query.dtype)
         score = tl.dot(query, key.T, input_precision=PRECISION)
         kv_idx = (n + zero)[None, :]
         at = (batch, head, q_idx, kv_idx, kv_len)
@@ -171,6 +189,7 @@ def _visit(
             acc = acc * correction[:, None]
             m = m_new
         value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, RAGGED, VALUE_DIM, VALUE_PAD)
+        value = value.to(query.dtype)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
     return acc, m, l
 
@@ -184,6 +203,7 @@ def forward(
     lse_ptr,
     sink_ptr,
     T,
+    descales,
     scale,
     q_len,
     kv_len,
@@ -262,6 +282,9 @@ def forward(
     first TABLES and NUMBERS, real numbers as their bits; the others are not read. With TMA, k and
     v are tensor descriptors of blocks `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
 
+    `descales` holds the factors of q `[batch, heads]`, k and v `[batch, heads / group]`, contiguous
+    float32, or is None. Inputs of float8 are multiplied as float16, which has all their numbers.
+
     `sink_ptr` holds a logit for each head that joins the normaliser, or is None. WEIGHTED, the
     biased score is the weight itself, divided by the sum of weights when NORMALISED; the sum is
     then written in place of the lse.
@@ -319,6 +342,9 @@ def forward(
         mask=(m_offsets < q_len)[:, None] & (d < HEAD_DIM)[None, :],
         other=0.0,
     )
+    if query.dtype == tl.float8e4nv:
+        query = query.to(tl.float16)
+    scale, factor = dequantising(scale, descales, batch, head, heads, group)
 
     acc = tl.zeros((BLOCK_M, VALUE_PAD), tl.float32)
     m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
@@ -358,7 +384,7 @@ def forward(
         z += tl.math.exp2(tl.load(sink_ptr + head).to(tl.float32) * LOG2E - m)
     out = acc
     if NORMALISED:
-        out = acc * tl.where(empty, 0.0, 1.0 / z)[:, None]
+        out = acc * tl.where(empty, 0.0, factor / z)[:, None]
     tl.store(
         o_base + m_offsets.to(tl.int64)[:, None] * stride_om + e[None, :] * stride_od,
         out.to(o_ptr.dtype.element_ty),

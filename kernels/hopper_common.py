@@ -11,11 +11,16 @@ block_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16,
 """How descriptors lay a block of half precision elements into shared memory."""
 
 
+def byte_layout(columns):
+    """How descriptors lay a block of rows of so many bytes, 64 or more, into shared memory."""
+    return gl.NVMMASharedLayout(min(columns, 128), element_bitwidth=8, rank=4)
+
+
 @gluon.constexpr_function
-def matrix_of(columns):
-    """The layout of a matrix product of a warpgroup with so many columns."""
+def matrix_of(columns, element_bits=16):
+    """The layout of a matrix product of a warpgroup with so many columns, of such elements."""
     return gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 16]
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // element_bits]
     )
 
 

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .forward import LOG2E, SCALARS, tile_of_program
+from .forward import LOG2E, SCALARS, dequantising, tile_of_program
 from .hopper_common import (
     ROWS,
     matrix_of,
@@ -26,6 +26,7 @@ from .hopper_common import (
     rows_of_program,
     stage_of,
 )
+from .hopper_float8 import packed, raised
 from .hopper_tile import added, multiplied, tile_after, weigh
 from .runs import NO_TILE
 
@@ -83,6 +84,9 @@ def _produce(
         while j < NO_TILE:
             stage, phase = stage_of(i, STAGES)
             first = [batch, kv_head, j * BLOCK_N, 0]
+            of_values = first
+            if v_desc.dtype == gl.float8e4nv:
+                of_values = [batch, kv_head, 0, j * BLOCK_N]
             ready = key_ready.index(stage)
             mbarrier.wait(key_free.index(stage), phase ^ 1)
             mbarrier.expect(ready, k_desc.block_type.nbytes)
@@ -90,7 +94,7 @@ def _produce(
             ready = value_ready.index(stage)
             mbarrier.wait(value_free.index(stage), phase ^ 1)
             mbarrier.expect(ready, v_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(v_desc, first, ready, values.index(stage))
+            tma.async_copy_global_to_shared(v_desc, of_values, ready, values.index(stage))
             i += 1
             j += 1
             if j == end:
@@ -140,31 +144,33 @@ def _consume_row(
     `i` counts tiles and `turn` turns; returns what the next row begins with. Triton's front end
     visits what stands in a loop twice, to find what the loop changes, but a called function once.
     """
-    o_desc, lse_ptr, sink_ptr = target
+    o_desc, lse_ptr, sink_ptr, descales = target
     query_ready, query_free = query_barriers
     key_ready, key_free = key_barriers
+    dtype: gl.constexpr = keys.dtype
+    bits: gl.constexpr = dtype.primitive_bitwidth
     scores: gl.constexpr = matrix_of(BLOCK_N)
-    output: gl.constexpr = matrix_of(VALUE_PAD)
-    weights: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=output, k_width=2)
+    products: gl.constexpr = matrix_of(BLOCK_N, bits)
+    output: gl.constexpr = matrix_of(VALUE_PAD, bits)
     by_row: gl.constexpr = gl.SliceLayout(1, scores)
     by_output_row: gl.constexpr = gl.SliceLayout(1, output)
-    dtype: gl.constexpr = keys.dtype
     query = queries.index(C).reshape([ROWS, HEAD_PAD])
-    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, scores)
+    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, products)
     SUMS: gl.constexpr = NORMALISED or lse_ptr is not None
 
     batch, head, _kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
     q_rows = rows_from(q0 + C * ROWS, BLOCK_N)
     element = (batch, head, q_rows[:, None], kv_len)
+    scale, factor = dequantising(scale, descales, batch, head, shape[2], shape[3])
     held, unit = HOLD(batch, head, q_rows[:, None], kv_len, scale, S, T)
     acc = gl.zeros([ROWS, VALUE_PAD], gl.float32, output)
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
     l = gl.zeros([ROWS, 8], gl.float32, matrix_of(8))
     mbarrier.wait(query_ready.index(0), done & 1)
     # Where there are registers: the less a product reads from memory, the less power it draws.
-    HELD: gl.constexpr = CONSUMERS < 3 and HEAD_PAD == 128 and not WEIGHTED
+    HELD: gl.constexpr = CONSUMERS < 3 and HEAD_PAD == 128 and bits == 16 and not WEIGHTED
     if HELD:
-        query = query.load(gl.DotOperandLayout(operand_index=0, parent=scores, k_width=2))
+        query = query.load(gl.DotOperandLayout(0, products, k_width=2))
         release(query_free.index(0))
     j, end, partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
     first = i
@@ -176,21 +182,23 @@ def _consume_row(
             score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
             score = warpgroup_mma_wait(0, deps=[score])
             release(key_free.index(stage))
+            score = gl.convert_layout(score, scores, assert_trivial=True)
             weight, m, correction = weigh(
-                score, m, j, partial, element, S, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
-            )
+                score, m, j, partial, element, S, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED,
+                dtype,
+            )  # fmt: skip
             if SUMS:
                 l = added(l, weight, correction)
-            p = gl.convert_layout(weight.to(dtype), weights)
+            p = packed(weight, output, dtype)
             i += 1
             j += 1
             if j == end:
                 j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
             while j < NO_TILE:
                 p, acc, m, l, turn = tile_after(
-                    C, i, i - 1, True, turn, p, acc, m, l, query, zero, keys, values, key_barriers,
-                    value_barriers, turns, j, partial, element, S, held, unit, MASKED, BIASED,
-                    BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
+                    C, i, i - 1, True, True, turn, p, acc, m, l, query, zero, keys, values,
+                    key_barriers, value_barriers, turns, j, partial, element, S, held, unit, MASKED,
+                    BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
                 )  # fmt: skip
                 i += 1
                 j += 1
@@ -198,17 +206,18 @@ def _consume_row(
                     j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
             if not HELD and not OUTPUT_OVER_QUERIES:
                 release(query_free.index(0))
-            acc = multiplied(i - 1, p, acc, values, value_barriers, STAGES)
+            acc = multiplied(i - 1, p, acc, True, values, value_barriers, STAGES)
         elif not HELD and not OUTPUT_OVER_QUERIES:
             release(query_free.index(0))
     else:
-        # The first tile is weighed in the loop too, while nothing is multiplied by its values.
-        p = gl.zeros([ROWS, BLOCK_N], dtype, weights)
+        # The first tile is weighed in the loop too, beside a product that the next one drops.
+        p = packed(gl.zeros([ROWS, BLOCK_N], gl.float32, scores), output, dtype)
         while j < NO_TILE:
             p, acc, m, l, turn = tile_after(
-                C, i, gl.maximum(i - 1, first), i > first, turn, p, acc, m, l, query, zero, keys,
-                values, key_barriers, value_barriers, turns, j, partial, element, S, held, unit,
-                MASKED, BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
+                C, i, gl.maximum(i - 1, first), i > first, i > first + 1, turn, p, acc, m, l, query,
+                zero, keys, values, key_barriers, value_barriers, turns, j, partial, element, S,
+                held, unit, MASKED, BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS,
+                OVERLAP,
             )  # fmt: skip
             i += 1
             j += 1
@@ -217,9 +226,9 @@ def _consume_row(
         if not HELD and not OUTPUT_OVER_QUERIES:
             release(query_free.index(0))
         if i > first:
-            acc = multiplied(i - 1, p, acc, values, value_barriers, STAGES)
+            acc = multiplied(i - 1, p, acc, i - 1 > first, values, value_barriers, STAGES)
 
-    m = m * (unit * LOG2E)
+    m = m * (unit * LOG2E) - raised(dtype)
     total = gl.convert_layout(gl.sum(l, 1), by_row)
     empty = total == 0.0
     z = gl.where(empty, 1.0, total)
@@ -229,14 +238,14 @@ def _consume_row(
     if sink_ptr is not None:
         z += gl.exp2(gl.load(sink_ptr + head).to(gl.float32) * LOG2E - m)
     if NORMALISED:
-        inverse = gl.where(empty, 0.0, 1.0 / z)
+        inverse = gl.where(empty, 0.0, factor / z)
         inverse = gl.convert_layout(inverse, by_output_row, assert_trivial=True)
         acc = acc * inverse[:, None]
     # The row before may still be read out of this memory; or the queries by another warp.
     tma.store_wait(0)
     gl.thread_barrier()
     tile = outputs.index(C)
-    tile.reshape([ROWS, VALUE_PAD]).store(acc.to(dtype))
+    tile.reshape([ROWS, VALUE_PAD]).store(acc.to(tile.dtype))
     fence_async_shared()
     gl.thread_barrier()
     tma.async_copy_shared_to_global(o_desc, [batch, head, q0 + C * ROWS, 0], tile)
@@ -314,6 +323,7 @@ def hopper_forward(
     lse_ptr,
     sink_ptr,
     T,
+    descales,
     scale,
     q_len,
     kv_len,
@@ -377,9 +387,12 @@ def hopper_forward(
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
-    None; `sink_ptr` holds a logit for each head that joins the normaliser, or is None. WEIGHTED and
-    NORMALISED as of `forward`. The options must give `maxnreg`, from which the warps' registers are
-    dealt out.
+    None; `sink_ptr` holds a logit for each head that joins the normaliser, or is None. `descales`,
+    WEIGHTED and NORMALISED as of `forward`. The options must give `maxnreg`, from which the warps'
+    registers are dealt out.
+
+    Of float8 q and k, v is what `float8_values` makes of it, in blocks of VALUE_PAD dimensions by
+    BLOCK_N keys, o is of half precision, and weights are those of a softmax.
     """
     S = (
         S0,
@@ -413,10 +426,13 @@ def hopper_forward(
     outputs = queries
     if not OUTPUT_OVER_QUERIES:
         outputs = gl.allocate_shared_memory(
-            dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], o_desc.layout
+            o_desc.dtype, [CONSUMERS, 1, 1, ROWS, VALUE_PAD], o_desc.layout
         )
     keys = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, HEAD_PAD], k_desc.layout)
-    values = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, VALUE_PAD], v_desc.layout)
+    if dtype == gl.float8e4nv:
+        values = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, VALUE_PAD, BLOCK_N], v_desc.layout)
+    else:
+        values = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_N, VALUE_PAD], v_desc.layout)
     query_barriers = ring_of_barriers(1, CONSUMERS)
     key_barriers = ring_of_barriers(STAGES, CONSUMERS)
     value_barriers = ring_of_barriers(STAGES, CONSUMERS)
@@ -426,7 +442,7 @@ def hopper_forward(
     fence_async_shared()
 
     sources = (q_desc, k_desc, v_desc)
-    target = (o_desc, lse_ptr, sink_ptr)
+    target = (o_desc, lse_ptr, sink_ptr, descales)
     shape = (rows, batch_heads, heads, group, q_len)
     # Constants in a tuple bound to a name would become tensors: they are written out.
     if CONSUMERS == 1:

@@ -4,13 +4,13 @@ import triton
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from .forward import SCALARS
-from .hopper_common import block_layout
+from .hopper_common import block_layout, byte_layout
 from .hopper_forward import hopper_forward
 from .hopper_gradients import hopper_gradients
 from .hopper_keys import row_layout
-from .hopper_starts import start_layout
+from .hopper_shifts import shift_layout
 from .hopper_sums import sum_layout
-from .offline import Compiled, resources, target_of
+from .offline import FLOAT8, Compiled, resources, target_of
 
 _NUMBERS = (
     "q_len",
@@ -29,7 +29,12 @@ def compile_hopper_forward(constants, options, element, table_types, lse=True):
     """Compile `hopper_forward`; arguments as of `offline.compile_kernel`."""
     rows = {"q": 64, "k": constants["BLOCK_N"], "v": constants["BLOCK_N"], "o": 64}
     pads = {name: constants["HEAD_PAD" if name in "qk" else "VALUE_PAD"] for name in rows}
-    types = _described(rows, pads, element) | ({"lse_ptr": "*fp32"} if lse else {})
+    types = _described(rows, pads, "bf16" if element == FLOAT8 else element)
+    if element == FLOAT8:
+        rows["v"], pads["v"] = pads["v"], rows["v"]
+        types |= _described({n: rows[n] for n in "qkv"}, pads, element)
+        types["descales"] = ("*fp32",) * 3
+    types |= {"lse_ptr": "*fp32"} if lse else {}
     return _compile(hopper_forward, types, constants, options, table_types)
 
 
@@ -55,7 +60,7 @@ def compile_hopper_gradients(constants, options, element, table_types):
     block, pad = constants["BLOCK"], constants["HEAD_PAD"]
     rows = {"q": block, "k": 64, "v": 64, "g": block, "dk": 64, "dv": 64}
     types = dict.fromkeys(("counter_ptr", "turn_ptr"), "*i32")
-    types["start_desc"] = f"tensordesc<bf16[{block}, 16],{start_layout!r}>"
+    types["shift_desc"] = f"tensordesc<bf16[{block}, 16],{shift_layout!r}>"
     types["sum_desc"] = f"tensordesc<fp32[1, 1, 64, 32],{sum_layout!r}>"
     types |= _described(rows, dict.fromkeys(rows, pad), element)
     return _compile(hopper_gradients, types, constants, options, table_types)
@@ -63,8 +68,9 @@ def compile_hopper_gradients(constants, options, element, table_types):
 
 def _described(rows, pads, element):
     """The types of descriptors of blocks of so many rows and padded dimensions."""
+    layouts = {n: byte_layout(pads[n]) if element == FLOAT8 else block_layout for n in rows}
     return {
-        f"{n}_desc": f"tensordesc<{element}[1, 1, {rows[n]}, {pads[n]}],{block_layout!r}>"
+        f"{n}_desc": f"tensordesc<{element}[1, 1, {rows[n]}, {pads[n]}],{layouts[n]!r}>"
         for n in rows
     }
 

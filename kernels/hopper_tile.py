@@ -9,7 +9,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .forward import LOG2E, biased, weight_of
-from .hopper_common import ROWS, columns_from, release, stage_of
+from .hopper_common import ROWS, columns_from, matrix_of, release, stage_of
+from .hopper_float8 import as_operand, packed, raised, value_of
 
 
 @gluon.jit
@@ -51,6 +52,7 @@ def weigh(
     BIASED: gl.constexpr,
     BLOCK_N: gl.constexpr,
     WEIGHTED: gl.constexpr,
+    DTYPE: gl.constexpr,
 ):
     """Weights of a tile of scores, the new running maximum, and the factor of older sums.
 
@@ -69,7 +71,7 @@ def weigh(
     m_new = gl.maximum(m, gl.max(score, 1))
     # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
     base = gl.where(m_new == float("-inf"), 0.0, m_new) * factor
-    weight = gl.exp2(score * factor - base[:, None])
+    weight = gl.exp2(score * factor - (base - raised(DTYPE))[:, None])
     return weight, m_new, gl.exp2(m * factor - base)
 
 
@@ -88,6 +90,7 @@ def tile_after(
     i,
     before,
     past,
+    begun,
     turn,
     p,
     acc,
@@ -118,11 +121,14 @@ def tile_after(
 ):
     """Weights of the i-th tile, made while those of the one before are multiplied by its values.
 
-    `past` says whether nothing else is to be multiplied by the values of `before`.
+    `past` says whether nothing else is to be multiplied by the values of `before`, `begun` whether
+    products were before.
     """
     key_ready, key_free = key_barriers
     value_ready, value_free = value_barriers
-    weights: gl.constexpr = p.type.layout
+    dtype: gl.constexpr = keys.dtype
+    output: gl.constexpr = acc.type.layout
+    SUMMED: gl.constexpr = dtype == gl.float8e4nv
     stage, phase = stage_of(i, STAGES)
     old, old_phase = stage_of(before, STAGES)
     if TURNS:
@@ -132,36 +138,43 @@ def tile_after(
     key = keys.index(stage).reshape([BLOCK_N, keys.shape[4]]).permute((1, 0))
     score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
     mbarrier.wait(value_ready.index(old), old_phase)
-    value = values.index(old).reshape([BLOCK_N, values.shape[4]])
-    acc = warpgroup_mma(p, value, acc, is_async=True)
+    value = value_of(values, old)
+    operand = as_operand(p, output, dtype)
+    product = warpgroup_mma(operand, value, acc, use_acc=False if SUMMED else begun, is_async=True)
     if TURNS:
         mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
         turn += 1
     score = warpgroup_mma_wait(1, deps=[score])
     release(key_free.index(stage))
+    score = gl.convert_layout(score, matrix_of(BLOCK_N), assert_trivial=True)
     weight, m, correction = weigh(
-        score, m, j, partial, place, S, T, unit, MASKED, BIASED, BLOCK_N, WEIGHTED
+        score, m, j, partial, place, S, T, unit, MASKED, BIASED, BLOCK_N, WEIGHTED, dtype
     )
     if SUMS:
         l = added(l, weight, correction)
     if OVERLAP:
         _no_sooner(place[3])
-    acc = warpgroup_mma_wait(0, deps=[acc])
+    product = warpgroup_mma_wait(0, deps=[product])
     gl.thread_barrier()
     mbarrier.arrive(value_free.index(old), count=1, pred=past)
-    by_row: gl.constexpr = gl.SliceLayout(1, acc.type.layout)
-    acc = acc * gl.convert_layout(correction, by_row, assert_trivial=True)[:, None]
-    return gl.convert_layout(weight.to(p.dtype), weights), acc, m, l, turn
+    by_row: gl.constexpr = gl.SliceLayout(1, output)
+    acc = (acc + product if SUMMED else product) * gl.convert_layout(
+        correction, by_row, assert_trivial=True
+    )[:, None]
+    return packed(weight, output, dtype), acc, m, l, turn
 
 
 @gluon.jit
-def multiplied(i, p, acc, values, value_barriers, STAGES: gl.constexpr):
+def multiplied(i, p, acc, begun, values, value_barriers, STAGES: gl.constexpr):
     """The output so far and the i-th tile's part of it, the last of a row."""
     value_ready, value_free = value_barriers
     stage, phase = stage_of(i, STAGES)
     mbarrier.wait(value_ready.index(stage), phase)
-    value = values.index(stage).reshape([values.shape[3], values.shape[4]])
-    acc = warpgroup_mma(p, value, acc, is_async=True)
-    acc = warpgroup_mma_wait(0, deps=[acc])
+    value = value_of(values, stage)
+    output: gl.constexpr = acc.type.layout
+    operand = as_operand(p, output, values.dtype)
+    SUMMED: gl.constexpr = values.dtype == gl.float8e4nv
+    product = warpgroup_mma(operand, value, acc, use_acc=False if SUMMED else begun, is_async=True)
+    product = warpgroup_mma_wait(0, deps=[product])
     release(value_free.index(stage))
-    return acc
+    return acc + product if SUMMED else product

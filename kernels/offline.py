@@ -42,6 +42,9 @@ def target_of(name: str) -> GPUTarget:
     raise ValueError(f"target must look like sm_90 or gfx942, got {name!r}")
 
 
+FLOAT8 = "fp8e4nv"
+"""Triton's name of float8 with four bits of exponent."""
+
 _OF_INPUTS = ("q_ptr", "k_ptr", "v_ptr", "g_ptr", "o_ptr", "dq_ptr", "dk_ptr", "dv_ptr")
 _OF_ROWS = ("lse_ptr", "statistic_ptr", "delta_ptr", "sums_ptr")
 _NUMBERS = ("q_len", "kv_len", "padded", "rows", "batch_heads", "heads", "kv_heads", "group")
@@ -64,6 +67,9 @@ def compile_kernel(kernel, name, constants, options, element, table_types):
         table_types: pointer types such as "*i64" of the tables in `T`.
     """
     types = dict.fromkeys(_OF_INPUTS, f"*{element}") | dict.fromkeys(_OF_ROWS, "*fp32")
+    if element == FLOAT8:
+        types["o_ptr"] = "*bf16"
+        types["descales"] = ("*fp32",) * 3
     if constants.get("TMA"):
         described = _DESCRIBED.get(kernel.fn.__name__, _DESCRIBED[None])
         for pointer, (side, pad) in described.items():
@@ -82,7 +88,7 @@ def compile_kernel(kernel, name, constants, options, element, table_types):
             fixed[(position,)] = 1 if last_stride else constants.get(argument)
         else:
             signature[argument] = types[argument]
-            described = signature[argument].startswith("tensordesc")
+            described = str(signature[argument]).startswith("tensordesc")
             if (argument.endswith("_ptr") and not described) or argument.startswith("stride"):
                 aligned[(position,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, fixed, aligned)

@@ -31,6 +31,7 @@ from .biases import (
 )
 from .elementary import cos, exp, floor, log, power, sin, sqrt, tan, tanh, truncate
 from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
+from .float8 import to_float8
 from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
 from .masks import (
     attention_slices,
@@ -116,6 +117,7 @@ except PackageNotFoundError:  # a source tree that was not installed
 
 __all__ = [
     "attention",
+    "to_float8",
     "nn",
     "render",
     "explain",

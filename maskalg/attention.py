@@ -10,7 +10,9 @@ from . import errors
 from .algebra import everything
 from .backends.call import Call, scale_of
 from .backends.choice import backend_name, backend_of
+from .backends.float8 import attend_float8
 from .expression import Expression
+from .float8 import FLOAT8, descales_of
 from .inputs import as_autocast_wants, check_tables, check_tensor, check_weight, extents_of
 from .normalform import bound
 from .operators.attend import Wanted, attend_traced, traced
@@ -28,6 +30,7 @@ def attention(
     weight: Weight = softmax,
     return_lse: Literal[False] = False,
     dropout_p: float = 0.0,
+    descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     backend: str | None = None,
 ) -> torch.Tensor: ...
 
@@ -43,6 +46,7 @@ def attention(
     weight: Weight = softmax,
     return_lse: Literal[True],
     dropout_p: float = 0.0,
+    descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     backend: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
@@ -57,12 +61,14 @@ def attention(
     weight: Weight = softmax,
     return_lse: bool = False,
     dropout_p: float = 0.0,
+    descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     backend: str | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of `query` to `key` and `value` under a mask, a bias or both.
 
     Args:
-        query: `[batch, heads, q_len, head_dim]`, float16, bfloat16 or float32 (float64 off GPUs).
+        query: `[batch, heads, q_len, head_dim]`, float16, bfloat16 or float32 (float64 off GPUs),
+            or float8_e4m3fn, for inference.
         key: `[batch, kv_heads, kv_len, head_dim]`; `heads` is a multiple of `kv_heads`, and
             consecutive query heads share a key-value head.
         value: `[batch, kv_heads, kv_len, value_dim]`.
@@ -72,12 +78,15 @@ def attention(
         return_lse: return `(out, lse)` with the natural-log sum of exp(score) of each query,
             float32 `[batch, heads, q_len]`, a sink not included; of softmax weights only.
         dropout_p: 0; anything else is refused, as dropout of the weights is not built.
+        descale: what float8 numbers of query, key and value are multiplied by: three float32
+            tensors, `[batch, heads]`, `[batch, kv_heads]` twice, or with 1 in place of either,
+            positive; None for 1. `to_float8` makes them.
         backend: "triton", "cpu" or "reference"; by default chosen by the device. A backend that
             cannot serve the call raises and never hands over to another.
 
     Returns:
-        `[batch, heads, q_len, value_dim]` in the dtype of `query`. A query that keeps no key has
-        output 0, lse -inf and gradients 0.
+        `[batch, heads, q_len, value_dim]` in the dtype of `query`, or bfloat16 for float8. A query
+        that keeps no key has output 0, lse -inf and gradients 0.
 
     Raises:
         TypeError, ValueError: inputs or an expression that do not fit together.
@@ -100,11 +109,14 @@ def attention(
     if torch.is_autocast_enabled(device):
         query, key, value = as_autocast_wants(query, key, value)
     if traced(query, chosen):
-        wanted = Wanted(scale, return_lse, weight, chosen)
+        wanted = Wanted(scale, return_lse, weight, descale, chosen)
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
-        call = checked_call(query, key, value, expression, scale, return_lse, weight)
-        out, lse = backend_of(chosen).attend(call)
+        call = checked_call(query, key, value, expression, scale, return_lse, weight, descale)
+        if call.query.dtype == FLOAT8:
+            out, lse = attend_float8(call, chosen)
+        else:
+            out, lse = backend_of(chosen).attend(call)
     return (out, cast(torch.Tensor, lse)) if return_lse else out
 
 
@@ -116,6 +128,7 @@ def checked_call(
     scale: float | None = None,
     return_lse: bool = False,
     weight: Weight = softmax,
+    descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
 ) -> Call:
     """The arguments of `attention` as one checked value; raises what `attention` raises."""
     if not isinstance(expression, Expression):
@@ -132,4 +145,6 @@ def checked_call(
         if expression.__dict__.get("_fits") != fits:
             check_tables(form, extents, query.device)
             expression.__dict__["_fits"] = fits
-    return Call(query, key, value, form, extents, scale_of(query, scale), return_lse, weight)
+    descales = None if descale is None else descales_of(descale, query, key, value)
+    factor = scale_of(query, scale)
+    return Call(query, key, value, form, extents, factor, return_lse, weight, descales)

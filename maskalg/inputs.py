@@ -6,10 +6,12 @@ import torch
 
 from . import errors
 from .extents import Extents, check, fitting
+from .float8 import FLOAT8
 from .normalform import Bound
 from .weights import Weight
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, FLOAT8)
+_KEPT = (torch.float64, FLOAT8)  # by autocast
 
 
 def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
@@ -63,12 +65,12 @@ def as_autocast_wants(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The inputs in the dtype of the surrounding `torch.autocast`, as torch's attention takes them.
 
-    float64 stays, as it does there. Tensors of the expression stay too: scores are accumulated in
-    float32 whatever the inputs are.
+    float64 stays, as it does there, and so does float8. Tensors of the expression stay too: scores
+    are accumulated in float32 whatever the inputs are.
     """
     dtype = torch.get_autocast_dtype(query.device.type)
     query, key, value = (
-        t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t
+        t.to(dtype) if t.is_floating_point() and t.dtype not in _KEPT else t
         for t in (query, key, value)
     )
     return query, key, value

@@ -77,7 +77,7 @@ def tiles_for(
     Args:
         architecture: "sm_90" and the like, "gfx942" and the like, or "interpreter".
         head_pad: the larger of the padded head dimensions of key and value, at most 256.
-        element_bytes: 2 or 4.
+        element_bytes: 1, 2 or 4; what is of 1 byte is multiplied as of 2.
         pattern: what a row of the mask looks like.
     """
     if architecture == "interpreter":
@@ -91,7 +91,7 @@ def tiles_for(
     }
     table = _AMD if architecture.startswith("gfx") else nvidia[pattern]
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
-    return table[size, element_bytes]
+    return table[size, max(element_bytes, 2)]
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,33 @@ _HOPPER_WEIGHTED: Final[dict[tuple[int, Pattern], HopperTile]] = {
     (128, "reading band"): _SHORT_DOCUMENTS,
 }
 
+# Of float8 inputs. Beside the running output stands that of a tile, so registers are few.
+_FLOAT8_LONG: Final = HopperTile(2, 128, 3, 168, 240, 24, True, False)
+_FLOAT8_NARROW: Final = HopperTile(3, 128, 3, 128, 160, 32, True, False)
+_FLOAT8_SHORT: Final = HopperTile(1, 128, 2, 128, 232, 24, False, True)
+_HOPPER_FLOAT8: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
+    (64, "full", False): _FLOAT8_NARROW,
+    (64, "full", True): _THREE_PROGRAMS,
+    (64, "dense", False): _FLOAT8_NARROW,
+    (64, "dense", True): _THREE_PROGRAMS,
+    (64, "banded", False): _THREE_PROGRAMS,
+    (64, "banded", True): _THREE_PROGRAMS,
+    (64, "reading", False): _THREE_PROGRAMS,
+    (64, "reading", True): _THREE_PROGRAMS,
+    (64, "reading band", False): _THREE_PROGRAMS,
+    (64, "reading band", True): _THREE_PROGRAMS,
+    (128, "full", False): _FLOAT8_LONG,
+    (128, "full", True): _FLOAT8_SHORT,
+    (128, "dense", False): _FLOAT8_LONG,
+    (128, "dense", True): _FLOAT8_SHORT,
+    (128, "banded", False): _FLOAT8_SHORT,
+    (128, "banded", True): _FLOAT8_SHORT,
+    (128, "reading", False): _SHORT_DOCUMENTS,
+    (128, "reading", True): _SHORT_DOCUMENTS,
+    (128, "reading band", False): _SHORT_DOCUMENTS,
+    (128, "reading band", True): _SHORT_DOCUMENTS,
+}
+
 
 def hopper_tile_for(
     architecture: str,
@@ -176,8 +203,10 @@ def hopper_tile_for(
     Arguments as of `tiles_for`; `biased` says whether the expression changes scores, `weighted`
     whether what comes of it is the weight itself.
     """
-    if architecture != "sm_90" or element_bytes != 2:
+    if architecture != "sm_90" or element_bytes > 2:
         return None
+    if element_bytes == 1:
+        return None if weighted else _HOPPER_FLOAT8.get((head_pad, pattern, biased))
     if weighted:
         return _HOPPER_WEIGHTED.get((head_pad, pattern))
     return _HOPPER.get((head_pad, pattern, biased))

@@ -16,7 +16,7 @@ STAGES = [
     {"elementary"},
     {"masks", "biases", "weights"},
     {"normalform"},
-    {"extents", "keys"},
+    {"extents", "keys", "float8"},
     {"inputs"},
     {"evaluate"},
     {"tracing"},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ..extents import Extents
+from ..float8 import FLOAT8, Descales
 from ..normalform import Bound
 from ..weights import Weight, softmax
 
@@ -26,6 +27,7 @@ class Call:
         return_lse: whether the natural log of the sum of exp(score) is wanted too.
         weight: what turns scores into weights. Where it has a formula, the bias of `form` ends
             with it: its value is the weight.
+        descales: factors of float8 inputs, or None.
     """
 
     query: torch.Tensor
@@ -36,6 +38,12 @@ class Call:
     scale: float
     return_lse: bool
     weight: Weight = softmax
+    descales: Descales | None = None
+
+    @property
+    def out_dtype(self) -> torch.dtype:
+        """That of the output: of the inputs, but for float8."""
+        return torch.bfloat16 if self.query.dtype == FLOAT8 else self.query.dtype
 
     @property
     def group(self) -> int:

@@ -11,6 +11,7 @@ from maskalg_kernels.forward import forward
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import errors
+from ..float8 import FLOAT8
 from ..tiles import Tile
 from .call import Call, Result
 from .triton_arguments import (
@@ -132,7 +133,7 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     """Output and, where wanted, lse, in new tensors."""
     query, value = call.query, call.value
     batch, heads, q_len, _ = query.shape
-    out = query.new_empty(batch, heads, q_len, value.shape[-1])
+    out = query.new_empty(batch, heads, q_len, value.shape[-1], dtype=call.out_dtype)
     lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
     if (ready := ready_for(call, lse_wanted)) is not None:
         ready.launch(call, out, lse)
@@ -143,7 +144,8 @@ def compute(call: Call, lse_wanted: bool) -> Result:
         nothing = float("-inf") if call.weight.formula is None else 0.0
         return out.zero_(), None if lse is None else lse.fill_(nothing)
     asked = call
-    call, _ = positively_scaled(call)
+    if query.dtype != FLOAT8:  # with which other scales are refused
+        call, _ = positively_scaled(call)
     plan = plan_of(call)
     launch = launch_forward(call, plan, out, lse)
     if launch is not None and call is asked:
@@ -175,7 +177,7 @@ def launch_forward(
         *query.stride(), *key.stride(), *value.stride(), *out.stride(),
     )  # fmt: skip
     specialised = variant_key(
-        (query, key, value, out, lse, sinks, *tables),
+        (query, key, value, out, lse, sinks, *(call.descales or ()), *tables),
         numbers,
         (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
     )
@@ -185,8 +187,9 @@ def launch_forward(
 
         def arguments(sources: tuple[Any, ...]) -> list[Any]:
             return [
-                query, *sources, out, lse, sinks, padded(tables, query.device), call.scale,
-                extents.q_len, extents.kv_len, rows, batch_heads, *numbers, *scalars,
+                query, *sources, out, lse, sinks, padded(tables, query.device),
+                call.descales, call.scale, extents.q_len, extents.kv_len, rows, batch_heads,
+                *numbers, *scalars,
             ]  # fmt: skip
 
         def first() -> tuple[list[Any], dict[str, Any]]:

@@ -9,11 +9,13 @@ import torch
 import triton
 
 from ..codegen.hooks import Hooks
+from ..float8 import FLOAT8
 from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
 from .triton_arguments import describable, padded, sinks_of
 from .triton_constants import weight_constants
 from .triton_descriptors import Descriptor
+from .triton_float8 import values_in_order
 from .triton_launch import Launch, variant_key
 
 if TYPE_CHECKING:
@@ -71,8 +73,9 @@ def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
         0 < call.scale < _LARGEST_SCALE
         and describable(call.query)
         and describable(call.key)
-        and describable(value)
-        and value.shape[-1] * value.element_size() % 16 == 0
+        # Values of float8 are put in order first, wherever they lie.
+        and (value.dtype == FLOAT8 or describable(value))
+        and value.shape[-1] * call.out_dtype.itemsize % 16 == 0
     )
     return tile if served else None
 
@@ -121,7 +124,8 @@ def launch_hopper(
 
     (scalars, tables), (out, lse) = hooked, results
     extents, sinks = call.extents, sinks_of(call)
-    described = (call.query, call.key, call.value, out)
+    value = values_in_order(call.value) if call.value.dtype == FLOAT8 else call.value
+    described = (call.query, call.key, value, out)
     rows = -(-extents.q_len // (tile.consumers * _QUERIES))
     batch_heads = extents.batch * extents.heads
     programs = rows * batch_heads
@@ -131,8 +135,8 @@ def launch_hopper(
 
     def arguments(descriptors: list[Any]) -> list[Any]:
         return [
-            *descriptors, lse, sinks, padded(tables, call.query.device), call.scale, extents.q_len,
-            extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
+            *descriptors, lse, sinks, padded(tables, call.query.device), call.descales, call.scale,
+            extents.q_len, extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
         ]  # fmt: skip
 
     def first() -> tuple[list[Any], dict[str, Any]]:
@@ -145,7 +149,7 @@ def launch_hopper(
 
     # Tensors with a descriptor are aligned, and have the dtype of the plan.
     specialised = variant_key(
-        (lse, sinks, *tables),
+        (lse, sinks, *(call.descales or ()), *tables),
         (extents.heads, call.group),
         (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
     )
@@ -160,18 +164,21 @@ def launch_hopper(
 def _descriptors(
     tensors: tuple[torch.Tensor, ...], tile: HopperTile, constants: dict[str, Any]
 ) -> list[Any]:
-    from maskalg_kernels.hopper_common import block_layout
+    from maskalg_kernels.hopper_common import block_layout, byte_layout
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     head_pad, value_pad = constants["HEAD_PAD"], constants["VALUE_PAD"]
-    blocks = (
-        (_QUERIES, head_pad), (tile.block_kv, head_pad),
-        (tile.block_kv, value_pad), (_QUERIES, value_pad),
-    )  # fmt: skip
+    of_value = (tile.block_kv, value_pad)
+    if tensors[2].dtype == FLOAT8:
+        of_value = (value_pad, tile.block_kv)
+    blocks = ((_QUERIES, head_pad), (tile.block_kv, head_pad), of_value, (_QUERIES, value_pad))
     return [
-        TensorDescriptor(t, t.shape, t.stride(), [1, 1, length, pad], block_layout)
-        for t, (length, pad) in zip(tensors, blocks, strict=True)
-    ]
+        TensorDescriptor(
+            t, t.shape, t.stride(), [1, 1, *block],
+            byte_layout(block[1]) if t.dtype == FLOAT8 else block_layout,
+        )
+        for t, block in zip(tensors, blocks, strict=True)
+    ]  # fmt: skip
 
 
 @lru_cache(maxsize=64)

@@ -25,7 +25,10 @@ from .triton_hopper_backward import hopper_backward_constants, hopper_backward_o
 from .triton_one_pass import one_pass_constants, one_pass_tile
 from .triton_plan import pattern_of, structure_plan
 
-ELEMENTS: Final = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+ELEMENTS: Final = {
+    torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32",
+    torch.float8_e4m3fn: "fp8e4nv",
+}  # fmt: skip
 _POINTERS: Final = {
     torch.int64: "*i64", torch.int32: "*i32", torch.int16: "*i16", torch.int8: "*i8",
     torch.uint8: "*u8", torch.bool: "*i1", torch.float64: "*fp64", torch.float32: "*fp32",

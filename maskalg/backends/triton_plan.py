@@ -11,6 +11,7 @@ import torch
 from .. import errors
 from ..codegen.hooks import Hooks, Style, hooks_of
 from ..extents import distances_are_short, fits_int32
+from ..float8 import FLOAT8
 from ..nodes import TRUE
 from ..normalform import Structure
 from ..proof.proof import prove_structure
@@ -24,6 +25,7 @@ from .triton_hopper import hopper_tile, serves_pads
 from .triton_tuned import machine_of, preferred
 
 _SMALLEST_DIM: Final = 8
+_WITHOUT_FLOAT8: Final = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_87")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +81,10 @@ def structure_plan(
     for dim in (head_dim, value_dim):
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
-    if dtype not in (torch.float16, torch.bfloat16, torch.float32):
+    if dtype not in (torch.float16, torch.bfloat16, torch.float32, FLOAT8):
         raise errors.kernel_dtype(dtype)
+    if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
+        raise errors.float8_architecture(arch)
     wide = style.wide
     hooks = hooks_of(structure, style)
     if len(hooks.scalars) > MOST_SCALARS:

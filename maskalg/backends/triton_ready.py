@@ -2,7 +2,8 @@
 
 A call is like another with the same expression if shapes, strides, dtype, device, scale and the
 kind of sink are the same too. What is launched then differs in the addresses of query, key, value,
-output, lse and sink alone; finding all else anew would take longer than the launch.
+output, lse, sink and factors of float8 alone; finding all else anew would take longer than the
+launch.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ..codegen.hooks import Hooks
+from ..float8 import FLOAT8
 from . import triton_tuned
 from .call import Call
 from .triton_arguments import tables_of
 from .triton_descriptors import Descriptor
+from .triton_float8 import values_in_order
 from .triton_launch import Launch, Variant, start, variant_key, variant_of, watched
 from .triton_plan import Plan
 
@@ -40,8 +43,10 @@ class Ready(NamedTuple):
         variant: of the kernel.
         programs: along both axes.
         encoded: of query, key, value and output; None for what is passed as a pointer.
+        in_order: whether values of float8 are put in order first.
         sink: that is passed where the weight has a number or none.
-        rest: the arguments behind the sink.
+        passed: the tables as they are passed.
+        rest: the arguments behind the factors of float8.
         misses: how often a call of this kind was another one.
     """
 
@@ -52,7 +57,9 @@ class Ready(NamedTuple):
     variant: Variant
     programs: tuple[int, int]
     encoded: tuple[Encoded | None, ...]
+    in_order: bool
     sink: torch.Tensor | None
+    passed: tuple[torch.Tensor, ...]
     rest: list[Any]
     misses: int
 
@@ -70,9 +77,8 @@ class Ready(NamedTuple):
     def launch(self, call: Call, out: torch.Tensor, lse: torch.Tensor | None) -> None:
         arguments: list[Any] = []
         encoder = self.variant.encoder
-        for tensor, block in zip(
-            (call.query, call.key, call.value, out), self.encoded, strict=True
-        ):
+        value = values_in_order(call.value) if self.in_order else call.value
+        for tensor, block in zip((call.query, call.key, value, out), self.encoded, strict=True):
             if block is None:
                 arguments.append(tensor)
                 continue
@@ -88,7 +94,8 @@ class Ready(NamedTuple):
                 parts = known[address] = encoder.encode(Descriptor(tensor), layout)
             arguments += parts
         sink = call.weight.sink
-        arguments += [lse, sink if isinstance(sink, torch.Tensor) else self.sink]
+        sink = sink if isinstance(sink, torch.Tensor) else self.sink
+        arguments += [lse, sink, self.passed, call.descales]
         arguments += self.rest
         start(self.variant, self.programs, arguments)
 
@@ -125,15 +132,15 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
         return
     if plan.hooks.tables and _captured(call):
         return
-    arguments = launch.again()  # both kernels begin with these seven
-    *tensors, _lse, sink, tables = arguments[:7]
+    arguments = launch.again()  # both kernels begin with these eight
+    *tensors, _lse, sink, passed, _descales = arguments[:8]
     blocks = iter(variant.encoder.blocks if variant.encoder is not None else [(None, "")] * 4)
     encoded: tuple[Encoded | None, ...] = tuple(
         [({}, next(blocks)[0]) if type(t) is Descriptor else None for t in tensors]
     )
     if len(found) >= _MOST:
         found.clear()
-    tables = tables[: len(plan.hooks.tables)]
+    tables = passed[: len(plan.hooks.tables)]
     found[kind] = Ready(
         hooks=plan.hooks,
         tables=tables,
@@ -142,8 +149,10 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
         variant=variant,
         programs=launch.programs,
         encoded=encoded,
+        in_order=encoded[2] is not None and call.value.dtype == FLOAT8,
         sink=None if isinstance(call.weight.sink, torch.Tensor) else sink,
-        rest=arguments[6:],
+        passed=passed,
+        rest=arguments[8:],
         misses=misses,
     )
 
@@ -151,9 +160,12 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
 def _kind(call: Call, lse_wanted: bool) -> Hashable:
     query, key, value, sink = call.query, call.key, call.value, call.weight.sink
     of_sink = variant_key((sink,), (), ()) if isinstance(sink, torch.Tensor) else sink
+    descales = call.descales
+    of_descales = None if descales is None else variant_key(descales, (), ())
     return (
         query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(),
         query.dtype, query.device, call.scale, lse_wanted, call.weight.normalised, of_sink,
+        of_descales,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from .catalogue import *
 from .commands import *
 from .exploring import *
 from .exports import *
+from .float8 import *
 from .integrations import *
 from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError

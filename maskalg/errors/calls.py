@@ -64,8 +64,8 @@ def tensors_differ(what: str, found: str) -> MaskTypeError:
 
 def unsupported_dtype(dtype: object) -> MaskTypeError:
     return MaskTypeError(
-        f"attention: float16, bfloat16, float32 (and float64 off the GPU kernels) are served, got "
-        f"{dtype}."
+        f"attention: float16, bfloat16, float32, float8_e4m3fn (and float64 off the GPU kernels) "
+        f"are served, got {dtype}."
     )
 
 

@@ -10,11 +10,13 @@ from .. import errors
 from ..backends.call import Result
 from ..backends.reference import with_sink
 from ..expression import Expression
+from ..float8 import FLOAT8
 from ..inputs import check_tensor, check_weight
 from ..normalform import keyed, value_of
 from ..parameters import INTEGERS
 from ..weights import Weight
 from . import define as define
+from . import float8 as float8
 from . import transforms
 from . import vmap as vmap
 
@@ -47,6 +49,7 @@ class Wanted:
     scale: float | None
     return_lse: bool
     weight: Weight
+    descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
     backend: str
 
 
@@ -81,7 +84,7 @@ def attend_traced(
     weights = "exp" if weight.formula is None else "mean" if weight.normalised else "sum"
     transformed = not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
     operator = transforms.forward if transformed else torch.ops.maskalg.attention_forward
-    out, lse = operator(
+    arguments = (
         query,
         key,
         value,
@@ -94,4 +97,8 @@ def attend_traced(
         lse_wanted,
         wanted.backend,
     )
+    if query.dtype == FLOAT8 or wanted.descale is not None:
+        out, lse = torch.ops.maskalg.attention_float8(list(wanted.descale or ()), *arguments)
+    else:
+        out, lse = operator(*arguments)
     return with_sink(out, lse, weight.sink), lse if wanted.return_lse else None

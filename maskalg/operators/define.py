@@ -16,6 +16,7 @@ import torch
 from .. import errors
 from ..backends.call import Call, scale_of
 from ..backends.choice import backend_of
+from ..float8 import Descales
 from ..inputs import check_tables, extents_of
 from ..keys import structure_of
 from ..normalform import Bound, Structure, Value
@@ -63,8 +64,8 @@ def _forward(
 
     For weights that have a formula, the sum of weights stands for the lse.
     """
-    form = _form(structure, tables, integers, reals)
-    call = _call((query, key, value), form, scale, weights)
+    form = form_of(structure, tables, integers, reals)
+    call = call_of((query, key, value), form, scale, weights)
     out, lse = backend_of(backend).compute(call, lse_wanted)
     return out, query.new_empty(0) if lse is None else lse
 
@@ -82,7 +83,7 @@ def _forward_fake(
     lse_wanted: bool,
     backend: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _call((query, key, value), _form(structure, tables, integers, reals), scale, weights)
+    call_of((query, key, value), form_of(structure, tables, integers, reals), scale, weights)
     shape = query.shape[:3]
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     out = query.new_empty(*shape, value.shape[-1])
@@ -107,8 +108,8 @@ def _backward(
     backend: str,
 ) -> list[torch.Tensor]:
     """Gradients of query, key and value, and of the tables that are `wanted`."""
-    form = _form(structure, tables, integers, reals)
-    call = _call((query, key, value), form, scale, weights)
+    form = form_of(structure, tables, integers, reals)
+    call = call_of((query, key, value), form, scale, weights)
     passes = backend_of(backend)
     if lse.shape != out.shape[:3]:
         # The graph was made from inputs that wanted no gradient, and is now asked for one.
@@ -193,7 +194,7 @@ def _refuse(ctx: Any, *change: Any) -> None:
     raise errors.no_double_backward()
 
 
-def _form(key: str, tables: Tensors, integers: Sequence[int], reals: Sequence[float]) -> Bound:
+def form_of(key: str, tables: Tensors, integers: Sequence[int], reals: Sequence[float]) -> Bound:
     """A structure with its values, which are passed sorted by kind."""
     structure = structure_of(key)
     _check_counts(structure, (len(tables), len(integers), len(reals)))
@@ -212,16 +213,20 @@ def _check_counts(structure: Structure, found: tuple[int, int, int]) -> None:
         raise errors.operands_differ(structure.key, wanted, found)
 
 
-def _call(
+def call_of(
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     form: Bound,
     scale: float | None,
     weights: str,
+    *,
+    lse_wanted: bool = True,
+    descales: Descales | None = None,
 ) -> Call:
     """The arguments of an operator as a checked call; raises what `attention` raises."""
     extents = extents_of(*inputs)
     check_tables(form, extents, inputs[0].device)
-    return Call(*inputs, form, extents, scale_of(inputs[0], scale), True, _WEIGHTS[weights])
+    factor, weight = scale_of(inputs[0], scale), _WEIGHTS[weights]
+    return Call(*inputs, form, extents, factor, lse_wanted, weight, descales)
 
 
 @contextlib.contextmanager

@@ -60,7 +60,9 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.
     tables = types_of(hooks, form)
     pattern = backend.pattern_of(form.structure)
     kind = {"biased": hooks.biased, "weighted": weighting["WEIGHTED"]}
-    tile = tile or hopper_tile_for("sm_90", max(dim, value_dim or dim), 2, pattern, **kind)
+    of_inputs = torch.float8_e4m3fn if dtype == "fp8e4nv" else torch.bfloat16
+    size = of_inputs.itemsize
+    tile = tile or hopper_tile_for("sm_90", max(dim, value_dim or dim), size, pattern, **kind)
     if tile is None:
         return None
     constants = {

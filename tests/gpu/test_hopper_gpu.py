@@ -141,6 +141,17 @@ def test_scales(factor, name, launches):
     assert len(launches) == 1
 
 
+def test_an_infinite_value(launches):
+    """What is multiplied by no weight does not make an infinite output one that is no number."""
+    q, k, v = inputs(128, torch.bfloat16)
+    v[:, :, 0, 7] = float("inf")
+    for expression in (causal, causal + ma.softcap(5.0)):
+        out = ma.attention(q, k, v, expression)
+        assert (out[..., 7] == float("inf")).all()
+        assert out[..., :7].isfinite().all()
+    assert len(launches) == 2
+
+
 def test_what_it_does_not_serve_goes_to_the_plain_kernel(launches):
     q, k, v = inputs(128, torch.bfloat16)
     ma.attention(q, k, v, causal, scale=1e7)

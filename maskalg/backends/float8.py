@@ -1,0 +1,42 @@
+"""float8 inputs: what is served of them, and how backends without kernels for them compute."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+import torch
+
+from .. import errors
+from .call import Call, Result
+from .choice import backend_of
+
+SMALLEST_SCALE: Final = 2.0**-64
+
+
+def attend_float8(call: Call, backend: str) -> Result:
+    """Output in bfloat16 and, where wanted, lse; there is no gradient."""
+    if call.weight.formula is not None:
+        raise errors.float8_weight(call.weight.name)
+    if not SMALLEST_SCALE <= call.scale < float("inf"):
+        raise errors.float8_scale(call.scale)
+    if call.differentiable():
+        raise errors.float8_gradient()
+    computing = backend_of(backend)
+    if backend == "triton":
+        return computing.compute(call, call.return_lse)
+    out, lse = computing.attend(_dequantised(call, double=backend == "reference"))
+    return out.to(call.out_dtype), None if lse is None else lse.float()
+
+
+def _dequantised(call: Call, *, double: bool) -> Call:
+    """The call with the numbers that its float8 inputs stand for."""
+    dtype = torch.float64 if double else torch.float32
+    query, key, value = (t.to(dtype) for t in (call.query, call.key, call.value))
+    if call.descales is not None:
+        of_query, of_key, of_value = (d.to(dtype)[:, :, None, None] for d in call.descales)
+        # As in the kernels, a factor that is not positive gives no output that looks like one.
+        query = query * torch.where(of_query > 0, of_query, torch.nan)
+        key = key * torch.where(of_key > 0, of_key, torch.nan)
+        value = value * of_value
+    return dataclasses.replace(call, query=query, key=key, value=value, descales=None)
