@@ -161,8 +161,10 @@ def statistics_of(
             # d lse / d s is exp(s - lse), which is the weight times exp2(statistic - lse).
             change = tl.load(grad_lse_ptr + base + m, mask=inside, other=0.0)
             if sink_ptr is not None:
-                # Beyond this the weight is 0, and infinity times a gradient of 0 is not a number.
-                change = change * tl.math.exp2(tl.minimum(statistic - lse, 126.0))
+                ratio = change * tl.math.exp2(statistic - lse)
+                change = tl.where(change == 0.0, 0.0, ratio)
+                # Beyond what float32 holds, weights are 0 too, and what it should be is not known.
+                change += change - change
             delta -= tl.where(empty, 0.0, change)
         statistic = tl.where(empty, float("inf"), statistic)
     return statistic, delta

@@ -31,9 +31,11 @@ def float8_values(
     """out `[batch * kv_heads, VALUE_DIM, 4 words]`, from v `[batch, kv_heads, kv_len, VALUE_DIM]`.
 
     Both are read as words of four bytes, of four dimensions of a key or four keys of a dimension,
-    in which strides count too. A program moves WORDS words of keys of one head; keys past the
+    in which strides are counted too. A program moves WORDS words of keys of one head; keys past the
     length are zeros.
     """
+    v_ptr = v_ptr.to(tl.pointer_type(tl.int32), bitcast=True)
+    out_ptr = out_ptr.to(tl.pointer_type(tl.int32), bitcast=True)
     blocks = words // WORDS
     batch_head = tl.program_id(0) // blocks
     word = tl.program_id(0) % blocks * WORDS + tl.arange(0, WORDS)

@@ -16,6 +16,8 @@ from .runs import NO_TILE
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 
+SMALLEST_SCALE = tl.constexpr(2.0**-64)
+
 SCALARS = tuple(f"S{i}" for i in range(24))
 
 
@@ -50,7 +52,9 @@ def dequantising(scale, descales, batch, head, heads, group):
         of_query = tl.load(descales[0] + batch * heads + head)
         of_key = tl.load(descales[1] + kv_head)
         positive = (of_query > 0.0) & (of_key > 0.0)
-        scale = tl.where(positive, scale * of_query * of_key, float("nan"))
+        # Below the least that biases are divided by, scores of any size vanish.
+        scale = tl.maximum(scale * of_query * of_key, SMALLEST_SCALE)
+        scale = tl.where(positive, scale, float("nan"))
         factor = tl.load(descales[2] + kv_head)
     return scale, factor
 

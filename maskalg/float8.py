@@ -44,11 +44,11 @@ def to_float8(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if tensor.dim() != 4:
         wanted = "[batch, heads, length, dim]"
         raise errors.tensor_shape("to_float8", "tensor", list(tensor.shape), wanted)
-    wide = tensor.detach().float()
+    wide = tensor.float()
     if not wide.numel():
         return wide.to(FLOAT8), wide.new_ones(wide.shape[:2])
     descale = wide.abs().amax(dim=(2, 3)) / _LARGEST
-    descale = torch.where(descale > 0, descale, 1.0)
+    descale = torch.where(descale == 0, 1.0, descale)
     # Division may round the largest number up, beyond what float8 has.
     scaled = (wide / descale[:, :, None, None]).clamp(-_LARGEST, _LARGEST)
     return scaled.to(FLOAT8), descale
@@ -68,14 +68,18 @@ def descales_of(
         ("query", "key", "value"), descale, (query, key, value), strict=True
     ):
         shape = tensor.shape[:2]
+        if isinstance(factor, torch.Tensor) and factor.requires_grad and torch.is_grad_enabled():
+            raise errors.float8_gradient()
         if not isinstance(factor, torch.Tensor) or factor.dtype != torch.float32:
             what = factor.dtype if isinstance(factor, torch.Tensor) else type(factor).__name__
             raise errors.descale_dtype(name, what)
         if factor.device != query.device:
             raise errors.descale_device(name, factor.device, query.device)
-        if factor.dim() > 2 or not _broadcasts(factor.shape, shape):
-            raise errors.descale_shape(name, list(factor.shape), list(shape))
-        found.append(factor.detach().expand(shape).contiguous())
+        if factor.shape != shape:
+            if factor.dim() > 2 or not _broadcasts(factor.shape, shape):
+                raise errors.descale_shape(name, list(factor.shape), list(shape))
+            factor = factor.expand(shape)
+        found.append(factor.contiguous())
     return found[0], found[1], found[2]
 
 

@@ -76,7 +76,7 @@ def test_to_float8():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiled_and_exported():
+def test_compiled():
     tensors, descale = inputs()
     want, want_lse = ma.attention(*tensors, causal, descale=descale, return_lse=True)
 
@@ -133,3 +133,60 @@ def test_what_is_refused():
         ma.attention(*tensors, causal + ma.relative(table))
     with torch.no_grad():
         ma.attention(*tensors, causal + ma.relative(table))
+
+
+def test_gradients_are_refused_wherever_they_would_be_lost():
+    tensors, descale = inputs()
+    query, key, value = tensors
+    learned = descale[0].clone().requires_grad_()
+    table = torch.randn(4, 31, requires_grad=True)
+    wide = torch.randn(query.shape, requires_grad=True)
+    made, of_made = ma.to_float8(wide)
+
+    def of_table(bias):
+        return ma.attention(*tensors, causal + ma.relative(bias)).float().sum()
+
+    def attend(expression, *inputs, **how):
+        return lambda: ma.attention(*inputs, expression, **how)
+
+    calls = [
+        attend(causal, *tensors, descale=(learned, *descale[1:])),
+        attend(causal, made, key, value),
+        attend(causal, query, key, value, descale=(of_made, *descale[1:])),
+        lambda: torch.func.grad(of_table)(table.detach()),
+        lambda: torch.compile(of_table, backend="eager")(table),
+    ]
+    for call in calls:
+        with pytest.raises(Exception, match="gradients are not built for float8"):
+            call()
+
+
+def test_traced_calls_check_as_others_do():
+    tensors, descale = inputs()
+    cases = [
+        ({"descale": descale[0]}, "three tensors"),
+        ({"descale": ()}, "three tensors"),
+        ({"weight": ma.sigmoid()}, "weight=sigmoid"),
+    ]
+    for how, message in cases:
+        with pytest.raises(Exception, match=message):
+            torch.func.vmap(lambda q, how=how: ma.attention(q, *tensors[1:], causal, **how))(
+                torch.stack([tensors[0]] * 2)
+            )
+
+
+def test_vmap():
+    (query, key, value), descale = inputs()
+    queries = torch.stack([query, query.flip(2)])
+    out = torch.func.vmap(lambda q: ma.attention(q, key, value, causal, descale=descale))(queries)
+    for got, one in zip(out, queries, strict=True):
+        assert torch.equal(got, ma.attention(one, key, value, causal, descale=descale))
+
+
+def test_what_is_no_number_stays_so():
+    tensor = torch.randn(1, 2, 10, 8) * 1e-3
+    tensor[0, 1, 3, 2] = torch.nan
+    numbers, descale = ma.to_float8(tensor)
+    assert descale[0, 0].isfinite() and descale[0, 1].isnan()
+    out = ma.attention(numbers, numbers, numbers, descale=(descale,) * 3)
+    assert out[0, 1].isnan().all() and out[0, 0].isfinite().all()

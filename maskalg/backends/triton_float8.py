@@ -19,22 +19,23 @@ def values_in_order(value: torch.Tensor) -> torch.Tensor:
     The dimension of values is a multiple of 4.
     """
     batch, heads, kv_len, dim = value.shape
-    *strides, last = value.stride()
-    if last != 1 or any(number % 4 for number in (*strides, value.data_ptr())):
-        value = value.contiguous()
+    along_batch, along_heads, along_keys, last = value.stride()
+    # In one number, whether all of them are whole words of four bytes.
+    if last != 1 or (along_batch | along_heads | along_keys | value.data_ptr()) & 3:
+        # What is contiguous may have other strides, where there is but one of an axis.
+        value = value.new_empty(value.shape).copy_(value)
+        along_batch, along_heads, along_keys, _ = value.stride()
     words = -(-kv_len // (4 * _WORDS)) * _WORDS
-    out = value.new_empty(batch, heads, dim, 4 * words)
-    source, target = value.view(torch.int32), out.view(torch.int32)
-    numbers = (heads, *source.stride()[:3])
-    constants = {"VALUE_DIM": dim, "VALUE_PAD": power_of_two(dim), "WORDS": _WORDS, "num_warps": 4}
+    out = value.new_empty((batch, heads, dim, 4 * words))
+    numbers = (heads, along_batch // 4, along_heads // 4, along_keys // 4)
 
     def again() -> list[object]:
-        return [source, target, kv_len, words, *numbers]
+        return [value, out, kv_len, words, *numbers]
 
-    variant = ("float8 values", dim, value.device)
-    specialised = variant_key((source, target), numbers, (words,))
-    programs = batch * heads * (words // _WORDS)
-    Launch(
-        float8_values, (programs, 1), (variant, specialised), lambda: (again(), constants), again
-    ).run()
+    def first() -> tuple[list[object], dict[str, object]]:
+        pad = power_of_two(dim)
+        return again(), {"VALUE_DIM": dim, "VALUE_PAD": pad, "WORDS": _WORDS, "num_warps": 4}
+
+    key = ("float8 values", dim, value.device, variant_key((value, out), numbers, (words,)))
+    Launch(float8_values, (batch * heads * (words // _WORDS), 1), key, first, again).run()
     return out

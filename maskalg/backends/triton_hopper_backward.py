@@ -206,14 +206,14 @@ def _described(tensor: torch.Tensor, length: int, pad: int | None) -> Any:
     """A descriptor of blocks of so many rows; of a flat tensor where `pad` is None."""
     from maskalg_kernels.hopper_common import block_layout
     from maskalg_kernels.hopper_keys import row_layout
-    from maskalg_kernels.hopper_starts import start_layout
+    from maskalg_kernels.hopper_shifts import shift_layout
     from maskalg_kernels.hopper_sums import sum_layout
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     if pad is None:
         block, layout = [length], row_layout
     elif tensor.dim() == 2:
-        block, layout = [length, pad], start_layout
+        block, layout = [length, pad], shift_layout
     else:
         of_sums = tensor.dtype == torch.float32
         block, layout = [1, 1, length, pad], sum_layout if of_sums else block_layout

@@ -14,6 +14,7 @@ from .. import errors
 from ..codegen.arguments import RunsArgument
 from ..codegen.hooks import Hooks, Style
 from ..expression import Expression
+from ..float8 import FLOAT8
 from ..normalform import Bound, bound
 from ..tiles import Tile
 from ..weights import softmax
@@ -90,7 +91,7 @@ def compile_offline(
         expression: a mask, a bias or both.
         target: one of `TARGETS`.
         head_dim: of queries, keys and values.
-        dtype: float16, bfloat16 or float32.
+        dtype: float16, bfloat16 or float32, or float8_e4m3fn forward.
         backward: the kernels of the gradients instead of the forward one.
 
     Raises:
@@ -100,6 +101,8 @@ def compile_offline(
         raise errors.unknown_target(target, list(TARGETS))
     if triton.knobs.runtime.interpret:
         raise errors.interpreter_compiles_nothing()
+    if backward and dtype == FLOAT8:
+        raise errors.float8_gradient()
     request = _Request(bound(expression), target, head_dim, dtype)
     if not backward:
         return _reports(request, [request.forward])

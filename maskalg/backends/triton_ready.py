@@ -149,7 +149,8 @@ def remember(call: Call, plan: Plan, launch: Launch, lse_wanted: bool) -> None:
         variant=variant,
         programs=launch.programs,
         encoded=encoded,
-        in_order=encoded[2] is not None and call.value.dtype == FLOAT8,
+        # Only the kernel that multiplies float8 has a descriptor of query.
+        in_order=encoded[0] is not None and call.value.dtype == FLOAT8,
         sink=None if isinstance(call.weight.sink, torch.Tensor) else sink,
         passed=passed,
         rest=arguments[8:],

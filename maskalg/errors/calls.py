@@ -177,7 +177,7 @@ def reserved_name(name: str) -> MaskValueError:
 
 def kernel_dtype(dtype: object) -> BackendError:
     return BackendError(
-        f"the fused kernel serves float16, bfloat16 and float32, got {dtype}. "
+        f"the fused kernel serves float16, bfloat16, float32 and float8_e4m3fn, got {dtype}. "
         "backend='reference' serves float64."
     )
 

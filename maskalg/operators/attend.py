@@ -10,7 +10,7 @@ from .. import errors
 from ..backends.call import Result
 from ..backends.reference import with_sink
 from ..expression import Expression
-from ..float8 import FLOAT8
+from ..float8 import FLOAT8, descales_of
 from ..inputs import check_tensor, check_weight
 from ..normalform import keyed, value_of
 from ..parameters import INTEGERS
@@ -98,7 +98,19 @@ def attend_traced(
         wanted.backend,
     )
     if query.dtype == FLOAT8 or wanted.descale is not None:
-        out, lse = torch.ops.maskalg.attention_float8(list(wanted.descale or ()), *arguments)
+        descales = _descales(query, key, value, wanted)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value, *tables)):
+            raise errors.float8_gradient()
+        out, lse = torch.ops.maskalg.attention_float8(descales, *arguments)
     else:
         out, lse = operator(*arguments)
     return with_sink(out, lse, weight.sink), lse if wanted.return_lse else None
+
+
+def _descales(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, wanted: Wanted
+) -> list[torch.Tensor]:
+    """The factors of float8 inputs, or none; raises as `attention` does without an operator."""
+    if wanted.weight.formula is not None:
+        raise errors.float8_weight(wanted.weight.name)
+    return [] if wanted.descale is None else [*descales_of(wanted.descale, query, key, value)]

@@ -41,7 +41,7 @@ def _forward(
     descales = descales_of(descale, *inputs) if descale else None
     call = call_of(inputs, form, scale, weights, lse_wanted=lse_wanted, descales=descales)
     out, lse = attend_float8(call, backend)
-    return out, out.new_empty(0) if lse is None else lse
+    return out, out.new_empty(0, dtype=torch.float32) if lse is None else lse
 
 
 def _forward_fake(

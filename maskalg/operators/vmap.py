@@ -12,6 +12,7 @@ import torch
 
 from ..keys import structure_of
 from .define import BACKWARD, FORWARD
+from .float8 import FLOAT8_FORWARD
 
 
 def _forward(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
@@ -37,6 +38,11 @@ def _backward(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any
     ]
     found = operator(*tensors, *args[8:])
     return [_unfolded(gradient, info.batch_size) for gradient in found], [0] * len(found)
+
+
+def _float8(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+    operator = torch.ops.maskalg.attention_float8
+    return _one_by_one(operator, info.batch_size, in_dims, args)
 
 
 def _one_by_one(
@@ -72,3 +78,4 @@ def _unfolded(tensor: torch.Tensor, members: int) -> torch.Tensor:
 
 torch.library.register_vmap(FORWARD, _forward)
 torch.library.register_vmap(BACKWARD, _backward)
+torch.library.register_vmap(FLOAT8_FORWARD, _float8)

@@ -133,7 +133,7 @@ def test_sinks(in_one_pass):
 
 
 def test_a_sink_far_above_all_scores(in_one_pass):
-    """The gradient of the lse goes on; none comes through the output, where every weight is 0."""
+    """Every weight is 0, and so is the gradient of an lse that nobody used."""
     leaves = [t.requires_grad_() for t in inputs(64, torch.bfloat16)]
     weight = ma.softmax_with_sink(300.0)
     out, lse = ma.attention(*leaves, causal, weight=weight, return_lse=True)

@@ -7,6 +7,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from tests.interpreter.test_ready import found_anew  # noqa: F401
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -44,16 +45,29 @@ def test_expressions(name):
     assert torch.allclose(lse, want_lse, atol=1e-4)
 
 
-def test_calls_like_one_before():
-    tensors, descale = inputs()
+@pytest.mark.parametrize("dim", [16, 24, 64])
+def test_calls_like_one_before(dim, found_anew):  # noqa: F811
+    tensors, descale = inputs(dim)
+    expression = causal & sliding(50)
     weight = ma.softmax_with_sink(1.0)
     for i in range(4):
-        tensors = [t.clone() for t in tensors]
+        tensors = [torch.roll(t.view(torch.uint8), i, 2).view(t.dtype) for t in tensors]
         descale = [d * (1 + 0.1 * i) for d in descale]
         for how in ({"descale": descale}, {"descale": descale, "weight": weight}, {"scale": 1e-4}):
-            out = ma.attention(*tensors, causal, **how, backend="triton")
-            want = ma.attention(*tensors, causal, **how, backend="reference")
+            out = ma.attention(*tensors, expression, **how, backend="triton")
+            want = ma.attention(*tensors, expression, **how, backend="reference")
             assert ((out - want).abs() <= 2.0**-7 * want.abs() + 2e-3 * want.abs().max()).all()
+    assert len(found_anew) == 4  # nothing is kept of the first call of all
+
+
+@pytest.mark.parametrize("factor", [1e-17, 1e-19, 1e-22])
+def test_factors_of_almost_nothing(factor):
+    tensors, (of_query, of_key, of_value) = inputs()
+    how = {"descale": (of_query * factor, of_key * factor, of_value)}
+    for expression in (causal, causal + ma.alibi(torch.ones(4))):
+        out = ma.attention(*tensors, expression, **how, backend="triton")
+        want = ma.attention(*tensors, expression, **how, backend="reference")
+        assert ((out - want).abs() <= 2.0**-7 * want.abs() + 2e-3 * want.abs().max()).all()
 
 
 def test_a_factor_that_is_not_positive():
@@ -71,7 +85,11 @@ def test_values_in_order(shape):
     value = torch.randn(shape).to(torch.float8_e4m3fn)
     apart = torch.stack([value.view(torch.uint8)] * 2, -1)[..., 0].view(value.dtype)
     turned = value.transpose(1, 2).contiguous().transpose(1, 2)
-    for given in (value, apart, turned):
+    room = torch.empty(value.numel() + 5, dtype=torch.uint8).view(value.dtype)
+    moved = room[5:].view(shape).copy_(value)
+    alone = value[:1, :1].clone().as_strided((1, 1, *shape[2:]), (7, 5, shape[3], 1))
+    for given in (value, apart, turned, moved, alone):
+        value, shape = given, given.shape
         out = values_in_order(given)
         length = out.shape[-1]
         assert length % 128 == 0 and length - shape[2] < 128
