@@ -128,6 +128,7 @@ def tile_after(
     value_ready, value_free = value_barriers
     dtype: gl.constexpr = keys.dtype
     output: gl.constexpr = acc.type.layout
+    # Sums of float8 products lose all but 13 bits: a tile's are added to others in float32.
     SUMMED: gl.constexpr = dtype == gl.float8e4nv
     stage, phase = stage_of(i, STAGES)
     old, old_phase = stage_of(before, STAGES)
