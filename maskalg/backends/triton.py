@@ -25,6 +25,7 @@ from .triton_arguments import (
 from .triton_backward import Gradients, fill_rows, gradients
 from .triton_constants import tile_constants, weight_constants
 from .triton_descriptors import Descriptor
+from .triton_device import elsewhere
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, launch_hopper, serving
 from .triton_launch import Launch, variant_key
@@ -111,6 +112,9 @@ def _gradients(
     inputs: bool,
 ) -> tuple[Gradients | tuple[None, None, None], Rows, list[torch.Tensor]]:
     """Gradients of the inputs where wanted, what is known of rows, and gradients of tables."""
+    if elsewhere(call.query.device):
+        with torch.cuda.device(call.query.device):
+            return _gradients(call, saved, change, slots, inputs=inputs)
     call, factor = positively_scaled(call)
     plan = plan_of(call)
     steps, shape = steps_of(call, plan)
@@ -132,6 +136,9 @@ def _gradients(
 def compute(call: Call, lse_wanted: bool) -> Result:
     """Output and, where wanted, lse, in new tensors."""
     query, value = call.query, call.value
+    if elsewhere(query.device):
+        with torch.cuda.device(query.device):
+            return compute(call, lse_wanted)
     batch, heads, q_len, _ = query.shape
     out = query.new_empty(batch, heads, q_len, value.shape[-1], dtype=call.out_dtype)
     lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
