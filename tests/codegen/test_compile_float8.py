@@ -25,8 +25,11 @@ SPILLS = {(64, "causal"): 44, (64, "document"): 80, (128, "window"): 16}
 
 
 @on_hopper
-@pytest.mark.parametrize("dim", [64, 128])
-@pytest.mark.parametrize("name", ["causal", "window", "document", "alibi", "softcap"])
+@pytest.mark.parametrize(
+    "dim, name",
+    [(64, "causal"), (64, "document"), (64, "softcap")]
+    + [(128, name) for name in ("causal", "window", "document", "alibi")],
+)
 def test_expressions(name, dim):
     [report] = compile_offline(
         expressions()[name], "sm_90", dim, torch.float8_e4m3fn, backward=False

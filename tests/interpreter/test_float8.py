@@ -47,7 +47,9 @@ def test_expressions(name):
 
 @pytest.mark.parametrize("dim", [16, 24, 64])
 def test_calls_like_one_before(dim, found_anew):  # noqa: F811
-    tensors, descale = inputs(dim)
+    # One head of keys for two of queries: what is computed anew takes the interpreter seconds.
+    few = (slice(1), slice(2)), (slice(1), slice(1)), (slice(1), slice(1))
+    tensors, descale = ([t[at] for t, at in zip(x, few, strict=True)] for x in inputs(dim))
     expression = causal & sliding(50)
     weight = ma.softmax_with_sink(1.0)
     for i in range(4):
