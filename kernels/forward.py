@@ -16,7 +16,7 @@ from .runs import NO_TILE
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 
-SMALLEST_SCALE = tl.constexpr(2.0**-64)
+SMALLEST_SCALE = tl.constexpr(2.0**-64)  # that of `triton_scale`
 
 SCALARS = tuple(f"S{i}" for i in range(24))
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from .call import Call
 
-_SMALLEST: Final = 2.0**-64
+SMALLEST: Final = 2.0**-64
 """What biases are divided by without overflow, and what scores of any size vanish under."""
 
 
@@ -16,8 +16,8 @@ def positively_scaled(call: Call) -> tuple[Call, float]:
 
     The sign of a scale passes to the queries, and so does a scale of almost nothing.
     """
-    if call.scale >= _SMALLEST:
+    if call.scale >= SMALLEST:
         return call, 1.0
-    if call.scale <= -_SMALLEST:
+    if call.scale <= -SMALLEST:
         return replace(call, query=-call.query, scale=-call.scale), -1.0
     return replace(call, query=call.query * call.scale, scale=1.0), call.scale

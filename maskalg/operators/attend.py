@@ -78,9 +78,9 @@ def attend_traced(
             integers.append(value_bound)
         else:
             reals.append(value_bound)
-    lse_wanted = wanted.return_lse or weight.sink is not None
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value, *tables)):
-        lse_wanted = True
+    inputs = (query, key, value, *tables)
+    differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    lse_wanted = wanted.return_lse or weight.sink is not None or differentiable
     weights = "exp" if weight.formula is None else "mean" if weight.normalised else "sum"
     transformed = not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
     operator = transforms.forward if transformed else torch.ops.maskalg.attention_forward
@@ -99,7 +99,7 @@ def attend_traced(
     )
     if query.dtype == FLOAT8 or wanted.descale is not None:
         descales = _descales(query, key, value, wanted)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value, *tables)):
+        if differentiable:
             raise errors.float8_gradient()
         out, lse = torch.ops.maskalg.attention_float8(descales, *arguments)
     else:
