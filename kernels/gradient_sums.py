@@ -87,8 +87,20 @@ def visits(
 
 @triton.jit(do_not_specialize=["rows", "tiles"])
 def turns(ptr, rows, tiles, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Put in place of visits, `[rows, tiles]`, how many there are in later rows."""
+    """Put in place of visits how many there are in later rows, then how many in earlier ones.
+
+    `[2, rows, tiles]`, of which the first half holds the visits.
+    """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    earlier = tl.zeros([COLUMNS], tl.int32)
+    for first in range(0, rows, ROWS):
+        row = first + tl.arange(0, ROWS)
+        at = ptr + row[:, None] * tiles + columns[None, :]
+        inside = (row < rows)[:, None] & (columns < tiles)[None, :]
+        visited = tl.load(at, mask=inside, other=0)
+        before = earlier[None, :] + tl.cumsum(visited, 0) - visited
+        tl.store(at + rows * tiles, before, mask=inside)
+        earlier += tl.sum(visited, 0)
     later = tl.zeros([COLUMNS], tl.int32)
     for first in range(0, rows, ROWS):
         row = rows - 1 - first - tl.arange(0, ROWS)

@@ -9,8 +9,8 @@ they were started: the same bits every time.
 Nothing but tiles is read from shared memory, which the products keep busy: what is subtracted from
 a row of scores, or of dO . v, is one more step of its products.
 
-A program only ever waits for earlier ones, and they end without it. The last keys are started
-first: where masks follow the diagonal, a tile of queries is reached by one program after the other.
+A program only ever waits for earlier ones, and they end without it. In which order they are
+started, `hopper_order` says.
 """
 
 from triton.experimental import gluon
@@ -36,9 +36,10 @@ from .hopper_common import (
     rows_from,
     stage_of,
 )
-from .hopper_keys import keys_of_program, produce_queries
+from .hopper_keys import produce_queries
+from .hopper_order import CONSUMERS, program_in_order, tile_in_order
 from .hopper_shifts import sum_of_pieces
-from .hopper_sums import CONSUMERS, PART_COLUMNS, PART_ROWS, part_of, sum_up
+from .hopper_sums import PART_COLUMNS, PART_ROWS, part_of, sum_up
 from .runs import NO_TILE
 
 _COLUMNS = gl.constexpr(64)  # of a consumer's part of dQ, which has as many rows
@@ -122,7 +123,7 @@ def _consume(
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
-    together,
+    order,
 ):
     """Consumer C: dK and dV of its 64 keys; its part of dQ of each tile, one tile later.
 
@@ -146,16 +147,17 @@ def _consume(
     to_products = sum_of_pieces(PIECES, scores)
     _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    batch, kv_head, k0, k1 = keys_of_program(gl.program_id(0), shape, CONSUMERS, together, True)
+    batch, kv_head, k0, k1, from_last = program_in_order(shape, order)
     kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
     dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
     dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
     i = gl.to_tensor(0)
     mbarrier.wait(held_ready.index(0), 0)
-    for g in range(0, group):
-        head = kv_head * group + g
+    for head in range(kv_head * group, kv_head * group + group):
         known, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
-        j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK)
+        j, end, partial = NEXT_RUN(
+            gl.to_tensor(0), from_last, k0, k1, batch, head, q_len, S, T, BLOCK
+        )
         while j < NO_TILE:
             stage, phase = stage_of(i, STAGES)
             mine = each_time(C, i)
@@ -171,7 +173,8 @@ def _consume(
             mbarrier.wait(gradient_ready.index(stage), phase)
             dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
             dp = warpgroup_mma(to_products, shift, dp, is_async=True)
-            at = (batch, head, columns_from(j * BLOCK, BLOCK), kv_idx, kv_len)
+            m = tile_in_order(j, from_last, each_time(q_len, i), BLOCK) * BLOCK
+            at = (batch, head, columns_from(m, BLOCK), kv_idx, kv_len)
             product = warpgroup_mma_wait(2, deps=[product])
             p = weights(product, 0.0, at, S, known, unit, MASKED, BIASED, partial, False)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
@@ -205,7 +208,7 @@ def _consume(
             i += 1
             j += 1
             if j == end:
-                j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
+                j, end, partial = NEXT_RUN(j, from_last, k0, k1, batch, head, q_len, S, T, BLOCK)
     if i > 0:
         mine = each_time(C, i)
         last = _part_of_queries(C, mine, i - 1, changes, keys, change_ready, HEAD_PAD, BLOCK)
@@ -220,7 +223,7 @@ def _consume(
     values.index(C).reshape([ROWS, VALUE_PAD]).store(dv.to(dtype))
     fence_async_shared()
     gl.thread_barrier()
-    first = [batch, kv_head, k0 + C * ROWS, 0]
+    first = [batch, kv_head, each_time(k0, i) + C * ROWS, 0]
     tma.async_copy_shared_to_global(dk_desc, first, keys.index(C))
     tma.async_copy_shared_to_global(dv_desc, first, values.index(C))
     tma.store_wait(0)
@@ -235,6 +238,7 @@ def _consume(
         "batch_heads",
         "tiles",
         "together",
+        "turned",
         *SCALARS,
     ]
 )
@@ -260,6 +264,7 @@ def hopper_gradients(
     group,
     tiles,
     together,
+    turned,
     S0,
     S1,
     S2,
@@ -298,13 +303,13 @@ def hopper_gradients(
     """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
 
     Arguments as of `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys: 128 queries of 64
-    dimensions, or 64 of 128. shift_desc describes what `gradient_rows` stored, in blocks of BLOCK
-    rows. sum_desc describes float32 `[batch, query heads, 256 tiles, 32]`, two parts of dQ a tile
-    in the order of `part_of`, in blocks of some rows of a part.
-    Programs of `together` heads are started in turn. counter: zeros for each part of `tiles` tiles
-    of queries of each head, which become the number of programs that added to it; turn: how many do
-    so before, `[rows, tiles]`, by tiles of keys. A
-    tile with a counter of zero was not written.
+    dimensions, or 64 of 128. NEXT_RUN goes either way. shift_desc describes what
+    `gradient_rows` stored, in blocks of BLOCK rows. sum_desc describes float32
+    `[batch, query heads, 256 tiles, 32]`, two parts of dQ a tile in the order of `part_of`, in
+    blocks of some rows of a part.
+    together, turned: how programs are started, see `hopper_order`. counter: zeros for each part of
+    `tiles` tiles of queries of each head, which become the number of programs that added to it;
+    turn: of `turns`, how many do so before. A tile with a counter of zero was not written.
     """
     S = (
         S0,
@@ -360,27 +365,28 @@ def hopper_gradients(
     held = (keys, values)
     rings = (queries, gradients, shifts, None)
     shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
+    order = (together, turned)
     gl.warp_specialize(
         [
             (_consume, (
                 0, targets, held, rings, changes, parts, held_barriers, query_barriers,
                 gradient_barriers, change_barriers, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, together,
+                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, order,
             )),
             (_consume, (
                 1, targets, held, rings, changes, parts, held_barriers, query_barriers,
                 gradient_barriers, change_barriers, part_barriers, shape, S, T, scale, HOLD, MASKED,
-                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, together,
+                BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK, STAGES, order,
             )),
             (produce_queries, (
                 sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape, S,
-                T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, together, 1, True,
+                T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, None, 1, order,
             )),
             (sum_up, (
-                0, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, together,
+                0, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, order,
             )),
             (sum_up, (
-                1, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, together,
+                1, sums, parts, part_barriers, shape, S, T, NEXT_RUN, BLOCK, order,
             )),
         ],
         [4, 1, 1, 1],

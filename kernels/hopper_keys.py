@@ -32,6 +32,7 @@ from .hopper_common import (
     rows_of_program,
     stage_of,
 )
+from .hopper_order import program_in_order, tile_in_order
 from .runs import NO_TILE
 
 row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
@@ -39,20 +40,12 @@ row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, ran
 
 
 @gluon.jit
-def keys_of_program(
-    w,
-    shape,
-    CONSUMERS: gl.constexpr,
-    together,
-    LAST_FIRST: gl.constexpr = False,
-):
+def keys_of_program(w, shape, CONSUMERS: gl.constexpr, together):
     """Batch and head of the w-th tile of keys, its first key and its last."""
     rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
     row, batch_head = tile_of_program(w, rows, batch_heads, together)
     # The first keys are the longest under every causal mask.
-    if not LAST_FIRST:
-        row = rows - 1 - row
-    k0 = row * (CONSUMERS * ROWS)
+    k0 = (rows - 1 - row) * (CONSUMERS * ROWS)
     k1 = gl.minimum(k0 + CONSUMERS * ROWS, kv_len) - 1
     return batch_head // kv_heads, batch_head % kv_heads, k0, k1
 
@@ -74,9 +67,12 @@ def produce_queries(
     CONSUMERS: gl.constexpr,
     together,
     HELD: gl.constexpr,
-    LAST_FIRST: gl.constexpr = False,
+    order=None,
 ):
-    """The producer: keys and values of a row, then queries and gradients of a group of heads."""
+    """The producer: keys and values of a row, then queries and gradients of a group of heads.
+
+    order: of programs and tiles, of `hopper_order`.
+    """
     q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc = sources
     keys, values = held
     queries, gradients, statistics, deltas = rings
@@ -88,7 +84,10 @@ def produce_queries(
     done = gl.to_tensor(0)
     start, stop, step = rows_of_program(shape, HELD > 1)
     for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = keys_of_program(w, shape, CONSUMERS, together, LAST_FIRST)
+        if order is None:
+            batch, kv_head, k0, k1 = keys_of_program(w, shape, CONSUMERS, together)
+        else:
+            batch, kv_head, k0, k1, from_last = program_in_order(shape, order)
         place, phase = stage_of(done, HELD)
         ready = held_ready.index(place)
         mbarrier.wait(held_free.index(place), phase ^ 1)
@@ -102,18 +101,26 @@ def produce_queries(
         for g in range(0, group):
             head = kv_head * group + g
             row = (batch * kv_heads * group + head) * padded
-            j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
+            of_row = (k0, k1, batch, head, q_len, S, T, BLOCK_M)
+            if order is None:
+                j, end, _partial = NEXT_RUN(gl.to_tensor(0), *of_row)
+            else:
+                j, end, _partial = NEXT_RUN(gl.to_tensor(0), from_last, *of_row)
             while j < NO_TILE:
                 stage, phase = stage_of(i, STAGES)
-                first = [batch, head, j * BLOCK_M, 0]
-                first_row = [row + j * BLOCK_M]
+                if order is None:
+                    m = j * BLOCK_M
+                else:
+                    m = tile_in_order(j, from_last, q_len, BLOCK_M) * BLOCK_M
+                first = [batch, head, m, 0]
+                first_row = [row + m]
                 ready = query_ready.index(stage)
                 mbarrier.wait(query_free.index(stage), phase ^ 1)
                 mbarrier.expect(ready, q_desc.block_type.nbytes + statistic_desc.block_type.nbytes)
                 tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(stage))
                 if delta_desc is None:
                     tma.async_copy_global_to_shared(
-                        statistic_desc, [row + j * BLOCK_M, 0], ready, statistics.index(stage)
+                        statistic_desc, [row + m, 0], ready, statistics.index(stage)
                     )
                 else:
                     tma.async_copy_global_to_shared(
@@ -132,7 +139,10 @@ def produce_queries(
                 i += 1
                 j += 1
                 if j == end:
-                    j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
+                    if order is None:
+                        j, end, _partial = NEXT_RUN(j, *of_row)
+                    else:
+                        j, end, _partial = NEXT_RUN(j, from_last, *of_row)
 
 
 @gluon.jit

@@ -22,6 +22,7 @@ _NUMBERS = (
     "group",
     "tiles",
     "together",
+    "turned",
 )
 
 

@@ -11,11 +11,8 @@ from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from .hopper_common import ROWS
-from .hopper_keys import keys_of_program
+from .hopper_order import CONSUMERS, program_in_order, tile_in_order
 from .runs import NO_TILE
-
-CONSUMERS = gl.constexpr(2)
-"""Each has a part of every tile of dQ."""
 
 sum_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=4)
 """How descriptors lay a consumer's part of dQ into shared memory."""
@@ -103,31 +100,35 @@ def sum_up(
     T,
     NEXT_RUN: gl.constexpr,
     BLOCK: gl.constexpr,
-    together,
+    order,
 ):
     """The warp that adds consumer C's parts of dQ to the sums, each when its turn has come."""
     sum_desc, counter_ptr, turn_ptr, tiles = target
     part_ready, part_free = part_barriers
     ROWS_AT_ONCE: gl.constexpr = sum_desc.block_shape[2]
-    _rows, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
-    batch, kv_head, k0, k1 = keys_of_program(gl.program_id(0), shape, CONSUMERS, together, True)
-    turns = turn_ptr + k0 // (CONSUMERS * ROWS) * tiles
+    per_head, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
+    batch, kv_head, k0, k1, from_last = program_in_order(shape, order)
+    turns = turn_ptr + (from_last * per_head + k0 // (CONSUMERS * ROWS)) * tiles
     part = parts.index(C)
     i = gl.to_tensor(0)
     for g in range(0, group):
         head = kv_head * group + g
         counters = counter_ptr + (batch * kv_heads * group + head) * tiles * CONSUMERS + C
-        j, end, _partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK)
-        turn = gl.load(turns + gl.minimum(j, tiles - 1))
+        j, end, _partial = NEXT_RUN(
+            gl.to_tensor(0), from_last, k0, k1, batch, head, q_len, S, T, BLOCK
+        )
+        tile = tile_in_order(j, from_last, q_len, BLOCK)
+        turn = gl.load(turns + tile, mask=j < NO_TILE)
         while j < NO_TILE:
-            counter = counters + j * CONSUMERS
-            first = (j * CONSUMERS + C) * PART_ROWS
+            counter = counters + tile * CONSUMERS
+            first = (tile * CONSUMERS + C) * PART_ROWS
             before = turn
             j += 1
             if j == end:
-                j, end, _partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK)
+                j, end, _partial = NEXT_RUN(j, from_last, k0, k1, batch, head, q_len, S, T, BLOCK)
             # Asked for ahead of time: later programs wait for what this warp waits for.
-            turn = gl.load(turns + gl.minimum(j, tiles - 1))
+            tile = tile_in_order(j, from_last, q_len, BLOCK)
+            turn = gl.load(turns + tile, mask=j < NO_TILE)
             _wait_for_turn(counter, before)
             mbarrier.wait(part_ready.index(C), i & 1)
             for r in gl.static_range(0, PART_ROWS, ROWS_AT_ONCE):

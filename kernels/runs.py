@@ -23,7 +23,7 @@ def tiles(low, high, some, kv_len, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def run_from(j, touched, unfull, kv_len, BLOCK: tl.constexpr):
+def run_of_spans(j, touched, unfull, kv_len, BLOCK: tl.constexpr):
     """The first run at or after tile j: (first, end, partial); first is NO_TILE when none is left.
 
     `touched` and `unfull` are tuples of (first, end). Each run reaches as far as one interval of
@@ -51,8 +51,30 @@ def run_from(j, touched, unfull, kv_len, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _either_way(spans, from_last, count):
+    """The same tiles, with from_last 1 numbered from the last of `count`."""
+    numbered = ()
+    for i in tl.static_range(len(spans)):
+        a, b = spans[i]
+        first = tl.where(from_last == 1, count - b, a)
+        end = tl.where(from_last == 1, count - a, b)
+        numbered = numbered + ((first, end),)
+    return numbered
+
+
+@triton.jit
+def run_of_spans_either_way(j, from_last, touched, unfull, kv_len, BLOCK: tl.constexpr):
+    """As `run_of_spans`; with from_last 1 the last tile has number 0 and the first the highest."""
+    count = (kv_len + BLOCK - 1) // BLOCK
+    ragged = kv_len // BLOCK
+    unfull = _either_way(unfull + ((ragged, count),), from_last, count)
+    touched = _either_way(touched, from_last, count)
+    return run_of_spans(j, touched, unfull, count * BLOCK, BLOCK)
+
+
+@triton.jit
 def run_of_list(j, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
-    """As `run_from`, from lists of the runs of each GRAIN of q0..q1; every run is PARTIAL."""
+    """As `run_of_spans`, from lists of the runs of each GRAIN of q0..q1; every run is PARTIAL."""
     found = tl.cast(NO_TILE, tl.int32)
     until = tl.cast(NO_TILE, tl.int32)
     for row in range((q0 // GRAIN).to(tl.int32), (q1 // GRAIN).to(tl.int32) + 1):
@@ -75,3 +97,44 @@ def run_of_list(j, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
         until = tl.where(first < found, end, longest)
         found = tl.minimum(found, first)
     return found, until, found < NO_TILE
+
+
+@triton.jit
+def _run_of_list_from_last(j, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
+    """As `run_of_list` where the last tile has number 0 and the first the highest."""
+    count = (kv_len + BLOCK - 1) // BLOCK
+    limit = (count - j).to(tl.int32)
+    found = tl.cast(0, tl.int32)
+    since = tl.cast(0, tl.int32)
+    for row in range((q0 // GRAIN).to(tl.int32), (q1 // GRAIN).to(tl.int32) + 1):
+        # The last run that begins before the end of the tile.
+        low = tl.load(starts + row)
+        high = tl.load(starts + row + 1)
+        none = low
+        while low < high:
+            middle = (low + high) // 2
+            before = tl.load(firsts + middle) * GRAIN < limit * BLOCK
+            low = tl.where(before, middle + 1, low)
+            high = tl.where(before, high, middle)
+        some = low > none
+        first = tl.load(firsts + low - 1, mask=some, other=0) * GRAIN // BLOCK
+        last = tl.minimum(tl.load(ends + low - 1, mask=some, other=0) * GRAIN, kv_len) - 1
+        end = tl.where(some, tl.minimum(last // BLOCK + 1, limit), 0).to(tl.int32)
+        # Of runs that end together the longest, as above.
+        longest = tl.where(end == found, tl.minimum(first, since), since)
+        since = tl.where(end > found, first, longest).to(tl.int32)
+        found = tl.maximum(found, end)
+    some = found > 0
+    return tl.where(some, count - found, NO_TILE), tl.where(some, count - since, NO_TILE), some
+
+
+@triton.jit
+def run_of_list_either_way(j, from_last, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
+    """As `run_of_list`; with from_last 1 the last tile has number 0 and the first the highest."""
+    if from_last == 1:
+        found, until, partial = _run_of_list_from_last(
+            j, q0, q1, starts, firsts, ends, kv_len, BLOCK
+        )
+    else:
+        found, until, partial = run_of_list(j, q0, q1, starts, firsts, ends, kv_len, BLOCK)
+    return found, until, partial

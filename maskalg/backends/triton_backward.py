@@ -51,6 +51,7 @@ class BackwardPlan:
     Attributes:
         hooks: of the structure.
         of_queries, of_keys: as constants of the kernels of dQ, and of dK and dV.
+        in_one_pass: as those of one kernel for all.
         query_tiles, key_tiles: candidates of the plain kernels.
         hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
         one_pass_from: what there must be for one kernel to compute all gradients instead, where
@@ -61,6 +62,7 @@ class BackwardPlan:
     hooks: Hooks
     of_queries: dict[str, Any]
     of_keys: dict[str, Any]
+    in_one_pass: dict[str, Any]
     query_tiles: tuple[Tile, ...]
     key_tiles: tuple[Tile, ...]
     hopper_queries: HopperBackwardTile | None
@@ -99,10 +101,12 @@ def backward_plan(
     hopper_keys, key_tiles = chosen("keys")
     at = (arch, head_pad, element_bytes, pattern)
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
+    of_keys = _constants(hooks, module, "_of_keys")
     return BackwardPlan(
         hooks=hooks,
         of_queries=_constants(hooks, module, ""),
-        of_keys=_constants(hooks, module, "_of_keys"),
+        of_keys=of_keys,
+        in_one_pass=of_keys | {"NEXT_RUN": module.next_run_either_way_of_keys},
         query_tiles=query_tiles,
         key_tiles=key_tiles,
         hopper_queries=hopper_queries,
@@ -239,13 +243,14 @@ class _Launches:
         steps = [
             self.rows(shifts),
             *turn_launches(self.call, turns, constants, self.numbers, self.fixed),
-            *one_pass_launches(self.call, turns, self.shape, self._hooked("keys"), *own),
+            *one_pass_launches(self.call, turns, self.shape, self._hooked("both"), *own),
         ]
         return [iter([launch]) for launch in steps]
 
-    def _hooked(self, of: Literal["queries", "keys"]) -> Callable[[], dict[str, Any]]:
+    def _hooked(self, of: Literal["queries", "keys", "both"]) -> Callable[[], dict[str, Any]]:
         """The constants of a kernel but for its tile's, made when it is compiled."""
-        hooks = self.plan.of_queries if of == "queries" else self.plan.of_keys
+        plan = self.plan
+        hooks = {"queries": plan.of_queries, "keys": plan.of_keys, "both": plan.in_one_pass}[of]
         return lambda: self.shape | self.weighting | hooks
 
     def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> Launch:

@@ -196,7 +196,7 @@ class _Request:
         from maskalg_kernels.hopper_offline import compile_hopper_gradients
 
         plan = self.plan_of_gradients()
-        constants = one_pass_constants(self.shape() | plan.of_keys)
+        constants = one_pass_constants(self.shape() | plan.in_one_pass)
         tile = one_pass_tile(constants["HEAD_PAD"])
         options = hopper_backward_options(tile)
         tables = self.tables(plan.hooks)

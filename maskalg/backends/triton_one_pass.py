@@ -18,6 +18,8 @@ _KEYS: Final = 128  # of both consumers
 _PART_COLUMNS: Final = 32  # of a part of dQ as it lies in memory
 _ROWS_AT_ONCE: Final = 64  # that are added to sums
 _SUMS_TOGETHER: Final = 2**22  # that share the L2 cache
+_DIMENSIONS_TOGETHER: Final = 256  # of so many heads; more gain nothing
+_PROGRAMS_TURNED: Final = 256  # about two of a multiprocessor
 _TURNS_TOGETHER: Final = 64  # rows and columns of a table that are counted at a time
 _MOST_TILES: Final = 2**24  # of a table of turns, which has four bytes for each
 
@@ -28,7 +30,7 @@ def one_pass_tile(head_pad: int) -> HopperBackwardTile:
 
 
 def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> torch.Tensor | None:
-    """Zeros for the turns of a call, `[tiles of keys, tiles of queries]`; None for two kernels.
+    """Zeros for the turns of a call, `[2, tiles of keys, tiles of queries]`; None for two kernels.
 
     Args:
         least: what there must be, None where two kernels always serve.
@@ -46,7 +48,7 @@ def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> t
     size = (keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
     if size[0] * size[1] > _MOST_TILES:
         return None
-    return torch.zeros(size, dtype=torch.int32, device=call.query.device)
+    return torch.zeros((2, *size), dtype=torch.int32, device=call.query.device)
 
 
 def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def turn_launches(
     arguments: Arguments,
     fixed: Hashable,
 ) -> list[Launch]:
-    """What fills the turns: programs are started from the last keys on, and those come before.
+    """What fills the turns: how many later tiles of keys come before, and how many earlier ones.
 
     They are not kept from call to call: a tensor that CUDA graphs know of must belong to them.
 
@@ -77,7 +79,7 @@ def turn_launches(
         fixed: what the constants follow from, and the device.
     """
     scalars, tables = arguments
-    rows, tiles = zeros.shape
+    _both, rows, tiles = zeros.shape
     extents = call.extents
     passed = [
         zeros, padded(tables, zeros.device), extents.q_len, extents.kv_len, tiles, *scalars
@@ -125,7 +127,7 @@ def one_pass_launches(
     scalars, tables = arguments
     grad_out, dq, dk, dv = tensors
     extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
-    rows, tiles = of_turns.shape
+    _both, rows, tiles = of_turns.shape
     kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
     tile = one_pass_tile(head_pad)
     counters = torch.zeros(heads * tiles * tile.consumers, dtype=torch.int32, device=dq.device)
@@ -142,13 +144,15 @@ def one_pass_launches(
         (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
     )  # fmt: skip
 
-    together = max(1, min(_SUMS_TOGETHER // (tiles * block * head_pad), 2))
+    sums_of_head = tiles * block * head_pad
+    together = max(1, min(_SUMS_TOGETHER // sums_of_head, _DIMENSIONS_TOGETHER // head_pad))
+    turned = min(-(-_PROGRAMS_TURNED // rows), extents.batch * kv_heads)
 
     def passed(*descriptors: Any) -> list[Any]:
         return [
             *descriptors, counters, of_turns, padded(tables, dq.device), call.scale, extents.q_len,
             extents.kv_len, shifts.shape[0] // heads, rows, extents.batch * kv_heads, kv_heads,
-            call.group, tiles, together, *scalars,
+            call.group, tiles, together, turned, *scalars,
         ]  # fmt: skip
 
     gradients = hopper_launch(

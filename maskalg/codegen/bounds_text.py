@@ -15,8 +15,8 @@ from .triton_text import TritonText
 MOST_INTERVALS: Final = 16
 
 
-def bounds_text(forms: ClosedForms, text: TritonText) -> tuple[str, ...]:
-    """The body of the hook `next_run` for a mask with these closed forms.
+def bounds_text(forms: ClosedForms, text: TritonText, found: str) -> tuple[str, ...]:
+    """The body of a hook for a mask with these closed forms: the intervals, then what is `found`.
 
     Beyond `MOST_INTERVALS` every tile is visited and masked: sound, and `explain` says so.
     """
@@ -29,7 +29,7 @@ def bounds_text(forms: ClosedForms, text: TritonText) -> tuple[str, ...]:
         *text.lines,
         *_tuple("touched", touched),
         *_tuple("unfull", unfull),
-        "return run_from(j, touched, unfull, kv_len, BLOCK)",
+        f"return {found}",
     )
 
 

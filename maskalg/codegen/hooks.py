@@ -28,6 +28,7 @@ _PLACE = "batch, head, q_idx, kv_idx, kv_len, S, T"
 _MASKED = f"score, {_PLACE}"
 _OF_PRODUCT = f"product, {_PLACE}"
 _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
+_ROW_EITHER_WAY = _ROW.replace("j", "j, from_last", 1)
 
 # Functions of kernels/reals.py with a form for NVIDIA of their own.
 _OWN_PTX = ("fma", "sigmoid", "tanh")
@@ -42,7 +43,8 @@ import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
 from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}
-from maskalg_kernels.runs import run_from, run_of_list, tiles
+from maskalg_kernels.runs import run_of_list, run_of_list_either_way
+from maskalg_kernels.runs import run_of_spans, run_of_spans_either_way, tiles
 '''
 
 
@@ -97,7 +99,8 @@ def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = 
         style: how they are written.
         backward: add `slope`, the derivative of a bias that is not additive, and the hooks of loops
             over queries. Their names end with `_of_keys`, which such a loop holds a tile of;
-            `next_run_of_keys` says which tiles of queries a tile of keys is visited by.
+            `next_run_of_keys` says which tiles of queries a tile of keys is visited by, and
+            `next_run_either_way_of_keys` the same from the first tile or from the last.
     """
     if not backward:
         return rendered(structure, style, Arguments())
@@ -107,9 +110,13 @@ def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = 
     more: list[Formula] = [("slope", slope)] if sloped else []
     elements = _elements(structure, style, arguments, "q_idx", more)
     # The same text with the roles exchanged: q0..q1 are keys, kv_len is the number of queries.
-    runs = ("next_run", _ROW, _runs(transposed(structure), style, arguments, "keys"))
+    queries = transposed(structure)
+    runs = [
+        ("next_run", _ROW, _runs(queries, style, arguments, "keys")),
+        ("next_run_either_way", _ROW_EITHER_WAY, _runs(queries, style, arguments, "keys", True)),
+    ]
     of_keys = [
-        (f"{name}_of_keys", parameters, body) for name, parameters, body in (*elements, runs)
+        (f"{name}_of_keys", parameters, body) for name, parameters, body in (*elements, *runs)
     ]
     hooks = rendered(structure, style, arguments, more, of_keys)
     return replace(hooks, sloped=sloped)
@@ -173,12 +180,21 @@ def _elements(
     return [hold, *parts]
 
 
-def _runs(structure: Structure, style: Style, arguments: Arguments, of: Of) -> tuple[str, ...]:
+def _runs(
+    structure: Structure,
+    style: Style,
+    arguments: Arguments,
+    of: Of,
+    either_way: bool = False,
+) -> tuple[str, ...]:
+    way, given = ("_either_way", "j, from_last") if either_way else ("", "j")
     if listed(structure):
-        columns = [arguments.table(RunsArgument(of, c)) for c in ("row_start", "first", "end")]
-        return (f"return run_of_list(j, q0, q1, {', '.join(columns)}, kv_len, BLOCK)",)
+        names = (arguments.table(RunsArgument(of, c)) for c in ("row_start", "first", "end"))
+        columns = ", ".join(names)
+        return (f"return run_of_list{way}({given}, q0, q1, {columns}, kv_len, BLOCK)",)
     text = TritonText(arguments, wide=style.wide)
-    return bounds_text(prove_structure(structure).forms, text)
+    forms = prove_structure(structure).forms
+    return bounds_text(forms, text, f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)")
 
 
 def value_text(node: Node, text: TritonText) -> tuple[str, ...]:

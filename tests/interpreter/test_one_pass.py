@@ -43,7 +43,7 @@ def turns_of(mask, q_len, kv_len):
     constants = shape | steps.of_keys | count_constants(steps.hooks)
     visits, counts = turn_launches(call, turns, constants, numbers, mask)
     visits.run()
-    visited = turns.clone()
+    visited = turns[0].clone()
     counts.run()
     return visited, turns
 
@@ -57,7 +57,8 @@ def test_turns(name, q_len, kv_len):
         block = dense[..., column * 128 : column * 128 + 128, row * 128 : row * 128 + 128]
         # A tile that is visited for nothing costs time; one that is not visited is an error.
         assert visited[row, column] >= block.any()
-        assert turns[row, column] == visited[row + 1 :, column].sum()
+        assert turns[0, row, column] == visited[row + 1 :, column].sum()
+        assert turns[1, row, column] == visited[:row, column].sum()
 
 
 def as_it_lies(part):
@@ -126,15 +127,17 @@ def test_what_products_are_shifted_by(scale):
 
 
 @pytest.mark.parametrize("rows, tiles", [(1, 1), (3, 200), (65, 64), (200, 5)])
-def test_counts_of_later_rows(rows, tiles):
+def test_counts_of_other_rows(rows, tiles):
     from maskalg_kernels.gradient_sums import turns
 
     torch.manual_seed(0)
     visited = torch.randint(0, 2, (rows, tiles), dtype=torch.int32)
-    found = torch.cat([visited, torch.full((1, tiles), -7, dtype=torch.int32)])
+    behind = torch.full((rows + 1, tiles), -7, dtype=torch.int32)
+    found = torch.cat([visited, behind])
     turns[-(-tiles // 64), 1](found, rows, tiles, ROWS=64, COLUMNS=64)
-    wanted = visited.flip(0).cumsum(0).flip(0) - visited
-    assert torch.equal(found[:rows], wanted.int()) and (found[rows:] == -7).all()
+    later, earlier, behind = found.split([rows, rows, 1])
+    assert torch.equal(later, (visited.flip(0).cumsum(0).flip(0) - visited).int())
+    assert torch.equal(earlier, (visited.cumsum(0) - visited).int()) and (behind == -7).all()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,9 @@ def test_what_is_launched(monkeypatch):
     out = ma.attention(*tensors, ma.causal, backend="triton")
     torch.autograd.grad(out, tensors, torch.ones_like(out))
     ((call, turns, _shape, constants, _numbers, shifts, outs, _fixed),) = given
-    assert turns.tolist() == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
+    later, earlier = turns.tolist()
+    assert later == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
+    assert earlier == [[0, 0, 0], [1, 1, 1], [1, 2, 2]]
     delta = -shifts.view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
     torch.testing.assert_close(delta, out.detach()[0].sum(-1), atol=1e-4, rtol=1e-4)
     assert constants()["MASKED"] is not None

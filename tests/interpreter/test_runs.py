@@ -11,11 +11,20 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 
 import triton
 import triton.language as tl
-from maskalg_kernels.runs import GRAIN, run_from, run_of_list
+from maskalg_kernels.runs import (
+    GRAIN,
+    run_of_list,
+    run_of_list_either_way,
+    run_of_spans,
+    run_of_spans_either_way,
+)
+
+ONE_WAY = 2
+WAYS = pytest.mark.parametrize("way", [ONE_WAY, 0, 1])
 
 
 @triton.jit
-def walk(out, T0, T1, U0, U1, U2, kv_len, BLOCK: tl.constexpr):
+def walk(out, T0, T1, U0, U1, U2, kv_len, BLOCK: tl.constexpr, WAY: tl.constexpr):
     touched = (
         (tl.load(T0), tl.load(T0 + 1)),
         (tl.load(T1), tl.load(T1 + 1)),
@@ -27,21 +36,25 @@ def walk(out, T0, T1, U0, U1, U2, kv_len, BLOCK: tl.constexpr):
     )
     j = tl.zeros((), tl.int32)
     for i in range(12):
-        first, end, partial = run_from(j, touched, unfull, kv_len, BLOCK)
+        if WAY == 2:
+            first, end, partial = run_of_spans(j, touched, unfull, kv_len, BLOCK)
+        else:
+            first, end, partial = run_of_spans_either_way(j, WAY, touched, unfull, kv_len, BLOCK)
         tl.store(out + 3 * i, first)
         tl.store(out + 3 * i + 1, end)
         tl.store(out + 3 * i + 2, partial.to(tl.int32))
         j = tl.minimum(end, 1 << 30)
 
 
-def _runs(touched, unfull, kv_len, block):
+def _runs(touched, unfull, kv_len, block, way):
     out = torch.zeros(12, 3, dtype=torch.int32)
     pairs = [torch.tensor(pair, dtype=torch.int32) for pair in (*touched, *unfull)]
-    walk[(1,)](out, *pairs, kv_len, block)
+    walk[(1,)](out, *pairs, kv_len, block, way)
     return [(a, b, bool(p)) for a, b, p in out.tolist() if a < 1 << 30]
 
 
-def test_runs_are_disjoint_ordered_and_labelled():
+@WAYS
+def test_runs_are_disjoint_ordered_and_labelled(way):
     rng = random.Random(0)
 
     def interval(tiles):
@@ -59,29 +72,32 @@ def test_runs_are_disjoint_ordered_and_labelled():
                 ragged = j == tiles - 1 and kv_len % block != 0
                 want[j] = ragged or any(c <= j < d for c, d in unfull)
         got, last = {}, 0
-        for first, end, partial in _runs(touched, unfull, kv_len, block):
+        for first, end, partial in _runs(touched, unfull, kv_len, block, way):
             assert last <= first < end
             last = end
             for j in range(first, end):
-                got[j] = partial
+                got[tiles - 1 - j if way == 1 else j] = partial
         assert got == want, (touched, unfull, kv_len)
 
 
 @triton.jit
-def walk_list(out, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
+def walk_list(out, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr, WAY: tl.constexpr):
     j = tl.zeros((), tl.int32)
     for i in range(24):
-        first, end, partial = run_of_list(
-            j, tl.load(q0), tl.load(q1), starts, firsts, ends, kv_len, BLOCK
-        )
+        row = (tl.load(q0), tl.load(q1), starts, firsts, ends, kv_len, BLOCK)
+        if WAY == 2:
+            first, end, partial = run_of_list(j, *row)
+        else:
+            first, end, partial = run_of_list_either_way(j, WAY, *row)
         tl.store(out + 3 * i, first)
         tl.store(out + 3 * i + 1, end)
         tl.store(out + 3 * i + 2, partial.to(tl.int32))
         j = tl.minimum(end, 1 << 30)
 
 
+@WAYS
 @pytest.mark.parametrize("block", [16, 64, 128])
-def test_listed_runs_visit_what_any_row_needs(block):
+def test_listed_runs_visit_what_any_row_needs(block, way):
     rng = random.Random(block)
     for _ in range(12):
         grains, rows = rng.randint(1, 8), rng.randint(1, 4)
@@ -108,11 +124,12 @@ def test_listed_runs_visit_what_any_row_needs(block):
         }
         out = torch.zeros(24, 3, dtype=torch.int32)
         ends_of = [torch.tensor([q]).int() for q in (q0, q1)]
-        walk_list[(1,)](out, *ends_of, starts, firsts, ends, kv_len, block)
+        walk_list[(1,)](out, *ends_of, starts, firsts, ends, kv_len, block, way)
         visited, last = set(), 0
         for first, end, partial in out.tolist():
             if first < 1 << 30:
                 assert last <= first < end and partial
                 visited |= set(range(first, end))
                 last = end
-        assert visited == wanted
+        tiles = -(-kv_len // block)
+        assert {tiles - 1 - j if way == 1 else j for j in visited} == wanted
