@@ -8,7 +8,8 @@ Every table is made in one process with its peer beside it; without a name all a
     lengths   time of lengths that are no multiple of 128, relative to the next multiple
     memory    peak memory of a training step, relative to FlashAttention-2's
     first     seconds of the first call of a structure, and of one with new values
-    host      microseconds of host time of a cached call, beside FlexAttention's and SDPA's
+    host      microseconds of host time of a cached call and of its backward pass, beside
+              FlexAttention's and SDPA's
     weights   TFLOP/s of useful work of the weight functions, forward and backward
     tiers     the plain kernels beside the Hopper ones, forward and backward
     passes    the backward pass by two kernels beside that by one
@@ -34,7 +35,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import maskalg as ma
 from maskalg import alibi, causal, document, sliding, softcap
-from maskalg.backends import triton_backward
+from maskalg.backends import triton_backward, triton_tuned
 from maskalg.backends import triton_plan as backend
 from maskalg.backward_tiles import Least
 from maskalg.bench.cases import Case, Shape, cases, documents
@@ -52,6 +53,13 @@ def medians(functions: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 def made(shape: Shape, gradients: bool = False) -> tuple[torch.Tensor, ...]:
     return inputs_of(Case(shape, ma.everything), torch.bfloat16, gradients=gradients)
+
+
+def forget() -> None:
+    """What was planned and remembered before a choice was changed."""
+    backend.structure_plan.cache_clear()
+    backend.backward_plan.cache_clear()
+    triton_tuned.look_again()
 
 
 def lengths() -> None:
@@ -150,7 +158,7 @@ def host() -> None:
     print("\nhost: microseconds of host time of a call, median of 500, the GPU not waited for")
     gc.disable()  # as timeit does: what compilers left behind is not of the call
     shape = Shape(1, 8, 8, 512, 128)
-    inputs = made(shape)
+    inputs, leaves = made(shape), made(shape, gradients=True)
     ids = documents(512, 100, DEVICE)
     mask, packed = causal & sliding(100), causal & document(ids)
     case = cases(DEVICE)["D128 causal"]
@@ -161,6 +169,11 @@ def host() -> None:
         "documents": lambda: ma.attention(*inputs, packed),
         **{name: peers[name]().run for name in ("FlexAttention", "FlashAttention-2")},
     }
+    peers = contenders(Case(shape, causal, case.mask_mod, sdpa_causal=True), leaves)
+    for name, expression in {"cached": mask, "documents": packed}.items():
+        calls[f"{name}, backward"] = backward_of(partial(ma.attention, *leaves, expression), leaves)
+    for name in ("FlexAttention", "FlashAttention-2"):
+        calls[f"{name}, backward"] = peers[name]().backward()
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(11):  # the first is not counted
         for name, call in calls.items():
@@ -170,7 +183,7 @@ def host() -> None:
                 call()
                 times[name] += [time.perf_counter() - started] if turn else []
     for name, found in times.items():
-        print(f"{name:20} {1e6 * statistics.median(found):6.1f} µs")
+        print(f"{name:26} {1e6 * statistics.median(found):6.1f} µs")
     gc.enable()
 
 
@@ -226,11 +239,11 @@ def passes() -> None:
         times = []
         for least in (None, Least(0, 0, 0, 0)):
             triton_backward.one_pass_for = lambda *_, least=least, **__: least
-            backend.backward_plan.cache_clear()
+            forget()
             times.append(medians(runs)["backward"])
         print(f"{name:26} {times[0]:.3f} / {times[1]:.3f} ms = {times[0] / times[1]:.2f}")
     triton_backward.one_pass_for = chosen
-    backend.backward_plan.cache_clear()
+    forget()
 
 
 def tiers() -> None:
@@ -250,13 +263,11 @@ def tiers() -> None:
         best = medians(runs)
         for module, attribute in names:
             setattr(module, attribute, lambda *_, **__: None)
-        backend.structure_plan.cache_clear()
-        backend.backward_plan.cache_clear()
+        forget()
         plain = medians(runs)
         for (module, attribute), choice in zip(names, chosen, strict=True):
             setattr(module, attribute, choice)
-        backend.structure_plan.cache_clear()
-        backend.backward_plan.cache_clear()
+        forget()
         ratios = "  ".join(f"{kind} {plain[kind] / best[kind]:.3f}" for kind in runs)
         print(f"{name:26} {ratios}")
 

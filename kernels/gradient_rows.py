@@ -52,6 +52,7 @@ def gradient_rows(
     statistic_ptr,
     delta_ptr,
     shift_ptr,
+    counter_ptr,
     scale,
     q_len,
     padded,
@@ -64,13 +65,15 @@ def gradient_rows(
     VALUE_PAD: tl.constexpr,
     WEIGHTED: tl.constexpr,
     ROWS: tl.constexpr,
+    COUNTED: tl.constexpr,
 ):
     """statistic and delta of ROWS queries of one head, as `backward_queries` keeps them.
 
     g (dO) is `[batch, heads, q_len, dim]` of any strides; out and lse are contiguous, both None
     for weights that are not normalised. shift: what is added to products q . k and dO . v of a
     query, so that nothing need be subtracted after, in pieces; bfloat16 `[batch * heads * padded,
-    SHIFT_COLUMNS]`, or None.
+    SHIFT_COLUMNS]`, or None. counter: of `hopper_gradients`, two for each tile of COUNTED queries,
+    which become zero; or None.
     """
     m = tl.program_id(0) % (padded // ROWS) * ROWS + tl.arange(0, ROWS)
     batch_head = tl.program_id(0) // (padded // ROWS)
@@ -93,3 +96,8 @@ def gradient_rows(
     if shift_ptr is not None:
         shifts = shift_ptr + (base * padded + m) * SHIFT_COLUMNS
         _store_shifts(shifts, -statistic / (scale * LOG2E), -delta)
+    if counter_ptr is not None:
+        tiles = (q_len + COUNTED - 1) // COUNTED
+        tile = tl.program_id(0) % (padded // ROWS) * ROWS // COUNTED
+        counters = counter_ptr + (base * tiles + tile) * 2
+        tl.store(counters + tl.arange(0, 2), tl.zeros([2], tl.int32), mask=tile < tiles)

@@ -16,13 +16,14 @@ from ..tiles import Tile
 from .call import Call, Result
 from .triton_arguments import (
     describable,
+    empty_gradients,
     first_that_fits,
     padded,
     scalars_of,
     sinks_of,
     tables_of,
 )
-from .triton_backward import Gradients, fill_rows, gradients
+from .triton_backward import fill_gradients, fill_rows
 from .triton_constants import tile_constants, weight_constants
 from .triton_descriptors import Descriptor
 from .triton_device import elsewhere
@@ -31,7 +32,7 @@ from .triton_hopper import hopper_compilations, launch_hopper, serving
 from .triton_launch import Launch, variant_key
 from .triton_plan import Plan, plan_of, steps_of
 from .triton_ready import ready_for, remember
-from .triton_rows import Rows, rows_of, sink_gradient
+from .triton_rows import Rows, per_row_of, rows_of, sink_gradient
 from .triton_scale import positively_scaled
 
 
@@ -89,7 +90,8 @@ class _Attention(torch.autograd.Function):
         of_sink = None
         if sink is not None and ctx.needs_input_grad[5]:
             of_sink = sink_gradient(rows, sink, grad_out)
-        return (None, None, *inputs, of_sink, *tables)
+        of_inputs = inputs or (None, None, None)
+        return (None, None, *of_inputs, of_sink, *tables)
 
 
 def differentiate(
@@ -100,7 +102,7 @@ def differentiate(
 ) -> list[torch.Tensor]:
     """Gradients of query, key, value and the tables in these slots, in their dtypes."""
     inputs, _, of_tables = _gradients(call, saved, change, tables, inputs=True)
-    return [*cast(Gradients, inputs), *of_tables]
+    return [*inputs, *of_tables]
 
 
 def _gradients(
@@ -110,20 +112,29 @@ def _gradients(
     slots: tuple[int, ...],
     *,
     inputs: bool,
-) -> tuple[Gradients | tuple[None, None, None], Rows, list[torch.Tensor]]:
-    """Gradients of the inputs where wanted, what is known of rows, and gradients of tables."""
+) -> tuple[list[torch.Tensor], Rows, list[torch.Tensor]]:
+    """Gradients of the inputs or nothing, what is known of rows, and gradients of tables."""
     if elsewhere(call.query.device):
         with torch.cuda.device(call.query.device):
             return _gradients(call, saved, change, slots, inputs=inputs)
     call, factor = positively_scaled(call)
+    rows = rows_of(call, saved, change[1], sinks_of(call))
+    *known, statistic, delta = per_row_of(rows, of_queries=True)
+    given = (call.query, call.key, call.value, change[0], *known)
+    of_inputs = empty_gradients(call) if inputs else []
+    results = (statistic, delta, *of_inputs)
+    alike = inputs and not slots and factor == 1
+    if alike and (ready := ready_for(call, "backward", given, results)) is not None:
+        ready.launch(given, results)
+        return of_inputs, rows, []
     plan = plan_of(call)
     steps, shape = steps_of(call, plan)
-    rows = rows_of(call, saved, change[1], sinks_of(call))
-    of_inputs: Gradients | tuple[None, None, None] = (None, None, None)
     arguments = (call, steps, shape, plan.tma, rows, change[0])
     if inputs:
-        dq, dk, dv = gradients(*arguments)
-        of_inputs = (dq if factor == 1 else dq * factor, dk, dv)
+        launches = fill_gradients(*arguments, of_inputs)
+        of_inputs[0] = of_inputs[0] if factor == 1 else of_inputs[0] * factor
+        if alike and launches:
+            remember(call, "backward", given, results, steps.hooks, launches)
     else:
         fill_rows(*arguments)
     of_tables: dict[int, torch.Tensor] = {}
@@ -142,8 +153,16 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     batch, heads, q_len, _ = query.shape
     out = query.new_empty(batch, heads, q_len, value.shape[-1], dtype=call.out_dtype)
     lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
-    if (ready := ready_for(call, lse_wanted)) is not None:
-        ready.launch(call, out, lse)
+    sink = call.weight.sink
+    given = (
+        query,
+        call.key,
+        value,
+        sink if isinstance(sink, torch.Tensor) else None,
+        call.descales,
+    )
+    if (ready := ready_for(call, "forward", given, (out, lse))) is not None:
+        ready.launch(given, (out, lse))
         return out, lse
     if not out.numel() and (lse is None or not lse.numel()):
         return out, lse
@@ -154,9 +173,9 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     if query.dtype != FLOAT8:  # with which other scales are refused
         call, _ = positively_scaled(call)
     plan = plan_of(call)
-    launch = launch_forward(call, plan, out, lse)
-    if launch is not None and call is asked:
-        remember(call, plan, launch, lse_wanted)
+    launches = launch_forward(call, plan, out, lse)
+    if launches and call is asked:
+        remember(call, "forward", given, (out, lse), plan.hooks, launches)
     return out, lse
 
 
@@ -168,8 +187,8 @@ def compilations() -> int:
 
 def launch_forward(
     call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None
-) -> Launch | None:
-    """Fill output and lse; what launched it, or None without a tile to try."""
+) -> list[Launch]:
+    """Fill output and lse; what was launched, nothing without a tile to try."""
     scalars = scalars_of(plan.hooks, call.form.values)
     tables = tables_of(plan.hooks, call)
     hopper = serving(plan.hopper, call)
@@ -215,7 +234,7 @@ def launch_forward(
 
         variant = ("forward", plan, tile, tma, call.weight.normalised, query.device)
         launch = Launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again)
-        launch.run()
-        return launch
+        return launch.run()
 
-    return first_that_fits(partial(run, tile) for tile in plan.candidates)
+    launch = first_that_fits(partial(run, tile) for tile in plan.candidates)
+    return [] if launch is None else [launch]

@@ -81,6 +81,11 @@ def _sinks(value: float, heads: int, device: torch.device) -> torch.Tensor:
     return torch.full((heads,), value, device=device)
 
 
+def empty_gradients(call: Call) -> list[torch.Tensor]:
+    """New tensors for dQ, dK and dV, contiguous."""
+    return [tensor.new_empty(tensor.shape) for tensor in (call.query, call.key, call.value)]
+
+
 def first_that_fits(launches: Iterable[Callable[[], T]]) -> T | None:
     """Make the first launch whose shared memory and registers the device has; what it returns."""
     problem: Exception | None = None

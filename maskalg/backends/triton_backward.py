@@ -35,11 +35,9 @@ from .triton_hopper_backward import (
     serves,
 )
 from .triton_launch import Launch, compile_together, variant_key
-from .triton_one_pass import one_pass_launches, turn_launches, zeros_for_turns
-from .triton_rows import Rows, empty_shifts, per_row_of, rows_launch
+from .triton_one_pass import one_pass_launches, one_pass_tile, turn_launches, zeros_for_turns
+from .triton_rows import OnePassRows, Rows, one_pass_rows, per_row_of, rows_launch
 from .triton_tuned import preferred
-
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +130,16 @@ def _constants(hooks: Hooks, module: ModuleType, suffix: str) -> dict[str, Any]:
     }
 
 
-def gradients(
+def fill_gradients(
     call: Call,
     plan: BackwardPlan,
     shape: dict[str, Any],
     tma: bool,
     of_rows: Rows,
     grad_out: torch.Tensor,
-) -> Gradients:
-    """dQ, dK and dV; what is known of each query is filled too.
+    results: list[torch.Tensor],
+) -> list[Launch]:
+    """Fill dQ, dK and dV, and what is known of each query; what was launched.
 
     Args:
         call: the inputs, without gradients.
@@ -149,22 +148,23 @@ def gradients(
         tma: whether the device copies tiles by descriptor.
         of_rows: what is known of each query.
         grad_out: of the output.
+        results: dQ, dK and dV, contiguous.
     """
-    query, key, value = call.query, call.key, call.value
-    if not grad_out.numel() or not key.numel():
+    if not grad_out.numel() or not call.key.numel():
         of_rows.fill_with_nothing()
-        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
-    dq = torch.empty_like(query, memory_format=torch.contiguous_format)
-    dk = torch.empty_like(key, memory_format=torch.contiguous_format)
-    dv = torch.empty_like(value, memory_format=torch.contiguous_format)
+        for tensor in results:
+            tensor.zero_()
+        return []
+    dq, dk, dv = results
     launches = _Launches(call, plan, shape, tma, of_rows, grad_out)
     steps = launches.in_one_pass(dq, dk, dv) or [launches.queries(dq), launches.keys(dk, dv)]
     # A kernel without a tile is not launched.
     begun = [(launch, others) for others in steps if (launch := next(others, None)) is not None]
     compile_together([launch for launch, _ in begun])
-    for launch, others in begun:
-        first_that_fits(each.run for each in chain([launch], others))
-    return dq, dk, dv
+    made = [
+        first_that_fits(each.run for each in chain([launch], others)) for launch, others in begun
+    ]
+    return [launch for launch in made if launch is not None]
 
 
 def fill_rows(
@@ -175,7 +175,7 @@ def fill_rows(
     of_rows: Rows,
     grad_out: torch.Tensor,
 ) -> None:
-    """What `gradients` fills of `of_rows`, where no gradient of an input is wanted."""
+    """What `fill_gradients` fills of `of_rows`, where no gradient of an input is wanted."""
     if grad_out.numel() and call.key.numel():
         _Launches(call, plan, shape, tma, of_rows, grad_out).rows().run()
     else:
@@ -223,9 +223,9 @@ class _Launches:
         own = (self.numbers, self.of_rows, (self.grad_out, dk, dv), self.fixed)
         return iter([keys_launch(self.call, tile, self.shape, self._hooked("keys"), *own)])
 
-    def rows(self, shifts: torch.Tensor | None = None) -> Launch:
+    def rows(self, more: OnePassRows | None = None) -> Launch:
         """What fills what is known of each query, without dQ."""
-        return rows_launch(self.call, self.of_rows, self.shape, self.grad_out, self.fixed, shifts)
+        return rows_launch(self.call, self.of_rows, self.shape, self.grad_out, self.fixed, more)
 
     def in_one_pass(
         self, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor
@@ -238,10 +238,11 @@ class _Launches:
             return []
         constants = self.shape | self.plan.of_keys
         tensors = (self.grad_out, dq, dk, dv)
-        shifts = empty_shifts(self.call, self.of_rows)
-        own = (self.numbers, shifts, tensors, self.fixed)
+        block = one_pass_tile(self.shape["HEAD_PAD"]).block
+        more = one_pass_rows(self.call, self.of_rows, block)
+        own = (self.numbers, more, tensors, self.fixed)
         steps = [
-            self.rows(shifts),
+            self.rows(more),
             *turn_launches(self.call, turns, constants, self.numbers, self.fixed),
             *one_pass_launches(self.call, turns, self.shape, self._hooked("both"), *own),
         ]

@@ -13,10 +13,10 @@ from .triton_launch import Launch, variant_key
 _WORDS: Final = 32  # of four keys, of a program: the most keys of a tile
 
 
-def values_in_order(value: torch.Tensor) -> torch.Tensor:
+def values_in_order(value: torch.Tensor) -> tuple[torch.Tensor, Launch]:
     """`[batch, kv_heads, value_dim, keys]`, the keys padded with zeros to a multiple of 128.
 
-    The dimension of values is a multiple of 4.
+    And what fills it. The dimension of values is a multiple of 4.
     """
     batch, heads, kv_len, dim = value.shape
     along_batch, along_heads, along_keys, last = value.stride()
@@ -37,5 +37,5 @@ def values_in_order(value: torch.Tensor) -> torch.Tensor:
         return again(), {"VALUE_DIM": dim, "VALUE_PAD": pad, "WORDS": _WORDS, "num_warps": 4}
 
     key = ("float8 values", dim, value.device, variant_key((value, out), numbers, (words,)))
-    Launch(float8_values, (batch * heads * (words // _WORDS), 1), key, first, again).run()
-    return out
+    programs = (batch * heads * (words // _WORDS), 1)
+    return out, Launch(float8_values, programs, key, first, again, made=(out,))

@@ -113,8 +113,8 @@ def launch_hopper(
     plan: Plan,
     hooked: tuple[list[int], tuple[torch.Tensor, ...]],
     results: tuple[torch.Tensor, torch.Tensor | None],
-) -> Launch:
-    """Fill `results`, the output and the lse; what launched it.
+) -> list[Launch]:
+    """Fill `results`, the output and the lse; what was launched.
 
     Args:
         plan: what the tile follows from.
@@ -124,7 +124,10 @@ def launch_hopper(
 
     (scalars, tables), (out, lse) = hooked, results
     extents, sinks = call.extents, sinks_of(call)
-    value = values_in_order(call.value) if call.value.dtype == FLOAT8 else call.value
+    value, launches = call.value, []
+    if value.dtype == FLOAT8:
+        value, in_order = values_in_order(value)
+        launches.append(in_order)
     described = (call.query, call.key, value, out)
     rows = -(-extents.q_len // (tile.consumers * _QUERIES))
     batch_heads = extents.batch * extents.heads
@@ -156,9 +159,8 @@ def launch_hopper(
     # Not the kernel itself: its hash is that of its source's, made anew each time.
     of_plan = (plan, call.query.device, call.weight.normalised)
     variant = ("hopper forward", *of_plan, specialised)
-    launch = Launch(hopper_forward, (programs, 1), variant, first, again)
-    launch.run()
-    return launch
+    launches.append(Launch(hopper_forward, (programs, 1), variant, first, again))
+    return [launch.run() for launch in launches]
 
 
 def _descriptors(

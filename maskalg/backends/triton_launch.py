@@ -56,6 +56,9 @@ class Launch(NamedTuple):
         key: the kernel's name, what its constants follow from, and what `variant_key` says.
         first: the runtime arguments, in order, and the constants and options, for Triton.
         again: the runtime arguments for a direct launch, descriptors as `Descriptor`.
+        made: tensors among the arguments that are neither inputs nor results; what they hold before
+            the launch, or before one made ahead of it, is of no matter.
+        once: what it makes is the same for every call like this one.
     """
 
     kernel: Any
@@ -63,8 +66,11 @@ class Launch(NamedTuple):
     key: Hashable
     first: Callable[[], tuple[list[Any], dict[str, Any]]]
     again: Callable[[], list[Any]]
+    made: tuple[torch.Tensor, ...] = ()
+    once: bool = False
 
-    def run(self) -> None:
+    def run(self) -> Launch:
+        """Launch; this."""
         found = _VARIANTS.get(self.key)
         if found is None or watched():
             arguments, constants = self.first()
@@ -73,11 +79,12 @@ class Launch(NamedTuple):
                 names = self.kernel.arg_names[len(arguments) :]
                 rest = tuple([constants[name] for name in names])
                 _VARIANTS[self.key] = Variant(compiled, rest, encoder_of(compiled))
-            return
+            return self
         arguments = self.again()
         start(
             found, self.programs, found.encoder.encoded(arguments) if found.encoder else arguments
         )
+        return self
 
 
 def start(variant: Variant, programs: tuple[int, int], arguments: list[Any]) -> None:

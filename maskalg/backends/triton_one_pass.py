@@ -13,6 +13,7 @@ from .call import Call
 from .triton_arguments import padded
 from .triton_hopper_backward import Arguments, hopper_launch, short
 from .triton_launch import Launch, variant_key
+from .triton_rows import OnePassRows
 
 _KEYS: Final = 128  # of both consumers
 _PART_COLUMNS: Final = 32  # of a part of dQ as it lies in memory
@@ -21,7 +22,8 @@ _SUMS_TOGETHER: Final = 2**22  # that share the L2 cache
 _DIMENSIONS_TOGETHER: Final = 256  # of so many heads; more gain nothing
 _PROGRAMS_TURNED: Final = 256  # about two of a multiprocessor
 _TURNS_TOGETHER: Final = 64  # rows and columns of a table that are counted at a time
-_MOST_TILES: Final = 2**24  # of a table of turns, which has four bytes for each
+_MOST_TILES: Final = 2**24  # of a table of turns, which has eight bytes for each
+_MOST_KEPT: Final = 2**20  # numbers of a table that is kept
 
 
 def one_pass_tile(head_pad: int) -> HopperBackwardTile:
@@ -70,7 +72,7 @@ def turn_launches(
 ) -> list[Launch]:
     """What fills the turns: how many later tiles of keys come before, and how many earlier ones.
 
-    They are not kept from call to call: a tensor that CUDA graphs know of must belong to them.
+    They are the same for calls with this expression and these lengths, and kept if they are small.
 
     Args:
         zeros: of `zeros_for_turns`.
@@ -87,8 +89,14 @@ def turn_launches(
     own = {name: constants[name] for name in ("NUMBERS", "TABLES", "NEXT_RUN")}
     own |= {"KEYS": _KEYS, "BLOCK": one_pass_tile(constants["HEAD_PAD"]).block}
     specialised = variant_key((zeros, *tables), (), (extents.q_len, extents.kv_len))
+    kept: tuple[Any, ...] = ((zeros,), True) if zeros.numel() <= _MOST_KEPT else ()
     visited = Launch(
-        visits, (rows, 1), ("visits", fixed, specialised), lambda: (passed, own), lambda: passed
+        visits,
+        (rows, 1),
+        ("visits", fixed, specialised),
+        lambda: (passed, own),
+        lambda: passed,
+        *kept,
     )
     sides = {"ROWS": _TURNS_TOGETHER, "COLUMNS": _TURNS_TOGETHER}
     counted = Launch(
@@ -97,6 +105,7 @@ def turn_launches(
         ("turns", zeros.device, variant_key((zeros,), (), ())),
         lambda: ([zeros, rows, tiles], sides),
         lambda: [zeros, rows, tiles],
+        *kept,
     )
     return [visited, counted]
 
@@ -107,7 +116,7 @@ def one_pass_launches(
     shape: dict[str, Any],
     constants: Callable[[], dict[str, Any]],
     arguments: Arguments,
-    shifts: torch.Tensor,
+    of_rows: OnePassRows,
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
     fixed: Hashable,
 ) -> list[Launch]:
@@ -118,7 +127,7 @@ def one_pass_launches(
         shape: constants that follow from shapes.
         constants: all but those of the tile.
         arguments: numbers and tables of the hooks.
-        shifts: what products of each query are shifted by, filled.
+        of_rows: what is known of queries, filled.
         tensors: dO, dQ, dK and dV.
         fixed: what the constants follow from, and the device.
     """
@@ -129,8 +138,7 @@ def one_pass_launches(
     extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
     _both, rows, tiles = of_turns.shape
     kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
-    tile = one_pass_tile(head_pad)
-    counters = torch.zeros(heads * tiles * tile.consumers, dtype=torch.int32, device=dq.device)
+    tile, (shifts, counters, _block) = one_pass_tile(head_pad), of_rows
     block, side = tile.block, _KEYS // tile.consumers
     sums = torch.empty(
         (extents.batch, extents.heads, tiles * block * head_pad // _PART_COLUMNS, _PART_COLUMNS),
@@ -164,7 +172,7 @@ def one_pass_launches(
         lambda: one_pass_constants(constants()),
         tile,
         ("one pass", fixed, kv_heads, call.group, short(call)),
-    )
+    )._replace(made=(sums,))
     given = [dq, sums, counters, call.scale, extents.q_len, tiles]
     dims = {"BLOCK": block, "HEAD_DIM": shape["HEAD_DIM"], "HEAD_PAD": head_pad}
     key = variant_key((dq, sums, counters), (), (extents.q_len,))

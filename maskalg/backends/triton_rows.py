@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from maskalg_kernels.gradient_rows import gradient_rows
@@ -84,11 +84,26 @@ def per_row_of(rows: Rows, *, of_queries: bool) -> tuple[torch.Tensor | None, ..
     return (rows.out, rows.lse, rows.sinks, rows.grad_lse, *known) if of_queries else known
 
 
-def empty_shifts(call: Call, rows: Rows) -> torch.Tensor:
-    """What products of a query are shifted by, `[rows, 16]`, to be filled."""
-    extents = call.extents
-    length = extents.batch * extents.heads * rows.padded
-    return call.query.new_empty((length, _SHIFT_COLUMNS), dtype=torch.bfloat16)
+class OnePassRows(NamedTuple):
+    """What the kernel of all gradients needs beside, to be filled.
+
+    Attributes:
+        shifts: what products of a query are shifted by, bfloat16 `[batch * heads * padded, 16]`.
+        counters: of programs that added to a part of dQ, int32, two for each tile of queries.
+        block: queries of a tile.
+    """
+
+    shifts: torch.Tensor
+    counters: torch.Tensor
+    block: int
+
+
+def one_pass_rows(call: Call, rows: Rows, block: int) -> OnePassRows:
+    """New tensors for tiles of `block` queries."""
+    query, heads = call.query, call.extents.batch * call.extents.heads
+    shifts = query.new_empty((heads * rows.padded, _SHIFT_COLUMNS), dtype=torch.bfloat16)
+    counters = query.new_empty(heads * -(-call.extents.q_len // block) * 2, dtype=torch.int32)
+    return OnePassRows(shifts, counters, block)
 
 
 def rows_launch(
@@ -97,19 +112,20 @@ def rows_launch(
     shape: dict[str, Any],
     grad_out: torch.Tensor,
     fixed: Hashable,
-    shifts: torch.Tensor | None = None,
+    more: OnePassRows | None = None,
 ) -> Launch:
     """What fills statistic and delta, where no kernel of dQ does.
 
     Args:
         shape: constants that follow from shapes.
-        shifts: of `empty_shifts`, filled too, or None.
+        more: filled too, or None.
         fixed: what the constants follow from, and the device.
     """
     extents = call.extents
     filled = per_row_of(rows, of_queries=True)
+    own = (None, None) if more is None else (more.shifts, more.counters)
     passed = [
-        grad_out, *filled, shifts, call.scale, extents.q_len, rows.padded, extents.heads,
+        grad_out, *filled, *own, call.scale, extents.q_len, rows.padded, extents.heads,
         *grad_out.stride(),
     ]  # fmt: skip
     constants = {
@@ -117,18 +133,20 @@ def rows_launch(
         "VALUE_PAD": shape["VALUE_PAD"],
         "WEIGHTED": call.weight.formula is not None,
         "ROWS": _ROWS_OF_PROGRAM,
+        "COUNTED": 0 if more is None else more.block,
     }
     specialised = variant_key(
-        (grad_out, *filled, shifts),
+        (grad_out, *filled, *own),
         (extents.heads, *grad_out.stride()),
         (extents.q_len, rows.padded),
     )
     return Launch(
         gradient_rows,
         (rows.padded // _ROWS_OF_PROGRAM * extents.batch * extents.heads, 1),
-        ("rows", fixed, call.weight.formula is not None, specialised),
+        ("rows", fixed, *constants.values(), specialised),
         lambda: (passed, constants),
         lambda: passed,
+        made=() if more is None else (more.shifts, more.counters),
     )
 
 

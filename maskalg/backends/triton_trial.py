@@ -16,8 +16,8 @@ from ..tuned.candidates import table_tiles
 from ..tuned.choices import Configuration, Kernel, Key
 from .call import Call
 from .triton import launch_forward
-from .triton_arguments import sinks_of
-from .triton_backward import fill_rows, gradients
+from .triton_arguments import empty_gradients, sinks_of
+from .triton_backward import fill_gradients, fill_rows
 from .triton_hopper import has_gluon
 from .triton_plan import Plan, pattern_of, plan_of, steps_of
 from .triton_rows import Rows, rows_of
@@ -111,8 +111,9 @@ class Trial:
         rows, grad_out = self._rows()
 
         def run() -> tuple[torch.Tensor, ...]:
+            dq, dk, dv = results = empty_gradients(self._call)
             tma = self._plan.tma
-            dq, dk, dv = gradients(self._call, steps, self._shape, tma, rows, grad_out)
+            fill_gradients(self._call, steps, self._shape, tma, rows, grad_out, results)
             return (dq,) if kernel == "queries" else (dk, dv)
 
         return run

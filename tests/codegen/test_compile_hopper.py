@@ -273,7 +273,7 @@ def test_all_gradients(name, dim, spills):
     options, types = hopper_backward_options(one_pass_tile(dim)), types_of(plan.hooks, form)
     result = compile_hopper_gradients(constants, options, "fp16", types)
     # Of 64 dimensions two tiles of 64 x 128 products, and what follows from masks: on an H200 1.3
-    # times as fast as two kernels that spill nothing. Of 128 one register, once a program at its end.
+    # times as fast as two kernels that spill nothing. Of 128 one register at the end of a program.
     check(result, spills)
     added = "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add"
     assert added in result.assembly

@@ -20,8 +20,11 @@ TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 2e-2}
 @pytest.fixture
 def launches(monkeypatch):
     """Collects the names of the kernels launched."""
+    from maskalg.backends import triton
     from maskalg.backends import triton_backward as backend
 
+    # `causal` is one object: other tests may have called it with these shapes.
+    monkeypatch.setattr(triton, "ready_for", lambda *_: None)
     found = []
     for name in ("queries_launch", "keys_launch", "one_pass_launches"):
         launch = getattr(backend, name)

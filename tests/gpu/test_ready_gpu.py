@@ -18,9 +18,11 @@ LENGTH = 259
 
 @pytest.fixture
 def launched(monkeypatch):
-    """Counts forward launches for which all was found anew."""
-    found, launch = [], backend.launch_forward
-    monkeypatch.setattr(backend, "launch_forward", lambda *a: (found.append(a), launch(*a))[1])
+    """Counts launches for which all was found anew."""
+    found = []
+    for name in ("launch_forward", "fill_gradients"):
+        launch = getattr(backend, name)
+        monkeypatch.setattr(backend, name, lambda *a, f=launch: (found.append(a), f(*a))[1])
     return found
 
 
@@ -124,16 +126,130 @@ def test_profilers_hear_of_every_launch():
     assert heard
 
 
-def test_gradients_follow_the_same_forward(launched):
-    expression = causal & sliding(71)
+def gradients(tensors, expression, change, backend=None, **options):
+    """Of the distinct ones of query, key and value, and of a sink; `change` is of the output."""
+    found = ma.attention(*tensors, expression, backend=backend, **options)
+    out, *lse = found if isinstance(found, tuple) else (found,)
+    sink = options.get("weight", ma.softmax).sink
+    wanted = list({id(t): t for t in (*tensors, sink) if isinstance(t, torch.Tensor)}.values())
+    changes = [change.to(out.dtype), *[torch.ones_like(one) for one in lse]]
+    return torch.autograd.grad([out, *lse], wanted, changes)
+
+
+def check_gradients(tensors, expression, change=None, **options):
+    """As of float64, whatever memory held before."""
+    change = torch.randn_like(tensors[0]) if change is None else change
+    wide = {id(t): t.detach().double().requires_grad_() for t in tensors}
+    for tensor in tensors:
+        tensor.requires_grad_()
+    poison = [torch.full_like(t, float("nan")) for t in (*tensors, *tensors)]
+    del poison
+    found = gradients(tensors, expression, change, **options)
+    widened = [wide[id(t)] for t in tensors]
+    wanted = gradients(widened, expression, change, "reference", **options)
+    for one, other in zip(found, wanted, strict=True):
+        error = (one.double() - other.double()).abs().max() / other.abs().max()
+        assert error.item() <= 2e-2
+
+
+@pytest.fixture(params=["two kernels", "one pass"])
+def kernels(request, monkeypatch):
+    """Whether the reference's lengths are served by one pass."""
+    from maskalg import backward_tiles
+    from maskalg.backends.triton_backward import backward_plan
+
+    if request.param == "one pass":
+        monkeypatch.setattr(backward_tiles, "_LEAST", backward_tiles.Least(0, 0, 0, 0))
+    backward_plan.cache_clear()
+    yield
+    backward_plan.cache_clear()
+
+
+# In turn: the warp-specialised kernels (on Hopper), the plain ones with and without descriptors.
+@pytest.mark.parametrize(
+    ("dim", "dtype"),
+    [(128, torch.bfloat16), (64, torch.float16), (64, torch.float32), (20, torch.float16)],
+)
+def test_gradients_are_found_anew_twice(dim, dtype, kernels, launched):
+    expression = causal + ma.alibi(torch.rand(4, device="cuda"))
+    for _ in range(5):
+        check_gradients(inputs(dim, dtype), expression)
+    assert len(launched) == 2 * 2
+
+
+def test_another_kind_of_gradient_is_another_launch(kernels, launched):
+    expression = causal | ma.prefix(20)
+    x, (q, k, v) = inputs()[0], inputs()
+    half = [t.half() for t in inputs(128)]
+    strided = torch.randn(2, LENGTH, 4, 64, device="cuda").transpose(1, 2)
+    odd = torch.randn(2 * 4 * LENGTH * 64 + 1, device="cuda").bfloat16()[1:].view(x.shape)
+    weight = ma.softmax_with_sink(torch.randn(4, device="cuda").requires_grad_())
+    ones = torch.ones(1, device="cuda").expand(x.shape)
+    kinds = [
+        ((q, k, v), {}),
+        (half, {}),
+        ((x, x, x), {}),  # one tensor in three places
+        ((q, x, x), {}),
+        ((x, k, x), {}),
+        ((q, k[:, :2].detach().contiguous(), v[:, :2].detach().contiguous()), {}),
+        ((q, k, v), {"change": ones}),
+        ((q, k, v), {"change": strided}),
+        ((q, k, v), {"change": odd}),
+        ((q, k, v), {"return_lse": True}),
+        ((q, k, v), {"weight": weight}),
+        ((q, k, v), {"scale": 0.3}),
+    ]
     for _ in range(4):
-        ours = [t.requires_grad_() for t in inputs()]
-        theirs = [t.detach().double().requires_grad_() for t in ours]
-        ma.attention(*ours, expression).sum().backward()
-        ma.attention(*theirs, expression, backend="reference").sum().backward()
-        for one, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(one.grad.double(), other.grad, atol=2e-2, rtol=2e-2)
-    assert len(launched) == 2
+        for tensors, options in kinds:
+            check_gradients(tensors, expression, **options)
+    from maskalg.normalform import bound
+
+    remembered = [kind for kind in bound(expression).remembered if kind[0] == "backward"]
+    assert len(remembered) == len(kinds)
+
+
+def test_gradients_of_tables_follow_them():
+    ids, slopes = torch.arange(LENGTH, device="cuda") // 40, torch.randn(4, device="cuda")
+    expression = causal & ma.document(ids) + ma.alibi(slopes)
+    for turn in range(7):
+        check_gradients(inputs(), expression)
+        if turn > 2:
+            ids.copy_(torch.arange(LENGTH, device="cuda") // (10 * turn))
+            slopes.mul_(2)
+
+
+def test_turns_of_another_stream_are_made_again(kernels):
+    """What one stream filled is not read on another before it is there."""
+    expression = causal | ma.prefix(33)
+    for stream in (None, torch.cuda.Stream(), None, torch.cuda.Stream()):
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                check_gradients(inputs(), expression)
+    torch.cuda.synchronize()
+
+
+def test_gradients_in_a_graph_are_those_of_its_replay(kernels):
+    expression, tensors = causal | ma.prefix(44), [t.requires_grad_() for t in inputs()]
+    change = torch.randn_like(tensors[0])
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(4):
+            gradients(tensors, expression, change)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = gradients(tensors, expression, change)
+    expression.__dict__.clear()  # what was remembered ends
+    with torch.no_grad():
+        for tensor in tensors:
+            tensor.copy_(torch.randn_like(tensor))
+    graph.replay()
+    wide = [t.detach().double().requires_grad_() for t in tensors]
+    wanted = gradients(wide, causal | ma.prefix(44), change, "reference")
+    for one, other in zip(found, wanted, strict=True):
+        assert ((one.double() - other).abs().max() / other.abs().max()).item() <= 2e-2
 
 
 def test_tables_of_a_graph_are_its_own():

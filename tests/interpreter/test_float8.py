@@ -92,7 +92,8 @@ def test_values_in_order(shape):
     alone = value[:1, :1].clone().as_strided((1, 1, *shape[2:]), (7, 5, shape[3], 1))
     for given in (value, apart, turned, moved, alone):
         value, shape = given, given.shape
-        out = values_in_order(given)
+        out, launch = values_in_order(given)
+        launch.run()
         length = out.shape[-1]
         assert length % 128 == 0 and length - shape[2] < 128
         # A thread has weights of these keys, one after the other.

@@ -97,8 +97,8 @@ def test_query_gradients_of_sums(block, dim, pad):
     assert torch.equal(found, wanted.flatten(1, 2)[:, :length, :dim])
 
 
-@pytest.mark.parametrize("scale", [0.125, 1e-9])
-def test_what_products_are_shifted_by(scale):
+@pytest.mark.parametrize("scale, counted", [(0.125, 64), (1e-9, 128)])
+def test_what_products_are_shifted_by(scale, counted):
     """Sums of pieces are numbers of float32; those that no query has, and NaN, among them."""
     from maskalg_kernels.gradient_rows import gradient_rows
 
@@ -110,10 +110,14 @@ def test_what_products_are_shifted_by(scale):
     lse[0, 0, 3] = float("-inf")
     statistic, delta = torch.empty(2, heads, 256)
     shifts = torch.full((heads * 256, 16), float("nan"), dtype=torch.bfloat16)
+    tiles = -(-length // counted)
+    counters = torch.full((heads * tiles * 2 + 1,), 7, dtype=torch.int32)
     gradient_rows[heads * 4, 1](
-        grad_out, out, lse, None, None, statistic, delta, shifts, scale, length, 256, heads,
-        *grad_out.stride(), VALUE_DIM=64, VALUE_PAD=64, WEIGHTED=False, ROWS=64,
+        grad_out, out, lse, None, None, statistic, delta, shifts, counters, scale, length, 256,
+        heads, *grad_out.stride(), VALUE_DIM=64, VALUE_PAD=64, WEIGHTED=False, ROWS=64,
+        COUNTED=counted,
     )  # fmt: skip
+    assert counters.tolist() == [0] * (heads * tiles * 2) + [7]
     shifts = shifts.double().view(heads, 256, 16)
     assert (shifts[..., 6:] == 0).all()
     assert (shifts[:, length:, :3].sum(-1) == torch.tensor(-3e38).double()).all()
@@ -178,10 +182,11 @@ def test_what_is_launched(monkeypatch):
     tensors = [torch.randn(1, 2, 300, 64).requires_grad_() for _ in range(3)]
     out = ma.attention(*tensors, ma.causal, backend="triton")
     torch.autograd.grad(out, tensors, torch.ones_like(out))
-    ((call, turns, _shape, constants, _numbers, shifts, outs, _fixed),) = given
+    ((call, turns, _shape, constants, _numbers, (shifts, counters, _), outs, _fixed),) = given
     later, earlier = turns.tolist()
     assert later == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
     assert earlier == [[0, 0, 0], [1, 1, 1], [1, 2, 2]]
+    assert counters.tolist() == [0] * 12
     delta = -shifts.view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
     torch.testing.assert_close(delta, out.detach()[0].sum(-1), atol=1e-4, rtol=1e-4)
     assert constants()["MASKED"] is not None

@@ -24,7 +24,7 @@ def found_anew(monkeypatch):
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     from maskalg.backends import triton as backend
-    from maskalg.backends import triton_ready
+    from maskalg.backends import triton_ready, triton_template
     from maskalg.backends.triton_descriptors import Descriptor
     from maskalg.backends.triton_launch import Variant
 
@@ -44,11 +44,13 @@ def found_anew(monkeypatch):
         ]
         kernel[programs](*passed, **constants)
 
-    found, launch = [], backend.launch_forward
-    monkeypatch.setattr(triton_ready, "variant_of", variant_of)
-    monkeypatch.setattr(triton_ready, "start", start)
+    found = []
+    for name in ("launch_forward", "fill_gradients"):
+        launch = getattr(backend, name)
+        monkeypatch.setattr(backend, name, lambda *a, f=launch: (found.append(a), f(*a))[1])
+    monkeypatch.setattr(triton_template, "variant_of", variant_of)
+    monkeypatch.setattr(triton_template, "start", start)
     monkeypatch.setattr(triton_ready, "watched", lambda: False)
-    monkeypatch.setattr(backend, "launch_forward", lambda *a: (found.append(a), launch(*a))[1])
     return found
 
 
@@ -205,3 +207,80 @@ def test_an_expression_remembers_some_kinds_of_calls(found_anew):
     from maskalg.normalform import bound
 
     assert len(bound(expression).remembered) <= 65
+
+
+def gradients(tensors, expression, change, backend, **options):
+    """Of the distinct ones of query, key and value, and of a sink; `change` is of the output."""
+    found = ma.attention(*tensors, expression, backend=backend, **options)
+    out, *lse = found if isinstance(found, tuple) else (found,)
+    sink = options.get("weight", ma.softmax).sink
+    wanted = list({id(t): t for t in (*tensors, sink) if isinstance(t, torch.Tensor)}.values())
+    changes = [change.to(out.dtype), *[torch.ones_like(one) for one in lse]]
+    return torch.autograd.grad([out, *lse], wanted, changes)
+
+
+def check_gradients(tensors, expression, change=None, **options):
+    """As of float64, whatever memory held before."""
+    change = torch.randn(tensors[0].shape) if change is None else change
+    wide = {id(t): t.detach().double().requires_grad_() for t in tensors}
+    for tensor in tensors:
+        tensor.requires_grad_()
+    found = gradients(tensors, expression, change, "triton", **options)
+    widened = [wide[id(t)] for t in tensors]
+    wanted = gradients(widened, expression, change, "reference", **options)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other.double(), atol=2e-2, rtol=2e-2)
+
+
+def test_gradients_are_found_anew_twice(found_anew):
+    expression = causal & sliding(20) + ma.alibi(torch.rand(2))
+    for _ in range(5):
+        check_gradients(inputs(), expression)
+    assert len(found_anew) == 2 * 2
+
+
+def test_another_kind_of_gradient_is_another_launch(found_anew):
+    expression = causal & sliding(20)
+    x, (q, k, v) = inputs()[0], inputs()
+    strided = torch.randn(1, LENGTH, 2, 16).transpose(1, 2)
+    weight = ma.softmax_with_sink(torch.randn(2).requires_grad_())
+    kinds = [
+        ((q, k, v), {}),
+        ((x, x, x), {}),  # one tensor in three places
+        ((q, x, x), {}),
+        ((x, k, x), {}),
+        ((q, k, v), {"change": torch.ones(1).expand(1, 2, LENGTH, 16)}),
+        ((q, k, v), {"change": strided}),
+        ((q, k, v), {"return_lse": True}),
+        ((q, k, v), {"weight": weight}),
+        ((q, k, v), {"scale": -0.3}),  # of a copy of the queries: never remembered
+    ]
+    for _ in range(4):
+        for tensors, options in kinds:
+            check_gradients(tensors, expression, **options)
+    from maskalg.normalform import bound
+
+    remembered = [kind for kind in bound(expression).remembered if kind[0] == "backward"]
+    assert len(remembered) == len(kinds) - 1
+
+
+def test_gradients_of_tables_follow_them(found_anew):
+    ids, slopes = torch.arange(LENGTH) // 20, torch.randn(2)
+    expression = causal & ma.document(ids) + ma.alibi(slopes)
+    for turn in range(7):
+        check_gradients(inputs(), expression)
+        if turn > 2:
+            ids.copy_(torch.arange(LENGTH) // (4 * turn))
+            slopes.mul_(2)
+
+
+def test_gradients_of_a_learned_table_are_not_kept(found_anew):
+    slopes = torch.randn(2).requires_grad_()
+    expression = causal + ma.alibi(slopes)
+    for _ in range(4):
+        q, k, v = (t.requires_grad_() for t in inputs())
+        found = torch.autograd.grad(
+            ma.attention(q, k, v, expression, backend="triton").sum(), [slopes, q, k, v]
+        )
+        assert all(gradient.isfinite().all() for gradient in found)
+    assert len(found_anew) == 2 + 4
