@@ -83,7 +83,8 @@ def _sinks(value: float, heads: int, device: torch.device) -> torch.Tensor:
 
 def empty_gradients(call: Call) -> list[torch.Tensor]:
     """New tensors for dQ, dK and dV, contiguous."""
-    return [tensor.new_empty(tensor.shape) for tensor in (call.query, call.key, call.value)]
+    inputs = (call.query, call.key, call.value)
+    return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
 
 
 def first_that_fits(launches: Iterable[Callable[[], T]]) -> T | None:

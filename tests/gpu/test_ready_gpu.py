@@ -184,7 +184,7 @@ def test_another_kind_of_gradient_is_another_launch(kernels, launched):
     strided = torch.randn(2, LENGTH, 4, 64, device="cuda").transpose(1, 2)
     odd = torch.randn(2 * 4 * LENGTH * 64 + 1, device="cuda").bfloat16()[1:].view(x.shape)
     weight = ma.softmax_with_sink(torch.randn(4, device="cuda").requires_grad_())
-    ones = torch.ones(1, device="cuda").expand(x.shape)
+    ones = torch.ones(1, device="cuda", dtype=x.dtype).expand(x.shape)
     kinds = [
         ((q, k, v), {}),
         (half, {}),
