@@ -42,7 +42,7 @@ def _store_shifts(ptr, of_score, of_product):
     tl.store(ptr[:, None] + column, row.to(tl.bfloat16))
 
 
-@triton.jit(do_not_specialize=["q_len", "padded"])
+@triton.jit(do_not_specialize=["q_len", "padded", "part_counters"])
 def gradient_rows(
     g_ptr,
     o_ptr,
@@ -53,6 +53,8 @@ def gradient_rows(
     delta_ptr,
     shift_ptr,
     counter_ptr,
+    part_counter_ptr,
+    part_counters,
     scale,
     q_len,
     padded,
@@ -73,7 +75,7 @@ def gradient_rows(
     for weights that are not normalised. shift: what is added to products q . k and dO . v of a
     query, so that nothing need be subtracted after, in pieces; bfloat16 `[batch * heads * padded,
     SHIFT_COLUMNS]`, or None. counter: of `hopper_gradients`, two for each tile of COUNTED queries,
-    which become zero; or None.
+    which become zero; or None. part_counter: of it too, no more than ROWS for each program.
     """
     m = tl.program_id(0) % (padded // ROWS) * ROWS + tl.arange(0, ROWS)
     batch_head = tl.program_id(0) // (padded // ROWS)
@@ -101,3 +103,6 @@ def gradient_rows(
         tile = tl.program_id(0) % (padded // ROWS) * ROWS // COUNTED
         counters = counter_ptr + (base * tiles + tile) * 2
         tl.store(counters + tl.arange(0, 2), tl.zeros([2], tl.int32), mask=tile < tiles)
+    if part_counter_ptr is not None:
+        at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        tl.store(part_counter_ptr + at, tl.zeros([ROWS], tl.int32), mask=at < part_counters)

@@ -39,7 +39,7 @@ from .hopper_common import (
 from .hopper_keys import produce_queries
 from .hopper_order import CONSUMERS, program_in_order, tile_in_order
 from .hopper_shifts import sum_of_pieces
-from .hopper_sums import PART_COLUMNS, PART_ROWS, part_of, sum_up
+from .hopper_sums import PART_COLUMNS, PART_ROWS, end_part, part_of, sum_of_parts, sum_up
 from .runs import NO_TILE
 
 _COLUMNS = gl.constexpr(64)  # of a consumer's part of dQ, which has as many rows
@@ -99,6 +99,22 @@ def _hand_over(C: gl.constexpr, i, part_ready, change_free):
 
 
 @gluon.jit
+def _store_gradients(C: gl.constexpr, dk, dv, at, targets, held, held_free):
+    """Store consumer C's rows of dK and dV over its keys and values, and from there."""
+    keys, values = held
+    # Both are past their products with these keys.
+    release(held_free.index(0))
+    mbarrier.wait(held_free.index(0), 0)
+    keys.index(C).reshape(dk.shape).store(dk.to(keys.dtype))
+    values.index(C).reshape(dv.shape).store(dv.to(values.dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    tma.async_copy_shared_to_global(targets[0], at, keys.index(C))
+    tma.async_copy_shared_to_global(targets[1], at, values.index(C))
+    tma.store_wait(0)
+
+
+@gluon.jit
 def _consume(
     C: gl.constexpr,
     targets,
@@ -129,7 +145,7 @@ def _consume(
 
     By then the other consumer has mostly given what it takes, and neither waits long.
     """
-    dk_desc, dv_desc = targets
+    _dk_desc, _dv_desc, key_sum_ptr, value_sum_ptr, part_counter_ptr = targets
     keys, values = held
     queries, gradients, shifts, _none = rings
     held_ready, held_free = held_barriers
@@ -145,15 +161,16 @@ def _consume(
     AHEAD: gl.constexpr = HEAD_PAD == 128
     to_scores = sum_of_pieces(0, scores)
     to_products = sum_of_pieces(PIECES, scores)
-    _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
+    rows, _batch_heads, kv_heads, group, kv_len, q_len, _padded = shape
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    batch, kv_head, k0, k1, from_last = program_in_order(shape, order)
+    batch, first_head, k0, k1, from_last = program_in_order(shape, order)
     kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
     dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
     dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
     i = gl.to_tensor(0)
     mbarrier.wait(held_ready.index(0), 0)
-    for head in range(kv_head * group, kv_head * group + group):
+    for member in range(0, order[0]):
+        head = first_head + member
         known, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
         j, end, partial = NEXT_RUN(
             gl.to_tensor(0), from_last, k0, k1, batch, head, q_len, S, T, BLOCK
@@ -216,17 +233,21 @@ def _consume(
         _store_part(C, i - 1, last, parts, part_free)
         _hand_over(C, i - 1, part_ready, change_free)
 
-    # Both are past their products with these keys.
-    release(held_free.index(0))
-    mbarrier.wait(held_free.index(0), 0)
-    keys.index(C).reshape([ROWS, HEAD_PAD]).store((dk * scale).to(dtype))
-    values.index(C).reshape([ROWS, VALUE_PAD]).store(dv.to(dtype))
-    fence_async_shared()
-    gl.thread_barrier()
-    first = [batch, kv_head, each_time(k0, i) + C * ROWS, 0]
-    tma.async_copy_shared_to_global(dk_desc, first, keys.index(C))
-    tma.async_copy_shared_to_global(dv_desc, first, values.index(C))
-    tma.store_wait(0)
+    kv_head = first_head // group
+    at = [batch, kv_head, each_time(k0, i) + C * ROWS, 0]
+    if key_sum_ptr is None:
+        _store_gradients(C, dk * scale, dv, at, targets, held, held_free)
+    else:
+        parts = group // order[0]
+        part = first_head % group // order[0]
+        row = (batch * kv_heads + kv_head) * rows + k0 // (CONSUMERS * ROWS)
+        first = row * (CONSUMERS * ROWS) + C * ROWS
+        counter = part_counter_ptr + row * CONSUMERS + C
+        dk = sum_of_parts(dk, key_sum_ptr, counter, first, part, parts, HEAD_PAD)
+        dv = sum_of_parts(dv, value_sum_ptr, counter, first, part, parts, VALUE_PAD)
+        end_part(counter)
+        if part == parts - 1:
+            _store_gradients(C, dk * scale, dv, at, targets, held, held_free)
 
 
 @gluon.jit(
@@ -237,6 +258,7 @@ def _consume(
         "rows",
         "batch_heads",
         "tiles",
+        "members",
         "together",
         "turned",
         *SCALARS,
@@ -253,6 +275,9 @@ def hopper_gradients(
     sum_desc,
     counter_ptr,
     turn_ptr,
+    key_sum_ptr,
+    value_sum_ptr,
+    part_counter_ptr,
     T,
     scale,
     q_len,
@@ -263,6 +288,7 @@ def hopper_gradients(
     heads,
     group,
     tiles,
+    members,
     together,
     turned,
     S0,
@@ -307,7 +333,10 @@ def hopper_gradients(
     `gradient_rows` stored, in blocks of BLOCK rows. sum_desc describes float32
     `[batch, query heads, 256 tiles, 32]`, two parts of dQ a tile in the order of `part_of`, in
     blocks of some rows of a part.
-    together, turned: how programs are started, see `hopper_order`. counter: zeros for each part of
+    members, together, turned: which heads a program has and how they are started, see
+    `hopper_order`. key_sum, value_sum: float32 `[batch, key-value heads, 128 rows, dim]` where a
+    program has not all query heads of a key-value head, or None, and then part_counter: zeros for
+    each 64 keys. counter: zeros for each part of
     `tiles` tiles of queries of each head, which become the number of programs that added to it;
     turn: of `turns`, how many do so before. A tile with a counter of zero was not written.
     """
@@ -360,12 +389,12 @@ def hopper_gradients(
     fence_async_shared()
 
     sources = (q_desc, k_desc, v_desc, g_desc, shift_desc, None)
-    targets = (dk_desc, dv_desc)
+    targets = (dk_desc, dv_desc, key_sum_ptr, value_sum_ptr, part_counter_ptr)
     sums = (sum_desc, counter_ptr, turn_ptr, tiles)
     held = (keys, values)
     rings = (queries, gradients, shifts, None)
     shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
-    order = (together, turned)
+    order = (members, together, turned)
     gl.warp_specialize(
         [
             (_consume, (

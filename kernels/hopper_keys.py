@@ -86,8 +86,10 @@ def produce_queries(
     for w in range(start, stop, step):
         if order is None:
             batch, kv_head, k0, k1 = keys_of_program(w, shape, CONSUMERS, together)
+            first_head, members = kv_head * group, group
         else:
-            batch, kv_head, k0, k1, from_last = program_in_order(shape, order)
+            batch, first_head, k0, k1, from_last = program_in_order(shape, order)
+            kv_head, members = first_head // group, order[0]
         place, phase = stage_of(done, HELD)
         ready = held_ready.index(place)
         mbarrier.wait(held_free.index(place), phase ^ 1)
@@ -98,8 +100,7 @@ def produce_queries(
             tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(at))
             tma.async_copy_global_to_shared(v_desc, first, ready, values.index(at))
         done += 1
-        for g in range(0, group):
-            head = kv_head * group + g
+        for head in range(first_head, first_head + members):
             row = (batch * kv_heads * group + head) * padded
             of_row = (k0, k1, batch, head, q_len, S, T, BLOCK_M)
             if order is None:

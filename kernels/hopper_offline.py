@@ -21,6 +21,7 @@ _NUMBERS = (
     "heads",
     "group",
     "tiles",
+    "members",
     "together",
     "turned",
 )
@@ -56,11 +57,13 @@ def compile_hopper_backward(kernel, constants, options, element, table_types):
     return _compile(kernel, types, constants, options, table_types)
 
 
-def compile_hopper_gradients(constants, options, element, table_types):
-    """Compile `hopper_gradients`; arguments likewise."""
+def compile_hopper_gradients(constants, options, element, table_types, parts=False):
+    """Compile `hopper_gradients`; arguments likewise, `parts` for groups of heads in parts."""
     block, pad = constants["BLOCK"], constants["HEAD_PAD"]
     rows = {"q": block, "k": 64, "v": 64, "g": block, "dk": 64, "dv": 64}
     types = dict.fromkeys(("counter_ptr", "turn_ptr"), "*i32")
+    types |= dict.fromkeys(("key_sum_ptr", "value_sum_ptr"), "*fp32") if parts else {}
+    types |= {"part_counter_ptr": "*i32"} if parts else {}
     types["shift_desc"] = f"tensordesc<bf16[{block}, 16],{shift_layout!r}>"
     types["sum_desc"] = f"tensordesc<fp32[1, 1, 64, 32],{sum_layout!r}>"
     types |= _described(rows, dict.fromkeys(rows, pad), element)

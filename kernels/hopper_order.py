@@ -18,23 +18,27 @@ CONSUMERS = gl.constexpr(2)
 
 @gluon.jit
 def program_in_order(shape, order):
-    """Batch and head of this program, its first key and its last, and 1 if it goes from the last.
+    """Batch and first query head, first key and last of this program, and 1 if it goes from the
+    last queries.
 
-    order: how many heads start in turn, and how many at the end begin with the first keys.
+    order: how many query heads of one key-value head a program has; of such parts of heads, how
+    many start in turn, and how many at the end begin with the first keys.
     """
-    rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
-    together, turned = order
+    rows, batch_heads, kv_heads, group, kv_len, _q_len, _padded = shape
+    members, together, turned = order
     w = gl.program_id(0)
-    plain = batch_heads - turned
+    parts = group // members
+    plain = batch_heads * parts - turned
     from_last = (w >= rows * plain).to(gl.int32)
     if from_last == 1:
         w -= rows * plain
-        row, batch_head = w // turned, plain + w % turned
+        row, part = w // turned, plain + w % turned
     else:
-        row, batch_head = tile_of_program(w, rows, plain, together)
+        row, part = tile_of_program(w, rows, plain, together)
     k0 = row * (CONSUMERS * ROWS)
     k1 = gl.minimum(k0 + CONSUMERS * ROWS, kv_len) - 1
-    return batch_head // kv_heads, batch_head % kv_heads, k0, k1, from_last
+    of_batch = kv_heads * parts
+    return part // of_batch, part % of_batch * members, k0, k1, from_last
 
 
 @gluon.jit

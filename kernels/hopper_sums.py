@@ -10,7 +10,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-from .hopper_common import ROWS
+from .hopper_common import ROWS, matrix_of
 from .hopper_order import CONSUMERS, program_in_order, tile_in_order
 from .runs import NO_TILE
 
@@ -22,6 +22,7 @@ PART_COLUMNS = gl.constexpr(32)
 """How a part, of 64 by 64 numbers, lies in memory: see `part_of`."""
 
 _lanes = gl.constexpr(gl.BlockedLayout([1], [32], [1], [0]))
+_threads = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 
 
 @builtin
@@ -44,9 +45,10 @@ def part_of(dq):
 
 
 @gluon.jit
-def _wait_for_turn(counter, turn):
+def _wait_for_turn(counter, turn, WARPS: gl.constexpr):
     """Until `turn` programs have added to a tile, and what they added is seen."""
-    at = counter.to(gl.int64) + gl.zeros([32], gl.int64, _lanes)
+    layout: gl.constexpr = _lanes if WARPS == 1 else _threads
+    at = counter.to(gl.int64) + gl.zeros([32 * WARPS], gl.int64, layout)
     gl.inline_asm_elementwise(
         """{
         .reg .pred p;
@@ -60,6 +62,47 @@ def _wait_for_turn(counter, turn):
         }""",
         "=r,l,r",
         [at, turn],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def sum_of_parts(own, sum_ptr, counter, first, part, parts, COLUMNS: gl.constexpr):
+    """Rows of dK or dV of a consumer, with what parts of its group of heads before this summed.
+
+    The sum is stored for the next part. sum_ptr: float32, of rows of COLUMNS; counter: of parts
+    that added to these rows.
+    """
+    layout: gl.constexpr = matrix_of(COLUMNS)
+    row = first + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, layout))
+    at = sum_ptr + row.to(gl.int64)[:, None] * COLUMNS + column[None, :]
+    _wait_for_turn(counter, part, 4)
+    if part > 0:
+        own += gl.load(at)
+    if part < parts - 1:
+        gl.store(at, own)
+    return own
+
+
+@gluon.jit
+def end_part(counter):
+    """Once all threads of a consumer have stored their sums, let the next part add."""
+    gl.thread_barrier()
+    thread = gl.arange(0, 128, _threads)
+    at = counter.to(gl.int64) + gl.zeros([128], gl.int64, _threads)
+    gl.inline_asm_elementwise(
+        """{
+        .reg .pred p;
+        setp.eq.s32 p, $2, 0;
+        @p fence.acq_rel.gpu;
+        @p red.release.gpu.global.add.s32 [$1], 1;
+        mov.s32 $0, 0;
+        }""",
+        "=r,l,r",
+        [at, thread],
         dtype=gl.int32,
         is_pure=False,
         pack=1,
@@ -107,12 +150,11 @@ def sum_up(
     part_ready, part_free = part_barriers
     ROWS_AT_ONCE: gl.constexpr = sum_desc.block_shape[2]
     per_head, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
-    batch, kv_head, k0, k1, from_last = program_in_order(shape, order)
+    batch, first_head, k0, k1, from_last = program_in_order(shape, order)
     turns = turn_ptr + (from_last * per_head + k0 // (CONSUMERS * ROWS)) * tiles
     part = parts.index(C)
     i = gl.to_tensor(0)
-    for g in range(0, group):
-        head = kv_head * group + g
+    for head in range(first_head, first_head + order[0]):
         counters = counter_ptr + (batch * kv_heads * group + head) * tiles * CONSUMERS + C
         j, end, _partial = NEXT_RUN(
             gl.to_tensor(0), from_last, k0, k1, batch, head, q_len, S, T, BLOCK
@@ -129,7 +171,7 @@ def sum_up(
             # Asked for ahead of time: later programs wait for what this warp waits for.
             tile = tile_in_order(j, from_last, q_len, BLOCK)
             turn = gl.load(turns + tile, mask=j < NO_TILE)
-            _wait_for_turn(counter, before)
+            _wait_for_turn(counter, before, 1)
             mbarrier.wait(part_ready.index(C), i & 1)
             for r in gl.static_range(0, PART_ROWS, ROWS_AT_ONCE):
                 at = [batch, head, first + r, 0]

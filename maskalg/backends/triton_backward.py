@@ -35,7 +35,7 @@ from .triton_hopper_backward import (
     serves,
 )
 from .triton_launch import Launch, compile_together, variant_key
-from .triton_one_pass import one_pass_launches, one_pass_tile, turn_launches, zeros_for_turns
+from .triton_one_pass import one_pass_counts, one_pass_launches, turn_launches, zeros_for_turns
 from .triton_rows import OnePassRows, Rows, one_pass_rows, per_row_of, rows_launch
 from .triton_tuned import preferred
 
@@ -238,8 +238,7 @@ class _Launches:
             return []
         constants = self.shape | self.plan.of_keys
         tensors = (self.grad_out, dq, dk, dv)
-        block = one_pass_tile(self.shape["HEAD_PAD"]).block
-        more = one_pass_rows(self.call, self.of_rows, block)
+        more = one_pass_rows(self.call, self.of_rows, *one_pass_counts(self.call, self.shape))
         own = (self.numbers, more, tensors, self.fixed)
         steps = [
             self.rows(more),

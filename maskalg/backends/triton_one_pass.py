@@ -53,6 +53,35 @@ def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> t
     return torch.zeros((2, *size), dtype=torch.int32, device=call.query.device)
 
 
+def one_pass_counts(call: Call, shape: dict[str, Any]) -> tuple[int, int]:
+    """Queries of a tile; and how many counters of parts of groups of heads, one for each 64 keys.
+
+    There are none where a program has all query heads that share its keys.
+    """
+    head_pad = shape["HEAD_PAD"]
+    parted = _members(call, head_pad) < call.group
+    return one_pass_tile(head_pad).block, _part_counters(call) if parted else 0
+
+
+def _members(call: Call, head_pad: int) -> int:
+    """Query heads of a program: those that share keys, or fewer where they leave the L2 cache."""
+    group, fit = call.group, _heads_that_fit(call, head_pad)
+    # The counters of parts are set to zero where rows are stored, one for each.
+    if _part_counters(call) > call.extents.batch * call.extents.heads * call.extents.q_len:
+        return group
+    return max(n for n in range(1, group + 1) if group % n == 0 and n <= fit)
+
+
+def _heads_that_fit(call: Call, head_pad: int) -> int:
+    """Heads, at least one, whose sums of dQ share the L2 cache with queries and dO."""
+    block = one_pass_tile(head_pad).block
+    return max(1, _SUMS_TOGETHER // (-(-call.extents.q_len // block) * block * head_pad))
+
+
+def _part_counters(call: Call) -> int:
+    return call.extents.batch * call.key.shape[1] * -(-call.extents.kv_len // _KEYS) * 2
+
+
 def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
     """The constants of the kernel, from those of the plain ones."""
     shared = (
@@ -138,7 +167,7 @@ def one_pass_launches(
     extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
     _both, rows, tiles = of_turns.shape
     kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
-    tile, (shifts, counters, _block) = one_pass_tile(head_pad), of_rows
+    tile, (shifts, counters, of_parts, _block) = one_pass_tile(head_pad), of_rows
     block, side = tile.block, _KEYS // tile.consumers
     sums = torch.empty(
         (extents.batch, extents.heads, tiles * block * head_pad // _PART_COLUMNS, _PART_COLUMNS),
@@ -152,27 +181,36 @@ def one_pass_launches(
         (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
     )  # fmt: skip
 
-    sums_of_head = tiles * block * head_pad
-    together = max(1, min(_SUMS_TOGETHER // sums_of_head, _DIMENSIONS_TOGETHER // head_pad))
-    turned = min(-(-_PROGRAMS_TURNED // rows), extents.batch * kv_heads)
+    members = _members(call, head_pad)
+    together = min(_heads_that_fit(call, head_pad), _DIMENSIONS_TOGETHER // head_pad)
+    parts = heads // members
+    # What parts of a group of heads have summed so far.
+    part_sums: tuple[torch.Tensor | None, ...] = (None, None)
+    if of_parts is not None:
+        together = max(1, together // members)
+        pads = (head_pad, value_pad)
+        keys = extents.batch * kv_heads * rows * _KEYS
+        part_sums = tuple([dq.new_empty((keys, pad), dtype=torch.float32) for pad in pads])
+    turned = min(-(-_PROGRAMS_TURNED // rows), parts)
 
     def passed(*descriptors: Any) -> list[Any]:
         return [
-            *descriptors, counters, of_turns, padded(tables, dq.device), call.scale, extents.q_len,
-            extents.kv_len, shifts.shape[0] // heads, rows, extents.batch * kv_heads, kv_heads,
-            call.group, tiles, together, turned, *scalars,
+            *descriptors, counters, of_turns, *part_sums, of_parts, padded(tables, dq.device),
+            call.scale, extents.q_len, extents.kv_len, shifts.shape[0] // heads, rows,
+            extents.batch * kv_heads, kv_heads, call.group, tiles, members, together, turned,
+            *scalars,
         ]  # fmt: skip
 
     gradients = hopper_launch(
         hopper_gradients,
-        rows * extents.batch * kv_heads,
+        rows * parts,
         passed,
         blocks,
-        (counters, of_turns, *tables),
+        (counters, of_turns, *part_sums, of_parts, *tables),
         lambda: one_pass_constants(constants()),
         tile,
         ("one pass", fixed, kv_heads, call.group, short(call)),
-    )._replace(made=(sums,))
+    )._replace(made=tuple([t for t in (sums, *part_sums) if t is not None]))
     given = [dq, sums, counters, call.scale, extents.q_len, tiles]
     dims = {"BLOCK": block, "HEAD_DIM": shape["HEAD_DIM"], "HEAD_PAD": head_pad}
     key = variant_key((dq, sums, counters), (), (extents.q_len,))

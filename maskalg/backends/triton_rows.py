@@ -90,20 +90,28 @@ class OnePassRows(NamedTuple):
     Attributes:
         shifts: what products of a query are shifted by, bfloat16 `[batch * heads * padded, 16]`.
         counters: of programs that added to a part of dQ, int32, two for each tile of queries.
+        part_counters: of parts of a group of heads that added to 64 keys, int32; None without
+            parts. No more than queries.
         block: queries of a tile.
     """
 
     shifts: torch.Tensor
     counters: torch.Tensor
+    part_counters: torch.Tensor | None
     block: int
 
+    @property
+    def tensors(self) -> tuple[torch.Tensor | None, ...]:
+        return self.shifts, self.counters, self.part_counters
 
-def one_pass_rows(call: Call, rows: Rows, block: int) -> OnePassRows:
-    """New tensors for tiles of `block` queries."""
+
+def one_pass_rows(call: Call, rows: Rows, block: int, parts: int) -> OnePassRows:
+    """New tensors for tiles of `block` queries, with so many counters of parts."""
     query, heads = call.query, call.extents.batch * call.extents.heads
     shifts = query.new_empty((heads * rows.padded, _SHIFT_COLUMNS), dtype=torch.bfloat16)
     counters = query.new_empty(heads * -(-call.extents.q_len // block) * 2, dtype=torch.int32)
-    return OnePassRows(shifts, counters, block)
+    of_parts = query.new_empty(parts, dtype=torch.int32) if parts else None
+    return OnePassRows(shifts, counters, of_parts, block)
 
 
 def rows_launch(
@@ -123,9 +131,10 @@ def rows_launch(
     """
     extents = call.extents
     filled = per_row_of(rows, of_queries=True)
-    own = (None, None) if more is None else (more.shifts, more.counters)
+    own = (None, None, None) if more is None else more.tensors
+    of_parts = 0 if own[2] is None else own[2].numel()
     passed = [
-        grad_out, *filled, *own, call.scale, extents.q_len, rows.padded, extents.heads,
+        grad_out, *filled, *own, of_parts, call.scale, extents.q_len, rows.padded, extents.heads,
         *grad_out.stride(),
     ]  # fmt: skip
     constants = {
@@ -146,7 +155,7 @@ def rows_launch(
         ("rows", fixed, *constants.values(), specialised),
         lambda: (passed, constants),
         lambda: passed,
-        made=() if more is None else (more.shifts, more.counters),
+        made=tuple([tensor for tensor in own if tensor is not None]),
     )
 
 

@@ -112,12 +112,14 @@ def test_what_products_are_shifted_by(scale, counted):
     shifts = torch.full((heads * 256, 16), float("nan"), dtype=torch.bfloat16)
     tiles = -(-length // counted)
     counters = torch.full((heads * tiles * 2 + 1,), 7, dtype=torch.int32)
+    of_parts = torch.full((73,), 7, dtype=torch.int32)
     gradient_rows[heads * 4, 1](
-        grad_out, out, lse, None, None, statistic, delta, shifts, counters, scale, length, 256,
-        heads, *grad_out.stride(), VALUE_DIM=64, VALUE_PAD=64, WEIGHTED=False, ROWS=64,
+        grad_out, out, lse, None, None, statistic, delta, shifts, counters, of_parts, 70, scale,
+        length, 256, heads, *grad_out.stride(), VALUE_DIM=64, VALUE_PAD=64, WEIGHTED=False, ROWS=64,
         COUNTED=counted,
     )  # fmt: skip
     assert counters.tolist() == [0] * (heads * tiles * 2) + [7]
+    assert of_parts.tolist() == [0] * 70 + [7] * 3
     shifts = shifts.double().view(heads, 256, 16)
     assert (shifts[..., 6:] == 0).all()
     assert (shifts[:, length:, :3].sum(-1) == torch.tensor(-3e38).double()).all()
@@ -165,6 +167,25 @@ def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, serve
     assert (zeros is not None) == served
 
 
+@pytest.mark.parametrize(
+    "group, fit, kv_len, members",
+    [(1, 1, 300, 1), (4, 4, 300, 4), (4, 9, 300, 4), (4, 3, 300, 2), (6, 5, 300, 3), (4, 1, 300, 1),
+     (3, 2, 300, 1), (4, 1, 2**17, 4)],
+)  # fmt: skip
+def test_query_heads_of_a_program(group, fit, kv_len, members, monkeypatch):
+    """As many as fit, but all where counters of parts would outnumber queries."""
+    from maskalg.backends import triton_one_pass
+
+    monkeypatch.setattr(triton_one_pass, "_SUMS_TOGETHER", fit * 384 * 64)
+    query, key = torch.randn(2, 2 * group, 300, 64), torch.randn(1, 1, 1, 64)
+    key = key.expand(2, 2, kv_len, 64)
+    call = checked_call(query, key, key, ma.everything)
+    block, counters = triton_one_pass.one_pass_counts(call, {"HEAD_PAD": 64})
+    assert block == 128
+    assert counters == (0 if members == group else 2 * 2 * 3 * 2)
+    assert triton_one_pass._members(call, 64) == members
+
+
 def test_what_is_launched(monkeypatch):
     """The order of the kernels on a Hopper GPU, up to the one that only it can run."""
     from dataclasses import replace
@@ -182,7 +203,7 @@ def test_what_is_launched(monkeypatch):
     tensors = [torch.randn(1, 2, 300, 64).requires_grad_() for _ in range(3)]
     out = ma.attention(*tensors, ma.causal, backend="triton")
     torch.autograd.grad(out, tensors, torch.ones_like(out))
-    ((call, turns, _shape, constants, _numbers, (shifts, counters, _), outs, _fixed),) = given
+    ((call, turns, _shape, constants, _numbers, (shifts, counters, *_), outs, _fixed),) = given
     later, earlier = turns.tolist()
     assert later == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
     assert earlier == [[0, 0, 0], [1, 1, 1], [1, 2, 2]]
