@@ -54,28 +54,22 @@ def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> t
 
 
 def one_pass_counts(call: Call, shape: dict[str, Any]) -> tuple[int, int]:
-    """Queries of a tile; and how many counters of parts of groups of heads, one for each 64 keys.
+    """Queries of a tile; and how many counters of query heads that share keys, one for each 64.
 
-    There are none where a program has all query heads that share its keys.
+    There are none where a program has all query heads of its keys.
     """
-    head_pad = shape["HEAD_PAD"]
-    parted = _members(call, head_pad) < call.group
-    return one_pass_tile(head_pad).block, _part_counters(call) if parted else 0
+    block = one_pass_tile(shape["HEAD_PAD"]).block
+    return block, _part_counters(call) if _members(call) < call.group else 0
 
 
-def _members(call: Call, head_pad: int) -> int:
-    """Query heads of a program: those that share keys, or fewer where they leave the L2 cache."""
-    group, fit = call.group, _heads_that_fit(call, head_pad)
-    # The counters of parts are set to zero where rows are stored, one for each.
-    if _part_counters(call) > call.extents.batch * call.extents.heads * call.extents.q_len:
-        return group
-    return max(n for n in range(1, group + 1) if group % n == 0 and n <= fit)
+def _members(call: Call) -> int:
+    """Query heads of a program: one, or all that share its keys.
 
-
-def _heads_that_fit(call: Call, head_pad: int) -> int:
-    """Heads, at least one, whose sums of dQ share the L2 cache with queries and dO."""
-    block = one_pass_tile(head_pad).block
-    return max(1, _SUMS_TOGETHER // (-(-call.extents.q_len // block) * block * head_pad))
+    Programs of one head are shorter, and go through the queries close to one another, which then
+    are in the L2 cache. What they count is set to zero where rows are stored, one for each.
+    """
+    queries = call.extents.batch * call.extents.heads * call.extents.q_len
+    return 1 if _part_counters(call) <= queries else call.group
 
 
 def _part_counters(call: Call) -> int:
@@ -181,17 +175,17 @@ def one_pass_launches(
         (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
     )  # fmt: skip
 
-    members = _members(call, head_pad)
-    together = min(_heads_that_fit(call, head_pad), _DIMENSIONS_TOGETHER // head_pad)
+    members = _members(call)
+    fit = _SUMS_TOGETHER // (tiles * block * head_pad)
+    together = max(1, min(fit, _DIMENSIONS_TOGETHER // head_pad))
     parts = heads // members
-    # What parts of a group of heads have summed so far.
+    turned = min(-(-_PROGRAMS_TURNED // rows), parts)
+    # What query heads that share keys have summed so far.
     part_sums: tuple[torch.Tensor | None, ...] = (None, None)
     if of_parts is not None:
-        together = max(1, together // members)
         pads = (head_pad, value_pad)
         keys = extents.batch * kv_heads * rows * _KEYS
         part_sums = tuple([dq.new_empty((keys, pad), dtype=torch.float32) for pad in pads])
-    turned = min(-(-_PROGRAMS_TURNED // rows), parts)
 
     def passed(*descriptors: Any) -> list[Any]:
         return [

@@ -221,15 +221,13 @@ def test_a_formula_of_the_score_is_left_to_two_kernels(launches):  # noqa: F811
     assert "one_pass_launches" not in launches
 
 
-@pytest.mark.parametrize("fit", [1, 2, 3])
+@pytest.mark.parametrize("members", [1, 2, 3, 6])
 @pytest.mark.parametrize("dim", [64, 80, 128])
 @pytest.mark.parametrize("name", ["everything", "causal", "prefix", "stripes", "nothing"])
-def test_groups_of_heads_in_parts(name, dim, fit, in_one_pass, monkeypatch):
-    """Where the sums of a group leave the L2 cache its heads are computed one after the other."""
+def test_query_heads_of_a_program(name, dim, members, in_one_pass, monkeypatch):
     from maskalg.backends import triton_one_pass
 
-    pad = 64 if dim == 64 else 128
-    monkeypatch.setattr(triton_one_pass, "_SUMS_TOGETHER", fit * 768 * pad)
+    monkeypatch.setattr(triton_one_pass, "_members", lambda _: members)
     query = torch.randn(2, 12, 700, dim, device="cuda", dtype=torch.bfloat16)
     key, value = torch.randn(2, 2, 2, 900, dim, device="cuda", dtype=torch.bfloat16)
     check(MASKS[name], [query, key, value])
