@@ -238,15 +238,15 @@ def _consume(
     if key_sum_ptr is None:
         _store_gradients(C, dk * scale, dv, at, targets, held, held_free)
     else:
-        parts = group // order[0]
+        count = group // order[0]
         part = first_head % group // order[0]
         row = (batch * kv_heads + kv_head) * rows + k0 // (CONSUMERS * ROWS)
         first = row * (CONSUMERS * ROWS) + C * ROWS
         counter = part_counter_ptr + row * CONSUMERS + C
-        dk = sum_of_parts(dk, key_sum_ptr, counter, first, part, parts, HEAD_PAD)
-        dv = sum_of_parts(dv, value_sum_ptr, counter, first, part, parts, VALUE_PAD)
+        dk = sum_of_parts(dk, key_sum_ptr, counter, first, part, count, HEAD_PAD)
+        dv = sum_of_parts(dv, value_sum_ptr, counter, first, part, count, VALUE_PAD)
         end_part(counter)
-        if part == parts - 1:
+        if part == count - 1:
             _store_gradients(C, dk * scale, dv, at, targets, held, held_free)
 
 

@@ -1,7 +1,8 @@
-"""The warps of `hopper_gradients` that add parts of dQ to sums in memory, in a fixed order.
+"""Sums in memory to which programs of `hopper_gradients` add in a fixed order.
 
-Each part of a tile of queries has a counter of the programs that added to it. A program adds to it
-when as many have as its turn says.
+Two warps add parts of dQ: each part of a tile of queries has a counter of the programs that added
+to it, and a program adds to it when as many have as its turn says. Consumers add dK and dV of the
+query heads that share keys, one head after the other.
 """
 
 from triton._C.libtriton import ir

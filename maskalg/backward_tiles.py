@@ -145,7 +145,7 @@ class Least(NamedTuple):
     """What there must be for one kernel to compute all gradients, in tiles of 128.
 
     Attributes:
-        programs: tiles of keys, of all heads of keys: one program each.
+        programs: tiles of keys, of all heads of keys. Few heads of keys were not measured.
         keys: of all heads of queries. With fewer, programs wait for one another longer than one
             saves.
         pairs: tiles of queries and keys, of all heads. With fewer, the kernels around the one take

@@ -23,7 +23,7 @@ _DIMENSIONS_TOGETHER: Final = 256  # of so many heads; more gain nothing
 _PROGRAMS_TURNED: Final = 256  # about two of a multiprocessor
 _TURNS_TOGETHER: Final = 64  # rows and columns of a table that are counted at a time
 _MOST_TILES: Final = 2**24  # of a table of turns, which has eight bytes for each
-_MOST_KEPT: Final = 2**20  # numbers of a table that is kept
+_MOST_KEPT: Final = 2**18  # numbers of a table that is kept: of 32k queries and keys
 
 
 def one_pass_tile(head_pad: int) -> HopperBackwardTile:

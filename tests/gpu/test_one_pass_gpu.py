@@ -51,10 +51,18 @@ def in_one_pass(launches):  # noqa: F811
     assert set(launches) == {"one_pass_launches"}
 
 
+@pytest.fixture(params=[1, 20])
+def turned(request, monkeypatch):
+    """How many programs start with the first keys: those of one head, or of some; else all do."""
+    from maskalg.backends import triton_one_pass
+
+    monkeypatch.setattr(triton_one_pass, "_PROGRAMS_TURNED", request.param)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("name", list(MASKS))
-def test_masks(name, dim, dtype, in_one_pass):
+def test_masks(name, dim, dtype, in_one_pass, turned):
     check(MASKS[name], inputs(dim, dtype, q_len=700, kv_len=700))
 
 
@@ -158,7 +166,7 @@ def test_a_large_bias(dim, in_one_pass):
         assert (got - want).abs().max() <= 8e-2 * want.abs().max()
 
 
-def test_the_same_bits_every_time(in_one_pass):
+def test_the_same_bits_every_time(in_one_pass, turned):
     """Many programs for each tile of queries, most of which wait for others."""
     tensors = inputs(64, torch.bfloat16, q_len=4000, kv_len=4000)
     leaves = [t.requires_grad_() for t in tensors]
@@ -221,10 +229,10 @@ def test_a_formula_of_the_score_is_left_to_two_kernels(launches):  # noqa: F811
     assert "one_pass_launches" not in launches
 
 
-@pytest.mark.parametrize("members", [1, 2, 3, 6])
-@pytest.mark.parametrize("dim", [64, 80, 128])
-@pytest.mark.parametrize("name", ["everything", "causal", "prefix", "stripes", "nothing"])
-def test_query_heads_of_a_program(name, dim, members, in_one_pass, monkeypatch):
+@pytest.mark.parametrize("members", [1, 3, 6])
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", ["everything", "causal", "stripes"])
+def test_query_heads_of_a_program(name, dim, members, in_one_pass, turned, monkeypatch):
     from maskalg.backends import triton_one_pass
 
     monkeypatch.setattr(triton_one_pass, "_members", lambda _: members)
