@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
 )
 
-LENGTH = 70
+LENGTH = 45
 
 
 @pytest.fixture
