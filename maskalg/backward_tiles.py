@@ -145,7 +145,7 @@ class Least(NamedTuple):
     """What there must be for one kernel to compute all gradients, in tiles of 128.
 
     Attributes:
-        programs: tiles of keys, of all heads of keys. Few heads of keys were not measured.
+        kv_keys: tiles of keys, of all heads of keys; fewer were not measured.
         keys: of all heads of queries. With fewer, programs wait for one another longer than one
             saves.
         pairs: tiles of queries and keys, of all heads. With fewer, the kernels around the one take
@@ -154,7 +154,7 @@ class Least(NamedTuple):
             adds at a time.
     """
 
-    programs: int
+    kv_keys: int
     keys: int
     pairs: int
     queries: int
@@ -164,7 +164,7 @@ class Least(NamedTuple):
 # is not made by itself, and its derivative too many registers. Documents, windows with sinks, and
 # short windows are faster in two kernels.
 _IN_ONE_PASS: Final[tuple[Pattern, ...]] = ("full", "dense")
-_LEAST: Final = Least(programs=512, keys=1024, pairs=2**15, queries=32)
+_LEAST: Final = Least(kv_keys=512, keys=1024, pairs=2**15, queries=32)
 
 
 def one_pass_for(

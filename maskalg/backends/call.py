@@ -45,7 +45,7 @@ class Call:
         """That of the output: of the inputs, but for float8."""
         return torch.bfloat16 if self.query.dtype == FLOAT8 else self.query.dtype
 
-    def of(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Call:
+    def with_inputs(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Call:
         """This call of other inputs like its own."""
         return Call(
             query, key, value, self.form, self.extents, self.scale, self.return_lse, self.weight,

@@ -74,7 +74,7 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(*tensors, out, lse)
         # The tensors are saved as autograd wants them saved, and put back in backward.
         none = out.new_empty(0)
-        ctx.call = call.of(none, none, none)
+        ctx.call = call.with_inputs(none, none, none)
         ctx.places = places
         ctx.set_materialize_grads(False)
         return out, lse
@@ -87,7 +87,7 @@ class _Attention(torch.autograd.Function):
             raise errors.no_double_backward()
         query, key, value, *rest = ctx.saved_tensors
         out, lse = rest[-2:]
-        call = ctx.call.of(query, key, value)
+        call = ctx.call.with_inputs(query, key, value)
         wanted = ctx.needs_input_grad[5:]
         places = tuple([place for place, w in zip(ctx.places, wanted, strict=True) if w])
         if grad_out is None:

@@ -68,7 +68,7 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(query, key, value, sink, out, lse, *tables)
         # The inputs are saved as autograd wants them saved, and put back in backward.
         none = query.new_empty(0)
-        ctx.call = call.of(none, none, none)
+        ctx.call = call.with_inputs(none, none, none)
         ctx.slots = slots
         ctx.set_materialize_grads(False)
         return out, lse
@@ -80,7 +80,7 @@ class _Attention(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise errors.no_double_backward()
         query, key, value, sink, out, lse, *_ = ctx.saved_tensors
-        call = ctx.call.of(query, key, value)
+        call = ctx.call.with_inputs(query, key, value)
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         wanted = any(ctx.needs_input_grad[2:5])

@@ -70,7 +70,7 @@ class Launch(NamedTuple):
     once: bool = False
 
     def run(self) -> Launch:
-        """Launch; this."""
+        """Launch, and return this."""
         found = _VARIANTS.get(self.key)
         if found is None or watched():
             arguments, constants = self.first()

@@ -175,11 +175,7 @@ def one_pass_launches(
         (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
     )  # fmt: skip
 
-    members = _members(call)
-    fit = _SUMS_TOGETHER // (tiles * block * head_pad)
-    together = max(1, min(fit, _DIMENSIONS_TOGETHER // head_pad))
-    parts = heads // members
-    turned = min(-(-_PROGRAMS_TURNED // rows), parts)
+    members, together, turned = _order(call, rows, tiles * block, head_pad)
     # What query heads that share keys have summed so far.
     part_sums: tuple[torch.Tensor | None, ...] = (None, None)
     if of_parts is not None:
@@ -197,7 +193,7 @@ def one_pass_launches(
 
     gradients = hopper_launch(
         hopper_gradients,
-        rows * parts,
+        rows * heads // members,
         passed,
         blocks,
         (counters, of_turns, *part_sums, of_parts, *tables),
@@ -205,14 +201,37 @@ def one_pass_launches(
         tile,
         ("one pass", fixed, kv_heads, call.group, short(call)),
     )._replace(made=tuple([t for t in (sums, *part_sums) if t is not None]))
+    return [gradients, _of_sums(call, dq, sums, counters, block, shape, fixed)]
+
+
+def _order(call: Call, rows: int, padded_queries: int, head_pad: int) -> tuple[int, int, int]:
+    """What the kernel calls `members`, `together` and `turned`, of so many tiles of keys."""
+    members = _members(call)
+    fit = _SUMS_TOGETHER // (padded_queries * head_pad)
+    together = max(1, min(fit, _DIMENSIONS_TOGETHER // head_pad))
+    parts = call.extents.batch * call.extents.heads // members
+    return members, together, min(-(-_PROGRAMS_TURNED // rows), parts)
+
+
+def _of_sums(
+    call: Call,
+    dq: torch.Tensor,
+    sums: torch.Tensor,
+    counters: torch.Tensor,
+    block: int,
+    shape: dict[str, Any],
+    fixed: Hashable,
+) -> Launch:
+    """What fills dQ from its sums, by tiles of `block` queries."""
+    extents = call.extents
+    tiles = -(-extents.q_len // block)
     given = [dq, sums, counters, call.scale, extents.q_len, tiles]
-    dims = {"BLOCK": block, "HEAD_DIM": shape["HEAD_DIM"], "HEAD_PAD": head_pad}
+    dims = {"BLOCK": block, "HEAD_DIM": shape["HEAD_DIM"], "HEAD_PAD": shape["HEAD_PAD"]}
     key = variant_key((dq, sums, counters), (), (extents.q_len,))
-    of_sums = Launch(
+    return Launch(
         query_gradients,
-        (tiles * heads, 1),
+        (tiles * extents.batch * extents.heads, 1),
         ("dQ of sums", fixed, key),
         lambda: (given, dims),
         lambda: given,
     )
-    return [gradients, of_sums]

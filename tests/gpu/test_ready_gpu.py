@@ -7,6 +7,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.backends import triton as backend
 from maskalg.backends import triton_tuned
+from tests.gradient_cases import check_gradients, gradients
 
 pytestmark = [
     pytest.mark.gpu,
@@ -124,32 +125,6 @@ def test_profilers_hear_of_every_launch():
     finally:
         hooks.remove(heard.append)
     assert heard
-
-
-def gradients(tensors, expression, change, backend=None, **options):
-    """Of the distinct ones of query, key and value, and of a sink; `change` is of the output."""
-    found = ma.attention(*tensors, expression, backend=backend, **options)
-    out, *lse = found if isinstance(found, tuple) else (found,)
-    sink = options.get("weight", ma.softmax).sink
-    wanted = list({id(t): t for t in (*tensors, sink) if isinstance(t, torch.Tensor)}.values())
-    changes = [change.to(out.dtype), *[torch.ones_like(one) for one in lse]]
-    return torch.autograd.grad([out, *lse], wanted, changes)
-
-
-def check_gradients(tensors, expression, change=None, **options):
-    """As of float64, whatever memory held before."""
-    change = torch.randn_like(tensors[0]) if change is None else change
-    wide = {id(t): t.detach().double().requires_grad_() for t in tensors}
-    for tensor in tensors:
-        tensor.requires_grad_()
-    poison = [torch.full_like(t, float("nan")) for t in (*tensors, *tensors)]
-    del poison
-    found = gradients(tensors, expression, change, **options)
-    widened = [wide[id(t)] for t in tensors]
-    wanted = gradients(widened, expression, change, "reference", **options)
-    for one, other in zip(found, wanted, strict=True):
-        error = (one.double() - other.double()).abs().max() / other.abs().max()
-        assert error.item() <= 2e-2
 
 
 @pytest.fixture(params=["two kernels", "one pass"])

@@ -162,7 +162,7 @@ def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, serve
 
     query, key = torch.randn(2, heads, q_len, 64), torch.randn(2, kv_heads, kv_len, 64)
     call = checked_call(query, key, key, ma.causal)
-    least = Least(programs=20, keys=40, pairs=200, queries=4)
+    least = Least(kv_keys=20, keys=40, pairs=200, queries=4)
     zeros = zeros_for_turns(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
     assert (zeros is not None) == served
 

@@ -3,12 +3,14 @@
 import gc
 import os
 import weakref
+from functools import partial
 
 import pytest
 import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from tests import gradient_cases
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -16,6 +18,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 LENGTH = 45
+
+check_gradients = partial(gradient_cases.check_gradients, most=1e-3)  # of float32
 
 
 @pytest.fixture
@@ -207,29 +211,6 @@ def test_an_expression_remembers_some_kinds_of_calls(found_anew):
     from maskalg.normalform import bound
 
     assert len(bound(expression).remembered) <= 65
-
-
-def gradients(tensors, expression, change, backend, **options):
-    """Of the distinct ones of query, key and value, and of a sink; `change` is of the output."""
-    found = ma.attention(*tensors, expression, backend=backend, **options)
-    out, *lse = found if isinstance(found, tuple) else (found,)
-    sink = options.get("weight", ma.softmax).sink
-    wanted = list({id(t): t for t in (*tensors, sink) if isinstance(t, torch.Tensor)}.values())
-    changes = [change.to(out.dtype), *[torch.ones_like(one) for one in lse]]
-    return torch.autograd.grad([out, *lse], wanted, changes)
-
-
-def check_gradients(tensors, expression, change=None, **options):
-    """As of float64, whatever memory held before."""
-    change = torch.randn(tensors[0].shape) if change is None else change
-    wide = {id(t): t.detach().double().requires_grad_() for t in tensors}
-    for tensor in tensors:
-        tensor.requires_grad_()
-    found = gradients(tensors, expression, change, "triton", **options)
-    widened = [wide[id(t)] for t in tensors]
-    wanted = gradients(widened, expression, change, "reference", **options)
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one.double(), other.double(), atol=2e-2, rtol=2e-2)
 
 
 def test_gradients_are_found_anew_twice(found_anew):
