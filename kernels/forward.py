@@ -131,17 +131,18 @@ def kept(score, place, S, T, MASKED: tl.constexpr):
 
 
 @triton.jit
-def _visit(
+def visit(
     state,
     query,
     keys,
     values,
     first,
     end,
+    step,
     place,
     S,
     T,
-    unit,
+    units,
     MASKED: tl.constexpr,
     BIASED: tl.constexpr,
     PARTIAL,
@@ -155,17 +156,19 @@ def _visit(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
 ):
-    """Tiles first <= j < end of keys, folded into the running (acc, m, l) of the queries.
+    """Every step-th tile of first <= j < end of keys, folded into the queries' running (acc, m, l).
 
     All are PARTIAL or none is; RAGGED, some may reach past the last key.
 
-    Scores, and their maximum m, are in units of `unit`, which is positive. WEIGHTED, the biased
-    score is the weight itself: m is not used and l is the plain sum.
+    Scores, and their maximum m, are in units of `units`, which is positive: for scores, and the
+    same for m. WEIGHTED, the biased score is the weight itself: m is not used and l is the plain
+    sum.
     """
     acc, m, l = state
+    unit, row_unit = units
     batch, head, q_idx, kv_len, zero = place
     columns = tl.arange(0, BLOCK_N)
-    for j in tl.range(first, end):
+    for j in tl.range(first, end, step):
         n = j * BLOCK_N + columns
         key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
         key = key.to(query.dtype)
@@ -185,9 +188,9 @@ def _visit(
                 # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
                 base = tl.where(m_new == float("-inf"), 0.0, m_new)
             # One multiplication and addition for each element takes the unit in.
-            factor = unit * LOG2E
+            factor = row_unit * LOG2E
             base = base * factor
-            p = tl.math.exp2(score * factor - base[:, None])
+            p = tl.math.exp2(score * (unit * LOG2E) - base[:, None])
             correction = tl.math.exp2(m * factor - base)
             l = l * correction + tl.sum(p, 1)
             acc = acc * correction[:, None]
@@ -196,6 +199,27 @@ def _visit(
         value = value.to(query.dtype)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
     return acc, m, l
+
+
+@triton.jit
+def normaliser(m, l, factor, sink_ptr, head):
+    """What sums of weighted values are multiplied by: `factor` over the sum of weights, and of the
+    sink's. 0 without weights. m is the maximum of scores in units of log 2."""
+    empty = l == 0.0
+    z = tl.where(empty, 1.0, l)
+    if sink_ptr is not None:
+        z += tl.math.exp2(tl.load(sink_ptr + head).to(tl.float32) * LOG2E - m)
+    return tl.where(empty, 0.0, factor / z)
+
+
+@triton.jit
+def log_sum(m, l, WEIGHTED: tl.constexpr):
+    """The natural logarithm of the sum of weights; WEIGHTED, the sum. m as of `normaliser`."""
+    lse = l
+    if not WEIGHTED:
+        empty = l == 0.0
+        lse = tl.where(empty, float("-inf"), (m + tl.math.log2(tl.where(empty, 1.0, l))) * LN2)
+    return lse
 
 
 @triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
@@ -361,20 +385,20 @@ def forward(
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
         if ONE_LOOP:
-            state = _visit(
-                state, query, keys, values, first, end, place, S, T, unit,
+            state = visit(
+                state, query, keys, values, first, end, 1, place, S, T, (unit, unit),
                 MASKED, BIASED, partial, True, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
         else:
             last_full = tl.where(partial, first, end)
-            state = _visit(
-                state, query, keys, values, first, last_full, place, S, T, unit,
+            state = visit(
+                state, query, keys, values, first, last_full, 1, place, S, T, (unit, unit),
                 MASKED, BIASED, False, False, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
-            state = _visit(
-                state, query, keys, values, last_full, end, place, S, T, unit,
+            state = visit(
+                state, query, keys, values, last_full, end, 1, place, S, T, (unit, unit),
                 MASKED, BIASED, True, True, BLOCK_N,
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
@@ -382,20 +406,14 @@ def forward(
     acc, m, l = state
     m = m * (unit * LOG2E)
 
-    empty = l == 0.0
-    z = tl.where(empty, 1.0, l)
-    if sink_ptr is not None:
-        z += tl.math.exp2(tl.load(sink_ptr + head).to(tl.float32) * LOG2E - m)
     out = acc
     if NORMALISED:
-        out = acc * tl.where(empty, 0.0, factor / z)[:, None]
+        out = acc * normaliser(m, l, factor, sink_ptr, head)[:, None]
     tl.store(
         o_base + m_offsets.to(tl.int64)[:, None] * stride_om + e[None, :] * stride_od,
         out.to(o_ptr.dtype.element_ty),
         mask=(m_offsets < q_len)[:, None] & (e < VALUE_DIM)[None, :],
     )
     if lse_ptr is not None:
-        lse = l
-        if not WEIGHTED:
-            lse = tl.where(empty, float("-inf"), (m + tl.math.log2(tl.where(empty, 1.0, l))) * LN2)
-        tl.store(lse_ptr + batch_head.to(tl.int64) * q_len + m_offsets, lse, mask=m_offsets < q_len)
+        at = lse_ptr + batch_head.to(tl.int64) * q_len + m_offsets
+        tl.store(at, log_sum(m, l, WEIGHTED), mask=m_offsets < q_len)

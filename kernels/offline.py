@@ -46,8 +46,11 @@ FLOAT8 = "fp8e4nv"
 """Triton's name of float8 with four bits of exponent."""
 
 _OF_INPUTS = ("q_ptr", "k_ptr", "v_ptr", "g_ptr", "o_ptr", "dq_ptr", "dk_ptr", "dv_ptr")
-_OF_ROWS = ("lse_ptr", "statistic_ptr", "delta_ptr", "sums_ptr")
-_NUMBERS = ("q_len", "kv_len", "padded", "rows", "batch_heads", "heads", "kv_heads", "group")
+_OF_ROWS = ("lse_ptr", "statistic_ptr", "delta_ptr", "sums_ptr", "part_ptr")
+_NUMBERS = (
+    "q_len", "kv_len", "padded", "rows", "tiles", "splits", "batch_heads", "heads", "kv_heads",
+    "group", "members",
+)  # fmt: skip
 # What a kernel's loop reads by descriptor: blocks of which side, padded to which constant.
 _DESCRIBED = {
     "backward_keys": {"q_ptr": ("BLOCK_M", "HEAD_PAD"), "g_ptr": ("BLOCK_M", "VALUE_PAD")},

@@ -9,6 +9,7 @@ import torch
 from . import errors
 from .algebra import everything
 from .attention import checked_call
+from .backends.call import Call
 from .backends.choice import backend_name
 from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
@@ -16,6 +17,7 @@ from .expression import Expression
 from .normalform import Structure, bound
 from .proof.proof import prove_structure
 from .schedule.listed_runs import listed
+from .tiles import Tile
 
 
 def render(score: Expression, *, ptx: bool = False) -> str:
@@ -98,21 +100,9 @@ def explain(
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
-        from .backends import triton, triton_hopper, triton_plan
+        from .backends import triton
 
-        plan = triton_plan.plan_of(call)
-        best, hopper = plan.candidates[0], triton_hopper.serving(plan.hopper, call)
-        tier = "plain Triton, forward" + (", 64-bit indices" if plan.style.wide else "")
-        tile = f"{best.block_q} x {best.block_kv}, {best.warps} warps, {best.stages} stages"
-        if hopper is not None:
-            tier = "Gluon on Hopper, forward"
-            tile = (
-                f"{hopper.consumers} x 64 x {hopper.block_kv}, {4 * hopper.consumers} + 1 warps, "
-                f"{hopper.stages} stages"
-            )
-        table = triton_plan.plan_of(call, tuned=False)
-        if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
-            tile += ", tuned"
+        tier, tile = _of_triton(call)
         compilations = triton.compilations()
     return Explanation(
         backend=name,
@@ -122,6 +112,36 @@ def explain(
         schedule=_schedule(name, call.form.structure, simplified(proof.forms)),
         compilations=compilations,
     )
+
+
+def _of_triton(call: Call) -> tuple[str, str]:
+    """The family of kernels on a GPU, and the tile."""
+    from .backends import triton_decode, triton_hopper, triton_plan
+
+    plan = triton_plan.plan_of(call)
+    wide = ", 64-bit indices" if plan.style.wide else ""
+    few = triton_decode.shared(call, plan)
+    if few is not None:
+        best = few.tiles[0]
+        _, splits = few.counts(call.extents, best)
+        sharing = f"{splits} programs share the keys of a row of tiles"
+        return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}"
+    hopper = triton_hopper.serving(plan.hopper, call)
+    tier, tile = f"plain Triton, forward{wide}", _plain(plan.candidates[0])
+    if hopper is not None:
+        tier = "Gluon on Hopper, forward"
+        tile = (
+            f"{hopper.consumers} x 64 x {hopper.block_kv}, {4 * hopper.consumers} + 1 warps, "
+            f"{hopper.stages} stages"
+        )
+    table = triton_plan.plan_of(call, tuned=False)
+    if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
+        tile += ", tuned"
+    return tier, tile
+
+
+def _plain(tile: Tile) -> str:
+    return f"{tile.block_q} x {tile.block_kv}, {tile.warps} warps, {tile.stages} stages"
 
 
 def _schedule(backend: str, structure: Structure, wider: bool) -> str:

@@ -24,7 +24,7 @@ STAGES = [
     {"proof"},
     {"schedule"},
     {"reasoning", "export"},
-    {"codegen", "tiles", "backward_tiles", "tuned"},
+    {"codegen", "tiles", "backward_tiles", "decode_tiles", "tuned"},
     {"backends"},
     {"operators"},
     {"attention"},

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import torch
 from maskalg_kernels.forward import forward
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import errors
 from ..float8 import FLOAT8
@@ -24,7 +23,8 @@ from .triton_arguments import (
 )
 from .triton_backward import fill_gradients, fill_rows
 from .triton_constants import tile_constants, weight_constants
-from .triton_descriptors import Descriptor
+from .triton_decode import launch_decode, shared
+from .triton_descriptors import Descriptor, blocks_of_keys
 from .triton_device import elsewhere
 from .triton_entries import table_gradients
 from .triton_hopper import hopper_compilations, launch_hopper, serving
@@ -190,6 +190,9 @@ def launch_forward(
     """Fill output and lse; what was launched, nothing without a tile to try."""
     scalars = scalars_of(plan.hooks, call.form.values)
     tables = tables_of(plan.hooks, call)
+    few = shared(call, plan)
+    if few is not None:
+        return launch_decode(call, few, plan, (scalars, tables), (out, lse))
     hopper = serving(plan.hopper, call)
     if hopper is not None:
         return launch_hopper(call, hopper, plan, (scalars, tables), (out, lse))
@@ -220,11 +223,7 @@ def launch_forward(
         def first() -> tuple[list[Any], dict[str, Any]]:
             sources: tuple[Any, ...] = (key, value)
             if tma:
-                pads = (plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"])
-                sources = tuple(
-                    TensorDescriptor(t, t.shape, t.stride(), [1, 1, tile.block_kv, pad])
-                    for t, pad in zip(sources, pads, strict=True)
-                )
+                sources = blocks_of_keys(key, value, tile.block_kv, plan.constants)
             more = {"TMA": tma} | weighting | tile_constants(tile)
             return arguments(sources), plan.constants | more
 

@@ -22,6 +22,11 @@ def has_tma(arch: str) -> bool:
     return arch in ("sm_90", "sm_100", "sm_103", "sm_120", "interpreter")
 
 
+def has_dependent_launches(arch: str) -> bool:
+    """Whether programs of a kernel may start before those of the kernel before it have ended."""
+    return arch in ("sm_90", "sm_100", "sm_103", "sm_120")
+
+
 def hook_constants(hooks: Hooks) -> dict[str, Any]:
     """The rendered hooks as the kernel's constants."""
     module = load(hooks.source, hooks.digest)

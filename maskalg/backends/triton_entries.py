@@ -12,7 +12,6 @@ from typing import Any, Final, cast
 
 import torch
 from maskalg_kernels.entries import backward_entries
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..codegen.entries import Entry, entries_of
 from ..codegen.hooks import Style
@@ -22,6 +21,7 @@ from ..tiles import Tile
 from .call import Call
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
 from .triton_constants import count_constants
+from .triton_descriptors import blocks_of_keys
 from .triton_rows import Rows
 
 _BITS: Final = 61  # of a sum, below the sign
@@ -177,16 +177,12 @@ class _Launch:
         query, key, value, grad_out = self.tensors
         strides = [stride for tensor in self.tensors for stride in tensor.stride()]
         batch_heads = extents.batch * extents.heads
-        pads = (self.constants["HEAD_PAD"], self.constants["VALUE_PAD"])
 
         def launch(tile: Tile) -> None:
             rows = -(-extents.q_len // tile.block_q)
             sources: tuple[Any, ...] = (key, value)
             if self.tma:
-                sources = tuple(
-                    TensorDescriptor(t, t.shape, t.stride(), [1, 1, tile.block_kv, pad])
-                    for t, pad in zip(sources, pads, strict=True)
-                )
+                sources = blocks_of_keys(key, value, tile.block_kv, self.constants)
             backward_entries[(rows * batch_heads,)](
                 query, *sources, grad_out, self.of_rows.statistic, self.of_rows.delta, sums, unit,
                 padded(tables_of(self.entry.hooks, call), query.device), call.scale, extents.q_len,

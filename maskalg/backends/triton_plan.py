@@ -34,6 +34,7 @@ class Plan:
 
     hooks: Hooks
     constants: dict[str, Any]
+    pattern: Pattern
     hopper: HopperTile | None
     candidates: tuple[Tile, ...]
     style: Style
@@ -104,6 +105,7 @@ def structure_plan(
     return Plan(
         hooks=hooks,
         constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
+        pattern=pattern,
         hopper=hopper,
         candidates=candidates,
         style=style,

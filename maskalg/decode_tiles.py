@@ -1,0 +1,58 @@
+"""Tiles of few queries against many keys, which programs share: tables as of `tiles`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .tiles import Pattern, Tile
+
+# Rows of a tile, queries and the heads that share their keys: the first that holds all, else the
+# last. 64 are multiplied by a warpgroup, out of tiles that are copied by descriptor; Triton's
+# compiler fails on that where tables are read at each element.
+_SIDES: Final = (16, 32, 64)
+
+# Keys: (largest padded head dimension, bytes of an element, rows). Measured on an H200: of few rows
+# keys are read as fast as memory gives them, so what counts is how many are on their way.
+_TILES: Final[dict[tuple[int, int, int], tuple[Tile, ...]]] = {
+    (64, 2, 16): (Tile(16, 128, 4, 4), Tile(16, 64, 4, 3)),
+    (64, 2, 32): (Tile(32, 128, 4, 3), Tile(32, 64, 4, 3)),
+    (64, 2, 64): (Tile(64, 128, 4, 3),),
+    (128, 2, 16): (Tile(16, 64, 4, 4), Tile(16, 64, 4, 3), Tile(16, 32, 4, 2)),
+    (128, 2, 32): (Tile(32, 128, 4, 3), Tile(32, 64, 4, 3), Tile(32, 32, 4, 2)),
+    (128, 2, 64): (Tile(64, 128, 4, 3),),
+    (256, 2, 16): (Tile(16, 32, 4, 4), Tile(16, 32, 4, 3), Tile(16, 16, 4, 2)),
+    (256, 2, 32): (Tile(32, 32, 4, 3), Tile(32, 16, 4, 2)),
+    (256, 2, 64): (Tile(64, 64, 4, 2),),
+    (64, 4, 16): (Tile(16, 64, 4, 3), Tile(16, 32, 4, 2)),
+    (64, 4, 32): (Tile(32, 32, 4, 3), Tile(32, 16, 4, 2)),
+    (128, 4, 16): (Tile(16, 64, 4, 2), Tile(16, 32, 4, 2)),
+    (128, 4, 32): (Tile(32, 16, 4, 2),),
+    (256, 4, 16): (Tile(16, 16, 4, 3), Tile(16, 16, 4, 2)),
+    (256, 4, 32): (Tile(32, 16, 4, 2),),
+}
+_INTERPRETER: Final = (Tile(16, 32, 4, 1),)
+
+
+def decode_tiles_for(
+    architecture: str,
+    head_pad: int,
+    element_bytes: int,
+    pattern: Pattern,
+    rows: int,
+    *,
+    described: bool,
+) -> tuple[Tile, ...]:
+    """Candidates in the order to try.
+
+    Args:
+        architecture, head_pad, element_bytes, pattern: as of `tiles_for`.
+        rows: queries of one head, or of all that share keys.
+        described: whether keys and values can be copied by descriptor.
+    """
+    if architecture == "interpreter":
+        return _INTERPRETER
+    size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
+    served = described and element_bytes == 2 and not pattern.startswith("reading")
+    sides = _SIDES if served else _SIDES[:-1]
+    side = next((side for side in sides if rows <= side), sides[-1])
+    return _TILES[size, max(element_bytes, 2), side]
