@@ -58,9 +58,8 @@ def formulas(structure: Structure) -> Formulas:
     """The prepared formulas of a structure."""
     found: list[Node] = []
     bias = _split(structure.bias, found, len(structure.slots))
-    additive = bias.op == "score" or (
-        bias.op == "add" and len(bias.args) == 2 and nodes.SCORE in bias.args
-    )
+    only = nodes.add(nodes.SCORE, _placeholder(len(structure.slots)))
+    additive = bias.op == "score" or (len(found) == 1 and bias == only)
     mask, fields = _field(structure.mask), tuple([_field(formula) for formula in found])
     parts = (mask, *fields)
     together = Field(

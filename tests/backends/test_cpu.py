@@ -42,6 +42,10 @@ def expressions(length=LENGTH):
         "three": causal & sliding(40) & ma.document(ids) + ma.alibi(slopes),
         "relative": causal + ma.relative(table),
         "softcap": causal & sliding(50) + ma.softcap(3.0) @ ma.alibi(slopes),
+        "negative-cap": causal + -ma.softcap(2.0),
+        "score-and-sine": ma.score(lambda score, b, h, q, k: score + torch.sin(score)),
+        "score-and-constant": causal + ma.score(lambda score, b, h, q, k: score + 3.0),
+        "score-times-head": ma.score(lambda score, b, h, q, k: score + score * h),
         "both": ma.softcap(2.0) @ ma.relative(table) + ma.alibi(slopes),
     }
 
