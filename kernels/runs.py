@@ -129,6 +129,67 @@ def _run_of_list_from_last(j, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.co
 
 
 @triton.jit
+def _marked_run(j, marks, row, grain, kv_len, BLOCK: tl.constexpr):
+    """The first tile from j on that one row of marks keeps, NO_TILE where none is left; up to
+    which tile they are FULL, and up to which PARTIAL."""
+    count = (kv_len + BLOCK - 1) // BLOCK
+    columns = (kv_len + grain - 1) // grain
+    column = (tl.minimum(j, count) * BLOCK // grain).to(tl.int32)
+    inside = column < columns
+    entry = marks + (row * columns + column) * 2
+    code = tl.load(entry, mask=inside, other=NO_TILE)
+    end = tl.load(entry + 1, mask=inside, other=0)
+    low = tl.minimum(code // 2, columns) * grain
+    high = tl.minimum(end * grain, kv_len)
+    first = tl.maximum(low // BLOCK, j)
+    some = (low < kv_len) & (first < count)
+    # A last tile cut by the length is PARTIAL.
+    whole = some & (code % 2 == 0) & (low <= first * BLOCK)
+    first = tl.where(some, first, NO_TILE).to(tl.int32)
+    full = tl.where(whole, high // BLOCK, first).to(tl.int32)
+    partial = tl.where(some & (code % 2 == 1), (high + BLOCK - 1) // BLOCK, first + 1)
+    return first, full, partial.to(tl.int32)
+
+
+@triton.jit
+def run_of_marks(j, q0, q1, marks, first_row, grain, kv_len, BLOCK: tl.constexpr):
+    """As `run_of_spans`, from marks of tiles of `grain` positions, int32 `[rows, columns, 2]`.
+
+    Twice the first column of the run at or after a column, and 1 more if it is PARTIAL; and the
+    column past it.
+    """
+    row = (first_row + q0 // grain).to(tl.int32)
+    last = (first_row + q1 // grain).to(tl.int32)
+    found, full, partial = _marked_run(j, marks, row, grain, kv_len, BLOCK)
+    while row < last:
+        row += 1
+        first, whole, cut = _marked_run(j, marks, row, grain, kv_len, BLOCK)
+        # A tile is FULL if it is so in every row, and PARTIAL as long as it is so in one.
+        full = tl.where(first == found, tl.minimum(full, whole), tl.minimum(first, found))
+        longer = tl.where(first == found, tl.maximum(partial, cut), partial)
+        partial = tl.where(first < found, cut, longer)
+        found = tl.minimum(found, first)
+    masked = full <= found
+    return found, tl.where(masked, partial, full), masked
+
+
+@triton.jit
+def run_of_spans_and_marks(
+    j, touched, unfull, q0, q1, marks, first_row, grain, kv_len, BLOCK: tl.constexpr
+):
+    """The first run that both keep: spans are bounds by themselves, FULL where either says so."""
+    first, end, partial = run_of_spans(j, touched, unfull, kv_len, BLOCK)
+    found, until, masked = run_of_marks(first, q0, q1, marks, first_row, grain, kv_len, BLOCK)
+    while (found >= end) & (found < NO_TILE):
+        first, end, partial = run_of_spans(found, touched, unfull, kv_len, BLOCK)
+        found, until, masked = run_of_marks(first, q0, q1, marks, first_row, grain, kv_len, BLOCK)
+    none = (found >= NO_TILE) | (first >= NO_TILE)
+    found = tl.where(none, NO_TILE, found).to(tl.int32)
+    end = tl.where(none, NO_TILE, tl.minimum(end, until)).to(tl.int32)
+    return found, end, partial & masked & (found < NO_TILE)
+
+
+@triton.jit
 def run_of_list_either_way(j, from_last, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
     """As `run_of_list`; with from_last 1 the last tile has number 0 and the first the highest."""
     if from_last == 1:

@@ -51,6 +51,11 @@ class Mask(Expression):
             raise errors.mask_and_bias(self, other)
         if isinstance(other, Score):
             return _combined(self, other)
+        _no_mask(self, "&", other)
+        return NotImplemented
+
+    def __rand__(self, other: object) -> Mask:
+        _no_mask(self, "&", other)
         return NotImplemented
 
     def __or__(self, other: object) -> Mask:
@@ -59,6 +64,21 @@ class Mask(Expression):
             return Mask(node, SCORE, Label("|", (self.label, other.label)), (self, other))
         if isinstance(other, (Bias, Score)):
             raise errors.or_with_bias(self, other)
+        _no_mask(self, "|", other)
+        return NotImplemented
+
+    def __ror__(self, other: object) -> Mask:
+        _no_mask(self, "|", other)
+        return NotImplemented
+
+    def __xor__(self, other: object) -> Mask:
+        if isinstance(other, Mask):
+            raise errors.exclusive_or(self, other)
+        _no_mask(self, "^", other)
+        return NotImplemented
+
+    def __sub__(self, other: object) -> Mask:
+        _no_difference(self, other)
         return NotImplemented
 
     def __invert__(self) -> Mask:
@@ -74,6 +94,11 @@ class Mask(Expression):
             return Score(self.mask_node, other.bias_node, label)
         if isinstance(other, Mask):
             raise errors.mask_plus_mask(self, other)
+        _no_bias(self, "+", other)
+        return NotImplemented
+
+    def __radd__(self, other: object) -> Mask:
+        _no_bias(self, "+", other)
         return NotImplemented
 
     def prove(self) -> Proof:
@@ -298,13 +323,20 @@ class Bias(Expression):
             return other + self
         if _is_number(other):
             return self if other == 0 else self + _constant(other)
+        _no_bias(self, "+", other)
         return NotImplemented
 
     def __radd__(self, other: object) -> Bias | Score:
-        return self + other if _is_number(other) else NotImplemented
+        if _is_number(other):
+            return self + other
+        _no_bias(self, "+", other)
+        return NotImplemented
 
     def __sub__(self, other: object) -> Bias | Score:
-        return self + (-other) if isinstance(other, (Bias, int, float)) else NotImplemented
+        if isinstance(other, (Bias, int, float)):
+            return self + (-other)
+        _no_difference(self, other)
+        return NotImplemented
 
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
         """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with the values bound now."""
@@ -372,17 +404,18 @@ class Score(Expression):
 
     @property
     def mask(self) -> Mask:
-        return Mask(self.mask_node, SCORE, Label("name", (f"({self.label}).mask",)))
+        return Mask(self.mask_node, SCORE, Label("name", (f"({self.label}).mask", self.label)))
 
     @property
     def bias(self) -> Bias:
-        return Bias(TRUE, self.bias_node, Label("name", (f"({self.label}).bias",)))
+        return Bias(TRUE, self.bias_node, Label("name", (f"({self.label}).bias", self.label)))
 
     def __and__(self, other: object) -> Score:
         if isinstance(other, (Mask, Score)):
             return _combined(self, other)
         if isinstance(other, Bias):
             raise errors.mask_and_bias(self, other)
+        _no_mask(self, "&", other)
         return NotImplemented
 
     def __add__(self, other: object) -> Score:
@@ -393,6 +426,11 @@ class Score(Expression):
             raise errors.score_plus_score(self, other)
         if isinstance(other, Mask):
             raise errors.mask_plus_mask(self, other)
+        _no_bias(self, "+", other)
+        return NotImplemented
+
+    def __sub__(self, other: object) -> Mask:
+        _no_difference(self, other)
         return NotImplemented
 
     def __or__(self, other: object) -> NoReturn:
@@ -420,6 +458,29 @@ def formula(node: Node) -> Mask:
 def additive(node: Node) -> Bias:
     """The bias that adds a real formula to the score, printed as the formula."""
     return Bias(TRUE, nodes.add(SCORE, node), Label("formula", (node,)))
+
+
+def _no_mask(mask: Expression, sign: str, other: object) -> None:
+    """Refuse what was meant as a mask; strangers are left to Python."""
+    if isinstance(other, bool):
+        raise errors.flag_for_mask(mask, sign, other)
+    if isinstance(other, torch.Tensor):
+        raise errors.tensor_for_mask(mask, sign, other.dtype, list(other.shape))
+
+
+def _no_bias(what: Expression, sign: str, other: object) -> None:
+    """Refuse what was meant as a bias."""
+    if isinstance(other, torch.Tensor):
+        raise errors.tensor_for_bias(what, sign, other.dtype, list(other.shape))
+
+
+def _no_difference(left: Expression, right: object) -> None:
+    """Refuse a difference that `&` or `+` stands for."""
+    if isinstance(right, (Mask, Score)):
+        raise errors.minus_mask(left, right)
+    if isinstance(right, Bias):
+        raise errors.mask_minus_bias(left, right)
+    _no_bias(left, "-", right)
 
 
 def _combined(left: Expression, right: Expression) -> Score:

@@ -13,7 +13,14 @@ from .backends.choice import backend_name, backend_of
 from .backends.float8 import attend_float8
 from .expression import Expression
 from .float8 import FLOAT8, descales_of
-from .inputs import as_autocast_wants, check_tables, check_tensor, check_weight, extents_of
+from .inputs import (
+    as_autocast_wants,
+    check_tables,
+    check_tensor,
+    check_weight,
+    checked_scale,
+    extents_of,
+)
 from .normalform import bound
 from .operators.attend import Wanted, attend_traced, traced
 from .weights import Weight, softmax
@@ -73,7 +80,8 @@ def attention(
             consecutive query heads share a key-value head.
         value: `[batch, kv_heads, kv_len, value_dim]`.
         score: a mask, a bias, or `mask + bias`; None keeps everything.
-        scale: factor of q . k, by default `1 / sqrt(head_dim)`.
+        scale: factor of q . k, a finite number, by default `1 / sqrt(head_dim)`. Multiply the query
+            by a learned one.
         weight: what turns scores into weights.
         return_lse: return `(out, lse)` with the natural-log sum of exp(score) of each query,
             float32 `[batch, heads, q_len]`, a sink not included; of softmax weights only.
@@ -105,11 +113,13 @@ def attention(
     expression = everything if score is None else score
     check_tensor("query", query)
     device = query.device.type
+    if device == "meta":
+        raise errors.no_values()
     chosen = backend_name(device, backend)
     if torch.is_autocast_enabled(device):
         query, key, value = as_autocast_wants(query, key, value)
     if traced(query, chosen):
-        wanted = Wanted(scale, return_lse, weight, descale, chosen)
+        wanted = Wanted(checked_scale(scale), return_lse, weight, descale, chosen)
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
         call = checked_call(query, key, value, expression, scale, return_lse, weight, descale)
@@ -146,5 +156,5 @@ def checked_call(
             check_tables(form, extents, query.device)
             expression.__dict__["_fits"] = fits
     descales = None if descale is None else descales_of(descale, query, key, value)
-    factor = scale_of(query, scale)
+    factor = scale_of(query, checked_scale(scale))
     return Call(query, key, value, form, extents, factor, return_lse, weight, descales)

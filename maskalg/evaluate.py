@@ -1,8 +1,8 @@
 """Formulas evaluated with torch: the dense oracle, and the tiles a proof leaves open.
 
-Integers are evaluated in 64 bits. A comparison of sums is split into a part that reads the key
-index and a part that does not, so that `q - k <= w` costs one broadcast comparison of two
-vectors instead of a matrix of differences.
+Integers are evaluated in 64 bits, and sums of what is read saturate. A comparison of sums is split
+into a part that reads the key index and a part that does not, so that `q - k <= w` costs one
+broadcast comparison of two vectors instead of a matrix of differences.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import torch
 
 from . import nodes
 from .algebra import Mask
+from .comparisons import arranged, is_negative
 from .extents import Extents, dependence, resolve
 from .nodes import Node
 from .normalform import Bound, Value, bound
 from .parameters import Slot
+from .saturation import saturated_difference, saturated_sum
 
 StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
 
@@ -110,7 +112,8 @@ def _scalar(node: Node, env: Environment) -> torch.Tensor:
 
 def _number(value: bool | int | float, env: Environment) -> torch.Tensor:
     dtype = env.real if isinstance(value, float) else None
-    return torch.tensor(value, dtype=dtype, device=env.device)
+    # Filled on the device: a copy from here would wait for it.
+    return torch.full((), value, dtype=dtype, device=env.device)
 
 
 def _read(node: Node, env: Environment) -> torch.Tensor:
@@ -136,7 +139,7 @@ def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:
 
 def _extent(node: Node, env: Environment) -> torch.Tensor:
     table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
-    return torch.tensor(table.shape[cast(int, node.data)], device=env.device)
+    return torch.full((), table.shape[cast(int, node.data)], device=env.device)
 
 
 def _step(node: Node, env: Environment) -> torch.Tensor:
@@ -161,8 +164,14 @@ def _opaque(node: Node, env: Environment) -> torch.Tensor:
 
 def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Rule:
     def rule(node: Node, env: Environment) -> torch.Tensor:
-        # Small operands first: vectors combine before they meet a matrix.
-        parts = sorted((evaluate(arg, env) for arg in node.args), key=lambda part: part.numel())
+        # Small operands first: vectors combine before they meet a matrix. Real numbers are rounded
+        # at each step, so theirs is an order that shapes do not change.
+        args = node.args
+        if node.kind == "real":
+            args = tuple(sorted(args, key=lambda arg: len(arg.indices())))
+        parts = [evaluate(arg, env) for arg in args]
+        if node.kind != "real":
+            parts.sort(key=lambda part: part.numel())
         result = parts[0]
         for part in parts[1:]:
             result = operation(result, part)
@@ -178,15 +187,37 @@ def _compare(
         left, right = node.args
         if "real" in (left.kind, right.kind) or "bool" in (left.kind, right.kind):
             return operation(evaluate(left, env), evaluate(right, env))
-        difference = nodes.subtract(left, right)
-        terms = difference.args if difference.op == "add" else (difference,)
-        keyed = [term for term in terms if term.indices() == {"kv_idx"}]
-        rest = [term for term in terms if term.indices() != {"kv_idx"}]
-        return operation(
-            evaluate(nodes.add(*rest), env), evaluate(nodes.negate(nodes.add(*keyed)), env)
-        )
+        compared = arranged(node)
+        sides = [evaluate(arg, env) for arg in compared.args]
+        return torch.gt(*sides) if compared.op == "gt" else operation(*sides)
 
     return rule
+
+
+def _sum(node: Node, env: Environment) -> torch.Tensor:
+    if not _reads_long(node, env):
+        return _fold(torch.add)(node, env)
+    signs = [is_negative(term) for term in node.args]
+    added = [term for term, minus in zip(node.args, signs, strict=True) if not minus]
+    taken = [nodes.negate(term) for term, minus in zip(node.args, signs, strict=True) if minus]
+    total = saturated_sum([evaluate(term, env) for term in added or [nodes.const(0)]])
+    if not taken:
+        return total
+    return saturated_difference(total, saturated_sum([evaluate(term, env) for term in taken]))
+
+
+def _product(node: Node, env: Environment) -> torch.Tensor:
+    if len(node.args) == 2 and nodes.const(-1) in node.args and _reads_long(node, env):
+        return saturated_difference(_number(0, env), evaluate(nodes.negate(node), env))
+    return _fold(torch.mul)(node, env)
+
+
+def _reads_long(node: Node, env: Environment) -> bool:
+    """Whether entries of 64 bits take part in an integer: sums of others stay far from the ends."""
+    if node.kind != "int":
+        return False
+    values = [env.values[p.index] for p in node.params if isinstance(p, Slot) and p.is_table]
+    return any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values)
 
 
 def _divided(
@@ -240,8 +271,8 @@ _RULES: dict[str, Rule] = {
     "member": _member,
     "score": _score,
     "opaque": _opaque,
-    "add": _fold(torch.add),
-    "mul": _fold(torch.mul),
+    "add": _sum,
+    "mul": _product,
     "min": _fold(torch.minimum),
     "max": _fold(torch.maximum),
     "and": _fold(torch.logical_and),

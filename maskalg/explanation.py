@@ -18,6 +18,7 @@ from .normalform import Structure, bound
 from .proof.proof import prove_structure
 from .schedule.listed_runs import listed
 from .tiles import Tile
+from .weights import Weight, softmax
 
 
 def render(score: Expression, *, ptx: bool = False) -> str:
@@ -73,6 +74,9 @@ def explain(
     value: torch.Tensor,
     score: Expression | None = None,
     *,
+    scale: float | None = None,
+    weight: Weight = softmax,
+    descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     backend: str | None = None,
 ) -> Explanation:
     """What `attention` with these arguments would choose, without computing it.
@@ -84,14 +88,17 @@ def explain(
         key: likewise.
         value: likewise.
         score: a mask, a bias or both; None keeps everything.
-        backend: as `attention` takes it.
+        scale: as `attention` takes it.
+        weight: likewise.
+        descale: likewise.
+        backend: likewise.
 
     Examples:
         >>> explain(q, k, v, causal & sliding(4)).proof
         'closed form, exact'
     """
     expression = everything if score is None else score
-    call = checked_call(query, key, value, expression)
+    call = checked_call(query, key, value, expression, scale, False, weight, descale)
     name = backend_name(query.device.type, backend)
     structure = call.form.structure
     proof = prove_structure(structure)

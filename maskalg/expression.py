@@ -10,7 +10,7 @@ import torch
 
 from . import errors, nodes
 from .node import Node
-from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table
+from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table, plain_integer
 from .printing import Label
 
 if TYPE_CHECKING:
@@ -67,14 +67,15 @@ class Expression:
 
     @property
     def _named(self) -> dict[str, Scalar | Table]:
-        """Parameters by a name that is unique: the second window is `window_2`."""
+        """Parameters by a name that is unique: the second window written is `window_2`."""
         found: dict[str, Scalar | Table] = {}
-        seen: set[int] = set()
-        for parameter in self._params:
-            assert not isinstance(parameter, Slot)
-            if id(parameter) in seen:
+        own = {id(parameter): parameter for parameter in self._params}
+        written = dict.fromkeys(id(parameter) for parameter in self.label.parameters())
+        for place in [*written, *own]:
+            parameter = own.pop(place, None)
+            if parameter is None:
                 continue
-            seen.add(id(parameter))
+            assert not isinstance(parameter, Slot)
             name, count = parameter.name, 1
             while name in found:
                 count += 1
@@ -177,7 +178,7 @@ class Expression:
             if name not in known:
                 raise errors.unknown_parameter(name, list(known))
             old = known[name]
-            new = replacement[id(old)] = _rebound(name, old, value)
+            new = replacement[id(old)] = _rebound(name, old, plain_integer(value))
             if isinstance(old, Table) and isinstance(new, Table):
                 self._check_broadcast(name, old, new)
         return self._replaced(replacement)
@@ -225,7 +226,9 @@ class Expression:
             [[1, 1, 1, 0]]
         """
         offsets = {
-            name: _offset(name, move) for name, move in (("q", q), ("kv", kv)) if not _is_zero(move)
+            name: _offset(name, plain_integer(move))
+            for name, move in (("q", q), ("kv", kv))
+            if not _is_zero(move)
         }
         if not offsets:
             return self
@@ -291,6 +294,6 @@ def _rebound(name: str, old: Scalar | Table, value: object) -> Scalar | Table:
         raise errors.bound_type(name, value, "a tensor")
     new = Table(old.name, value, old.low)
     if new.text != old.text:
-        wanted = f"a {old.kind} tensor of {old.tensor.ndim} dimensions"
-        raise errors.tensor_shape("bind", name, f"{value.dtype}{list(value.shape)}", wanted)
+        rank = old.tensor.ndim
+        raise errors.bound_tensor(name, (old.kind, rank), (value.dtype, value.ndim))
     return new

@@ -7,20 +7,22 @@ stands twice, is not bounded here; it is clamped to the table when read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
+from typing import Final, cast
 
 import torch
 
 from . import errors
+from .integer_ranges import RULES, Interval
 from .nodes import Node
 from .normalform import Bound, Value
 from .parameters import Slot
 from .printing import formula_text
 
-Interval = tuple[int, int]
+MOST_OF_ENTRY: Final = 2**30
+"""What kernels of 32 bits add of an entry: beyond it, entries exceed all sums of positions."""
+
 Shape = tuple[int, ...]
 
 
@@ -178,6 +180,17 @@ def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
     return Dependence(counts["batch"], counts["head"])
 
 
+def is_untold(bound: Bound, index: str) -> bool:
+    """Whether calls differ in how many batch entries, or heads, a formula tells apart.
+
+    A table of one entry there serves calls with any number of them.
+    """
+    formulas = (bound.structure.mask, bound.structure.bias)
+    total = sum(n.op == "index" and n.data == index for f in formulas for n in f.walk())
+    sizes = _sizes(bound)[index]
+    return total > len(sizes) and max(sizes, default=1) == 1
+
+
 def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interval | None:
     """Smallest and largest value of an integer formula, or None where a tensor decides."""
     if node.op == "index":
@@ -196,7 +209,7 @@ def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interv
     if node.op == "extent":
         size = _shape(values, node)[cast(int, node.data)]
         return size, size
-    rule = _RULES.get(node.op)
+    rule = RULES.get(node.op)
     if rule is None:
         return None
     parts = [bounds_of(arg, extents, values) for arg in node.args]
@@ -206,49 +219,6 @@ def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interv
     if any(high < low for low, high in known):
         return 0, -1
     return rule(known)
-
-
-def _add(parts: list[Interval]) -> Interval:
-    return sum(low for low, _ in parts), sum(high for _, high in parts)
-
-
-def _mul(parts: list[Interval]) -> Interval:
-    low, high = 1, 1
-    for a, b in parts:
-        corners = (low * a, low * b, high * a, high * b)
-        low, high = min(corners), max(corners)
-    return low, high
-
-
-def _floordiv(parts: list[Interval]) -> Interval | None:
-    (a, b), (c, d) = parts
-    if c < 1:
-        return None
-    corners = (a // c, a // d, b // c, b // d)
-    return min(corners), max(corners)
-
-
-def _mod(parts: list[Interval]) -> Interval | None:
-    (a, b), (c, d) = parts
-    if c < 1:
-        return None
-    return (a, b) if a >= 0 and b < c else (0, d - 1)
-
-
-def _bitand(parts: list[Interval]) -> Interval | None:
-    highs = [high for low, high in parts if low >= 0]
-    return (0, min(highs)) if highs else None
-
-
-_RULES: dict[str, Callable[[list[Interval]], Interval | None]] = {
-    "add": _add,
-    "mul": _mul,
-    "floordiv": _floordiv,
-    "mod": _mod,
-    "min": lambda parts: (min(a for a, _ in parts), min(b for _, b in parts)),
-    "max": lambda parts: (max(a for a, _ in parts), max(b for _, b in parts)),
-    "bitand": _bitand,
-}
 
 
 def _shape(values: tuple[Value, ...], node: Node) -> tuple[int, ...]:
@@ -273,10 +243,12 @@ def fits_int32(bound: Bound, extents: Extents) -> bool:
     """Whether index arithmetic of the call stays well within 32 bits.
 
     True when lengths and numbers add up to less than 2**31 and none of them is multiplied by an
-    index; kernels otherwise compute in 64 bits.
+    index; kernels otherwise compute in 64 bits. Entries of tensors, of any size, are added to what
+    is below `MOST_OF_ENTRY`.
     """
     total = extents.q_len + extents.kv_len + 4096 + 2 * _numbers(bound)
-    return total < 2**31 and (not bound.structure.multiplies or _products_fit(bound, extents))
+    most = MOST_OF_ENTRY if bound.structure.reads else 2**31
+    return total < most and (not bound.structure.multiplies or _products_fit(bound, extents))
 
 
 def distances_are_short(bound: Bound, extents: Extents) -> bool:

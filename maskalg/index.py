@@ -14,7 +14,7 @@ import torch
 from . import errors, nodes
 from .algebra import Bias, Mask, additive, formula
 from .nodes import SCORE, Node
-from .parameters import INT32_MAX, INTEGERS, Scalar, Table
+from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_integer
 from .printing import Label, formula_text
 
 
@@ -71,6 +71,18 @@ class Index:
         if self.node.kind == "real":
             return Index(nodes.call("abs", self.node))
         return Index(nodes.maximum(self.node, nodes.negate(self.node)))
+
+    def __and__(self, other: object) -> NoReturn:
+        raise errors.unparenthesised(self, "&", other)
+
+    def __rand__(self, other: object) -> NoReturn:
+        raise errors.unparenthesised(other, "&", self)
+
+    def __or__(self, other: object) -> NoReturn:
+        raise errors.unparenthesised(self, "|", other)
+
+    def __ror__(self, other: object) -> NoReturn:
+        raise errors.unparenthesised(other, "|", self)
 
     def __ge__(self, other: object) -> Mask:
         return formula(nodes.ge(self.node, as_node(other)))
@@ -140,6 +152,7 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
         {'reach': 128}
     """
     _check_name(name)
+    value = plain_integer(value)
     if isinstance(value, bool) or not isinstance(value, (*INTEGERS, float)):
         least = -INT32_MAX if low is None else low
         raise errors.not_an_integer(f"scalar({value!r})", name, value, least)
@@ -219,6 +232,7 @@ def as_node(value: object) -> Node:
         return value.node
     if isinstance(value, float):
         return nodes.const(value)
+    value = plain_integer(value)
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > INT32_MAX:
             raise errors.above_int32("index expression", "the constant", value)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf, isfinite
+from numbers import Real
+from typing import cast
+
 import torch
 
 from . import errors
 from .extents import Extents, check, fitting
 from .float8 import FLOAT8
 from .normalform import Bound
+from .parameters import INTEGERS
 from .weights import Weight
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, FLOAT8)
@@ -19,7 +24,10 @@ def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> E
     check_tensor("query", query)
     check_tensor("key", key)
     check_tensor("value", value)
-    extents = fitting(query.shape, key.shape, value.shape)
+    shape = query.shape
+    extents = fitting(shape, key.shape, value.shape)
+    if shape[3] == 0:
+        raise errors.no_head_dim(shape)
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES:
         raise errors.unsupported_dtype(dtype)
@@ -36,6 +44,24 @@ def check_tensor(name: str, tensor: object) -> None:
         raise errors.not_a_tensor(name, tensor)
     if tensor.is_nested:
         raise errors.nested_tensor(name)
+
+
+def checked_scale(scale: object) -> float | None:
+    """The factor of q . k as a Python number; refuses what is none, or not finite."""
+    if type(scale) is float and -inf < scale < inf:
+        return scale
+    if scale is None or isinstance(scale, torch.SymFloat):
+        return cast("float | None", scale)
+    if isinstance(scale, torch.Tensor):
+        on_cpu = scale.device.type == "cpu" and not torch.compiler.is_compiling()
+        if scale.requires_grad or scale.numel() != 1 or not on_cpu or scale.is_complex():
+            raise errors.scale_tensor(tuple(scale.shape), scale.device, scale.requires_grad)
+    elif isinstance(scale, bool) or not isinstance(scale, (*INTEGERS, Real)):
+        raise errors.scale_type(scale)
+    found = float(cast(float, scale))
+    if not torch.compiler.is_compiling() and not isfinite(found):
+        raise errors.scale_not_finite(found)
+    return found
 
 
 def check_tables(form: Bound, extents: Extents, device: torch.device) -> None:

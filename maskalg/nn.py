@@ -8,24 +8,26 @@ from . import errors
 from .algebra import Bias, Mask, Score, everything
 from .attention import attention
 from .expression import Expression
+from .weights import Weight, softmax
 
 
 class Attention(torch.nn.Module):
     """Attention under a fixed score expression.
 
     Tensors of the expression become part of the module under the names `score.parameters` has: an
-    `nn.Parameter` (learned slopes, a learned table) a parameter, any other tensor a buffer. They
+    `nn.Parameter` (learned slopes, a learned table) a parameter, any other tensor a buffer. A name
+    the module has for itself, such as "forward", gets an underscore: `forward_`. They
     move with `.to()`, are saved by `state_dict()`, and what the module holds is what is computed
     with. Numbers (windows, caps) belong to the expression.
 
     Args:
         score: a mask, a bias, or `mask + bias`; None keeps everything.
         scale: factor of q . k, by default `1 / sqrt(head_dim)`.
+        weight: as in `maskalg.attention`; its tensors become part of the module likewise.
         backend: as in `maskalg.attention`.
 
     Raises:
-        TypeError: a score that is no expression.
-        KeyError: a tensor whose name is one of `nn.Module`'s own, such as "forward".
+        TypeError: a score that is no expression, or a weight that is none.
 
     Examples:
         >>> layer = ma.nn.Attention(causal & sliding(256) + alibi(torch.nn.Parameter(slopes)))
@@ -39,38 +41,62 @@ class Attention(torch.nn.Module):
         score: Expression | None = None,
         *,
         scale: float | None = None,
+        weight: Weight = softmax,
         backend: str | None = None,
     ) -> None:
         super().__init__()
         expression = everything if score is None else score
         if not isinstance(expression, Expression):
             raise errors.not_a_score(expression)
+        if not isinstance(weight, Weight):
+            raise errors.unsupported_weight(weight)
         self._score: Expression = expression
+        self._weight = weight
         self._scale = scale
         self._backend = backend
         tensors = {n: v for n, v in expression.parameters.items() if isinstance(v, torch.Tensor)}
         self._names = tuple(tensors)
-        for name, tensor in tensors.items():
+        self._weight_names = tuple(weight.tensors)
+        taken = {*dir(type(self)), *vars(self)}
+        places = _places((*self._names, *self._weight_names), taken)
+        self._places = places[: len(tensors)]
+        self._weight_places = places[len(tensors) :]
+        held = (*tensors.values(), *weight.tensors.values())
+        for name, tensor in zip(places, held, strict=True):
             if isinstance(tensor, torch.nn.Parameter):
                 self.register_parameter(name, tensor)
             else:
                 self.register_buffer(name, tensor)
         self._held = _held(tuple(tensors.values()))
+        self._weight_held = _held(tuple(weight.tensors.values()))
 
     @property
     def score(self) -> Expression:
         """The expression with the tensors the module holds now."""
         if not self._names:
             return self._score
-        tensors = tuple([getattr(self, name) for name in self._names])
+        tensors = tuple([getattr(self, name) for name in self._places])
         if torch.compiler.is_compiling():
             return self._score.bind(dict(zip(self._names, tensors, strict=True)))
         held = _held(tensors)
-        if not all(a is b and c == d for (a, c), (b, d) in zip(held, self._held, strict=True)):
+        if not _same(held, self._held):
             # Kept, so that the old tensors are let go.
             self._score = self._score.bind(dict(zip(self._names, tensors, strict=True)))
             self._held = held
         return self._score
+
+    def _weighting(self) -> Weight:
+        """The weight function with the tensors the module holds now."""
+        if not self._weight_names:
+            return self._weight
+        tensors = tuple([getattr(self, name) for name in self._weight_places])
+        if torch.compiler.is_compiling():
+            return self._weight.bind(dict(zip(self._weight_names, tensors, strict=True)))
+        held = _held(tensors)
+        if not _same(held, self._weight_held):
+            self._weight = self._weight.bind(dict(zip(self._weight_names, tensors, strict=True)))
+            self._weight_held = held
+        return self._weight
 
     def forward(
         self,
@@ -90,20 +116,43 @@ class Attention(torch.nn.Module):
         score: Expression = self.score
         if mask is not None:
             score = _joined(score, mask)
-        return attention(query, key, value, score, scale=self._scale, backend=self._backend)
+        return attention(
+            query, key, value, score,
+            scale=self._scale, weight=self._weighting(), backend=self._backend,
+        )  # fmt: skip
 
     def extra_repr(self) -> str:
         """The expression, as it was written."""
         return repr(self.score)
 
 
+def _places(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:
+    """Where a module holds tensors of these names, without hiding what it has for itself."""
+    places: list[str] = []
+    for name in names:
+        place = name
+        while place in taken or place in places or (place != name and place in names):
+            place += "_"
+        places.append(place)
+    return tuple(places)
+
+
 def _joined(score: Expression, mask: Mask) -> Expression:
+    if not isinstance(mask, Expression):
+        raise errors.module_mask(mask)
     if isinstance(score, Bias):
         return mask + score
     assert isinstance(score, (Mask, Score))
     return score & mask
 
 
-def _held(tensors: tuple[torch.Tensor, ...]) -> tuple[tuple[torch.Tensor, torch.device], ...]:
+Held = tuple[tuple[torch.Tensor, torch.device], ...]
+
+
+def _same(held: Held, before: Held) -> bool:
+    return all(a is b and c == d for (a, c), (b, d) in zip(held, before, strict=True))
+
+
+def _held(tensors: tuple[torch.Tensor, ...]) -> Held:
     """Tensors and where they are: `.to()` moves a parameter without making a new one."""
     return tuple([(tensor, tensor.device) for tensor in tensors])

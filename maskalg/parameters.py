@@ -7,7 +7,9 @@ proof and one kernel. A `Slot` stands for either in a normal form, where values 
 
 from __future__ import annotations
 
-from typing import Final, Literal, cast
+import operator
+from numbers import Integral
+from typing import Any, Final, Literal, cast
 
 import torch
 
@@ -17,6 +19,13 @@ INT32_MAX: Final = 2**31 - 1
 
 INTEGERS: Final = cast("tuple[type[int], ...]", (int, torch.SymInt))
 """What counts as an integer: under `torch.export` a length is a symbol, not an `int`."""
+
+
+def plain_integer(value: Any) -> Any:
+    """An integer of numpy as Python's; anything else as it is."""
+    if isinstance(value, INTEGERS) or not isinstance(value, Integral):
+        return value
+    return operator.index(value)
 
 
 class Scalar:

@@ -32,6 +32,18 @@ class Label:
         )
         return Label(self.kind, parts)
 
+    def parameters(self) -> list[Parameter]:
+        """What it was written with, from left to right; a parameter may come more than once."""
+        found: list[Parameter] = []
+        for part in self.parts:
+            if isinstance(part, Label):
+                found += part.parameters()
+            elif isinstance(part, Node):
+                found += part.params
+            elif isinstance(part, (Scalar, Table)):
+                found.append(part)
+        return found
+
     def __str__(self) -> str:
         return _label(self, _LOOSE)
 

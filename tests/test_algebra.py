@@ -43,6 +43,7 @@ from maskalg import (
     window,
 )
 from maskalg.expression import Expression
+from maskalg.normalform import bound
 from maskalg.testing import assert_same_mask
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.index_strategies import comparisons
@@ -271,6 +272,30 @@ def test_second_parameter_of_a_name_is_numbered() -> None:
     mask = sliding(4) | sliding(9)
     assert sorted(mask.parameters) == ["window", "window_2"]
     assert sorted(mask.parameters.values()) == [4, 9]
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        prefix(3) | causal & prefix(5),
+        (q_idx - kv_idx < scalar(3, "prefix")) & (kv_idx < scalar(5, "prefix")),
+        (prefix(3) | causal & prefix(5)).shift(q=1),
+        ((prefix(3) | causal & prefix(5)) + M).mask,
+        where(head < 2, prefix(3), causal & prefix(5)),
+    ],
+    ids=str,
+)
+def test_names_are_numbered_in_the_order_written(mask) -> None:
+    found = mask.parameters
+    assert found["prefix"] == 3 and found["prefix_2"] == 5
+    assert mask.bind(prefix=9).parameters == {**found, "prefix": 9}
+
+
+def test_the_order_written_is_no_part_of_the_structure() -> None:
+    one, other = prefix(3) | causal & prefix(5), causal & prefix(5) | prefix(3)
+    assert bound(one).structure is bound(other).structure and one == other
+    assert str(one.bind(prefix=9)) == "prefix(9) | causal & prefix(5)"
+    assert one.bind(prefix=9) == other.bind(prefix_2=9)
 
 
 def test_bind_gives_the_same_structure_with_other_values() -> None:

@@ -11,9 +11,11 @@ import torch
 from hypothesis import given, settings
 
 import maskalg as ma
-from maskalg import causal, chunked, document, nothing, padding, prefix, sliding
+from maskalg import causal, chunked, document, nodes, nothing, padding, prefix, sliding
+from maskalg.parameters import Scalar, Slot
 from maskalg.proof import projection, proof
 from maskalg.proof.functions import FloorDiv, Step
+from maskalg.proof.symbols import Symbols
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact, assert_same_mask
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
@@ -153,6 +155,27 @@ def test_one_entry_with_two_lower_bounds() -> None:
     length = ma.table(torch.tensor([3, 12]), "length")[ma.batch]
     longer = ma.maximum(length, 5) > ma.kv_idx
     assert_labels_exact(longer & ~(length > ma.kv_idx), 16, block=4)
+
+
+@pytest.mark.parametrize("name", ["ids", "set1", "set2", "first", "ids_ids"])
+def test_a_tensor_may_be_named_like_what_a_proof_makes(name: str) -> None:
+    ids, flags = torch.arange(16) // 4, torch.arange(16) % 3 == 0
+    same = ma.table(ids, name)[ma.q_idx] == ma.table(ids, name)[ma.kv_idx]
+    for mask in (
+        same & ma.table(flags, "flags")[ma.q_idx],
+        ma.table(flags, "flags")[ma.q_idx] | same,
+    ):
+        assert_labels_exact(mask & causal, 16, block=2)
+
+
+def test_no_symbol_of_a_parameter_is_one_of_the_proof() -> None:
+    symbols = Symbols()
+    names = ("q", "k", "q0", "head", "x")
+    formulas = [nodes.scalar(Slot(i, n, Scalar(n, i))) for i, n in enumerate(names)]
+    formulas += [nodes.Q, nodes.K, nodes.HEAD, nodes.BATCH]
+    made = [symbols.to_sympy(formula) for formula in formulas]
+    assert len(set(made)) == len(formulas)
+    assert [symbols.to_node(symbol) for symbol in made] == formulas
 
 
 def test_ids_read_in_different_rows_are_not_one_document() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +36,7 @@ from maskalg import (
     where,
     window,
 )
+from maskalg.inputs import checked_scale
 from maskalg.parameters import INT32_MAX
 
 IDS = torch.tensor([0, 0, 1, 1])
@@ -42,6 +44,7 @@ SLOPES = torch.tensor([0.5, 0.25])
 BIAS = alibi(SLOPES)
 SCORE = causal + BIAS
 FLOATS = torch.ones(4)
+FLAGS = torch.ones(4, 4, dtype=torch.bool)
 
 
 def raises(kind: type[Exception], mistake: Callable[[], object], *says: str) -> None:
@@ -110,6 +113,32 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda: where(causal, causal, q_idx),
         ("two masks or two index expressions", "got Mask and Index"),
     ),
+    "comparisons without parentheses": (
+        lambda: q_idx >= kv_idx & kv_idx < 3,
+        ("`kv_idx & kv_idx`", "`(q_idx >= kv_idx) & (kv_idx < 3)`"),
+    ),
+    "mask or comparison": (
+        lambda: causal | kv_idx < 3,
+        ("`causal | kv_idx`", "`(q_idx >= kv_idx) | (kv_idx < 3)`"),
+    ),
+    "mask and tensor": (
+        lambda: causal & FLAGS,
+        ("`causal & tensor`: a torch.bool tensor of shape [4, 4]", "`ma.dense(tensor)`"),
+    ),
+    "tensor or mask": (lambda: FLAGS | causal, ("`causal | tensor`", "`ma.table(tensor)[kv_idx]`")),
+    "score and tensor": (lambda: SCORE & FLAGS, ("`ma.dense(tensor)`",)),
+    "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
+    "flag or mask": (lambda: False | causal, ("`causal | False`", "`ma.nothing`")),
+    "exclusive or": (
+        lambda: causal ^ sliding(4),
+        ("`causal ^ sliding(4)`", "`(a & ~b) | (b & ~a)`"),
+    ),
+    "mask minus mask": (lambda: causal - sliding(4), ("`causal - sliding(4)`", "`a & ~b`")),
+    "mask minus bias": (lambda: causal - BIAS, ("from a mask. Write `mask + (-bias)`",)),
+    "score minus bias": (lambda: SCORE - BIAS, ("`mask + (-bias)`",)),
+    "mask plus tensor": (lambda: causal + FLOATS, ("`causal + tensor`", "`ma.dense_bias(tensor)`")),
+    "tensor plus bias": (lambda: FLOATS + BIAS, ("shape [4] is no bias", "`ma.key_bias(tensor)`")),
+    "score minus tensor": (lambda: SCORE - FLOATS, ("`ma.dense_bias(tensor)`",)),
     "where of scores": (lambda: where(causal, SCORE, SCORE), ("got Score and Score",)),
 }
 
@@ -160,6 +189,30 @@ def test_prefix_and_padding_tensors() -> None:
     raises(ValueError, lambda: padding(torch.tensor(3)), "shape [batch], got []")
 
 
+@pytest.mark.parametrize("made", [list, np.array])
+def test_lists_and_arrays_are_no_tensors(made: Callable[[list[int]], Any]) -> None:
+    calls = {
+        "ids": document,
+        "slopes": alibi,
+        "lengths": padding,
+        "cu_seqlens": document.from_cu_seqlens,
+        "window": sliding,
+    }
+    for name, atom in calls.items():
+        hint = f"Write torch.tensor({name})"
+        raises(TypeError, lambda atom=atom: atom(made([1, 2])), type(made([])).__name__, hint)
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    three = np.int64(3)
+    assert sliding(three) == sliding(3) == sliding(2).bind(window=three)
+    assert causal.shift(q=three) == causal.shift(q=3)
+    assert (q_idx < three) == (q_idx < 3) and (kv_idx < scalar(three)) == (kv_idx < scalar(3))
+    lengths = np.array([200, 100], dtype=np.uint8)
+    assert document.from_lengths(lengths).parameters["ids"].shape == (300,)
+    raises(TypeError, lambda: sliding(np.bool_(True)), "window must be an integer")
+
+
 def test_documents() -> None:
     raises(TypeError, lambda: document(FLOATS), "document: ids", "int32 or int64", "float32")
     raises(TypeError, lambda: document([0, 1]), "document: ids", "got list")
@@ -174,6 +227,34 @@ def test_documents() -> None:
     raises(TypeError, lambda: bounds(FLOATS), "document.from_cu_seqlens: cu_seqlens", "float32")
     raises(TypeError, lambda: bounds([0, 3]), "cu_seqlens", "got list")
     raises(ValueError, lambda: bounds(IDS[:0]), "shape [documents + 1], got [0]")
+
+
+@pytest.mark.parametrize("made", [list, torch.tensor])
+def test_lengths_of_documents(made: Callable[[list[int]], Any]) -> None:
+    lengths = document.from_lengths
+    raises(ValueError, lambda: lengths(made([3, -1, 4])), "from_lengths: lengths", ">= 0, got -1")
+    raises(ValueError, lambda: lengths(made([3, 4]), total=5), "total", ">= 7, got 5")
+    assert lengths(made([3, 4]), total=7).to_dense(7).sum() == 25
+
+
+def test_cumulative_lengths_of_documents() -> None:
+    bounds = document.from_cu_seqlens
+    for entries in ([1, 4, 64], [-3, 64], [0, 4, 2, 64]):
+        says = "start at 0 and never descend", str(entries), "document.from_lengths(lengths)"
+        raises(ValueError, lambda entries=entries: bounds(torch.tensor(entries)), *says)
+    raises(ValueError, lambda: bounds(torch.tensor([0, 3, 8]), total=5), "total", ">= 8, got 5")
+
+
+def test_entries_that_cannot_be_read_are_not() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        ids = torch.tensor([0, 4, 9])
+        assert document.from_cu_seqlens(ids, total=9).parameters
+        assert document.from_lengths(ids, total=9).parameters
+    assert document.from_cu_seqlens(
+        torch.empty(3, dtype=torch.int64, device="meta"), total=9
+    ).parameters
 
 
 def test_dense() -> None:
@@ -237,8 +318,9 @@ def test_bind() -> None:
     raises(ValueError, lambda: mask.bind(window=0), "bind: window must be an integer >= 1, got 0")
     raises(ValueError, lambda: mask.bind(window=2**31), "bind: window must fit a 32-bit integer")
     raises(TypeError, lambda: mask.bind(ids=3), "bind(ids=…): expected a tensor", "got int")
-    raises(ValueError, lambda: mask.bind(ids=IDS[None]), "a int tensor of 1 dimensions", "[1, 4]")
-    raises(ValueError, lambda: mask.bind(ids=FLOATS), "bind: ids", "torch.float32[4]")
+    rank = "bind(ids=…): expected a tensor of kind int and rank 1"
+    raises(ValueError, lambda: mask.bind(ids=IDS[None]), rank, "got torch.int64 and rank 2")
+    raises(ValueError, lambda: mask.bind(ids=FLOATS), rank, "got torch.float32 and rank 1")
     raises(TypeError, lambda: softcap(3.0).bind(cap="x"), "expected a number", "got str")
     row = dense(torch.ones(1, 4, dtype=torch.bool))
     square = torch.ones(4, 4, dtype=torch.bool)
@@ -350,7 +432,23 @@ def test_attention_options() -> None:
     raises(TypeError, call(weight=torch.softmax), "weight must be a weight function", "ma.softmax")
     raises(ValueError, call(backend="cuda"), "backend='cuda'", "triton, cpu, reference")
     on_meta = [tensor.to("meta") for tensor in (Q, K, V)]
-    raises(RuntimeError, call(*on_meta, backend=None), "device 'meta'", "backend='reference'")
+    for backend in (None, "cpu"):
+        raises(RuntimeError, call(*on_meta, backend=backend), "no values", "FakeTensorMode")
+    raises(ValueError, call(Q[..., :0], K[..., :0], V), "head dimension", "is 0", "[2, 4, 3, 0]")
+
+
+def test_scale() -> None:
+    learned = torch.tensor(0.3, requires_grad=True)
+    says = "requires a gradient", "query * scale"
+    raises(TypeError, call(scale=learned), "shape [] on cpu", *says)
+    raises(TypeError, call(scale=torch.rand(4)), "scale must be a number", "shape [4]", "query * s")
+    raises(TypeError, call(scale=torch.tensor(0.3, device="meta")), "on meta", "query * scale")
+    for wrong in (True, "1", [1], 1j):
+        raises(TypeError, call(scale=wrong), f"scale must be a number, got {wrong!r} of type")
+    for wrong in (float("nan"), float("inf"), np.float32("nan"), torch.tensor(float("nan"))):
+        raises(ValueError, call(scale=wrong), "scale must be finite, got")
+    for scale in (2, np.float32(2), np.float64(2), torch.tensor(2.0), torch.tensor([2.0])):
+        assert repr(checked_scale(scale)) == "2.0"
 
 
 def test_attention_expressions_that_do_not_fit() -> None:

@@ -268,6 +268,20 @@ def test_other_formulas_of_digits() -> None:
             check(mask, lengths, block)
 
 
+def test_batch_and_head_move_positions_before_they_are_digits() -> None:
+    moved = (q_idx + head) % 4 == kv_idx % 4
+    assert moved.prove().rung == "digits"
+    by_both = (q_idx + ma.batch + head) % 4 >= (kv_idx + 2 * ma.batch) % 4
+    for mask in (moved, ((kv_idx + head) % 8 < 3) & causal, by_both):
+        assert_labels_exact(mask, 19, block=(3, 4), batch=2, heads=3)
+        assert mask.cost(19, batch=2, heads=3, block=4).kept == kept(mask, 19)
+
+
+def kept(mask: ma.Mask, length: int) -> int:
+    dense = mask.to_dense(length, batch=2, heads=3)
+    return int(dense.expand(2, 3, length, length).sum())
+
+
 def test_formulas_that_are_not_of_digits_are_left_to_the_other_rungs() -> None:
     two = ((q_idx % 3) == (kv_idx % 3)) & ((q_idx % 4) == (kv_idx % 4))
     crossed = q_idx % 3 >= kv_idx // 3

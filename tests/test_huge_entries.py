@@ -58,6 +58,17 @@ def test_order_of_entries_near_the_largest():
     assert mask.cost(64).kept == int(mask.to_dense(64, 64).sum())
 
 
+def test_times_in_nanoseconds():
+    now = 2**60
+    times, limits = torch.full((16,), now), torch.full((16,), now + 5)
+    other = torch.zeros(16, dtype=torch.int64)
+    late = ma.table(times)[ma.q_idx] >= ma.table(limits)[ma.kv_idx]
+    ordered = ma.table(other)[ma.q_idx] >= ma.table(other.clone())[ma.kv_idx]
+    for mask, label in ((late & ordered, EMPTY), (~late & ordered, FULL)):
+        blocks = mask.blocks(16, block=8)
+        assert (blocks.labels == label).all() and blocks.evaluated == 0
+
+
 def test_trees_under_another_default_device():
     parents = torch.tensor([-1, 0, 0, 1], device="cpu")
     with torch.device("meta"):

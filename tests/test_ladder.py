@@ -143,6 +143,32 @@ def test_tables_of_categories(kinds: int) -> None:
     assert_labels_exact(moved, 20, block=(4, 1))
 
 
+def test_tables_of_categories_beside_entries_of_positions() -> None:
+    random = torch.Generator().manual_seed(0)
+    pairs = table(torch.randint(0, 6, (4, 4), generator=random), "pairs")
+    own = table(torch.randint(0, 6, (16,), generator=random), "own")
+    kind = table(torch.randint(0, 4, (16,), generator=random), "kind")
+    for mask in (
+        pairs[q_idx // 4, kv_idx // 4] >= own[q_idx],
+        pairs[q_idx // 4, kv_idx // 4] == own[kv_idx],
+        pairs[kind[q_idx], kv_idx // 4] >= own[q_idx],
+        pairs[q_idx // 4, kv_idx // 4] >= own[q_idx // 4],
+    ):
+        assert_labels_exact(mask, 16, block=4)
+        assert mask.cost(16, block=4).kept == int(mask.to_dense(16).sum())
+
+
+def test_real_distances_are_rounded_as_elements_are() -> None:
+    for mask in (
+        (0.1 * q_idx - 0.1 * kv_idx >= 0.3) & (q_idx - kv_idx < 4),
+        (q_idx - kv_idx) * 0.1 >= 0.3,
+    ):
+        for lengths, block in (((40, 40), 1), ((40, 17), (3, 5)), ((17, 40), 8)):
+            assert_labels_exact(mask, *lengths, block=block)
+            kept = mask.cost(*lengths, block=block).kept
+            assert kept == int(mask.to_dense(*lengths).sum())
+
+
 def test_entries_between_two_values() -> None:
     random = torch.Generator().manual_seed(0)
     entries = torch.randint(-5, 6, (2, 1, 19), generator=random)

@@ -9,7 +9,7 @@ STAGES = [
     {"errors", "parameters"},
     {"node"},
     {"nodes"},
-    {"printing", "cases", "distances"},
+    {"printing", "cases", "comparisons", "distances", "integer_ranges", "saturation"},
     {"expression"},
     {"algebra"},
     {"index"},

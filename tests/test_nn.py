@@ -140,8 +140,40 @@ def test_compiled_and_exported(layer):
     assert torch.equal(exported.module()(*inputs()), layer(*inputs()))
 
 
+@pytest.mark.parametrize("weight", [ma.softmax_with_sink, ma.sigmoid])
+def test_a_learned_weight(weight):
+    logits = torch.nn.Parameter(torch.randn(4))
+    layer = ma.nn.Attention(causal & document(IDS), weight=weight(logits))
+    (name,) = [name for name, _ in layer.named_parameters()]
+    assert name == ("bias" if weight is ma.sigmoid else "sink")
+    layer(*inputs()).sum().backward()
+    wanted = ma.attention(*inputs(), causal & document(IDS), weight=weight(logits))
+    assert torch.equal(logits.grad, *torch.autograd.grad(wanted.sum(), logits))
+    layer.load_state_dict({name: torch.ones(4), "ids": IDS}, assign=True)
+    wanted = ma.attention(*inputs(), causal & document(IDS), weight=weight(torch.ones(4)))
+    assert torch.equal(layer(*inputs()), wanted)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(*inputs()), wanted)
+
+
 def test_other_arguments_are_refused():
+    with pytest.raises(ma.MaskTypeError, match="weight must be a weight function"):
+        ma.nn.Attention(weight="sigmoid")
     with pytest.raises(ma.MaskTypeError, match="score must be a mask"):
         ma.nn.Attention(torch.ones(3, 3))
-    with pytest.raises(KeyError, match="forward"):
-        ma.nn.Attention(ma.table(IDS, "forward")[ma.q_idx] > 0)
+    with pytest.raises(ma.MaskTypeError, match=r"got Tensor.*ma\.dense\(tensor\)"):
+        ma.nn.Attention(causal)(*inputs(), torch.ones(LENGTH, LENGTH, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["score", "forward", "training", "_score", "weight"])
+def test_names_the_module_has_for_itself(name):
+    learned = torch.nn.Parameter(torch.rand(4))
+    score = causal + ma.bias(ma.table(learned, name)[ma.head])
+    layer = ma.nn.Attention(score)
+    assert list(layer.state_dict()) == [name if name == "weight" else f"{name}_"]
+    wanted = ma.attention(*inputs(), score)
+    assert torch.equal(layer(*inputs()), wanted)
+    with torch.no_grad():
+        learned.mul_(2)
+    assert layer.score.parameters[name] is learned
+    assert torch.equal(copy.deepcopy(layer)(*inputs()), ma.attention(*inputs(), score))

@@ -1,5 +1,7 @@
 """Weight functions on the CPU, against formulas written out and against the reference."""
 
+import math
+
 import pytest
 import torch
 
@@ -75,6 +77,15 @@ def test_a_query_that_keeps_nothing():
         assert not out.any() and not any(g.any() for g in gradients[:3])
 
 
+def test_what_explain_takes():
+    q = torch.zeros(1, 4, 8, 4)
+    found = ma.explain(q, q, q, causal, scale=0.5, weight=ma.sigmoid(torch.zeros(4)))
+    assert found.backend == "cpu"
+    for wrong in ({"scale": math.nan}, {"weight": ma.softmax_with_sink(torch.zeros(3))}):
+        with pytest.raises(ma.MaskValueError):
+            ma.explain(q, q, q, causal, **wrong)
+
+
 @pytest.mark.parametrize(
     "call, error, text",
     [
@@ -90,6 +101,8 @@ def test_a_query_that_keeps_nothing():
             r"sink must have shape \[4\], got \[3\]",
         ),
         (lambda q: ma.softmax_with_sink(torch.zeros(3, dtype=torch.int)), TypeError, "floating"),
+        (lambda q: ma.sigmoid(math.nan), ValueError, "sigmoid: bias must be a number, got nan"),
+        (lambda q: ma.softmax_with_sink(math.nan), ValueError, "logits must be a number, got nan"),
         (lambda q: ma.sigmoid(torch.zeros(3, 2)), ValueError, r"\[heads\], got \[3, 2\]"),
         (lambda q: ma.Weight("w", lambda s: s), TypeError, "formula is a bias"),
         (lambda q: ma.Weight("w", normalised=False), ValueError, "overflows"),

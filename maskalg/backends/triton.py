@@ -188,7 +188,7 @@ def launch_forward(
     call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None
 ) -> list[Launch]:
     """Fill output and lse; what was launched, nothing without a tile to try."""
-    scalars = scalars_of(plan.hooks, call.form.values)
+    scalars = scalars_of(plan.hooks, call.form, call.extents)
     tables = tables_of(plan.hooks, call)
     few = shared(call, plan)
     if few is not None:

@@ -15,10 +15,12 @@ import torch
 import triton
 
 from .. import errors
-from ..codegen.arguments import ScalarArgument, TableArgument
+from ..codegen.arguments import MarksArgument, ScalarArgument, TableArgument
 from ..codegen.hooks import Hooks
-from ..normalform import Value
+from ..extents import Extents
+from ..normalform import Bound, Value
 from ..schedule.listed_runs import ListedRuns, listed_runs
+from ..schedule.marked_runs import layout_of, marked_runs
 from ..schedule.steps import StepTables, step_tables
 from .call import Call
 
@@ -31,9 +33,15 @@ _MINUS_INFINITY: Final = _INFINITY - 2**31  # the sign is the highest of 32 bits
 _CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
 
 
-def scalars_of(hooks: Hooks, values: tuple[Value, ...]) -> list[int]:
+def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
     """The numbers `S` of the hooks as integers, and zeros up to as many as the kernels take."""
-    found = [_scalar(argument, values) for argument in hooks.scalars]
+    found: list[int] = []
+    for argument in hooks.scalars:
+        if isinstance(argument, ScalarArgument):
+            found.append(_scalar(argument, form.values))
+        else:
+            layout = layout_of(form, extents, argument.of)
+            found.append(getattr(layout, argument.number))
     return found + [0] * (MOST_SCALARS - len(found))
 
 
@@ -61,8 +69,11 @@ def tables_of(hooks: Hooks, call: Call) -> tuple[torch.Tensor, ...]:
         if isinstance(argument, TableArgument):
             found.append(_table(argument, call.form.values, steps))
             continue
+        device = call.query.device
+        if isinstance(argument, MarksArgument):
+            found.append(marked_runs(call.form, call.extents, argument.of, device))
+            continue
         if argument.of not in runs:
-            device = call.query.device
             runs[argument.of] = listed_runs(call.form, call.extents, argument.of, device)
         found.append(getattr(runs[argument.of], argument.column))
     return tuple(found)

@@ -202,7 +202,10 @@ class _Launches:
         reached = all(describable(tensor) for tensor in self.tensors)
         self.described = tma and reached
         self.hopper = reached and serves(call, shape)
-        self.numbers = (scalars_of(plan.hooks, call.form.values), tables_of(plan.hooks, call))
+        self.numbers = (
+            scalars_of(plan.hooks, call.form, call.extents),
+            tables_of(plan.hooks, call),
+        )
         # What the constants follow from, beside the kernel and its tile.
         described_as = (self.described, call.query.dtype, call.query.device)
         self.fixed = (plan, *shape.values(), call.weight.normalised, *described_as)

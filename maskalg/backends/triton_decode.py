@@ -50,6 +50,8 @@ class Shared(NamedTuple):
         tiles = -(-extents.q_len * self.members // tile.block_q)
         others = extents.batch * extents.heads // self.members
         keys = -(-extents.kv_len // tile.block_kv)
+        if tiles > 1:
+            keys = extents.kv_len // _LEAST_OF_SPLIT
         return tiles, max(1, min(self.programs // (tiles * others), keys))
 
 
@@ -71,8 +73,6 @@ def shared(call: Call, plan: Plan) -> Shared | None:
     at_once = _programs_at_once(device)
     how = Shared(members, tiles, at_once)
     of_rows, splits = how.counts(extents, tiles[0])
-    if of_rows > 1 and extents.kv_len < splits * _LEAST_OF_SPLIT:
-        return None
     # A tile of keys takes a program of either kernel about as long.
     heads = extents.batch * extents.heads
     side = plan.candidates[0].block_q if plan.hopper is None else 64 * plan.hopper.consumers

@@ -188,7 +188,7 @@ class _Launch:
                 padded(tables_of(self.entry.hooks, call), query.device), call.scale, extents.q_len,
                 extents.kv_len, self.of_rows.padded, rows, batch_heads, extents.heads, call.group,
                 *strides,
-                *scalars_of(self.entry.hooks, call.form.values), MODE=mode,
+                *scalars_of(self.entry.hooks, call.form, call.extents), MODE=mode,
                 BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv, num_warps=tile.warps,
                 num_stages=tile.stages, **self.constants,
             )  # fmt: skip

@@ -11,7 +11,7 @@ import torch
 import triton
 
 from .. import errors
-from ..codegen.arguments import RunsArgument
+from ..codegen.arguments import TableArgument
 from ..codegen.hooks import Hooks, Style
 from ..expression import Expression
 from ..float8 import FLOAT8
@@ -135,7 +135,7 @@ class _Request:
         values = self.form.values
         types = []
         for a in hooks.tables:
-            if isinstance(a, RunsArgument):
+            if not isinstance(a, TableArgument):
                 types.append("*i32")
                 continue
             table = values[a.slot]

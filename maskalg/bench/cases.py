@@ -11,7 +11,8 @@ import torch
 from ..algebra import Mask, everything
 from ..biases import alibi, softcap
 from ..expression import Expression
-from ..masks import causal, document, prefix, sliding
+from ..index import kv_idx, table
+from ..masks import block_table, causal, document, prefix, sliding
 from ..nodes import SCORE
 
 Mod = Callable[..., Any]
@@ -69,6 +70,21 @@ def documents(length: int, mean: int, device: str) -> torch.Tensor:
     return ids.to(device, torch.int32)
 
 
+def blocks(length: int, device: str) -> torch.Tensor:
+    """Which blocks of 128 a sparse pattern keeps: a tenth, and those of the diagonal."""
+    side = -(-length // 128)
+    chosen = torch.rand(side, side, generator=torch.Generator().manual_seed(0)) < 0.1
+    return (chosen | torch.eye(side, dtype=torch.bool)).to(device)
+
+
+def marked_tokens(length: int, device: str) -> torch.Tensor:
+    """Eight tokens that all later ones see."""
+    places = torch.randperm(length, generator=torch.Generator().manual_seed(0))[:8]
+    marks = torch.zeros(length, dtype=torch.bool)
+    marks[places] = True
+    return marks.to(device)
+
+
 def cases(device: str) -> dict[str, Case]:
     """The rows by name, such as "D128 causal"."""
     return {
@@ -89,6 +105,7 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     ids, short = documents(length, 1000, device), documents(length, 256, device)
     slopes = torch.exp2(-8 * torch.arange(1, shape.heads + 1, device=device) / shape.heads)
     quarter = length // 4
+    kept, marks = blocks(length, device), marked_tokens(length, device)
 
     def is_causal(b: Any, h: Any, q: Any, k: Any) -> Any:
         return q >= k
@@ -111,6 +128,12 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     def sinks(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & ((q - k < 1024) | (k < 4))
 
+    def of_blocks(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return kept[q // 128, k // 128]
+
+    def marked(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & ((q - k < 1024) | marks[k])
+
     def biased(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return s + slopes[h] * (k - q)
 
@@ -127,6 +150,8 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         "documents of 256": Case(shape, causal & document(short), of_short, ids=short),
         "prefix": Case(shape, causal | prefix(quarter), prefixed),
         "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),
+        "global tokens": Case(shape, causal & (sliding(1024) | table(marks)[kv_idx]), marked),
+        "block table": Case(shape, block_table(kept, 128), of_blocks),
         "alibi": Case(shape, causal + alibi(slopes), is_causal, biased),
         "softcap": Case(shape, causal + softcap(30.0), is_causal, capped),
     }

@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     except (BrokenPipeError, SystemExit):
         # The reader, such as `head`, has seen enough (rich then asks to exit).
         _close_output()
-        return 0
+        return int(options.status)
     except OSError as problem:
         print(f"maskalg {options.command}: {problem}", file=sys.stderr)
         _close_output()
@@ -105,6 +105,8 @@ def _bench(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="maskalg", description="Attention masks that compose and prove.")
     parser.add_argument("--version", action="version", version=f"maskalg {_version()}")
+    # The exit status where the output could not be written to its end.
+    parser.set_defaults(status=0)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser(
         "demo",

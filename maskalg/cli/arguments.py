@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from .. import errors
+import torch
+
+from .. import errors, nodes
 from ..algebra import Mask, Score
 from ..expression import Expression
+from ..normalform import bound
+
+LENGTH_SHOWN: Final = 4096
 
 EXPRESSION_HELP: Final = (
     "such as 'causal & sliding(256)'; or module:name, path/to/file.py:name, which runs that file"
@@ -28,12 +33,24 @@ def add_expression(parser: argparse.ArgumentParser, name: str = "expression") ->
     parser.add_argument(name, metavar=name.upper()[:4], help=EXPRESSION_HELP)
 
 
-def add_lengths(parser: argparse.ArgumentParser, default: int | None) -> None:
-    """`--len` and `--kv-len`; a default of None leaves the question open for every length."""
-    told = "(%(default)s)" if default is not None else "(default: every position)"
+def add_lengths(parser: argparse.ArgumentParser, default: str) -> None:
+    """`--len` and `--kv-len`; `default` says what is asked without them."""
     add: Any = parser.add_argument
-    add("--len", dest="q_len", type=natural, default=default, help=f"number of queries {told}")
+    add("--len", dest="q_len", type=natural, help=f"number of queries (default: {default})")
     add("--kv-len", type=natural, metavar="LEN", help="number of keys (default: as queries)")
+
+
+def length_shown(expression: Expression, options: argparse.Namespace) -> int:
+    """`--len`, or what is shown without it; refuses that where a tensor has fewer positions."""
+    if options.q_len is not None:
+        return int(options.q_len)
+    form = bound(expression)
+    unasked = (nodes.Q, nodes.K) if options.kv_len is None else (nodes.Q,)
+    for slot, axis, index in form.structure.table_indices:
+        entries = cast(torch.Tensor, form.values[slot.index]).shape[axis]
+        if index in unasked and entries < LENGTH_SHOWN:
+            raise errors.needs_length(slot.name, entries, LENGTH_SHOWN)
+    return LENGTH_SHOWN
 
 
 def mask_of(expression: Expression) -> Mask:

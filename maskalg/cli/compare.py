@@ -24,7 +24,7 @@ def declare(commands: Any) -> None:
     )
     add_expression(parser, "a")
     add_expression(parser, "b")
-    add_lengths(parser, None)
+    add_lengths(parser, "every position")
     add = parser.add_argument
     add("--heads", type=natural, help="number of heads, where no tensor tells")
     parser.set_defaults(run=run)
@@ -42,8 +42,9 @@ def run(options: argparse.Namespace) -> int:
     a, b = mask_of(read(options.a)).to("cpu"), mask_of(read(options.b)).to("cpu")
     lengths = Lengths(options.q_len, options.kv_len, None, options.heads)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    console.print(f"A  {a}\nB  {b}")
     found = compare(a, b, lengths)
+    options.status = 0 if found.equivalent else 1
+    console.print(f"A  {a}\nB  {b}")
     console.print(f"\n{found}, {_where(options)}", style="bold")
     for side, one, other in ((found.only_a, "A", "B"), (found.only_b, "B", "A")):
         if side.place is not None:
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         if options.q_len in LENGTHS_SEEN_WHOLE and not (place.batch or place.head):
             show_difference(overview(a, b, found, options.q_len, options.kv_len), console)
         show_difference(close_up(a, b, place, lengths), console)
-    return 0 if found.equivalent else 1
+    return int(options.status)
 
 
 def _where(options: argparse.Namespace) -> str:

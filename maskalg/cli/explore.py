@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .arguments import EXPRESSIONS, add_expression, add_lengths, positive
+from .arguments import (
+    EXPRESSIONS,
+    LENGTH_SHOWN,
+    add_expression,
+    add_lengths,
+    length_shown,
+    positive,
+)
 
 
 def declare(commands: Any) -> None:
@@ -20,7 +27,7 @@ def declare(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_expression(parser)
-    add_lengths(parser, 4096)
+    add_lengths(parser, str(LENGTH_SHOWN))
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("mask.html"), help="file to write (%(default)s)")
     add("--batch", type=positive, help="number of batch entries (default: what tensors tell)")
@@ -33,9 +40,10 @@ def run(options: argparse.Namespace) -> int:
     from ..explore import explore
     from ..parsing import read
 
+    expression = read(options.expression)
     written = explore(
-        read(options.expression),
-        options.q_len,
+        expression,
+        length_shown(expression, options),
         options.kv_len,
         path=options.output,
         batch=options.batch,

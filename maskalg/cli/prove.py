@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.text import Text
 
+    from ..normalform import bound
     from ..parsing import read
     from ..proof.telling import told
 
@@ -42,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
         console.print(proof.to_latex())
         return 0
     console.print(Text(str(mask), style="bold"))
-    values = [f"{name} = {value}" for name, value in mask.parameters.items() if _is_number(value)]
+    form = bound(mask)
+    named = zip(form.structure.slots, form.values, strict=True)
+    values = [f"{slot.name} = {value}" for slot, value in named if not slot.is_table]
     if values:
         console.print(f"here {', '.join(values)}; the proof is for all values\n")
     for kind, text in told(proof):
@@ -55,7 +58,3 @@ def run(options: argparse.Namespace) -> int:
             console.print(f"   {line}")
         console.print(f"   time      {1000 * (time.perf_counter() - started):.0f} ms")
     return 0
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float))

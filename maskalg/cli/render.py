@@ -46,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     from ..parsing import read
 
     expression = read(options.expression)
+    if not 8 <= options.head_dim <= 256:
+        raise errors.head_dim_unsupported(options.head_dim)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     # A target that is wrong is told before pages of source.
     compiling = None if options.target is None else _compiling(expression, options)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from .arguments import EXPRESSIONS, add_expression, add_lengths, mask_of, natural, positive
+from .arguments import (
+    EXPRESSIONS,
+    LENGTH_SHOWN,
+    add_expression,
+    add_lengths,
+    length_shown,
+    mask_of,
+    natural,
+    positive,
+)
 
 _PIPED_WIDTH: Final = 64
 _MOST_WIDTH: Final = 96
@@ -21,7 +30,7 @@ def declare(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_expression(parser)
-    add_lengths(parser, 4096)
+    add_lengths(parser, str(LENGTH_SHOWN))
     add = parser.add_argument
     add("--block", type=positive, default=128, help="side of the counted blocks (%(default)s)")
     add("--width", type=positive, help="columns of the picture (default: what fits)")
@@ -42,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     fitting = min(_MOST_WIDTH, console.width - 2) if console.is_terminal else _PIPED_WIDTH
     show(
         mask,
-        options.q_len,
+        length_shown(mask, options),
         options.kv_len,
         width=options.width or max(fitting, 8),
         block=options.block,

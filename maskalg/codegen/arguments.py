@@ -38,19 +38,38 @@ class RunsArgument:
     column: Literal["row_start", "first", "end"]
 
 
+@dataclass(frozen=True)
+class MarksArgument:
+    """The marked runs (`schedule/marked_runs.py`) of tiles of queries or of keys."""
+
+    of: Literal["queries", "keys"]
+
+
+@dataclass(frozen=True)
+class LayoutArgument:
+    """A number of their layout."""
+
+    of: Literal["queries", "keys"]
+    number: Literal["grain", "of_batch", "of_head"]
+
+
+Scalar = ScalarArgument | LayoutArgument
+TableLike = TableArgument | RunsArgument | MarksArgument
+
+
 @dataclass
 class Arguments:
     """What the hooks of one expression read, in the order of `S` and `T`."""
 
-    scalars: list[ScalarArgument] = field(default_factory=list)
-    tables: list[TableArgument | RunsArgument] = field(default_factory=list)
+    scalars: list[Scalar] = field(default_factory=list)
+    tables: list[TableLike] = field(default_factory=list)
 
-    def scalar(self, argument: ScalarArgument) -> str:
+    def scalar(self, argument: Scalar) -> str:
         if argument not in self.scalars:
             self.scalars.append(argument)
         return f"S[{self.scalars.index(argument)}]"
 
-    def table(self, argument: TableArgument | RunsArgument) -> str:
+    def table(self, argument: TableLike) -> str:
         if argument not in self.tables:
             self.tables.append(argument)
         return f"T[{self.tables.index(argument)}]"

@@ -12,7 +12,8 @@ from ..normalform import Structure, transposed
 from ..printing import formula_text
 from ..proof.proof import prove_structure
 from ..schedule.listed_runs import Of, listed
-from .arguments import Arguments, RunsArgument, ScalarArgument, TableArgument
+from ..schedule.summary_labels import summarised
+from .arguments import Arguments, LayoutArgument, MarksArgument, RunsArgument, Scalar, TableLike
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .held import Held, Index
@@ -43,7 +44,7 @@ import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
 from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}
-from maskalg_kernels.runs import run_of_list, run_of_list_either_way
+from maskalg_kernels.runs import run_of_list, run_of_list_either_way, run_of_spans_and_marks
 from maskalg_kernels.runs import run_of_spans, run_of_spans_either_way, tiles
 '''
 
@@ -65,8 +66,8 @@ class Hooks:
     biased: bool
     sloped: bool
     additive: bool
-    scalars: tuple[ScalarArgument, ...]
-    tables: tuple[TableArgument | RunsArgument, ...]
+    scalars: tuple[Scalar, ...]
+    tables: tuple[TableLike, ...]
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,15 @@ def _runs(
         return (f"return run_of_list{way}({given}, q0, q1, {columns}, kv_len, BLOCK)",)
     text = TritonText(arguments, wide=style.wide)
     forms = prove_structure(structure).forms
-    return bounds_text(forms, text, f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)")
+    found = f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)"
+    if summarised(structure) and not either_way:
+        grain, of_batch, of_head = [
+            arguments.scalar(LayoutArgument(of, name)) for name in ("grain", "of_batch", "of_head")
+        ]
+        row = f"batch * {of_batch} + head * {of_head}"
+        given = f"q0, q1, {arguments.table(MarksArgument(of))}, {row}, {grain}"
+        found = f"run_of_spans_and_marks(j, touched, unfull, {given}, kv_len, BLOCK)"
+    return bounds_text(forms, text, found)
 
 
 def value_text(node: Node, text: TritonText) -> tuple[str, ...]:

@@ -10,8 +10,10 @@ queries or over keys wherever the formula allows, so that little else is compute
 from __future__ import annotations
 
 from .. import nodes
+from ..comparisons import outgrows_entries
 from ..node import Node
 from .held import Held
+from .integer_text import sides, split
 from .spans import Interval, interval_of
 from .triton_text import TritonText
 
@@ -49,7 +51,9 @@ def masked_ptx(mask: Node, text: TritonText, held: Held, *, long: bool) -> tuple
 def equal_ptx(equal: tuple[Node, ...], text: TritonText, *, long: bool) -> tuple[str, ...]:
     """Lines that set `result` to -inf where one of these equalities of ids does not hold."""
     bits, register = (64, "l") if long else (32, "r")
-    operands = [f"{side}.to(tl.int{bits})" for node in equal for side in text.sides(node)]
+    operands = [
+        f"{side}.to(tl.int{bits})" for node in equal for side in map(text, sides(node).args)
+    ]
     compared = [f"setp.eq.s{bits} p0, $2, $3;"] + [
         f"setp.eq.and.s{bits} p0, ${i}, ${i + 1}, p0;" for i in range(4, len(operands) + 2, 2)
     ]
@@ -109,18 +113,19 @@ class _Block:
         if node.op == "and":
             return tuple([part for arg in node.args for part in self._literals(arg)])
         if node.op in ("ge", "eq") and {arg.kind for arg in node.args} == {"int"}:
-            split = self._text.split(node)
-            if split is not None:
-                return self._literals(split)
+            without = split(node)
+            if without is not None:
+                return self._literals(without)
         return (node,)
 
     def _single(self, node: Node) -> str | None:
         if node.op in ("or", "not"):
             return self.predicate(node)
         if node.op in ("ge", "eq") and {arg.kind for arg in node.args} == {"int"}:
-            self._refuse_long(node)
-            left, right = map(self._operand, self._text.sides(node))
-            return self._put(f"setp.{node.op}.s32 {{}}, {left}, {right};")
+            compared = sides(node)
+            self._refuse_long(compared)
+            left, right = (self._operand(self._text(side)) for side in compared.args)
+            return self._put(f"setp.{compared.op}.s32 {{}}, {left}, {right};")
         if node.op == "read" and node.kind == "bool":
             operand = self._operand(f"{self._text(node)}.to(tl.int32)")
             return self._put(f"setp.ne.s32 {{}}, {operand}, 0;")
@@ -152,9 +157,9 @@ class _Block:
         return self._put(f"setp.lt.u32 {{}}, distance, {length};")
 
     def _refuse_long(self, *formulas: Node) -> None:
-        if self._long and any(
-            part.op == "read" and part.kind == "int" for f in formulas for part in f.walk()
-        ):
+        parts = [part for formula in formulas for part in formula.walk()]
+        long = self._long and any(part.op == "read" and part.kind == "int" for part in parts)
+        if long or any(map(outgrows_entries, parts)):
             raise Unrenderable("integers of 64 bits")
 
     def _joined(self, op: str, parts: list[str | None]) -> str | None:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from .. import errors, nodes
-from ..cases import split_extremum
 from ..nodes import Node
 from ..parameters import Slot
-from . import real_text
+from . import integer_text, real_text
 from .arguments import Arguments, ScalarArgument, TableArgument
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class TritonText:
         """`names` begins the names of what is read; `held` is what was computed before a loop."""
         self.lines: list[str] = []
         self._arguments = arguments
-        self._wide = wide
+        self.wide = wide
         self._names = names
         self.held = held
         self._reads: dict[Node, str] = {}
@@ -54,7 +53,7 @@ class TritonText:
     @property
     def integer(self) -> str:
         """The integers indices are computed in."""
-        return "tl.int64" if self._wide else "tl.int32"
+        return "tl.int64" if self.wide else "tl.int32"
 
     def scalar(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
@@ -62,7 +61,7 @@ class TritonText:
         text = self._arguments.scalar(ScalarArgument(slot.index, real=real))
         if real:
             return f"{text}.to(tl.float32, bitcast=True)"
-        return f"{text}.to(tl.int64)" if self._wide else text
+        return f"{text}.to(tl.int64)" if self.wide else text
 
     def read(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
@@ -113,35 +112,6 @@ class TritonText:
             place = at if not place else f"({place}).to(tl.int64) * {size} + {at}"
         return place
 
-    def split(self, node: Node) -> Node | None:
-        """A comparison over an outer minimum or maximum, as a formula without it.
-
-        CUDA 13's assembler miscompiles an integer absolute value in a predicate.
-        """
-        left, right = node.args
-        difference = nodes.subtract(left, right)
-        if node.op == "ge":
-            return split_extremum(difference)
-        if split_extremum(difference) is None:
-            return None
-        return nodes.conjunction(nodes.ge(left, right), nodes.ge(right, left))
-
-    def sides(self, node: Node) -> tuple[str, str]:
-        """A comparison of integers with all that reads the key index alone on one side.
-
-        Each side is then a vector over queries or over keys, unless a term mixes the two.
-        """
-        left, right = node.args
-        if "read" in (left.op, right.op):
-            return self(left), self(right)
-        difference = nodes.subtract(left, right)
-        terms = difference.args if difference.op == "add" else (difference,)
-        keyed = [term for term in terms if term.indices() == {"kv_idx"}]
-        rest = [term for term in terms if term.indices() != {"kv_idx"}]
-        if keyed and not _is_negative(keyed[0]):
-            return self(nodes.add(*keyed)), self(nodes.negate(nodes.add(*rest)))
-        return self(nodes.add(*rest)), self(nodes.negate(nodes.add(*keyed)))
-
     def real(self, node: Node) -> str:
         """A number as a real one."""
         if node.kind == "real":
@@ -191,29 +161,14 @@ def _compare(sign: str) -> Rule:
             return f"({text.real(left)} {sign} {text.real(right)})"
         if "bool" in (left.kind, right.kind):
             return f"({text(left)} {sign} {text(right)})"
-        split = text.split(node)
-        if split is not None:
-            return text(split)
-        return f" {sign} ".join(text.sides(node)).join("()")
+        return integer_text.compared(text, node)
 
     return rule
 
 
-def _sum(text: TritonText, node: Node) -> str:
-    number = text.real if node.kind == "real" else text
-    result = ""
-    terms = real_text.terms(node) if node.kind == "real" else node.args
-    for term in sorted(terms, key=lambda t: (t.op == "const", _is_negative(t))):
-        if _is_negative(term):
-            positive = nodes.negate(term)
-            result = f"{result} - {number(positive)}" if result else f"(-{number(positive)})"
-        else:
-            result = f"{result} + {number(term)}" if result else number(term)
-    return f"({result})"
-
-
 def _product(text: TritonText, node: Node) -> str:
-    return real_text.product(text, node) if node.kind == "real" else text.infix("*", node)
+    real = node.kind == "real"
+    return real_text.product(text, node) if real else integer_text.multiplied(text, node)
 
 
 def _where(text: TritonText, node: Node) -> str:
@@ -232,11 +187,6 @@ def _call(text: TritonText, node: Node) -> str:
 
 def _trunc(text: TritonText, node: Node) -> str:
     return f"({text(node.args[0])}).to({text.integer})"
-
-
-def _is_negative(term: Node) -> bool:
-    factors = term.args if term.op == "mul" else (term,)
-    return any(f.op == "const" and cast(float, f.data) < 0 for f in factors)
 
 
 def _never_negative(node: Node) -> bool:
@@ -261,7 +211,7 @@ _RULES: dict[str, Rule] = {
     "read": lambda text, node: text.read(node),
     "extent": lambda text, node: text.extent(node),
     "step": lambda text, node: text.step(node),
-    "add": _sum,
+    "add": integer_text.summed,
     "mul": _product,
     "div": lambda text, node: real_text.quotient(text, node),
     "and": lambda text, node: text.infix("&", node),

@@ -12,6 +12,54 @@ def used_as_bool(what: object) -> MaskTypeError:
     )
 
 
+def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} {sign} {right!r}`: `{sign}` joins masks, and an index expression is none. "
+        f"Comparisons need parentheses, for Python binds `{sign}` tighter: write "
+        f"`(q_idx >= kv_idx) {sign} (kv_idx < 3)`."
+    )
+
+
+def flag_for_mask(mask: object, sign: str, flag: bool) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{mask!r} {sign} {flag}`: {flag} is no mask. Write `ma.everything` for a mask that keeps "
+        "every pair, `ma.nothing` for one that keeps none."
+    )
+
+
+def tensor_for_mask(mask: object, sign: str, dtype: object, shape: list[int]) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{mask!r} {sign} tensor`: a {dtype} tensor of shape {shape} is no mask. Write "
+        "`ma.dense(tensor)` for flags of queries and keys, `ma.table(tensor)[kv_idx]` for flags of "
+        "keys."
+    )
+
+
+def tensor_for_bias(what: object, sign: str, dtype: object, shape: list[int]) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{what!r} {sign} tensor`: a {dtype} tensor of shape {shape} is no bias. Write "
+        "`ma.dense_bias(tensor)` for numbers of queries and keys, `ma.key_bias(tensor)` for those "
+        "of keys, `mask & ma.dense(tensor)` for a Boolean tensor."
+    )
+
+
+def exclusive_or(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} ^ {right!r}` is not built. Write `(a & ~b) | (b & ~a)` for what one of two "
+        "masks keeps alone."
+    )
+
+
+def minus_mask(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} - {right!r}` takes a mask away. Write `a & ~b` for what a keeps and b does not."
+    )
+
+
+def mask_minus_bias(mask: object, bias: object) -> MaskTypeError:
+    return MaskTypeError(f"`{mask!r} - {bias!r}` takes a bias from a mask. Write `mask + (-bias)`.")
+
+
 def or_with_bias(left: object, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{left!r} | ({right!r})` has no meaning: a bias cannot belong to one side of `|`. "

@@ -24,7 +24,9 @@ def above_int32(call: str, argument: str, value: int) -> MaskValueError:
 
 
 def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTypeError:
-    return MaskTypeError(f"{call}: {argument} must be {wanted}, got {found}.")
+    listed = found in ("list", "tuple", "ndarray") and "tensor" in wanted
+    hint = f" Write torch.tensor({argument})." if listed else ""
+    return MaskTypeError(f"{call}: {argument} must be {wanted}, got {found}.{hint}")
 
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
@@ -66,6 +68,14 @@ def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
     have = ", ".join(known) if known else "none"
     return MaskTypeError(
         f"bind({name}=…): this expression has no parameter {name!r}; it has {have}."
+    )
+
+
+def bound_tensor(name: str, wanted: tuple[str, int], found: tuple[object, int]) -> MaskValueError:
+    return MaskValueError(
+        f"bind({name}=…): expected a tensor of kind {wanted[0]} and rank {wanted[1]}, as it was "
+        f"built with, got {found[0]} and rank {found[1]}. Another kind or rank is another "
+        "structure: build a new expression."
     )
 
 

@@ -83,8 +83,56 @@ def not_a_score(what: object) -> MaskTypeError:
     )
 
 
+_LEARNED = (
+    "Multiply the query by a scale that is a tensor: ma.attention(query * scale, key, value, "
+    "score, scale=1.0)."
+)
+
+
+def module_mask(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.nn.Attention: mask must be a mask such as document(ids), got {type(found).__name__}. "
+        "A Boolean tensor enters as ma.dense(tensor)."
+    )
+
+
+def scale_type(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: scale must be a number, got {found!r} of type {type(found).__name__}. Write "
+        "a float such as 0.125, or leave scale out for 1 / sqrt(head_dim)."
+    )
+
+
+def scale_tensor(shape: tuple[int, ...], device: object, learned: bool) -> MaskTypeError:
+    lost = " that requires a gradient, which it would not get" if learned else ""
+    return MaskTypeError(
+        f"attention: scale must be a number, got a tensor of shape {list(shape)} on {device}{lost}."
+        f" {_LEARNED}"
+    )
+
+
+def scale_not_finite(found: float) -> MaskValueError:
+    return MaskValueError(
+        f"attention: scale must be finite, got {found}. Leave it out for 1 / sqrt(head_dim)."
+    )
+
+
 def unknown_backend(name: object, known: list[str]) -> MaskValueError:
     return MaskValueError(f"backend={name!r} is not known; choose one of {', '.join(known)}.")
+
+
+def no_values() -> BackendError:
+    return BackendError(
+        "attention: tensors on device 'meta' have shapes and no values to compute with. Make "
+        "query, key and value on 'cpu' or 'cuda', or use FakeTensorMode for shapes."
+    )
+
+
+def no_head_dim(query: object) -> MaskValueError:
+    return MaskValueError(
+        f"attention: the head dimension of query and key is 0, got query {list(query)}. "  # type: ignore[call-overload]
+        "Write at least one entry along the last dimension."
+    )
 
 
 def no_backend_for(device: str) -> BackendError:
@@ -124,6 +172,10 @@ def weight_sink_of_formula(name: str) -> MaskValueError:
         f"Weight({name!r}, formula, sink=…): a sink is a logit, so it needs w = exp. Leave the "
         "formula out."
     )
+
+
+def not_a_logit(call: str, argument: str) -> MaskValueError:
+    return MaskValueError(f"{call}: {argument} must be a number, got nan.")
 
 
 def no_lse_of(name: str) -> MaskValueError:

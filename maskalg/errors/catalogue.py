@@ -26,6 +26,13 @@ def not_ascending(call: str, argument: str) -> MaskValueError:
     )
 
 
+def not_cumulative(call: str, found: list[int]) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: cu_seqlens must start at 0 and never descend, got {found}. Write "
+        "document.from_lengths(lengths) for the lengths of the documents."
+    )
+
+
 def parent_outside(call: str, node: int, parent: int, count: int) -> MaskValueError:
     return MaskValueError(
         f"{call}: the parent of node {node} must be one of 0 … {count - 1}, or negative for a "

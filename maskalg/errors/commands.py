@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from .kinds import BackendError, MaskTypeError
+from .kinds import BackendError, MaskTypeError, MaskValueError
 
 
 def no_mask_in(expression: object) -> MaskTypeError:
     return MaskTypeError(
         f"{expression} is a bias, which keeps every pair: there is no mask to look at. Write a "
         "mask, or mask + bias."
+    )
+
+
+def needs_length(name: str, entries: int, shown: int) -> MaskValueError:
+    return MaskValueError(
+        f"{name} has {entries} entries, one a position, and {shown} positions are the default. "
+        f"Write --len {entries}."
     )
 
 

@@ -14,6 +14,19 @@ def not_a_function(call: str, found: object) -> MaskTypeError:
     )
 
 
+def other_function(name: str, scored: bool) -> MaskTypeError:
+    """Of a `mask_mod` given as a `score_mod`, where `scored`, or the other way round."""
+    if scored:
+        return MaskTypeError(
+            f"ma.score: {name} takes the arguments of a mask_mod(b, h, q_idx, kv_idx). Write "
+            f"ma.mask({name}), or give a function of (score, b, h, q_idx, kv_idx)."
+        )
+    return MaskTypeError(
+        f"ma.mask: {name} takes the arguments of a score_mod(score, b, h, q_idx, kv_idx). Write "
+        f"ma.score({name}), or give a function of (b, h, q_idx, kv_idx)."
+    )
+
+
 def traced_control_flow(name: str, what: str) -> MaskTypeError:
     return MaskTypeError(
         f"the function uses a value that depends on {name} in {what}, which a formula cannot "
@@ -26,6 +39,35 @@ def untraceable(operation: str) -> MaskTypeError:
     return MaskTypeError(
         f"{operation} has no formula. Compute it before, and let the function capture the result "
         f"as a tensor, {_OPAQUE}."
+    )
+
+
+def traced_power(what: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{what} of an integer has no exact formula. Exponents are numbers from 0 to 16, those of "
+        f"1, 2, 4, 8 and so on any integers. Write `x.float() ** y` for a real power, {_OPAQUE}."
+    )
+
+
+def traced_narrow(sign: str, name: str, dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{sign}` of entries of {name} wraps in {dtype}, which no formula does. Capture "
+        f"{name}.long() instead, {_OPAQUE}."
+    )
+
+
+def traced_cast(dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"a conversion to {dtype} rounds or wraps, which no formula does. Write `x.float()` or "
+        f"`x.long()`, {_OPAQUE}."
+    )
+
+
+def traced_random(operation: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{operation}(…) draws other numbers at each call, a formula would keep those of one. Draw "
+        "them before, for all positions, and let the function capture the tensor: "
+        "`noise = torch.rand(q_len)`, then `noise[q_idx]`."
     )
 
 

@@ -30,8 +30,8 @@ class Choice:
         """What a reader must know: which of how many, where the expression tells them apart."""
         notes = []
         batches, heads = (_told(expression, name) for name in ("batch", "head"))
-        if batches > 1 or (batches == 0 and _stands_bare(expression, "batch")):
-            notes.append(f"batch entry {self.batch}" + (f" of {batches}" if batches else ""))
+        if batches > 1 or _stands_bare(expression, "batch"):
+            notes.append(f"batch entry {self.batch}" + (f" of {batches}" if batches > 1 else ""))
         if any("head" in node.indices() for node in _formulas(expression)):
             notes.append(f"head {self.head}" + (f" of {heads}" if heads > 1 else ""))
         return tuple(notes)
@@ -53,7 +53,8 @@ def of_one(expression: Expr, choice: Choice) -> tuple[Expr, int | None, int | No
 
     Returns:
         The expression, and the `batch` and `heads` to ask its blocks for: numbers where no tensor
-        tells them. `choice.place` then says which of the labels are meant.
+        tells them, as one with a single entry for all does not. `choice.place` then says which of
+        the labels are meant.
     """
     cut: dict[str, torch.Tensor] = {}
     for name, tensor in expression.parameters.items():
@@ -64,7 +65,7 @@ def of_one(expression: Expr, choice: Choice) -> tuple[Expr, int | None, int | No
                 if tensor.shape[axis] > 1:
                     cut[name] = cut.get(name, tensor).narrow(axis, at, 1)
     counts = [
-        at + 1 if _stands_bare(expression, index) and not _told(expression, index) else None
+        at + 1 if _stands_bare(expression, index) and _told(expression, index) <= 1 else None
         for index, at in (("batch", choice.batch), ("head", choice.head))
     ]
     return (expression.bind(cut) if cut else expression), counts[0], counts[1]
@@ -79,7 +80,7 @@ def _reads(expression: Expression) -> list[Node]:
 
 
 def _told(expression: Expression, index: str) -> int:
-    """How many entries of `index` the tables have; 0 where no table tells."""
+    """How many entries of `index` the tables have, 1 being one for all; 0 where no table tells."""
     sizes = [
         node.own[0].tensor.shape[axis]
         for node in _reads(expression)

@@ -27,11 +27,18 @@ def one_entry(mask: Mask, choice: Choice) -> Mask:
     def replaced(node: Node) -> Node | None:
         if node.op == "index" and node.data in at:
             return nodes.const(at[node.data])
-        if node.op != "read" or node.own[0] not in cut:
+        if node.op != "read":
             return None
-        rest = [arg for arg in node.args if not _names(arg, at)]
-        args = tuple(nodes.substitute(arg, replaced) for arg in rest)
-        return Node("read", node.kind, args, own=(cut[node.own[0]],))
+        table = cast(Table, node.own[0])
+        args = []
+        for arg, size in zip(node.args, table.tensor.shape, strict=True):
+            name = _names(arg, at)
+            if name is None:
+                args.append(nodes.substitute(arg, replaced))
+            elif table not in cut:
+                # A table of one entry there has it for all.
+                args.append(nodes.const(min(at[name], max(size, 1) - 1)))
+        return Node("read", node.kind, tuple(args), own=(cut.get(table, table),))
 
     return Mask(nodes.substitute(mask.mask_node, replaced), mask.bias_node, mask.label)
 

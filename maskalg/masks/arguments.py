@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from .. import errors, nodes
 from ..nodes import Node
-from ..parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table
+from ..parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_integer
 
 INTEGER_DTYPES = (torch.int32, torch.int64)
 
@@ -23,6 +24,7 @@ def shown(value: object) -> str:
 
 def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
     """A named integer >= `low`, as a formula leaf and as what the label prints."""
+    value = plain_integer(value)
     if isinstance(value, bool) or not isinstance(value, INTEGERS):
         raise errors.not_an_integer(call, name, value, low)
     if value < low:
@@ -50,6 +52,9 @@ def _integer_or_tensor(
     call: str, name: str, value: object, low: int, alone: list[Node], wanted: str
 ) -> tuple[Node, Parameter]:
     """`alone` is what a single dimension stands for."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        wants = "an integer or an int32 or int64 tensor"
+        raise errors.tensor_dtype(call, name, type(value).__name__, wants)
     if not isinstance(value, torch.Tensor):
         return integer(call, name, value, low)
     if value.dtype not in INTEGER_DTYPES:
@@ -103,6 +108,18 @@ def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: i
     least, most = (int(entry) for entry in tensor.aminmax())
     if least < low or most >= high:
         raise errors.entries_outside(call, name, (least, most), (low, high - 1))
+
+
+def readable(tensor: torch.Tensor) -> bool:
+    """Whether entries can be looked at: there are values, and no device to wait for."""
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    watched = torch._C._len_torch_dispatch_stack() > 0
+    return (
+        type(tensor) is torch.Tensor
+        and not watched
+        and not torch._C._are_functorch_transforms_active()
+    )
 
 
 def at_head(table: Table, position: Node) -> Node:

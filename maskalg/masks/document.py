@@ -9,9 +9,9 @@ import torch
 from .. import errors, nodes
 from ..algebra import Mask
 from ..nodes import SCORE, K, Q
-from ..parameters import Table
+from ..parameters import Table, plain_integer
 from ..printing import called
-from .arguments import INTEGER_DTYPES, at, integer, positions
+from .arguments import INTEGER_DTYPES, at, integer, positions, readable
 
 
 class _Document:
@@ -53,10 +53,14 @@ class _Document:
         """Documents of these lengths, one after the other.
 
         Args:
-            lengths: tokens of each document, >= 0.
+            lengths: tokens of each document, >= 0; those of a tensor on a GPU are not checked.
             total: length of the packed sequence when it is longer than the documents; positions
                 past the last document keep nothing.
             device: where the ids live; by default that of `lengths`.
+
+        Raises:
+            TypeError: lengths that are no integers.
+            ValueError: a negative length, or a `total` that is less than their sum.
 
         Examples:
             >>> (causal & document.from_lengths([100, 156])).blocks(256, block=64).labels[0, 0]
@@ -65,24 +69,29 @@ class _Document:
                     [0, 1, 1, 0],
                     [0, 1, 2, 1]], dtype=torch.uint8)
         """
-        known = None
+        call, known = "document.from_lengths", None
         if not isinstance(lengths, torch.Tensor):
-            for length in lengths:
-                integer("document.from_lengths", "lengths", length, low=0)
-            known = sum(lengths)
-            lengths = torch.tensor(list(lengths), dtype=torch.int64)
+            listed = [plain_integer(length) for length in lengths]
+            for length in listed:
+                integer(call, "lengths", length, low=0)
+            known = sum(listed)
+            lengths = torch.tensor(listed, dtype=torch.int64)
+        if lengths.dtype not in INTEGER_DTYPES:
+            raise errors.tensor_dtype(call, "lengths", lengths.dtype, "integers")
+        if lengths.ndim != 1:
+            raise errors.tensor_shape(call, "lengths", list(lengths.shape), "[documents]")
+        if known is None and readable(lengths):
+            if lengths.numel() and int(lengths.min()) < 0:
+                raise errors.below(call, "lengths", int(lengths.min()), 0)
+            known = int(lengths.sum())
+        if known is not None and total is not None and total < known:
+            raise errors.below(call, "total", total, known)
         sizes = lengths if device is None else lengths.to(device)
-        if sizes.dtype not in INTEGER_DTYPES:
-            raise errors.tensor_dtype("document.from_lengths", "lengths", sizes.dtype, "integers")
-        if sizes.ndim != 1:
-            raise errors.tensor_shape(
-                "document.from_lengths", "lengths", list(sizes.shape), "[documents]"
-            )
         zero = torch.zeros(1, dtype=torch.int64, device=sizes.device)
         cu_seqlens = torch.cat([zero, sizes.cumsum(0)])
         if known is not None and total is None:  # not read back from the device
             return self(_ids(cu_seqlens, known))
-        return self.from_cu_seqlens(cu_seqlens, total=total)
+        return _packed(cu_seqlens, total)
 
     def from_cu_seqlens(self, cu_seqlens: torch.Tensor, *, total: int | None = None) -> Mask:
         """Documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
@@ -91,21 +100,35 @@ class _Document:
             cu_seqlens: cumulative lengths, starting at 0, as variable-length attention takes them.
             total: length of the packed sequence; by default the last entry (read from the device
                 once, here). Positions past the last entry keep nothing.
+
+        Raises:
+            TypeError: no integer tensor.
+            ValueError: entries, on the CPU, that do not start at 0 or that descend, or a `total`
+                that is less than the last one. Those on a GPU are not waited for.
         """
         call = "document.from_cu_seqlens"
         if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dtype not in INTEGER_DTYPES:
-            found = getattr(cu_seqlens, "dtype", type(cu_seqlens).__name__)
+            tensor = isinstance(cu_seqlens, torch.Tensor)
+            found = cu_seqlens.dtype if tensor else type(cu_seqlens).__name__
             raise errors.tensor_dtype(call, "cu_seqlens", found, "an int32 or int64 tensor")
         if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
             raise errors.tensor_shape(call, "cu_seqlens", list(cu_seqlens.shape), "[documents + 1]")
-        length = int(cu_seqlens[-1]) if total is None else total
-        ids = _ids(cu_seqlens, length)
-        if total is None:
-            return self(ids)
-        table = positions(call, "ids", ids)
-        end = nodes.read(Table("end", cu_seqlens[-1]))
-        node = nodes.conjunction(nodes.eq(at(table, Q), at(table, K)), nodes.gt(end, K))
-        return Mask(node, SCORE, called("document", table))
+        if readable(cu_seqlens):
+            if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
+                raise errors.not_cumulative(call, cu_seqlens.tolist())
+            if total is not None and total < int(cu_seqlens[-1]):
+                raise errors.below(call, "total", total, int(cu_seqlens[-1]))
+        return _packed(cu_seqlens, total)
+
+
+def _packed(cu_seqlens: torch.Tensor, total: int | None) -> Mask:
+    """The mask of documents that `total` positions hold; None is as many as they have."""
+    if total is None:
+        return document(_ids(cu_seqlens, int(cu_seqlens[-1])))
+    table = Table("ids", _ids(cu_seqlens, total))
+    end = nodes.read(Table("end", cu_seqlens[-1]))
+    node = nodes.conjunction(nodes.eq(at(table, Q), at(table, K)), nodes.gt(end, K))
+    return Mask(node, SCORE, called("document", table))
 
 
 def _ids(cu_seqlens: torch.Tensor, length: int) -> torch.Tensor:

@@ -140,7 +140,7 @@ class DigitTree:
         root = self.roots[side]
         if root.op == "index":
             return nodes.const(0)
-        return nodes.add(*[term for term in root.args if term.op != "index"])
+        return nodes.add(*[term for term in root.args if not term.indices() & POSITIONS])
 
     def may_be_negative(self, path: Path) -> bool:
         """Whether a digit can be below zero: only the top one, where an offset moves it."""

@@ -81,6 +81,9 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
     (f,), (g,) = arguments["q_idx"], arguments["kv_idx"]
     if _is_position(f) and _is_position(g):
         return None
+    # The categories stand for positions in R, so a position beside them would be read as one.
+    if positions(nodes.substitute(node, {f: nodes.BATCH, g: nodes.HEAD}.get)):
+        return None
     places = {f: nodes.Q, g: nodes.K}
     relation = nodes.substitute(node, places.get)
     inside = all(
@@ -149,10 +152,13 @@ def _remainder_sides(remainder: Node, wanted: Node) -> tuple[Node, Node] | None:
 
 
 def _of_distance(node: Node) -> bool:
-    """Whether query and key index occur as q - k only, times any factor."""
+    """Whether query and key index occur as q - k only, times any whole number.
+
+    Sums of real numbers do not count: they are rounded, and not alike for all pairs of a distance.
+    """
     if node.op == "index":
         return node.data not in _POSITIONS
-    if node.op != "add":
+    if node.op != "add" or node.kind == "real":
         return all(_of_distance(arg) for arg in node.args) and not _scaled_index(node)
     scales = {"q_idx": 0, "kv_idx": 0}
     rest: list[Node] = []

@@ -67,7 +67,10 @@ class Symbols:
         """The next or previous query at which `formula` holds, as a monotone function."""
         name = next((name for name, known in self.sets.items() if known == formula), None)
         if name is None:
-            name = f"set{len(self.sets) + 1}"
+            count = len(self.sets) + 1
+            while f"set{count}" in (self.families.keys() | self.sets.keys()):
+                count += 1
+            name = f"set{count}"
             self.sets[name] = formula
         return Step(sp.Symbol(which), sp.Symbol(name), sp.Integer(0), position)
 
@@ -103,9 +106,9 @@ class Symbols:
         # clamped, and first(x) <= n no longer bounds x.
         clamped = any(node.op == "read" for node in q_read.args[-1].walk())
         wanted = _tables(q_read, kv_read), clamped
-        while name in self.families and wanted != (
-            _tables(*self.families[name]),
-            name in self.clamped,
+        while name in self.sets or (
+            name in self.families
+            and wanted != (_tables(*self.families[name]), name in self.clamped)
         ):
             count += 1
             name = f"{name}_{count}"
@@ -179,8 +182,10 @@ class Symbols:
         return self._symbol(name, node, low)
 
     def _symbol(self, name: str, node: Node, low: int | None) -> Any:
-        symbol = sp.Symbol(name, integer=True)
-        self.nodes[symbol] = node
+        symbol, count = sp.Symbol(name, integer=True), 1
+        while self.nodes.setdefault(symbol, node) != node:
+            count += 1
+            symbol = sp.Symbol(f"{name} #{count}", integer=True)
         if low is not None:
             self.lows[symbol] = low
         return symbol

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .. import errors
-from ..extents import Extents, check, resolve
+from ..extents import Extents, check, is_untold, resolve
 from ..normalform import Bound
 
 FAR: Final = 1 << 24  # as far as positions are looked at where no tensor ends them
@@ -70,14 +70,7 @@ def reach(form: Bound, lengths: Lengths) -> Reach:
 
 def _asked(form: Bound, index: str, given: int | None) -> int | None:
     """How many batch entries or heads to look at; None for as many as the tensors tell."""
-    told = any(
-        arg.op == "index" and arg.data == index
-        for read in form.structure.reads
-        for arg in read.args
-    )
-    if given is None and not told and form.structure.depends_on(index):
-        return _TRIED
-    return given
+    return _TRIED if given is None and is_untold(form, index) else given
 
 
 def _largest(fits: Callable[[int], bool]) -> int:

@@ -7,6 +7,7 @@ from itertools import product
 
 import torch
 
+from .. import nodes
 from ..evaluate import Environment, evaluate
 from ..nodes import Node
 from ..normalform import Value
@@ -165,7 +166,7 @@ class Grid:
             for bound in span.highs:
                 above = torch.minimum(above, evaluate(bound, env))
             for guard in span.guards:
-                above = torch.where(evaluate(guard, env) >= 0, above, -FAR)
+                above = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), above, -FAR)
             lows.append(below)
             highs.append(above)
         found: list[Piece] = []

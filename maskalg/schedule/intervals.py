@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from .. import nodes
 from ..evaluate import Environment, evaluate
 from ..extents import Extents
 from ..nodes import Node
@@ -106,7 +107,7 @@ def key_range(span: Span, rows: Rows) -> KeyRange:
     for bound in span.highs:
         high = torch.minimum(high, evaluate(bound, env))
     for guard in span.guards:
-        high = torch.where(evaluate(guard, env) >= 0, high, -1)
+        high = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), high, -1)
     low, high = low.expand(shape), high.expand(shape)
     if span.keys is not None and not span.lows and not span.highs:
         first, last = ends(span.keys, "kv_idx", rows.lengths, env)

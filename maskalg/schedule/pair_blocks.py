@@ -7,13 +7,14 @@ formulas it stands in.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import torch
 from torch.nn.functional import pad
 
 from ..evaluate import Environment, evaluate
-from ..nodes import Node
+from ..nodes import BATCH, HEAD, K, Node, Q
+from ..parameters import Slot
 from .sets import MEMORY, At
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
@@ -62,18 +63,33 @@ def _summarised(
         "head": env.indices["head"].view(1, -1, 1, 1),
         "kv_idx": torch.arange(lengths[1], device=env.device),
     }
+    entries = _entries(node, lengths, env)
     row = lengths[1] * indices["batch"].numel() * indices["head"].numel()
     strip = max(1, _ELEMENTS_AT_ONCE // (row * block[0])) * block[0]
     some, every = [], []
     for first in range(0, lengths[0], strip):
         q_idx = torch.arange(first, min(first + strip, lengths[0]), device=env.device)
-        at = {**indices, "q_idx": q_idx.view(-1, 1)}
-        kept = evaluate(node, Environment(at, env.values))
+        if entries is None:
+            at = {**indices, "q_idx": q_idx.view(-1, 1)}
+            kept = evaluate(node, Environment(at, env.values))
+        else:
+            kept = entries[..., first : first + strip, :]
         kept = kept[(None,) * (4 - kept.ndim)]
         kept = kept.expand(*kept.shape[:2], len(q_idx), lengths[1])
         some.append(_over_blocks(kept, block, fill=False).any(dim=-1).any(dim=-2))
         every.append(_over_blocks(kept, block, fill=True).all(dim=-1).all(dim=-2))
     return PairBlocks(Blocks(torch.cat(some, dim=2)), Blocks(torch.cat(every, dim=2)))
+
+
+def _entries(node: Node, lengths: tuple[int, int], env: Environment) -> torch.Tensor | None:
+    """The tensor itself, `[…, q_len, kv_len]`, where it is read at the plain indices."""
+    if node.op != "read" or node.args != (BATCH, HEAD, Q, K)[4 - len(node.args) :]:
+        return None
+    table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
+    sizes = table.shape[-2:]
+    if len(sizes) < 2 or sizes[0] < lengths[0] or sizes[1] < lengths[1]:
+        return None
+    return table[..., : lengths[0], : lengths[1]]
 
 
 def _over_blocks(kept: torch.Tensor, block: tuple[int, int], *, fill: bool) -> torch.Tensor:

@@ -178,15 +178,15 @@ def related(
     assert relation is not None
     other_index = "kv_idx" if relation.own_index == "q_idx" else "q_idx"
     sizes = (
-        _categories(relation.node, relation.own_index, env),
-        _categories(relation.node, other_index, env),
+        categories(relation.node, relation.own_index, env),
+        categories(relation.node, other_index, env),
     )
     ranges = sizes[0] > _CATEGORIES_OF_A_WORD and _takes_every_value(relation.f)
     if sizes[0] * sizes[1] > (_MOST_OF_RANGES if ranges else _MOST_ENTRIES) or 0 in sizes:
         return None
     own = over_positions(relation.f, section.own, lengths[0], env).clamp(0, sizes[0] - 1)
     other = over_positions(relation.g, section.other, lengths[1], env).clamp(0, sizes[1] - 1)
-    allowed = _table(relation, other_index, sizes, env)
+    allowed = table_of(relation, other_index, sizes, env)
     if ranges:
         both = _takes_every_value(relation.g)
         return CategoryRanges(own, other, allowed, set_of(members), both)
@@ -198,7 +198,7 @@ def _entry(table: torch.Tensor, at: At, row: torch.Tensor, column: torch.Tensor)
     return rows_at(table.flatten(2), at, row * table.shape[3] + column)
 
 
-def _table(
+def table_of(
     relation: Relation, other_index: str, sizes: tuple[int, int], env: Environment
 ) -> torch.Tensor:
     """Which pairs of categories are related, bool `[batch, heads, own, other]`."""
@@ -212,7 +212,7 @@ def _table(
     return found[(None,) * (4 - found.ndim)].expand(-1, -1, *sizes)
 
 
-def _categories(node: Node, index: str, env: Environment) -> int:
+def categories(node: Node, index: str, env: Environment) -> int:
     """How many entries the tables have along the axes that are read at an index."""
     sizes = [0]
     for read in node.walk():

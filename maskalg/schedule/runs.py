@@ -6,6 +6,7 @@ few integers where a list of blocks would hold every block.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +22,12 @@ from ..proof.proof import prove_structure
 from .block_map import EMPTY, FULL, PARTIAL
 from .grid_runs import grid_runs, padded
 from .intervals import Rows, key_range, rows_of
+from .summary_labels import MOST_TILES, summarised, summary_labels, tile_counts
 
 _ENDS_AT_ONCE: Final = 1 << 21
+_SMALLEST_TILE: Final = 64  # elements; looking at fewer one by one is as fast
+
+Ranges = tuple[torch.Tensor, torch.Tensor]  # firsts and ends, [batch, heads, rows, intervals]
 
 
 @dataclass(frozen=True)
@@ -73,12 +78,37 @@ def run_table(form: Bound, extents: Extents, block: tuple[int, int]) -> RunTable
         return _of_grid(forms.grid, form, extents, (sizes.batch, sizes.heads), block)
     touched = _tile_ranges(forms.touched, rows, block[1])
     unfull = _tile_ranges(forms.unfull, rows, block[1])
+    if summarised(form.structure):
+        counts = tile_counts(form, extents, block)
+        if math.prod(block) >= _SMALLEST_TILE and math.prod(counts) <= MOST_TILES:
+            place = torch.arange(counts[3], device=device)
+            enclosed = _labels(place, touched, unfull)
+            return _within(enclosed, summary_labels(form, extents, block, device))
     points = torch.cat([*touched, *unfull], dim=-1).sort(dim=-1).values
     first, end = points[..., :-1], points[..., 1:]
-    label = torch.where(
-        _inside(first, touched), torch.where(_inside(first, unfull), PARTIAL, FULL), EMPTY
-    )
-    return RunTable(first.cpu(), end.cpu(), label.cpu())
+    return RunTable(first.cpu(), end.cpu(), _labels(first, touched, unfull).cpu())
+
+
+def _labels(places: torch.Tensor, touched: Ranges, unfull: Ranges) -> torch.Tensor:
+    inside = torch.where(_inside(places, unfull), PARTIAL, FULL)
+    return torch.where(_inside(places, touched), inside, EMPTY)
+
+
+def _within(enclosed: torch.Tensor, labels: torch.Tensor) -> RunTable:
+    """The runs of tiles, `[batch, heads, rows, columns]`, that both keep; FULL where either says
+    so."""
+    either = torch.maximum(enclosed, labels)
+    label = torch.where((enclosed == EMPTY) | (labels == EMPTY), EMPTY, either).cpu()
+    columns = label.shape[-1]
+    begins = torch.ones_like(label, dtype=torch.bool)
+    begins[..., 1:] = label[..., 1:] != label[..., :-1]
+    most = int(begins.sum(dim=-1).max()) if label.numel() else 0
+    place = torch.where(begins, torch.arange(columns), columns)
+    first = place.sort(dim=-1).values[..., :most]
+    end = torch.nn.functional.pad(first[..., 1:], (0, 1), value=columns)
+    # What is unused begins past all tiles.
+    found = label.gather(-1, first.clamp(max=max(columns - 1, 0)))
+    return RunTable(first, end, torch.where(first < columns, found, EMPTY))
 
 
 def _of_grid(
@@ -94,9 +124,6 @@ def _of_grid(
     first, end, full = (column.cpu().view(*sizes, rows, -1) for column in columns)
     label = torch.where(first < end, torch.where(full, FULL, PARTIAL), EMPTY)
     return RunTable(first, end, label)
-
-
-Ranges = tuple[torch.Tensor, torch.Tensor]  # firsts and ends, [batch, heads, rows, intervals]
 
 
 def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:

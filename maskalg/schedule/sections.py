@@ -12,6 +12,8 @@ from typing import Final
 
 import torch
 
+from .. import nodes
+from ..comparisons import is_negative, number_of, terms_of
 from ..evaluate import Environment
 from ..nodes import Node, conjunction
 from ..proof.closed_forms import Section
@@ -201,32 +203,59 @@ def _ordered(
 
     With one limit only, the maximum of f over the range decides.
     """
-    base = section.order[0][0]
+    first = section.order[0][0]
+    base = nodes.negate(first) if is_negative(terms_of(first)[0]) else first
     own = over_positions(base, section.own, lengths[0], env)
-    least = torch.full((1, 1, lengths[1]), LOWEST, device=env.device)
-    most = -least
+    ends = torch.iinfo(torch.int64)
+    least = torch.full((1, 1, lengths[1]), ends.min, device=env.device)
+    most = torch.full_like(least, ends.max)
     for f, g in section.order:
-        limit = over_positions(g, section.other, lengths[1], env)
-        if f == base:
-            least = torch.maximum(least, -limit)
+        from_below = f == base
+        limit, never = _limit(g, from_below, section.other, lengths[1], env)
+        if from_below:
+            least = torch.maximum(least, limit)
         else:
             most = torch.minimum(most, limit)
+        least, most = torch.where(never, ends.max, least), torch.where(never, ends.min, most)
     apart = None
     for f, g, holds in section.equal:
-        value = over_positions(g, section.other, lengths[1], env).to(torch.int64)
-        value = value if f == base else -value
+        wanted = g if f == base else nodes.negate(g)
+        value = over_positions(wanted, section.other, lengths[1], env).to(torch.int64)
         if holds:
             least, most = torch.maximum(least, value), torch.minimum(most, value)
         else:
             apart = value
 
-    def by_rank() -> RankRanges:
-        return RankRanges.of(own, members, (least, most), apart)
+    ranges = RankRanges.of(own, members, (least, most), apart)
+    if section.equal or any(f != first for f, _ in section.order):
+        return ranges
+    # By rank, for ranks have negatives and a number above them all, as entries may not.
+    low, high = ranges.limits
+    if first == base:
+        ranks = ranges.ranks
+        limits = torch.where(low < high, low, ranges.count_of_ranks)
+    else:
+        ranks = -ranges.ranks
+        limits = torch.where(low < high, 1 - high, 1)
+    return AtLeast(torch.where(members, ranks, LOWEST), limits, own_block, lambda: ranges)
 
-    if not section.equal and all(f == base for f, _ in section.order):
-        entries = torch.where(members, own, LOWEST)
-        return AtLeast(entries, least, own_block, by_rank)
-    return by_rank()
+
+def _limit(
+    g: Node, from_below: bool, other: str, length: int, env: Environment
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The least x with x + g >= 0, or the most with g >= x; and where there is no such integer.
+
+    The number that a strict comparison takes off is added to no entry that it may not fit.
+    """
+    number = number_of(g)
+    without = nodes.add(g, nodes.const(-number))
+    if from_below:
+        without, number = nodes.negate(without), -number
+    step = min(max(number, 0), 1) if from_below else max(min(number, 0), -1)
+    limit = over_positions(nodes.add(without, nodes.const(number - step)), other, length, env)
+    ends = torch.iinfo(torch.int64)
+    never = (limit == (ends.max if from_below else ends.min)) & (step != 0)
+    return torch.where(never, limit, limit + step), never
 
 
 def _equal(

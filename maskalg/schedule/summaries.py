@@ -15,11 +15,13 @@ from typing import Final
 import torch
 
 from .. import nodes
+from ..comparisons import arranged
 from ..evaluate import Environment
 from ..nodes import Node
-from ..proof.separation import equal_sides, positions
+from ..proof.separation import equal_sides, positions, related
 from .intervals import Rows
 from .pair_blocks import pair_blocks
+from .pair_counts import entries_within, pair_counts
 from .ranges import union
 from .sets import At, over_positions, rows_at
 
@@ -76,11 +78,8 @@ class Summaries:
         if node.op == "not":
             return self._exact(node.args[0])
         if node.op == "ge" and all(arg.kind == "int" for arg in node.args):
-            # The extremes of a sum of a part of the query and one of the key are both attained.
-            difference = nodes.subtract(*node.args)
-            whole = _grouped(difference) if difference.op == "add" else difference
-            terms = whole.args if whole.op == "add" else (whole,)
-            return all(len(positions(term)) < 2 for term in terms)
+            # The extremes of a part of the query and of one of the key are both attained.
+            return all(len(positions(side)) < 2 for side in arranged(node).args)
         return len(positions(node)) < 2 or node.op == "read"
 
     def truth(self, node: Node) -> Pair:
@@ -97,11 +96,21 @@ class Summaries:
         if node.op in ("and", "or"):
             join = torch.logical_and if node.op == "and" else torch.logical_or
             return _folded([self.truth(arg) for arg in node.args], join, join)
+        if (relation := related(node)) is not None:
+            counts = pair_counts(relation, self._env)
+            if counts is not None:
+                return counts.within(self._at, *[self.bounds(part) for part in relation[1:]])
         if node.op in ("ge", "eq") and all(arg.kind == "int" for arg in node.args):
+            if node.op == "ge" and self._exact(node):
+                return self._compared(arranged(node))
             low, high = self.bounds(nodes.subtract(*node.args))
             if node.op == "ge":
                 return low >= 0, high >= 0
             return (low == 0) & (high == 0), (low <= 0) & (high >= 0) & self._may_equal(node)
+        if node.op == "read" and (index := _mixed(node)) is not None:
+            entries = entries_within(node, self.bounds(index), self._at, self._env)
+            if entries is not None:
+                return entries
         if node.op == "read" and self._pairs:
             q_len, kv_len = (self._axes[index][0] for index in ("q_idx", "kv_idx"))
             row, column = (self._axes[index][2] for index in ("q_idx", "kv_idx"))
@@ -109,6 +118,12 @@ class Summaries:
             return found.every.at(self._at, row, column), found.some.at(self._at, row, column)
         unknown = torch.zeros_like(self._at[0], dtype=torch.bool)
         return unknown, ~unknown
+
+    def _compared(self, node: Node) -> Pair:
+        """A comparison of a part of the query with one of the key, by their own extremes."""
+        operation = torch.gt if node.op == "gt" else torch.ge
+        least, most = zip(*[self._of("extremes", side) for side in node.args], strict=True)
+        return operation(least[0], most[1]), operation(most[0], least[1])
 
     def bounds(self, node: Node) -> Pair:
         """The smallest and the largest value of an integer formula in each tile, or beyond."""
@@ -168,8 +183,14 @@ def _saturated(low: torch.Tensor, high: torch.Tensor) -> Pair:
 _KINDS: Final[dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]]] = {
     "holds": lambda entries: (entries.all(-1), entries.any(-1)),
     "range": _range,
+    "extremes": lambda entries: tuple(entries.aminmax(dim=-1)),
     "values": lambda entries: (union(1 << (entries.to(torch.int64) & 63)),),
 }
+
+
+def _mixed(node: Node) -> Node | None:
+    """An index of a reading that depends on both positions."""
+    return next((arg for arg in node.args if len(positions(arg)) == 2), None)
 
 
 def _index(node: Node) -> str:

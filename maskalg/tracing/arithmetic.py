@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, cast
+from functools import reduce
+from typing import Final, Literal, cast
 
 from .. import errors, nodes
-from ..nodes import Node
+from ..nodes import SCORE, Node
 from .bounds import Bounds
+from .wrapping import refuse_wrapping
 
 ONE, ZERO = nodes.const(1), nodes.const(0)
+
+# Whole powers are written out as products; higher ones leave 64 bits in any case.
+_MOST_FACTORS: Final = 16
 
 
 def number(node: Node) -> Node:
@@ -32,15 +37,57 @@ def real(node: Node) -> Node:
 
 
 def add(x: Node, y: Node) -> Node:
-    return nodes.add(number(x), number(y))
+    """Of two truth values torch's sum is `or`."""
+    if x.kind == y.kind == "bool":
+        return either(x, y)
+    refuse_wrapping("+", x, y)
+    x, y = number(x), number(y)
+    if "real" in (x.kind, y.kind) and _constant_of("add", x) and _constant_of("add", y):
+        x, y = _rounded("add", x), _rounded("add", y)
+    return nodes.add(x, y)
 
 
 def subtract(x: Node, y: Node) -> Node:
-    return nodes.subtract(number(x), number(y))
+    refuse_wrapping("-", x, y)
+    x, y = number(x), number(y)
+    return nodes.subtract(x, y) if x.kind == y.kind == "int" else add(x, nodes.negate(y))
 
 
 def multiply(x: Node, y: Node) -> Node:
-    return nodes.mul(number(x), number(y))
+    """Of two truth values torch's product is `and`."""
+    if x.kind == y.kind == "bool":
+        return both(x, y)
+    refuse_wrapping("*", x, y)
+    x, y = number(x), number(y)
+    if "real" in (x.kind, y.kind):
+        x, y = _unfolded(x, y), _unfolded(y, x)
+    return nodes.mul(x, y)
+
+
+def _unfolded(factor: Node, other: Node) -> Node:
+    """A factor that a constant is not distributed over, and not multiplied into."""
+    if other.op == "const" and other.data != -1 and factor.op == "add":
+        return _rounded("add", factor)
+    if _constant_of("mul", other) and _constant_of("mul", factor):
+        return _rounded("mul", factor)
+    return factor
+
+
+def _constant_of(op: str, node: Node) -> bool:
+    """Whether a sum or a product has a constant that would be folded with another."""
+    if node.op == "const":
+        return op == "add" or node.data != -1  # a sign does not round
+    return node.op == op and any(_constant_of(op, arg) for arg in node.args)
+
+
+def _rounded(op: str, node: Node) -> Node:
+    """A sum or a product as a real number of its own: each operation on real numbers rounds.
+
+    What is done to the score stays in one sum, where backends look for it.
+    """
+    if node.op != op or any(part == SCORE for part in node.walk()):
+        return node
+    return Node("call", "real", (node,), data="float")
 
 
 def divide(x: Node, y: Node) -> Node:
@@ -72,6 +119,8 @@ def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
     x, y = number(x), number(y)
     if "real" in (x.kind, y.kind):
         return nodes.call("float", nodes.truncated(nodes.divide(x, y)))
+    if y.op == "const" and cast(int, y.data) < 0:
+        return nodes.negate(truncating_divide(bounds, x, nodes.negate(y)))
     if bounds.never_negative(x):
         return floor_divide(bounds, x, y)
     below = nodes.negate(floor_divide(bounds, nodes.negate(x), y))
@@ -83,27 +132,48 @@ def truncating_remainder(bounds: Bounds, x: Node, y: Node) -> Node:
     return nodes.subtract(number(x), nodes.mul(number(y), truncating_divide(bounds, x, y)))
 
 
-def power(x: Node, y: Node) -> Node:
+def power(bounds: Bounds, x: Node, y: Node) -> Node:
     x, y = number(x), number(y)
-    if x.kind == y.kind == "int" and not (y.op == "const" and cast(int, y.data) in (1, 2, 3, 4)):
-        if y.op == "const" and y.data == 0:
-            return ONE
-        # Whole powers of whole numbers are whole: 2.0**3 is rounded to the nearest.
-        exact = nodes.power(real(x), real(y))
-        return nodes.truncated(nodes.call("floor", nodes.add(exact, nodes.const(0.5))))
-    return nodes.power(x, y)
+    return _whole_power(bounds, x, y) if x.kind == y.kind == "int" else nodes.power(x, y)
+
+
+def _whole_power(bounds: Bounds, x: Node, y: Node) -> Node:
+    """A power of integers, which real numbers would round: a product, or a shifted bit."""
+    if y.op == "const":
+        count = cast(int, y.data)
+        if not 0 <= count <= _MOST_FACTORS:
+            raise errors.traced_power(f"the power {count}")
+        return ONE if count == 0 else reduce(multiply, [x] * count)
+    if x.op != "const" or cast(int, x.data).bit_count() != 1 or cast(int, x.data) < 1:
+        raise errors.traced_power("a power that is no number")
+    exact = nodes.power(real(x), real(y))
+    raised = nodes.truncated(nodes.call("floor", nodes.add(exact, nodes.const(0.5))))
+    if x.data == 1 or bounds.never_negative(y):
+        return raised
+    return nodes.where(nodes.ge(y, ZERO), raised, ZERO)
 
 
 def absolute(x: Node) -> Node:
     x = number(x)
-    return nodes.call("abs", x) if x.kind == "real" else nodes.maximum(x, nodes.negate(x))
+    if x.kind == "real":
+        return nodes.call("abs", x)
+    return nodes.maximum(x, negate(x))
+
+
+def negate(x: Node) -> Node:
+    refuse_wrapping("-", x)
+    return nodes.negate(number(x))
 
 
 def minimum(x: Node, y: Node) -> Node:
+    if x.kind == y.kind == "bool":
+        return both(x, y)
     return nodes.minimum(number(x), number(y))
 
 
 def maximum(x: Node, y: Node) -> Node:
+    if x.kind == y.kind == "bool":
+        return either(x, y)
     return nodes.maximum(number(x), number(y))
 
 
@@ -175,10 +245,14 @@ def bitwise(
 
 
 def invert(x: Node) -> Node:
-    return nodes.negation(x) if x.kind == "bool" else nodes.subtract(nodes.const(-1), x)
+    if x.kind == "bool":
+        return nodes.negation(x)
+    refuse_wrapping("~", x)
+    return nodes.subtract(nodes.const(-1), x)
 
 
 def shift_left(x: Node, y: Node) -> Node:
+    refuse_wrapping("<<", x)
     return nodes.mul(number(x), nodes.const(2 ** _shift(y)))
 
 

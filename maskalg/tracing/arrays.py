@@ -15,7 +15,7 @@ import torch
 
 from .. import errors, nodes
 from ..nodes import Node
-from ..parameters import Table
+from ..parameters import Kind, Table
 from .bounds import Bounds
 
 Entry = Callable[[tuple[Node, ...]], Node]
@@ -30,6 +30,10 @@ class Array:
 
     shape: tuple[int, ...]
     entry: Entry
+
+    @property
+    def kind(self) -> Kind:
+        return self.entry(tuple(nodes.const(0) for _ in self.shape)).kind
 
     @property
     def node(self) -> Node:
@@ -86,8 +90,11 @@ def _narrowed(at: tuple[Node, ...], shape: tuple[int, ...]) -> tuple[Node, ...]:
     return tuple(zero if size == 1 else index for index, size in zip(own, shape, strict=True))
 
 
-def indexed(array: Array, places: Sequence[Any]) -> Array:
-    """`array[places]`: formulas, whole slices, None and an ellipsis."""
+def indexed(array: Array, places: Sequence[Any], bounds: Bounds | None = None) -> Array:
+    """`array[places]`: formulas, slices, None and an ellipsis.
+
+    Indices into a part of a dimension are asked of `bounds` whether they count from its end.
+    """
     plain = [place for place in places if place is not None and place is not ...]
     if len(plain) > len(array.shape):
         raise errors.traced_rank(array.shape, len(plain))
@@ -95,8 +102,8 @@ def indexed(array: Array, places: Sequence[Any]) -> Array:
     at = next((i for i, place in enumerate(places) if place is ...), None)
     full = [*places, *whole] if at is None else [*places[:at], *whole, *places[at + 1 :]]
     shape: list[int] = []
-    # For each dimension of `array`: a formula, or the place among the new indices and its start.
-    sources: list[Node | tuple[int, int]] = []
+    # For each dimension of `array`: a formula, or the place among the new indices and the slice.
+    sources: list[Node | tuple[int, slice]] = []
     axis = 0
     for place in full:
         if place is None:
@@ -106,7 +113,8 @@ def indexed(array: Array, places: Sequence[Any]) -> Array:
             start, stop, step = place.indices(array.shape[axis])
             if step != 1:
                 raise errors.untraceable("a slice with a step")
-            sources.append((len(shape), start))
+            whole_axis = (start, stop) == (0, array.shape[axis])
+            sources.append((len(shape), slice(None) if whole_axis else slice(start, stop)))
             shape.append(max(stop - start, 0))
         else:
             sources.append(place)
@@ -115,14 +123,26 @@ def indexed(array: Array, places: Sequence[Any]) -> Array:
     def entry(new: tuple[Node, ...]) -> Node:
         return array.entry(
             tuple(
-                source
-                if isinstance(source, Node)
-                else nodes.add(new[source[0]], nodes.const(source[1]))
+                source if isinstance(source, Node) else _in_slice(new[source[0]], source[1], bounds)
                 for source in sources
             )
         )
 
     return Array(tuple(shape), entry)
+
+
+def _in_slice(index: Node, part: slice, bounds: Bounds | None) -> Node:
+    """An index of a slice as one of the dimension; a negative one counts from the slice's end."""
+    if part == slice(None):
+        return index
+    from_start = nodes.add(index, nodes.const(part.start))
+    from_end = nodes.add(index, nodes.const(part.stop))
+    if index.op == "const":
+        return from_start if cast(int, index.data) >= 0 else from_end
+    assert bounds is not None
+    if bounds.never_negative(index):
+        return from_start
+    return nodes.where(nodes.ge(index, nodes.const(0)), from_start, from_end)
 
 
 def unsqueezed(array: Array, dim: int) -> Array:
@@ -141,9 +161,7 @@ def reduced(
     join: Callable[..., Node], array: Array, dim: int | None = None, keepdim: bool = False
 ) -> Array:
     """`join` of all entries, or of those along one dimension."""
-    if not array.shape:
-        return array
-    if dim is None:
+    if dim is None or not array.shape:
         return single(join(*array.entries()))
     axis = dim % len(array.shape)
     shape = array.shape[:axis] + array.shape[axis + 1 :]

@@ -30,7 +30,7 @@ _SAME: Final = {
     **{"greater_equal": "ge", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"},
     **{"bitwise_not": "invert", "inv": "invert", "clip": "clamp", "amax": "max", "amin": "min"},
     **{"bitwise_left_shift": "lshift", "bitwise_right_shift": "rshift", "float32": "float"},
-    **{"double": "float", "half": "float", "bfloat16": "float", "long": "int", "short": "int"},
+    **{"double": "float", "long": "int"},
     **{"inner": "dot", "vdot": "dot", "matmul": "dot", "contiguous": "clone", "item": "clone"},
     **{"iadd": "add", "isub": "subtract", "imul": "multiply", "itruediv": "div", "ipow": "pow"},
     **{"ifloordiv": "floordiv", "imod": "remainder", "iand": "and", "ior": "or", "ixor": "xor"},
@@ -92,10 +92,20 @@ class Formulas:
                 raise
             except TypeError:
                 raise self._unknown(node) from None
+        if name == "pow" and len(args) == 2:
+            self._know_whole_power(node, *map(lifted, args))
         plain = elementwise_rules(self.bounds).get(name)
         if plain is None or len(args) > 3 or set(named) - {"inplace"}:
             raise self._unknown(node)
         return elementwise(plain, *[lifted(arg) for arg in args])
+
+    def _know_whole_power(self, node: Recorded, base: Array, exponent: Array) -> None:
+        """Captured numbers of a power of integers become constants: it is written as a product."""
+        if "real" in (base.kind, exponent.kind) or not isinstance(node.args[1], Recorded):
+            return
+        for part in reversed(node.args):
+            if isinstance(part, Recorded) and self._recorder.of_numbers(part):
+                raise self._recorder.demand(part, "an exponent")
 
     def _unknown(self, node: Recorded) -> Exception:
         """An operation without a rule: numbers become constants, so that Python computes it."""
@@ -118,6 +128,8 @@ def _name(node: Recorded) -> str:
     target = node.target
     if node.op == "call_method":
         name = str(target)
+        if name == "where":  # the function takes the condition first
+            return "method where"
     elif isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         packet = target.overloadpacket if isinstance(target, torch._ops.OpOverload) else target
         qualified: str = packet._qualified_op_name

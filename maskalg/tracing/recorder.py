@@ -16,6 +16,7 @@ from torch.fx import Graph, Proxy
 from torch.fx import Node as Recorded
 from torch.fx.proxy import GraphAppendingTracer
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import errors
 from ..nodes import Node
@@ -217,6 +218,18 @@ class Reads(TorchFunctionMode):
             if any(type(index) is Symbol for index in indices):
                 table: Any = self._recorder.tensor("tensor", args[0])
                 return table[args[1]]
+        return func(*args, **(kwargs or {}))
+
+
+class NoRandomness(TorchDispatchMode):
+    """Refuses what draws random numbers: a formula would hold those drawn while tracing."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        plain = isinstance(func, torch._ops.OpOverload)
+        if plain and torch.Tag.nondeterministic_seeded in func.tags:
+            raise errors.traced_random(f"torch.{func.overloadpacket.__name__}")
         return func(*args, **(kwargs or {}))
 
 

@@ -34,6 +34,8 @@ def elementwise_rules(bounds: Bounds) -> dict[str, Callable[..., Node]]:
         **_PLAIN,
         "floordiv": partial(a.floor_divide, bounds),
         "remainder": partial(a.remainder, bounds),
+        "pow": partial(a.power, bounds),
+        "rpow": _swapped(partial(a.power, bounds)),
         "fmod": partial(a.truncating_remainder, bounds),
         "math.floor": partial(a.floored, bounds),
         "math.ceil": lambda x: nodes.negate(a.floored(bounds, nodes.negate(x))),
@@ -52,9 +54,7 @@ _PLAIN: Final[dict[str, Callable[..., Node]]] = {
     "rdiv": _swapped(a.divide),
     "rtruediv": _swapped(a.divide),
     "radd": a.add,
-    "pow": a.power,
-    "rpow": _swapped(a.power),
-    "negative": lambda x: nodes.negate(a.number(x)),
+    "negative": a.negate,
     "pos": a.number,
     "abs": a.absolute,
     "eq": a.equal,
@@ -83,6 +83,7 @@ _PLAIN: Final[dict[str, Callable[..., Node]]] = {
     "sign": a.sign,
     "masked_fill": lambda x, mask, value: a.where(mask, value, x),
     "where": a.where,
+    "method where": lambda x, condition, other: a.where(condition, x, other),
     "float": a.real,
     "int": a.whole,
     "int32": a.whole,
@@ -150,12 +151,12 @@ def _dot(bounds: Bounds, x: Array, y: Array) -> Array:
     if len(x.shape) != 1 or len(y.shape) != 1:
         raise errors.untraceable("a product of matrices")
     products = elementwise(a.multiply, x, y)
-    return arrays.reduced(lambda *entries: nodes.add(*entries), products)
+    return arrays.reduced(lambda *entries: nodes.add(*map(a.number, entries)), products)
 
 
 def _getitem(bounds: Bounds, x: Array, places: Any) -> Array:
     listed = places if isinstance(places, tuple) else (places,)
-    return arrays.indexed(x, [_place(place) for place in listed])
+    return arrays.indexed(x, [_place(place) for place in listed], bounds)
 
 
 def _place(place: Any) -> Any:
@@ -171,12 +172,19 @@ def _place(place: Any) -> Any:
 
 
 def _to(bounds: Bounds, x: Array, dtype: Any = None, *rest: Any, **options: Any) -> Array:
-    dtype = options.get("dtype", dtype)
-    if isinstance(dtype, Array):  # x.type_as(score)
-        kind = dtype.entry(tuple(nodes.const(0) for _ in dtype.shape)).kind
-        dtype = {"bool": torch.bool, "int": torch.int64, "real": torch.float32}[kind]
-    if not isinstance(dtype, torch.dtype):
+    given = (options.get("dtype"), dtype, *rest)
+    found = next((item for item in given if isinstance(item, (torch.dtype, Array))), None)
+    if isinstance(found, Array):  # x.type_as(score)
+        found = {"bool": torch.bool, "int": torch.int64, "real": torch.float32}[found.kind]
+    if found is None:
         return x
+    rounds = found.is_floating_point and x.kind != "bool"
+    if found != torch.bool and found.itemsize < 4 and (rounds or not found.is_floating_point):
+        raise errors.traced_cast(found)
+    return _cast(x, found)
+
+
+def _cast(x: Array, dtype: torch.dtype) -> Array:
     if dtype == torch.bool:
         return elementwise(a.truth, x)
     return elementwise(a.real if dtype.is_floating_point else a.whole, x)
@@ -186,7 +194,8 @@ def _filled(value: float) -> Callable[..., Array]:
     """`x.new_zeros(size)`, `zeros_like(x)` and the like: of the kind of x."""
 
     def special(bounds: Bounds, x: Any, *shape: Any, dtype: Any = None, **options: Any) -> Array:
-        return _to(bounds, single(nodes.const(value)), lifted(x) if dtype is None else dtype)
+        made = single(nodes.const(value))
+        return _to(bounds, made, lifted(x)) if dtype is None else _cast(made, dtype)
 
     return special
 
@@ -225,6 +234,9 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "getitem": _getitem,
     "index": _getitem,
     "to": _to,
+    "half": partial(_to, dtype=torch.float16),
+    "bfloat16": partial(_to, dtype=torch.bfloat16),
+    "short": partial(_to, dtype=torch.int16),
     "type": _to,
     "type_as": _to,
     "unsqueeze": lambda bounds, x, dim: arrays.unsqueezed(x, dim),

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import torch
 
 from ..algebra import Mask
+from ..comparisons import strict
 from ..expression import Expression
 from ..nodes import Node
 from ..normalform import Bound, bound
@@ -75,7 +76,10 @@ class _Text:
         return f"torch.full_like(q_idx, {text}, dtype=torch.bool)" if _is_number(node) else text
 
     def __call__(self, node: Node) -> str:
+        node = strict(node)
         op, args = node.op, node.args
+        if op == "eq" and all(arg.op == "read" for arg in args):
+            return f"({' == '.join(map(self._entry, args))})"
         if op in _INFIX:
             return "(" + f" {_INFIX[op]} ".join(self(arg) for arg in args) + ")"
         if op == "index":
@@ -106,6 +110,14 @@ class _Text:
         return tuple(cast(torch.Tensor, self._values[cast(Slot, node.own[0]).index]).shape)
 
     def _read(self, node: Node) -> str:
+        text = self._entry(node)
+        # Integers are of 64 bits, as they are everywhere: small ones would wrap.
+        value = cast(torch.Tensor, self._values[cast(Slot, node.own[0]).index])
+        short = node.kind == "int" and value.dtype != torch.int64
+        return f"{text}.long()" if short else text
+
+    def _entry(self, node: Node) -> str:
+        """An entry of a table in the dtype of the table."""
         name = self.names[cast(Slot, node.own[0]).index]
         if not node.args:
             return name

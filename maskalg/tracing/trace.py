@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from traceback import walk_tb
@@ -16,7 +17,7 @@ from .bounds import Bounds
 from .captures import Captures, name_of
 from .memory import recalled, remember
 from .operations import Formulas, refuse_changes_in_place
-from .recorder import Key, NeedsValue, Reads, Recorder
+from .recorder import Key, NeedsValue, NoRandomness, Reads, Recorder
 from .rules import lifted
 from .signature import signature_of
 
@@ -62,7 +63,7 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
         except Exception as reason:
             # A symbol may have been refused where the number itself would do.
             if constants is None:
-                raise _failed(name_of(function), reason) from reason
+                raise _failed(function, reason, scored) from reason
             constants = None
         else:
             if signature is not None and constants == frozenset():
@@ -70,13 +71,25 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
             return Traced(node, _count(constants))
 
 
-def _failed(name: str, reason: Exception) -> errors.MaskTypeError:
+def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> errors.MaskTypeError:
     """What a foreign error means; torch names no `autograd.Function` in its own."""
+    name = name_of(function)
+    if not _takes(function, 4 + scored) and _takes(function, 5 - scored):
+        return errors.other_function(name, scored)
     for frame, _ in walk_tb(reason.__traceback__):
         owner = frame.f_locals.get("cls") if frame.f_code.co_name == "apply" else None
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
             return errors.untraceable(f"{owner.__name__}.apply(…)")
     return errors.tracing_failed(name, reason)
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as it tells."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _count(constants: frozenset[Key] | None) -> int | None:
@@ -91,7 +104,7 @@ def _attempt(
     given = (("score", nodes.SCORE), *ARGUMENTS) if scored else ARGUMENTS
     symbols = [recorder.index(name, node) for name, node in given]
     rebuilt = captures.rebuilt(function, name_of(function), ("function",))
-    with Reads(recorder):
+    with Reads(recorder), NoRandomness():  # type: ignore[no-untyped-call]
         result = rebuilt(*symbols)
     refuse_changes_in_place(recorder.graph)
     formulas = Formulas(recorder)

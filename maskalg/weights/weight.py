@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -43,6 +45,20 @@ class Weight:
     def __repr__(self) -> str:
         return self.name
 
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What it holds, by the names `bind` takes."""
+        if isinstance(self.sink, torch.Tensor):
+            return {"sink": self.sink}
+        values = {} if self.formula is None else self.formula.parameters
+        return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+
+    def bind(self, tensors: Mapping[str, torch.Tensor]) -> Weight:
+        """The same function with other tensors."""
+        if self.formula is None:
+            return Weight(self.name, None, self.normalised, tensors.get("sink", self.sink))
+        return Weight(self.name, self.formula.bind(tensors), self.normalised)
+
     def applied(self, expression: Expression) -> Expression:
         """`expression` with w(bias(s)) for its bias; itself where w is exp."""
         if self.formula is None:
@@ -66,6 +82,8 @@ class Weight:
 def check_logit(call: str, name: str, value: object) -> None:
     """A logit for each head, or one for all of them."""
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        if value is not None and not torch.compiler.is_compiling() and math.isnan(value):
+            raise errors.not_a_logit(call, name)
         return
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
         found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__

@@ -9,10 +9,12 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.codegen.hooks import Style, hooks_of
+from maskalg.extents import Extents
 from maskalg.normalform import bound
 
 pytest.importorskip("triton", reason="the arguments of Triton's kernels")
 
+EXTENTS = Extents(64, 64, 1, 4)
 IDS = torch.arange(64) // 7
 EXPRESSIONS = {
     "causal": causal,
@@ -30,7 +32,7 @@ def test_as_many_integers_and_tables_for_every_expression(name):
 
     form = bound(EXPRESSIONS[name])
     hooks = hooks_of(form.structure, Style(ptx=True, long=form.long))
-    numbers = scalars_of(hooks, form.values)
+    numbers = scalars_of(hooks, form, EXTENTS)
     assert len(numbers) == MOST_SCALARS
     assert all(type(number) is int and -(2**31) <= number < 2**31 for number in numbers)
     assert len(hooks.tables) + tables_missing(len(hooks.tables)) == 8
@@ -53,6 +55,6 @@ def test_real_numbers_are_passed_as_their_bits(cap):
     form = bound(causal + ma.softcap(cap))
     hooks = hooks_of(form.structure)
     (place,) = [i for i, argument in enumerate(hooks.scalars) if argument.real]
-    passed = struct.unpack("<f", struct.pack("<i", scalars_of(hooks, form.values)[place]))[0]
+    passed = struct.unpack("<f", struct.pack("<i", scalars_of(hooks, form, EXTENTS)[place]))[0]
     assert passed == torch.tensor(float(cap), dtype=torch.float32).item()
     assert math.isinf(passed) == (cap == 1e39)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from maskalg.cli import main
@@ -111,6 +114,18 @@ def test_unknown_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["compare", "document(arange(99000) % 113)", "(q_idx - kv_idx) % 113 == 0"]
     assert main([*arguments, "--len", "99000"]) == 1
     assert "not known: neither a proof nor a pair" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("b, status", [("window(None, 0)", 0), ("sliding(8)", 1)])
+def test_the_status_of_a_closed_pipe(b: str, status: int) -> None:
+    """`maskalg compare … | head -1` has the status it has without a reader."""
+    command = [sys.executable, "-m", "maskalg", "compare", "causal", b]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait() == status
 
 
 def test_refuses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,8 @@ $L__BB0_2:
 REFUSED = [
     (["causal", "--target", "sm_12"], "target 'sm_12' is not served. The targets: sm_80, "),
     (["causal", "--target", "sm_90", "--head-dim", "500"], "500"),
+    (["causal", "--head-dim", "7"], "head dimensions 8 to 256, got 7"),
+    (["causal", "--head-dim", "512"], "head dimensions 8 to 256, got 512"),
     (["causal", "--dtype", "int8"], "invalid choice: 'int8'"),
     (["causl"], "Did you mean causal?"),
 ]

@@ -80,9 +80,15 @@ REFUSED = {
     ("causal", "--width", "3"): "maskalg show: show: width must be an integer >= 8, got 3.\n",
     ("softcap(30)",): "maskalg show: softcap(30.0) is a bias, which keeps every pair: there is no "
     "mask to look at. Write a mask, or mask + bias.\n",
-    ("document([0, 1])",): "maskalg show: ids of shape [2] has 2 entries along dimension 0, but "
+    (
+        "document([0, 1])",
+        "--len",
+        "4096",
+    ): "maskalg show: ids of shape [2] has 2 entries along dimension 0, but "
     "the call (q_len 4096, kv_len 4096) reads 4096. Pass ids with at least 4096 entries there, or "
     "shift less.\n",
+    ("document(lengths(10, 20))",): "maskalg show: ids has 30 entries, one a position, and 4096 "
+    "positions are the default. Write --len 30.\n",
     ("nowhere.py:mask",): "maskalg show: 'nowhere.py:mask': there is no file 'nowhere.py'. Write "
     "package.module:name or path/to/file.py:name.\n",
     (): "maskalg show: the following arguments are required: EXPR\n",

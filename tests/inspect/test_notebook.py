@@ -12,6 +12,7 @@ import torch
 import maskalg as ma
 from maskalg import alibi, causal, dense, document, padding, prefix, sliding, softcap
 from maskalg.inspect.choice import Choice
+from maskalg.inspect.entry import one_entry
 from maskalg.inspect.lengths import lengths_to_show
 from maskalg.inspect.notebook_svg import SIDE, STYLE, blocks_svg
 from maskalg.inspect.picture import evaluated, picture
@@ -227,6 +228,16 @@ def test_a_choice_of_batch_and_head() -> None:
     assert picture(untold, 64, None, cells=8, choice=Choice(head=5)).labels.equal(
         (~causal).blocks(64, block=8).labels[0, 0]
     )
+
+
+def test_another_head_of_a_tensor_with_one_entry_for_all() -> None:
+    width = ma.table(torch.tensor([3]), "width")[ma.head]
+    mask = causal & (ma.q_idx - ma.kv_idx < width) & (ma.head >= 1)
+    labels = mask.blocks(8, block=2, heads=3).labels[0]
+    for head in range(3):
+        choice = Choice(0, head)
+        assert picture(mask, 8, None, cells=8, block=2, choice=choice).labels.equal(labels[head])
+        assert one_entry(mask, choice).to_dense(8)[0, 0].equal(mask.to_dense(8, heads=3)[0, head])
 
 
 def test_block_maps_and_segments() -> None:

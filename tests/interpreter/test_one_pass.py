@@ -39,7 +39,7 @@ def turns_of(mask, q_len, kv_len):
     plan = backend.plan_of(call)
     steps, shape = backend.steps_of(call, plan)
     turns = zeros_for_turns(call, ANY, shape)
-    numbers = (scalars_of(steps.hooks, call.form.values), tables_of(steps.hooks, call))
+    numbers = (scalars_of(steps.hooks, call.form, call.extents), tables_of(steps.hooks, call))
     constants = shape | steps.of_keys | count_constants(steps.hooks)
     visits, counts = turn_launches(call, turns, constants, numbers, mask)
     visits.run()

@@ -16,8 +16,11 @@ from maskalg_kernels.runs import (
     run_of_list,
     run_of_list_either_way,
     run_of_spans,
+    run_of_spans_and_marks,
     run_of_spans_either_way,
 )
+
+from maskalg.schedule.marked_runs import runs_of
 
 ONE_WAY = 2
 WAYS = pytest.mark.parametrize("way", [ONE_WAY, 0, 1])
@@ -133,3 +136,65 @@ def test_listed_runs_visit_what_any_row_needs(block, way):
                 last = end
         tiles = -(-kv_len // block)
         assert {tiles - 1 - j if way == 1 else j for j in visited} == wanted
+
+
+@triton.jit
+def walk_marks(out, q0, q1, T0, T1, U0, U1, marks, first_row, grain, kv_len, BLOCK: tl.constexpr):
+    touched = ((tl.load(T0), tl.load(T0 + 1)), (tl.load(T1), tl.load(T1 + 1)))
+    unfull = ((tl.load(U0), tl.load(U0 + 1)), (tl.load(U1), tl.load(U1 + 1)))
+    j = tl.zeros((), tl.int32)
+    for i in range(40):
+        first, end, partial = run_of_spans_and_marks(
+            j, touched, unfull, tl.load(q0), tl.load(q1), marks, first_row, grain, kv_len, BLOCK
+        )
+        tl.store(out + 3 * i, first)
+        tl.store(out + 3 * i + 1, end)
+        tl.store(out + 3 * i + 2, partial.to(tl.int32))
+        j = tl.minimum(end, 1 << 30)
+
+
+def _interval(rng, tiles):
+    a, b = sorted((rng.randint(0, tiles), rng.randint(0, tiles)))
+    return (a, b) if rng.random() < 0.8 else (0, tiles)
+
+
+@pytest.mark.parametrize("block", [16, 64, 128])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_marked_runs_within_spans(block, rows):
+    rng = random.Random(block + rows)
+    grain = 64
+    for _ in range(10):
+        columns = rng.randint(1, 7)
+        kv_len = columns * grain - rng.randint(0, 63)
+        tiles = -(-kv_len // block)
+        labels = torch.tensor(
+            [[rng.choice((0, 0, 1, 2, 2)) for _ in range(columns)] for _ in range(rows + 2)],
+            dtype=torch.uint8,
+        )
+
+        touched, unfull = ([_interval(rng, tiles) for _ in range(2)] for _ in range(2))
+        out = torch.zeros(40, 3, dtype=torch.int32)
+        q0, q1 = grain, grain * (1 + rows) - 1 - rng.randint(0, 63)
+        pairs = [torch.tensor(pair).int() for pair in ((q0,), (q1,), *touched, *unfull)]
+        # Of a batch entry or head that has one row before these.
+        marks = runs_of(labels[1:])
+        walk_marks[(1,)](out, *pairs, marks, -1, grain, kv_len, block)
+        found, last = {}, 0
+        for first, end, partial in out.tolist():
+            if first < 1 << 30:
+                assert last <= first < end <= tiles
+                last = end
+                found |= dict.fromkeys(range(first, end), bool(partial))
+        for j in range(tiles):
+            under = labels[
+                1 : 1 + rows, j * block // grain : -(-min(kv_len, (j + 1) * block) // grain)
+            ]
+            spanned = any(a <= j < b for a, b in touched)
+            assert (j in found) == bool(spanned and under.any())
+            if j in found:
+                ragged = (j + 1) * block > kv_len
+                cut = ragged or any(a <= j < b for a, b in unfull)
+                full = bool((under == 2).all()) and not ragged
+                assert found[j] or full or not cut
+                # Of one row nothing is masked that need not be.
+                assert rows > 1 or found[j] == (cut and not full)

@@ -108,7 +108,7 @@ REFUSED = {
     "not causal": (1, "write `~`"),
     "causal ^ causal": (1, "(a & ~b) | (b & ~a)"),
     "causal if causal else causal": (1, "where(c, a, b)"),
-    "causal & q_idx": (1, "`&` does not take a mask and an index expression"),
+    "causal & q_idx": (1, "Comparisons need parentheses"),
     "q_idx": (1, "this is an index expression, not a mask"),
     "[1, 2]": (1, "this is a list, not a mask"),
     "softmax": (1, "no name 'softmax'"),

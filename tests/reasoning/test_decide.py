@@ -151,6 +151,15 @@ def test_contradictions_are_empty() -> None:
     assert far.is_empty() is False
 
 
+def test_an_entry_for_all_is_one_for_each_batch_entry_and_head() -> None:
+    shared, width = document(IDS[None]), table(torch.tensor([3]), "width")[head]
+    assert (shared & (ma.batch >= 1)).is_empty() is False
+    assert implies(shared, ma.batch < 1) is False
+    assert (shared & (ma.batch < 1)).simplify() == shared & (ma.batch < 1)
+    assert ((q_idx - kv_idx < width) & (head >= 1)).is_empty() is False
+    assert implies(shared, shared | causal) is True
+
+
 def test_for_all_values_of_the_parameters() -> None:
     assert implies(q_idx - kv_idx < WINDOW, q_idx - kv_idx < WINDOW + 1, for_all=True) is True
     shared = q_idx // WINDOW == kv_idx // WINDOW

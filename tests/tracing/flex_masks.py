@@ -13,6 +13,7 @@ OFFSETS = torch.tensor([0, 7, 19, 33, N])
 IDS = torch.repeat_interleave(torch.arange(4), OFFSETS.diff())
 FLAGS = torch.arange(N) % 9 == 4
 CHUNK = 6
+EXPONENT = 2
 
 
 def causal(b, h, q_idx, kv_idx):
@@ -242,6 +243,34 @@ def before(b, h, q, k):
     return (IDS[q - 1] == IDS[k]) | FLAGS[k - q] | FLAGS[-3] & (q < 2)
 
 
+def towards_zero(b, h, q, k):
+    """A divisor below 0."""
+    quotient = torch.div(q, -3, rounding_mode="trunc")
+    return (quotient >= -k) | (torch.fmod(q - k, -3) == 1)
+
+
+def slices(b, h, q, k):
+    """A negative index into a slice counts from the end of the slice."""
+    return (OFFSETS[1:][-1] > q + k) & (OFFSETS[:3][-2] < k) | (OFFSETS[1:4][q % 4 - 2] == k)
+
+
+def powers(b, h, q, k):
+    """Of integers, exactly: beyond 24 bits, and 0 where the exponent is negative."""
+    return (((q + 4096) ** EXPONENT) % 2 == 0) & (2 ** (EXPONENT - q) * 8 >= k)
+
+
+def single_values(b, h, q, k):
+    """Reductions of one value, and sums and products of truth values."""
+    some = (q & 4).any() == (k > 3)
+    counted = ~((q > k).sum()) == -2
+    return some & counted | ((q > k) + (q > 3) == 2) | (q < k) * (k > 30)
+
+
+def rounded_sums(b, h, q, k):
+    """Constants are not folded, and no factor is distributed: each operation rounds."""
+    return ((q + 1e9) - 1e9 >= k) | ((q - k) * 0.1 >= 0.3) & (q * 3 * 0.1 < k)
+
+
 class Windowed:
     """Attributes of a callable object."""
 
@@ -294,8 +323,14 @@ def masks():
         "functions": functions,
         "divisions": divisions,
         "before": before,
+        "method": lambda b, h, q, k: (q >= k).where(q % 2 == 0, q < k),
+        "towards-zero": towards_zero,
+        "slices": slices,
+        "powers": powers,
+        "single-values": single_values,
+        "rounded-sums": rounded_sums,
         "object": Windowed(5, FLAGS),
-        "method": Windowed(5, FLAGS).__call__,
+        "bound-method": Windowed(5, FLAGS).__call__,
         "default": with_default,
         "per-head": lambda b, h, q, k: (q - k).abs() < per_head[h],
         "per-batch": lambda b, h, q, k: (k < torch.tensor([7, 30])[b]) & (k + b <= q + h),

@@ -60,6 +60,7 @@ def scores():
         "squared": lambda s, b, h, q, k: s * s,
         "power": lambda s, b, h, q, k: s**2 - (s + 9).pow(1.5) + torch.pow(2, -s),
         "causal": lambda s, b, h, q, k: torch.where(q >= k, s, float("-inf")),
+        "causal-method": lambda s, b, h, q, k: s.where(q >= k, float("-inf")),
         "inverse-causal": lambda s, b, h, q, k: torch.where(q <= k, s, float("-inf")),
         "relative": lambda s, b, h, q, k: s + (q - k),
         "relative-causal": lambda s, b, h, q, k: torch.where(q >= k, s + (q - k), -infinity),

@@ -6,6 +6,7 @@ import torch
 import maskalg as ma
 
 TABLE = torch.arange(8)
+BYTES = torch.arange(8, dtype=torch.uint8)
 
 
 def early(b, h, q, k):
@@ -47,7 +48,27 @@ MISTAKES = {
     "large": (lambda b, h, q, k, n=2**40: q - k < n, ValueError, ("n must fit a 32-bit integer",)),
     "own error": (lambda b, h, q, k: {}["x"], TypeError, ("could not be traced: KeyError: 'x'",)),
     "arguments": (lambda q, k: q > k, TypeError, ("takes 2 positional arguments",)),
+    "score_mod": (
+        lambda s, b, h, q, k: s,
+        TypeError,
+        ("takes the arguments of a score_mod(score, b, h, q_idx, kv_idx)", "Write ma.score("),
+    ),
     "no function": (3, TypeError, ("expected a function mask_mod(b, h, q_idx, kv_idx), got int",)),
+    "random": (
+        lambda b, h, q, k: torch.rand(8)[q] > 0.5,
+        TypeError,
+        ("torch.rand(…) draws other numbers at each call", "`noise[q_idx]`"),
+    ),
+    "dropout": (
+        lambda b, h, q, k: torch.dropout(torch.ones(8), 0.5, True)[q] > k,
+        TypeError,
+        ("draws other numbers",),
+    ),
+    "bytes": (lambda b, h, q, k: BYTES[q] - BYTES[k] > 3, TypeError, ("BYTES.long()", "uint8")),
+    "to bytes": (lambda b, h, q, k: q.to(torch.uint8) > k, TypeError, ("torch.uint8", "x.long()")),
+    "half": (lambda b, h, q, k: q.half() > k, TypeError, ("torch.float16 rounds", "x.float()")),
+    "negative power": (lambda b, h, q, k: q**-1 > k, TypeError, ("the power -1 of an integer",)),
+    "power": (lambda b, h, q, k: 3**q > k, TypeError, ("`x.float() ** y`",)),
     "shift": (lambda b, h, q, k: (q << k) > 3, TypeError, ("a number from 0 to 30",)),
 }
 
@@ -65,6 +86,8 @@ def test_mistakes(name):
 def test_scores():
     with pytest.raises(ma.MaskTypeError, match="expected a real number"):
         ma.score(lambda s, b, h, q, k: q > k)
+    with pytest.raises(ma.MaskTypeError, match=r"of a mask_mod.* Write ma\.mask\("):
+        ma.score(lambda b, h, q, k: q > k)
     with pytest.raises(ma.MaskTypeError, match="depends on score in `if`"):
         ma.score(lambda s, b, h, q, k: s if s > 0 else -s)
     with pytest.raises(ma.MaskTypeError, match=r"score_mod\(score, b, h, q_idx, kv_idx\)"):

@@ -1,0 +1,99 @@
+"""Integer arithmetic as Triton source: comparisons on vectors, and entries that do not overflow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import nodes
+from ..cases import split_extremum
+from ..comparisons import arranged, holds_entry, is_negative, outgrows_entries, strict, terms_of
+from ..extents import MOST_OF_ENTRY
+from ..node import Node
+from . import real_text
+
+if TYPE_CHECKING:
+    from .triton_text import TritonText
+
+
+def split(node: Node) -> Node | None:
+    """A comparison over an outer minimum or maximum, as a formula without it.
+
+    CUDA 13's assembler miscompiles an integer absolute value in a predicate.
+    """
+    left, right = node.args
+    difference = nodes.subtract(left, right)
+    if node.op == "ge":
+        return split_extremum(difference)
+    if split_extremum(difference) is None:
+        return None
+    return nodes.conjunction(nodes.ge(left, right), nodes.ge(right, left))
+
+
+def sides(node: Node) -> Node:
+    """A comparison of integers with all that reads the key index alone on one side.
+
+    Each side is then a vector over queries or over keys, unless a term mixes the two.
+    """
+    left, right = node.args
+    if "read" in (left.op, right.op):
+        return strict(node)
+    if any(holds_entry(arg) for arg in node.args):
+        return arranged(node)
+    difference = nodes.subtract(left, right)
+    terms = terms_of(difference)
+    keyed = [term for term in terms if term.indices() == {"kv_idx"}]
+    rest = [term for term in terms if term.indices() != {"kv_idx"}]
+    if keyed and not is_negative(keyed[0]):
+        keyed, rest = rest, keyed
+    return Node(node.op, "bool", (nodes.add(*rest), nodes.negate(nodes.add(*keyed))))
+
+
+def _term(text: TritonText, node: Node, *, long: bool) -> str:
+    """A term of an integer sum, or a factor: where it is an entry, so that none overflows.
+
+    `long` computes in 64 bits. Else an entry beyond all positions is taken as one nearer to
+    them, which compares with them alike.
+    """
+    shown = text(node)
+    if not holds_entry(node):
+        return shown
+    if long:
+        return f"({shown}).to(tl.int64)"
+    most = 2**61 if text.wide else MOST_OF_ENTRY
+    shown = f"({shown}).to(tl.int64)" if text.wide else shown
+    return f"tl.minimum(tl.maximum({shown}, {-most}), {most})"
+
+
+def compared(text: TritonText, node: Node) -> str:
+    """A comparison of integers."""
+    extremum = split(node)
+    if extremum is not None:
+        return text(extremum)
+    apart = sides(node)
+    sign = {"ge": ">=", "gt": ">", "eq": "=="}[apart.op]
+    long = outgrows_entries(apart)
+    shown = [summed(text, arg, long=long) if arg.op == "add" else text(arg) for arg in apart.args]
+    return f"({shown[0]} {sign} {shown[1]})"
+
+
+def summed(text: TritonText, node: Node, *, long: bool = False) -> str:
+    """A sum of integers, or of real numbers; `long` where it is compared with entries."""
+    long = long or outgrows_entries(node)
+
+    def number(term: Node) -> str:
+        return text.real(term) if node.kind == "real" else _term(text, term, long=long)
+
+    result = ""
+    terms = real_text.terms(node) if node.kind == "real" else node.args
+    for term in sorted(terms, key=lambda t: (t.op == "const", is_negative(t))):
+        if is_negative(term):
+            positive = nodes.negate(term)
+            result = f"{result} - {number(positive)}" if result else f"(-{number(positive)})"
+        else:
+            result = f"{result} + {number(term)}" if result else number(term)
+    return f"({result})"
+
+
+def multiplied(text: TritonText, node: Node) -> str:
+    """A product of integers: entries are widened, for multiples leave their dtype."""
+    return "(" + " * ".join(_term(text, factor, long=True) for factor in node.args) + ")"

@@ -1,0 +1,90 @@
+"""Comparisons of integers, arranged so that little is added to what may be at the ends of a dtype.
+
+`x > y` is the formula `x >= y + 1`, and proofs move terms from side to side. Entries of tensors may
+be the smallest or the largest integers there are, which leave no room for either.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from . import nodes
+from .nodes import Node
+
+_POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
+
+
+def strict(node: Node) -> Node:
+    """`x >= y + n` as `x > y + (n - 1)` for n >= 1; any other comparison as it is."""
+    if node.op != "ge" or any(arg.kind != "int" for arg in node.args):
+        return node
+    left, right = node.args
+    number = number_of(right)
+    if number < 1 or (right.op == "const" and number < 2**31):
+        return node
+    return Node("gt", "bool", (left, nodes.add(right, nodes.const(-1))))
+
+
+def arranged(node: Node) -> Node:
+    """A comparison of integers with what reads the key index, and not the query's, on one side.
+
+    Where only one of the two indices is read, a term stands on the side where it is added.
+    """
+    difference = nodes.subtract(*node.args)
+    number = number_of(difference)
+    terms = [term for term in terms_of(difference) if term.op != "const"]
+    keyed = [term for term in terms if term.indices() & _POSITIONS == {"kv_idx"}]
+    rest = [term for term in terms if term.indices() & _POSITIONS != {"kv_idx"}]
+    if not keyed or not rest:
+        rest = [term for term in terms if not is_negative(term)]
+        keyed = [term for term in terms if is_negative(term)]
+    if keyed and not is_negative(keyed[0]):
+        keyed, rest = rest, keyed
+    left, right = nodes.add(*rest), nodes.negate(nodes.add(*keyed))
+    if node.op == "ge" and number < 0:
+        if not rest:
+            return Node("gt", "bool", (nodes.const(number + 1), right))
+        return Node("gt", "bool", (left, nodes.add(right, nodes.const(-number - 1))))
+    if not keyed:
+        return Node(node.op, "bool", (left, nodes.const(-number)))
+    return Node(node.op, "bool", (nodes.add(left, nodes.const(number)), right))
+
+
+def terms_of(node: Node) -> tuple[Node, ...]:
+    """What a sum adds; anything else is one term."""
+    return node.args if node.op == "add" else (node,)
+
+
+def number_of(node: Node) -> int:
+    """The constant of an integer sum, 0 where it has none."""
+    return sum(cast(int, term.data) for term in terms_of(node) if term.op == "const")
+
+
+def is_negative(term: Node) -> bool:
+    """Whether a term is a negative number, or has one as a factor."""
+    factors = term.args if term.op == "mul" else (term,)
+    return any(f.op == "const" and cast(float, f.data) < 0 for f in factors)
+
+
+def holds_entry(node: Node) -> bool:
+    """Whether an integer may be as large as an entry of a tensor."""
+    if node.op == "read" or node.kind != "int":
+        return node.op == "read" and node.kind == "int"
+    args = node.args[1:] if node.op in ("where", "member") else node.args
+    return node.op != "step" and any(map(holds_entry, args))
+
+
+def outgrows_entries(node: Node) -> bool:
+    """Whether integer arithmetic may leave the dtype of the entries it is made of.
+
+    So may a multiple, a sum of two, and a sum that is compared with an entry. A sum of one entry
+    and of positions that is compared with positions is told by its sign there.
+    """
+    if node.op == "mul":
+        return node.kind == "int" and any(map(holds_entry, node.args))
+    if node.op == "add":
+        return sum(map(holds_entry, node.args)) > 1
+    if node.op not in ("ge", "gt", "eq"):
+        return False
+    terms = [term for side in node.args for term in terms_of(side) if holds_entry(term)]
+    return len(terms) > 1 and any(side.op == "add" and holds_entry(side) for side in node.args)

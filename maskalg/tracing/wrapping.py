@@ -1,0 +1,34 @@
+"""Entries of captured tensors of small integers, with which torch computes in as few bits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from .. import errors
+from ..nodes import Node
+from ..parameters import Table
+
+NARROW: Final = (torch.uint8, torch.int8, torch.int16, torch.uint16)
+
+
+def refuse_wrapping(sign: str, *operands: Node) -> None:
+    """Entries of 8 or 16 bits wrap where torch computes with them, and with numbers, alone."""
+    if any(node.kind == "real" for node in operands):
+        return
+    tables = [_narrow(node) for node in operands if node.op not in ("const", "scalar")]
+    if tables and all(table is not None for table in tables):
+        raise errors.traced_narrow(sign, *next(table for table in tables if table is not None))
+
+
+def _narrow(node: Node) -> tuple[str, torch.dtype] | None:
+    """The table of small integers that a formula is an entry of."""
+    if node.op == "read" and isinstance(node.own[0], Table):
+        dtype = node.own[0].tensor.dtype
+        return (node.own[0].name, dtype) if dtype in NARROW else None
+    if node.op not in ("where", "min", "max"):
+        return None
+    chosen = node.args[1:] if node.op == "where" else node.args
+    found = [_narrow(arg) for arg in chosen if arg.op not in ("const", "scalar")]
+    return found[0] if found and None not in found else None
