@@ -1,0 +1,75 @@
+"""The kernel of few queries, compiled without the GPU."""
+
+import os
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal
+from maskalg.decode_tiles import decode_tiles_for
+from maskalg.normalform import bound
+from tests.pointers import pointer_to
+
+pytest.importorskip("triton", reason="needs Triton")
+from maskalg_kernels.decode import decode
+from maskalg_kernels.offline import compile_kernel
+
+from maskalg.backends.triton_constants import has_dependent_launches, has_tma
+from maskalg.backends.triton_decode import decode_constants
+from maskalg.backends.triton_plan import structure_plan
+from maskalg.codegen.hooks import Style
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"
+)
+
+SHARED_LIMIT = {"sm_80": 163 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024, "gfx942": 65536}
+EXPRESSIONS = {
+    "causal": causal,
+    "document": causal & ma.document(torch.zeros(64, dtype=torch.int32)),
+    "softcap": causal + ma.softcap(30.0) @ ma.alibi(torch.ones(4)),
+}
+
+
+def compiled(name, target, dim, rows):
+    form = bound(EXPRESSIONS[name])
+    style = Style(ptx=target.startswith("sm_"))
+    plan = structure_plan(form.structure, style, dim, dim, torch.bfloat16, target)
+    tiles = decode_tiles_for(target, dim, 2, plan.pattern, rows, described=has_tma(target))
+    tables = [pointer_to(a, form) for a in plan.hooks.tables]
+    for tile in tiles:
+        constants = decode_constants(plan.constants | {"WEIGHTED": False}, tile)
+        constants["DEPENDENT"] = has_dependent_launches(target)
+        options = {option: constants.pop(option) for option in ("num_warps", "num_stages")}
+        found = compile_kernel(decode, target, constants, options, "bf16", tables)
+        if found.shared <= SHARED_LIMIT[target]:
+            return found, tile
+    raise AssertionError(f"no tile fits {target}")
+
+
+@pytest.mark.parametrize("target", list(SHARED_LIMIT))
+@pytest.mark.parametrize("name", ["causal", "document"])
+def test_compiles_everywhere(target, name):
+    found, tile = compiled(name, target, 128, 4)
+    assert tile.block_q == 16
+    copies = {
+        "sm_80": "cp.async",
+        "sm_90": "cp.async",
+        "sm_100": "cp.async",
+        "gfx942": "v_mfma",
+    }
+    assert copies[target] in found.assembly
+    assert ("griddepcontrol.launch_dependents" in found.assembly) == (target in ("sm_90", "sm_100"))
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("rows, product", [(4, "mma.sync"), (20, "mma.sync"), (100, "wgmma")])
+def test_rows_on_hopper(dim, rows, product):
+    found, _ = compiled("causal", "sm_90", dim, rows)
+    assert product in found.assembly
+    assert found.spills <= (24 if (dim, rows) == (64, 20) else 0)
+
+
+def test_biases_do_not_spill():
+    assert compiled("softcap", "sm_90", 128, 4)[0].spills == 0
