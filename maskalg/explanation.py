@@ -17,6 +17,7 @@ from .expression import Expression
 from .normalform import Structure, bound
 from .proof.proof import prove_structure
 from .schedule.listed_runs import listed
+from .schedule.summary_labels import summarised
 from .tiles import Tile
 from .weights import Weight, softmax
 
@@ -158,6 +159,8 @@ def _schedule(backend: str, structure: Structure, wider: bool) -> str:
         return "runs of tiles, listed once for these lengths"
     if backend == "triton" and prove_structure(structure).forms.grid is not None:
         return "runs of tiles that enclose what is kept: no list where tensors or heads decide"
+    if summarised(structure):
+        return "runs of tiles that summaries of the tensors leave, found once for these tensors"
     if wider:
         return "every tile: the closed forms have too many intervals for the kernel"
     where = "in the kernel" if backend == "triton" else "once a call"
