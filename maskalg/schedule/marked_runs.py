@@ -11,13 +11,14 @@ import torch
 
 from ..extents import Extents
 from ..normalform import Bound
-from .sets import MEMORY
+from .sets import MEMORY, memorable
 from .summary_labels import MOST_TILES, Counts, stream_of, summary_labels, tile_counts
 
 Of = Literal["queries", "keys"]
 
 _SMALLEST: Final = 64
 _FEWEST_TILES: Final = 1 << 10  # visiting that many takes less than labelling them
+_FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each call
 _NONE: Final = 1 << 28  # a column past all others
 
 
@@ -56,7 +57,8 @@ def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> 
     grain = layout_of(form, extents, of).grain
     block = (grain, grain)
     counts = tile_counts(form, extents, block)
-    if math.prod(counts) <= _FEWEST_TILES:
+    told = [value for value in form.values if isinstance(value, torch.Tensor)]
+    if math.prod(counts) <= (_FEWEST_TILES if memorable(told) else _FEWEST_EACH_TIME):
         return _all_partial(counts if of == "queries" else (*counts[:2], *counts[:1:-1]), device)
 
     def runs() -> torch.Tensor:

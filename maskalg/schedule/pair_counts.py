@@ -34,13 +34,13 @@ class PairCounts:
         """
         low, past = self._ends(rows, axis=2)
         left, right = self._ends(columns, axis=3)
-        batch, head = (
-            index if size > 1 else torch.zeros_like(index)
-            for index, size in zip(at, self.before.shape[:2], strict=True)
-        )
+        alike = self.before.shape[0] == self.before.shape[1] == 1
 
         def upto(row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-            return self.before[batch, head, row, column]
+            if alike:
+                return self.before[0, 0, row, column]
+            columns = self.before.shape[3]
+            return rows_at(self.before.flatten(2), at, row * columns + column)
 
         count = upto(past, right) - upto(low, right) - upto(past, left) + upto(low, left)
         return count == (past - low) * (right - left), count > 0

@@ -173,7 +173,7 @@ class _Memory:
         used = sorted({p.index for node in nodes for p in node.params if isinstance(p, Slot)})
         bound = [values[index] for index in used]
         tensors = [value for value in bound if isinstance(value, torch.Tensor)]
-        if not _memorable(tensors):
+        if not memorable(tensors):
             return make()
         whole = (
             *key,
@@ -201,7 +201,9 @@ MEMORY: Final = _Memory(64)
 _COMPARISONS: Final = _Memory(16)
 
 
-def _memorable(tensors: list[torch.Tensor]) -> bool:
+def memorable(tensors: list[torch.Tensor]) -> bool:
+    """Whether what is made of tensors can be remembered: writes to them are counted, and they are
+    not read anew by a graph."""
     if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
         return False
     on_device = any(tensor.is_cuda for tensor in tensors)

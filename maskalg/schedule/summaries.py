@@ -164,7 +164,13 @@ class Summaries:
         if summary is None:
             summary = self._known[kind, node] = _KINDS[kind](self._blocks(node))
         place = self._axes[_index(node)][2]
-        return [rows_at(part, self._at, place) for part in summary]
+        return [self._of_tiles(part, place) for part in summary]
+
+    def _of_tiles(self, part: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        """Entries of `[batch, heads, blocks]`, of which size 1 serves every batch entry or head."""
+        if part.shape[0] == part.shape[1] == 1:
+            return part[0, 0, place]
+        return rows_at(part, self._at, place)
 
 
 def _range(entries: torch.Tensor) -> tuple[torch.Tensor, ...]:
