@@ -18,6 +18,7 @@ from typing import Final, cast
 import torch
 from torch.utils.weak import WeakIdRef
 
+from ..masks.arguments import readable
 from ..nodes import Node
 from ..normalform import Value
 from ..parameters import Slot
@@ -159,11 +160,7 @@ def _is_sorted(ids: torch.Tensor) -> bool:
     On the CPU a look is cheaper than sorting; on a GPU it would wait for the device, and where
     somebody watches (fake tensors, torch.func) there may be no values to look at.
     """
-    if ids.ndim > 1 or ids.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    if torch._C._len_torch_dispatch_stack() > 0 or torch._C._are_functorch_transforms_active():
-        return False
-    return type(ids) is torch.Tensor and bool((ids[1:] >= ids[:-1]).all())
+    return ids.ndim == 1 and readable(ids) and bool((ids[1:] >= ids[:-1]).all())
 
 
 def _tables_in_order(ids: torch.Tensor) -> StepTables:
