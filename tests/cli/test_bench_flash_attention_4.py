@@ -114,7 +114,9 @@ def test_what_it_is_asked_for(row, calls):
 
 
 def test_every_row_is_said():
-    assert {case.row for case in cases("cpu").values()} == set(peer.SPELLINGS)
+    """But those that no function of one position at a time says without tensors of its own."""
+    rows = {case.row for case in cases("cpu").values()}
+    assert rows == set(peer.SPELLINGS) | {"global tokens", "block table"}
 
 
 @pytest.mark.parametrize("row", [row for row in peer.SPELLINGS if row != "full"])
