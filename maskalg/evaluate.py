@@ -1,14 +1,15 @@
 """Formulas evaluated with torch: the dense oracle, and the tiles a proof leaves open.
 
-Integers are evaluated in 64 bits, and sums of what is read saturate. A comparison of sums is split
-into a part that reads the key index and a part that does not, so that `q - k <= w` costs one
-broadcast comparison of two vectors instead of a matrix of differences.
+Integers are evaluated in 64 bits; where sums of entries are ordered, they stop at the ends of
+their range. A comparison of sums is split into a part that reads the key
+index and a part that does not, so that `q - k <= w` costs one broadcast comparison of two vectors
+instead of a matrix of differences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -33,7 +34,7 @@ class Environment:
     `indices` holds an integer tensor for each index name, broadcastable against each other;
     `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
     monotone tables of closed forms, of documents and of sets. `double` asks for numbers of 64 bits
-    where no score says so.
+    where no score says so, `saturates` for integer sums that stop at the ends of 64 bits.
     """
 
     indices: Mapping[str, torch.Tensor]
@@ -41,6 +42,7 @@ class Environment:
     score: torch.Tensor | None = None
     step: StepReader | None = None
     double: bool = False
+    saturates: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -188,14 +190,26 @@ def _compare(
         if "real" in (left.kind, right.kind) or "bool" in (left.kind, right.kind):
             return operation(evaluate(left, env), evaluate(right, env))
         compared = arranged(node)
+        saturates = node.op == "ge" and (env.saturates or _reads_long(node, env))
+        if saturates != env.saturates:
+            env = replace(env, saturates=saturates)
         sides = [evaluate(arg, env) for arg in compared.args]
         return torch.gt(*sides) if compared.op == "gt" else operation(*sides)
 
     return rule
 
 
+def _divided(
+    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Rule:
+    def rule(node: Node, env: Environment) -> torch.Tensor:
+        return operation(evaluate(node.args[0], env), evaluate(node.args[1], env))
+
+    return rule
+
+
 def _sum(node: Node, env: Environment) -> torch.Tensor:
-    if not _reads_long(node, env):
+    if not env.saturates or node.kind != "int":
         return _fold(torch.add)(node, env)
     signs = [is_negative(term) for term in node.args]
     added = [term for term, minus in zip(node.args, signs, strict=True) if not minus]
@@ -207,26 +221,16 @@ def _sum(node: Node, env: Environment) -> torch.Tensor:
 
 
 def _product(node: Node, env: Environment) -> torch.Tensor:
-    if len(node.args) == 2 and nodes.const(-1) in node.args and _reads_long(node, env):
+    negated = env.saturates and node.kind == "int" and nodes.const(-1) in node.args
+    if negated and len(node.args) == 2:
         return saturated_difference(_number(0, env), evaluate(nodes.negate(node), env))
     return _fold(torch.mul)(node, env)
 
 
 def _reads_long(node: Node, env: Environment) -> bool:
-    """Whether entries of 64 bits take part in an integer: sums of others stay far from the ends."""
-    if node.kind != "int":
-        return False
+    """Whether entries of 64 bits are compared: sums of others stay far from the ends."""
     values = [env.values[p.index] for p in node.params if isinstance(p, Slot) and p.is_table]
     return any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values)
-
-
-def _divided(
-    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> Rule:
-    def rule(node: Node, env: Environment) -> torch.Tensor:
-        return operation(evaluate(node.args[0], env), evaluate(node.args[1], env))
-
-    return rule
 
 
 def _where(node: Node, env: Environment) -> torch.Tensor:

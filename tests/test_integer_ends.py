@@ -93,3 +93,13 @@ def test_positions_near_the_entries_that_kernels_add_take_64_bits():
     form = bound(kv_idx <= q_idx + table(entries(torch.int32)[2], "w")[head])
     assert fits_int32(form, Extents(1 << 20, 1 << 20, 1, 3))
     assert not fits_int32(form, Extents(1 << 29, 1 << 29, 1, 3))
+
+
+def test_sums_past_the_ends_equal_nothing():
+    most = 2**63 - 1
+    for entries, n in (([most] * 4, 1), ([-most - 1] * 4, -1), ([most, most, most - 4, 0], 4)):
+        table = ma.table(torch.tensor(entries))
+        mask = table[ma.q_idx] + n == table[ma.kv_idx]
+        wanted = torch.tensor([[a + n == b for b in entries] for a in entries])
+        assert mask.to_dense(4)[0, 0].equal(wanted)
+        assert (mask.blocks(4, block=1).labels[0, 0] == 2).equal(wanted)

@@ -8,6 +8,7 @@ from maskalg import causal
 from maskalg.extents import Extents
 from maskalg.normalform import bound
 from maskalg.schedule.block_map import EMPTY, FULL
+from maskalg.schedule.marked_runs import layout_of
 from maskalg.schedule.summary_labels import summarised, summary_labels
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
@@ -94,3 +95,26 @@ def test_a_tensor_that_changes_is_labelled_again():
     table[0, 7] = True
     after = labelled(mask, 64, 64, (8, 8))[0]
     assert before[0, 0, 0, 7] == EMPTY and after[0, 0, 0, 7] == FULL
+
+
+def test_no_keys():
+    for mask in (ma.block_table(torch.eye(4, dtype=torch.bool), 16), ma.dense(torch.eye(16) > 0)):
+        q, k = torch.randn(1, 1, 16, 16), torch.randn(1, 1, 0, 16)
+        assert not ma.attention(q, k, k, mask).any()
+        assert not len(mask.segments(16, 0, block=16).first)
+        assert mask.cost(16, 0).kept == 0
+
+
+def test_ranges_of_an_index_are_not_taken_as_met():
+    """A tile may see more indices than its pairs read: blocks are evaluated then."""
+    flag, step = torch.zeros(8, dtype=torch.bool), torch.tensor([0, 5])
+    flag[3] = True
+    distance = ma.maximum(ma.q_idx - ma.table(step)[ma.kv_idx], 0)
+    labels = ma.table(flag)[distance].blocks(8, 2, block=(1, 2)).labels
+    assert labels.flatten().tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_more_batch_entries_than_tiles_may_be():
+    table = torch.ones(1, dtype=torch.bool).expand((1 << 22) + 1, 1, 1)
+    form = bound(ma.table(table)[ma.batch, ma.q_idx // 16, ma.kv_idx // 16])
+    assert layout_of(form, Extents(16, 16, len(table), 1), "queries").grain == 64

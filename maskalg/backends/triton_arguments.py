@@ -23,10 +23,10 @@ from ..schedule.listed_runs import ListedRuns, listed_runs
 from ..schedule.marked_runs import layout_of, marked_runs
 from ..schedule.steps import StepTables, step_tables
 from .call import Call
+from .triton_constants import MOST_SCALARS
 
 T = TypeVar("T")
 
-MOST_SCALARS: Final = 24
 _TABLES_TOGETHER: Final = 8
 _INFINITY: Final = 0x7F800000
 _MINUS_INFINITY: Final = _INFINITY - 2**31  # the sign is the highest of 32 bits

@@ -20,20 +20,16 @@ from ..backward_tiles import (
     hopper_backward_tile_for,
     one_pass_for,
 )
-from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.hooks import Hooks, Style
 from ..codegen.store import load
 from ..normalform import Structure
 from ..tiles import Pattern, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
-from .triton_constants import count_constants, tile_constants, weight_constants
+from .triton_constants import count_constants, hooks_that_fit, tile_constants, weight_constants
 from .triton_descriptors import Descriptor
-from .triton_hopper_backward import (
-    keys_launch,
-    queries_launch,
-    serves,
-)
+from .triton_hopper_backward import keys_launch, queries_launch, serves
 from .triton_launch import Launch, compile_together, variant_key
 from .triton_one_pass import one_pass_counts, one_pass_launches, turn_launches, zeros_for_turns
 from .triton_rows import OnePassRows, Rows, one_pass_rows, per_row_of, rows_launch
@@ -81,7 +77,7 @@ def backward_plan(
     tuned: Choices = NOTHING_TUNED,
 ) -> BackwardPlan:
     """The plan of a structure at a padded head dimension and an element size."""
-    hooks = hooks_of(structure, style, backward=True)
+    hooks = hooks_that_fit(structure, style, backward=True)
     module = load(hooks.source, hooks.digest)
 
     def chosen(

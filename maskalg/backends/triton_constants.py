@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -9,11 +10,13 @@ import torch
 import triton
 
 from .. import errors
-from ..codegen.hooks import Hooks
+from ..codegen.hooks import Hooks, Style, hooks_of
 from ..codegen.store import load
+from ..normalform import Structure
 from ..tiles import Tile
 from ..weights import Weight
 
+MOST_SCALARS: Final = 24
 _HEADS_TOGETHER: Final = 8
 
 
@@ -25,6 +28,20 @@ def has_tma(arch: str) -> bool:
 def has_dependent_launches(arch: str) -> bool:
     """Whether programs of a kernel may start before those of the kernel before it have ended."""
     return arch in ("sm_90", "sm_100", "sm_103", "sm_120")
+
+
+def hooks_that_fit(structure: Structure, style: Style, *, backward: bool = False) -> Hooks:
+    """The hooks of a structure, whose numbers the kernels take; arguments as of `hooks_of`.
+
+    Raises:
+        BackendError: more numbers than the kernels take.
+    """
+    hooks = hooks_of(structure, style, backward=backward)
+    if len(hooks.scalars) > MOST_SCALARS:
+        hooks = hooks_of(structure, replace(style, marked=False), backward=backward)
+    if len(hooks.scalars) > MOST_SCALARS:
+        raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
+    return hooks
 
 
 def hook_constants(hooks: Hooks) -> dict[str, Any]:

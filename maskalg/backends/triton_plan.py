@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from .. import errors
-from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.hooks import Hooks, Style
 from ..extents import distances_are_short, fits_int32
 from ..float8 import FLOAT8
 from ..nodes import TRUE
@@ -18,9 +18,14 @@ from ..proof.proof import prove_structure
 from ..tiles import HopperTile, Pattern, Tile, tiles_for
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
-from .triton_arguments import MOST_SCALARS
 from .triton_backward import BackwardPlan, backward_plan
-from .triton_constants import has_tma, hook_constants, power_of_two, shape_constants
+from .triton_constants import (
+    has_tma,
+    hook_constants,
+    hooks_that_fit,
+    power_of_two,
+    shape_constants,
+)
 from .triton_hopper import hopper_tile, serves_pads
 from .triton_tuned import machine_of, preferred
 
@@ -87,9 +92,7 @@ def structure_plan(
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
         raise errors.float8_architecture(arch)
     wide = style.wide
-    hooks = hooks_of(structure, style)
-    if len(hooks.scalars) > MOST_SCALARS:
-        raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
+    hooks = hooks_that_fit(structure, style)
     pads = (power_of_two(head_dim), power_of_two(value_dim))
     pattern = pattern_of(structure)
     hopper, candidates = preferred(

@@ -80,12 +80,14 @@ class Style:
         long: a table may hold integers of 64 bits, which inline assembly does not compare.
         far: sums of positions and numbers may reach 2**22, and are converted to real numbers by
             the GPU's slow units.
+        marked: look up which tiles summaries of tensors leave, which takes three numbers more.
     """
 
     wide: bool = False
     ptx: bool = False
     long: bool = False
     far: bool = False
+    marked: bool = True
 
 
 _NATURAL = Style()
@@ -196,7 +198,7 @@ def _runs(
     text = TritonText(arguments, wide=style.wide)
     forms = prove_structure(structure).forms
     found = f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)"
-    if summarised(structure) and not either_way:
+    if style.marked and summarised(structure) and not either_way:
         grain, of_batch, of_head = [
             arguments.scalar(LayoutArgument(of, name)) for name in ("grain", "of_batch", "of_head")
         ]

@@ -98,7 +98,7 @@ def rows_of(
 
 def key_range(span: Span, rows: Rows) -> KeyRange:
     """The keys of a span for each tile of queries, cut to the keys there are."""
-    env = rows.environment
+    env = replace(rows.environment, saturates=True)
     shape = np.broadcast_shapes(*[index.shape for index in env.indices.values()])
     low = torch.zeros((), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, rows.extents.kv_len - 1)

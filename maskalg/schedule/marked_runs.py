@@ -18,7 +18,7 @@ Of = Literal["queries", "keys"]
 
 _SMALLEST: Final = 64
 _FEWEST_TILES: Final = 1 << 10  # visiting that many takes less than labelling them
-_FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each call
+_FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each call, or one row
 _NONE: Final = 1 << 28  # a column past all others
 
 
@@ -40,8 +40,11 @@ class Layout:
 def layout_of(form: Bound, extents: Extents, of: Of) -> Layout:
     """The layout of the runs of a call; arguments as of `marked_runs`."""
     grain = _SMALLEST
-    while math.prod(counts := tile_counts(form, extents, (grain, grain))) > MOST_TILES:
+    longest = max(extents.q_len, extents.kv_len)
+    counts = tile_counts(form, extents, (grain, grain))
+    while math.prod(counts) > MOST_TILES and grain < longest:
         grain *= 2
+        counts = tile_counts(form, extents, (grain, grain))
     rows = counts[2 if of == "queries" else 3]
     of_batch = counts[1] * rows if counts[0] > 1 else 0
     return Layout(grain, of_batch, rows if counts[1] > 1 else 0)
@@ -58,8 +61,13 @@ def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> 
     block = (grain, grain)
     counts = tile_counts(form, extents, block)
     told = [value for value in form.values if isinstance(value, torch.Tensor)]
-    if math.prod(counts) <= (_FEWEST_TILES if memorable(told) else _FEWEST_EACH_TIME):
-        return _all_partial(counts if of == "queries" else (*counts[:2], *counts[:1:-1]), device)
+    often = memorable(told) and extents.q_len > grain
+    fewest = _FEWEST_TILES if often else _FEWEST_EACH_TIME
+    if not fewest < math.prod(counts) <= MOST_TILES:
+        shape = counts if of == "queries" else (*counts[:2], *counts[:1:-1])
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return _all_partial.__wrapped__(shape, device, 0)  # there from the replay on
+        return _all_partial(shape, device, stream_of(device))
 
     def runs() -> torch.Tensor:
         labels = summary_labels(form, extents, block, device)
@@ -70,7 +78,7 @@ def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> 
 
 
 @lru_cache(maxsize=64)
-def _all_partial(counts: Counts, device: torch.device) -> torch.Tensor:
+def _all_partial(counts: Counts, device: torch.device, stream: int) -> torch.Tensor:
     return runs_of(torch.ones(counts, dtype=torch.uint8, device=device))
 
 

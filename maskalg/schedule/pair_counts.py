@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import torch
 from torch.nn.functional import pad
@@ -16,6 +17,8 @@ from ..proof.closed_forms import Relation
 from ..proof.separation import positions
 from .relations import categories, table_of
 from .sets import MEMORY, At, over_positions, rows_at
+
+_MOST_PAIRS: Final = 1 << 26  # of categories; sums of them fit 32 bits
 
 Range = tuple[torch.Tensor, torch.Tensor]  # of indices, both ends included
 
@@ -51,10 +54,11 @@ class PairCounts:
 
 
 def pair_counts(relation: tuple[Node, Node, Node], env: Environment) -> PairCounts | None:
-    """The counts of a relation of categories (see `related`), remembered; None without entries."""
+    """The counts of a relation of categories (see `related`), remembered; None without
+    entries, or with too many."""
     node, f, g = relation
     sizes = categories(node, "q_idx", env), categories(node, "kv_idx", env)
-    if 0 in sizes:
+    if not 0 < math.prod((*sizes, *_members(env))) <= _MOST_PAIRS:
         return None
 
     def counted() -> PairCounts:

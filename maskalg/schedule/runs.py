@@ -80,7 +80,7 @@ def run_table(form: Bound, extents: Extents, block: tuple[int, int]) -> RunTable
     unfull = _tile_ranges(forms.unfull, rows, block[1])
     if summarised(form.structure):
         counts = tile_counts(form, extents, block)
-        if math.prod(block) >= _SMALLEST_TILE and math.prod(counts) <= MOST_TILES:
+        if math.prod(block) >= _SMALLEST_TILE and 0 < math.prod(counts) <= MOST_TILES:
             place = torch.arange(counts[3], device=device)
             enclosed = _labels(place, touched, unfull)
             return _within(enclosed, summary_labels(form, extents, block, device))

@@ -7,7 +7,7 @@ counts of members, sorted classes of equal entries, maxima over powers of two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -149,8 +149,10 @@ def section_over(
 ) -> PreparedSection | None:
     """The section over `lengths` positions of the own and of the other index, not remembered."""
 
+    ordered = replace(env, saturates=True)
+
     def over_other(node: Node) -> torch.Tensor:
-        return over_positions(node, section.other, lengths[1], env)
+        return over_positions(node, section.other, lengths[1], ordered)
 
     low = torch.zeros((1, 1, lengths[1]), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, lengths[0] - 1)
@@ -164,7 +166,7 @@ def section_over(
     members = over_positions(conjunction(*section.members), section.own, lengths[0], env)
     rest: Rest | None = None
     if section.order:
-        rest = _ordered(section, lengths, members, own_block, env)
+        rest = _ordered(section, lengths, members, own_block, ordered)
     elif section.equal:
         rest = _equal(section, lengths, members, env)
     elif section.relation is not None:

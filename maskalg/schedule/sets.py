@@ -93,7 +93,8 @@ def at_places(places: dict[str, torch.Tensor], node: Node, env: Environment) -> 
         "batch": env.indices["batch"].view(-1, 1, 1),
         "head": env.indices["head"].view(1, -1, 1),
     }
-    found = evaluate(node, Environment({**rows, **places}, env.values, step=env.step))
+    at = {**rows, **places}
+    found = evaluate(node, Environment(at, env.values, step=env.step, saturates=env.saturates))
     return found[(None,) * (3 - found.ndim)]
 
 
@@ -184,6 +185,7 @@ class _Memory:
         if known is not None and all(
             ref() is tensor for ref, tensor in zip(known[0], tensors, strict=True)
         ):
+            self._known.move_to_end(whole)
             found: Found = known[1]
             return found
         made = make()
@@ -197,7 +199,7 @@ class _Memory:
         return made
 
 
-MEMORY: Final = _Memory(64)
+MEMORY: Final = _Memory(192)
 _COMPARISONS: Final = _Memory(16)
 
 

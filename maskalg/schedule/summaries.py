@@ -10,6 +10,7 @@ combine these by interval arithmetic; a tensor of pairs is summarised block by b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -80,7 +81,9 @@ class Summaries:
         if node.op == "ge" and all(arg.kind == "int" for arg in node.args):
             # The extremes of a part of the query and of one of the key are both attained.
             return all(len(positions(side)) < 2 for side in arranged(node).args)
-        return len(positions(node)) < 2 or node.op == "read"
+        # Entries within ranges of categories, or of an index, may be those of no pair.
+        enclosed = _mixed(node) is not None or related(node) is not None
+        return len(positions(node)) < 2 or (node.op == "read" and not enclosed)
 
     def truth(self, node: Node) -> Pair:
         """Whether a Boolean formula surely holds for some pair of a tile, and whether it may.
@@ -149,10 +152,11 @@ class Summaries:
         (left,), (right,) = (self._of("values", side) for side in sides)
         return (left & right) != 0
 
-    def _blocks(self, node: Node) -> torch.Tensor:
+    def _blocks(self, kind: str, node: Node) -> torch.Tensor:
         """A formula of one index at all positions, `[batch, heads, blocks, block]`."""
         length, side, _ = self._axes[_index(node)]
-        entries = over_positions(node, _index(node), length, self._env)
+        env = replace(self._env, saturates=kind == "extremes")  # which are ordered
+        entries = over_positions(node, _index(node), length, env)
         missing = -length % side
         last = entries[..., -1:].expand(*entries.shape[:2], missing)
         whole = torch.cat([entries, last], dim=-1)
@@ -162,7 +166,7 @@ class Summaries:
         """A summary of a formula of one index, read at the tiles."""
         summary = self._known.get((kind, node))
         if summary is None:
-            summary = self._known[kind, node] = _KINDS[kind](self._blocks(node))
+            summary = self._known[kind, node] = _KINDS[kind](self._blocks(kind, node))
         place = self._axes[_index(node)][2]
         return [self._of_tiles(part, place) for part in summary]
 

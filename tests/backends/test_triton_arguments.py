@@ -28,7 +28,8 @@ EXPRESSIONS = {
 
 @pytest.mark.parametrize("name", list(EXPRESSIONS))
 def test_as_many_integers_and_tables_for_every_expression(name):
-    from maskalg.backends.triton_arguments import MOST_SCALARS, padded, scalars_of, tables_missing
+    from maskalg.backends.triton_arguments import padded, scalars_of, tables_missing
+    from maskalg.backends.triton_constants import MOST_SCALARS
 
     form = bound(EXPRESSIONS[name])
     hooks = hooks_of(form.structure, Style(ptx=True, long=form.long))

@@ -69,6 +69,15 @@ def test_nothing_else_is_visited(block):
         assert not out[:, :, rows].isnan().any()
 
 
+def test_masks_of_many_numbers():
+    """Marks take three numbers forward and six backward; without room for them there are none."""
+    table = torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    mask = ma.everything
+    for side in (16, 17, 18, 19):
+        mask &= ma.block_table(table, side)
+    check_gradients(inputs(20, 20, (1, 1)), mask, most=1e-4)
+
+
 def test_entries_that_change_are_seen():
     table = torch.eye(4, dtype=torch.bool)
     mask, tensors = ma.block_table(table, 16), inputs(64, 64, (1, 1))
