@@ -1,10 +1,10 @@
 """Few queries against a long cache of keys, on one GPU: `maskalg` next to its peers.
 
-    python benchmarks/gpu_decode.py [--cases causal] [--rounds 5]
+    python benchmarks/gpu_decode.py [--cases "1 x 64k;window"] [--rounds 5]
 
 A call is captured in a CUDA graph with as many copies of its keys and values as exceed the GPU's
 caches, and replayed: what the host takes does not count. TB/s are those of the keys and values
-that the mask keeps; "copy" reads as many bytes of which it writes half.
+that the mask keeps.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def inputs_of(case: Case) -> list:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default="", help="comma-separated parts of case names")
+    parser.add_argument("--cases", default="", help="parts of case names, between semicolons")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     wanted = [part for part in options.cases.split(";") if part]

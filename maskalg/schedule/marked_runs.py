@@ -11,8 +11,8 @@ import torch
 
 from ..extents import Extents
 from ..normalform import Bound
-from .sets import MEMORY, memorable
-from .summary_labels import MOST_TILES, Counts, stream_of, summary_labels, tile_counts
+from .sets import MEMORY, memorable, stream_of
+from .summary_labels import MOST_TILES, Counts, summary_labels, tile_counts
 
 Of = Literal["queries", "keys"]
 
@@ -73,7 +73,7 @@ def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> 
         labels = summary_labels(form, extents, block, device)
         return runs_of(labels if of == "queries" else labels.mT)
 
-    key = ("runs", of, block, counts, extents.q_len, extents.kv_len, device, stream_of(device))
+    key = ("runs", of, block, counts, extents.q_len, extents.kv_len, device)
     return MEMORY.recall(key, (form.structure.mask,), form.values, runs)
 
 

@@ -178,6 +178,7 @@ class _Memory:
             return make()
         whole = (
             *key,
+            *[stream_of(tensor.device) for tensor in tensors if tensor.is_cuda],
             tuple(node.skeleton for node in nodes),
             tuple((id(v), state_of(v)) if isinstance(v, torch.Tensor) else v for v in bound),
         )
@@ -201,6 +202,11 @@ class _Memory:
 
 MEMORY: Final = _Memory(192)
 _COMPARISONS: Final = _Memory(16)
+
+
+def stream_of(device: torch.device) -> int:
+    """The current stream: another one would have to wait until something is computed on it."""
+    return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
 
 
 def memorable(tensors: list[torch.Tensor]) -> bool:

@@ -52,18 +52,13 @@ def summary_labels(
     `MOST_TILES`.
     """
     counts = tile_counts(form, extents, block)
-    key = ("labels", block, counts, extents.q_len, extents.kv_len, device, stream_of(device))
+    key = ("labels", block, counts, extents.q_len, extents.kv_len, device)
     return MEMORY.recall(
         key,
         (form.structure.mask,),
         form.values,
         lambda: _labels(form, extents, block, counts, device),
     )
-
-
-def stream_of(device: torch.device) -> int:
-    """The current stream: another one would have to wait until something is computed on it."""
-    return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
 
 
 def _labels(
