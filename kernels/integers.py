@@ -1,4 +1,4 @@
-"""Integer division as Python and the proofs mean it: Triton's own truncates."""
+"""Integer division as Python and the proofs mean it: Triton's own truncates, and is slow."""
 
 import triton
 import triton.language as tl
@@ -15,6 +15,34 @@ def floor_mod(x, c):
     """x - c * floor(x / c), between 0 and c - 1 for c >= 1."""
     rest = x % c
     return rest + tl.where(rest < 0, c, 0)
+
+
+@triton.jit
+def quotient(x, factor, shift):
+    """floor(x / c) for 0 <= x < 2**31, of the divisor that factor and shift stand for
+    (`codegen/divisors.py`)."""
+    twice = (x + x).to(tl.uint32)
+    high = tl.umulhi(twice, factor.to(tl.uint32, bitcast=True))
+    return (high >> shift.to(tl.uint32)).to(tl.int32)
+
+
+@triton.jit
+def quotient_of_any(x, factor, shift):
+    """`quotient` for any sign of x: of a negative one, floor(x / c) = ~(~x // c)."""
+    sign = x >> 31
+    return quotient(x ^ sign, factor, shift) ^ sign
+
+
+@triton.jit
+def remainder(x, c, factor, shift):
+    """x - c * floor(x / c) for 0 <= x < 2**31."""
+    return x - quotient(x, factor, shift) * c
+
+
+@triton.jit
+def remainder_of_any(x, c, factor, shift):
+    """x - c * floor(x / c) for any sign of x."""
+    return x - quotient_of_any(x, factor, shift) * c
 
 
 @triton.jit

@@ -8,9 +8,6 @@ import triton.language as tl
 
 NO_TILE = tl.constexpr(2**30)
 
-GRAIN = tl.constexpr(64)
-"""Positions of a listed tile; every tile of a kernel is made of some, or is part of one."""
-
 
 @triton.jit
 def tiles(low, high, some, kv_len, BLOCK: tl.constexpr):
@@ -73,129 +70,74 @@ def run_of_spans_either_way(j, from_last, touched, unfull, kv_len, BLOCK: tl.con
 
 
 @triton.jit
-def run_of_list(j, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
-    """As `run_of_spans`, from lists of the runs of each GRAIN of q0..q1; every run is PARTIAL."""
-    found = tl.cast(NO_TILE, tl.int32)
-    until = tl.cast(NO_TILE, tl.int32)
-    for row in range((q0 // GRAIN).to(tl.int32), (q1 // GRAIN).to(tl.int32) + 1):
-        # The first run that ends after the beginning of tile j.
-        low = tl.load(starts + row)
-        stop = tl.load(starts + row + 1)
-        high = stop
-        while low < high:
-            middle = (low + high) // 2
-            after = tl.minimum(tl.load(ends + middle) * GRAIN, kv_len) > j * BLOCK
-            high = tl.where(after, middle, high)
-            low = tl.where(after, low, middle + 1)
-        some = low < stop
-        first = tl.load(firsts + low, mask=some, other=0) * GRAIN // BLOCK
-        last = tl.minimum(tl.load(ends + low, mask=some, other=0) * GRAIN, kv_len) - 1
-        first = tl.where(some, tl.maximum(first, j), NO_TILE).to(tl.int32)
-        end = tl.where(some, last // BLOCK + 1, NO_TILE).to(tl.int32)
-        # Of runs that begin together the longest; the others are met again from its end on.
-        longest = tl.where(first == found, tl.maximum(end, until), until)
-        until = tl.where(first < found, end, longest)
-        found = tl.minimum(found, first)
-    return found, until, found < NO_TILE
-
-
-@triton.jit
-def _run_of_list_from_last(j, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
-    """As `run_of_list` where the last tile has number 0 and the first the highest."""
-    count = (kv_len + BLOCK - 1) // BLOCK
-    limit = (count - j).to(tl.int32)
-    found = tl.cast(0, tl.int32)
-    since = tl.cast(0, tl.int32)
-    for row in range((q0 // GRAIN).to(tl.int32), (q1 // GRAIN).to(tl.int32) + 1):
-        # The last run that begins before the end of the tile.
-        low = tl.load(starts + row)
-        high = tl.load(starts + row + 1)
-        none = low
-        while low < high:
-            middle = (low + high) // 2
-            before = tl.load(firsts + middle) * GRAIN < limit * BLOCK
-            low = tl.where(before, middle + 1, low)
-            high = tl.where(before, high, middle)
-        some = low > none
-        first = tl.load(firsts + low - 1, mask=some, other=0) * GRAIN // BLOCK
-        last = tl.minimum(tl.load(ends + low - 1, mask=some, other=0) * GRAIN, kv_len) - 1
-        end = tl.where(some, tl.minimum(last // BLOCK + 1, limit), 0).to(tl.int32)
-        # Of runs that end together the longest, as above.
-        longest = tl.where(end == found, tl.minimum(first, since), since)
-        since = tl.where(end > found, first, longest).to(tl.int32)
-        found = tl.maximum(found, end)
-    some = found > 0
-    return tl.where(some, count - found, NO_TILE), tl.where(some, count - since, NO_TILE), some
-
-
-@triton.jit
-def _marked_run(j, marks, row, grain, kv_len, BLOCK: tl.constexpr):
+def _marked_run(j, marks, row, grain_bits, kv_len, BLOCK: tl.constexpr):
     """The first tile from j on that one row of marks keeps, NO_TILE where none is left; up to
     which tile they are FULL, and up to which PARTIAL."""
     count = (kv_len + BLOCK - 1) // BLOCK
-    columns = (kv_len + grain - 1) // grain
-    column = (tl.minimum(j, count) * BLOCK // grain).to(tl.int32)
+    columns = (kv_len + (1 << grain_bits) - 1) >> grain_bits
+    start = tl.minimum(j, count) * BLOCK
+    column = (start >> grain_bits).to(tl.int32)
     inside = column < columns
     entry = marks + (row * columns + column) * 2
     code = tl.load(entry, mask=inside, other=NO_TILE)
     end = tl.load(entry + 1, mask=inside, other=0)
-    low = tl.minimum(code // 2, columns) * grain
-    high = tl.minimum(end * grain, kv_len)
-    first = tl.maximum(low // BLOCK, j)
+    low = tl.minimum(code >> 1, columns) << grain_bits
+    high = tl.minimum(end << grain_bits, kv_len)
+    first = tl.maximum(low, start) // BLOCK
     some = (low < kv_len) & (first < count)
     # A last tile cut by the length is PARTIAL.
     whole = some & (code % 2 == 0) & (low <= first * BLOCK)
     first = tl.where(some, first, NO_TILE).to(tl.int32)
     full = tl.where(whole, high // BLOCK, first).to(tl.int32)
-    partial = tl.where(some & (code % 2 == 1), (high + BLOCK - 1) // BLOCK, first + 1)
-    return first, full, partial.to(tl.int32)
+    partial = tl.where(code % 2 == 1, (high + BLOCK - 1) // BLOCK, first + 1)
+    return first, full, tl.where(some, partial, NO_TILE).to(tl.int32)
 
 
 @triton.jit
-def run_of_marks(j, q0, q1, marks, first_row, grain, kv_len, BLOCK: tl.constexpr):
-    """As `run_of_spans`, from marks of tiles of `grain` positions, int32 `[rows, columns, 2]`.
+def _joined(found, full, partial, first, whole, cut):
+    """What two rows keep: a tile is FULL if it is so in both, and PARTIAL as long as in one."""
+    full = tl.where(first == found, tl.minimum(full, whole), tl.minimum(first, found))
+    longer = tl.where(first == found, tl.maximum(partial, cut), partial)
+    partial = tl.where(first < found, cut, longer)
+    return tl.minimum(found, first), full, partial
+
+
+@triton.jit
+def run_of_marks(j, q0, q1, marks, first_row, grain_bits, kv_len, BLOCK: tl.constexpr):
+    """As `run_of_spans`, from marks of tiles of `2**grain_bits` positions, int32 `[rows, columns,
+    2]`.
 
     Twice the first column of the run at or after a column, and 1 more if it is PARTIAL; and the
     column past it.
     """
-    row = (first_row + q0 // grain).to(tl.int32)
-    last = (first_row + q1 // grain).to(tl.int32)
-    found, full, partial = _marked_run(j, marks, row, grain, kv_len, BLOCK)
+    row = (first_row + (q0 >> grain_bits)).to(tl.int32)
+    last = (first_row + (q1 >> grain_bits)).to(tl.int32)
+    found, full, partial = _marked_run(j, marks, row, grain_bits, kv_len, BLOCK)
+    # Mostly there are two: both are on their way before one is waited for.
+    row = tl.minimum(row + 1, last)
+    first, whole, cut = _marked_run(j, marks, row, grain_bits, kv_len, BLOCK)
+    found, full, partial = _joined(found, full, partial, first, whole, cut)
     while row < last:
         row += 1
-        first, whole, cut = _marked_run(j, marks, row, grain, kv_len, BLOCK)
-        # A tile is FULL if it is so in every row, and PARTIAL as long as it is so in one.
-        full = tl.where(first == found, tl.minimum(full, whole), tl.minimum(first, found))
-        longer = tl.where(first == found, tl.maximum(partial, cut), partial)
-        partial = tl.where(first < found, cut, longer)
-        found = tl.minimum(found, first)
+        first, whole, cut = _marked_run(j, marks, row, grain_bits, kv_len, BLOCK)
+        found, full, partial = _joined(found, full, partial, first, whole, cut)
     masked = full <= found
-    return found, tl.where(masked, partial, full), masked
+    return found, tl.where(masked, partial, full), masked & (found < NO_TILE)
 
 
 @triton.jit
 def run_of_spans_and_marks(
-    j, touched, unfull, q0, q1, marks, first_row, grain, kv_len, BLOCK: tl.constexpr
+    j, touched, unfull, q0, q1, marks, first_row, grain_bits, kv_len, BLOCK: tl.constexpr
 ):
     """The first run that both keep: spans are bounds by themselves, FULL where either says so."""
     first, end, partial = run_of_spans(j, touched, unfull, kv_len, BLOCK)
-    found, until, masked = run_of_marks(first, q0, q1, marks, first_row, grain, kv_len, BLOCK)
+    found, until, masked = run_of_marks(first, q0, q1, marks, first_row, grain_bits, kv_len, BLOCK)
     while (found >= end) & (found < NO_TILE):
         first, end, partial = run_of_spans(found, touched, unfull, kv_len, BLOCK)
-        found, until, masked = run_of_marks(first, q0, q1, marks, first_row, grain, kv_len, BLOCK)
+        found, until, masked = run_of_marks(
+            first, q0, q1, marks, first_row, grain_bits, kv_len, BLOCK
+        )
     none = (found >= NO_TILE) | (first >= NO_TILE)
     found = tl.where(none, NO_TILE, found).to(tl.int32)
     end = tl.where(none, NO_TILE, tl.minimum(end, until)).to(tl.int32)
     return found, end, partial & masked & (found < NO_TILE)
-
-
-@triton.jit
-def run_of_list_either_way(j, from_last, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr):
-    """As `run_of_list`; with from_last 1 the last tile has number 0 and the first the highest."""
-    if from_last == 1:
-        found, until, partial = _run_of_list_from_last(
-            j, q0, q1, starts, firsts, ends, kv_len, BLOCK
-        )
-    else:
-        found, until, partial = run_of_list(j, q0, q1, starts, firsts, ends, kv_len, BLOCK)
-    return found, until, partial

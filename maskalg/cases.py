@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import nodes
+from .comparisons import POSITIONS
 from .nodes import Node
 
 
-def split_extremum(difference: Node) -> Node | None:
-    """`difference >= 0` without its first outer minimum or maximum, as a formula; None if none."""
+def split_extremum(difference: Node, *, mixed: bool = False) -> Node | None:
+    """`difference >= 0` without its first outer minimum or maximum, as a formula; None if none.
+
+    With `mixed` those that read one of the positions alone stay.
+    """
     terms = difference.args if difference.op == "add" else (difference,)
     for place, term in enumerate(terms):
         factor, inner = _scaled(term)
-        if inner.op not in ("min", "max") or not _has_position(inner):
+        least = 2 if mixed else 1
+        if inner.op not in ("min", "max") or len(inner.indices() & POSITIONS) < least:
             continue
         rest = terms[:place] + terms[place + 1 :]
         cases = [
@@ -59,7 +64,7 @@ def _scaled(term: Node) -> tuple[int, Node]:
 
 
 def _has_position(node: Node) -> bool:
-    return bool(node.indices() & {"q_idx", "kv_idx"})
+    return bool(node.indices() & POSITIONS)
 
 
 def has_extremum(node: Node) -> bool:

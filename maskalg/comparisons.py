@@ -11,7 +11,7 @@ from typing import Final, cast
 from . import nodes
 from .nodes import Node
 
-_POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
+POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
 
 
 def strict(node: Node) -> Node:
@@ -33,8 +33,8 @@ def arranged(node: Node) -> Node:
     difference = nodes.subtract(*node.args)
     number = number_of(difference)
     terms = [term for term in terms_of(difference) if term.op != "const"]
-    keyed = [term for term in terms if term.indices() & _POSITIONS == {"kv_idx"}]
-    rest = [term for term in terms if term.indices() & _POSITIONS != {"kv_idx"}]
+    keyed = [term for term in terms if term.indices() & POSITIONS == {"kv_idx"}]
+    rest = [term for term in terms if term.indices() & POSITIONS != {"kv_idx"}]
     if not keyed or not rest:
         rest = [term for term in terms if not is_negative(term)]
         keyed = [term for term in terms if is_negative(term)]

@@ -16,7 +16,8 @@ from .codegen.hooks import Style, hooks_of
 from .expression import Expression
 from .normalform import Structure, bound
 from .proof.proof import prove_structure
-from .schedule.listed_runs import listed
+from .schedule.digit_runs import by_digits
+from .schedule.marked_runs import marked
 from .schedule.summary_labels import summarised
 from .tiles import Tile
 from .weights import Weight, softmax
@@ -155,11 +156,9 @@ def _plain(tile: Tile) -> str:
 def _schedule(backend: str, structure: Structure, wider: bool) -> str:
     if backend == "reference":
         return "none: every pair is computed"
-    if backend == "triton" and listed(structure):
-        return "runs of tiles, listed once for these lengths"
-    if backend == "triton" and prove_structure(structure).forms.grid is not None:
-        return "runs of tiles that enclose what is kept: no list where tensors or heads decide"
-    if summarised(structure):
+    if backend == "triton" and by_digits(structure):
+        return "runs of tiles that digits leave, found once for these lengths"
+    if marked(structure) if backend == "triton" else summarised(structure):
         return "runs of tiles that summaries of the tensors leave, found once for these tensors"
     if wider:
         return "every tile: the closed forms have too many intervals for the kernel"

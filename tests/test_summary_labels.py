@@ -117,4 +117,4 @@ def test_ranges_of_an_index_are_not_taken_as_met():
 def test_more_batch_entries_than_tiles_may_be():
     table = torch.ones(1, dtype=torch.bool).expand((1 << 22) + 1, 1, 1)
     form = bound(ma.table(table)[ma.batch, ma.q_idx // 16, ma.kv_idx // 16])
-    assert layout_of(form, Extents(16, 16, len(table), 1), "queries").grain == 64
+    assert layout_of(form, Extents(16, 16, len(table), 1), "queries").grain_bits == 6

@@ -15,11 +15,11 @@ import torch
 import triton
 
 from .. import errors
-from ..codegen.arguments import MarksArgument, ScalarArgument, TableArgument
+from ..codegen.arguments import DivisorArgument, ScalarArgument, TableArgument
+from ..codegen.divisors import factor_and_shift, value_of
 from ..codegen.hooks import Hooks
 from ..extents import Extents
 from ..normalform import Bound, Value
-from ..schedule.listed_runs import ListedRuns, listed_runs
 from ..schedule.marked_runs import layout_of, marked_runs
 from ..schedule.steps import StepTables, step_tables
 from .call import Call
@@ -39,6 +39,8 @@ def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
     for argument in hooks.scalars:
         if isinstance(argument, ScalarArgument):
             found.append(_scalar(argument, form.values))
+        elif isinstance(argument, DivisorArgument):
+            found.append(_of_divisor(argument, form.values))
         else:
             layout = layout_of(form, extents, argument.of)
             found.append(getattr(layout, argument.number))
@@ -63,19 +65,12 @@ def _no_table(device: torch.device) -> torch.Tensor:
 def tables_of(hooks: Hooks, call: Call) -> tuple[torch.Tensor, ...]:
     """The tables `T` of the hooks, contiguous."""
     steps: dict[tuple[int, int | None], StepTables] = {}
-    runs: dict[str, ListedRuns] = {}
     found = []
     for argument in hooks.tables:
         if isinstance(argument, TableArgument):
             found.append(_table(argument, call.form.values, steps))
-            continue
-        device = call.query.device
-        if isinstance(argument, MarksArgument):
-            found.append(marked_runs(call.form, call.extents, argument.of, device))
-            continue
-        if argument.of not in runs:
-            runs[argument.of] = listed_runs(call.form, call.extents, argument.of, device)
-        found.append(getattr(runs[argument.of], argument.column))
+        else:
+            found.append(marked_runs(call.form, call.extents, argument.of, call.query.device))
     return tuple(found)
 
 
@@ -129,6 +124,13 @@ def _bits(value: float) -> int:
         return cast(int, struct.unpack("<i", struct.pack("<f", value))[0])
     except OverflowError:
         return _INFINITY if value > 0 else _MINUS_INFINITY
+
+
+def _of_divisor(argument: DivisorArgument, values: tuple[Value, ...]) -> int:
+    factor, shift = factor_and_shift(value_of(argument.divisor, values))
+    if argument.part == "shift":
+        return shift
+    return factor - 2**32 if factor >= 2**31 else factor  # the same 32 bits, with a sign
 
 
 def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int:

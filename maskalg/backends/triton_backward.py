@@ -23,6 +23,7 @@ from ..backward_tiles import (
 from ..codegen.hooks import Hooks, Style
 from ..codegen.store import load
 from ..normalform import Structure
+from ..schedule.marked_runs import marked
 from ..tiles import Pattern, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
@@ -96,6 +97,8 @@ def backward_plan(
     at = (arch, head_pad, element_bytes, pattern)
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
     of_keys = _constants(hooks, module, "_of_keys")
+    # Runs that are looked up are so from the first tile on.
+    spanned = structure.same_for_all_heads and not marked(structure)
     return BackwardPlan(
         hooks=hooks,
         of_queries=_constants(hooks, module, ""),
@@ -105,7 +108,7 @@ def backward_plan(
         key_tiles=key_tiles,
         hopper_queries=hopper_queries,
         hopper_keys=hopper_keys,
-        one_pass_from=one_pass_from if structure.same_for_all_heads and not style.wide else None,
+        one_pass_from=one_pass_from if spanned and not style.wide else None,
         entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..node import Node
+
 
 @dataclass(frozen=True)
 class ScalarArgument:
@@ -31,14 +33,6 @@ class TableArgument:
 
 
 @dataclass(frozen=True)
-class RunsArgument:
-    """A column of the listed runs (`schedule/listed_runs.py`) of tiles of queries or of keys."""
-
-    of: Literal["queries", "keys"]
-    column: Literal["row_start", "first", "end"]
-
-
-@dataclass(frozen=True)
 class MarksArgument:
     """The marked runs (`schedule/marked_runs.py`) of tiles of queries or of keys."""
 
@@ -50,11 +44,19 @@ class LayoutArgument:
     """A number of their layout."""
 
     of: Literal["queries", "keys"]
-    number: Literal["grain", "of_batch", "of_head"]
+    number: Literal["grain_bits", "of_batch", "of_head"]
 
 
-Scalar = ScalarArgument | LayoutArgument
-TableLike = TableArgument | RunsArgument | MarksArgument
+@dataclass(frozen=True)
+class DivisorArgument:
+    """What a kernel divides by a formula of numbers with (`codegen/divisors.py`)."""
+
+    divisor: Node
+    part: Literal["factor", "shift"]
+
+
+Scalar = ScalarArgument | LayoutArgument | DivisorArgument
+TableLike = TableArgument | MarksArgument
 
 
 @dataclass

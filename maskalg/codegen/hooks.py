@@ -11,9 +11,9 @@ from ..node import Node
 from ..normalform import Structure, transposed
 from ..printing import formula_text
 from ..proof.proof import prove_structure
-from ..schedule.listed_runs import Of, listed
-from ..schedule.summary_labels import summarised
-from .arguments import Arguments, LayoutArgument, MarksArgument, RunsArgument, Scalar, TableLike
+from ..schedule.digit_runs import by_digits
+from ..schedule.marked_runs import Of, marked
+from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .held import Held, Index
@@ -43,9 +43,10 @@ bias  {bias}
 import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
+from maskalg_kernels.integers import quotient, quotient_of_any, remainder, remainder_of_any
 from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}
-from maskalg_kernels.runs import run_of_list, run_of_list_either_way, run_of_spans_and_marks
-from maskalg_kernels.runs import run_of_spans, run_of_spans_either_way, tiles
+from maskalg_kernels.runs import run_of_marks, run_of_spans, run_of_spans_and_marks
+from maskalg_kernels.runs import run_of_spans_either_way, tiles
 '''
 
 
@@ -191,19 +192,18 @@ def _runs(
     either_way: bool = False,
 ) -> tuple[str, ...]:
     way, given = ("_either_way", "j, from_last") if either_way else ("", "j")
-    if listed(structure):
-        names = (arguments.table(RunsArgument(of, c)) for c in ("row_start", "first", "end"))
-        columns = ", ".join(names)
-        return (f"return run_of_list{way}({given}, q0, q1, {columns}, kv_len, BLOCK)",)
     text = TritonText(arguments, wide=style.wide)
     forms = prove_structure(structure).forms
     found = f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)"
-    if style.marked and summarised(structure) and not either_way:
+    if style.marked and marked(structure) and not either_way:
         grain, of_batch, of_head = [
-            arguments.scalar(LayoutArgument(of, name)) for name in ("grain", "of_batch", "of_head")
+            arguments.scalar(LayoutArgument(of, name))
+            for name in ("grain_bits", "of_batch", "of_head")
         ]
         row = f"batch * {of_batch} + head * {of_head}"
         given = f"q0, q1, {arguments.table(MarksArgument(of))}, {row}, {grain}"
+        if by_digits(structure):  # no span tells more
+            return (f"return run_of_marks(j, {given}, kv_len, BLOCK)",)
         found = f"run_of_spans_and_marks(j, touched, unfull, {given}, kv_len, BLOCK)"
     return bounds_text(forms, text, found)
 

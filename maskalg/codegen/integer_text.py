@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from .. import nodes
 from ..cases import split_extremum
-from ..comparisons import arranged, holds_entry, is_negative, outgrows_entries, strict, terms_of
+from ..comparisons import (
+    POSITIONS,
+    arranged,
+    holds_entry,
+    is_negative,
+    outgrows_entries,
+    strict,
+    terms_of,
+)
 from ..extents import MOST_OF_ENTRY
 from ..node import Node
 from . import real_text
@@ -16,15 +24,16 @@ if TYPE_CHECKING:
 
 
 def split(node: Node) -> Node | None:
-    """A comparison over an outer minimum or maximum, as a formula without it.
+    """A comparison over an outer minimum or maximum of both positions, as a formula without it.
 
-    CUDA 13's assembler miscompiles an integer absolute value in a predicate.
+    CUDA 13's assembler miscompiles an integer absolute value in a predicate. Of one position it is
+    a vector, which is computed before.
     """
     left, right = node.args
     difference = nodes.subtract(left, right)
     if node.op == "ge":
-        return split_extremum(difference)
-    if split_extremum(difference) is None:
+        return split_extremum(difference, mixed=True)
+    if split_extremum(difference, mixed=True) is None:
         return None
     return nodes.conjunction(nodes.ge(left, right), nodes.ge(right, left))
 
@@ -40,12 +49,31 @@ def sides(node: Node) -> Node:
     if any(holds_entry(arg) for arg in node.args):
         return arranged(node)
     difference = nodes.subtract(left, right)
+    if node.op == "eq" and (equal := _equal_remainders(difference)) is not None:
+        return equal
     terms = terms_of(difference)
     keyed = [term for term in terms if term.indices() == {"kv_idx"}]
     rest = [term for term in terms if term.indices() != {"kv_idx"}]
     if keyed and not is_negative(keyed[0]):
         keyed, rest = rest, keyed
     return Node(node.op, "bool", (nodes.add(*rest), nodes.negate(nodes.add(*keyed))))
+
+
+def _equal_remainders(difference: Node) -> Node | None:
+    """`(q - k) % c == 0` as `q % c == k % c`; None for other differences from 0."""
+    factors = difference.args if difference.op == "mul" else (difference,)
+    inner = factors[-1]
+    if inner.op != "mod" or factors[:-1] not in ((), (nodes.const(-1),)):
+        return None
+    x, divisor = inner.args
+    terms = terms_of(x)
+    keyed = [term for term in terms if term.indices() & POSITIONS == {"kv_idx"}]
+    rest = [term for term in terms if "kv_idx" not in term.indices()]
+    apart = keyed and rest and len(keyed) + len(rest) == len(terms)
+    if not apart or holds_entry(x) or divisor.indices() & POSITIONS:
+        return None
+    left, right = nodes.add(*rest), nodes.negate(nodes.add(*keyed))
+    return Node("eq", "bool", (nodes.mod(left, divisor), nodes.mod(right, divisor)))
 
 
 def _term(text: TritonText, node: Node, *, long: bool) -> str:

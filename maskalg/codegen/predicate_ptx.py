@@ -17,6 +17,7 @@ from .integer_text import sides, split
 from .spans import Interval, interval_of
 from .triton_text import TritonText
 
+_ALL = "2147483647"
 _MINUS_INFINITY = "0fFF800000"
 
 
@@ -99,12 +100,19 @@ class _Block:
             inner = self.predicate(node.args[0])
             return self._put(f"not.pred {{}}, {inner};")
         interval = interval_of(self._literals(node), self._held.moving)
-        parts = [self._single(literal) for literal in interval.rest]
         # A held key that does not exist needs no mask: its gradients are not stored.
         inside = inside and self._held.moving == "kv_idx"
-        if interval.lows or interval.highs or inside:
-            parts.insert(0, self._between(interval, inside))
+        bounded = bool(interval.lows or interval.highs or inside)
+        fixed = [part for part in interval.rest if bounded and self._fixed(part)]
+        parts = [self._single(literal) for literal in interval.rest if literal not in fixed]
+        if bounded:
+            parts.insert(0, self._between(interval, inside, fixed))
         return self._joined("and", parts)
+
+    def _fixed(self, node: Node) -> bool:
+        """Whether a condition is one for a row, and made of positions and numbers."""
+        computed = not any(part.op in ("read", "step") for part in node.walk())
+        return computed and self._held.fixed(node)
 
     def _literals(self, node: Node) -> tuple[Node, ...]:
         """What a formula is the conjunction of, without outer minima and maxima."""
@@ -131,8 +139,11 @@ class _Block:
             return self._put(f"setp.ne.s32 {{}}, {operand}, 0;")
         raise Unrenderable(node.op)
 
-    def _between(self, interval: Interval, inside: bool) -> str:
-        """The moving index between bounds; those that are read are computed before the loop."""
+    def _between(self, interval: Interval, inside: bool, fixed: list[Node]) -> str:
+        """The moving index between bounds, none where what is `fixed` does not hold.
+
+        Bounds that are read are computed before the loop.
+        """
         bounds = (*interval.lows, *interval.highs)
         self._refuse_long(*bounds)
         read = any(part.op in ("read", "step") for bound in bounds for part in bound.walk())
@@ -142,6 +153,9 @@ class _Block:
         highs = [self._held.text(bound) for bound in interval.highs]
         if inside:
             highs.append("kv_len - 1")
+        if fixed:
+            held = " & ".join([self._held.text(condition) for condition in fixed])
+            highs = [f"tl.where({held}, {_extreme('tl.minimum', highs or [_ALL])}, -1)"]
         index = self._operand(self._held.moving)
         if not lows:
             high = self._operand(keep(_extreme("tl.minimum", highs)))

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from .. import errors, nodes
+from ..comparisons import POSITIONS, holds_entry
 from ..nodes import Node
 from ..parameters import Slot
-from . import integer_text, real_text
-from .arguments import Arguments, ScalarArgument, TableArgument
+from . import divisors, integer_text, real_text
+from .arguments import Arguments, DivisorArgument, ScalarArgument, TableArgument
 
 if TYPE_CHECKING:
     from .held import Held
@@ -136,11 +137,20 @@ class TritonText:
             text = f"tl.{node.op}imum({text}, {other})"
         return text
 
-    def floored(self, sign: str, function: str, node: Node) -> str:
+    def floored(self, node: Node) -> str:
+        """A quotient or a remainder."""
         x, c = node.args
-        if _never_negative(x):
-            return f"({self(x)} {sign} {self(c)})"
-        return f"{function}({self(x)}, {self(c)})"
+        quotient, natural = node.op == "floordiv", _never_negative(x)
+        if _often(x) and divisors.numeric(c) and not self.wide:
+            factor, shift = (
+                self._arguments.scalar(DivisorArgument(c, part)) for part in ("factor", "shift")
+            )
+            name = ("quotient" if quotient else "remainder") + ("" if natural else "_of_any")
+            given = [self(x), *([] if quotient else [self(c)]), factor, shift]
+            return f"{name}({', '.join(given)})"
+        if natural:
+            return f"({self(x)} {'//' if quotient else '%'} {self(c)})"
+        return f"{'floor_div' if quotient else 'floor_mod'}({self(x)}, {self(c)})"
 
 
 def _index(text: TritonText, node: Node) -> str:
@@ -189,8 +199,23 @@ def _trunc(text: TritonText, node: Node) -> str:
     return f"({text(node.args[0])}).to({text.integer})"
 
 
+def _often(node: Node) -> bool:
+    """Whether an integer below 2**31 is computed for each query or key."""
+    return node.kind == "int" and bool(node.indices() & POSITIONS) and not holds_entry(node)
+
+
 def _never_negative(node: Node) -> bool:
-    return node.op == "index" or (node.op == "const" and cast(int, node.data) >= 0)
+    """Whether an integer is told to be at least 0, divisors being at least 1."""
+    if node.op == "const":
+        return cast(int, node.data) >= 0
+    if node.op == "scalar":
+        low = cast(Slot, node.own[0]).low
+        return low is not None and low >= 0
+    if node.op in ("floordiv", "add", "mul", "min"):
+        return all(map(_never_negative, node.args))
+    return node.op in ("index", "mod") or (
+        node.op == "max" and any(map(_never_negative, node.args))
+    )
 
 
 def _opaque(text: TritonText, node: Node) -> str:
@@ -216,8 +241,8 @@ _RULES: dict[str, Rule] = {
     "div": lambda text, node: real_text.quotient(text, node),
     "and": lambda text, node: text.infix("&", node),
     "or": lambda text, node: text.infix("|", node),
-    "floordiv": lambda text, node: text.floored("//", "floor_div", node),
-    "mod": lambda text, node: text.floored("%", "floor_mod", node),
+    "floordiv": lambda text, node: text.floored(node),
+    "mod": lambda text, node: text.floored(node),
     "min": lambda text, node: text.folded(node, text.numbers(node)),
     "max": lambda text, node: text.folded(node, text.numbers(node)),
     "not": lambda text, node: f"(~{text(node.args[0])})",

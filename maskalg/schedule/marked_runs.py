@@ -1,4 +1,8 @@
-"""Runs of tiles that a kernel looks up, for masks whose tiles summaries label."""
+"""Runs of tiles that a kernel looks up, for masks whose closed forms only enclose what is kept.
+
+Tiles are labelled exactly by the digits of positions, for canvases and the like, once for a pair of
+lengths; or from summaries of tensors.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,18 @@ from typing import Final, Literal
 import torch
 
 from ..extents import Extents
-from ..normalform import Bound
+from ..normalform import Bound, Structure
+from ..proof.proof import prove_structure
+from .digit_runs import MOST_BY_DIGITS, by_digits, digit_runs
+from .label_runs import runs_of
 from .sets import MEMORY, memorable, stream_of
-from .summary_labels import MOST_TILES, Counts, summary_labels, tile_counts
+from .summary_labels import MOST_TILES, Counts, summarised, summary_labels, tile_counts
 
 Of = Literal["queries", "keys"]
 
-_SMALLEST: Final = 64
+_SMALLEST_BITS: Final = 6
 _FEWEST_TILES: Final = 1 << 10  # visiting that many takes less than labelling them
 _FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each call, or one row
-_NONE: Final = 1 << 28  # a column past all others
 
 
 @dataclass(frozen=True)
@@ -27,27 +33,33 @@ class Layout:
     """How runs of tiles lie in memory.
 
     Attributes:
-        grain: positions of a labelled tile, of queries and of keys.
+        grain_bits: a labelled tile has `2**grain_bits` queries and as many keys.
         of_batch, of_head: rows from one batch entry, and from one head, to the next; 0 where the
             mask is one for all.
     """
 
-    grain: int
+    grain_bits: int
     of_batch: int
     of_head: int
 
 
+def marked(structure: Structure) -> bool:
+    """Whether kernels look their runs up."""
+    return prove_structure(structure).forms.grid is not None or summarised(structure)
+
+
 def layout_of(form: Bound, extents: Extents, of: Of) -> Layout:
     """The layout of the runs of a call; arguments as of `marked_runs`."""
-    grain = _SMALLEST
+    bits = _SMALLEST_BITS
     longest = max(extents.q_len, extents.kv_len)
-    counts = tile_counts(form, extents, (grain, grain))
-    while math.prod(counts) > MOST_TILES and grain < longest:
-        grain *= 2
-        counts = tile_counts(form, extents, (grain, grain))
+    most = MOST_BY_DIGITS if by_digits(form.structure) else MOST_TILES
+    counts = tile_counts(form, extents, (1 << bits, 1 << bits))
+    while math.prod(counts) > most and 1 << bits < longest:
+        bits += 1
+        counts = tile_counts(form, extents, (1 << bits, 1 << bits))
     rows = counts[2 if of == "queries" else 3]
     of_batch = counts[1] * rows if counts[0] > 1 else 0
-    return Layout(grain, of_batch, rows if counts[1] > 1 else 0)
+    return Layout(bits, of_batch, rows if counts[1] > 1 else 0)
 
 
 def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> torch.Tensor:
@@ -57,15 +69,20 @@ def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> 
     not FULL; and the column past the run. Rows are tiles of queries and columns tiles of keys, or
     the other way round. Remembered while the tensors live unchanged.
     """
-    grain = layout_of(form, extents, of).grain
+    grain = 1 << layout_of(form, extents, of).grain_bits
     block = (grain, grain)
     counts = tile_counts(form, extents, block)
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if by_digits(form.structure) and math.prod(counts) <= MOST_BY_DIGITS:
+        known = digit_runs(form, extents, grain, of, device)
+        if known is not None:
+            return known
     told = [value for value in form.values if isinstance(value, torch.Tensor)]
     often = memorable(told) and extents.q_len > grain
     fewest = _FEWEST_TILES if often else _FEWEST_EACH_TIME
     if not fewest < math.prod(counts) <= MOST_TILES:
         shape = counts if of == "queries" else (*counts[:2], *counts[:1:-1])
-        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if capturing:
             return _all_partial.__wrapped__(shape, device, 0)  # there from the replay on
         return _all_partial(shape, device, stream_of(device))
 
@@ -80,22 +97,3 @@ def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> 
 @lru_cache(maxsize=64)
 def _all_partial(counts: Counts, device: torch.device, stream: int) -> torch.Tensor:
     return runs_of(torch.ones(counts, dtype=torch.uint8, device=device))
-
-
-def runs_of(labels: torch.Tensor) -> torch.Tensor:
-    """The runs of labels `[…, columns]`, as of `marked_runs`."""
-    columns = labels.shape[-1]
-    place = torch.arange(columns, device=labels.device, dtype=torch.int32).expand(labels.shape)
-    first = _next(labels > 0, place)
-    last = torch.ones_like(labels, dtype=torch.bool)
-    last[..., :-1] = labels[..., 1:] != labels[..., :-1]
-    end = _next(last, place) + 1
-    at = first.clamp(max=columns - 1).long()
-    partial = (labels.gather(-1, at) == 1).to(torch.int32)
-    return torch.stack((2 * first + partial, end.gather(-1, at)), dim=-1)
-
-
-def _next(holds: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """The first place at or after each at which it holds."""
-    found = torch.where(holds, place, _NONE)
-    return found.flip(-1).cummin(dim=-1).values.flip(-1)

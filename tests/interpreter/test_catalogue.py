@@ -63,7 +63,7 @@ def test_gradients(name):
 
 
 def test_canvases():
-    """Their runs are listed, of tiles of queries and, for the gradients of keys, of keys."""
+    """Their runs are looked up, of tiles of queries and, for the gradients of keys, of keys."""
 
     def computed(backend, dtype):
         generator = torch.Generator().manual_seed(1)

@@ -23,7 +23,7 @@ NAMES = [name for name, case in CATALOGUE.items() if summarised(bound(case.mask)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Marks of tiles of 16 positions, where a GPU has them of 64 and more, from some size on."""
-    monkeypatch.setattr(marked_runs, "_SMALLEST", 16)
+    monkeypatch.setattr(marked_runs, "_SMALLEST_BITS", 4)
     monkeypatch.setattr(marked_runs, "_FEWEST_TILES", 0)
 
 

@@ -12,9 +12,7 @@ if os.environ.get("TRITON_INTERPRET") != "1":
 import triton
 import triton.language as tl
 from maskalg_kernels.runs import (
-    GRAIN,
-    run_of_list,
-    run_of_list_either_way,
+    run_of_marks,
     run_of_spans,
     run_of_spans_and_marks,
     run_of_spans_either_way,
@@ -84,68 +82,13 @@ def test_runs_are_disjoint_ordered_and_labelled(way):
 
 
 @triton.jit
-def walk_list(out, q0, q1, starts, firsts, ends, kv_len, BLOCK: tl.constexpr, WAY: tl.constexpr):
-    j = tl.zeros((), tl.int32)
-    for i in range(24):
-        row = (tl.load(q0), tl.load(q1), starts, firsts, ends, kv_len, BLOCK)
-        if WAY == 2:
-            first, end, partial = run_of_list(j, *row)
-        else:
-            first, end, partial = run_of_list_either_way(j, WAY, *row)
-        tl.store(out + 3 * i, first)
-        tl.store(out + 3 * i + 1, end)
-        tl.store(out + 3 * i + 2, partial.to(tl.int32))
-        j = tl.minimum(end, 1 << 30)
-
-
-@WAYS
-@pytest.mark.parametrize("block", [16, 64, 128])
-def test_listed_runs_visit_what_any_row_needs(block, way):
-    rng = random.Random(block)
-    for _ in range(12):
-        grains, rows = rng.randint(1, 8), rng.randint(1, 4)
-        kv_len = grains * GRAIN.value - rng.randint(0, 63)
-        lists = [[] for _ in range(rows)]
-        for row in lists:
-            at = 0
-            while at < grains:
-                first = at + rng.randint(0, 2)
-                end = first + rng.randint(1, 3)
-                if end <= grains:
-                    row.append((first, end))
-                at = end + 1
-        starts = torch.tensor([sum(map(len, lists[:r])) for r in range(rows + 1)]).int()
-        flat = [run for row in lists for run in row] or [(0, 0)]
-        firsts, ends = (torch.tensor([run[i] for run in flat]).int() for i in (0, 1))
-        q0 = rng.randrange(rows * 64)
-        q1 = rng.randrange(q0, rows * 64)
-        wanted = {
-            key // block
-            for row in lists[q0 // 64 : q1 // 64 + 1]
-            for first, end in row
-            for key in range(64 * first, min(64 * end, kv_len), 16)
-        }
-        out = torch.zeros(24, 3, dtype=torch.int32)
-        ends_of = [torch.tensor([q]).int() for q in (q0, q1)]
-        walk_list[(1,)](out, *ends_of, starts, firsts, ends, kv_len, block, way)
-        visited, last = set(), 0
-        for first, end, partial in out.tolist():
-            if first < 1 << 30:
-                assert last <= first < end and partial
-                visited |= set(range(first, end))
-                last = end
-        tiles = -(-kv_len // block)
-        assert {tiles - 1 - j if way == 1 else j for j in visited} == wanted
-
-
-@triton.jit
-def walk_marks(out, q0, q1, T0, T1, U0, U1, marks, first_row, grain, kv_len, BLOCK: tl.constexpr):
+def walk_marks(out, q0, q1, T0, T1, U0, U1, marks, first_row, bits, kv_len, BLOCK: tl.constexpr):
     touched = ((tl.load(T0), tl.load(T0 + 1)), (tl.load(T1), tl.load(T1 + 1)))
     unfull = ((tl.load(U0), tl.load(U0 + 1)), (tl.load(U1), tl.load(U1 + 1)))
     j = tl.zeros((), tl.int32)
     for i in range(16):
         first, end, partial = run_of_spans_and_marks(
-            j, touched, unfull, tl.load(q0), tl.load(q1), marks, first_row, grain, kv_len, BLOCK
+            j, touched, unfull, tl.load(q0), tl.load(q1), marks, first_row, bits, kv_len, BLOCK
         )
         tl.store(out + 3 * i, first)
         tl.store(out + 3 * i + 1, end)
@@ -178,7 +121,7 @@ def test_marked_runs_within_spans(block, rows):
         pairs = [torch.tensor(pair).int() for pair in ((q0,), (q1,), *touched, *unfull)]
         # Of a batch entry or head that has one row before these.
         marks = runs_of(labels[1:])
-        walk_marks[(1,)](out, *pairs, marks, -1, grain, kv_len, block)
+        walk_marks[(1,)](out, *pairs, marks, -1, 6, kv_len, block)
         found, last = {}, 0
         for first, end, partial in out.tolist():
             if first < 1 << 30:
@@ -198,3 +141,32 @@ def test_marked_runs_within_spans(block, rows):
                 assert found[j] or full or not cut
                 # Of one row nothing is masked that need not be.
                 assert rows > 1 or found[j] == (cut and not full)
+
+
+@triton.jit
+def walk_marks_alone(out, marks, last_query, kv_len, BLOCK: tl.constexpr):
+    zero = tl.zeros((), tl.int32)
+    j = zero
+    for i in range(8):
+        rows = (zero, zero + last_query, marks, zero, zero + 6)
+        first, end, partial = run_of_marks(j, *rows, kv_len, BLOCK)
+        tl.store(out + 3 * i, first)
+        tl.store(out + 3 * i + 1, end)
+        tl.store(out + 3 * i + 2, partial.to(tl.int32))
+        j = end
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_marked_runs_end(rows):
+    """Where none is left, a run has no tiles."""
+    labels = torch.tensor([[2, 2, 0, 1, 0], [2, 1, 0, 0, 0], [2, 2, 0, 1, 0]], dtype=torch.uint8)
+    out = torch.zeros(8, 3, dtype=torch.int32)
+    walk_marks_alone[(1,)](out, runs_of(labels[:rows]), 64 * rows - 1, 5 * 64 - 3, 64)
+    found = out.tolist()
+    none = [1 << 30, 1 << 30, 0]
+    want = {
+        1: [[0, 2, 0], [3, 4, 1]],
+        2: [[0, 1, 0], [1, 2, 1], [3, 4, 1]],
+        3: [[0, 1, 0], [1, 2, 1], [3, 4, 1]],
+    }[rows]
+    assert found == want + [none] * (8 - len(want))

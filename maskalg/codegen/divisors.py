@@ -1,0 +1,60 @@
+"""Division by numbers that a call brings: a product, whose factor the host finds.
+
+A GPU divides integers in some twenty instructions. A kernel does it for each key of a tile where
+canvases and blocks are masked, by numbers that are the same for a whole call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, cast
+
+from ..node import Node
+from ..normalform import Value
+from ..parameters import Slot
+
+_BITS: Final = 31  # of what is divided
+
+
+def factor_and_shift(divisor: int) -> tuple[int, int]:
+    """(m, s) such that `x // divisor == 2 x m >> 32 + s` for 0 <= x < 2**31; 0 <= m < 2**32.
+
+    With 2**s >= divisor, m = ceil(2**(31 + s) / divisor) is too large by less than 1, so the
+    product by less than 2**31 <= 2**(31 + s) / divisor, which reaches no next quotient (Granlund
+    and Montgomery, "Division by invariant integers using multiplication", 1994).
+    """
+    if not 0 < divisor < 2**_BITS:
+        return 0, 0  # larger than all that is divided
+    shift = (divisor - 1).bit_length()
+    return -(-(2 ** (_BITS + shift)) // divisor), shift
+
+
+def numeric(node: Node) -> bool:
+    """Whether a formula is of numbers alone, and not one itself."""
+    return node.op == "scalar" or (
+        node.op in _OPERATIONS and any(map(numeric, node.args)) and all(map(_known, node.args))
+    )
+
+
+def value_of(node: Node, values: tuple[Value, ...]) -> int:
+    """What a formula of numbers is."""
+    if node.op == "const":
+        return cast(int, node.data)
+    if node.op == "scalar":
+        return cast(int, values[cast(Slot, node.own[0]).index])
+    return _OPERATIONS[node.op]([value_of(arg, values) for arg in node.args])
+
+
+def _known(node: Node) -> bool:
+    return node.op == "const" or numeric(node)
+
+
+_OPERATIONS: Final[dict[str, Callable[[list[int]], int]]] = {
+    "add": sum,
+    "mul": math.prod,
+    "min": min,
+    "max": max,
+    "floordiv": lambda args: args[0] // args[1],
+    "mod": lambda args: args[0] % args[1],
+}

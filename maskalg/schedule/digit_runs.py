@@ -1,0 +1,75 @@
+"""Runs of tiles by the digits of positions, of canvases and the like: exact, and made only once.
+
+They follow from numbers and lengths. Made on the host, they stay on the device for all streams.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Final, Literal
+
+import torch
+
+from ..extents import Extents, dependence
+from ..normalform import Bound, Structure
+from ..proof.proof import prove_structure
+from .block_map import EMPTY, FULL, PARTIAL
+from .grid_runs import GridRuns, grid_labels, grid_runs
+from .label_runs import runs_of
+
+MOST_BY_DIGITS: Final = 1 << 24  # tiles; what is known of each takes 8 bytes
+
+_MOST_KNOWN: Final = 64
+_KNOWN: Final[OrderedDict[Any, torch.Tensor]] = OrderedDict()
+_OF_GRAPHS: Final[dict[Any, torch.Tensor]] = {}  # captured graphs read them as long as they live
+
+
+def by_digits(structure: Structure) -> bool:
+    """Whether digits label each tile, and no tensor has a say."""
+    return prove_structure(structure).forms.grid is not None and not structure.mask_tables
+
+
+def digit_runs(
+    form: Bound,
+    extents: Extents,
+    grain: int,
+    of: Literal["queries", "keys"],
+    device: torch.device,
+) -> torch.Tensor | None:
+    """The runs of tiles of `grain` positions, as of `marked_runs`; None where a CUDA graph is
+    captured, and no call before has made them."""
+    numbers = tuple([value for value in form.values if not isinstance(value, torch.Tensor)])
+    sizes = dependence(form.structure.mask, form, extents)
+    lengths = (extents.q_len, extents.kv_len, sizes.batch, sizes.heads)
+    key = (form.structure, numbers, lengths, grain, of, device)
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if key not in _KNOWN:
+        if capturing:
+            return None
+        _KNOWN[key] = _made(form, extents, grain, of, device)
+        if len(_KNOWN) > _MOST_KNOWN:
+            _KNOWN.popitem(last=False)
+    elif capturing:
+        _OF_GRAPHS[key] = _KNOWN[key]
+    _KNOWN.move_to_end(key)
+    return _KNOWN[key]
+
+
+def _made(
+    form: Bound,
+    extents: Extents,
+    grain: int,
+    of: Literal["queries", "keys"],
+    device: torch.device,
+) -> torch.Tensor:
+    grid = prove_structure(form.structure).forms.grid
+    assert grid is not None
+    sizes = dependence(form.structure.mask, form, extents)
+    found = grid_runs(grid, form.values, extents, (sizes.batch, sizes.heads), (grain, grain))
+    rows, columns = -(-extents.q_len // grain), -(-extents.kv_len // grain)
+    there = GridRuns(*[part.to(device) for part in (found.row, found.first, found.end, found.full)])
+    labels = grid_labels(there, (sizes.batch, sizes.heads, rows, columns), (EMPTY, PARTIAL, FULL))
+    runs = runs_of(labels if of == "queries" else labels.mT)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()  # other streams will read them
+    return runs
