@@ -58,6 +58,22 @@ def attention(
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
+@overload
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: Expression | None = None,
+    *,
+    scale: float | None = None,
+    weight: Weight = softmax,
+    return_lse: bool,
+    dropout_p: float = 0.0,
+    descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    backend: str | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]: ...
+
+
 def attention(
     query: torch.Tensor,
     key: torch.Tensor,

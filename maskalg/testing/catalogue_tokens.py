@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -123,7 +123,7 @@ TOKENS: Final[dict[str, Case]] = {
         atom.causal | atom.prefix(3), lambda q, k: k <= q or k < 3, _IDS
     ),
     "chunks per document": _restarted(
-        cast(Mask, atom.causal & atom.chunked(4)), lambda q, k: k <= q and q // 4 == k // 4, _IDS
+        atom.causal & atom.chunked(4), lambda q, k: k <= q and q // 4 == k // 4, _IDS
     ),
     "prefix per document that recurs": _restarted(
         atom.prefix(4) | atom.sliding(2), lambda q, k: k < 4 or abs(q - k) < 2, _RECURRING
