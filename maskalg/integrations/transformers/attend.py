@@ -118,6 +118,4 @@ def _bias(softcap: float | None, position_bias: torch.Tensor | None) -> Bias | N
     added = dense_bias(position_bias.contiguous())
     if capped is None:
         return added
-    nested = added @ capped
-    assert isinstance(nested, Bias)
-    return nested
+    return added @ capped
