@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 
 from . import errors
@@ -27,7 +29,8 @@ class Attention(torch.nn.Module):
         backend: as in `maskalg.attention`.
 
     Raises:
-        TypeError: a score that is no expression, or a weight that is none.
+        TypeError: a score that is no expression, a weight that is none, or more arguments, such as
+            those of `torch.nn.MultiheadAttention`.
 
     Examples:
         >>> layer = ma.nn.Attention(causal & sliding(256) + alibi(torch.nn.Parameter(slopes)))
@@ -39,12 +42,16 @@ class Attention(torch.nn.Module):
     def __init__(
         self,
         score: Expression | None = None,
-        *,
+        *more: NoReturn,
         scale: float | None = None,
         weight: Weight = softmax,
         backend: str | None = None,
+        **named: NoReturn,
     ) -> None:
         super().__init__()
+        if more or named or isinstance(score, int):
+            given = () if score is None else (score,)
+            raise errors.module_arguments((*given, *more), named)
         expression = everything if score is None else score
         if not isinstance(expression, Expression):
             raise errors.not_a_score(expression)

@@ -5,6 +5,7 @@ Each message names what was typed, what was found, and what to write instead.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from maskalg import (
     errors,
     head,
     kv_idx,
+    nn,
     padding,
     prefix,
     q_idx,
@@ -36,6 +38,7 @@ from maskalg import (
     where,
     window,
 )
+from maskalg.attention import ARGUMENTS
 from maskalg.inputs import checked_scale
 from maskalg.parameters import INT32_MAX
 
@@ -401,6 +404,45 @@ def test_attention_tensors() -> None:
     raises(TypeError, call(Q.double(), K, V), "share one dtype", "torch.float64, torch.float32")
     raises(TypeError, call(Q, K.to("meta"), V), "share one device", "cpu, meta, cpu")
     raises(TypeError, call(Q.int(), K.int(), V.int()), "float16, bfloat16, float32", "torch.int32")
+
+
+ELSEWHERE: dict[str, tuple[object, str]] = {
+    "is_causal": (True, "no argument is_causal=True: write attention(query, key, value, causal)."),
+    "attn_mask": (FLAGS, "attn_mask: the fourth argument is ma.dense(tensor) for Booleans"),
+    "enable_gqa": (True, "enable_gqa=True: leave it out, grouped heads"),
+    "mask": (causal, "mask: the mask is the fourth argument"),
+    "block_mask": (causal, "ma.mask(block_mask.mask_mod)"),
+    "score_mod": (lambda *args: args[0], "ma.score(score_mod)"),
+    "window_size": ((-1, 0), "ma.window(left, right) in the mask, None where -1 stood; FlashAtt"),
+    "softmax_scale": (0.5, "softmax_scale: write scale=…"),
+    "causal": (True, "causal=True: write attention(query, key, value, causal); FlashAttention"),
+    "scael": (0.5, "no argument scael: it takes query, key, value, score, scale"),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_names_of_other_functions(name: str) -> None:
+    value, says = ELSEWHERE[name]
+    raises(TypeError, call(**{name: value}), f"attention has no argument {name}", says)
+
+
+def test_more_arguments() -> None:
+    says = "by position, and 2 more were given", "instead of is_causal=True, write attention(query"
+    raises(TypeError, lambda: attention(Q, K, V, None, 0.0, True), *says)
+    several = "no argument attn_mask=None: leave it out; is_causal=False: leave it out."
+    raises(TypeError, call(attn_mask=None, is_causal=False), several)
+
+
+def test_what_attention_takes_is_what_is_said() -> None:
+    taken = inspect.signature(attention).parameters
+    assert tuple(name for name in taken if name not in ("more", "named")) == ARGUMENTS
+
+
+def test_modules_are_not_made_of_sizes() -> None:
+    says = "it takes a score, such as causal", "torch.nn.Linear of your own"
+    raises(TypeError, lambda: nn.Attention(64, 8), "ma.nn.Attention(64, 8): ", *says)
+    raises(TypeError, lambda: nn.Attention(64), "ma.nn.Attention(64): ", *says)
+    raises(TypeError, lambda: nn.Attention(embed_dim=64), "embed_dim=64", *says)
 
 
 FITS: dict[str, tuple[int, tuple[int, ...], str]] = {

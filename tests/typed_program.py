@@ -82,3 +82,6 @@ def calls(q: torch.Tensor, flag: bool) -> None:
     assert_type(both, torch.Tensor | tuple[torch.Tensor, torch.Tensor])
     assert_type(out - lse[..., None], torch.Tensor)
     ma.attention(q, q, q, q > 0)  # wrong
+    ma.attention(q, q, q, is_causal=True)  # wrong
+    ma.attention(q, q, q, None, 0.0)  # wrong
+    ma.nn.Attention(64, 8)  # wrong

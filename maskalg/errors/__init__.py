@@ -8,6 +8,7 @@ from .arguments import *
 from .calls import *
 from .catalogue import *
 from .commands import *
+from .elsewhere import *
 from .exploring import *
 from .exports import *
 from .float8 import *
