@@ -129,6 +129,10 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         ("`causal & tensor`: a torch.bool tensor of shape [4, 4]", "`ma.dense(tensor)`"),
     ),
     "tensor or mask": (lambda: FLAGS | causal, ("`causal | tensor`", "`ma.table(tensor)[kv_idx]`")),
+    "mask and padding": (
+        lambda: causal & FLAGS[:2],
+        ("torch.bool tensor of shape [2, 4] is no mask", "`ma.padding.from_mask(tensor)`"),
+    ),
     "score and tensor": (lambda: SCORE & FLAGS, ("`ma.dense(tensor)`",)),
     "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
     "flag or mask": (lambda: False | causal, ("`causal | False`", "`ma.nothing`")),
@@ -190,6 +194,18 @@ def test_prefix_and_padding_tensors() -> None:
     raises(TypeError, lambda: padding([1, 2]), "padding: lengths", "got list")
     raises(ValueError, lambda: padding(IDS[None]), "shape [batch], got [1, 4]")
     raises(ValueError, lambda: padding(torch.tensor(3)), "shape [batch], got []")
+    raises(TypeError, lambda: padding(FLAGS), "got torch.bool", "from_mask(attention_mask)")
+    raises(ValueError, lambda: padding(IDS[None]), "from_mask(attention_mask)")
+
+
+def test_padding_masks() -> None:
+    call, made = "padding.from_mask: attention_mask", padding.from_mask
+    raises(TypeError, lambda: made(FLOATS[None]), call, "a bool or integer tensor", "float32")
+    raises(TypeError, lambda: made([[1, 0]]), call, "got list", "torch.tensor(attention_mask)")
+    raises(ValueError, lambda: made(IDS), call, "shape [batch, kv_len], got [4]")
+    raises(ValueError, lambda: made(IDS[None]).to_dense(5), "has 4 entries along dimension 1")
+    assert made(FLAGS).parameters["attention_mask"] is FLAGS
+    assert (causal & made(IDS[None])).prove().exact
 
 
 @pytest.mark.parametrize("made", [list, np.array])
@@ -263,6 +279,9 @@ def test_entries_that_cannot_be_read_are_not() -> None:
 def test_dense() -> None:
     raises(TypeError, lambda: dense(IDS), "dense: tensor must be a bool tensor, got torch.int64")
     raises(TypeError, lambda: dense([[True]]), "got list")
+    raises(TypeError, lambda: dense(IDS[None]), "ma.padding.from_mask(attention_mask)")
+    rows = dense(torch.ones(2, 8, dtype=torch.bool))
+    raises(ValueError, lambda: rows.to_dense(8), "reads 8", "ma.padding.from_mask(tensor)")
     raises(ValueError, lambda: dense(IDS > 0), "[batch, heads, q, k], got [4]")
 
 

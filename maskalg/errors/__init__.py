@@ -24,3 +24,4 @@ from .questions import *
 from .testing import *
 from .tracing import *
 from .tuning import *
+from .weights import *

@@ -30,8 +30,8 @@ def flag_for_mask(mask: object, sign: str, flag: bool) -> MaskTypeError:
 def tensor_for_mask(mask: object, sign: str, dtype: object, shape: list[int]) -> MaskTypeError:
     return MaskTypeError(
         f"`{mask!r} {sign} tensor`: a {dtype} tensor of shape {shape} is no mask. Write "
-        "`ma.dense(tensor)` for flags of queries and keys, `ma.table(tensor)[kv_idx]` for flags of "
-        "keys."
+        "`ma.dense(tensor)` for flags of queries and keys, `ma.padding.from_mask(tensor)` for an "
+        "attention mask [batch, kv_len], `ma.table(tensor)[kv_idx]` for flags of keys."
     )
 
 

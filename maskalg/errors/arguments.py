@@ -33,6 +33,25 @@ def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskVa
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
 
 
+_FROM_MASK = (
+    "An attention mask [batch, kv_len], Boolean or of 0 and 1, enters as "
+    "ma.padding.from_mask(attention_mask)."
+)
+
+
+def padding_dtype(found: object) -> MaskTypeError:
+    problem = tensor_dtype("padding", "lengths", found, "an int32 or int64 tensor")
+    return MaskTypeError(f"{problem} {_FROM_MASK}")
+
+
+def padding_shape(found: object) -> MaskValueError:
+    return MaskValueError(f"{tensor_shape('padding', 'lengths', found, '[batch]')} {_FROM_MASK}")
+
+
+def dense_dtype(found: object) -> MaskTypeError:
+    return MaskTypeError(f"{tensor_dtype('dense', 'tensor', found, 'a bool tensor')} {_FROM_MASK}")
+
+
 def canvas_shape(call: str, found: object) -> MaskTypeError:
     return MaskTypeError(
         f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "

@@ -16,7 +16,6 @@ _TENSOR: Final = (
     "the fourth argument is ma.dense(tensor) for Booleans, ma.dense_bias(tensor) for numbers that "
     "are added"
 )
-_PADDING: Final = "write ma.padding(lengths), the number of keys of each batch entry"
 _DOCUMENTS: Final = (
     "write ma.document.from_cu_seqlens(cu_seqlens, total) in the mask, with the sequences packed "
     "into one of shape [1, heads, total, head_dim]"
@@ -31,7 +30,7 @@ _WRITE: Final = {
     "causal": _CAUSAL + _LAST,
     "attn_mask": _TENSOR,
     "attn_bias": _TENSOR,
-    "attention_mask": _TENSOR,
+    "attention_mask": "write `causal & ma.padding.from_mask(attention_mask)` for [batch, kv_len]",
     "mask": "the mask is the fourth argument: attention(query, key, value, mask)",
     "bias": "the bias is the fourth argument: attention(query, key, value, mask + bias)",
     "enable_gqa": "leave it out, grouped heads are seen from the shapes",
@@ -39,8 +38,8 @@ _WRITE: Final = {
     "mask_mod": "write attention(query, key, value, ma.mask(mask_mod))",
     "block_mask": "write attention(query, key, value, ma.mask(block_mask.mask_mod))",
     "kernel_options": "leave it out, tiles are chosen by the device",
-    "key_padding_mask": _PADDING,
-    "seqused_k": _PADDING,
+    "key_padding_mask": "write ma.padding.from_mask(~key_padding_mask)",
+    "seqused_k": "write ma.padding(lengths), the number of keys of each batch entry",
     "cu_seqlens_q": _DOCUMENTS,
     "cu_seqlens_k": _DOCUMENTS,
     "max_seqlen_q": _SHAPES,
