@@ -25,6 +25,7 @@ from maskalg import (
     document,
     errors,
     head,
+    key_bias,
     kv_idx,
     nn,
     padding,
@@ -297,6 +298,13 @@ def test_biases() -> None:
     raises(ValueError, lambda: softcap(-1.0), "got -1.0")
     raises(ValueError, lambda: softcap(float("inf")), "got inf")
     raises(ValueError, lambda: softcap(float("nan")), "got nan")
+
+
+def test_biases_of_keys() -> None:
+    rows = "shape [4, 4] may be [batch, length] or [heads, length]. Write tensor[:, None] for"
+    raises(ValueError, lambda: key_bias(torch.zeros(4, 4)), "key_bias", rows, "tensor[None]")
+    raises(ValueError, lambda: key_bias(FLOATS[None, None, None]), "[length] or [batch, heads, len")
+    raises(TypeError, lambda: key_bias(IDS), "key_bias: tensor must be a floating-point tensor")
 
 
 def test_scalar_and_table() -> None:

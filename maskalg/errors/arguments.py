@@ -52,6 +52,13 @@ def dense_dtype(found: object) -> MaskTypeError:
     return MaskTypeError(f"{tensor_dtype('dense', 'tensor', found, 'a bool tensor')} {_FROM_MASK}")
 
 
+def key_bias_rows(found: object) -> MaskValueError:
+    return MaskValueError(
+        f"key_bias: tensor of shape {found} may be [batch, length] or [heads, length]. Write "
+        "tensor[:, None] for the former, tensor[None] for the latter."
+    )
+
+
 def canvas_shape(call: str, found: object) -> MaskTypeError:
     return MaskTypeError(
         f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "
