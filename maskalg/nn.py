@@ -110,21 +110,25 @@ class Attention(torch.nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        mask: Mask | None = None,
-    ) -> torch.Tensor:
+        mask: Expression | None = None,
+        *,
+        return_lse: bool = False,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """`[batch, heads, q_len, value_dim]`, as `maskalg.attention` returns it.
 
         Args:
             query: `[batch, heads, q_len, head_dim]`.
             key: `[batch, kv_heads, kv_len, head_dim]`.
             value: `[batch, kv_heads, kv_len, value_dim]`.
-            mask: what this call drops besides, such as `document(ids)` of a batch.
+            mask: what this call drops or adds besides, such as `document(ids)` of a batch: a mask,
+                a bias, or `mask + bias`.
+            return_lse: return `(out, lse)`, as `maskalg.attention` does.
         """
         score: Expression = self.score
         if mask is not None:
             score = _joined(score, mask)
         return attention(
-            query, key, value, score,
+            query, key, value, score, return_lse=return_lse,
             scale=self._scale, weight=self._weighting(), backend=self._backend,
         )  # fmt: skip
 
@@ -144,13 +148,14 @@ def _places(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:
     return tuple(places)
 
 
-def _joined(score: Expression, mask: Mask) -> Expression:
-    if not isinstance(mask, Expression):
+def _joined(score: Expression, mask: Expression) -> Expression:
+    """What both keep, with the biases of both."""
+    assert isinstance(score, (Mask, Bias, Score))
+    if isinstance(mask, Bias):
+        return score + mask
+    if not isinstance(mask, (Mask, Score)):
         raise errors.module_mask(mask)
-    if isinstance(score, Bias):
-        return mask + score
-    assert isinstance(score, (Mask, Score))
-    return score & mask
+    return mask + score if isinstance(score, Bias) else score & mask
 
 
 Held = tuple[tuple[torch.Tensor, torch.device], ...]

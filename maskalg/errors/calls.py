@@ -93,8 +93,8 @@ _LEARNED = (
 
 def module_mask(found: object) -> MaskTypeError:
     return MaskTypeError(
-        f"ma.nn.Attention: mask must be a mask such as document(ids), got {type(found).__name__}. "
-        "A Boolean tensor enters as ma.dense(tensor)."
+        "ma.nn.Attention: mask must be a mask such as document(ids), a bias, or `mask + bias`, got "
+        f"{type(found).__name__}. A Boolean tensor enters as ma.dense(tensor)."
     )
 
 
