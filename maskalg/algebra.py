@@ -373,6 +373,7 @@ class Bias(Expression):
     def __matmul__(self, other: Score) -> Score: ...
     def __matmul__(self, other: object) -> Bias | Score:
         if not isinstance(other, (Bias, Score)):
+            _no_bias(self, "@", other)
             return NotImplemented
         node = _compose(self.bias_node, other.bias_node)
         label = Label("@", (self.label, other.label))
@@ -485,12 +486,16 @@ def _no_mask(mask: Expression, sign: str, other: object) -> None:
         raise errors.flag_for_mask(mask, sign, other)
     if isinstance(other, torch.Tensor):
         raise errors.tensor_for_mask(mask, sign, other.dtype, list(other.shape))
+    if errors.instead(other):
+        raise errors.stranger_for_mask(mask, sign, other)
 
 
 def _no_bias(what: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a bias."""
     if isinstance(other, torch.Tensor):
         raise errors.tensor_for_bias(what, sign, other.dtype, list(other.shape))
+    if errors.instead(other):
+        raise errors.stranger_for_bias(what, sign, other)
 
 
 def _no_difference(left: Expression, right: object) -> None:

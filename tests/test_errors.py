@@ -5,6 +5,7 @@ Each message names what was typed, what was found, and what to write instead.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 
 from maskalg import (
     alibi,
     attention,
     batch,
     block_causal,
+    block_table,
     causal,
     chunked,
     dense,
@@ -25,6 +28,7 @@ from maskalg import (
     document,
     errors,
     head,
+    implies,
     key_bias,
     kv_idx,
     nn,
@@ -58,6 +62,10 @@ def raises(kind: type[Exception], mistake: Callable[[], object], *says: str) -> 
     assert isinstance(caught.value, errors.MaskalgError)
     for text in says:
         assert text in str(caught.value), f"{text!r} is not in: {caught.value}"
+
+
+def traced(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return q >= k
 
 
 Mistake = Callable[[], object]
@@ -147,6 +155,30 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "mask plus tensor": (lambda: causal + FLOATS, ("`causal + tensor`", "`ma.dense_bias(tensor)`")),
     "tensor plus bias": (lambda: FLOATS + BIAS, ("shape [4] is no bias", "`ma.key_bias(tensor)`")),
     "score minus tensor": (lambda: SCORE - FLOATS, ("`ma.dense_bias(tensor)`",)),
+    "mask and function of ours": (
+        lambda: causal & sliding,
+        ("`causal & sliding`: `&` joins masks", "sliding was not called: write sliding(window)."),
+    ),
+    "mask and value of ours": (lambda: causal & padding, ("write padding(lengths).",)),
+    "value of ours and mask": (lambda: block_table | causal, ("write block_table(table, block).",)),
+    "mask and function": (
+        lambda: causal & (lambda b, h, q, k: q >= k),
+        ("`causal & <lambda>`", "enters as ma.mask(function), one of scores as ma.score(function)"),
+    ),
+    "mask and BlockMask": (
+        lambda: causal & create_block_mask(traced, None, None, 8, 8, device="cpu"),
+        ("`causal & BlockMask`", "ma.mask(block_mask.mask_mod)"),
+    ),
+    "mask and nothing": (lambda: causal & None, ("`causal & None`", "write `ma.everything`")),
+    "mask plus nothing": (lambda: causal + None, ("`+` takes a bias. Leave it out",)),
+    "mask plus function": (lambda: SCORE + softcap, ("write softcap(cap).",)),
+    "bias of function": (lambda: softcap(3) @ alibi, ("`@` takes a bias", "alibi(slopes)")),
+    "larger index": (lambda: max(q_idx, kv_idx), ("has no truth value", "ma.maximum(x, y)")),
+    "smaller index": (lambda: min(q_idx, 3), ("ma.minimum(x, y) for `max` and `min`",)),
+    "where of a function": (lambda: where(causal, sliding, causal), ("write sliding(window)",)),
+    "where by a function": (lambda: where(sliding, causal, causal), ("write sliding(window)",)),
+    "question about a function": (lambda: implies(sliding, causal), ("write sliding(window)",)),
+    "question about a score": (lambda: implies(SCORE, causal), ("by its mask: score.mask",)),
     "where of scores": (lambda: where(causal, SCORE, SCORE), ("got Score and Score",)),
 }
 
@@ -161,6 +193,17 @@ def test_strangers_are_left_to_python() -> None:
     for mistake in (lambda: causal & 3, lambda: causal | "x", lambda: BIAS + "x", lambda: BIAS @ 3):
         with pytest.raises(TypeError, match="unsupported operand"):
             mistake()
+
+
+def test_attributes_that_others_have() -> None:
+    for name in ("show", "prove", "blocks", "to_dense", "cost"):
+        says = f"a Score has no attribute {name!r}. Its mask has: write score.mask.{name}(…)."
+        raises(AttributeError, lambda name=name: getattr(SCORE, name), says)
+        raises(AttributeError, lambda name=name: getattr(BIAS, name), "asked of masks", "bias.plot")
+        assert callable(getattr(SCORE.mask, name))
+    raises(AttributeError, lambda: causal.shape, "no tensor", "to_dense(q_len", "model_mask(mask")
+    raises(AttributeError, lambda: causal.shwo, "a Mask has no attribute 'shwo'.")
+    assert copy.deepcopy(SCORE).mask == SCORE.mask
 
 
 SIZES = {"sliding": (sliding, "window", 1), "chunked": (chunked, "chunk", 1),
@@ -183,6 +226,7 @@ def test_sizes(name: str) -> None:
 
 def test_window() -> None:
     raises(ValueError, lambda: window(-1, 0), "window(-1, 0): left must be an integer >= 0, got -1")
+    raises(ValueError, lambda: window(-1, 0), "None is unlimited.")
     raises(ValueError, lambda: window(None, -2), "right must be an integer >= 0, got -2")
     raises(TypeError, lambda: window(1.5, 0), "window(1.5, 0): left", "1.5 of type float")
     raises(ValueError, lambda: window(0, 2**40), "right must fit a 32-bit integer", "use None")
@@ -472,6 +516,18 @@ def test_modules_are_not_made_of_sizes() -> None:
     raises(TypeError, lambda: nn.Attention(embed_dim=64), "embed_dim=64", *says)
 
 
+def test_scores_that_are_none() -> None:
+    raises(
+        TypeError, call(score=traced), "got function. A function of indices", "ma.mask(function)"
+    )
+    raises(TypeError, call(score=sliding), "sliding was not called: write sliding(window).")
+    blocks = create_block_mask(traced, None, None, 8, 8, device="cpu")
+    raises(TypeError, call(score=blocks), "got BlockMask", "ma.mask(block_mask.mask_mod)")
+    raises(TypeError, call(score=FLAGS), "got Tensor. A Boolean tensor enters as ma.dense(tensor)")
+    module = nn.Attention(causal)
+    raises(TypeError, lambda: module(Q, K, V, document), "document was not called")
+
+
 FITS: dict[str, tuple[int, tuple[int, ...], str]] = {
     "batch": (1, (3, 2, 5, 8), "the batch sizes differ"),
     "value heads": (2, (2, 4, 5, 6), "key and value have different numbers of heads"),
@@ -493,7 +549,7 @@ def test_attention_shapes_that_do_not_fit(name: str) -> None:
 def test_attention_score() -> None:
     raises(TypeError, call(score=3), "a mask, a bias or `mask + bias`, got int")
     raises(TypeError, call(score=IDS > 0), "got Tensor", "ma.dense(tensor)")
-    raises(TypeError, call(score=lambda b, h, q, k: q >= k), "got function", "FlexAttention")
+    raises(TypeError, call(score=lambda b, h, q, k: q >= k), "got function", "ma.mask(function)")
     raises(TypeError, call(score=q_idx), "got Index")
 
 

@@ -15,12 +15,14 @@ from .float8 import *
 from .integrations import *
 from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
+from .kinds import MaskAttributeError as MaskAttributeError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
 from .kinds import MissingPackageError as MissingPackageError
 from .parsing import *
 from .pictures import *
 from .questions import *
+from .strangers import *
 from .testing import *
 from .tracing import *
 from .tuning import *

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from .kinds import MaskTypeError
+from .strangers import instead
 
 
 def used_as_bool(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"{what!r} has no truth value: it was used with `and`, `or`, `not`, `if` or a chained "
         "comparison. Write `a & b`, `a | b`, `~a`, and `(x <= q_idx) & (q_idx < y)`."
+    )
+
+
+def comparison_as_bool(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{used_as_bool(what)} Write ma.maximum(x, y), ma.minimum(x, y) for `max` and `min` of "
+        "index expressions."
     )
 
 
@@ -127,5 +135,5 @@ def table_rank(name: str, shape: tuple[int, ...], given: int) -> MaskTypeError:
 def where_branches(then: object, otherwise: object) -> MaskTypeError:
     return MaskTypeError(
         f"ma.where chooses between two masks or two index expressions, got {type(then).__name__} "
-        f"and {type(otherwise).__name__}."
+        f"and {type(otherwise).__name__}. {instead(then) or instead(otherwise)}".rstrip()
     )

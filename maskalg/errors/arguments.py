@@ -16,6 +16,10 @@ def below(call: str, argument: str, value: int | float, low: int) -> MaskValueEr
     return MaskValueError(f"{call}: {argument} must be an integer >= {low}, got {value}.")
 
 
+def negative_window(call: str, argument: str, value: int) -> MaskValueError:
+    return MaskValueError(f"{below(call, argument, value, 0)} None is unlimited.")
+
+
 def above_int32(call: str, argument: str, value: int) -> MaskValueError:
     return MaskValueError(
         f"{call}: {argument} must fit a 32-bit integer, got {value}. For a limit that never "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .kinds import BackendError, MaskTypeError, MaskValueError
+from .strangers import instead
 
 
 def length(name: str, value: object) -> MaskValueError:
@@ -78,10 +79,15 @@ def wrong_device(name: str, found: object, wanted: object) -> MaskValueError:
     )
 
 
+_DENSE = (
+    "A Boolean tensor enters as ma.dense(tensor), numbers that are added as ma.dense_bias(tensor)."
+)
+
+
 def not_a_score(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"attention: score must be a mask, a bias or `mask + bias`, got {type(what).__name__}. "
-        "A Boolean tensor enters as ma.dense(tensor), a FlexAttention function through its formula."
+        f"{instead(what) or _DENSE}"
     )
 
 
@@ -94,7 +100,7 @@ _LEARNED = (
 def module_mask(found: object) -> MaskTypeError:
     return MaskTypeError(
         "ma.nn.Attention: mask must be a mask such as document(ids), a bias, or `mask + bias`, got "
-        f"{type(found).__name__}. A Boolean tensor enters as ma.dense(tensor)."
+        f"{type(found).__name__}. {instead(found) or _DENSE}"
     )
 
 
@@ -224,7 +230,7 @@ def divisor_unbounded(call: str) -> MaskValueError:
 def where_condition(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
-        f"{type(found).__name__}."
+        f"{type(found).__name__}. {instead(found)}".rstrip()
     )
 
 

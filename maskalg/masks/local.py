@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import nodes
+from .. import errors, nodes
 from ..algebra import Mask
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Parameter
@@ -56,6 +56,8 @@ def window(left: int | None, right: int | None) -> Mask:
         if value is None:
             printed.append("None")
             continue
+        if type(value) is int and value < 0:
+            raise errors.negative_window(call, name, value)
         limit, parameter = integer(call, name, value, low=0)
         printed.append(parameter)
         distance = nodes.negate(ahead) if name == "left" else ahead
