@@ -17,8 +17,8 @@ _TENSOR: Final = (
     "are added"
 )
 _DOCUMENTS: Final = (
-    "write ma.document.from_cu_seqlens(cu_seqlens, total) in the mask, with the sequences packed "
-    "into one of shape [1, heads, total, head_dim]"
+    "write ma.document.from_cu_seqlens(cu_seqlens) in the mask, with the sequences packed into one "
+    "of shape [1, heads, total, head_dim]"
 )
 _SHAPES: Final = "leave it out, the shapes say it"
 _LSE: Final = "write return_lse=True"
