@@ -3,12 +3,15 @@
 `Mask & | ~` keep sets of (query, key) pairs; `Mask + Bias` is a `Score`; biases add with `+` and
 nest with `@`. Python binds `+` tighter than `&`, so `a & b + bias` is `a & (b + bias)`; `Mask &
 Score` is defined so that both spellings mean the same.
+
+An operand that only an error message is for is typed `NoReturn`, as no value is: a type checker
+refuses it, and at run time the message comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, NoReturn, TypeGuard, overload
 
 import torch
 
@@ -43,6 +46,10 @@ class Mask(Expression):
         super().__init__(mask_node, SCORE, label)
         self.operands = operands
 
+    @overload
+    def __and__(self, other: Mask) -> Mask: ...
+    @overload
+    def __and__(self, other: Score) -> Score: ...
     def __and__(self, other: object) -> Mask | Score:
         if isinstance(other, Mask):
             node = nodes.conjunction(self.mask_node, other.mask_node)
@@ -54,11 +61,11 @@ class Mask(Expression):
         _no_mask(self, "&", other)
         return NotImplemented
 
-    def __rand__(self, other: object) -> Mask:
+    def __rand__(self, other: NoReturn) -> Mask:
         _no_mask(self, "&", other)
         return NotImplemented
 
-    def __or__(self, other: object) -> Mask:
+    def __or__(self, other: Mask) -> Mask:
         if isinstance(other, Mask):
             node = nodes.disjunction(self.mask_node, other.mask_node)
             return Mask(node, SCORE, Label("|", (self.label, other.label)), (self, other))
@@ -67,17 +74,17 @@ class Mask(Expression):
         _no_mask(self, "|", other)
         return NotImplemented
 
-    def __ror__(self, other: object) -> Mask:
+    def __ror__(self, other: NoReturn) -> Mask:
         _no_mask(self, "|", other)
         return NotImplemented
 
-    def __xor__(self, other: object) -> Mask:
+    def __xor__(self, other: NoReturn) -> Mask:
         if isinstance(other, Mask):
             raise errors.exclusive_or(self, other)
         _no_mask(self, "^", other)
         return NotImplemented
 
-    def __sub__(self, other: object) -> Mask:
+    def __sub__(self, other: NoReturn) -> Mask:
         _no_difference(self, other)
         return NotImplemented
 
@@ -88,7 +95,7 @@ class Mask(Expression):
         """`~mask`, for compiled functions: torch.compile does not follow `~` (torch 2.13)."""
         return self.__invert__()
 
-    def __add__(self, other: object) -> Score:
+    def __add__(self, other: Bias) -> Score:
         if isinstance(other, Bias):
             label = Label("+", (self.label, other.label))
             return Score(self.mask_node, other.bias_node, label)
@@ -97,7 +104,7 @@ class Mask(Expression):
         _no_bias(self, "+", other)
         return NotImplemented
 
-    def __radd__(self, other: object) -> Mask:
+    def __radd__(self, other: NoReturn) -> Mask:
         _no_bias(self, "+", other)
         return NotImplemented
 
@@ -315,6 +322,10 @@ class Bias(Expression):
         assert mask_node is TRUE or mask_node.data is True
         super().__init__(TRUE, bias_node, label)
 
+    @overload
+    def __add__(self, other: Bias | float) -> Bias: ...
+    @overload
+    def __add__(self, other: Mask | Score) -> Score: ...
     def __add__(self, other: object) -> Bias | Score:
         if isinstance(other, Bias):
             node = _sum(self.bias_node, other.bias_node)
@@ -326,13 +337,13 @@ class Bias(Expression):
         _no_bias(self, "+", other)
         return NotImplemented
 
-    def __radd__(self, other: object) -> Bias | Score:
+    def __radd__(self, other: float) -> Bias:
         if _is_number(other):
             return self + other
         _no_bias(self, "+", other)
         return NotImplemented
 
-    def __sub__(self, other: object) -> Bias | Score:
+    def __sub__(self, other: Bias | float) -> Bias:
         if isinstance(other, (Bias, int, float)):
             return self + (-other)
         _no_difference(self, other)
@@ -347,7 +358,7 @@ class Bias(Expression):
     def __neg__(self) -> Bias:
         return self * -1
 
-    def __mul__(self, other: object) -> Bias:
+    def __mul__(self, other: float) -> Bias:
         if not _is_number(other):
             return NotImplemented
         amount = Scalar("factor", float(other))
@@ -356,8 +367,13 @@ class Bias(Expression):
 
     __rmul__ = __mul__
 
+    @overload
+    def __matmul__(self, other: Bias) -> Bias: ...
+    @overload
+    def __matmul__(self, other: Score) -> Score: ...
     def __matmul__(self, other: object) -> Bias | Score:
         if not isinstance(other, (Bias, Score)):
+            _no_bias(self, "@", other)
             return NotImplemented
         node = _compose(self.bias_node, other.bias_node)
         label = Label("@", (self.label, other.label))
@@ -365,6 +381,10 @@ class Bias(Expression):
             return Bias(TRUE, node, label)
         return Score(other.mask_node, node, label)
 
+    @overload
+    def of(self, inner: Bias) -> Bias: ...
+    @overload
+    def of(self, inner: Score) -> Score: ...
     def of(self, inner: Bias | Score) -> Bias | Score:
         """`self @ inner`, for compiled functions: torch.compile does not follow `@` (torch 2.13).
 
@@ -375,15 +395,15 @@ class Bias(Expression):
             raise errors.applied_to(self, inner)
         return self.__matmul__(inner)
 
-    def __and__(self, other: object) -> NoReturn:
+    def __and__(self, other: NoReturn) -> NoReturn:
         raise errors.mask_and_bias(other, self)
 
     __rand__ = __and__
 
-    def __or__(self, other: object) -> NoReturn:
+    def __or__(self, other: NoReturn) -> NoReturn:
         raise errors.or_with_bias(self, other)
 
-    def __ror__(self, other: object) -> NoReturn:
+    def __ror__(self, other: NoReturn) -> NoReturn:
         raise errors.or_with_bias(other, self)
 
     def __invert__(self) -> NoReturn:
@@ -410,7 +430,7 @@ class Score(Expression):
     def bias(self) -> Bias:
         return Bias(TRUE, self.bias_node, Label("name", (f"({self.label}).bias", self.label)))
 
-    def __and__(self, other: object) -> Score:
+    def __and__(self, other: Mask | Score) -> Score:
         if isinstance(other, (Mask, Score)):
             return _combined(self, other)
         if isinstance(other, Bias):
@@ -418,7 +438,7 @@ class Score(Expression):
         _no_mask(self, "&", other)
         return NotImplemented
 
-    def __add__(self, other: object) -> Score:
+    def __add__(self, other: Bias) -> Score:
         if isinstance(other, Bias):
             node = _sum(self.bias_node, other.bias_node)
             return Score(self.mask_node, node, Label("+", (self.label, other.label)))
@@ -429,14 +449,14 @@ class Score(Expression):
         _no_bias(self, "+", other)
         return NotImplemented
 
-    def __sub__(self, other: object) -> Mask:
+    def __sub__(self, other: NoReturn) -> Mask:
         _no_difference(self, other)
         return NotImplemented
 
-    def __or__(self, other: object) -> NoReturn:
+    def __or__(self, other: NoReturn) -> NoReturn:
         raise errors.or_with_bias(self, other)
 
-    def __ror__(self, other: object) -> NoReturn:
+    def __ror__(self, other: NoReturn) -> NoReturn:
         raise errors.or_with_bias(other, self)
 
     def __invert__(self) -> NoReturn:
@@ -466,12 +486,16 @@ def _no_mask(mask: Expression, sign: str, other: object) -> None:
         raise errors.flag_for_mask(mask, sign, other)
     if isinstance(other, torch.Tensor):
         raise errors.tensor_for_mask(mask, sign, other.dtype, list(other.shape))
+    if errors.instead(other):
+        raise errors.stranger_for_mask(mask, sign, other)
 
 
 def _no_bias(what: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a bias."""
     if isinstance(other, torch.Tensor):
         raise errors.tensor_for_bias(what, sign, other.dtype, list(other.shape))
+    if errors.instead(other):
+        raise errors.stranger_for_bias(what, sign, other)
 
 
 def _no_difference(left: Expression, right: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast, overload
+from typing import Final, Literal, NoReturn, cast, overload
 
 import torch
 
@@ -16,7 +16,6 @@ from .float8 import FLOAT8, descales_of
 from .inputs import (
     as_autocast_wants,
     check_tables,
-    check_tensor,
     check_weight,
     checked_scale,
     extents_of,
@@ -24,6 +23,11 @@ from .inputs import (
 from .normalform import bound
 from .operators.attend import Wanted, attend_traced, traced
 from .weights import Weight, softmax
+
+ARGUMENTS: Final = (
+    *("query", "key", "value", "score"),
+    *("scale", "weight", "return_lse", "dropout_p", "descale", "backend"),
+)
 
 
 @overload
@@ -58,6 +62,7 @@ def attention(
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
+@overload
 def attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -66,10 +71,26 @@ def attention(
     *,
     scale: float | None = None,
     weight: Weight = softmax,
+    return_lse: bool,
+    dropout_p: float = 0.0,
+    descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    backend: str | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]: ...
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score: Expression | None = None,
+    *more: NoReturn,
+    scale: float | None = None,
+    weight: Weight = softmax,
     return_lse: bool = False,
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     backend: str | None = None,
+    **named: NoReturn,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of `query` to `key` and `value` under a mask, a bias or both.
 
@@ -97,7 +118,8 @@ def attention(
         that keeps no key has output 0, lse -inf and gradients 0.
 
     Raises:
-        TypeError, ValueError: inputs or an expression that do not fit together.
+        TypeError, ValueError: inputs or an expression that do not fit together; more arguments,
+            or arguments by the names that other functions have for them, such as `is_causal`.
         RuntimeError: the backend cannot serve the call; the message names one that can.
 
     Examples:
@@ -108,10 +130,13 @@ def attention(
         >>> lse.shape
         torch.Size([1, 8, 128])
     """
+    if more or named:
+        raise errors.other_arguments(more, named, ARGUMENTS)
     if dropout_p != 0:
         raise errors.no_dropout(dropout_p)
     expression = everything if score is None else score
-    check_tensor("query", query)
+    if not isinstance(query, torch.Tensor):
+        raise errors.not_a_tensor("query", query)
     device = query.device.type
     if device == "meta":
         raise errors.no_values()

@@ -6,47 +6,47 @@ from . import nodes
 from .index import Index, as_node
 
 
-def exp(x: object) -> Index:
+def exp(x: Index | float) -> Index:
     """e to the power of `x`, an index expression or a number."""
     return _call("exp", x)
 
 
-def log(x: object) -> Index:
+def log(x: Index | float) -> Index:
     """The natural logarithm of `x`: -inf at 0, NaN below."""
     return _call("log", x)
 
 
-def sqrt(x: object) -> Index:
+def sqrt(x: Index | float) -> Index:
     """The square root of `x`; NaN below 0."""
     return _call("sqrt", x)
 
 
-def sin(x: object) -> Index:
+def sin(x: Index | float) -> Index:
     """The sine of `x`, in radians."""
     return _call("sin", x)
 
 
-def cos(x: object) -> Index:
+def cos(x: Index | float) -> Index:
     """The cosine of `x`, in radians."""
     return _call("cos", x)
 
 
-def tan(x: object) -> Index:
+def tan(x: Index | float) -> Index:
     """The tangent of `x`, in radians."""
     return _call("tan", x)
 
 
-def tanh(x: object) -> Index:
+def tanh(x: Index | float) -> Index:
     """The hyperbolic tangent of `x`."""
     return _call("tanh", x)
 
 
-def floor(x: object) -> Index:
+def floor(x: Index | float) -> Index:
     """The largest whole number that is at most `x`, as a real number; see `truncate`."""
     return _call("floor", x)
 
 
-def power(base: object, exponent: object) -> Index:
+def power(base: Index | float, exponent: Index | float) -> Index:
     """`base ** exponent`; NaN for a negative base unless the exponent is whole.
 
     The gradient with respect to the exponent is that of positive bases.
@@ -54,7 +54,7 @@ def power(base: object, exponent: object) -> Index:
     return Index(nodes.power(as_node(base), as_node(exponent)))
 
 
-def truncate(x: object) -> Index:
+def truncate(x: Index | float) -> Index:
     """A real expression as an integer, rounded towards zero: an index of a table.
 
     `table(buckets)[head, truncate(log(1 + abs(q_idx - kv_idx)))]`
@@ -62,5 +62,5 @@ def truncate(x: object) -> Index:
     return Index(nodes.truncated(as_node(x)))
 
 
-def _call(function: str, x: object) -> Index:
+def _call(function: str, x: Index | float) -> Index:
     return Index(nodes.call(function, as_node(x)))

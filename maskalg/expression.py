@@ -10,7 +10,16 @@ import torch
 
 from . import errors, nodes
 from .node import Node
-from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table, plain_integer
+from .parameters import (
+    INT32_MAX,
+    INTEGERS,
+    Parameter,
+    Scalar,
+    Slot,
+    Table,
+    plain_integer,
+    rebound,
+)
 from .printing import Label
 
 if TYPE_CHECKING:
@@ -53,7 +62,14 @@ class Expression:
         return hash((self.mask_node.skeleton, self.bias_node.skeleton, *scalars))
 
     def __bool__(self) -> NoReturn:
+        if self.label.kind == "formula":
+            raise errors.comparison_as_bool(self)
         raise errors.used_as_bool(self)
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise errors.no_attribute(type(self).__name__, name)
 
     def __getstate__(self) -> tuple[Node, Node, Label]:
         return self.mask_node, self.bias_node, self.label
@@ -178,7 +194,7 @@ class Expression:
             if name not in known:
                 raise errors.unknown_parameter(name, list(known))
             old = known[name]
-            new = replacement[id(old)] = _rebound(name, old, plain_integer(value))
+            new = replacement[id(old)] = rebound(name, old, plain_integer(value))
             if isinstance(old, Table) and isinstance(new, Table):
                 self._check_broadcast(name, old, new)
         return self._replaced(replacement)
@@ -276,24 +292,3 @@ def _offset(name: str, move: Shift) -> Node:
     if move.ndim == 1:
         return nodes.read(table, nodes.BATCH)
     raise errors.tensor_shape(call, name, list(move.shape), "[] or [batch]")
-
-
-def _rebound(name: str, old: Scalar | Table, value: object) -> Scalar | Table:
-    if isinstance(old, Scalar):
-        wanted = "int" if old.kind == "int" else "a number"
-        if isinstance(value, bool) or not isinstance(
-            value, INTEGERS if old.kind == "int" else (int, float)
-        ):
-            raise errors.bound_type(name, value, wanted)
-        if old.low is not None and value < old.low:
-            raise errors.below("bind", name, int(value), old.low)
-        if old.kind == "int" and abs(value) > INT32_MAX:
-            raise errors.above_int32("bind", name, int(value))
-        return old.with_value(value if old.kind == "int" else float(value))
-    if not isinstance(value, torch.Tensor):
-        raise errors.bound_type(name, value, "a tensor")
-    new = Table(old.name, value, old.low)
-    if new.text != old.text:
-        rank = old.tensor.ndim
-        raise errors.bound_tensor(name, (old.kind, rank), (value.dtype, value.ndim))
-    return new

@@ -7,7 +7,7 @@ A real number, a floating-point table or `/` makes a real expression, which `bia
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 import torch
 
@@ -34,37 +34,37 @@ class Index:
 
     __hash__ = object.__hash__
 
-    def __add__(self, other: object) -> Index:
+    def __add__(self, other: Index | float) -> Index:
         return Index(nodes.add(self.node, as_node(other)))
 
-    def __sub__(self, other: object) -> Index:
+    def __sub__(self, other: Index | float) -> Index:
         return Index(nodes.subtract(self.node, as_node(other)))
 
-    def __rsub__(self, other: object) -> Index:
+    def __rsub__(self, other: Index | float) -> Index:
         return Index(nodes.subtract(as_node(other), self.node))
 
     def __neg__(self) -> Index:
         return Index(nodes.negate(self.node))
 
-    def __mul__(self, other: object) -> Index:
+    def __mul__(self, other: Index | float) -> Index:
         return Index(nodes.mul(self.node, as_node(other)))
 
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def __truediv__(self, other: object) -> Index:
+    def __truediv__(self, other: Index | float) -> Index:
         return Index(nodes.divide(self.node, as_node(other)))
 
-    def __rtruediv__(self, other: object) -> Index:
+    def __rtruediv__(self, other: Index | float) -> Index:
         return Index(nodes.divide(as_node(other), self.node))
 
-    def __pow__(self, other: object) -> Index:
+    def __pow__(self, other: Index | float) -> Index:
         return Index(nodes.power(self.node, as_node(other)))
 
-    def __floordiv__(self, other: object) -> Index:
+    def __floordiv__(self, other: Index | float) -> Index:
         return Index(nodes.floordiv(self.node, _divisor(self, other)))
 
-    def __mod__(self, other: object) -> Index:
+    def __mod__(self, other: Index | float) -> Index:
         return Index(nodes.mod(self.node, _divisor(self, other)))
 
     def __abs__(self) -> Index:
@@ -72,28 +72,28 @@ class Index:
             return Index(nodes.call("abs", self.node))
         return Index(nodes.maximum(self.node, nodes.negate(self.node)))
 
-    def __and__(self, other: object) -> NoReturn:
+    def __and__(self, other: NoReturn) -> NoReturn:
         raise errors.unparenthesised(self, "&", other)
 
-    def __rand__(self, other: object) -> NoReturn:
+    def __rand__(self, other: NoReturn) -> NoReturn:
         raise errors.unparenthesised(other, "&", self)
 
-    def __or__(self, other: object) -> NoReturn:
+    def __or__(self, other: NoReturn) -> NoReturn:
         raise errors.unparenthesised(self, "|", other)
 
-    def __ror__(self, other: object) -> NoReturn:
+    def __ror__(self, other: NoReturn) -> NoReturn:
         raise errors.unparenthesised(other, "|", self)
 
-    def __ge__(self, other: object) -> Mask:
+    def __ge__(self, other: Index | float) -> Mask:
         return formula(nodes.ge(self.node, as_node(other)))
 
-    def __le__(self, other: object) -> Mask:
+    def __le__(self, other: Index | float) -> Mask:
         return formula(nodes.ge(as_node(other), self.node))
 
-    def __gt__(self, other: object) -> Mask:
+    def __gt__(self, other: Index | float) -> Mask:
         return formula(nodes.gt(self.node, as_node(other)))
 
-    def __lt__(self, other: object) -> Mask:
+    def __lt__(self, other: Index | float) -> Mask:
         return formula(nodes.gt(as_node(other), self.node))
 
     def __eq__(self, other: object) -> Mask:  # type: ignore[override]
@@ -124,8 +124,11 @@ class TableExpression:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def __getitem__(self, indices: Any) -> Any:
-        """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension."""
+    def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Any:
+        """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
+
+        `Any` to type checkers, for the type of a tensor does not say its dtype.
+        """
         given = indices if isinstance(indices, tuple) else (indices,)
         tensor = self._table.tensor
         if len(given) != tensor.ndim:
@@ -188,7 +191,15 @@ def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) 
     return TableExpression(Table(name, tensor, low))
 
 
-def where(condition: Mask, then: Any, otherwise: Any) -> Any:
+@overload
+def where(condition: Mask, then: Mask, otherwise: Mask) -> Mask: ...
+
+
+@overload
+def where(condition: Mask, then: Index | float, otherwise: Index | float) -> Index: ...
+
+
+def where(condition: Mask, then: object, otherwise: object) -> Mask | Index:
     """`then` where `condition` keeps, else `otherwise`: two masks, or two index expressions.
 
     Args:
@@ -216,12 +227,12 @@ def where(condition: Mask, then: Any, otherwise: Any) -> Any:
     raise errors.where_branches(then, otherwise)
 
 
-def minimum(left: object, right: object) -> Index:
+def minimum(left: Index | float, right: Index | float) -> Index:
     """The smaller of `left` and `right`, index expressions or numbers."""
     return Index(nodes.minimum(as_node(left), as_node(right)))
 
 
-def maximum(left: object, right: object) -> Index:
+def maximum(left: Index | float, right: Index | float) -> Index:
     """The larger of `left` and `right`, index expressions or numbers."""
     return Index(nodes.maximum(as_node(left), as_node(right)))
 
@@ -241,7 +252,7 @@ def as_node(value: object) -> Node:
     raise errors.not_an_index(value)
 
 
-def bias(expression: object) -> Bias:
+def bias(expression: Index | float) -> Bias:
     """The bias that adds `expression` to the score: `bias(-log(1 + abs(q_idx - kv_idx)))`.
 
     Args:

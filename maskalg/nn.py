@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 
 from . import errors
@@ -27,7 +29,8 @@ class Attention(torch.nn.Module):
         backend: as in `maskalg.attention`.
 
     Raises:
-        TypeError: a score that is no expression, or a weight that is none.
+        TypeError: a score that is no expression, a weight that is none, or more arguments, such as
+            those of `torch.nn.MultiheadAttention`.
 
     Examples:
         >>> layer = ma.nn.Attention(causal & sliding(256) + alibi(torch.nn.Parameter(slopes)))
@@ -39,12 +42,16 @@ class Attention(torch.nn.Module):
     def __init__(
         self,
         score: Expression | None = None,
-        *,
+        *more: NoReturn,
         scale: float | None = None,
         weight: Weight = softmax,
         backend: str | None = None,
+        **named: NoReturn,
     ) -> None:
         super().__init__()
+        if more or named or isinstance(score, int):
+            given = () if score is None else (score,)
+            raise errors.module_arguments((*given, *more), named)
         expression = everything if score is None else score
         if not isinstance(expression, Expression):
             raise errors.not_a_score(expression)
@@ -103,21 +110,25 @@ class Attention(torch.nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        mask: Mask | None = None,
-    ) -> torch.Tensor:
+        mask: Expression | None = None,
+        *,
+        return_lse: bool = False,
+    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """`[batch, heads, q_len, value_dim]`, as `maskalg.attention` returns it.
 
         Args:
             query: `[batch, heads, q_len, head_dim]`.
             key: `[batch, kv_heads, kv_len, head_dim]`.
             value: `[batch, kv_heads, kv_len, value_dim]`.
-            mask: what this call drops besides, such as `document(ids)` of a batch.
+            mask: what this call drops or adds besides, such as `document(ids)` of a batch: a mask,
+                a bias, or `mask + bias`.
+            return_lse: return `(out, lse)`, as `maskalg.attention` does.
         """
         score: Expression = self.score
         if mask is not None:
             score = _joined(score, mask)
         return attention(
-            query, key, value, score,
+            query, key, value, score, return_lse=return_lse,
             scale=self._scale, weight=self._weighting(), backend=self._backend,
         )  # fmt: skip
 
@@ -137,13 +148,14 @@ def _places(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:
     return tuple(places)
 
 
-def _joined(score: Expression, mask: Mask) -> Expression:
-    if not isinstance(mask, Expression):
+def _joined(score: Expression, mask: Expression) -> Expression:
+    """What both keep, with the biases of both."""
+    assert isinstance(score, (Mask, Bias, Score))
+    if isinstance(mask, Bias):
+        return score + mask
+    if not isinstance(mask, (Mask, Score)):
         raise errors.module_mask(mask)
-    if isinstance(score, Bias):
-        return mask + score
-    assert isinstance(score, (Mask, Score))
-    return score & mask
+    return mask + score if isinstance(score, Bias) else score & mask
 
 
 Held = tuple[tuple[torch.Tensor, torch.device], ...]

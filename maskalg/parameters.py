@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
+from . import errors
+
 Kind = Literal["bool", "int", "real"]
 
 INT32_MAX: Final = 2**31 - 1
@@ -97,3 +99,25 @@ def _kind_of(dtype: torch.dtype) -> Kind:
     if dtype == torch.bool:
         return "bool"
     return "real" if dtype.is_floating_point else "int"
+
+
+def rebound(name: str, old: Scalar | Table, value: object) -> Scalar | Table:
+    """A parameter with another value of its kind; raises what `bind` raises."""
+    if isinstance(old, Scalar):
+        wanted = "int" if old.kind == "int" else "a number"
+        if isinstance(value, bool) or not isinstance(
+            value, INTEGERS if old.kind == "int" else (int, float)
+        ):
+            raise errors.bound_type(name, value, wanted)
+        if old.low is not None and value < old.low:
+            raise errors.below("bind", name, int(value), old.low)
+        if old.kind == "int" and abs(value) > INT32_MAX:
+            raise errors.above_int32("bind", name, int(value))
+        return old.with_value(value if old.kind == "int" else float(value))
+    if not isinstance(value, torch.Tensor):
+        raise errors.bound_type(name, value, "a tensor")
+    new = Table(old.name, value, old.low)
+    if new.text != old.text:
+        rank = old.tensor.ndim
+        raise errors.bound_tensor(name, (old.kind, rank), (value.dtype, value.ndim))
+    return new

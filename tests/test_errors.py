@@ -5,18 +5,22 @@ Each message names what was typed, what was found, and what to write instead.
 
 from __future__ import annotations
 
+import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 
 from maskalg import (
     alibi,
     attention,
     batch,
     block_causal,
+    block_table,
     causal,
     chunked,
     dense,
@@ -24,7 +28,10 @@ from maskalg import (
     document,
     errors,
     head,
+    implies,
+    key_bias,
     kv_idx,
+    nn,
     padding,
     prefix,
     q_idx,
@@ -36,6 +43,7 @@ from maskalg import (
     where,
     window,
 )
+from maskalg.attention import ARGUMENTS
 from maskalg.inputs import checked_scale
 from maskalg.parameters import INT32_MAX
 
@@ -54,6 +62,10 @@ def raises(kind: type[Exception], mistake: Callable[[], object], *says: str) -> 
     assert isinstance(caught.value, errors.MaskalgError)
     for text in says:
         assert text in str(caught.value), f"{text!r} is not in: {caught.value}"
+
+
+def traced(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return q >= k
 
 
 Mistake = Callable[[], object]
@@ -126,6 +138,10 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         ("`causal & tensor`: a torch.bool tensor of shape [4, 4]", "`ma.dense(tensor)`"),
     ),
     "tensor or mask": (lambda: FLAGS | causal, ("`causal | tensor`", "`ma.table(tensor)[kv_idx]`")),
+    "mask and padding": (
+        lambda: causal & FLAGS[:2],
+        ("torch.bool tensor of shape [2, 4] is no mask", "`ma.padding.from_mask(tensor)`"),
+    ),
     "score and tensor": (lambda: SCORE & FLAGS, ("`ma.dense(tensor)`",)),
     "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
     "flag or mask": (lambda: False | causal, ("`causal | False`", "`ma.nothing`")),
@@ -139,6 +155,30 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "mask plus tensor": (lambda: causal + FLOATS, ("`causal + tensor`", "`ma.dense_bias(tensor)`")),
     "tensor plus bias": (lambda: FLOATS + BIAS, ("shape [4] is no bias", "`ma.key_bias(tensor)`")),
     "score minus tensor": (lambda: SCORE - FLOATS, ("`ma.dense_bias(tensor)`",)),
+    "mask and function of ours": (
+        lambda: causal & sliding,
+        ("`causal & sliding`: `&` joins masks", "sliding was not called: write sliding(window)."),
+    ),
+    "mask and value of ours": (lambda: causal & padding, ("write padding(lengths).",)),
+    "value of ours and mask": (lambda: block_table | causal, ("write block_table(table, block).",)),
+    "mask and function": (
+        lambda: causal & (lambda b, h, q, k: q >= k),
+        ("`causal & <lambda>`", "enters as ma.mask(function), one of scores as ma.score(function)"),
+    ),
+    "mask and BlockMask": (
+        lambda: causal & create_block_mask(traced, None, None, 8, 8, device="cpu"),
+        ("`causal & BlockMask`", "ma.mask(block_mask.mask_mod)"),
+    ),
+    "mask and nothing": (lambda: causal & None, ("`causal & None`", "write `ma.everything`")),
+    "mask plus nothing": (lambda: causal + None, ("`+` takes a bias. Leave it out",)),
+    "mask plus function": (lambda: SCORE + softcap, ("write softcap(cap).",)),
+    "bias of function": (lambda: softcap(3) @ alibi, ("`@` takes a bias", "alibi(slopes)")),
+    "larger index": (lambda: max(q_idx, kv_idx), ("has no truth value", "ma.maximum(x, y)")),
+    "smaller index": (lambda: min(q_idx, 3), ("ma.minimum(x, y) for `max` and `min`",)),
+    "where of a function": (lambda: where(causal, sliding, causal), ("write sliding(window)",)),
+    "where by a function": (lambda: where(sliding, causal, causal), ("write sliding(window)",)),
+    "question about a function": (lambda: implies(sliding, causal), ("write sliding(window)",)),
+    "question about a score": (lambda: implies(SCORE, causal), ("by its mask: score.mask",)),
     "where of scores": (lambda: where(causal, SCORE, SCORE), ("got Score and Score",)),
 }
 
@@ -153,6 +193,17 @@ def test_strangers_are_left_to_python() -> None:
     for mistake in (lambda: causal & 3, lambda: causal | "x", lambda: BIAS + "x", lambda: BIAS @ 3):
         with pytest.raises(TypeError, match="unsupported operand"):
             mistake()
+
+
+def test_attributes_that_others_have() -> None:
+    for name in ("show", "prove", "blocks", "to_dense", "cost"):
+        says = f"a Score has no attribute {name!r}. Its mask has: write score.mask.{name}(…)."
+        raises(AttributeError, lambda name=name: getattr(SCORE, name), says)
+        raises(AttributeError, lambda name=name: getattr(BIAS, name), "asked of masks", "bias.plot")
+        assert callable(getattr(SCORE.mask, name))
+    raises(AttributeError, lambda: causal.shape, "no tensor", "to_dense(q_len", "model_mask(mask")
+    raises(AttributeError, lambda: causal.shwo, "a Mask has no attribute 'shwo'.")
+    assert copy.deepcopy(SCORE).mask == SCORE.mask
 
 
 SIZES = {"sliding": (sliding, "window", 1), "chunked": (chunked, "chunk", 1),
@@ -175,6 +226,7 @@ def test_sizes(name: str) -> None:
 
 def test_window() -> None:
     raises(ValueError, lambda: window(-1, 0), "window(-1, 0): left must be an integer >= 0, got -1")
+    raises(ValueError, lambda: window(-1, 0), "None is unlimited.")
     raises(ValueError, lambda: window(None, -2), "right must be an integer >= 0, got -2")
     raises(TypeError, lambda: window(1.5, 0), "window(1.5, 0): left", "1.5 of type float")
     raises(ValueError, lambda: window(0, 2**40), "right must fit a 32-bit integer", "use None")
@@ -187,6 +239,18 @@ def test_prefix_and_padding_tensors() -> None:
     raises(TypeError, lambda: padding([1, 2]), "padding: lengths", "got list")
     raises(ValueError, lambda: padding(IDS[None]), "shape [batch], got [1, 4]")
     raises(ValueError, lambda: padding(torch.tensor(3)), "shape [batch], got []")
+    raises(TypeError, lambda: padding(FLAGS), "got torch.bool", "from_mask(attention_mask)")
+    raises(ValueError, lambda: padding(IDS[None]), "from_mask(attention_mask)")
+
+
+def test_padding_masks() -> None:
+    call, made = "padding.from_mask: attention_mask", padding.from_mask
+    raises(TypeError, lambda: made(FLOATS[None]), call, "a bool or integer tensor", "float32")
+    raises(TypeError, lambda: made([[1, 0]]), call, "got list", "torch.tensor(attention_mask)")
+    raises(ValueError, lambda: made(IDS), call, "shape [batch, kv_len], got [4]")
+    raises(ValueError, lambda: made(IDS[None]).to_dense(5), "has 4 entries along dimension 1")
+    assert made(FLAGS).parameters["attention_mask"] is FLAGS
+    assert (causal & made(IDS[None])).prove().exact
 
 
 @pytest.mark.parametrize("made", [list, np.array])
@@ -260,6 +324,9 @@ def test_entries_that_cannot_be_read_are_not() -> None:
 def test_dense() -> None:
     raises(TypeError, lambda: dense(IDS), "dense: tensor must be a bool tensor, got torch.int64")
     raises(TypeError, lambda: dense([[True]]), "got list")
+    raises(TypeError, lambda: dense(IDS[None]), "ma.padding.from_mask(attention_mask)")
+    rows = dense(torch.ones(2, 8, dtype=torch.bool))
+    raises(ValueError, lambda: rows.to_dense(8), "reads 8", "ma.padding.from_mask(tensor)")
     raises(ValueError, lambda: dense(IDS > 0), "[batch, heads, q, k], got [4]")
 
 
@@ -275,6 +342,13 @@ def test_biases() -> None:
     raises(ValueError, lambda: softcap(-1.0), "got -1.0")
     raises(ValueError, lambda: softcap(float("inf")), "got inf")
     raises(ValueError, lambda: softcap(float("nan")), "got nan")
+
+
+def test_biases_of_keys() -> None:
+    rows = "shape [4, 4] may be [batch, length] or [heads, length]. Write tensor[:, None] for"
+    raises(ValueError, lambda: key_bias(torch.zeros(4, 4)), "key_bias", rows, "tensor[None]")
+    raises(ValueError, lambda: key_bias(FLOATS[None, None, None]), "[length] or [batch, heads, len")
+    raises(TypeError, lambda: key_bias(IDS), "key_bias: tensor must be a floating-point tensor")
 
 
 def test_scalar_and_table() -> None:
@@ -403,6 +477,57 @@ def test_attention_tensors() -> None:
     raises(TypeError, call(Q.int(), K.int(), V.int()), "float16, bfloat16, float32", "torch.int32")
 
 
+ELSEWHERE: dict[str, tuple[object, str]] = {
+    "is_causal": (True, "no argument is_causal=True: write attention(query, key, value, causal)."),
+    "attn_mask": (FLAGS, "attn_mask: the fourth argument is ma.dense(tensor) for Booleans"),
+    "enable_gqa": (True, "enable_gqa=True: leave it out, grouped heads"),
+    "mask": (causal, "mask: the mask is the fourth argument"),
+    "block_mask": (causal, "ma.mask(block_mask.mask_mod)"),
+    "score_mod": (lambda *args: args[0], "ma.score(score_mod)"),
+    "window_size": ((-1, 0), "ma.window(left, right) in the mask, None where -1 stood; FlashAtt"),
+    "softmax_scale": (0.5, "softmax_scale: write scale=…"),
+    "causal": (True, "causal=True: write attention(query, key, value, causal); FlashAttention"),
+    "scael": (0.5, "no argument scael: it takes query, key, value, score, scale"),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_names_of_other_functions(name: str) -> None:
+    value, says = ELSEWHERE[name]
+    raises(TypeError, call(**{name: value}), f"attention has no argument {name}", says)
+
+
+def test_more_arguments() -> None:
+    says = "by position, and 2 more were given", "instead of is_causal=True, write attention(query"
+    raises(TypeError, lambda: attention(Q, K, V, None, 0.0, True), *says)
+    several = "no argument attn_mask=None: leave it out; is_causal=False: leave it out."
+    raises(TypeError, call(attn_mask=None, is_causal=False), several)
+
+
+def test_what_attention_takes_is_what_is_said() -> None:
+    taken = inspect.signature(attention).parameters
+    assert tuple(name for name in taken if name not in ("more", "named")) == ARGUMENTS
+
+
+def test_modules_are_not_made_of_sizes() -> None:
+    says = "it takes a score, such as causal", "torch.nn.Linear of your own"
+    raises(TypeError, lambda: nn.Attention(64, 8), "ma.nn.Attention(64, 8): ", *says)
+    raises(TypeError, lambda: nn.Attention(64), "ma.nn.Attention(64): ", *says)
+    raises(TypeError, lambda: nn.Attention(embed_dim=64), "embed_dim=64", *says)
+
+
+def test_scores_that_are_none() -> None:
+    raises(
+        TypeError, call(score=traced), "got function. A function of indices", "ma.mask(function)"
+    )
+    raises(TypeError, call(score=sliding), "sliding was not called: write sliding(window).")
+    blocks = create_block_mask(traced, None, None, 8, 8, device="cpu")
+    raises(TypeError, call(score=blocks), "got BlockMask", "ma.mask(block_mask.mask_mod)")
+    raises(TypeError, call(score=FLAGS), "got Tensor. A Boolean tensor enters as ma.dense(tensor)")
+    module = nn.Attention(causal)
+    raises(TypeError, lambda: module(Q, K, V, document), "document was not called")
+
+
 FITS: dict[str, tuple[int, tuple[int, ...], str]] = {
     "batch": (1, (3, 2, 5, 8), "the batch sizes differ"),
     "value heads": (2, (2, 4, 5, 6), "key and value have different numbers of heads"),
@@ -424,7 +549,7 @@ def test_attention_shapes_that_do_not_fit(name: str) -> None:
 def test_attention_score() -> None:
     raises(TypeError, call(score=3), "a mask, a bias or `mask + bias`, got int")
     raises(TypeError, call(score=IDS > 0), "got Tensor", "ma.dense(tensor)")
-    raises(TypeError, call(score=lambda b, h, q, k: q >= k), "got function", "FlexAttention")
+    raises(TypeError, call(score=lambda b, h, q, k: q >= k), "got function", "ma.mask(function)")
     raises(TypeError, call(score=q_idx), "got Index")
 
 

@@ -128,6 +128,18 @@ def test_a_mask_of_one_call():
         assert torch.equal(layer(*inputs(), document(ids)), wanted)
 
 
+def test_a_bias_of_one_call():
+    slopes, table = torch.rand(4), torch.rand(4, 9)
+    for score in (causal, relative(table), causal + relative(table)):
+        layer = ma.nn.Attention(score)
+        for more in (alibi(slopes), document(IDS) + alibi(slopes)):
+            whole = ma.everything + score if isinstance(score, ma.Bias) else score
+            kept = whole + more if isinstance(more, ma.Bias) else whole & more
+            wanted = ma.attention(*inputs(), kept, return_lse=True)
+            found = layer(*inputs(), more, return_lse=True)
+            torch.testing.assert_close(found, wanted)
+
+
 def test_compiled_and_exported(layer):
     torch._dynamo.reset()
     wanted = layer(*inputs())

@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import maskalg as ma
 from maskalg.extents import resolve
 from maskalg.normalform import bound
 from maskalg.proof.proof import prove_structure
@@ -59,6 +60,31 @@ def test_waiting_is_refused() -> None:
     for wait in (lambda: int(x[1]), lambda: x.nonzero(), lambda: x[x > 1], lambda: bool(x.any())):
         with NeverWaiting(), pytest.raises(AssertionError):
             wait()
+
+
+PLACES = torch.tensor([[0, 2, 9]])
+MADE = {
+    "blocks": lambda: ma.block_table.from_kv_indices(PLACES, 4, columns=3),
+    "columns": lambda: ma.vertical_slash.from_indices(PLACES[0], PLACES[0] - 1, 3),
+    "kinds": lambda: ma.modality(PLACES, torch.ones(3, 3, dtype=torch.bool)),
+    "media": lambda: ma.media(PLACES.flip(-1), 2),
+    "distances": lambda: ma.graphormer(torch.ones(3, 2), PLACES),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_entries_are_not_looked_at(name: str) -> None:
+    """Entries that would be refused on the CPU are not waited for elsewhere, nor written by."""
+    with pytest.raises(ma.MaskValueError):
+        MADE[name]()
+    with NeverWaiting():
+        made = MADE[name]()
+    kept = [t.shape for t in made.parameters.values() if isinstance(t, torch.Tensor)]
+    if name == "blocks":
+        assert made.to_dense(4, 12)[0, 0].any(0).tolist() == 4 * [True] + 4 * [False] + 4 * [True]
+    if name == "columns":
+        assert kept == [(3,), (3,)]
+        assert made.to_dense(3)[0, 0].int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 1, 1]]
 
 
 @pytest.mark.parametrize("name", ON_TENSORS)

@@ -6,6 +6,7 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Bias
+from ..masks.arguments import entries_within
 from ..nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ..parameters import Table
 from ..printing import called
@@ -21,10 +22,11 @@ def graphormer(table: torch.Tensor, distances: torch.Tensor) -> Bias:
         table: floating `[distances, heads]`, as Graphormer's `spatial_pos_encoder.weight`. Receives
             a gradient when it requires one.
         distances: int32 or int64 `[nodes, nodes]` or `[batch, nodes, nodes]`: indices into `table`,
-            unreachable nodes included (read from the device once, here).
+            unreachable nodes included.
 
     Raises:
-        ValueError: a distance that `table` has no entry for.
+        ValueError: on the CPU, a distance that `table` has no entry for. On a GPU and in compiled
+            functions, where nothing waits for entries, it is taken for the nearest.
 
     Source: Graphormer (Ying et al., 2021).
     """
@@ -35,11 +37,7 @@ def graphormer(table: torch.Tensor, distances: torch.Tensor) -> Bias:
     if distances.ndim not in (2, 3):
         wanted = "[nodes, nodes] or [batch, nodes, nodes]"
         raise errors.tensor_shape("graphormer", "distances", list(distances.shape), wanted)
-    if distances.numel():
-        least, most = (int(entry) for entry in distances.aminmax())
-        if least < 0 or most >= len(table):
-            limits = (0, len(table) - 1)
-            raise errors.entries_outside("graphormer", "distances", (least, most), limits)
+    entries_within("graphormer", "distances", distances, 0, len(table))
     between = nodes.read(Table("distances", distances), *[BATCH, Q, K][-distances.ndim :])
     added = nodes.read(entries, between, HEAD)
     return Bias(TRUE, nodes.add(SCORE, added), called("graphormer", entries))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import nodes
+from .. import errors, nodes
 from ..algebra import Bias
 from ..nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ..printing import called
@@ -15,11 +15,17 @@ def key_bias(tensor: torch.Tensor) -> Bias:
     """s + tensor[batch, head, k]: what every query adds for a key.
 
     Args:
-        tensor: floating `[length]`, `[heads, length]` or `[batch, heads, length]`; batch and heads
-            of size 1 are broadcast. Receives a gradient when it requires one.
+        tensor: floating `[length]` or `[batch, heads, length]`; batch and heads of size 1 are
+            broadcast. Receives a gradient when it requires one.
+
+    Raises:
+        TypeError: no floating-point tensor.
+        ValueError: a tensor of another rank. One of two dimensions is refused, as nothing tells
+            `[batch, length]` from `[heads, length]`: write which by a dimension of size 1.
     """
-    shapes = "[length], [heads, length] or [batch, heads, length]"
-    table = real_table("key_bias", "tensor", tensor, (1, 2, 3), shapes)
+    if isinstance(tensor, torch.Tensor) and tensor.ndim == 2:
+        raise errors.key_bias_rows(list(tensor.shape))
+    table = real_table("key_bias", "tensor", tensor, (1, 3), "[length] or [batch, heads, length]")
     added = nodes.read(table, *[BATCH, HEAD, K][-tensor.ndim :])
     return Bias(TRUE, nodes.add(SCORE, added), called("key_bias", table))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ..algebra import Mask, Score
+from ..algebra import Mask
 from ..attention import attention
 from ..biases import alibi
 from ..errors import MaskValueError
@@ -71,9 +71,7 @@ def run(settings: Settings) -> int:
     _print_corpus(console, corpus, settings)
     inputs = _inputs(corpus, settings, device)
     mask = causal & sliding(settings.window) & document(inputs.ids)
-    assert isinstance(mask, Mask)
     score = mask + alibi(inputs.slopes)
-    assert isinstance(score, Score)
 
     _title(console, "score")
     console.print(str(score))

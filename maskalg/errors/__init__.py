@@ -8,18 +8,22 @@ from .arguments import *
 from .calls import *
 from .catalogue import *
 from .commands import *
+from .elsewhere import *
 from .exploring import *
 from .exports import *
 from .float8 import *
 from .integrations import *
 from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
+from .kinds import MaskAttributeError as MaskAttributeError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
 from .kinds import MissingPackageError as MissingPackageError
 from .parsing import *
 from .pictures import *
 from .questions import *
+from .strangers import *
 from .testing import *
 from .tracing import *
 from .tuning import *
+from .weights import *

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from .kinds import MaskTypeError
+from .strangers import instead
 
 
 def used_as_bool(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"{what!r} has no truth value: it was used with `and`, `or`, `not`, `if` or a chained "
         "comparison. Write `a & b`, `a | b`, `~a`, and `(x <= q_idx) & (q_idx < y)`."
+    )
+
+
+def comparison_as_bool(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{used_as_bool(what)} Write ma.maximum(x, y), ma.minimum(x, y) for `max` and `min` of "
+        "index expressions."
     )
 
 
@@ -30,8 +38,8 @@ def flag_for_mask(mask: object, sign: str, flag: bool) -> MaskTypeError:
 def tensor_for_mask(mask: object, sign: str, dtype: object, shape: list[int]) -> MaskTypeError:
     return MaskTypeError(
         f"`{mask!r} {sign} tensor`: a {dtype} tensor of shape {shape} is no mask. Write "
-        "`ma.dense(tensor)` for flags of queries and keys, `ma.table(tensor)[kv_idx]` for flags of "
-        "keys."
+        "`ma.dense(tensor)` for flags of queries and keys, `ma.padding.from_mask(tensor)` for an "
+        "attention mask [batch, kv_len], `ma.table(tensor)[kv_idx]` for flags of keys."
     )
 
 
@@ -127,5 +135,5 @@ def table_rank(name: str, shape: tuple[int, ...], given: int) -> MaskTypeError:
 def where_branches(then: object, otherwise: object) -> MaskTypeError:
     return MaskTypeError(
         f"ma.where chooses between two masks or two index expressions, got {type(then).__name__} "
-        f"and {type(otherwise).__name__}."
+        f"and {type(otherwise).__name__}. {instead(then) or instead(otherwise)}".rstrip()
     )

@@ -16,6 +16,10 @@ def below(call: str, argument: str, value: int | float, low: int) -> MaskValueEr
     return MaskValueError(f"{call}: {argument} must be an integer >= {low}, got {value}.")
 
 
+def negative_window(call: str, argument: str, value: int) -> MaskValueError:
+    return MaskValueError(f"{below(call, argument, value, 0)} None is unlimited.")
+
+
 def above_int32(call: str, argument: str, value: int) -> MaskValueError:
     return MaskValueError(
         f"{call}: {argument} must fit a 32-bit integer, got {value}. For a limit that never "
@@ -31,6 +35,32 @@ def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTy
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
+
+
+_FROM_MASK = (
+    "An attention mask [batch, kv_len], Boolean or of 0 and 1, enters as "
+    "ma.padding.from_mask(attention_mask)."
+)
+
+
+def padding_dtype(found: object) -> MaskTypeError:
+    problem = tensor_dtype("padding", "lengths", found, "an int32 or int64 tensor")
+    return MaskTypeError(f"{problem} {_FROM_MASK}")
+
+
+def padding_shape(found: object) -> MaskValueError:
+    return MaskValueError(f"{tensor_shape('padding', 'lengths', found, '[batch]')} {_FROM_MASK}")
+
+
+def dense_dtype(found: object) -> MaskTypeError:
+    return MaskTypeError(f"{tensor_dtype('dense', 'tensor', found, 'a bool tensor')} {_FROM_MASK}")
+
+
+def key_bias_rows(found: object) -> MaskValueError:
+    return MaskValueError(
+        f"key_bias: tensor of shape {found} may be [batch, length] or [heads, length]. Write "
+        "tensor[:, None] for the former, tensor[None] for the latter."
+    )
 
 
 def canvas_shape(call: str, found: object) -> MaskTypeError:

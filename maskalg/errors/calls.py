@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .kinds import BackendError, MaskTypeError, MaskValueError
+from .strangers import instead
 
 
 def length(name: str, value: object) -> MaskValueError:
@@ -18,9 +19,11 @@ def block_size(value: object) -> MaskValueError:
 def table_too_short(
     name: str, shape: tuple[int, ...], axis: int, needed: int, what: str
 ) -> MaskValueError:
+    flags = name == "dense" and len(shape) == 2
     return MaskValueError(
         f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, but "
         f"{what} reads {needed}. Pass {name} with at least {needed} entries there, or shift less."
+        + (" A mask [batch, kv_len] enters as ma.padding.from_mask(tensor)." if flags else "")
     )
 
 
@@ -76,10 +79,15 @@ def wrong_device(name: str, found: object, wanted: object) -> MaskValueError:
     )
 
 
+_DENSE = (
+    "A Boolean tensor enters as ma.dense(tensor), numbers that are added as ma.dense_bias(tensor)."
+)
+
+
 def not_a_score(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"attention: score must be a mask, a bias or `mask + bias`, got {type(what).__name__}. "
-        "A Boolean tensor enters as ma.dense(tensor), a FlexAttention function through its formula."
+        f"{instead(what) or _DENSE}"
     )
 
 
@@ -91,8 +99,8 @@ _LEARNED = (
 
 def module_mask(found: object) -> MaskTypeError:
     return MaskTypeError(
-        f"ma.nn.Attention: mask must be a mask such as document(ids), got {type(found).__name__}. "
-        "A Boolean tensor enters as ma.dense(tensor)."
+        "ma.nn.Attention: mask must be a mask such as document(ids), a bias, or `mask + bias`, got "
+        f"{type(found).__name__}. {instead(found) or _DENSE}"
     )
 
 
@@ -146,42 +154,6 @@ def head_dim_unsupported(found: int) -> BackendError:
     return BackendError(
         f"the fused kernel serves head dimensions 8 to 256, got {found}. "
         "backend='reference' serves any."
-    )
-
-
-def unsupported_weight(what: object) -> MaskTypeError:
-    return MaskTypeError(f"weight must be a weight function such as ma.softmax, got {what!r}.")
-
-
-def weight_formula(name: str, found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"Weight({name!r}, formula): the formula is a bias, a function of the score such as "
-        f"ma.score(lambda s, b, h, q, k: s * s), got {type(found).__name__}."
-    )
-
-
-def weight_unnormalised_exp(name: str) -> MaskValueError:
-    return MaskValueError(
-        f"Weight({name!r}, normalised=False) without a formula would be exp of any score, which "
-        "overflows. Give a formula, or leave normalised=True."
-    )
-
-
-def weight_sink_of_formula(name: str) -> MaskValueError:
-    return MaskValueError(
-        f"Weight({name!r}, formula, sink=…): a sink is a logit, so it needs w = exp. Leave the "
-        "formula out."
-    )
-
-
-def not_a_logit(call: str, argument: str) -> MaskValueError:
-    return MaskValueError(f"{call}: {argument} must be a number, got nan.")
-
-
-def no_lse_of(name: str) -> MaskValueError:
-    return MaskValueError(
-        f"return_lse=True: weight={name} has no logarithm of a sum of exponentials. Leave "
-        "return_lse out, or use softmax weights."
     )
 
 
@@ -258,7 +230,7 @@ def divisor_unbounded(call: str) -> MaskValueError:
 def where_condition(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
-        f"{type(found).__name__}."
+        f"{type(found).__name__}. {instead(found)}".rstrip()
     )
 
 

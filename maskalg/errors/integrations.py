@@ -19,10 +19,15 @@ def registry_changed(package: str, version: str, missing: str) -> ImportError:
     )
 
 
-def model_dropout(dropout: float) -> BackendError:
+_DROPOUTS = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout_rate")
+
+
+def model_dropout(dropout: float, config: object) -> BackendError:
+    """`config` is that of the layer, or None: the attributes it has are named."""
+    names = [name for name in _DROPOUTS if getattr(config, name, None) == dropout] or _DROPOUTS
     return BackendError(
         f"the model asks for attention dropout {dropout}, which is not built. Set "
-        "`config.attention_dropout = 0.0` (`dropout_rate` in T5's), call `model.eval()`, or train "
+        f"`config.{' = 0.0` or `config.'.join(names)} = 0.0`, call `model.eval()`, or train "
         'with attn_implementation="eager".'
     )
 
@@ -45,6 +50,13 @@ def mask_argument(name: str, value: object) -> MaskTypeError:
     return MaskTypeError(
         f"transformers passes {name}={_short(value)} to the mask, and maskalg does not know what "
         "it means. Use a version of transformers that `maskalg[transformers]` names."
+    )
+
+
+def no_model_mask(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention_mask is {found!r}, and a model takes a mask with its lengths. Write "
+        "attention_mask=model_mask(mask, batch, q_len)."
     )
 
 

@@ -15,6 +15,10 @@ class MaskValueError(MaskalgError, ValueError):
     """An argument of the right type with an impossible value or shape."""
 
 
+class MaskAttributeError(MaskalgError, AttributeError):
+    """An attribute that a mask, a bias or a score does not have."""
+
+
 class BackendError(MaskalgError, RuntimeError):
     """A backend that cannot serve this call; the message names what would."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .kinds import MaskTypeError, MaskValueError
+from .strangers import instead
 
 
 def not_a_mask(call: str, what: object) -> MaskTypeError:
     return MaskTypeError(
-        f"{call} asks about masks, got {what!r} of type {type(what).__name__}. A score is asked "
-        "about by the mask it was built from."
+        f"{call} asks about masks, got {what!r} of type {type(what).__name__}. "
+        f"{instead(what) or 'A score is asked about by its mask: score.mask.'}"
     )
 
 

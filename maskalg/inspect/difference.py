@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -48,7 +48,7 @@ def overview(a: Mask, b: Mask, sides: Comparison, q_len: int, kv_len: int | None
     block = fitting_block(max(q_len, q_len if kv_len is None else kv_len), _CELLS)
     some = [
         picture(mask, q_len, kv_len, cells=_CELLS, block=block).labels != EMPTY
-        for mask in (cast(Mask, a & b), sides.only_a.mask, sides.only_b.mask)
+        for mask in (a & b, sides.only_a.mask, sides.only_b.mask)
     ]
     title = f"blocks of {block} x {block}: where the masks may differ"
     return Difference(title, _codes(*some))
@@ -56,7 +56,7 @@ def overview(a: Mask, b: Mask, sides: Comparison, q_len: int, kv_len: int | None
 
 def close_up(a: Mask, b: Mask, place: Place, lengths: Lengths) -> Difference:
     """Elements around a pair, at most 32 a side."""
-    extents = reach(bound(cast(Mask, a & b)), lengths).extents
+    extents = reach(bound(a & b), lengths).extents
     ends = (
         extents.q_len if lengths.q_len is None else lengths.q_len,
         extents.kv_len if lengths.q_len is None else lengths.kv_len or lengths.q_len,

@@ -102,8 +102,8 @@ def flags_per_head(
 
 
 def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: int) -> None:
-    """Refuse entries outside `low … high - 1`. Waits for the device."""
-    if tensor.numel() == 0:
+    """Refuse entries outside `low … high - 1`, where they can be looked at."""
+    if tensor.numel() == 0 or not readable(tensor):
         return
     least, most = (int(entry) for entry in tensor.aminmax())
     if least < low or most >= high:
@@ -120,6 +120,16 @@ def readable(tensor: torch.Tensor) -> bool:
         and not watched
         and not torch._C._are_functorch_transforms_active()
     )
+
+
+def marked(places: torch.Tensor, count: int) -> torch.Tensor:
+    """Flags `[…, count]`, True at the `places` `[…, n]`, as far as they lie in 0 … count - 1."""
+    places = places.long()
+    # One entry more takes what is left out.
+    rest = torch.where((places >= 0) & (places < count), places, count)
+    shape = (*places.shape[:-1], count + 1)
+    flags = torch.zeros(shape, dtype=torch.bool, device=places.device).scatter(-1, rest, True)
+    return flags[..., :count].contiguous()
 
 
 def at_head(table: Table, position: Node) -> Node:

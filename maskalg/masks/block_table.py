@@ -9,7 +9,7 @@ from ..algebra import Mask
 from ..nodes import BATCH, HEAD, SCORE, K, Node, Q
 from ..parameters import Parameter, Table
 from ..printing import called
-from .arguments import INTEGER_DTYPES, entries_within, integer
+from .arguments import INTEGER_DTYPES, entries_within, integer, marked, readable
 
 Block = int | tuple[int, int]
 
@@ -63,7 +63,8 @@ class _BlockTable:
                 FlexAttention's `BlockMask`; by default those that are not negative.
 
         Raises:
-            ValueError: an entry that counts and is no column (read from the device once).
+            ValueError: on the CPU, an entry that counts and is no column. On a GPU and in compiled
+                functions, where nothing waits for entries, it keeps nothing.
         """
         call = "block_table.from_kv_indices"
         for name, tensor in (("kv_indices", kv_indices), ("kv_num_blocks", kv_num_blocks)):
@@ -89,13 +90,9 @@ class _BlockTable:
                 )
             places = torch.arange(kv_indices.shape[-1], device=kv_indices.device)
             counts = places < kv_num_blocks[..., None]
-        entries_within(call, "kv_indices", kv_indices[counts], 0, columns)
-        # One column more takes the entries that do not count.
-        kept = torch.zeros(
-            *kv_indices.shape[:-1], columns + 1, dtype=torch.bool, device=kv_indices.device
-        )
-        kept.scatter_(-1, torch.where(counts, kv_indices, columns).long(), True)
-        return self(kept[..., :columns].contiguous(), block)
+        if readable(counts):
+            entries_within(call, "kv_indices", kv_indices[counts], 0, columns)
+        return self(marked(torch.where(counts, kv_indices, -1), columns), block)
 
 
 def _sides(call: str, block: object) -> list[tuple[Node, Parameter]]:

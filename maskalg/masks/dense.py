@@ -19,7 +19,7 @@ def dense(tensor: torch.Tensor) -> Mask:
     """
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.bool:
         found = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise errors.tensor_dtype("dense", "tensor", found, "a bool tensor")
+        raise errors.dense_dtype(found)
     if tensor.ndim not in (2, 3, 4):
         raise errors.tensor_shape(
             "dense", "tensor", list(tensor.shape), "[q, k], [heads, q, k] or [batch, heads, q, k]"

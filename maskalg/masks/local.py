@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import nodes
+from .. import errors, nodes
 from ..algebra import Mask
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Parameter
@@ -15,8 +15,9 @@ ZERO = nodes.const(0)
 DISTANCE = nodes.subtract(Q, K)
 
 causal = Mask(nodes.ge(Q, K), SCORE, named("causal"))
-"""q >= k: each query keeps itself and everything before it. Indices start at 0 on both sides, also
-where there are more keys than queries: use `shift` for queries that come later."""
+"""q >= k: each query keeps itself and everything before it. Positions count from the first query
+and key (top left), also where there are more keys than queries. FlashAttention aligns the last ones
+(bottom right): write `causal.shift(q=kv_len - q_len)`."""
 
 
 def sliding(window: int | torch.Tensor) -> Mask:
@@ -42,6 +43,9 @@ def sliding(window: int | torch.Tensor) -> Mask:
 def window(left: int | None, right: int | None) -> Mask:
     """-left <= k - q <= right, both ends kept; `None` leaves a side open.
 
+    Positions count from the first query and key (top left). FlashAttention aligns the last ones
+    (bottom right): write `window(left, right).shift(q=kv_len - q_len)`, and None for its -1.
+
     Args:
         left: keys before the query that are kept, >= 0, or None for all.
         right: keys after the query that are kept, >= 0, or None for all.
@@ -56,6 +60,8 @@ def window(left: int | None, right: int | None) -> Mask:
         if value is None:
             printed.append("None")
             continue
+        if type(value) is int and value < 0:
+            raise errors.negative_window(call, name, value)
         limit, parameter = integer(call, name, value, low=0)
         printed.append(parameter)
         distance = nodes.negate(ahead) if name == "left" else ahead

@@ -9,7 +9,7 @@ from ..algebra import Mask
 from ..nodes import SCORE, K, Q
 from ..parameters import INT32_MAX, Table
 from ..printing import called
-from .arguments import at, entries_within, integer, positions, shown
+from .arguments import at, entries_within, integer, positions, readable, shown
 
 
 def spans(ids: torch.Tensor) -> Mask:
@@ -37,7 +37,8 @@ def modality(types: torch.Tensor, allowed: torch.Tensor) -> Mask:
         allowed: Boolean tensor `[kinds, kinds]`, queries by keys.
 
     Raises:
-        ValueError: types outside of `allowed` (read from the device once).
+        ValueError: on the CPU, types outside of `allowed`. On a GPU and in compiled functions,
+            where nothing waits for entries, they are taken for the nearest kind.
 
     Source: mixtures of modalities, such as Chameleon and Mixture-of-Transformers.
     """
@@ -68,7 +69,7 @@ def media(starts: torch.Tensor, tokens: int, ends: torch.Tensor | None = None) -
     """
     first = positions("media", "starts", starts)
     if ends is None:
-        if bool((starts.diff(dim=-1) < 0).any()):
+        if readable(starts) and bool((starts.diff(dim=-1) < 0).any()):
             raise errors.not_ascending("media", "starts")
         ends = torch.full_like(starts, INT32_MAX)
         ends[..., :-1] = starts[..., 1:]

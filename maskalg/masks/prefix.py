@@ -6,10 +6,10 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
-from ..nodes import SCORE, K, Q
+from ..nodes import SCORE, K, Node, Q
 from ..parameters import Table
 from ..printing import called
-from .arguments import INTEGER_DTYPES, integer_or_per_batch, shown
+from .arguments import INTEGER_DTYPES, at, integer_or_per_batch, shown
 
 
 def prefix(length: int | torch.Tensor) -> Mask:
@@ -33,21 +33,59 @@ def prefix(length: int | torch.Tensor) -> Mask:
     return Mask(nodes.gt(n, K), SCORE, called("prefix", printed))
 
 
-def padding(lengths: torch.Tensor, *, queries: bool = False) -> Mask:
-    """k < lengths[batch]: right-padded input.
+class _Padding:
+    """Keys that are no padding: `padding(lengths)`, or `padding.from_mask(attention_mask)`."""
 
-    Args:
-        lengths: integer tensor `[batch]`, the number of real tokens of each sequence.
-        queries: drop padded queries too (their output is then 0 and their lse -inf).
-    """
-    if not isinstance(lengths, torch.Tensor) or lengths.dtype not in INTEGER_DTYPES:
-        found = lengths.dtype if isinstance(lengths, torch.Tensor) else type(lengths).__name__
-        raise errors.tensor_dtype("padding", "lengths", found, "an int32 or int64 tensor")
-    if lengths.ndim != 1:
-        raise errors.tensor_shape("padding", "lengths", list(lengths.shape), "[batch]")
-    table = Table("lengths", lengths, low=0)
-    n = nodes.read(table, nodes.BATCH)
-    node = nodes.gt(n, K)
-    if queries:
-        node = nodes.conjunction(node, nodes.gt(n, Q))
-    return Mask(node, SCORE, called("padding", table, *(["queries=True"] if queries else [])))
+    def __call__(self, lengths: torch.Tensor, *, queries: bool = False) -> Mask:
+        """k < lengths[batch]: right-padded input.
+
+        Args:
+            lengths: integer tensor `[batch]`, the number of real tokens of each sequence.
+            queries: drop padded queries too (their output is then 0 and their lse -inf).
+        """
+        if not isinstance(lengths, torch.Tensor) or lengths.dtype not in INTEGER_DTYPES:
+            tensor = isinstance(lengths, torch.Tensor)
+            raise errors.padding_dtype(lengths.dtype if tensor else type(lengths).__name__)
+        if lengths.ndim != 1:
+            raise errors.padding_shape(list(lengths.shape))
+        table = Table("lengths", lengths, low=0)
+        n = nodes.read(table, nodes.BATCH)
+        return _padded("padding", table, nodes.gt(n, K), nodes.gt(n, Q) if queries else None)
+
+    def from_mask(self, attention_mask: torch.Tensor, *, queries: bool = False) -> Mask:
+        """attention_mask[batch, k]: real tokens are kept, padding on either side is dropped.
+
+        Args:
+            attention_mask: Boolean or integer tensor `[batch, kv_len]` as tokenizers make it: True
+                or not 0 for a real token.
+            queries: drop padded queries too, where queries and keys are the same positions.
+
+        Raises:
+            TypeError: no Boolean or integer tensor.
+            ValueError: a tensor of another rank; at the call, fewer entries than keys.
+
+        Source: `attention_mask` of Hugging Face transformers.
+
+        Examples:
+            >>> left = torch.tensor([[0, 1, 1]])
+            >>> (causal & padding.from_mask(left)).to_dense(3)[0, 0].int().tolist()
+            [[0, 0, 0], [0, 1, 0], [0, 1, 1]]
+        """
+        call, name, mask = "padding.from_mask", "attention_mask", attention_mask
+        if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
+            found = mask.dtype if isinstance(mask, torch.Tensor) else type(mask).__name__
+            raise errors.tensor_dtype(call, name, found, "a bool or integer tensor")
+        if mask.ndim != 2:
+            raise errors.tensor_shape(call, name, list(mask.shape), "[batch, kv_len]")
+        table = Table(name, mask.to(torch.bool))
+        return _padded(call, table, at(table, K), at(table, Q) if queries else None)
+
+
+def _padded(call: str, table: Table, key: Node, query: Node | None) -> Mask:
+    """What `key` keeps, and `query` where padded queries are dropped too."""
+    if query is None:
+        return Mask(key, SCORE, called(call, table))
+    return Mask(nodes.conjunction(key, query), SCORE, called(call, table, "queries=True"))
+
+
+padding = _Padding()

@@ -40,7 +40,7 @@ def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
         raise errors.tensor_dtype(call, "parents", found, "an int32 or int64 tensor")
     if parents.ndim != 1:
         raise errors.tensor_shape(call, "parents", list(parents.shape), "[documents]")
-    entries_within(call, "ids", ids, 0, len(parents))
+    entries_within(call, "ids", ids.cpu(), 0, len(parents))
     forest = ancestry(call, parents.cpu())
     order, end = (
         entries.to(dtype=torch.int32, device=ids.device)[ids.long()]

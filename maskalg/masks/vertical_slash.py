@@ -8,7 +8,7 @@ from .. import errors, nodes
 from ..algebra import Mask
 from ..nodes import SCORE, K, Q
 from ..printing import called
-from .arguments import INTEGER_DTYPES, at_head, entries_within, flags_per_head
+from .arguments import INTEGER_DTYPES, at_head, entries_within, flags_per_head, marked
 
 
 class _VerticalSlash:
@@ -38,15 +38,19 @@ class _VerticalSlash:
             vertical: integer tensor `[count]`, `[heads, count]` or `[batch, heads, count]` of key
                 positions, in any order.
             slash: integer tensor of such a shape, of distances q - k.
-            length: number of positions, >= 0; all indices lie below it (read from the device once).
+            length: number of positions, >= 0; all indices lie below it.
+
+        Raises:
+            ValueError: on the CPU, an index that is no position. On a GPU and in compiled
+                functions, where nothing waits for entries, it keeps nothing.
         """
         return self(
-            _marked("vertical", vertical, length),
-            _marked("slash", slash, length),
+            _flags("vertical", vertical, length),
+            _flags("slash", slash, length),
         )
 
 
-def _marked(name: str, indices: torch.Tensor, length: int) -> torch.Tensor:
+def _flags(name: str, indices: torch.Tensor, length: int) -> torch.Tensor:
     call = "vertical_slash.from_indices"
     if not isinstance(indices, torch.Tensor) or indices.dtype not in INTEGER_DTYPES:
         found = indices.dtype if isinstance(indices, torch.Tensor) else type(indices).__name__
@@ -56,8 +60,7 @@ def _marked(name: str, indices: torch.Tensor, length: int) -> torch.Tensor:
             call, name, list(indices.shape), "[count], [heads, count] or [batch, heads, count]"
         )
     entries_within(call, name, indices, 0, length)
-    marked = torch.zeros(*indices.shape[:-1], length, dtype=torch.bool, device=indices.device)
-    return marked.scatter_(-1, indices.long(), True)
+    return marked(indices, length)
 
 
 vertical_slash = _VerticalSlash()

@@ -12,13 +12,15 @@ from ..expression import Expression
 from ..index import Index
 from . import tensors
 
+Operand = Index | float
 
-def _least(first: object, second: object, *others: object) -> Index:
+
+def _least(first: Operand, second: Operand, *others: Operand) -> Index:
     """The smallest of index expressions; formulas print it so."""
     return reduce(index.minimum, others, index.minimum(first, second))
 
 
-def _most(first: object, second: object, *others: object) -> Index:
+def _most(first: Operand, second: Operand, *others: Operand) -> Index:
     """The largest of index expressions."""
     return reduce(index.maximum, others, index.maximum(first, second))
 
@@ -73,6 +75,7 @@ def methods_of(value: object) -> tuple[str, ...]:
 
 _CONSTRUCTORS: Final = {
     id(masks.document): ("from_lengths", "from_cu_seqlens"),
+    id(masks.padding): ("from_mask",),
     id(masks.block_table): ("from_kv_indices",),
     id(masks.vertical_slash): ("from_indices",),
 }

@@ -123,7 +123,7 @@ def _parts(node: Node, op: str) -> tuple[Node, ...]:
 def _side(a: Mask, b: Mask, lengths: Lengths, places: list[int]) -> Side:
     from ..proof.emptiness import never_kept
 
-    mask = cast(Mask, a & ~b)
+    mask = a & ~b
     form = bound(mask)
     extents = lengths.extents(form)  # lengths that do not fit are an error, whatever is proved
     proved = _within(a.mask_node, b.mask_node)

@@ -5,8 +5,6 @@ False comes from a pair that was evaluated, True from a proof or from looking ev
 
 from __future__ import annotations
 
-from typing import cast
-
 from .. import errors
 from ..algebra import Mask
 from ..normalform import bound
@@ -50,7 +48,7 @@ def implies(
         ValueError: lengths that the bound tensors do not fit.
     """
     _check_masks("implies", a, b)
-    return empty(cast(Mask, a & ~b), Lengths(q_len, kv_len, batch, heads), for_all=for_all)
+    return empty(a & ~b, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
 
 
 def equivalent(
@@ -74,10 +72,10 @@ def equivalent(
     """
     _check_masks("equivalent", a, b)
     lengths = Lengths(q_len, kv_len, batch, heads)
-    forward = empty(cast(Mask, a & ~b), lengths, for_all=for_all)
+    forward = empty(a & ~b, lengths, for_all=for_all)
     if forward is False:
         return False
-    backward = empty(cast(Mask, b & ~a), lengths, for_all=for_all)
+    backward = empty(b & ~a, lengths, for_all=for_all)
     if backward is False:
         return False
     return True if forward and backward else None
@@ -86,7 +84,7 @@ def equivalent(
 def witness(a: Mask, b: Mask, lengths: Lengths) -> Place | None:
     """A pair that one mask keeps and the other does not; see `Mask.witness`."""
     _check_masks("witness", a, b)
-    for mask in (cast(Mask, a & ~b), cast(Mask, b & ~a)):
+    for mask in (a & ~b, b & ~a):
         found = find(mask, lengths).found
         if found is not None:
             return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from ..algebra import Mask
 from ..index import kv_idx, q_idx
@@ -38,7 +38,7 @@ def bandwidth(mask: Mask) -> Bandwidth:
     ahead = places[:, 3] - places[:, 2]
     left, right = int(-ahead.min()), int(ahead.max())
     beyond = (q_idx - kv_idx > left, kv_idx - q_idx > right)
-    holds = [empty(cast(Mask, mask & far), Lengths(), for_all=False) for far in beyond]
+    holds = [empty(mask & far, Lengths(), for_all=False) for far in beyond]
     return Bandwidth(left if holds[0] else None, right if holds[1] else None)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import cast
 
 from ..algebra import Mask, everything, formula, nothing
 from .decide import implies
@@ -18,7 +17,7 @@ def _simplified(mask: Mask, given: Mask) -> Mask:
     """A mask that keeps, of the pairs that `given` keeps, the same as `mask`."""
     if implies(given, mask):
         return everything
-    if implies(cast(Mask, given & mask), nothing):
+    if implies(given & mask, nothing):
         return nothing
     kind, operands = _operands(mask)
     if kind == "~":
@@ -63,4 +62,4 @@ def _operands(mask: Mask) -> tuple[str, list[Mask]]:
 
 
 def _all(masks: list[Mask]) -> Mask:
-    return reduce(lambda a, b: cast(Mask, a & b), masks)
+    return reduce(lambda a, b: a & b, masks)

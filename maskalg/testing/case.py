@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ class Case:
 
     def __and__(self, other: Case) -> Case:
         return Case(
-            cast(Mask, self.mask & other.mask),
+            self.mask & other.mask,
             lambda *at: self.matrix(*at) & other.matrix(*at),
             self.over_positions or other.over_positions,
         )

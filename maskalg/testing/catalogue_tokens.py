@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ _RECURRING: Final = _random.integers(0, 4, ENTRIES)
 _DOCUMENTS: Final = np.array([-1, 0, 0, -1, 3, 4, 3])
 _SPANS: Final = np.where(np.isin(_IDS, (1, 3, 5)), _IDS, -1)
 _FLAGS: Final = _bits(ENTRIES, share=0.08)
+_PADDED: Final = np.stack([np.arange(ENTRIES) >= 11, np.arange(ENTRIES) < 17])
 _KINDS: Final = _random.integers(0, 3, ENTRIES)
 _ALLOWED: Final = np.array([[True, False, False], [True, True, False], [True, False, True]])
 _RANK: Final = _random.permutation(ENTRIES)
@@ -114,6 +115,15 @@ _global: Final = _case(atom.global_tokens(_tensor(_FLAGS)), tokens.global_tokens
 _local: Final = Case(atom.sliding(4), matrix_of(sliding, 4))
 
 TOKENS: Final[dict[str, Case]] = {
+    "padding on either side": _case(
+        atom.padding.from_mask(_tensor(_PADDED)), tokens.padding_mask, _PADDED
+    ),
+    "padding on either side, of queries": _case(
+        atom.padding.from_mask(_tensor(_PADDED).int(), queries=True),
+        tokens.padding_mask,
+        _PADDED,
+        queries=True,
+    ),
     "sliding per head": _window(np.array([1, 4, 9])),
     "sliding per batch and head": _window(np.array([[2, 0, 5], [30, 1, 3]])),
     "causal sliding per head": _causal & _window(np.array([6, 2, 13])),
@@ -123,7 +133,7 @@ TOKENS: Final[dict[str, Case]] = {
         atom.causal | atom.prefix(3), lambda q, k: k <= q or k < 3, _IDS
     ),
     "chunks per document": _restarted(
-        cast(Mask, atom.causal & atom.chunked(4)), lambda q, k: k <= q and q // 4 == k // 4, _IDS
+        atom.causal & atom.chunked(4), lambda q, k: k <= q and q // 4 == k // 4, _IDS
     ),
     "prefix per document that recurs": _restarted(
         atom.prefix(4) | atom.sliding(2), lambda q, k: k < 4 or abs(q - k) < 2, _RECURRING

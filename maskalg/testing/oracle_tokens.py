@@ -27,6 +27,16 @@ def per_document(inner: Callable[[int, int], bool], ids: ArrayLike, **at: int) -
     return pairs(keep, len(rows), **at)
 
 
+def padding_mask(mask: ArrayLike, queries: bool = False, **at: int) -> Bools:
+    """``mask[b, k]``, and with ``queries`` ``mask[b, q]`` too."""
+    rows = padded(mask, 2)
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        return bool(entry(rows, b, k)) and (not queries or bool(entry(rows, b, q)))
+
+    return pairs(keep, len(rows), **at)
+
+
 def shared_prefix(ids: ArrayLike, parents: ArrayLike, **at: int) -> Bools:
     """Own document causal; everything in the documents that its parents lead to."""
     rows, above = padded(ids, 2), list(np.asarray(parents))

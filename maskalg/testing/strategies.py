@@ -231,8 +231,8 @@ def _rows(lead: str | None) -> SearchStrategy[list[Any]]:
 def _entry(entries: TableExpression, lead: str | None, position: Index) -> Index:
     if lead is None:
         return cast(Index, entries[position])
-    row = {"batch": index.batch, "head": index.head, "0": 0}[lead]
-    return cast(Index, entries[row, position])
+    rows: dict[str, Index | int] = {"batch": index.batch, "head": index.head, "0": 0}
+    return cast(Index, entries[rows[lead], position])
 
 
 def _id_rows() -> SearchStrategy[list[Any]]:

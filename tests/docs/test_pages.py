@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from .commands import check
-from .pages import ELSEWHERE, NOT_RUN, PAGES, SETUP, place
+from .pages import ELSEWHERE, NOT_RUN, PAGES, ROOT, SETUP, place
 from .session import Block, Session, blocks_of, commands_of
 
 
@@ -41,10 +42,22 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         session.run(block)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/howto/migrate.md"])
+def test_first_block_stands_alone(page: str) -> None:
+    """It runs as it is pasted: nothing is taken for granted."""
+    Session(page).run(runnable(ROOT / page)[0])
+
+
 def test_lists_name_what_there_is() -> None:
     blocks = {(place(page), block.first) for page in PAGES for block in blocks_of(page)}
     assert not set(NOT_RUN) - blocks
     assert not set(ELSEWHERE) - {place(page) for page in PAGES}
+
+
+def test_navigation_names_each_page_once() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    named = re.findall(r"\S+\.md$", navigation, re.MULTILINE)
+    assert len(named) == len(set(named)) > 20
 
 
 COMMANDS = [

@@ -314,6 +314,25 @@ def test_dropout_in_training_is_refused():
     model.eval()(tokens())
 
 
+def test_dropout_is_called_as_its_configuration_calls_it():
+    module = layer(training=True)
+    module.config = hf.BertConfig(attention_probs_dropout_prob=0.2)
+    with pytest.raises(
+        ma.BackendError, match=r"`config\.attention_probs_dropout_prob = 0\.0`, call"
+    ):
+        call(module, dropout=0.2)
+    del module.config
+    with pytest.raises(ma.BackendError, match=r"attention_dropout = 0\.0` or .*attn_pdrop = 0\.0`"):
+        call(module, dropout=0.2)
+
+
+def test_masks_without_lengths_are_refused():
+    with pytest.raises(ma.MaskTypeError, match=r"is causal, and a model.*model_mask\(mask, batch"):
+        call(layer(), ma.causal)
+    with pytest.raises(ma.MaskalgError, match=r"model_mask\(mask, batch, q_len\)"):
+        pair("llama")[0](tokens(), attention_mask=ma.causal)
+
+
 def test_attention_weights_are_refused():
     with pytest.raises(ma.BackendError, match=r'output_attentions=True.*"eager"'):
         pair("llama")[0](tokens(), output_attentions=True)

@@ -43,7 +43,7 @@ def expressions():
     return {
         "none": causal,
         # Queries that keep nothing, and one whose scores are all -inf.
-        "holes": (causal & (q_idx >= 5)) + ma.key_bias(late[None]),
+        "holes": (causal & (q_idx >= 5)) + ma.key_bias(late[None, None]),
         "alibi": causal + ma.alibi(slopes),
         "terms": ma.everything
         + ma.alibi(slopes)

@@ -97,6 +97,48 @@ def test_an_expression_built_within():
     assert graphs == [1, 2, 2, 3, 3, 3, 3]
 
 
+KINDS = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1]], dtype=torch.bool)
+CHOSEN = {
+    "blocks": lambda t: ma.block_table.from_kv_indices(t[:10].view(5, 2) * 2, 14, columns=5),
+    "counted blocks": lambda t: ma.block_table.from_kv_indices(
+        t[:10].view(5, 2) * 2, 14, columns=5, kv_num_blocks=t[:5]
+    ),
+    "columns and diagonals": lambda t: ma.vertical_slash.from_indices(t[:9] * 34, t[:9] * 15, 70),
+    "kinds": lambda t: ma.modality(t, KINDS),
+    "media": lambda t: ma.media(t.cumsum(0), 2),
+    "distances": lambda t: ma.graphormer(torch.eye(3, 4), (t - t[:, None]).abs()),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_is_chosen_within(name):
+    """Entries that a model computes are put into a mask without a break of the graph."""
+    entries = torch.arange(70) % 3
+    build = CHOSEN[name]
+    compiled = Compiled(lambda q, k, v, t: ma.attention(q, k, v, build(t)))
+    assert compiled.check(inputs(), entries) == 1
+
+
+def test_blocks_of_a_router():
+    """A model chooses the keys of each block of queries; what is no block keeps nothing."""
+
+    def attend(q, k, v, wrong):
+        means = [t.unflatten(2, (-1, 16)).mean(3) for t in (q, k.repeat_interleave(2, 1))]
+        best = (means[0] @ means[1].mT).topk(2).indices
+        chosen = ma.block_table.from_kv_indices(torch.cat([best, wrong], -1), 16, columns=4)
+        return ma.attention(q, k, v, causal & (chosen | ma.chunked(16)))
+
+    compiled = Compiled(attend)
+    tensors = inputs(64)
+    none, outside = (torch.full((2, 4, 4, 1), entry) for entry in (-1, 7))
+    assert compiled.check(tensors, none) == 1
+    assert_equal(
+        with_gradients(compiled.compiled, tensors, outside), with_gradients(attend, tensors, none)
+    )
+    with pytest.raises(ma.MaskValueError, match="kv_indices must lie in 0 … 3"):
+        attend(*tensors, outside)
+
+
 def test_nothing_is_specialised_that_was_marked_dynamic():
     """One graph from the start, also for the window, where lengths are marked."""
 

@@ -49,6 +49,7 @@ IDS = torch.tensor([0, 0, 1, 1, 1, 2], dtype=torch.int32)
         ("document(lengths(2, 3, total=6))", document(IDS)),
         ("document(arange(6) // 2)", document(torch.arange(6) // 2)),
         ("document.from_lengths([2, 3, 1])", document(IDS)),
+        ("padding.from_mask([[0, 1] * 3])", ma.padding.from_mask(torch.arange(6)[None] % 2)),
         ("global_tokens(arange(6) % 3 == 0)", ma.global_tokens(torch.arange(6) % 3 == 0)),
         ("table([True, False, True] * 2)[kv_idx]", ma.table(torch.arange(6) % 3 != 1)[kv_idx]),
         ("dense([[True, False], [False, True]])", ma.dense(torch.eye(2).bool())),

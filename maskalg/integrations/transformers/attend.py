@@ -11,6 +11,7 @@ from ...algebra import Bias, Mask, Score
 from ...attention import attention
 from ...biases import dense_bias
 from ...biases import softcap as softcap_bias
+from ...expression import Expression
 from ...weights import softmax, softmax_with_sink
 from ..written import from_tensor
 from .model_mask import ModelMask
@@ -77,6 +78,8 @@ def attend(
             score = attention_mask.within(cu_seq_lens_q, keys)
     elif cu_seq_lens_q is not None:
         raise errors.packed_without_mask()
+    elif isinstance(attention_mask, Expression):
+        raise errors.no_model_mask(attention_mask)
     elif attention_mask is not None:
         if attention_mask.ndim != 4:
             raise errors.attention_mask_rank(tuple(attention_mask.shape))
@@ -96,7 +99,7 @@ def attend(
 
 def _check(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
     if dropout > 0 and module.training:
-        raise errors.model_dropout(dropout)
+        raise errors.model_dropout(dropout, getattr(module, "config", None))
     if options.pop("output_attentions", None):
         raise errors.no_attention_weights()
     for name, value in options.items():
@@ -118,6 +121,4 @@ def _bias(softcap: float | None, position_bias: torch.Tensor | None) -> Bias | N
     added = dense_bias(position_bias.contiguous())
     if capped is None:
         return added
-    nested = added @ capped
-    assert isinstance(nested, Bias)
-    return nested
+    return added @ capped

@@ -92,6 +92,5 @@ def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def _narrowed(mask: Mask, kept: torch.Tensor) -> Mask:
-    narrowed = mask & table(kept, "padding_mask")[batch, kv_idx]
-    assert isinstance(narrowed, Mask)
-    return narrowed
+    keys: Mask = table(kept, "padding_mask")[batch, kv_idx]
+    return mask & keys

@@ -1,0 +1,91 @@
+"""Of arguments by the names that other attention functions and modules have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from .kinds import MaskTypeError
+
+_CAUSAL: Final = "write attention(query, key, value, causal)"
+_LAST: Final = (
+    "; FlashAttention aligns the last query with the last key: add .shift(q=kv_len - q_len) where "
+    "the lengths differ"
+)
+_TENSOR: Final = (
+    "the fourth argument is ma.dense(tensor) for Booleans, ma.dense_bias(tensor) for numbers that "
+    "are added"
+)
+_DOCUMENTS: Final = (
+    "write ma.document.from_cu_seqlens(cu_seqlens) in the mask, with the sequences packed into one "
+    "of shape [1, heads, total, head_dim]"
+)
+_SHAPES: Final = "leave it out, the shapes say it"
+_LSE: Final = "write return_lse=True"
+_SCALE: Final = "write scale=…"
+
+# Of PyTorch, FlexAttention, FlashAttention, xformers and Hugging Face transformers.
+_WRITE: Final = {
+    "is_causal": _CAUSAL,
+    "causal": _CAUSAL + _LAST,
+    "attn_mask": _TENSOR,
+    "attn_bias": _TENSOR,
+    "attention_mask": "write `causal & ma.padding.from_mask(attention_mask)` for [batch, kv_len]",
+    "mask": "the mask is the fourth argument: attention(query, key, value, mask)",
+    "bias": "the bias is the fourth argument: attention(query, key, value, mask + bias)",
+    "enable_gqa": "leave it out, grouped heads are seen from the shapes",
+    "score_mod": "write attention(query, key, value, ma.score(score_mod))",
+    "mask_mod": "write attention(query, key, value, ma.mask(mask_mod))",
+    "block_mask": "write attention(query, key, value, ma.mask(block_mask.mask_mod))",
+    "kernel_options": "leave it out, tiles are chosen by the device",
+    "key_padding_mask": "write ma.padding.from_mask(~key_padding_mask)",
+    "seqused_k": "write ma.padding(lengths), the number of keys of each batch entry",
+    "cu_seqlens_q": _DOCUMENTS,
+    "cu_seqlens_k": _DOCUMENTS,
+    "max_seqlen_q": _SHAPES,
+    "max_seqlen_k": _SHAPES,
+    "window_size": "write ma.window(left, right) in the mask, None where -1 stood" + _LAST,
+    "sliding_window": "write `causal & ma.sliding(window)`",
+    "alibi_slopes": "write `mask + ma.alibi(slopes)`",
+    "softcap": "write `mask + ma.softcap(cap)`",
+    "softmax_scale": _SCALE,
+    "scaling": _SCALE,
+    "return_attn_probs": _LSE,
+    "return_softmax_lse": _LSE,
+    "s_aux": "write weight=ma.softmax_with_sink(sinks)",
+    "deterministic": "leave it out",
+}
+
+
+def other_arguments(
+    more: tuple[object, ...], named: Mapping[str, object], known: tuple[str, ...]
+) -> MaskTypeError:
+    """`more` were given beyond the fourth, `named` by names that attention does not have."""
+    if more:
+        return MaskTypeError(
+            "attention takes query, key, value and the score by position, and "
+            f"{len(more)} more were given. After attn_mask, scaled_dot_product_attention takes "
+            f"dropout_p and is_causal: instead of is_causal=True, {_CAUSAL}. Name what is left, as "
+            "in scale=0.125."
+        )
+    says = [_other_argument(name, value, known) for name, value in named.items()]
+    return MaskTypeError(f"attention has no argument {'; '.join(says)}.")
+
+
+def _other_argument(name: str, value: object, known: tuple[str, ...]) -> str:
+    if name not in _WRITE:
+        return f"{name}: it takes {', '.join(known)}"
+    if value is None or value is False:
+        return f"{name}={value}: leave it out"
+    return f"{name}={value}: {_WRITE[name]}" if value is True else f"{name}: {_WRITE[name]}"
+
+
+def module_arguments(given: tuple[object, ...], named: Mapping[str, object]) -> MaskTypeError:
+    """`ma.nn.Attention` made like `torch.nn.MultiheadAttention`."""
+    found = [*map(repr, given), *(f"{name}={value!r}" for name, value in named.items())]
+    return MaskTypeError(
+        f"ma.nn.Attention({', '.join(found)}): it takes a score, such as causal & sliding(256), "
+        "then scale, weight and backend by name. It has no projections, and learns the sizes from "
+        "the query, key and value it is called with, [batch, heads, length, head_dim]: project in "
+        "torch.nn.Linear of your own, with .unflatten(-1, (heads, head_dim)).transpose(1, 2)."
+    )

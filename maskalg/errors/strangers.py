@@ -1,0 +1,85 @@
+"""Of values that stand where a mask, a bias or a score should."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from .kinds import MaskAttributeError, MaskTypeError
+
+
+def instead(what: object) -> str:
+    """What to write for a value that is no expression, as sentences; nothing where none is known.
+
+    Known are None, a BlockMask of FlexAttention, functions of this package that were not called,
+    and other functions.
+    """
+    if what is None:
+        return "For a mask that keeps every pair write `ma.everything`."
+    if type(what).__name__ == "BlockMask":
+        return "A BlockMask enters as ma.mask(block_mask.mask_mod)."
+    if not callable(what):
+        return ""
+    name = _own_name(what)
+    if name:
+        return f"{name} was not called: write {name}({_required(what)})."
+    return "A function of indices enters as ma.mask(function), one of scores as ma.score(function)."
+
+
+def _own_name(what: object) -> str:
+    """The name of a public function of this package, or of a value such as `document`."""
+    function = inspect.isfunction(what)
+    home = str(getattr(what if function else type(what), "__module__", ""))
+    if not home.startswith("maskalg."):
+        return ""
+    words = re.findall("[A-Z][a-z]*", type(what).__name__)
+    return getattr(what, "__name__", "") if function else "_".join(words).lower()
+
+
+def _required(what: object) -> str:
+    parameters = inspect.signature(what).parameters.values()  # type: ignore[arg-type]
+    return ", ".join(p.name for p in parameters if p.default is p.empty) or "…"
+
+
+def _shown(what: object) -> str:
+    if what is None:
+        return "None"
+    return getattr(what, "__name__", "") or _own_name(what) or type(what).__name__
+
+
+def stranger_for_mask(mask: object, sign: str, what: object) -> MaskTypeError:
+    return MaskTypeError(f"`{mask!r} {sign} {_shown(what)}`: `{sign}` joins masks. {instead(what)}")
+
+
+def stranger_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} {sign} {_shown(what)}`: `{sign}` takes a bias. "
+        f"{'Leave it out.' if what is None else instead(what)}"
+    )
+
+
+_ASKED_OF_MASKS = frozenset(
+    (
+        *("show", "prove", "blocks", "segments", "to_dense", "cost", "bandwidth", "is_empty"),
+        *("witness", "rows_have_a_key", "simplify", "to_mask_mod", "complement"),
+    )
+)
+_OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
+
+
+def no_attribute(kind: str, name: str) -> MaskAttributeError:
+    """An expression of a kind ("Mask", "Bias", "Score") has no attribute of a name."""
+    text = f"a {kind} has no attribute {name!r}."
+    if name in _ASKED_OF_MASKS and kind == "Score":
+        text += f" Its mask has: write score.mask.{name}(…)."
+    if name in _ASKED_OF_MASKS and kind == "Bias":
+        text += (
+            " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds."
+        )
+    if name in _OF_TENSORS:
+        text += (
+            " It is a formula, no tensor: mask.to_dense(q_len, kv_len) writes a mask out, and a "
+            "model of transformers takes maskalg.integrations.transformers.model_mask(mask, batch, "
+            "q_len) for attention_mask."
+        )
+    return MaskAttributeError(text)
