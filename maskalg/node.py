@@ -22,6 +22,7 @@ Op = Literal[
     "step",  # a monotone table derived from document ids (closed forms only); data: which
     "member",  # the next or previous query of a set (closed forms only); data: which
     "score",  # the scaled score a bias transforms
+    "along",  # what args[0] gives at a distance, as kernels read it from a table (their text only)
     "opaque",  # data: a function of the values of args that is no formula
     # integers and reals
     "add",

@@ -15,7 +15,13 @@ import torch
 import triton
 
 from .. import errors
-from ..codegen.arguments import DivisorArgument, ScalarArgument, TableArgument
+from ..codegen.arguments import (
+    DistanceNumber,
+    DistanceTable,
+    DivisorArgument,
+    ScalarArgument,
+    TableArgument,
+)
 from ..codegen.divisors import factor_and_shift, value_of
 from ..codegen.hooks import Hooks
 from ..extents import Extents
@@ -24,6 +30,7 @@ from ..schedule.marked_runs import layout_of, marked_runs
 from ..schedule.steps import StepTables, step_tables
 from .call import Call
 from .triton_constants import MOST_SCALARS
+from .triton_distances import distance_number, distance_table
 
 T = TypeVar("T")
 
@@ -41,6 +48,8 @@ def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
             found.append(_scalar(argument, form.values))
         elif isinstance(argument, DivisorArgument):
             found.append(_of_divisor(argument, form.values))
+        elif isinstance(argument, DistanceNumber):
+            found.append(distance_number(argument, extents))
         else:
             layout = layout_of(form, extents, argument.of)
             found.append(getattr(layout, argument.number))
@@ -69,6 +78,8 @@ def tables_of(hooks: Hooks, call: Call) -> tuple[torch.Tensor, ...]:
     for argument in hooks.tables:
         if isinstance(argument, TableArgument):
             found.append(_table(argument, call.form.values, steps))
+        elif isinstance(argument, DistanceTable):
+            found.append(distance_table(argument.formula, call))
         else:
             found.append(marked_runs(call.form, call.extents, argument.of, call.query.device))
     return tuple(found)

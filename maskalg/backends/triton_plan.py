@@ -26,6 +26,7 @@ from .triton_constants import (
     power_of_two,
     shape_constants,
 )
+from .triton_distances import tables_are_worth
 from .triton_hopper import hopper_tile, serves_pads
 from .triton_tuned import machine_of, preferred
 
@@ -58,6 +59,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
             ptx=arch.startswith("sm_"),
             long=call.form.long,
             far=not distances_are_short(call.form, call.extents),
+            tabled=tables_are_worth(call.extents),
         ),
         head_dim,
         value_dim,

@@ -55,8 +55,23 @@ class DivisorArgument:
     part: Literal["factor", "shift"]
 
 
-Scalar = ScalarArgument | LayoutArgument | DivisorArgument
-TableLike = TableArgument | MarksArgument
+@dataclass(frozen=True)
+class DistanceTable:
+    """What a formula of distances gives, float32 `[heads, distances]`; `[distances]` for all heads
+    alike (`backends/triton_distances.py`)."""
+
+    formula: Node
+
+
+@dataclass(frozen=True)
+class DistanceNumber:
+    """A number of these tables: distances of a `row`, or the place of distance `zero` in it."""
+
+    number: Literal["row", "zero"]
+
+
+Scalar = ScalarArgument | LayoutArgument | DivisorArgument | DistanceNumber
+TableLike = TableArgument | MarksArgument | DistanceTable
 
 
 @dataclass

@@ -15,7 +15,14 @@ from ..comparisons import POSITIONS, holds_entry
 from ..nodes import Node
 from ..parameters import Slot
 from . import divisors, integer_text, real_text
-from .arguments import Arguments, DivisorArgument, ScalarArgument, TableArgument
+from .arguments import (
+    Arguments,
+    DistanceNumber,
+    DistanceTable,
+    DivisorArgument,
+    ScalarArgument,
+    TableArgument,
+)
 
 if TYPE_CHECKING:
     from .held import Held
@@ -92,26 +99,47 @@ class TritonText:
             self._reads[node] = found
             return found
         pointer = self._arguments.table(argument)
-        place = self._place(node, sizes)
+        *rows, last = self._offsets(node, sizes) or [""]
+        # A row of pointers, to which the last index is added: elements add 32 bits to it.
+        row = f"({pointer} + {rows[-1]})" if rows else pointer
         name = f"{self._names}{len(self._reads)}"
-        load = f"tl.load({pointer}{' + ' + place if place else ''})"
+        load = f"tl.load({row}{' + ' + last if last else ''})"
         wrapped = {"real": f"{load}.to(tl.float32)", "int": f"widened({load})", "bool": load}
         self.lines.append(f"{name} = {wrapped[node.kind]}")
         self._reads[node] = name
         return name
 
+    def along(self, node: Node) -> str:
+        """What a table of distances holds."""
+        if node not in self._reads:
+            formula = node.args[0]
+            pointer = self._arguments.table(DistanceTable(formula))
+            zero = self._arguments.scalar(DistanceNumber("zero"))
+            if "head" in formula.indices():
+                zero = f"{zero} + head * {self._arguments.scalar(DistanceNumber('row'))}"
+            # A row of pointers, to which the index that moves is added.
+            stands, moves = f"{zero} - q_idx", "kv_idx"
+            if self.held is not None and self.held.moving == "q_idx":
+                stands, moves = f"{zero} + kv_idx", "(-q_idx)"
+            self._reads[node] = name = f"{self._names}{len(self._reads)}"
+            self.lines.append(f"{name} = tl.load(({pointer} + ({stands})) + {moves})")
+        return self._reads[node]
+
     def place(self, node: Node) -> str:
         """Where in its table a reading stands, as one number."""
         slot = cast(Slot, node.own[0])
-        return self._place(node, [ScalarArgument(slot.index, i) for i in range(len(node.args))])
+        sizes = [ScalarArgument(slot.index, i) for i in range(len(node.args))]
+        return " + ".join(self._offsets(node, sizes))
 
-    def _place(self, node: Node, sizes: list[ScalarArgument]) -> str:
-        place = ""
+    def _offsets(self, node: Node, sizes: list[ScalarArgument]) -> list[str]:
+        """What is added to the first entry's place: that of a row, and the place in the row."""
+        row, at = "", ""
         for index, size_of in zip(node.args, sizes, strict=True):
             size = self._arguments.scalar(size_of)
+            if at:
+                row = f"({f'{row} + {at}' if row else at}).to(tl.int64) * {size}"
             at = f"inside({self(index)}, {size})"
-            place = at if not place else f"({place}).to(tl.int64) * {size} + {at}"
-        return place
+        return [part for part in (row, at) if part]
 
     def real(self, node: Node) -> str:
         """A number as a real one."""
@@ -234,6 +262,7 @@ _RULES: dict[str, Rule] = {
     "opaque": _opaque,
     "scalar": lambda text, node: text.scalar(node),
     "read": lambda text, node: text.read(node),
+    "along": lambda text, node: text.along(node),
     "extent": lambda text, node: text.extent(node),
     "step": lambda text, node: text.step(node),
     "add": integer_text.summed,
