@@ -80,6 +80,8 @@ class HopperBackwardTile:
     anew: bool = False
 
 
+_SHORT_QUERIES: Final = HopperBackwardTile(64, 3, overlap=True, persistent=True, consumers=1)
+
 # Keys: (gradients of what, largest padded head dimension, pattern, whether scores are biased).
 # Measured on an H200; what is not listed is faster in the plain kernels, or was not measured.
 _HOPPER_BACKWARD: Final[
@@ -88,24 +90,32 @@ _HOPPER_BACKWARD: Final[
     ("keys", 64, "dense", False): HopperBackwardTile(64, 3, consumers=1),
     ("keys", 64, "dense", True): HopperBackwardTile(64, 3),
     ("keys", 64, "banded", False): HopperBackwardTile(64, 3, consumers=1),
+    ("keys", 64, "banded", True): HopperBackwardTile(64, 3, consumers=1),
     ("keys", 64, "reading", False): HopperBackwardTile(64, 3, persistent=True, consumers=1),
+    ("keys", 64, "reading", True): HopperBackwardTile(64, 3, consumers=1),
     ("keys", 64, "reading band", False): HopperBackwardTile(64, 3, persistent=True, consumers=1),
+    ("keys", 64, "reading band", True): HopperBackwardTile(64, 3, consumers=1),
     ("keys", 128, "dense", False): HopperBackwardTile(64, 2),
     ("keys", 128, "dense", True): HopperBackwardTile(64, 2),
     ("keys", 128, "banded", False): HopperBackwardTile(64, 2, consumers=1),
+    ("keys", 128, "banded", True): HopperBackwardTile(64, 2, consumers=1),
     ("keys", 128, "reading", False): HopperBackwardTile(64, 2, consumers=1, anew=True),
+    ("keys", 128, "reading", True): HopperBackwardTile(64, 2, consumers=1, anew=True),
     ("keys", 128, "reading band", False): HopperBackwardTile(64, 2, consumers=1, anew=True),
+    ("keys", 128, "reading band", True): HopperBackwardTile(64, 2, consumers=1, anew=True),
     ("queries", 128, "dense", False): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "dense", True): HopperBackwardTile(64, 4, overlap=True),
     ("queries", 128, "banded", False): HopperBackwardTile(64, 4, overlap=True),
+    ("queries", 128, "banded", True): HopperBackwardTile(64, 2, consumers=1),
     ("queries", 128, "reading", False): HopperBackwardTile(64, 2, consumers=1),
+    ("queries", 128, "reading", True): HopperBackwardTile(64, 2, consumers=1),
     ("queries", 128, "reading band", False): HopperBackwardTile(64, 2, consumers=1),
-    ("queries", 64, "reading", False): HopperBackwardTile(
-        64, 3, overlap=True, persistent=True, consumers=1
-    ),
-    ("queries", 64, "reading band", False): HopperBackwardTile(
-        64, 3, overlap=True, persistent=True, consumers=1
-    ),
+    ("queries", 128, "reading band", True): HopperBackwardTile(64, 2, consumers=1),
+    ("queries", 64, "banded", True): _SHORT_QUERIES,
+    ("queries", 64, "reading", False): _SHORT_QUERIES,
+    ("queries", 64, "reading", True): _SHORT_QUERIES,
+    ("queries", 64, "reading band", False): _SHORT_QUERIES,
+    ("queries", 64, "reading band", True): _SHORT_QUERIES,
 }
 _HOPPER_BACKWARD_WEIGHTED: Final[
     dict[tuple[Literal["queries", "keys"], int, Pattern], HopperBackwardTile]

@@ -72,6 +72,12 @@ class Structure:
         return any(node.indices() & {"q_idx", "kv_idx"} for node in self.reads)
 
     @cached_property
+    def mask_reads_positions(self) -> bool:
+        """Whether the mask reads a table so."""
+        nodes_read = [node for node in self.mask.walk() if node.op == "read"]
+        return any(node.indices() & {"q_idx", "kv_idx"} for node in nodes_read)
+
+    @cached_property
     def multiplies(self) -> bool:
         """Whether integers are multiplied, other than by -1, so that magnitudes can grow."""
         return any(

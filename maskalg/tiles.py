@@ -130,14 +130,16 @@ _SHORT_DOCUMENTS: Final = HopperTile(1, 64, 2, 128, 232, 24, False, True)
 _THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, False)
 
 # Keys: (largest padded head dimension, pattern, whether scores are biased). What is not listed is
-# served by the plain kernel: biased rows of 64 dimensions, which four warps a program balance
-# better, and what would spill registers. A tier for sm_100 would have its table here.
+# served by the plain kernel: biased rows of 64 dimensions that read nothing, which four warps a
+# program balance better, and what would spill registers. A tier for sm_100 would stand here.
 _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "full", False): _THREE_CONSUMERS,
     (64, "dense", False): _THREE_CONSUMERS,
     (64, "banded", False): _THREE_PROGRAMS,
     (64, "reading", False): _THREE_PROGRAMS,
+    (64, "reading", True): _THREE_PROGRAMS,
     (64, "reading band", False): _THREE_PROGRAMS,
+    (64, "reading band", True): _THREE_PROGRAMS,
     (128, "full", False): _EQUAL_ROWS,
     (128, "full", True): _TWO_CONSUMERS,
     (128, "dense", False): _OVERLAPPED,

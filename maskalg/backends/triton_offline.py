@@ -161,7 +161,7 @@ class _Request:
     def plan_of_gradients(self) -> BackwardPlan:
         structure = self.form.structure
         pads, size = power_of_two(self.head_dim), self.dtype.itemsize
-        pattern = pattern_of(structure)
+        pattern = pattern_of(structure, gradients=True)
         return backward_plan(structure, pattern, self.style, self.target, pads, size, False)
 
     def shape(self) -> dict[str, Any]:

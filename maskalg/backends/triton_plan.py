@@ -118,12 +118,16 @@ def structure_plan(
     )
 
 
-def pattern_of(structure: Structure) -> Pattern:
-    """What decides the tile: the structure of an expression, never its values."""
-    if structure.mask == TRUE:
+def pattern_of(structure: Structure, *, gradients: bool = False) -> Pattern:
+    """What decides the tile: the structure of an expression, never its values.
+
+    Beside what gradients cost, it does not count what a bias reads.
+    """
+    reads = structure.mask_reads_positions if gradients else structure.reads_positions
+    if structure.mask == TRUE and not reads:
         return "full"
     touched = prove_structure(structure).forms.touched
-    if structure.reads_positions:
+    if reads:
         return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
     banded = all(span.lows and span.highs for span in touched[:1])
     return "banded" if touched and banded else "dense"
@@ -135,7 +139,7 @@ def steps_of(call: Call, plan: Plan, *, tuned: bool = True) -> tuple[BackwardPla
     dtype, structure = call.query.dtype, call.form.structure
     steps = backward_plan(
         structure,
-        pattern_of(structure),
+        pattern_of(structure, gradients=True),
         plan.style,
         arch,
         max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"]),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any, Final
 
 import torch
 
 from ..algebra import Mask, everything
-from ..biases import alibi, softcap
+from ..biases import alibi, softcap, t5
 from ..expression import Expression
 from ..index import kv_idx, table
-from ..masks import block_table, causal, document, prefix, sliding
+from ..masks import block_table, causal, document, neighborhood, prefix, sliding, sliding_tile
 from ..nodes import SCORE
 
 Mod = Callable[..., Any]
@@ -106,6 +107,9 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     slopes = torch.exp2(-8 * torch.arange(1, shape.heads + 1, device=device) / shape.heads)
     quarter = length // 4
     kept, marks = blocks(length, device), marked_tokens(length, device)
+    image, video = (length // 128, 128), (8, 32, length // 256)
+    across = video[2] // 8  # tiles of 4 x 8 x 8 tokens, 4 of which are one above another
+    learned = torch.randn(32, shape.heads, generator=torch.Generator().manual_seed(0)).to(device)
 
     def is_causal(b: Any, h: Any, q: Any, k: Any) -> Any:
         return q >= k
@@ -134,6 +138,25 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     def marked(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & ((q - k < 1024) | marks[k])
 
+    def around(b: Any, h: Any, q: Any, k: Any) -> Any:
+        row = (q // 128 - 6).clamp(0, length // 128 - 13)
+        column = (q % 128 - 6).clamp(0, 128 - 13)
+        below, beside = k // 128 - row, k % 128 - column
+        return (below >= 0) & (below < 13) & (beside >= 0) & (beside < 13)
+
+    def of_tiles(b: Any, h: Any, q: Any, k: Any) -> Any:
+        q, k = q // 256, k // 256
+        row, column = (q // across % 4 - 1).clamp(0, 1), (q % across - 1).clamp(0, across - 3)
+        below, beside = k // across % 4 - row, k % across - column
+        same = q // (4 * across) == k // (4 * across)
+        return same & (below >= 0) & (below < 3) & (beside >= 0) & (beside < 3)
+
+    def bucketed(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        distance = (k - q).abs()
+        far = 8 + (torch.log(distance.clamp(min=1) / 8) / log(128 / 8) * 8).to(torch.int32)
+        bucket = torch.where(distance < 8, distance, far.clamp(max=15))
+        return s + learned[bucket + torch.where(k > q, 16, 0), h]
+
     def biased(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return s + slopes[h] * (k - q)
 
@@ -152,6 +175,10 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),
         "global tokens": Case(shape, causal & (sliding(1024) | table(marks)[kv_idx]), marked),
         "block table": Case(shape, block_table(kept, 128), of_blocks),
+        "neighborhood": Case(shape, neighborhood(image, (13, 13)), around),
+        "sliding tiles": Case(shape, sliding_tile(video, (4, 8, 8), (1, 3, 3)), of_tiles),
         "alibi": Case(shape, causal + alibi(slopes), is_causal, biased),
+        "window & alibi": Case(shape, causal & sliding(1024) + alibi(slopes), window, biased),
+        "t5": Case(shape, t5(learned), None, bucketed),
         "softcap": Case(shape, causal + softcap(30.0), is_causal, capped),
     }
