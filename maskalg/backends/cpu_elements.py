@@ -149,7 +149,9 @@ class Elements:
         return mask if mask.numel() else None
 
     def _natural_field(self, rows: Range, columns: Range) -> torch.Tensor:
-        return self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
+        values = self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
+        # A formula without indices is one number, which torch's attention does not broadcast.
+        return values.view(values.shape or (1, 1, 1, 1))
 
     def field(self, number: int, rows: Range, columns: Range) -> torch.Tensor:
         """A field of the bias over a tile, in units of ln 2 where it is added to a logarithm.

@@ -95,6 +95,8 @@ class _Text:
             return str(self._shape(node)[cast(int, node.data)])
         if op == "not":
             return f"(not {self(args[0])})" if _is_number(node) else f"(~{self(args[0])})"
+        if op == "where" and _is_number(args[0]):
+            return f"({self(args[1])} if {self(args[0])} else {self(args[2])})"
         if op == "where":
             return f"torch.where({', '.join(self(arg) for arg in args)})"
         rule = {"read": self._read, "call": self._call, "trunc": self._trunc}.get(op)

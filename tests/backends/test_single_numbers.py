@@ -33,3 +33,14 @@ def test_their_gradients(name):
         found += torch.autograd.grad(out.square().sum(), t)
     assert found[1].abs() > 0.1
     torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("lse", [False, True])
+@pytest.mark.parametrize("mask", [causal, ma.everything])
+def test_a_bias_of_one_number(mask, lse):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, LENGTH, 8) for _ in range(3))
+    for added in (ma.bias(0.05 * ma.scalar(5)), ma.bias(table(torch.tensor(0.25), "t")[()])):
+        out = ma.attention(q, k, v, mask + added, return_lse=lse, backend="cpu")
+        wanted = ma.attention(q, k, v, mask + added, return_lse=lse, backend="reference")
+        torch.testing.assert_close(out, wanted)
