@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from .call import Call
 from .cpu_formula import Field, Formulas, formulas
 from .cpu_plan import Group, Piece, Range
 
+LOG2E: Final = 1 / math.log(2)
 _REMEMBERED_BYTES: Final = 32 << 20
 
 Key = tuple[object, ...]
@@ -63,7 +65,13 @@ def _kept_memory(
 
 
 class Elements:
-    """The mask and the bias of one group of a call, tile by tile."""
+    """The mask and the bias of one group of a call, tile by tile.
+
+    Attributes:
+        unit: how many units of scores make a natural one: scores are in units of ln 2.
+    """
+
+    unit: float = LOG2E
 
     def __init__(self, call: Call, group: Group, dtype: torch.dtype, memory: Memory) -> None:
         heads = range(call.extents.heads) if group.heads is None else group.heads
@@ -83,6 +91,17 @@ class Elements:
                 for v in call.form.values
             ]
         )
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether scores are other than products of queries and keys."""
+        return self.formulas.bias.op != "score"
+
+    def in_natural_units(self) -> Elements:
+        """The same for scores as they are, which may be as large as numbers are: but slower."""
+        natural = copy.copy(self)
+        natural.unit = 1.0
+        return natural
 
     def mask(
         self, scores: torch.Tensor, rows: Range, first: int, masked: tuple[Range, ...]
@@ -154,12 +173,12 @@ class Elements:
         return values.view(values.shape or (1, 1, 1, 1))
 
     def field(self, number: int, rows: Range, columns: Range) -> torch.Tensor:
-        """A field of the bias over a tile, in units of ln 2 where it is added to a logarithm.
+        """A field of the bias over a tile, in units of scores where it is added to a logarithm.
 
         Broadcastable to `[batch, heads, rows, columns]`; not to be written to.
         """
         part = self.formulas.fields[number]
-        factor = 1 / math.log(2) if self.formulas.additive and not self.weighted else 1.0
+        factor = self.unit if self.formulas.additive and not self.weighted else 1.0
 
         def make() -> torch.Tensor:
             values = self.evaluate(part.formula, rows, (columns,))
@@ -179,15 +198,19 @@ class Elements:
         )
 
     def weights(self, scores: torch.Tensor) -> torch.Tensor:
-        """`exp2(scores)` in place, scores relative to the row's largest or to its lse.
+        """`power(scores)`, scores relative to the row's largest or to its lse.
 
         With a bias, which may spread scores widely, weights under 2^-100 become 0: products of
         subnormal numbers are three times slower.
         """
-        weights = scores.exp2_()
+        weights = self.power(scores)
         return (
             F.threshold(weights, 2.0**-100, 0.0, inplace=True) if self.formulas.fields else weights
         )
+
+    def power(self, scores: torch.Tensor) -> torch.Tensor:
+        """e to the power of scores in their units, in place."""
+        return scores.exp2_() if self.unit == LOG2E else scores.exp_()
 
     def evaluate(self, formula: Node, rows: Range, columns: tuple[Range, ...]) -> torch.Tensor:
         """A formula of the indices alone over `rows` and the ranges of `columns` in a line."""
