@@ -25,11 +25,12 @@ from ..evaluate import Environment, evaluate
 from ..node import Node
 from ..parameters import Slot
 from .call import Call
-from .cpu_elements import LOG2E, Elements, memory_of
+from .cpu_elements import LOG2E, Elements, has_nan, memory_of
 from .cpu_formula import differentiated
 from .cpu_forward import biased_scores, piece_weights, score_factor
 from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import Group, Piece, Row, plan
+from .dropped import of_kept
 
 
 @dataclass
@@ -219,17 +220,37 @@ class _Group:
             evaluate(reading, Environment(at, values)).detach().to(change.dtype).requires_grad_()
             for reading in self.readings
         ]
-        with torch.enable_grad():
-            biased = evaluate(self.bias, Environment(at, (*values, *entries), scores))
-            biased = biased.expand_as(scores)
-        if not biased.requires_grad:
-            return change.zero_()
         wanted = self.inputs.spread(change, row)
-        got = torch.autograd.grad(biased, [scores, *entries], wanted, allow_unused=True)
+        got = self._slopes(at, scores, entries, wanted, None)
+        if piece.masked and any(part is not None and has_nan(part) for part in got):
+            kept = self.elements.kept(row.rows, piece)
+            got = self._slopes(at, scores, entries, wanted, kept)
         for reading, part in zip(self.readings, got[1:], strict=True):
             if part is not None:
                 self._add_to_table(reading, part, Environment(at, values))
         return change.zero_() if got[0] is None else got[0].reshape(change.shape)
+
+    def _slopes(
+        self,
+        at: dict[str, torch.Tensor],
+        scores: torch.Tensor,
+        entries: list[torch.Tensor],
+        wanted: torch.Tensor,
+        kept: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """`wanted` times the slope of the bias, at scores and at entries of tables.
+
+        Args:
+            kept: the pairs to take gradients of; None for all, which is faster.
+        """
+        inputs = [scores, *entries]
+        with torch.enable_grad():
+            score, *read = inputs if kept is None else [of_kept(part, kept) for part in inputs]
+            environment = Environment(at, (*self.elements.values, *read), score)
+            biased = evaluate(self.bias, environment).expand_as(scores)
+        if not biased.requires_grad:
+            return (None,) * len(inputs)
+        return torch.autograd.grad(biased, inputs, wanted, allow_unused=True)
 
     def _add_to_table(self, reading: Node, part: torch.Tensor, env: Environment) -> None:
         """Add the gradient of a reading, entry by entry, to that of its table."""

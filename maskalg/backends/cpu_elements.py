@@ -121,7 +121,10 @@ class Elements:
         for left, end in masked:
             part = scores[..., left - first : end - first]
             # Not an addition: +inf - inf would be NaN. Not `masked_fill_`: 20 times slower here.
-            torch.minimum(part, ceiling[..., at : at + end - left], out=part)
+            limit = ceiling[..., at : at + end - left]
+            torch.minimum(part, limit, out=part)
+            if self.has_bias and has_nan(part):
+                part.masked_fill_(limit < 0, float("-inf"))
             at += end - left
 
     def keep(
@@ -135,7 +138,10 @@ class Elements:
         )
         at = 0
         for left, end in masked:
-            weights[..., left - first : end - first].mul_(kept[..., at : at + end - left])
+            part, factor = weights[..., left - first : end - first], kept[..., at : at + end - left]
+            part.mul_(factor)
+            if has_nan(part):
+                part.masked_fill_(factor == 0, 0.0)
             at += end - left
 
     def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
@@ -146,26 +152,35 @@ class Elements:
         """
 
         def make() -> torch.Tensor:
-            width = piece.columns[1] - piece.columns[0]
             if not piece.masked:
                 return self._natural_field(rows, piece.columns)
-            ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
-            whole = ceiling.new_zeros(*ceiling.shape[:-1], width)
-            at = 0
-            for left, end in piece.masked:
-                part = ceiling[..., at : at + end - left]
-                whole[..., left - piece.columns[0] : end - piece.columns[0]] = part
-                at += end - left
-            nothing_kept = bool((whole.amax(dim=-1) < 0).any())
+            dropped = self._dropped(rows, piece)
+            nothing_kept = bool((dropped.amax(dim=-1) < 0).any())
             if nothing_kept:
-                return whole.new_empty(0)
-            return (
-                whole + self._natural_field(rows, piece.columns) if self.formulas.fields else whole
-            )
+                return dropped.new_empty(0)
+            if not self.formulas.fields:
+                return dropped
+            added = dropped + self._natural_field(rows, piece.columns)
+            return added.masked_fill(dropped < 0, float("-inf")) if has_nan(added) else added
 
         columns = (piece.columns, *piece.masked)
         mask = self._shared(self.formulas.together, "additive", rows, columns, make)
         return mask if mask.numel() else None
+
+    def kept(self, rows: Range, piece: Piece) -> torch.Tensor:
+        """Where the mask keeps a pair, over the columns of a piece; broadcastable."""
+        return self._dropped(rows, piece) == 0
+
+    def _dropped(self, rows: Range, piece: Piece) -> torch.Tensor:
+        """-inf where the mask drops a pair, else 0, over the columns of a piece."""
+        ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
+        whole = ceiling.new_zeros(*ceiling.shape[:-1], piece.columns[1] - piece.columns[0])
+        at = 0
+        for left, end in piece.masked:
+            part = ceiling[..., at : at + end - left]
+            whole[..., left - piece.columns[0] : end - piece.columns[0]] = part
+            at += end - left
+        return whole
 
     def _natural_field(self, rows: Range, columns: Range) -> torch.Tensor:
         values = self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
@@ -253,3 +268,11 @@ class Elements:
         distances = tuple([(a - rows[0], b - rows[0]) for a, b in columns])
         members = self.members if part.of_members else None
         return self.memory.of((name, members, rows[1] - rows[0], distances), make)
+
+
+def has_nan(tensor: torch.Tensor) -> bool:
+    """Whether an entry is NaN, or infinite entries cancel: one pass, as a bias may make such pairs.
+
+    Of dropped pairs these are put right by what costs twenty times as much.
+    """
+    return bool(tensor.sum().isnan())
