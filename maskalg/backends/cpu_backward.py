@@ -16,7 +16,7 @@ roughly: largest score and sum of such rows are found again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -214,25 +214,21 @@ class _Group:
         columns = slice(*piece.columns)
         scores = torch.bmm(plain, self.inputs.key[:, columns].transpose(1, 2))
         scores = self.inputs.spread(scores.mul_(self.call.scale), row).requires_grad_()
-        at = self.elements.at(row.rows, (piece.columns,))
-        values = self.elements.values
-        entries = [
-            evaluate(reading, Environment(at, values)).detach().to(change.dtype).requires_grad_()
-            for reading in self.readings
-        ]
+        environment = self.elements.environment(row.rows, (piece.columns,))
+        entries = [evaluate(r, environment).detach().requires_grad_() for r in self.readings]
         wanted = self.inputs.spread(change, row)
-        got = self._slopes(at, scores, entries, wanted, None)
+        got = self._slopes(environment, scores, entries, wanted, None)
         if piece.masked and any(part is not None and has_nan(part) for part in got):
             kept = self.elements.kept(row.rows, piece)
-            got = self._slopes(at, scores, entries, wanted, kept)
+            got = self._slopes(environment, scores, entries, wanted, kept)
         for reading, part in zip(self.readings, got[1:], strict=True):
             if part is not None:
-                self._add_to_table(reading, part, Environment(at, values))
+                self._add_to_table(reading, part, environment)
         return change.zero_() if got[0] is None else got[0].reshape(change.shape)
 
     def _slopes(
         self,
-        at: dict[str, torch.Tensor],
+        environment: Environment,
         scores: torch.Tensor,
         entries: list[torch.Tensor],
         wanted: torch.Tensor,
@@ -246,8 +242,8 @@ class _Group:
         inputs = [scores, *entries]
         with torch.enable_grad():
             score, *read = inputs if kept is None else [of_kept(part, kept) for part in inputs]
-            environment = Environment(at, (*self.elements.values, *read), score)
-            biased = evaluate(self.bias, environment).expand_as(scores)
+            of_piece = replace(environment, values=(*environment.values, *read), score=score)
+            biased = evaluate(self.bias, of_piece).expand_as(scores)
         if not biased.requires_grad:
             return (None,) * len(inputs)
         return torch.autograd.grad(biased, inputs, wanted, allow_unused=True)

@@ -84,13 +84,7 @@ class Elements:
         self.weighted = call.weight.formula is not None
         self.memory = memory
         self.formulas: Formulas = formulas(call.form.structure)
-        # Tables of less precision would round the products they enter.
-        self.values = tuple(
-            [
-                v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
-                for v in call.form.values
-            ]
-        )
+        self.values = call.form.values
 
     @property
     def has_bias(self) -> bool:
@@ -228,9 +222,13 @@ class Elements:
         return scores.exp2_() if self.unit == LOG2E else scores.exp_()
 
     def evaluate(self, formula: Node, rows: Range, columns: tuple[Range, ...]) -> torch.Tensor:
-        """A formula of the indices alone over `rows` and the ranges of `columns` in a line."""
+        """A part of the bias without scores, over `rows` and the ranges of `columns` in a line."""
+        return evaluate(formula, self.environment(rows, columns))
+
+    def environment(self, rows: Range, columns: tuple[Range, ...]) -> Environment:
+        """Of a tile, for the bias: in the precision of scores, which masks are not computed in."""
         double = self.dtype == torch.float64
-        return evaluate(formula, Environment(self.at(rows, columns), self.values, double=double))
+        return Environment(self.at(rows, columns), self.values, double=double)
 
     def at(self, rows: Range, columns: tuple[Range, ...]) -> dict[str, torch.Tensor]:
         """The indices of a tile as `[batch, heads, rows, columns]` views."""
@@ -249,7 +247,8 @@ class Elements:
 
     def _kept(self, rows: Range, masked: tuple[Range, ...]) -> torch.Tensor:
         """1 where the mask keeps a pair, 0 where it drops it."""
-        kept = self.evaluate(self.formulas.mask.formula, rows, masked)
+        environment = Environment(self.at(rows, masked), self.values)
+        kept = evaluate(self.formulas.mask.formula, environment)
         width = sum(end - first for first, end in masked)
         kept = kept.expand(*(kept.shape[:-1] or (1, 1, 1)), width)
         return kept.to(self.dtype)

@@ -168,9 +168,4 @@ def _environment(
 ) -> Environment:
     extents = call.extents
     indices = grid(extents, extents.batch, extents.heads, rows, columns, call.query.device)
-    # Tables of less precision would round the products they enter.
-    values = tuple(
-        v.to(dtype_of(call)) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
-        for v in call.form.values
-    )
-    return Environment(indices, values, scores)
+    return Environment(indices, call.form.values, scores)

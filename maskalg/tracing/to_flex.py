@@ -78,7 +78,7 @@ class _Text:
     def __call__(self, node: Node) -> str:
         node = strict(node)
         op, args = node.op, node.args
-        if op == "eq" and all(arg.op == "read" for arg in args):
+        if op == "eq" and all(arg.op == "read" and arg.kind != "real" for arg in args):
             return f"({' == '.join(map(self._entry, args))})"
         if op in _INFIX:
             return "(" + f" {_INFIX[op]} ".join(self(arg) for arg in args) + ")"
@@ -113,10 +113,11 @@ class _Text:
 
     def _read(self, node: Node) -> str:
         text = self._entry(node)
-        # Integers are of 64 bits, as they are everywhere: small ones would wrap.
+        # Integers of 64 bits, as they are everywhere: small ones would wrap. Numbers of float32.
         value = cast(torch.Tensor, self._values[cast(Slot, node.own[0]).index])
-        short = node.kind == "int" and value.dtype != torch.int64
-        return f"{text}.long()" if short else text
+        if node.kind == "int" and value.dtype != torch.int64:
+            return f"{text}.long()"
+        return f"{text}.float()" if node.kind == "real" and value.dtype != torch.float32 else text
 
     def _entry(self, node: Node) -> str:
         """An entry of a table in the dtype of the table."""
