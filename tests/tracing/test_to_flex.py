@@ -105,7 +105,7 @@ def test_opaque_functions_are_called():
 
     mask = ma.causal & ma.mask(odd, opaque=True)
     got = create_mask(mask.to_mask_mod(), 1, 1, 12, 12, "cpu")
-    assert (got == mask.to_dense(12, heads=1)).all()
+    assert (got == mask.to_dense(12, batch=1, heads=1)).all()
 
 
 def test_a_choice_that_numbers_make():
