@@ -30,7 +30,7 @@ _SAME: Final = {
     **{"greater_equal": "ge", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"},
     **{"bitwise_not": "invert", "inv": "invert", "clip": "clamp", "amax": "max", "amin": "min"},
     **{"bitwise_left_shift": "lshift", "bitwise_right_shift": "rshift", "float32": "float"},
-    **{"double": "float", "long": "int"},
+    **{"long": "int"},
     **{"inner": "dot", "vdot": "dot", "matmul": "dot", "contiguous": "clone", "item": "clone"},
     **{"iadd": "add", "isub": "subtract", "imul": "multiply", "itruediv": "div", "ipow": "pow"},
     **{"ifloordiv": "floordiv", "imod": "remainder", "iand": "and", "ior": "or", "ixor": "xor"},
@@ -42,7 +42,7 @@ class Formulas:
     """The formulas of the values a recorder holds, found as they are asked for."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.bounds = Bounds()
+        self.bounds = Bounds(exact=nodes.SCORE not in recorder.indices.values())
         self._recorder = recorder
         self._found: dict[Recorded, Any] = {}
 
