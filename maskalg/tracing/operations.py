@@ -38,6 +38,13 @@ _SAME: Final = {
 }
 
 
+# Of Python's operators on numbers, those whose results would depend on how these were rounded.
+_ROUNDED: Final = (
+    *("add", "radd", "subtract", "rsub", "multiply", "rmul", "div", "rdiv", "rtruediv"),
+    *("floordiv", "remainder", "pow", "rpow", "lt", "le", "gt", "ge", "eq", "ne"),
+)
+
+
 class Formulas:
     """The formulas of the values a recorder holds, found as they are asked for."""
 
@@ -80,6 +87,8 @@ class Formulas:
             return self._attribute(args[0], args[1], node)
         if name == "getitem" and isinstance(args[0], tuple):
             return args[0][self._known(node.args[1])]
+        if self.bounds.exact and name in _ROUNDED and self._recorder.of_numbers(node):
+            self._let_python_compute(node, name, args)
         rule = SPECIAL.get(name)
         if rule is not None:
             for place in KNOWN.get(name, ()):
@@ -106,6 +115,16 @@ class Formulas:
         for part in reversed(node.args):
             if isinstance(part, Recorded) and self._recorder.of_numbers(part):
                 raise self._recorder.demand(part, "an exponent")
+
+    def _let_python_compute(self, node: Recorded, name: str, args: list[Any]) -> None:
+        """Captured numbers of real arithmetic without tensors become constants.
+
+        Python computes it in 64 bits and rounds the result alone: 25 * 0.6 is 15 there, and more
+        than 15 where 0.6 is rounded first.
+        """
+        quotient = name in ("div", "rdiv", "rtruediv")
+        if quotient or "real" in [lifted(arg).kind for arg in args]:
+            raise self._recorder.demand(node, _written(node))
 
     def _unknown(self, node: Recorded) -> Exception:
         """An operation without a rule: numbers become constants, so that Python computes it."""

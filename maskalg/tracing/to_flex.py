@@ -12,8 +12,10 @@ from typing import Any, Final, cast
 
 import torch
 
+from .. import nodes
 from ..algebra import Mask
 from ..comparisons import strict
+from ..evaluate import Environment, evaluate
 from ..expression import Expression
 from ..nodes import Node
 from ..normalform import Bound, bound
@@ -78,6 +80,10 @@ class _Text:
     def __call__(self, node: Node) -> str:
         node = strict(node)
         op, args = node.op, node.args
+        if args and node.kind == "real" and _is_number(node):
+            # Rounded as it is everywhere, which Python would not do.
+            here = Environment({"q_idx": torch.zeros((), dtype=torch.int64)}, self._values)
+            return self(nodes.const(float(evaluate(node, here))))
         if op == "eq" and all(arg.op == "read" and arg.kind != "real" for arg in args):
             return f"({' == '.join(map(self._entry, args))})"
         if op in _INFIX:
