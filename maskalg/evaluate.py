@@ -1,9 +1,8 @@
 """Formulas evaluated with torch: the dense oracle, and the tiles a proof leaves open.
 
-Integers are evaluated in 64 bits; where sums of entries are ordered, they stop at the ends of
-their range. A comparison of sums is split into a part that reads the key
-index and a part that does not, so that `q - k <= w` costs one broadcast comparison of two vectors
-instead of a matrix of differences.
+Integers are evaluated in 64 bits; where sums of entries are ordered, they stop at the ends of their
+range. A comparison of sums is split into a part that reads the key index and a part that does not:
+`q - k <= w` costs one broadcast comparison of two vectors instead of a matrix of differences.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Environment:
 
     @property
     def real(self) -> torch.dtype:
-        """What numbers are computed in: float32, or float64 for float64 scores."""
+        """What numbers are computed in: float32 in every mask, float64 in biases of such scores."""
         of_score = self.score is not None and self.score.dtype == torch.float64
         return torch.float64 if of_score or self.double else torch.float32
 
@@ -120,10 +119,11 @@ def _number(value: bool | int | float, env: Environment) -> torch.Tensor:
 
 def _read(node: Node, env: Environment) -> torch.Tensor:
     table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
-    if node.kind == "int":
-        # Small and unsigned integers would wrap in the arithmetic that follows.
-        return _entries(table, node, env).to(torch.int64)
-    return _entries(table, node, env)
+    entries = _entries(table, node, env)
+    if table.is_floating_point():
+        return entries.to(env.real)
+    # Small and unsigned integers would wrap in the arithmetic that follows.
+    return entries.to(torch.int64) if node.kind == "int" else entries
 
 
 def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:

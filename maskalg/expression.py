@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import torch
 
 from . import errors, nodes
+from .derived import with_derived
 from .node import Node
 from .parameters import (
     INT32_MAX,
@@ -219,6 +220,7 @@ class Expression:
     def _replaced(self: Self, replacement: dict[int, Parameter]) -> Self:
         if not replacement:
             return self
+        replacement = with_derived(self._params, replacement)
 
         def other(parameter: Parameter) -> Parameter:
             return replacement.get(id(parameter), parameter)

@@ -50,7 +50,8 @@ def resolve(
     """The extents of a call, with batch and heads inferred from the tables where not given.
 
     Raises:
-        ValueError: negative lengths, tables that do not fit, or heads that no table tells.
+        ValueError: negative lengths, tables that do not fit, or batch entries or heads that no
+            table tells.
     """
     for name, value in (("q_len", q_len), ("kv_len", kv_len), ("batch", batch), ("heads", heads)):
         required = name == "q_len"
@@ -58,16 +59,18 @@ def resolve(
             continue
         raise errors.length(name, value)
     sizes = _sizes(bound)
-    if heads is None:
-        heads = max(sizes["head"], default=1)
-        bare = bound.structure.depends_on("head") and not sizes["head"]
-        if bare:
-            raise errors.needs_heads()
-    if batch is None:
-        batch = max(sizes["batch"], default=1)
+    batch = _told(bound, sizes, "batch") if batch is None else batch
+    heads = _told(bound, sizes, "head") if heads is None else heads
     extents = Extents(q_len, q_len if kv_len is None else kv_len, batch, heads)
     check(bound, extents)
     return extents
+
+
+def _told(bound: Bound, sizes: dict[str, list[int]], index: str) -> int:
+    """How many batch entries, or heads, the tables tell; 1 where nothing depends on them."""
+    if bound.structure.depends_on(index) and not sizes[index]:
+        raise errors.needs_count(index)
+    return max(sizes[index], default=1)
 
 
 def fitting(query: Shape, key: Shape, value: Shape) -> Extents:

@@ -172,7 +172,8 @@ def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) 
     Args:
         tensor: Boolean, integer or floating, of any number of dimensions, on the device of the
             inputs. Boolean entries are masks, floating ones receive a gradient when the tensor
-            requires one. Positions are read where they fall: it must be as long as the sequences.
+            requires one; masks read them in float32, as kernels do, whatever their dtype.
+            Positions are read where they fall: it must be as long as the sequences.
         name: what `bind`, `parameters` and printed proofs call it.
         low: a lower bound of integer entries, which is enforced when an entry is read.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -341,3 +342,19 @@ def test_refused(name: str) -> None:
         mistake()
     for text in texts:
         assert text in str(caught.value), f"{text!r} is not in: {caught.value}"
+
+
+def test_tables_that_follow_others() -> None:
+    before, after = ids(0, 0, 0, 1, 1), ids(0, 1, 1, 2, 2, 2)
+    inner = causal | prefix(2)
+    mask, wanted = (ma.per_document(inner, found) for found in (before, after))
+    again = mask.bind(ids=before, start=mask.parameters["start"])
+    for old in (mask, mask.to("cpu"), again, pickle.loads(pickle.dumps(mask))):
+        assert torch.equal(old.bind(ids=after).to_dense(6), wanted.to_dense(6))
+    starts, later = ids(1, 3), ids(0, 2, 5)
+    media = ma.media(starts, 2).bind(starts=later)
+    assert torch.equal(media.to_dense(6), ma.media(later, 2).to_dense(6))
+    with pytest.raises(ma.MaskValueError, match="starts must ascend"):
+        media.bind(starts=ids(3, 1))
+    given = ma.media(starts, 2, ids(2, 4)).bind(starts=ids(0, 1))
+    assert torch.equal(given.to_dense(4), ma.media(ids(0, 1), 2, ids(2, 4)).to_dense(4))

@@ -444,11 +444,16 @@ def test_computed_positions_that_stay_inside_are_read() -> None:
     assert mask.to_dense(4)[0, 0, 3].tolist() == [False, False, True, True]
 
 
-def test_heads_that_nothing_tells() -> None:
+def test_heads_and_batch_entries_that_nothing_tells() -> None:
     says = ("depends on `head`", "pass heads=")
     raises(ValueError, lambda: (head >= q_idx).blocks(4), *says)
     raises(ValueError, lambda: (head >= q_idx).to_dense(4), *says)
     assert (head >= q_idx).to_dense(4, heads=2).shape[1] == 2
+    says = ("depends on `batch`", "pass batch=")
+    raises(ValueError, lambda: (batch >= q_idx).blocks(4), *says)
+    raises(ValueError, lambda: (batch >= q_idx).rows_have_a_key(4), *says)
+    raises(ValueError, lambda: implies(batch >= q_idx, causal, 4), *says)
+    assert (batch >= q_idx).to_dense(4, batch=2).shape[0] == 2
 
 
 # --- attention ------------------------------------------------------------------------------------

@@ -179,3 +179,13 @@ def test_flash_attention_4_agrees_with_flex_attention() -> None:
             assert torch.equal(counts, getattr(block_mask, f"{theirs}{side}_num_blocks"))
             whole = getattr(block_mask, f"{theirs}{side}_indices")
             assert torch.equal(indices, whole[..., : indices.shape[3]])
+
+
+def test_blocks_of_the_only_entry_asked_for_are_no_others() -> None:
+    mask = ma.kv_idx + 16 * ma.batch <= ma.q_idx
+    with pytest.raises(ValueError, match="pass batch="):
+        mask.blocks(64, block=16)
+    with pytest.raises(ValueError, match=r"mask\.blocks\(…, batch=2\)"):
+        mask.blocks(64, block=16, batch=1).to_flex(batch=2)
+    found = mask.blocks(64, block=16, batch=2).to_flex(batch=2, heads=3)
+    assert found.kv_num_blocks[:, 0].tolist() == [[1, 1, 1, 1], [0, 1, 1, 1]]

@@ -53,6 +53,14 @@ class Call:
         )  # fmt: skip
 
     @property
+    def watched(self) -> list[torch.Tensor]:
+        """The tables, saved for backward so that autograd tells of one that is changed before.
+
+        Tensors of inference mode are not among them: autograd cannot save these.
+        """
+        return [table for _, table in self.form.tensors() if not table.is_inference()]
+
+    @property
     def group(self) -> int:
         """Query heads that share one key-value head."""
         return self.query.shape[1] // max(self.key.shape[1], 1)

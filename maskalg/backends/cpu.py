@@ -71,8 +71,8 @@ class _Attention(torch.autograd.Function):
         ctx: Any, call: Call, places: tuple[int, ...], *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         out, lse = forward(call, lse_wanted=True)
-        ctx.save_for_backward(*tensors, out, lse)
-        # The tensors are saved as autograd wants them saved, and put back in backward.
+        ctx.save_for_backward(*tensors[:3], out, lse, *call.watched)
+        # The inputs are saved as autograd wants them saved, and put back in backward.
         none = out.new_empty(0)
         ctx.call = call.with_inputs(none, none, none)
         ctx.places = places
@@ -85,8 +85,7 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise errors.no_double_backward()
-        query, key, value, *rest = ctx.saved_tensors
-        out, lse = rest[-2:]
+        query, key, value, out, lse, *_ = ctx.saved_tensors
         call = ctx.call.with_inputs(query, key, value)
         wanted = ctx.needs_input_grad[5:]
         places = tuple([place for place, w in zip(ctx.places, wanted, strict=True) if w])

@@ -9,11 +9,14 @@ a table of it wants a gradient. For weights w that have a formula, with z their 
 are not normalised, and then without delta),
 
     dV = w^T dO / z        ds = w' * (dO V^T - delta) / z
+
+A large lse, such as that of a row whose bias is -1e9 everywhere, holds the sum of weights only
+roughly: largest score and sum of such rows are found again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -22,11 +25,12 @@ from ..evaluate import Environment, evaluate
 from ..node import Node
 from ..parameters import Slot
 from .call import Call
-from .cpu_elements import Elements, memory_of
+from .cpu_elements import LOG2E, Elements, has_nan, memory_of
 from .cpu_formula import differentiated
-from .cpu_forward import LOG2E, biased_scores, piece_weights, score_factor
+from .cpu_forward import biased_scores, piece_weights, score_factor
 from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import Group, Piece, Row, plan
+from .dropped import of_kept
 
 
 @dataclass
@@ -83,7 +87,9 @@ def backward(
     if change[1] is not None:
         delta -= change[1].to(dtype).unsqueeze(-1)
     if call.weight.formula is None:
-        lse2 = torch.where(lse == float("-inf"), float("inf"), lse * LOG2E).unsqueeze(-1)
+        # +inf says that nothing is kept, never that a large lse overflows.
+        lse2 = (lse * LOG2E).clamp(max=torch.finfo(dtype).max)
+        lse2 = torch.where(lse == float("-inf"), float("inf"), lse2).unsqueeze(-1)
     else:
         divisor = torch.where(lse == 0, 1.0, lse) if call.weight.normalised else lse.new_ones(())
         gradient = gradient / divisor.unsqueeze(-1)
@@ -143,15 +149,23 @@ class _Group:
         """The gradient of a tile of queries; those of its keys and values are added up."""
         inputs, saved = self.inputs, self.saved
         plain = inputs.tile(inputs.query, row)
-        query = plain * score_factor(self.call, self.elements)
         gradient, lse2, delta = (
             inputs.tile(t, row) for t in (saved.gradient, saved.lse2, saved.delta)
         )
+        elements = self.elements
+        shift: tuple[torch.Tensor, ...] = (lse2,)
+        if self.call.weight.formula is None and _is_rough(lse2):
+            elements = elements.in_natural_units()
+            shift = self._largest_and_sum(elements, plain, row)
+        query = plain * score_factor(self.call, elements)
         total = torch.zeros_like(query)
         for piece in row.pieces:
             columns = slice(*piece.columns)
             if self.call.weight.formula is None:
-                weights = self._softmax_weights(query, row, piece, lse2)
+                scores = self._masked_scores(elements, query, row, piece)
+                for part in shift:
+                    scores.sub_(part)
+                weights = elements.weights(scores)
             else:
                 weights = piece_weights(
                     self.call, inputs, self.elements, plain, row, piece, self.scratch
@@ -168,13 +182,28 @@ class _Group:
             total.baddbmm_(change, inputs.key[:, columns])
         return total
 
-    def _softmax_weights(
-        self, query: torch.Tensor, row: Row, piece: Piece, lse2: torch.Tensor
+    def _masked_scores(
+        self, elements: Elements, query: torch.Tensor, row: Row, piece: Piece
     ) -> torch.Tensor:
-        scores = biased_scores(self.inputs, self.elements, query, row, piece.columns, self.scratch)
-        spread = self.inputs.spread(scores, row)
-        self.elements.mask(spread, row.rows, piece.columns[0], piece.masked)
-        return self.elements.weights(scores.sub_(lse2))
+        """After bias and mask, of scaled queries; in the scratch where that serves."""
+        scores = biased_scores(self.inputs, elements, query, row, piece.columns, self.scratch)
+        elements.mask(self.inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
+        return scores
+
+    def _largest_and_sum(
+        self, elements: Elements, plain: torch.Tensor, row: Row
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two parts of lse, apart: the largest score, and the log of the sum of weights."""
+        query = plain * score_factor(self.call, elements)
+        m = query.new_full((*query.shape[:2], 1), torch.finfo(query.dtype).min)
+        total = torch.zeros_like(m)
+        for piece in row.pieces:
+            scores = self._masked_scores(elements, query, row, piece)
+            highest = torch.maximum(scores.amax(dim=-1, keepdim=True), m)
+            total.mul_(elements.power(m.sub_(highest)))
+            total.add_(elements.weights(scores.sub_(highest)).sum(dim=-1, keepdim=True))
+            m = highest
+        return m, torch.where(total == 0, float("inf"), total.log())
 
     def _through_bias(
         self, change: torch.Tensor, plain: torch.Tensor, row: Row, piece: Piece
@@ -185,23 +214,39 @@ class _Group:
         columns = slice(*piece.columns)
         scores = torch.bmm(plain, self.inputs.key[:, columns].transpose(1, 2))
         scores = self.inputs.spread(scores.mul_(self.call.scale), row).requires_grad_()
-        at = self.elements.at(row.rows, (piece.columns,))
-        values = self.elements.values
-        entries = [
-            evaluate(reading, Environment(at, values)).detach().to(change.dtype).requires_grad_()
-            for reading in self.readings
-        ]
-        with torch.enable_grad():
-            biased = evaluate(self.bias, Environment(at, (*values, *entries), scores))
-            biased = biased.expand_as(scores)
-        if not biased.requires_grad:
-            return change.zero_()
+        environment = self.elements.environment(row.rows, (piece.columns,))
+        entries = [evaluate(r, environment).detach().requires_grad_() for r in self.readings]
         wanted = self.inputs.spread(change, row)
-        got = torch.autograd.grad(biased, [scores, *entries], wanted, allow_unused=True)
+        got = self._slopes(environment, scores, entries, wanted, None)
+        if piece.masked and any(part is not None and has_nan(part) for part in got):
+            kept = self.elements.kept(row.rows, piece)
+            got = self._slopes(environment, scores, entries, wanted, kept)
         for reading, part in zip(self.readings, got[1:], strict=True):
             if part is not None:
-                self._add_to_table(reading, part, Environment(at, values))
+                self._add_to_table(reading, part, environment)
         return change.zero_() if got[0] is None else got[0].reshape(change.shape)
+
+    def _slopes(
+        self,
+        environment: Environment,
+        scores: torch.Tensor,
+        entries: list[torch.Tensor],
+        wanted: torch.Tensor,
+        kept: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """`wanted` times the slope of the bias, at scores and at entries of tables.
+
+        Args:
+            kept: the pairs to take gradients of; None for all, which is faster.
+        """
+        inputs = [scores, *entries]
+        with torch.enable_grad():
+            score, *read = inputs if kept is None else [of_kept(part, kept) for part in inputs]
+            of_piece = replace(environment, values=(*environment.values, *read), score=score)
+            biased = evaluate(self.bias, of_piece).expand_as(scores)
+        if not biased.requires_grad:
+            return (None,) * len(inputs)
+        return torch.autograd.grad(biased, inputs, wanted, allow_unused=True)
 
     def _add_to_table(self, reading: Node, part: torch.Tensor, env: Environment) -> None:
         """Add the gradient of a reading, entry by entry, to that of its table."""
@@ -211,6 +256,16 @@ class _Group:
             entry = evaluate(index, env).clamp(0, table.shape[axis] - 1)
             place = place * table.shape[axis] + entry
         table.view(-1).index_add_(0, place.expand(part.shape).reshape(-1), part.reshape(-1))
+
+
+def _is_rough(lse2: torch.Tensor) -> bool:
+    """Whether weights relative to lse would be wrong by more than 2**-13 of them in some row.
+
+    Args:
+        lse2: in units of ln 2, -inf where it overflows, +inf where nothing is kept.
+    """
+    large = lse2.abs() * torch.finfo(lse2.dtype).eps > 2.0**-13
+    return bool((large & (lse2 != float("inf"))).any())
 
 
 def _tensor(call: Call, slot: int) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from .call import Call
 from .cpu_formula import Field, Formulas, formulas
 from .cpu_plan import Group, Piece, Range
 
+LOG2E: Final = 1 / math.log(2)
 _REMEMBERED_BYTES: Final = 32 << 20
 
 Key = tuple[object, ...]
@@ -63,7 +65,13 @@ def _kept_memory(
 
 
 class Elements:
-    """The mask and the bias of one group of a call, tile by tile."""
+    """The mask and the bias of one group of a call, tile by tile.
+
+    Attributes:
+        unit: how many units of scores make a natural one: scores are in units of ln 2.
+    """
+
+    unit: float = LOG2E
 
     def __init__(self, call: Call, group: Group, dtype: torch.dtype, memory: Memory) -> None:
         heads = range(call.extents.heads) if group.heads is None else group.heads
@@ -76,13 +84,18 @@ class Elements:
         self.weighted = call.weight.formula is not None
         self.memory = memory
         self.formulas: Formulas = formulas(call.form.structure)
-        # Tables of less precision would round the products they enter.
-        self.values = tuple(
-            [
-                v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
-                for v in call.form.values
-            ]
-        )
+        self.values = call.form.values
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether scores are other than products of queries and keys."""
+        return self.formulas.bias.op != "score"
+
+    def in_natural_units(self) -> Elements:
+        """The same for scores as they are, which may be as large as numbers are: but slower."""
+        natural = copy.copy(self)
+        natural.unit = 1.0
+        return natural
 
     def mask(
         self, scores: torch.Tensor, rows: Range, first: int, masked: tuple[Range, ...]
@@ -102,7 +115,10 @@ class Elements:
         for left, end in masked:
             part = scores[..., left - first : end - first]
             # Not an addition: +inf - inf would be NaN. Not `masked_fill_`: 20 times slower here.
-            torch.minimum(part, ceiling[..., at : at + end - left], out=part)
+            limit = ceiling[..., at : at + end - left]
+            torch.minimum(part, limit, out=part)
+            if self.has_bias and has_nan(part):
+                part.masked_fill_(limit < 0, float("-inf"))
             at += end - left
 
     def keep(
@@ -116,7 +132,10 @@ class Elements:
         )
         at = 0
         for left, end in masked:
-            weights[..., left - first : end - first].mul_(kept[..., at : at + end - left])
+            part, factor = weights[..., left - first : end - first], kept[..., at : at + end - left]
+            part.mul_(factor)
+            if has_nan(part):
+                part.masked_fill_(factor == 0, 0.0)
             at += end - left
 
     def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
@@ -127,37 +146,48 @@ class Elements:
         """
 
         def make() -> torch.Tensor:
-            width = piece.columns[1] - piece.columns[0]
             if not piece.masked:
                 return self._natural_field(rows, piece.columns)
-            ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
-            whole = ceiling.new_zeros(*ceiling.shape[:-1], width)
-            at = 0
-            for left, end in piece.masked:
-                part = ceiling[..., at : at + end - left]
-                whole[..., left - piece.columns[0] : end - piece.columns[0]] = part
-                at += end - left
-            nothing_kept = bool((whole.amax(dim=-1) < 0).any())
+            dropped = self._dropped(rows, piece)
+            nothing_kept = bool((dropped.amax(dim=-1) < 0).any())
             if nothing_kept:
-                return whole.new_empty(0)
-            return (
-                whole + self._natural_field(rows, piece.columns) if self.formulas.fields else whole
-            )
+                return dropped.new_empty(0)
+            if not self.formulas.fields:
+                return dropped
+            added = dropped + self._natural_field(rows, piece.columns)
+            return added.masked_fill(dropped < 0, float("-inf")) if has_nan(added) else added
 
         columns = (piece.columns, *piece.masked)
         mask = self._shared(self.formulas.together, "additive", rows, columns, make)
         return mask if mask.numel() else None
 
+    def kept(self, rows: Range, piece: Piece) -> torch.Tensor:
+        """Where the mask keeps a pair, over the columns of a piece; broadcastable."""
+        return self._dropped(rows, piece) == 0
+
+    def _dropped(self, rows: Range, piece: Piece) -> torch.Tensor:
+        """-inf where the mask drops a pair, else 0, over the columns of a piece."""
+        ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
+        whole = ceiling.new_zeros(*ceiling.shape[:-1], piece.columns[1] - piece.columns[0])
+        at = 0
+        for left, end in piece.masked:
+            part = ceiling[..., at : at + end - left]
+            whole[..., left - piece.columns[0] : end - piece.columns[0]] = part
+            at += end - left
+        return whole
+
     def _natural_field(self, rows: Range, columns: Range) -> torch.Tensor:
-        return self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
+        values = self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
+        # A formula without indices is one number, which torch's attention does not broadcast.
+        return values.view(values.shape or (1, 1, 1, 1))
 
     def field(self, number: int, rows: Range, columns: Range) -> torch.Tensor:
-        """A field of the bias over a tile, in units of ln 2 where it is added to a logarithm.
+        """A field of the bias over a tile, in units of scores where it is added to a logarithm.
 
         Broadcastable to `[batch, heads, rows, columns]`; not to be written to.
         """
         part = self.formulas.fields[number]
-        factor = 1 / math.log(2) if self.formulas.additive and not self.weighted else 1.0
+        factor = self.unit if self.formulas.additive and not self.weighted else 1.0
 
         def make() -> torch.Tensor:
             values = self.evaluate(part.formula, rows, (columns,))
@@ -177,20 +207,28 @@ class Elements:
         )
 
     def weights(self, scores: torch.Tensor) -> torch.Tensor:
-        """`exp2(scores)` in place, scores relative to the row's largest or to its lse.
+        """`power(scores)`, scores relative to the row's largest or to its lse.
 
         With a bias, which may spread scores widely, weights under 2^-100 become 0: products of
         subnormal numbers are three times slower.
         """
-        weights = scores.exp2_()
+        weights = self.power(scores)
         return (
             F.threshold(weights, 2.0**-100, 0.0, inplace=True) if self.formulas.fields else weights
         )
 
+    def power(self, scores: torch.Tensor) -> torch.Tensor:
+        """e to the power of scores in their units, in place."""
+        return scores.exp2_() if self.unit == LOG2E else scores.exp_()
+
     def evaluate(self, formula: Node, rows: Range, columns: tuple[Range, ...]) -> torch.Tensor:
-        """A formula of the indices alone over `rows` and the ranges of `columns` in a line."""
+        """A part of the bias without scores, over `rows` and the ranges of `columns` in a line."""
+        return evaluate(formula, self.environment(rows, columns))
+
+    def environment(self, rows: Range, columns: tuple[Range, ...]) -> Environment:
+        """Of a tile, for the bias: in the precision of scores, which masks are not computed in."""
         double = self.dtype == torch.float64
-        return evaluate(formula, Environment(self.at(rows, columns), self.values, double=double))
+        return Environment(self.at(rows, columns), self.values, double=double)
 
     def at(self, rows: Range, columns: tuple[Range, ...]) -> dict[str, torch.Tensor]:
         """The indices of a tile as `[batch, heads, rows, columns]` views."""
@@ -209,7 +247,8 @@ class Elements:
 
     def _kept(self, rows: Range, masked: tuple[Range, ...]) -> torch.Tensor:
         """1 where the mask keeps a pair, 0 where it drops it."""
-        kept = self.evaluate(self.formulas.mask.formula, rows, masked)
+        environment = Environment(self.at(rows, masked), self.values)
+        kept = evaluate(self.formulas.mask.formula, environment)
         width = sum(end - first for first, end in masked)
         kept = kept.expand(*(kept.shape[:-1] or (1, 1, 1)), width)
         return kept.to(self.dtype)
@@ -228,3 +267,11 @@ class Elements:
         distances = tuple([(a - rows[0], b - rows[0]) for a, b in columns])
         members = self.members if part.of_members else None
         return self.memory.of((name, members, rows[1] - rows[0], distances), make)
+
+
+def has_nan(tensor: torch.Tensor) -> bool:
+    """Whether an entry is NaN, or infinite entries cancel: one pass, as a bias may make such pairs.
+
+    Of dropped pairs these are put right by what costs twenty times as much.
+    """
+    return bool(tensor.sum().isnan())

@@ -83,7 +83,7 @@ def differentiated(structure: Structure, tables: tuple[int, ...]) -> tuple[Node,
     found: list[Node] = []
 
     def replaced(node: Node) -> Node | None:
-        if node.op != "read" or cast(Slot, node.own[0]).index not in tables or not node.args:
+        if node.op != "read" or cast(Slot, node.own[0]).index not in tables:
             return None
         if node not in found:
             found.append(node)

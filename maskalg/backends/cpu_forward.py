@@ -1,13 +1,11 @@
 """The forward pass on a CPU: one tile of queries after another, with an online softmax.
 
 Scores are kept in units of ln 2, so that weights are powers of two: `exp` of float32 tensors is
-four times slower than `exp2` where scores are -inf, and ten times where they underflow.
+four times slower than `exp2` where scores are -inf, and ten times where they underflow. A row whose
+scores are too large for that, as under a bias of the lowest number, is computed again without.
 """
 
 from __future__ import annotations
-
-import math
-from typing import Final
 
 import torch
 
@@ -16,8 +14,6 @@ from .cpu_elements import Elements, memory_of
 from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import TILE_ELEMENTS, Group, Piece, Row, plan
 from .cpu_strips import served_by_torch, strip_of_torch, strips
-
-LOG2E: Final = 1 / math.log(2)
 
 
 def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -81,11 +77,16 @@ def _row(
         scores = biased_scores(inputs, elements, query, row, piece.columns, scratch)
         elements.mask(inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
         highest = torch.maximum(scores.amax(dim=-1, keepdim=True), m)
-        shrink, m = m.sub_(highest).exp2_(), highest
+        shrink, m = elements.power(m.sub_(highest)), highest
         weights = elements.weights(scores.sub_(m))
         total.mul_(shrink).add_(weights.sum(dim=-1, keepdim=True))
         out.mul_(shrink).baddbmm_(weights, inputs.value[:, columns])
-    return out.div_(total.clamp(min=limits.tiny)), m.add_(total.log2()).div_(LOG2E)
+    # Where all scores overflowed, or one did: or where nothing is kept, which looks the same.
+    overflows = elements.has_bias and elements.unit != 1.0
+    if overflows and bool(((m == limits.min) | (m == float("inf"))).any()):
+        return _row(call, inputs, elements.in_natural_units(), row, scratch)
+    lse = m.div_(elements.unit).add_(total.log())
+    return out.div_(total.clamp(min=limits.tiny)), lse
 
 
 def _row_of_weights(
@@ -124,9 +125,9 @@ def piece_weights(
 def score_factor(call: Call, elements: Elements) -> float:
     """What a query is multiplied with, so that its products with keys are scores.
 
-    Scores in units of ln 2, unless a bias wants to see them first.
+    Scores in units of `elements`, unless a bias wants to see them first.
     """
-    return call.scale * (LOG2E if elements.formulas.additive else 1.0)
+    return call.scale * (elements.unit if elements.formulas.additive else 1.0)
 
 
 def biased_scores(
@@ -139,8 +140,8 @@ def biased_scores(
 ) -> torch.Tensor:
     """Scores of scaled queries and a piece of keys after the bias, before the mask.
 
-    Returns a tensor in units of ln 2 that may be written to, the `scratch` of the caller where
-    that serves.
+    Returns a tensor in units of `elements` that may be written to, the `scratch` of the caller
+    where that serves.
     """
     scores = product(query, inputs.key[:, slice(*columns)].transpose(1, 2), scratch)
     if not elements.formulas.fields and elements.formulas.additive:
@@ -148,7 +149,7 @@ def biased_scores(
     spread = inputs.spread(scores, row)
     if elements.formulas.additive:
         return spread.add_(elements.field(0, row.rows, columns)).view(scores.shape)
-    return elements.biased(spread, row.rows, columns).mul_(LOG2E).view(scores.shape)
+    return elements.biased(spread, row.rows, columns).mul_(elements.unit).view(scores.shape)
 
 
 def product(left: torch.Tensor, right: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:

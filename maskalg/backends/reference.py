@@ -13,6 +13,8 @@ import torch
 from ..evaluate import Environment, evaluate, grid
 from ..normalform import Bound
 from .call import Call, Result
+from .cpu_formula import differentiated
+from .dropped import of_kept
 
 # The first call of a function in MKL, made by several threads at once, can return values of low
 # precision (PyTorch issue 188792); one call by one thread beforehand settles it.
@@ -78,8 +80,8 @@ def attend_rectangle(
     key = call.key[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
     value = call.value[:, :, slice(*columns)].to(dtype).repeat_interleave(call.group, dim=1)
     scores = torch.matmul(query, key.transpose(-1, -2)) * call.scale
-    scores = biased(call, scores, rows, columns)
     keeps = kept(call, rows, columns) if masked else torch.ones_like(scores, dtype=torch.bool)
+    scores = biased(call, scores, keeps, rows, columns)
     if call.weight.formula is not None:
         return _weighted_rows(scores.masked_fill(~keeps, 0.0), value, call.weight.normalised)
     out, lse = softmax_rows(scores.masked_fill(~keeps, float("-inf")), value)
@@ -142,13 +144,22 @@ def kept(call: Call, rows: tuple[int, int], columns: tuple[int, int]) -> torch.T
 
 
 def biased(
-    call: Call, scores: torch.Tensor, rows: tuple[int, int], columns: tuple[int, int]
+    call: Call,
+    scores: torch.Tensor,
+    keeps: torch.Tensor,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
 ) -> torch.Tensor:
-    """The scores of a rectangle after the bias of the expression."""
-    bias = call.form.structure.bias
-    if bias.op == "score":
+    """The scores of a rectangle after the bias of the expression, with gradients of kept pairs."""
+    structure = call.form.structure
+    if structure.bias.op == "score":
         return scores
-    result = evaluate(bias, _environment(call, rows, columns, scores))
+    environment = _environment(call, rows, columns, of_kept(scores, keeps))
+    learned = [slot.index for slot, table in call.form.tensors() if table.requires_grad]
+    bias, readings = differentiated(structure, tuple(learned))
+    entries = [of_kept(evaluate(reading, environment), keeps) for reading in readings]
+    values = (*environment.values, *entries)
+    result = evaluate(bias, dataclasses.replace(environment, values=values))
     return result.to(scores.dtype).expand_as(scores)
 
 
@@ -157,9 +168,4 @@ def _environment(
 ) -> Environment:
     extents = call.extents
     indices = grid(extents, extents.batch, extents.heads, rows, columns, call.query.device)
-    # Tables of less precision would round the products they enter.
-    values = tuple(
-        v.to(dtype_of(call)) if isinstance(v, torch.Tensor) and v.is_floating_point() else v
-        for v in call.form.values
-    )
-    return Environment(indices, values, scores)
+    return Environment(indices, call.form.values, scores)

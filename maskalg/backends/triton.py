@@ -65,7 +65,7 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         out, lse = compute(call, lse_wanted=True)
         assert lse is not None
-        ctx.save_for_backward(query, key, value, sink, out, lse, *tables)
+        ctx.save_for_backward(query, key, value, sink, out, lse, *call.watched)
         # The inputs are saved as autograd wants them saved, and put back in backward.
         none = query.new_empty(0)
         ctx.call = call.with_inputs(none, none, none)

@@ -43,9 +43,10 @@ def table_extent(
     )
 
 
-def needs_heads() -> MaskValueError:
+def needs_count(index: str) -> MaskValueError:
+    given = "heads" if index == "head" else index
     return MaskValueError(
-        "the expression depends on `head`, and no table tells how many there are: pass heads=…."
+        f"the expression depends on `{index}`, and no table tells how many: pass {given}=…."
     )
 
 

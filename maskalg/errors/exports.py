@@ -6,8 +6,12 @@ from .kinds import MaskValueError
 
 
 def written_out(call: str, name: str, wanted: object, found: int) -> MaskValueError:
-    fitting = "an integer >= 1" if found == 1 else f"{found}"
+    if found != 1:
+        hint = f"Pass {found}, or leave {name} out."
+    elif type(wanted) is int and wanted > 1:
+        hint = f"The mask tells others apart: find them with mask.blocks(…, {name}={wanted})."
+    else:
+        hint = f"Pass an integer >= 1, or leave {name} out."
     return MaskValueError(
-        f"{call}({name}={wanted!r}): the blocks were found for {name}={found}. "
-        f"Pass {fitting}, or leave {name} out."
+        f"{call}({name}={wanted!r}): the blocks were found for {name}={found}. {hint}"
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from .. import errors
+from ..extents import is_untold
+from ..normalform import bound
 from ..schedule.block_map import FULL, PARTIAL, BlockMap
 
 Ordered = tuple[torch.Tensor, torch.Tensor]
@@ -33,10 +35,14 @@ def block_lists(
 ) -> BlockLists:
     """The lists of a block map, written out for `batch` entries and `heads` heads."""
     sizes = list(found.labels.shape[:2])
-    for axis, (name, wanted) in enumerate((("batch", batch), ("heads", heads))):
+    form = bound(found.mask)
+    asked = (("batch", "batch", batch), ("heads", "head", heads))
+    for axis, (name, index, wanted) in enumerate(asked):
         if wanted is None:
             continue
-        if type(wanted) is not int or wanted < 1 or sizes[axis] not in (1, wanted):
+        # Blocks of the only entry that was asked for are no other entry's.
+        alike = sizes[axis] == 1 and not is_untold(form, index)
+        if type(wanted) is not int or wanted < 1 or not (alike or sizes[axis] == wanted):
             raise errors.written_out(call, name, wanted, sizes[axis])
         sizes[axis] = wanted
     labels = found.labels.to(device).expand(*sizes, -1, -1)

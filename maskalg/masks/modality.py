@@ -6,6 +6,7 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..derived import Derived
 from ..nodes import SCORE, K, Q
 from ..parameters import INT32_MAX, Table
 from ..printing import called
@@ -63,20 +64,26 @@ def media(starts: torch.Tensor, tokens: int, ends: torch.Tensor | None = None) -
         starts: integer tensor `[media]` or `[batch, media]`: the first query that sees each medium.
         tokens: keys of one medium, >= 1.
         ends: one past the last query that sees it; by default the start of the next medium, so that
-            a query sees the last medium before it, as in Flamingo. `starts` must then ascend.
+            a query sees the last medium before it, as in Flamingo. `starts` must then ascend, and
+            others are bound rather than written into it.
 
     Source: Flamingo (Alayrac et al., 2022).
     """
     first = positions("media", "starts", starts)
-    if ends is None:
-        if readable(starts) and bool((starts.diff(dim=-1) < 0).any()):
-            raise errors.not_ascending("media", "starts")
-        ends = torch.full_like(starts, INT32_MAX)
-        ends[..., :-1] = starts[..., 1:]
-    past = positions("media", "ends", ends)
-    if starts.shape != ends.shape:
-        raise errors.tensor_shape("media", "ends", list(ends.shape), str(list(starts.shape)))
+    past = Derived("ends", first, _next) if ends is None else positions("media", "ends", ends)
+    if starts.shape != past.tensor.shape:
+        found = list(past.tensor.shape)
+        raise errors.tensor_shape("media", "ends", found, str(list(starts.shape)))
     count, printed = integer(f"media(…, {shown(tokens)})", "tokens", tokens, low=1)
     medium = nodes.floordiv(K, count)
     node = nodes.conjunction(nodes.ge(Q, at(first, medium)), nodes.gt(at(past, medium), Q))
     return Mask(node, SCORE, called("media", first, past, printed))
+
+
+def _next(starts: torch.Tensor) -> torch.Tensor:
+    """The start after each one; none after the last."""
+    if readable(starts) and bool((starts.diff(dim=-1) < 0).any()):
+        raise errors.not_ascending("media", "starts")
+    ends = torch.full_like(starts, INT32_MAX)
+    ends[..., :-1] = starts[..., 1:]
+    return ends

@@ -6,9 +6,9 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..derived import Derived
 from ..distances import by_distance
 from ..nodes import SCORE, K, Node, Q
-from ..parameters import Table
 from ..printing import Label
 from .arguments import at, positions
 
@@ -22,7 +22,8 @@ def per_document(mask: Mask, ids: torch.Tensor) -> Mask:
     Args:
         mask: what is kept within a document; it may not read tensors at positions.
         ids: integer tensor `[length]` or `[batch, length]` as `document` takes it. Positions are
-            counted from the first occurrence of an id.
+            counted from the first occurrence of an id, which is found here and where others are
+            bound, not where entries are changed in place.
 
     Raises:
         TypeError, ValueError: `ids` of another type or shape; a mask that reads a tensor at
@@ -38,7 +39,7 @@ def per_document(mask: Mask, ids: torch.Tensor) -> Mask:
             raise errors.table_in_document(call, node.own[0].name)
     table = positions(call, "ids", ids)
     # Query and key share a document, hence its start: distances stay what they were.
-    start = at(Table("start", _first_occurrence(ids)), Q)
+    start = at(Derived("start", table, _first_occurrence), Q)
 
     def replace(node: Node) -> Node | None:
         if node.op in ("ge", "gt", "eq") and by_distance(node):

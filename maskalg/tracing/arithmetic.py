@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Final, Literal, cast
@@ -97,6 +98,7 @@ def divide(x: Node, y: Node) -> Node:
 def floor_divide(bounds: Bounds, x: Node, y: Node) -> Node:
     x, y = number(x), number(y)
     if "real" in (x.kind, y.kind):
+        _check_quotient("//", bounds, y)
         return nodes.call("floor", nodes.divide(x, y))
     if y.op == "const" and cast(int, y.data) < 0:
         x, y = nodes.negate(x), nodes.negate(y)
@@ -107,11 +109,19 @@ def remainder(bounds: Bounds, x: Node, y: Node) -> Node:
     """With the sign of the divisor."""
     x, y = number(x), number(y)
     if "real" in (x.kind, y.kind):
+        _check_quotient("%", bounds, y)
         whole = nodes.call("floor", nodes.divide(x, y))
         return nodes.subtract(x, nodes.mul(y, whole))
     if y.op == "const" and cast(int, y.data) < 0:
         return nodes.negate(remainder(bounds, nodes.negate(x), nodes.negate(y)))
     return nodes.mod(x, bounds.divisor(y))
+
+
+def _check_quotient(sign: str, bounds: Bounds, divisor: Node) -> None:
+    """Refuse a rounded quotient where torch's remainder is exact, and is compared."""
+    of_two = divisor.op == "const" and math.frexp(cast(float, divisor.data))[0] in (0.5, -0.5)
+    if bounds.exact and not of_two:
+        raise errors.untraceable(f"`{sign}` of real numbers, but by a power of two,")
 
 
 def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
@@ -129,6 +139,8 @@ def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
 
 def truncating_remainder(bounds: Bounds, x: Node, y: Node) -> Node:
     """With the sign of the dividend, as C's and `torch.fmod`'s."""
+    if "real" in (x.kind, y.kind):
+        _check_quotient("fmod", bounds, y)
     return nodes.subtract(number(x), nodes.mul(number(y), truncating_divide(bounds, x, y)))
 
 

@@ -33,7 +33,12 @@ class Array:
 
     @property
     def kind(self) -> Kind:
-        return self.entry(tuple(nodes.const(0) for _ in self.shape)).kind
+        return self.any_node.kind
+
+    @property
+    def any_node(self) -> Node:
+        """One of the formulas."""
+        return self.entry(tuple(nodes.const(0) for _ in self.shape))
 
     @property
     def node(self) -> Node:

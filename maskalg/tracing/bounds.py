@@ -21,11 +21,14 @@ class Bounds:
     """Lower bounds of captured numbers, as the trace comes to need them.
 
     Attributes:
+        exact: whether real numbers are there to be compared, as in a mask: what rounds them
+            otherwise than torch would keep other pairs.
         looked: whether a bound came from entries of a tensor or from the value of a formula, so
             that other values might have another one. Signs of single numbers do not count.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, exact: bool) -> None:
+        self.exact = exact
         self.looked = False
         self._lows: dict[int, int] = {}
         self._bounded: dict[int, Scalar] = {}

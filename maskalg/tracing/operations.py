@@ -30,7 +30,7 @@ _SAME: Final = {
     **{"greater_equal": "ge", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"},
     **{"bitwise_not": "invert", "inv": "invert", "clip": "clamp", "amax": "max", "amin": "min"},
     **{"bitwise_left_shift": "lshift", "bitwise_right_shift": "rshift", "float32": "float"},
-    **{"double": "float", "long": "int"},
+    **{"long": "int"},
     **{"inner": "dot", "vdot": "dot", "matmul": "dot", "contiguous": "clone", "item": "clone"},
     **{"iadd": "add", "isub": "subtract", "imul": "multiply", "itruediv": "div", "ipow": "pow"},
     **{"ifloordiv": "floordiv", "imod": "remainder", "iand": "and", "ior": "or", "ixor": "xor"},
@@ -38,11 +38,18 @@ _SAME: Final = {
 }
 
 
+# Of Python's operators on numbers, those whose results would depend on how these were rounded.
+_ROUNDED: Final = (
+    *("add", "radd", "subtract", "rsub", "multiply", "rmul", "div", "rdiv", "rtruediv"),
+    *("floordiv", "remainder", "pow", "rpow", "lt", "le", "gt", "ge", "eq", "ne"),
+)
+
+
 class Formulas:
     """The formulas of the values a recorder holds, found as they are asked for."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.bounds = Bounds()
+        self.bounds = Bounds(exact=nodes.SCORE not in recorder.indices.values())
         self._recorder = recorder
         self._found: dict[Recorded, Any] = {}
 
@@ -80,6 +87,8 @@ class Formulas:
             return self._attribute(args[0], args[1], node)
         if name == "getitem" and isinstance(args[0], tuple):
             return args[0][self._known(node.args[1])]
+        if self.bounds.exact and name in _ROUNDED and self._recorder.of_numbers(node):
+            self._let_python_compute(node, name, args)
         rule = SPECIAL.get(name)
         if rule is not None:
             for place in KNOWN.get(name, ()):
@@ -106,6 +115,16 @@ class Formulas:
         for part in reversed(node.args):
             if isinstance(part, Recorded) and self._recorder.of_numbers(part):
                 raise self._recorder.demand(part, "an exponent")
+
+    def _let_python_compute(self, node: Recorded, name: str, args: list[Any]) -> None:
+        """Captured numbers of real arithmetic without tensors become constants.
+
+        Python computes it in 64 bits and rounds the result alone: 25 * 0.6 is 15 there, and more
+        than 15 where 0.6 is rounded first.
+        """
+        quotient = name in ("div", "rdiv", "rtruediv")
+        if quotient or "real" in [lifted(arg).kind for arg in args]:
+            raise self._recorder.demand(node, _written(node))
 
     def _unknown(self, node: Recorded) -> Exception:
         """An operation without a rule: numbers become constants, so that Python computes it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -15,6 +15,7 @@ from . import arrays
 from .arrays import Array, elementwise, single
 from .bounds import Bounds
 from .reals import REALS, gelu_tanh
+from .wrapping import dtype_of
 
 
 def lifted(value: Any) -> Array:
@@ -175,13 +176,23 @@ def _to(bounds: Bounds, x: Array, dtype: Any = None, *rest: Any, **options: Any)
     given = (options.get("dtype"), dtype, *rest)
     found = next((item for item in given if isinstance(item, (torch.dtype, Array))), None)
     if isinstance(found, Array):  # x.type_as(score)
-        found = {"bool": torch.bool, "int": torch.int64, "real": torch.float32}[found.kind]
-    if found is None:
-        return x
+        found = dtype_of(found.any_node)
+    if found is None or _holds(found, x):
+        return x if found is None else _cast(x, found)
     rounds = found.is_floating_point and x.kind != "bool"
     if found != torch.bool and found.itemsize < 4 and (rounds or not found.is_floating_point):
         raise errors.traced_cast(found)
+    if found == torch.float64 and bounds.exact:
+        raise errors.untraceable("a conversion to torch.float64, which no mask is computed in,")
     return _cast(x, found)
+
+
+def _holds(dtype: torch.dtype, x: Array) -> bool:
+    """Whether a constant is the same number in `dtype` and in float32."""
+    if x.shape or x.node.op != "const":
+        return False
+    value = cast(float, x.node.data)
+    return bool(torch.tensor(value).to(dtype) == torch.tensor(value, dtype=torch.float64))
 
 
 def _cast(x: Array, dtype: torch.dtype) -> Array:
@@ -234,6 +245,7 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "getitem": _getitem,
     "index": _getitem,
     "to": _to,
+    "double": partial(_to, dtype=torch.float64),
     "half": partial(_to, dtype=torch.float16),
     "bfloat16": partial(_to, dtype=torch.bfloat16),
     "short": partial(_to, dtype=torch.int16),

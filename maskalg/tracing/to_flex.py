@@ -12,8 +12,10 @@ from typing import Any, Final, cast
 
 import torch
 
+from .. import nodes
 from ..algebra import Mask
 from ..comparisons import strict
+from ..evaluate import Environment, evaluate
 from ..expression import Expression
 from ..nodes import Node
 from ..normalform import Bound, bound
@@ -78,7 +80,11 @@ class _Text:
     def __call__(self, node: Node) -> str:
         node = strict(node)
         op, args = node.op, node.args
-        if op == "eq" and all(arg.op == "read" for arg in args):
+        if args and node.kind == "real" and _is_number(node):
+            # Rounded as it is everywhere, which Python would not do.
+            here = Environment({"q_idx": torch.zeros((), dtype=torch.int64)}, self._values)
+            return self(nodes.const(float(evaluate(node, here))))
+        if op == "eq" and all(arg.op == "read" and arg.kind != "real" for arg in args):
             return f"({' == '.join(map(self._entry, args))})"
         if op in _INFIX:
             return "(" + f" {_INFIX[op]} ".join(self(arg) for arg in args) + ")"
@@ -95,6 +101,8 @@ class _Text:
             return str(self._shape(node)[cast(int, node.data)])
         if op == "not":
             return f"(not {self(args[0])})" if _is_number(node) else f"(~{self(args[0])})"
+        if op == "where" and _is_number(args[0]):
+            return f"({self(args[1])} if {self(args[0])} else {self(args[2])})"
         if op == "where":
             return f"torch.where({', '.join(self(arg) for arg in args)})"
         rule = {"read": self._read, "call": self._call, "trunc": self._trunc}.get(op)
@@ -111,10 +119,11 @@ class _Text:
 
     def _read(self, node: Node) -> str:
         text = self._entry(node)
-        # Integers are of 64 bits, as they are everywhere: small ones would wrap.
+        # Integers of 64 bits, as they are everywhere: small ones would wrap. Numbers of float32.
         value = cast(torch.Tensor, self._values[cast(Slot, node.own[0]).index])
-        short = node.kind == "int" and value.dtype != torch.int64
-        return f"{text}.long()" if short else text
+        if node.kind == "int" and value.dtype != torch.int64:
+            return f"{text}.long()"
+        return f"{text}.float()" if node.kind == "real" and value.dtype != torch.float32 else text
 
     def _entry(self, node: Node) -> str:
         """An entry of a table in the dtype of the table."""

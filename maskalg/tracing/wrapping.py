@@ -22,6 +22,20 @@ def refuse_wrapping(sign: str, *operands: Node) -> None:
         raise errors.traced_narrow(sign, *next(table for table in tables if table is not None))
 
 
+def dtype_of(node: Node) -> torch.dtype:
+    """What torch would hold a value in, as far as conversions to it tell."""
+    if node.kind == "bool":
+        return torch.bool
+    if node.kind == "int":
+        found = _narrow(node)
+        return torch.int64 if found is None else found[1]
+    if any(part.op == "score" for part in node.walk()):
+        return torch.float32
+    tables = [part.own[0] for part in node.walk() if part.op == "read" and part.kind == "real"]
+    dtypes = [table.tensor.dtype for table in tables if isinstance(table, Table)]
+    return max(dtypes, key=lambda dtype: dtype.itemsize, default=torch.float32)
+
+
 def _narrow(node: Node) -> tuple[str, torch.dtype] | None:
     """The table of small integers that a formula is an entry of."""
     if node.op == "read" and isinstance(node.own[0], Table):

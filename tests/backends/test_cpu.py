@@ -194,6 +194,26 @@ def test_double_backward_is_refused():
         torch.autograd.grad(ma.attention(*inputs, causal).sum(), inputs, create_graph=True)
 
 
+def test_a_table_changed_before_backward_is_told():
+    q, k, v = tensors(((1, 2, 20, 8),) * 3)
+    ids = torch.arange(20) // 7
+    out = ma.attention(q, k, v, causal & ma.document(ids))
+    ids.fill_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_tables_made_in_inference_mode_serve_training():
+    q, k, v = tensors(((1, 2, 20, 8),) * 3)
+    with torch.inference_mode():
+        ids, slopes = torch.arange(20) // 7, torch.rand(2)
+    mask = causal & ma.document(ids) + ma.alibi(slopes)
+    wanted = causal & ma.document(ids.clone()) + ma.alibi(slopes.clone())
+    found = [ma.attention(q, k, v, m).square().sum() for m in (mask, wanted)]
+    for got, want in zip(*[torch.autograd.grad(f, (q, k, v)) for f in found], strict=True):
+        assert torch.equal(got, want)
+
+
 class Calls(TorchDispatchMode):
     """Counts the calls of torch's own attention."""
 

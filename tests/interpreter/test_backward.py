@@ -88,3 +88,11 @@ def test_double_backward_is_refused():
     out = ma.attention(q, q, q, causal, backend="triton")
     with pytest.raises(ma.BackendError, match="create_graph=True"):
         torch.autograd.grad(out.sum(), q, create_graph=True)
+
+
+def test_a_table_changed_before_backward_is_told():
+    q, ids = torch.randn(1, 1, 20, 16, requires_grad=True), torch.arange(20) // 7
+    out = ma.attention(q, q, q, causal & ma.document(ids), backend="triton")
+    ids.fill_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()

@@ -323,6 +323,8 @@ def masks():
         "functions": functions,
         "divisions": divisions,
         "before": before,
+        "exact-remainders": lambda b, h, q, k: (q * 0.3) % 2 >= (k * 0.1) % 0.5 + k // 4.0,
+        "constants-like": lambda b, h, q, k: torch.full_like(FLAGS[q].half(), 0.5) * k < q,
         "method": lambda b, h, q, k: (q >= k).where(q % 2 == 0, q < k),
         "towards-zero": towards_zero,
         "slices": slices,

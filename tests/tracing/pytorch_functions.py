@@ -212,7 +212,7 @@ def scores():
         "two biases": lambda s, b, h, q, k: s + of_token[q] + other_token[k],
         "gate": lambda s, b, h, q, k: s * torch.sigmoid(gate[h].to(torch.float32)),
         "captured size": lambda s, b, h, q, k: s + batch,
-        "half precision": lambda s, b, h, q, k: s + torch.log(mass[0]),
+        "half precision": lambda s, b, h, q, k: s + torch.log(mass[0].float()),
         "reciprocal": lambda s, b, h, q, k: 1 / s,
         "logarithm where positive": lambda s, b, h, q, k: torch.where(s > 0, torch.log(s), s),
         "distance of places": euclidean,

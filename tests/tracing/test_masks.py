@@ -182,3 +182,19 @@ def test_opaque_functions_are_evaluated_block_by_block():
     torch.testing.assert_close(got, ma.attention(q, q, q, ma.dense(want), backend="reference"))
     with pytest.raises(ma.BackendError, match=r"ma\.dense\(mask\.to_dense"):
         ma.render(mask)
+
+
+def test_real_arithmetic_of_numbers_is_pythons():
+    def numbers(n, r, width):
+        return {
+            "product": lambda b, h, q, k: q >= n * r,
+            "quotient": lambda b, h, q, k: (q - k) * r <= n / 7,
+            "whole": lambda b, h, q, k: q >= k + int(n * r),
+            "beside": lambda b, h, q, k: (q * r >= k) & (q - k < width),
+        }
+
+    kept = {"product": set(), "quotient": {"r"}, "whole": set(), "beside": {"r", "width"}}
+    for name, function in numbers(25, 0.6, 9).items():
+        mask = ma.mask(function)
+        assert (mask.to_dense(N, batch=BATCH, heads=HEADS) == dense(function)).all()
+        assert set(mask.parameters) == kept[name]

@@ -105,4 +105,17 @@ def test_opaque_functions_are_called():
 
     mask = ma.causal & ma.mask(odd, opaque=True)
     got = create_mask(mask.to_mask_mod(), 1, 1, 12, 12, "cpu")
-    assert (got == mask.to_dense(12, heads=1)).all()
+    assert (got == mask.to_dense(12, batch=1, heads=1)).all()
+
+
+def test_a_choice_that_numbers_make():
+    n = ma.scalar(5)
+    for mask in (ma.where(n > 3, ma.q_idx, 0) >= ma.kv_idx, ma.where(n > 7, ma.causal, ~ma.causal)):
+        got = create_mask(mask.to_mask_mod(), 1, 1, 9, 9, "cpu")
+        assert torch.equal(got[0, 0], mask.to_dense(9)[0, 0])
+
+
+def test_numbers_are_rounded_as_masks_round_them():
+    mask = ma.scalar(25, "n") * ma.scalar(0.6, "r") <= ma.q_idx
+    got = create_mask(mask.to_mask_mod(), 1, 1, 20, 1, "cpu")
+    assert torch.equal(got, mask.to_dense(20, 1))

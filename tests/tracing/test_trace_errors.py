@@ -7,6 +7,7 @@ import maskalg as ma
 
 TABLE = torch.arange(8)
 BYTES = torch.arange(8, dtype=torch.uint8)
+HALVES = torch.linspace(0, 1, 8, dtype=torch.float16)
 
 
 def early(b, h, q, k):
@@ -66,6 +67,17 @@ MISTAKES = {
     ),
     "bytes": (lambda b, h, q, k: BYTES[q] - BYTES[k] > 3, TypeError, ("BYTES.long()", "uint8")),
     "to bytes": (lambda b, h, q, k: q.to(torch.uint8) > k, TypeError, ("torch.uint8", "x.long()")),
+    "type of bytes": (lambda b, h, q, k: q.type_as(BYTES[k]) > k, TypeError, ("torch.uint8",)),
+    "type of halves": (lambda b, h, q, k: q.to(HALVES) > k, TypeError, ("torch.float16 rounds",)),
+    "filled with halves": (
+        lambda b, h, q, k: torch.full_like(HALVES[q], 0.3) * k > q,
+        TypeError,
+        ("torch.float16 rounds",),
+    ),
+    "double": (lambda b, h, q, k: q.double() * 0.1 >= k, TypeError, ("torch.float64",)),
+    "real remainder": (lambda b, h, q, k: q % 0.7 > k, TypeError, ("`%` of real numbers",)),
+    "real fmod": (lambda b, h, q, k: torch.fmod(q, 0.7) > k, TypeError, ("`fmod` of real",)),
+    "real division": (lambda b, h, q, k: q // 0.7 > k, TypeError, ("`//` of real numbers",)),
     "half": (lambda b, h, q, k: q.half() > k, TypeError, ("torch.float16 rounds", "x.float()")),
     "negative power": (lambda b, h, q, k: q**-1 > k, TypeError, ("the power -1 of an integer",)),
     "power": (lambda b, h, q, k: 3**q > k, TypeError, ("`x.float() ** y`",)),
