@@ -14,6 +14,18 @@ Pattern = Literal["full", "dense", "banded", "reading", "reading band"]
 by tensors that are read at every element; or both of these."""
 
 
+SHORT_ROW: Final = 1024
+"""Keys of a row that is computed as a window is: measured without a bias, of softmaxes."""
+
+
+def as_short(pattern: Pattern) -> Pattern:
+    """The pattern of a row of few keys, that of all keys or of a long row else.
+
+    Few long programs leave multiprocessors waiting at the end; small tiles waste less of the last.
+    """
+    return "banded" if pattern in ("full", "dense") else pattern
+
+
 @dataclass(frozen=True)
 class Tile:
     """A configuration of the forward kernel.

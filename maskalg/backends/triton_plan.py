@@ -15,7 +15,7 @@ from ..float8 import FLOAT8
 from ..nodes import TRUE
 from ..normalform import Structure
 from ..proof.proof import prove_structure
-from ..tiles import HopperTile, Pattern, Tile, tiles_for
+from ..tiles import SHORT_ROW, HopperTile, Pattern, Tile, as_short, tiles_for
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .triton_backward import BackwardPlan, backward_plan
@@ -66,6 +66,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
         call.query.dtype,
         arch,
         *_weights(call, choices if tuned else NOTHING_TUNED),
+        short=call.extents.kv_len <= SHORT_ROW,
     )
 
 
@@ -85,7 +86,9 @@ def structure_plan(
     arch: str,
     weighted: bool = False,
     tuned: Choices = NOTHING_TUNED,
+    short: bool = False,
 ) -> Plan:
+    """The plan of a structure; `short` says whether rows have few keys."""
     for dim in (head_dim, value_dim):
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
@@ -97,6 +100,8 @@ def structure_plan(
     hooks = hooks_that_fit(structure, style)
     pads = (power_of_two(head_dim), power_of_two(value_dim))
     pattern = pattern_of(structure)
+    if short and not hooks.biased and not weighted and dtype != FLOAT8:
+        pattern = as_short(pattern)
     hopper, candidates = preferred(
         Key("forward", max(pads), dtype.itemsize, pattern, hooks.biased),
         tuned,
