@@ -67,7 +67,9 @@ def _visit(
         dp = tl.dot(gradient, value.T, input_precision=PRECISION)
         e = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
         if ENTRY is not None:
-            e *= ENTRY(product, batch, head, q_idx, kv_idx, kv_len, S, T)
+            # A dropped pair adds nothing, however steep the bias is there.
+            change = ENTRY(product, batch, head, q_idx, kv_idx, kv_len, S, T)
+            e = tl.where(e == 0.0, 0.0, e * change)
         if MODE == ROWS:
             total += tl.sum(e, 1)
         elif MODE == LARGEST:

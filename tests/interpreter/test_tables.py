@@ -35,3 +35,21 @@ def test_gradients(name):
 def test_gradients_of_other_weights(name):
     assert worst_error(*both(name, ma.sigmoid(-1.0))) < 3e-5
     assert worst_error(*both(name, ma.softmax_plus_one)) < 3e-5
+
+
+def test_steep_biases_of_dropped_pairs():
+    """log 0 and 1 / 0 are the slopes where the mask drops the pair."""
+
+    def gradient(backend, dtype, of_distance):
+        torch.manual_seed(1)
+        learned = torch.tensor([0.5, 1.0], dtype=dtype, requires_grad=True)
+        inputs = [torch.randn(1, 2, 20, 16).to(dtype) for _ in range(3)]
+        steepness, distance = ma.table(learned)[ma.head], abs(ma.q_idx - ma.kv_idx)
+        score = (ma.q_idx > ma.kv_idx) + ma.bias(of_distance(steepness, distance))
+        out = ma.attention(*inputs, score, backend=backend)
+        return torch.autograd.grad((out * torch.linspace(-1, 1, 16)).sum(), learned)[0]
+
+    for of_distance in (lambda p, d: -p * ma.log(d), lambda p, d: p / d):
+        want = gradient("reference", torch.float64, of_distance)
+        found = gradient("triton", torch.float32, of_distance)
+        torch.testing.assert_close(found.double(), want, rtol=1e-4, atol=1e-5)
