@@ -47,8 +47,10 @@ class Trial:
 
     def key(self, kernel: Kernel) -> Key:
         """What the tile of this kernel would be chosen by."""
-        query = self._call.query
-        pattern, biased = kind_of(self._call.form.structure)
+        query, pattern = self._call.query, self._plan.pattern
+        if kernel != "forward":
+            pattern = pattern_of(self._call.form.structure, gradients=True)
+        biased = self._plan.hooks.biased
         return Key(kernel, query.shape[-1], query.dtype.itemsize, pattern, biased)
 
     def table(self, kernel: Kernel) -> tuple[Configuration, ...]:

@@ -24,10 +24,8 @@ MASKS = {
     "anticausal": ma.kv_idx >= ma.q_idx,
     "prefix": causal | ma.prefix(300),
     "middle": (ma.q_idx >= 260) & (ma.q_idx < 300),
-    "stripes": (ma.q_idx // 128) % 2 == (ma.kv_idx // 128) % 2,
     "nothing": ma.nothing,
     "far": causal & ~sliding(70),
-    "listed": causal | (ma.kv_idx // 100 % 2 == 0),
     "thirds": causal & ((ma.q_idx - ma.kv_idx) % 3 == 0),
 }
 

@@ -24,7 +24,6 @@ MASKS = {
     "prefix": ma.causal | ma.prefix(200),
     "middle": (ma.q_idx >= 150) & (ma.q_idx < 200),
     "stripes": (ma.q_idx // 128) % 2 == (ma.kv_idx // 128) % 2,
-    "listed": ma.causal | (ma.kv_idx // 100 % 2 == 0),
 }
 
 
