@@ -30,6 +30,7 @@ from .call import Call
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
 from .triton_constants import count_constants, hooks_that_fit, tile_constants, weight_constants
 from .triton_descriptors import Descriptor
+from .triton_distances import style_of_gradients
 from .triton_hopper_backward import keys_launch, queries_launch, serves
 from .triton_launch import Launch, compile_together, variant_key
 from .triton_one_pass import one_pass_counts, one_pass_launches, turn_launches, zeros_for_turns
@@ -78,6 +79,7 @@ def backward_plan(
     tuned: Choices = NOTHING_TUNED,
 ) -> BackwardPlan:
     """The plan of a structure at a padded head dimension and an element size."""
+    style = style_of_gradients(style, head_pad)
     hooks = hooks_that_fit(structure, style, backward=True)
     module = load(hooks.source, hooks.digest)
 
@@ -97,7 +99,6 @@ def backward_plan(
     at = (arch, head_pad, element_bytes, pattern)
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
     of_keys = _constants(hooks, module, "_of_keys")
-    # Runs that are looked up are so from the first tile on.
     spanned = structure.same_for_all_heads and not marked(structure)
     return BackwardPlan(
         hooks=hooks,

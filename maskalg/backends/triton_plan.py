@@ -59,7 +59,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
             ptx=arch.startswith("sm_"),
             long=call.form.long,
             far=not distances_are_short(call.form, call.extents),
-            tabled=tables_are_worth(call.extents),
+            tabled="costly" if tables_are_worth(call.extents) else "nothing",
         ),
         head_dim,
         value_dim,

@@ -6,7 +6,7 @@ are thousands of times as many pairs as distances.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from .. import nodes
 from ..comparisons import POSITIONS
@@ -17,25 +17,32 @@ BEYOND: Final = 256
 """Distances on either side that a tile past the last query or key may ask for."""
 
 
-def with_distance_tables(formula: Node) -> Node:
-    """The formula with a node `along` around each part that a table of distances may stand for."""
+Tabled = Literal["nothing", "reads", "costly"]
+
+
+def with_distance_tables(formula: Node, which: Tabled) -> Node:
+    """The formula with a node `along` around each part that a table of distances stands for."""
 
     def tabled(node: Node) -> Node | None:
         if node.op == "along":
             return node
-        return Node("along", "real", (node,)) if _worth(node) else None
+        return Node("along", "real", (node,)) if _worth(node, which) else None
 
     return nodes.substitute(formula, tabled)
 
 
-def _worth(node: Node) -> bool:
+def _worth(node: Node, which: Tabled) -> bool:
     """Whether a part costs to compute, and is of distances alone, for all batch entries alike."""
     told = node.kind == "real" and node.indices() >= POSITIONS and "batch" not in node.indices()
     parts = tuple(node.walk()) if told else ()
     plain = not any(part.op in ("score", "opaque", "along") for part in parts)
-    return told and plain and by_distance(node) and any(map(_costs, parts))
+    costs = _reads if which == "reads" else _costs
+    return told and plain and by_distance(node) and any(map(costs, parts))
+
+
+def _reads(part: Node) -> bool:
+    return part.op == "read" and bool(part.indices() & POSITIONS)
 
 
 def _costs(part: Node) -> bool:
-    reads = part.op == "read" and bool(part.indices() & POSITIONS)
-    return reads or part.op == "pow" or (part.op == "call" and part.data != "float")
+    return _reads(part) or part.op == "pow" or (part.op == "call" and part.data != "float")

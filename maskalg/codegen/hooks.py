@@ -16,7 +16,7 @@ from ..schedule.marked_runs import Of, marked
 from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
 from .bounds_text import bounds_text
 from .derivative import derivative
-from .distance_tables import with_distance_tables
+from .distance_tables import Tabled, with_distance_tables
 from .held import Held, Index
 from .predicate_ptx import Unrenderable, equal_ptx, masked_ptx
 from .real_text import added, additive
@@ -83,7 +83,8 @@ class Style:
         far: sums of positions and numbers may reach 2**22, and are converted to real numbers by
             the GPU's slow units.
         marked: look up which tiles summaries of tensors leave, which takes three numbers more.
-        tabled: read what distances alone decide of a bias from tables, if it costs to compute.
+        tabled: which parts of a bias that distances alone decide are read from tables: those that
+            read a tensor, or all that cost to compute.
     """
 
     wide: bool = False
@@ -91,7 +92,7 @@ class Style:
     long: bool = False
     far: bool = False
     marked: bool = True
-    tabled: bool = False
+    tabled: Tabled = "nothing"
 
 
 _NATURAL = Style()
@@ -171,8 +172,8 @@ def _elements(
         return TritonText(arguments, wide=style.wide, held=held)
 
     bias, unit = structure.bias, "scale"
-    if style.tabled:
-        bias = with_distance_tables(bias)
+    if style.tabled != "nothing":
+        bias = with_distance_tables(bias, style.tabled)
     parts = [("masked", _MASKED, _masked(structure.mask, arguments, held, style))]
     if additive(bias):
         words = text()
@@ -182,8 +183,8 @@ def _elements(
         parts.append(("biased", _OF_PRODUCT, value_text(bias, text())))
         unit = "1.0"
     for name, formula in formulas:
-        if style.tabled and isinstance(formula, Node):
-            formula = with_distance_tables(formula)
+        if style.tabled != "nothing" and isinstance(formula, Node):
+            formula = with_distance_tables(formula, style.tabled)
         body = formula(text()) if callable(formula) else value_text(formula, text())
         parts.append((name, _OF_PRODUCT, body))
     stands = "q_idx" if moving == "kv_idx" else "kv_idx"

@@ -39,11 +39,11 @@ def biases():
     }
 
 
-def tabled(score):
+def tabled(score, which="costly"):
     form = bound(score)
     return "zero" in [
         getattr(argument, "number", "")
-        for argument in hooks_of(form.structure, Style(tabled=True)).scalars
+        for argument in hooks_of(form.structure, Style(tabled=which)).scalars
     ]
 
 
@@ -92,3 +92,16 @@ def test_others_are_computed_for_each_pair():
     of_both = ma.bias(ma.log(ma.q_idx + ma.kv_idx + 1))
     for bias in (ma.alibi(slopes), of_batch, of_both, ma.softcap(3.0), ma.key_bias(table[0])):
         assert not tabled(causal + bias)
+
+
+def test_formulas_that_read_nothing_may_be_computed():
+    rates = torch.rand(4)
+    assert tabled(causal + ma.t5(torch.randn(8, 4)), "reads")
+    assert not tabled(causal + ma.kerple_log(rates, rates), "reads")
+
+
+def test_gradients_of_wide_heads_compute_what_reads_nothing():
+    style = Style(tabled="costly")
+    assert triton_distances.style_of_gradients(style, 64) == style
+    assert triton_distances.style_of_gradients(style, 128) == Style(tabled="reads")
+    assert triton_distances.style_of_gradients(Style(), 128) == Style()
