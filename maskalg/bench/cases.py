@@ -107,9 +107,6 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     slopes = torch.exp2(-8 * torch.arange(1, shape.heads + 1, device=device) / shape.heads)
     quarter = length // 4
     kept, marks = blocks(length, device), marked_tokens(length, device)
-    image, video = (length // 128, 128), (8, 32, length // 256)
-    across = video[2] // 8  # tiles of 4 x 8 x 8 tokens, 4 of which are one above another
-    learned = torch.randn(32, shape.heads, generator=torch.Generator().manual_seed(0)).to(device)
 
     def is_causal(b: Any, h: Any, q: Any, k: Any) -> Any:
         return q >= k
@@ -138,6 +135,38 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     def marked(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & ((q - k < 1024) | marks[k])
 
+    def biased(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return s + slopes[h] * (k - q)
+
+    def capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return 30 * torch.tanh(s / 30)
+
+    bounded = causal & document(ids) & sliding(1024)
+    return {
+        "full": Case(shape, everything, sdpa_causal=False),
+        "causal": Case(shape, causal, is_causal, sdpa_causal=True),
+        "window": Case(shape, causal & sliding(1024), window),
+        "document": Case(shape, causal & document(ids), of_document, ids=ids),
+        "document & window": Case(shape, bounded, three, ids=ids),
+        "documents of 256": Case(shape, causal & document(short), of_short, ids=short),
+        "prefix": Case(shape, causal | prefix(quarter), prefixed),
+        "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),
+        "global tokens": Case(shape, causal & (sliding(1024) | table(marks)[kv_idx]), marked),
+        "block table": Case(shape, block_table(kept, 128), of_blocks),
+        "alibi": Case(shape, causal + alibi(slopes), is_causal, biased),
+        "window & alibi": Case(shape, causal & sliding(1024) + alibi(slopes), window, biased),
+        "softcap": Case(shape, causal + softcap(30.0), is_causal, capped),
+        **_canvases_and_buckets(shape, device),
+    }
+
+
+def _canvases_and_buckets(shape: Shape, device: str) -> dict[str, Case]:
+    """A window on an image, tiles of a video, and T5's buckets of distances."""
+    length = shape.length
+    image, video = (length // 128, 128), (8, 32, length // 256)
+    across = video[2] // 8  # tiles of 4 x 8 x 8 tokens, 4 of which are one above another
+    learned = torch.randn(32, shape.heads, generator=torch.Generator().manual_seed(0)).to(device)
+
     def around(b: Any, h: Any, q: Any, k: Any) -> Any:
         row = (q // 128 - 6).clamp(0, length // 128 - 13)
         column = (q % 128 - 6).clamp(0, 128 - 13)
@@ -157,28 +186,8 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         bucket = torch.where(distance < 8, distance, far.clamp(max=15))
         return s + learned[bucket + torch.where(k > q, 16, 0), h]
 
-    def biased(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return s + slopes[h] * (k - q)
-
-    def capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return 30 * torch.tanh(s / 30)
-
-    bounded = causal & document(ids) & sliding(1024)
     return {
-        "full": Case(shape, everything, sdpa_causal=False),
-        "causal": Case(shape, causal, is_causal, sdpa_causal=True),
-        "window": Case(shape, causal & sliding(1024), window),
-        "document": Case(shape, causal & document(ids), of_document, ids=ids),
-        "document & window": Case(shape, bounded, three, ids=ids),
-        "documents of 256": Case(shape, causal & document(short), of_short, ids=short),
-        "prefix": Case(shape, causal | prefix(quarter), prefixed),
-        "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),
-        "global tokens": Case(shape, causal & (sliding(1024) | table(marks)[kv_idx]), marked),
-        "block table": Case(shape, block_table(kept, 128), of_blocks),
         "neighborhood": Case(shape, neighborhood(image, (13, 13)), around),
         "sliding tiles": Case(shape, sliding_tile(video, (4, 8, 8), (1, 3, 3)), of_tiles),
-        "alibi": Case(shape, causal + alibi(slopes), is_causal, biased),
-        "window & alibi": Case(shape, causal & sliding(1024) + alibi(slopes), window, biased),
         "t5": Case(shape, t5(learned), None, bucketed),
-        "softcap": Case(shape, causal + softcap(30.0), is_causal, capped),
     }

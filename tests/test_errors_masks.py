@@ -1,0 +1,228 @@
+"""Mistakes at masks, biases, numbers and tables, and what the message says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from maskalg import (
+    alibi,
+    batch,
+    block_causal,
+    causal,
+    chunked,
+    dense,
+    dilated,
+    document,
+    key_bias,
+    kv_idx,
+    padding,
+    prefix,
+    q_idx,
+    relative,
+    scalar,
+    sliding,
+    softcap,
+    table,
+    window,
+)
+from maskalg.parameters import INT32_MAX
+from tests.error_cases import FLAGS, FLOATS, IDS, raises
+
+SIZES = {"sliding": (sliding, "window", 1), "chunked": (chunked, "chunk", 1),
+         "block_causal": (block_causal, "chunk", 1), "dilated": (dilated, "dilation", 1),
+         "prefix": (prefix, "prefix", 0)}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name: str) -> None:
+    atom, argument, low = SIZES[name]
+    wants = f"{argument} must be an integer >= {low}"
+    raises(ValueError, lambda: atom(low - 1), f"{name}({low - 1})", f"{wants}, got {low - 1}")
+    raises(TypeError, lambda: atom(2.5), f"{name}(2.5)", f"{wants}, got 2.5 of type float")
+    raises(TypeError, lambda: atom(True), wants, "type bool")
+    raises(TypeError, lambda: atom("4"), wants, "'4' of type str")
+    raises(TypeError, lambda: atom(None), wants, "type NoneType")
+    raises(ValueError, lambda: atom(2**31), f"{name}({2**31})", "32-bit", "leave the atom out")
+    atom(low), atom(INT32_MAX)
+
+
+def test_window() -> None:
+    raises(ValueError, lambda: window(-1, 0), "window(-1, 0): left must be an integer >= 0, got -1")
+    raises(ValueError, lambda: window(-1, 0), "None is unlimited.")
+    raises(ValueError, lambda: window(None, -2), "right must be an integer >= 0, got -2")
+    raises(TypeError, lambda: window(1.5, 0), "window(1.5, 0): left", "1.5 of type float")
+    raises(ValueError, lambda: window(0, 2**40), "right must fit a 32-bit integer", "use None")
+
+
+def test_prefix_and_padding_tensors() -> None:
+    raises(TypeError, lambda: prefix(FLOATS), "prefix", "int32 or int64", "torch.float32")
+    raises(ValueError, lambda: prefix(IDS[None, None]), "[batch] or [batch, heads]", "[1, 1, 4]")
+    raises(TypeError, lambda: padding(FLOATS), "padding: lengths", "int32 or int64", "float32")
+    raises(TypeError, lambda: padding([1, 2]), "padding: lengths", "got list")
+    raises(ValueError, lambda: padding(IDS[None]), "shape [batch], got [1, 4]")
+    raises(ValueError, lambda: padding(torch.tensor(3)), "shape [batch], got []")
+    raises(TypeError, lambda: padding(FLAGS), "got torch.bool", "from_mask(attention_mask)")
+    raises(ValueError, lambda: padding(IDS[None]), "from_mask(attention_mask)")
+
+
+def test_padding_masks() -> None:
+    call, made = "padding.from_mask: attention_mask", padding.from_mask
+    raises(TypeError, lambda: made(FLOATS[None]), call, "a bool or integer tensor", "float32")
+    raises(TypeError, lambda: made([[1, 0]]), call, "got list", "torch.tensor(attention_mask)")
+    raises(ValueError, lambda: made(IDS), call, "shape [batch, kv_len], got [4]")
+    raises(ValueError, lambda: made(IDS[None]).to_dense(5), "has 4 entries along dimension 1")
+    assert made(FLAGS).parameters["attention_mask"] is FLAGS
+    assert (causal & made(IDS[None])).prove().exact
+
+
+@pytest.mark.parametrize("made", [list, np.array])
+def test_lists_and_arrays_are_no_tensors(made: Callable[[list[int]], Any]) -> None:
+    calls = {
+        "ids": document,
+        "slopes": alibi,
+        "lengths": padding,
+        "cu_seqlens": document.from_cu_seqlens,
+        "window": sliding,
+    }
+    for name, atom in calls.items():
+        hint = f"Write torch.tensor({name})"
+        raises(TypeError, lambda atom=atom: atom(made([1, 2])), type(made([])).__name__, hint)
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    three = np.int64(3)
+    assert sliding(three) == sliding(3) == sliding(2).bind(window=three)
+    assert causal.shift(q=three) == causal.shift(q=3)
+    assert (q_idx < three) == (q_idx < 3) and (kv_idx < scalar(three)) == (kv_idx < scalar(3))
+    lengths = np.array([200, 100], dtype=np.uint8)
+    assert document.from_lengths(lengths).parameters["ids"].shape == (300,)
+    raises(TypeError, lambda: sliding(np.bool_(True)), "window must be an integer")
+
+
+def test_documents() -> None:
+    raises(TypeError, lambda: document(FLOATS), "document: ids", "int32 or int64", "float32")
+    raises(TypeError, lambda: document([0, 1]), "document: ids", "got list")
+    raises(TypeError, lambda: document(IDS, FLOATS), "document: kv_ids", "float32")
+    raises(TypeError, lambda: document(IDS.bool()), "document: ids", "torch.bool")
+    raises(ValueError, lambda: document(IDS[None, None]), "or [batch, length], got [1, 1, 4]")
+    lengths, bounds = document.from_lengths, document.from_cu_seqlens
+    raises(TypeError, lambda: lengths(FLOATS), "document.from_lengths: lengths", "float32")
+    raises(TypeError, lambda: lengths([1.5]), "document.from_lengths: lengths", "1.5 of type float")
+    raises(ValueError, lambda: lengths([3, -1]), "document.from_lengths: lengths", "got -1")
+    raises(ValueError, lambda: lengths(IDS[None]), "shape [documents], got [1, 4]")
+    raises(TypeError, lambda: bounds(FLOATS), "document.from_cu_seqlens: cu_seqlens", "float32")
+    raises(TypeError, lambda: bounds([0, 3]), "cu_seqlens", "got list")
+    raises(ValueError, lambda: bounds(IDS[:0]), "shape [documents + 1], got [0]")
+
+
+@pytest.mark.parametrize("made", [list, torch.tensor])
+def test_lengths_of_documents(made: Callable[[list[int]], Any]) -> None:
+    lengths = document.from_lengths
+    raises(ValueError, lambda: lengths(made([3, -1, 4])), "from_lengths: lengths", ">= 0, got -1")
+    raises(ValueError, lambda: lengths(made([3, 4]), total=5), "total", ">= 7, got 5")
+    assert lengths(made([3, 4]), total=7).to_dense(7).sum() == 25
+
+
+def test_cumulative_lengths_of_documents() -> None:
+    bounds = document.from_cu_seqlens
+    for entries in ([1, 4, 64], [-3, 64], [0, 4, 2, 64]):
+        says = "start at 0 and never descend", str(entries), "document.from_lengths(lengths)"
+        raises(ValueError, lambda entries=entries: bounds(torch.tensor(entries)), *says)
+    raises(ValueError, lambda: bounds(torch.tensor([0, 3, 8]), total=5), "total", ">= 8, got 5")
+
+
+def test_entries_that_cannot_be_read_are_not() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        ids = torch.tensor([0, 4, 9])
+        assert document.from_cu_seqlens(ids, total=9).parameters
+        assert document.from_lengths(ids, total=9).parameters
+    assert document.from_cu_seqlens(
+        torch.empty(3, dtype=torch.int64, device="meta"), total=9
+    ).parameters
+
+
+def test_dense() -> None:
+    raises(TypeError, lambda: dense(IDS), "dense: tensor must be a bool tensor, got torch.int64")
+    raises(TypeError, lambda: dense([[True]]), "got list")
+    raises(TypeError, lambda: dense(IDS[None]), "ma.padding.from_mask(attention_mask)")
+    rows = dense(torch.ones(2, 8, dtype=torch.bool))
+    raises(ValueError, lambda: rows.to_dense(8), "reads 8", "ma.padding.from_mask(tensor)")
+    raises(ValueError, lambda: dense(IDS > 0), "[batch, heads, q, k], got [4]")
+
+
+def test_biases() -> None:
+    raises(TypeError, lambda: alibi(IDS), "alibi: slopes", "floating-point", "torch.int64")
+    raises(TypeError, lambda: alibi(0.5), "alibi: slopes", "got float")
+    raises(ValueError, lambda: alibi(FLOATS[None]), "shape [heads], got [1, 4]")
+    raises(TypeError, lambda: relative(IDS), "relative: table", "torch.int64")
+    raises(ValueError, lambda: relative(FLOATS), "[heads, 2 * d + 1] or [2 * d + 1], got [4]")
+    raises(TypeError, lambda: softcap("3"), "softcap('3'): cap must be a positive number")
+    raises(TypeError, lambda: softcap(True), "type bool")
+    raises(ValueError, lambda: softcap(0), "softcap(0): cap must be a positive finite number")
+    raises(ValueError, lambda: softcap(-1.0), "got -1.0")
+    raises(ValueError, lambda: softcap(float("inf")), "got inf")
+    raises(ValueError, lambda: softcap(float("nan")), "got nan")
+
+
+def test_biases_of_keys() -> None:
+    rows = "shape [4, 4] may be [batch, length] or [heads, length]. Write tensor[:, None] for"
+    raises(ValueError, lambda: key_bias(torch.zeros(4, 4)), "key_bias", rows, "tensor[None]")
+    raises(ValueError, lambda: key_bias(FLOATS[None, None, None]), "[length] or [batch, heads, len")
+    raises(TypeError, lambda: key_bias(IDS), "key_bias: tensor must be a floating-point tensor")
+
+
+def test_scalar_and_table() -> None:
+    raises(TypeError, lambda: scalar("2", "n"), "scalar('2'): n must be an integer", "type str")
+    raises(ValueError, lambda: scalar(2, "n", low=3), "n must be an integer >= 3, got 2")
+    raises(ValueError, lambda: scalar(2**31, "n"), "n must fit a 32-bit integer")
+    raises(ValueError, lambda: q_idx + 2**31, "index expression", "32-bit")
+    raises(TypeError, lambda: table([1, 2]), "torch.Tensor", "got list")
+    for name in ("q", "k", "q0", "q1", "batch", "head", "no name", ""):
+        raises(ValueError, lambda name=name: scalar(1, name), repr(name), "identifier other than")
+        raises(ValueError, lambda name=name: table(IDS, name), repr(name), "identifier other than")
+
+
+def test_divisors() -> None:
+    raises(ValueError, lambda: q_idx // 0, "q_idx // or %", "the divisor must be an integer >= 1")
+    raises(ValueError, lambda: q_idx % -2, "got -2")
+    unknown = scalar(2, "n")
+    raises(ValueError, lambda: q_idx // unknown, "not known to be positive", "low=1")
+    raises(ValueError, lambda: q_idx % kv_idx, "q_idx // or % kv_idx", "not known to be positive")
+    raises(ValueError, lambda: q_idx // table(IDS)[batch], "ma.table(tensor, low=1)[index]")
+    assert (q_idx // scalar(2, "n", low=1) >= kv_idx).to_dense(2).any()
+    assert (q_idx // table(IDS, low=1)[batch] >= kv_idx).to_dense(2).any()
+
+
+def test_shift() -> None:
+    raises(TypeError, lambda: causal.shift(q=1.5), "shift(q=…): q must be an integer", "type float")
+    raises(TypeError, lambda: causal.shift(q=False), "shift(q=…)", "type bool")
+    raises(ValueError, lambda: causal.shift(kv=2**31), "shift(kv=…): kv must fit a 32-bit integer")
+    raises(TypeError, lambda: causal.shift(kv=FLOATS), "shift(kv=…)", "torch.float32")
+    raises(ValueError, lambda: causal.shift(q=IDS[None]), "[] or [batch], got [1, 4]")
+
+
+def test_bind() -> None:
+    mask = causal & sliding(4) & document(IDS)
+    unknown = "bind(windw=…): this expression has no parameter 'windw'"
+    raises(TypeError, lambda: mask.bind(windw=3), unknown, "it has", "window", "ids")
+    raises(TypeError, lambda: causal.bind(window=3), "no parameter 'window'; it has none")
+    raises(TypeError, lambda: mask.bind(window=2.5), "bind(window=…): expected int", "got float")
+    raises(TypeError, lambda: mask.bind(window=True), "expected int", "got bool")
+    raises(TypeError, lambda: mask.bind(window=IDS), "got Tensor", "build a new expression")
+    raises(ValueError, lambda: mask.bind(window=0), "bind: window must be an integer >= 1, got 0")
+    raises(ValueError, lambda: mask.bind(window=2**31), "bind: window must fit a 32-bit integer")
+    raises(TypeError, lambda: mask.bind(ids=3), "bind(ids=…): expected a tensor", "got int")
+    rank = "bind(ids=…): expected a tensor of kind int and rank 1"
+    raises(ValueError, lambda: mask.bind(ids=IDS[None]), rank, "got torch.int64 and rank 2")
+    raises(ValueError, lambda: mask.bind(ids=FLOATS), rank, "got torch.float32 and rank 1")
+    raises(TypeError, lambda: softcap(3.0).bind(cap="x"), "expected a number", "got str")
+    row = dense(torch.ones(1, 4, dtype=torch.bool))
+    square = torch.ones(4, 4, dtype=torch.bool)
+    raises(ValueError, lambda: row.bind(dense=square), "bind: dense", "1 entries along dimension 0")
