@@ -91,7 +91,8 @@ def pieces(tree: Numeral, low: torch.Tensor, high: torch.Tensor) -> list[Piece]:
     )
     first = torch.where(rest_low == 0, top_low, top_low + 1)
     end = torch.where(rest_high == last, top_high, top_high - 1)
-    body = _crossed(pieces(tree.major, first, end), _full(tree.minor, radix), some & ~alone)
+    middle = _full(tree.minor, radix, low.device)
+    body = _crossed(pieces(tree.major, first, end), middle, some & ~alone)
     tail = _crossed(
         [_point(tree.major, top_high)],
         _upto(tree.minor, zero, rest_high),
@@ -106,12 +107,13 @@ def _upto(tree: Numeral, zero: torch.Tensor, high: torch.Tensor) -> list[Piece]:
         return [({tree.index: (zero, high)}, zero <= high)]
     top = high // tree.radix
     rest = high - top * tree.radix
-    body = _crossed(_upto(tree.major, zero, top - 1), _full(tree.minor, tree.radix), zero <= high)
+    below = _full(tree.minor, tree.radix, zero.device)
+    body = _crossed(_upto(tree.major, zero, top - 1), below, zero <= high)
     return body + _crossed([_point(tree.major, top)], _upto(tree.minor, zero, rest), zero <= high)
 
 
-def _full(tree: Numeral, size: int) -> list[Piece]:
-    zero = torch.zeros((), dtype=torch.int64)
+def _full(tree: Numeral, size: int, device: torch.device) -> list[Piece]:
+    zero = torch.zeros((), dtype=torch.int64, device=device)
     return _upto(tree, zero, torch.full_like(zero, size - 1))
 
 

@@ -229,7 +229,7 @@ def test_a_formula_of_the_score_is_left_to_two_kernels(launches):  # noqa: F811
 
 @pytest.mark.parametrize("members", [1, 3, 6])
 @pytest.mark.parametrize("dim", [64, 128])
-@pytest.mark.parametrize("name", ["everything", "causal", "stripes"])
+@pytest.mark.parametrize("name", ["everything", "causal", "thirds"])
 def test_query_heads_of_a_program(name, dim, members, in_one_pass, turned, monkeypatch):
     from maskalg.backends import triton_one_pass
 
