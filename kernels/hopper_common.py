@@ -39,7 +39,9 @@ def columns_from(first, N: gl.constexpr):
     )
     eights = 8 * gl.arange(0, N // 8, gl.SliceLayout(1, by_eight))
     positions = (within[None, :] + eights[:, None]).reshape([N])
-    return gl.convert_layout(positions, columns, assert_trivial=True)[None, :]
+    positions = gl.convert_layout(positions, columns, assert_trivial=True)[None, :]
+    # Which the compiler does not see; two neighbours of a thread are loaded at once.
+    return gl.max_contiguous(gl.multiple_of(positions, [1, 8]), [1, 8])
 
 
 @gluon.jit

@@ -27,7 +27,7 @@ from .hopper_common import (
     stage_of,
 )
 from .hopper_float8 import packed, raised
-from .hopper_tile import added, multiplied, tile_after, weigh
+from .hopper_tile import added, multiplied, numbers_with, tile_after, weigh
 from .runs import NO_TILE
 
 LN2 = gl.constexpr(0.6931471805599453)
@@ -123,6 +123,7 @@ def _consume_row(
     T,
     scale,
     HOLD: gl.constexpr,
+    AHEAD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
@@ -180,11 +181,12 @@ def _consume_row(
             mbarrier.wait(key_ready.index(stage), phase)
             key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
             score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
+            known = numbers_with(AHEAD, j, partial, element, S, held, BLOCK_N)
             score = warpgroup_mma_wait(0, deps=[score])
             release(key_free.index(stage))
             score = gl.convert_layout(score, scores, assert_trivial=True)
             weight, m, correction = weigh(
-                score, m, j, partial, element, S, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED,
+                score, m, j, partial, element, known, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED,
                 dtype,
             )  # fmt: skip
             if SUMS:
@@ -197,8 +199,8 @@ def _consume_row(
             while j < NO_TILE:
                 p, acc, m, l, turn = tile_after(
                     C, i, i - 1, True, True, turn, p, acc, m, l, query, zero, keys, values,
-                    key_barriers, value_barriers, turns, j, partial, element, S, held, unit, MASKED,
-                    BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
+                    key_barriers, value_barriers, turns, j, partial, element, S, held, unit, AHEAD,
+                    MASKED, BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS, OVERLAP,
                 )  # fmt: skip
                 i += 1
                 j += 1
@@ -216,8 +218,8 @@ def _consume_row(
             p, acc, m, l, turn = tile_after(
                 C, i, gl.maximum(i - 1, first), i > first, i > first + 1, turn, p, acc, m, l, query,
                 zero, keys, values, key_barriers, value_barriers, turns, j, partial, element, S,
-                held, unit, MASKED, BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED, SUMS,
-                OVERLAP,
+                held, unit, AHEAD, MASKED, BIASED, BLOCK_N, STAGES, CONSUMERS, TURNS, WEIGHTED,
+                SUMS, OVERLAP,
             )  # fmt: skip
             i += 1
             j += 1
@@ -277,6 +279,7 @@ def _consume(
     T,
     scale,
     HOLD: gl.constexpr,
+    AHEAD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
@@ -306,9 +309,9 @@ def _consume(
     for w in range(first_row, last_row, step):
         i, turn = _consume_row(
             C, w, done, i, turn, target, queries, outputs, keys, values, query_barriers,
-            key_barriers, value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
-            NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER, TURNS,
-            OUTPUT_OVER_QUERIES, WEIGHTED, NORMALISED, OVERLAP, APART,
+            key_barriers, value_barriers, turns, shape, kv_len, S, T, scale, HOLD, AHEAD, MASKED,
+            BIASED, NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
+            TURNS, OUTPUT_OVER_QUERIES, WEIGHTED, NORMALISED, OVERLAP, APART,
         )  # fmt: skip
         done += 1
     tma.store_wait(0)
@@ -358,6 +361,7 @@ def hopper_forward(
     NUMBERS: gl.constexpr,
     TABLES: gl.constexpr,
     HOLD: gl.constexpr,
+    AHEAD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
@@ -450,7 +454,7 @@ def hopper_forward(
             [
                 (_consume, (
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, AHEAD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                     APART,
@@ -469,14 +473,14 @@ def hopper_forward(
             [
                 (_consume, (
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, AHEAD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                     APART,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, AHEAD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                     APART,
@@ -495,21 +499,21 @@ def hopper_forward(
             [
                 (_consume, (
                     0, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, AHEAD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                     APART,
                 )),
                 (_consume, (
                     1, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, AHEAD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                     APART,
                 )),
                 (_consume, (
                     2, target, queries, outputs, keys, values, query_barriers, key_barriers,
-                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, MASKED, BIASED,
+                    value_barriers, turns, shape, kv_len, S, T, scale, HOLD, AHEAD, MASKED, BIASED,
                     NEXT_RUN, HEAD_PAD, VALUE_PAD, BLOCK_N, STAGES, CONSUMERS, HEADS_TOGETHER,
                     TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, WEIGHTED, NORMALISED, OVERLAP,
                     APART,

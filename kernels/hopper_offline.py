@@ -10,7 +10,7 @@ from .hopper_gradients import hopper_gradients
 from .hopper_keys import row_layout
 from .hopper_shifts import shift_layout
 from .hopper_sums import sum_layout
-from .offline import FLOAT8, Compiled, resources, target_of
+from .offline import ALIGNED, FLOAT8, Compiled, resources, target_of
 
 _NUMBERS = (
     "q_len",
@@ -84,12 +84,16 @@ def _compile(kernel, types, constants, options, table_types):
     types |= dict.fromkeys(_NUMBERS, "i32")
     types |= dict.fromkeys(SCALARS, "i32")
     types["T"] = tuple(table_types)
-    signature, fixed = {}, {}
+    signature, fixed, aligned = {}, {}, {}
     for position, argument in enumerate(kernel.arg_names):
         signature[argument] = types.get(argument, "constexpr")
         if argument not in types:
             fixed[(position,)] = constants.get(argument)
-    source = GluonASTSource(kernel, signature, fixed)
+        elif argument.endswith("_ptr"):
+            aligned[(position,)] = ALIGNED
+        elif argument == "T":
+            aligned |= {(position, i): ALIGNED for i in range(len(table_types))}
+    source = GluonASTSource(kernel, signature, fixed, aligned)
     compiled = triton.compile(source, target=target_of("sm_90"), options=options)
     assembly = compiled.asm["ptx"]
     registers, spills, remarks = resources(assembly, "sm_90")

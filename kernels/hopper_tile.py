@@ -39,6 +39,16 @@ def _no_sooner(length):
 
 
 @gluon.jit
+def numbers_with(AHEAD: gl.constexpr, j, partial, place, S, T, BLOCK_N: gl.constexpr):
+    """The numbers S, and behind them what of a tile begins to be loaded here."""
+    if AHEAD is None:
+        return S
+    batch, head, q_idx, kv_len = place
+    kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
+    return AHEAD(partial, batch, head, q_idx, kv_idx, kv_len, S, T)
+
+
+@gluon.jit
 def weigh(
     score,
     m,
@@ -109,6 +119,7 @@ def tile_after(
     S,
     T,
     unit,
+    AHEAD: gl.constexpr,
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -145,6 +156,7 @@ def tile_after(
     if TURNS:
         mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
         turn += 1
+    S = numbers_with(AHEAD, j, partial, place, S, T, BLOCK_N)
     score = warpgroup_mma_wait(1, deps=[score])
     release(key_free.index(stage))
     score = gl.convert_layout(score, matrix_of(BLOCK_N), assert_trivial=True)

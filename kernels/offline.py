@@ -45,6 +45,9 @@ def target_of(name: str) -> GPUTarget:
 FLOAT8 = "fp8e4nv"
 """Triton's name of float8 with four bits of exponent."""
 
+ALIGNED = [["tt.divisibility", 16]]
+"""What Triton finds of the addresses of tensors that torch made."""
+
 _OF_INPUTS = ("q_ptr", "k_ptr", "v_ptr", "g_ptr", "o_ptr", "dq_ptr", "dk_ptr", "dv_ptr")
 _OF_ROWS = ("lse_ptr", "statistic_ptr", "delta_ptr", "sums_ptr", "part_ptr")
 _NUMBERS = (
@@ -86,6 +89,7 @@ def compile_kernel(kernel, name, constants, options, element, table_types):
         last_stride = argument.startswith("stride") and argument.endswith("d")
         if argument == "T":
             signature[argument] = tuple(table_types)
+            aligned |= {(position, i): ALIGNED for i in range(len(table_types))}
         elif argument in constants or last_stride or argument not in types:
             signature[argument] = "constexpr"
             fixed[(position,)] = 1 if last_stride else constants.get(argument)
@@ -93,7 +97,7 @@ def compile_kernel(kernel, name, constants, options, element, table_types):
             signature[argument] = types[argument]
             described = str(signature[argument]).startswith("tensordesc")
             if (argument.endswith("_ptr") and not described) or argument.startswith("stride"):
-                aligned[(position,)] = [["tt.divisibility", 16]]
+                aligned[(position,)] = ALIGNED
     source = ASTSource(kernel, signature, fixed, aligned)
     target = target_of(name)
     compiled = triton.compile(source, target=target, options=options)

@@ -86,6 +86,17 @@ class Structure:
             for node in formula.walk()
         )
 
+    @cached_property
+    def rows_of_keys(self) -> frozenset[int]:
+        """The slots of tables read key by key, along their last dimension."""
+        return frozenset(
+            cast(Slot, own).index
+            for formula in (self.mask, self.bias)
+            for node in formula.walk()
+            if node.op in ("read", "step") and node.args and node.args[-1] == nodes.K
+            for own in node.own
+        )
+
     def depends_on(self, index: str) -> bool:
         """Whether mask or bias mention the index `batch`, `head`, `q_idx` or `kv_idx`."""
         return index in self.mask.indices() or index in self.bias.indices()
@@ -111,6 +122,12 @@ class Bound:
             if isinstance(value, torch.Tensor) and value.dtype == torch.int64:
                 return True
         return False
+
+    @property
+    def even(self) -> bool:
+        """Whether rows of the tables that are read key by key hold even numbers of entries."""
+        rows = self.structure.rows_of_keys
+        return all(cast(torch.Tensor, self.values[slot]).shape[-1] % 2 == 0 for slot in rows)
 
 
 _STRUCTURES: Final[dict[str, Structure]] = {}

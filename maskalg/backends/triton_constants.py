@@ -56,6 +56,15 @@ def hook_constants(hooks: Hooks) -> dict[str, Any]:
     }
 
 
+def hooks_ahead(hooks: Hooks) -> dict[str, Any]:
+    """The constants of kernels that begin to load what they need later."""
+    if not hooks.ahead:
+        return {"AHEAD": None}
+    module = load(hooks.source, hooks.digest)
+    found = {"AHEAD": module.ahead, "MASKED": module.masked_ahead}
+    return found | ({"BIASED": module.biased_ahead} if hooks.biased else {})
+
+
 def count_constants(hooks: Hooks) -> dict[str, int]:
     """How many of the numbers and tables that a kernel is passed its hooks read."""
     return {"NUMBERS": len(hooks.scalars), "TABLES": len(hooks.tables)}

@@ -13,7 +13,7 @@ from ..float8 import FLOAT8
 from ..tiles import HopperTile, Pattern, hopper_tile_for
 from .call import Call
 from .triton_arguments import describable, padded, sinks_of
-from .triton_constants import weight_constants
+from .triton_constants import hooks_ahead, weight_constants
 from .triton_descriptors import Descriptor
 from .triton_float8 import values_in_order
 from .triton_launch import Launch, variant_key
@@ -86,20 +86,24 @@ def hopper_constants(tile: HopperTile, constants: dict[str, Any], hooks: Hooks) 
         "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
         "WEIGHTED", "NORMALISED", "NUMBERS", "TABLES",
     )  # fmt: skip
-    return {name: constants[name] for name in shared} | {
-        "BLOCK_N": tile.block_kv,
-        "CONSUMERS": tile.consumers,
-        "STAGES": tile.stages,
-        "CONSUMER_REGISTERS": tile.consumer_registers,
-        "PRODUCER_REGISTERS": tile.producer_registers,
-        "TURNS": tile.turns,
-        "PERSISTENT": tile.persistent,
-        "OVERLAP": tile.overlap,
-        # A score that a formula follows is too much to compile twice, for two groups of warps.
-        "APART": hooks.additive or tile.consumers == 1,
-        # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
-        "OUTPUT_OVER_QUERIES": constants["HEAD_PAD"] == constants["VALUE_PAD"] == 256,
-    }
+    return (
+        {name: constants[name] for name in shared}
+        | hooks_ahead(hooks)
+        | {
+            "BLOCK_N": tile.block_kv,
+            "CONSUMERS": tile.consumers,
+            "STAGES": tile.stages,
+            "CONSUMER_REGISTERS": tile.consumer_registers,
+            "PRODUCER_REGISTERS": tile.producer_registers,
+            "TURNS": tile.turns,
+            "PERSISTENT": tile.persistent,
+            "OVERLAP": tile.overlap,
+            # A score that a formula follows is too much to compile twice, for two groups of warps.
+            "APART": hooks.additive or tile.consumers == 1,
+            # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
+            "OUTPUT_OVER_QUERIES": constants["HEAD_PAD"] == constants["VALUE_PAD"] == 256,
+        }
+    )
 
 
 def hopper_options(tile: HopperTile) -> dict[str, int]:

@@ -145,7 +145,7 @@ class _Request:
 
     @property
     def style(self) -> Style:
-        return Style(ptx=self.target.startswith("sm_"), long=self.form.long)
+        return Style(ptx=self.target.startswith("sm_"), long=self.form.long, even=self.form.even)
 
     @property
     def described(self) -> bool:

@@ -60,6 +60,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
             long=call.form.long,
             far=not distances_are_short(call.form, call.extents),
             tabled="costly" if tables_are_worth(call.extents) else "nothing",
+            even=call.extents.kv_len % 2 == 0 and call.form.even,
         ),
         head_dim,
         value_dim,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from ..node import Node
 from ..normalform import Structure, transposed
@@ -13,6 +13,7 @@ from ..printing import formula_text
 from ..proof.proof import prove_structure
 from ..schedule.digit_runs import by_digits
 from ..schedule.marked_runs import Of, marked
+from .ahead import Ahead, is_ahead
 from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
 from .bounds_text import bounds_text
 from .derivative import derivative
@@ -60,6 +61,7 @@ class Hooks:
         digest: of the source; names its file.
         biased, sloped: whether the module has `biased`, and `slope`.
         additive: whether a bias, if any, is only added to the score.
+        ahead: whether the module has `ahead`, `masked_ahead` and, if biased, `biased_ahead`.
         scalars, tables: what `S` and `T` hold, in order.
     """
 
@@ -68,6 +70,7 @@ class Hooks:
     biased: bool
     sloped: bool
     additive: bool
+    ahead: bool
     scalars: tuple[Scalar, ...]
     tables: tuple[TableLike, ...]
 
@@ -85,6 +88,8 @@ class Style:
         marked: look up which tiles summaries of tensors leave, which takes three numbers more.
         tabled: which parts of a bias that distances alone decide are read from tables: those that
             read a tensor, or all that cost to compute.
+        even: keys, and the rows of tables that are read key by key, are even in number, so that a
+            thread may load two entries at once.
     """
 
     wide: bool = False
@@ -93,12 +98,13 @@ class Style:
     far: bool = False
     marked: bool = True
     tabled: Tabled = "nothing"
+    even: bool = False
 
 
 _NATURAL = Style()
 
 
-@lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096)
 def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = False) -> Hooks:
     """The hooks of a structure.
 
@@ -152,6 +158,7 @@ def rendered(
         biased=structure.bias.op != "score",
         sloped=False,
         additive=structure.bias.op == "score" or additive(structure.bias),
+        ahead=any(map(is_ahead, structure.reads)),
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
@@ -168,28 +175,40 @@ def _elements(
     near = not style.wide and not style.far
     held = Held(moving, TritonText(arguments, wide=style.wide), near)
 
-    def text() -> TritonText:
-        return TritonText(arguments, wide=style.wide, held=held)
+    def text(early: Ahead | None = None, *, partial: bool = False) -> TritonText:
+        ahead = None if early is None else functools.partial(early.reading, partial=partial)
+        return TritonText(arguments, wide=style.wide, held=held, even=style.even, ahead=ahead)
 
-    bias, unit = structure.bias, "scale"
+    bias = structure.bias
     if style.tabled != "nothing":
         bias = with_distance_tables(bias, style.tabled)
-    parts = [("masked", _MASKED, _masked(structure.mask, arguments, held, style))]
-    if additive(bias):
-        words = text()
-        sum_of_terms = added(words, bias)
-        parts.append(("biased", _OF_PRODUCT, (*words.lines, f"return {sum_of_terms}")))
-    elif bias.op != "score":
-        parts.append(("biased", _OF_PRODUCT, value_text(bias, text())))
-        unit = "1.0"
+    masked_by = functools.partial(_masked, structure.mask, arguments, held, style)
+    parts = [("masked", _MASKED, masked_by(text()))]
+    if bias.op != "score":
+        parts.append(("biased", _OF_PRODUCT, _biased(bias, text())))
+    if any(map(is_ahead, structure.reads)):
+        early = Ahead()
+        parts.append(("masked_ahead", _MASKED, masked_by(text(early, partial=True))))
+        if bias.op != "score":
+            parts.append(("biased_ahead", _OF_PRODUCT, _biased(bias, text(early))))
+        parts.append(("ahead", f"partial, {_PLACE}", early.body()))
     for name, formula in formulas:
         if style.tabled != "nothing" and isinstance(formula, Node):
             formula = with_distance_tables(formula, style.tabled)
         body = formula(text()) if callable(formula) else value_text(formula, text())
         parts.append((name, _OF_PRODUCT, body))
+    unit = "scale" if bias.op == "score" or additive(bias) else "1.0"
     stands = "q_idx" if moving == "kv_idx" else "kv_idx"
     hold = ("hold", f"batch, head, {stands}, kv_len, scale, S, T", held.body(unit))
     return [hold, *parts]
+
+
+def _biased(bias: Node, text: TritonText) -> tuple[str, ...]:
+    """The body of `biased`: a score with its bias, of an additive one in units of the scale."""
+    if not additive(bias):
+        return value_text(bias, text)
+    sum_of_terms = added(text, bias)
+    return (*text.lines, f"return {sum_of_terms}")
 
 
 def _runs(
@@ -226,9 +245,10 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
     return (*text.lines, f"return {result}")
 
 
-def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple[str, ...]:
+def _masked(
+    mask: Node, arguments: Arguments, held: Held, style: Style, text: TritonText
+) -> tuple[str, ...]:
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
-    text = TritonText(arguments, wide=style.wide, held=held)
     interval = contiguous(mask, held.moving) if style.ptx and not style.wide else None
     if interval is None:
         return (*_decided(mask, text, held, style), "return result")

@@ -102,6 +102,7 @@ class _Block:
         interval = interval_of(self._literals(node), self._held.moving)
         # A held key that does not exist needs no mask: its gradients are not stored.
         inside = inside and self._held.moving == "kv_idx"
+        inside = inside and not any(map(self._text.by_key, interval.rest))
         bounded = bool(interval.lows or interval.highs or inside)
         fixed = [part for part in interval.rest if bounded and self._fixed(part)]
         parts = [self._single(literal) for literal in interval.rest if literal not in fixed]

@@ -15,6 +15,7 @@ from ..comparisons import POSITIONS, holds_entry
 from ..nodes import Node
 from ..parameters import Slot
 from . import divisors, integer_text, real_text
+from .ahead import is_ahead
 from .arguments import (
     Arguments,
     DistanceNumber,
@@ -41,13 +42,25 @@ class TritonText:
         wide: bool,
         names: str = "t",
         held: Held | None = None,
+        even: bool = False,
+        ahead: Callable[[str, str], str] | None = None,
     ) -> None:
-        """`names` begins the names of what is read; `held` is what was computed before a loop."""
+        """A printer.
+
+        Args:
+            arguments: what formulas read, which is numbered here.
+            wide, even: as of `Style`.
+            names: what the names of readings begin with.
+            held: what was computed before a loop.
+            ahead: says where a reading is found that began ahead of time, by address and condition.
+        """
         self.lines: list[str] = []
         self._arguments = arguments
         self.wide = wide
         self._names = names
         self.held = held
+        self._even = even
+        self._ahead = ahead
         self._reads: dict[Node, str] = {}
 
     def __call__(self, node: Node) -> str:
@@ -103,7 +116,13 @@ class TritonText:
         # A row of pointers, to which the last index is added: elements add 32 bits to it.
         row = f"({pointer} + {rows[-1]})" if rows else pointer
         name = f"{self._names}{len(self._reads)}"
-        load = f"tl.load({row}{' + ' + last if last else ''})"
+        address = row + (f" + {last}" if last else "")
+        condition = f"kv_idx < {self._even_one('kv_len')}" if self.by_key(node) else ""
+        if self._ahead is not None and is_ahead(node):
+            load = self._ahead(address, condition)
+        else:
+            inside = f", mask={condition}, other=0" if condition else ""
+            load = f"tl.load({address}{inside})"
         wrapped = {"real": f"{load}.to(tl.float32)", "int": f"widened({load})", "bool": load}
         self.lines.append(f"{name} = {wrapped[node.kind]}")
         self._reads[node] = name
@@ -134,12 +153,25 @@ class TritonText:
     def _offsets(self, node: Node, sizes: list[ScalarArgument]) -> list[str]:
         """What is added to the first entry's place: that of a row, and the place in the row."""
         row, at = "", ""
-        for index, size_of in zip(node.args, sizes, strict=True):
+        for i, (index, size_of) in enumerate(zip(node.args, sizes, strict=True), 1):
             size = self._arguments.scalar(size_of)
             if at:
-                row = f"({f'{row} + {at}' if row else at}).to(tl.int64) * {size}"
+                length = self._even_one(size) if i == len(sizes) and self.by_key(node) else size
+                row = f"({f'{row} + {at}' if row else at}).to(tl.int64) * {length}"
             at = f"inside({self(index)}, {size})"
+        if self.by_key(node):
+            at = "kv_idx"
         return [part for part in (row, at) if part]
+
+    def by_key(self, node: Node) -> bool:
+        """Whether a reading is key by key along a loop: neighbours are neighbours in the table,
+        and past the last key it gives 0."""
+        along = self.held is not None and self.held.moving == "kv_idx"
+        return along and node.op in ("read", "step") and node.args[-1:] == (nodes.K,)
+
+    def _even_one(self, length: str) -> str:
+        """A number of entries, which the compiler sees to be even where it is."""
+        return f"({length} // 2 * 2)" if self._even else length
 
     def real(self, node: Node) -> str:
         """A number as a real one."""

@@ -18,7 +18,7 @@ MASKS = {
     "per head": ma.where(ma.head < 1, ma.spatial(7, 280), ma.temporal(7, 280)),
     "image and documents": ma.neighborhood((37, 53), 9) & ma.document(torch.arange(1961) // 700),
     "stripes": causal & (ma.kv_idx % 7 != 0),
-    "striped window": sliding(200, 40) & (ma.q_idx % 5 != 1) & (ma.kv_idx % 48 > 20),
+    "striped window": ma.window(200, 40) & (ma.q_idx % 5 != 1) & (ma.kv_idx % 48 > 20),
     "chunks": causal & ma.chunked(100) | ma.block_causal(300) & ma.dilated(2),
 }
 
