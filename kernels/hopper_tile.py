@@ -41,11 +41,11 @@ def _no_sooner(length):
 @gluon.jit
 def numbers_with(AHEAD: gl.constexpr, j, partial, place, S, T, BLOCK_N: gl.constexpr):
     """The numbers S, and behind them what of a tile begins to be loaded here."""
-    if AHEAD is None:
-        return S
-    batch, head, q_idx, kv_len = place
-    kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
-    return AHEAD(partial, batch, head, q_idx, kv_idx, kv_len, S, T)
+    if AHEAD is not None:
+        batch, head, q_idx, kv_len = place
+        kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
+        S = AHEAD(partial, batch, head, q_idx, kv_idx, kv_len, S, T)
+    return S
 
 
 @gluon.jit
