@@ -27,7 +27,7 @@ from .hopper_common import (
     stage_of,
 )
 from .hopper_float8 import packed, raised
-from .hopper_tile import added, multiplied, numbers_with, tile_after, weigh
+from .hopper_tile import added, entries_of, multiplied, tile_after, weigh, with_early
 from .runs import NO_TILE
 
 LN2 = gl.constexpr(0.6931471805599453)
@@ -161,7 +161,7 @@ def _consume_row(
 
     batch, head, _kv_head, q0, q1 = _row(w, shape, CONSUMERS, HEADS_TOGETHER)
     q_rows = rows_from(q0 + C * ROWS, BLOCK_N)
-    element = (batch, head, q_rows[:, None], kv_len)
+    element = (batch, head, q_rows[:, None], kv_len, q0 + C * ROWS)
     scale, factor = dequantising(scale, descales, batch, head, shape[2], shape[3])
     held, unit = HOLD(batch, head, q_rows[:, None], kv_len, scale, S, T)
     acc = gl.zeros([ROWS, VALUE_PAD], gl.float32, output)
@@ -178,13 +178,14 @@ def _consume_row(
     if APART:
         if j < NO_TILE:
             stage, phase = stage_of(i, STAGES)
+            early = entries_of(AHEAD, j, element, S, held, BLOCK_N)
             mbarrier.wait(key_ready.index(stage), phase)
             key = keys.index(stage).reshape([BLOCK_N, HEAD_PAD]).permute((1, 0))
             score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
-            known = numbers_with(AHEAD, j, partial, element, S, held, BLOCK_N)
             score = warpgroup_mma_wait(0, deps=[score])
             release(key_free.index(stage))
             score = gl.convert_layout(score, scores, assert_trivial=True)
+            known = with_early(S, early, BLOCK_N)
             weight, m, correction = weigh(
                 score, m, j, partial, element, known, held, unit, MASKED, BIASED, BLOCK_N, WEIGHTED,
                 dtype,

@@ -9,7 +9,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .forward import LOG2E, biased, weight_of
-from .hopper_common import ROWS, columns_from, matrix_of, release, stage_of
+from .hopper_common import ROWS, columns_from, each_time, matrix_of, release, stage_of
 from .hopper_float8 import as_operand, packed, raised, value_of
 
 
@@ -38,13 +38,31 @@ def _no_sooner(length):
     )
 
 
+@gluon.constexpr_function
+def _by_line(columns):
+    """A layout in which a thread has eight columns, a warp whole rows: those of its products."""
+    return gl.BlockedLayout([columns // 16, 8], [256 // columns, columns // 8], [4, 1], [1, 0])
+
+
 @gluon.jit
-def numbers_with(AHEAD: gl.constexpr, j, partial, place, S, T, BLOCK_N: gl.constexpr):
-    """The numbers S, and behind them what of a tile begins to be loaded here."""
+def entries_of(AHEAD: gl.constexpr, j, place, S, T, BLOCK_N: gl.constexpr):
+    """What of the j-th tile begins to be loaded here."""
+    early = ()
     if AHEAD is not None:
-        batch, head, q_idx, kv_len = place
-        kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
-        S = AHEAD(partial, batch, head, q_idx, kv_idx, kv_len, S, T)
+        batch, head, _q_idx, kv_len, q0 = place
+        by_line: gl.constexpr = _by_line(BLOCK_N)
+        # Addresses of rows are found anew for each tile: kept, they would take too many registers.
+        q_idx = each_time(q0, j) + gl.arange(0, ROWS, gl.SliceLayout(1, by_line))[:, None]
+        kv_idx = j * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, by_line))[None, :]
+        early = AHEAD(batch, head, q_idx, kv_idx, kv_len, S, T)
+    return early
+
+
+@gluon.jit
+def with_early(S, early, BLOCK_N: gl.constexpr):
+    """The numbers, and behind them what was loaded, in the layout of scores."""
+    for i in gl.static_range(len(early)):
+        S = S + (gl.convert_layout(early[i], matrix_of(BLOCK_N)),)
     return S
 
 
@@ -68,7 +86,7 @@ def weigh(
 
     WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
     """
-    batch, head, q_idx, kv_len = place
+    batch, head, q_idx, kv_len, _q0 = place
     kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
     at = (batch, head, q_idx, kv_idx, kv_len)
     if WEIGHTED:
@@ -143,6 +161,7 @@ def tile_after(
     SUMMED: gl.constexpr = dtype == gl.float8e4nv
     stage, phase = stage_of(i, STAGES)
     old, old_phase = stage_of(before, STAGES)
+    early = entries_of(AHEAD, j, place, S, T, BLOCK_N)
     if TURNS:
         # The first consumer finds its barrier fresh, where the phase before has passed.
         mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
@@ -156,10 +175,10 @@ def tile_after(
     if TURNS:
         mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
         turn += 1
-    S = numbers_with(AHEAD, j, partial, place, S, T, BLOCK_N)
     score = warpgroup_mma_wait(1, deps=[score])
     release(key_free.index(stage))
     score = gl.convert_layout(score, matrix_of(BLOCK_N), assert_trivial=True)
+    S = with_early(S, early, BLOCK_N)
     weight, m, correction = weigh(
         score, m, j, partial, place, S, T, unit, MASKED, BIASED, BLOCK_N, WEIGHTED, dtype
     )

@@ -52,7 +52,7 @@ def decode_tiles_for(
     if architecture == "interpreter":
         return _INTERPRETER
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
-    served = described and element_bytes == 2 and not pattern.startswith("reading")
+    served = described and element_bytes == 2 and pattern in ("full", "dense", "banded")
     sides = _SIDES if served else _SIDES[:-1]
     side = next((side for side in sides if rows <= side), sides[-1])
     return _TILES[size, max(element_bytes, 2), side]

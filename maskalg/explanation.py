@@ -41,7 +41,7 @@ def render(score: Expression, *, ptx: bool = False) -> str:
     if not isinstance(score, Expression):
         raise errors.not_a_score(score)
     form = bound(score)
-    return hooks_of(form.structure, Style(ptx=ptx, long=form.long, even=form.even)).source
+    return hooks_of(form.structure, Style(ptx=ptx, long=form.long, grain=form.grain())).source
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import torch
 
@@ -72,6 +72,11 @@ class Structure:
         return any(node.indices() & {"q_idx", "kv_idx"} for node in self.reads)
 
     @cached_property
+    def reads_pairs(self) -> bool:
+        """Whether a table has an entry for each query and key."""
+        return any(nodes.Q in node.args and nodes.K in node.args for node in self.reads)
+
+    @cached_property
     def mask_reads_positions(self) -> bool:
         """Whether the mask reads a table so."""
         nodes_read = [node for node in self.mask.walk() if node.op == "read"]
@@ -123,11 +128,12 @@ class Bound:
                 return True
         return False
 
-    @property
-    def even(self) -> bool:
-        """Whether rows of the tables that are read key by key hold even numbers of entries."""
-        rows = self.structure.rows_of_keys
-        return all(cast(torch.Tensor, self.values[slot]).shape[-1] % 2 == 0 for slot in rows)
+    def grain(self, kv_len: int | None = None) -> Literal[1, 2, 8]:
+        """How many entries divide keys and the rows of all tables that are read key by key."""
+        lengths = 0 if kv_len is None else kv_len
+        for slot in self.structure.rows_of_keys:
+            lengths |= cast(torch.Tensor, self.values[slot]).shape[-1]
+        return 8 if lengths % 8 == 0 else 2 if lengths % 2 == 0 else 1
 
 
 _STRUCTURES: Final[dict[str, Structure]] = {}

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Pattern = Literal["full", "dense", "banded", "reading", "reading band"]
+Pattern = Literal["full", "dense", "banded", "reading", "reading band", "pairs"]
 """A row of tiles: all of them, with no mask; long; cut at both ends by the query's position; masked
-by tensors that are read at every element; or both of these."""
+by tensors that are read at every element; or both of these; or not cut, and with a tensor's entry
+for each query and key."""
 
 
 SHORT_ROW: Final = 1024
@@ -100,6 +101,7 @@ def tiles_for(
         "banded": _NVIDIA_BANDED,
         "reading": _NVIDIA_READING,
         "reading band": _NVIDIA_BANDED,
+        "pairs": _NVIDIA_READING,
     }
     table = _AMD if architecture.startswith("gfx") else nvidia[pattern]
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
@@ -152,6 +154,8 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "reading", True): _THREE_PROGRAMS,
     (64, "reading band", False): _THREE_PROGRAMS,
     (64, "reading band", True): _THREE_PROGRAMS,
+    (64, "pairs", False): _THREE_PROGRAMS,
+    (64, "pairs", True): _THREE_PROGRAMS,
     (128, "full", False): _EQUAL_ROWS,
     (128, "full", True): _TWO_CONSUMERS,
     (128, "dense", False): _OVERLAPPED,
@@ -162,6 +166,8 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "reading", True): _SHORT_DOCUMENTS,
     (128, "reading band", False): _SHORT_DOCUMENTS,
     (128, "reading band", True): _SHORT_DOCUMENTS,
+    (128, "pairs", False): _THREE_NARROW,
+    (128, "pairs", True): _TWO_CONSUMERS,
     (256, "full", False): _WIDE_HEADS,
     (256, "dense", False): _WIDE_HEADS,
     (256, "banded", False): _WIDE_HEADS,
@@ -173,6 +179,7 @@ _HOPPER_WEIGHTED: Final[dict[tuple[int, Pattern], HopperTile]] = {
     (128, "banded"): _SHORT_ROWS,
     (128, "reading"): _SHORT_DOCUMENTS,
     (128, "reading band"): _SHORT_DOCUMENTS,
+    (128, "pairs"): _SHORT_DOCUMENTS,
 }
 
 # Of float8 inputs. Beside the running output stands that of a tile, so registers are few.
@@ -190,6 +197,8 @@ _HOPPER_FLOAT8: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "reading", True): _THREE_PROGRAMS,
     (64, "reading band", False): _THREE_PROGRAMS,
     (64, "reading band", True): _THREE_PROGRAMS,
+    (64, "pairs", False): _THREE_PROGRAMS,
+    (64, "pairs", True): _THREE_PROGRAMS,
     (128, "full", False): _FLOAT8_LONG,
     (128, "full", True): _FLOAT8_SHORT,
     (128, "dense", False): _FLOAT8_LONG,
@@ -200,6 +209,8 @@ _HOPPER_FLOAT8: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "reading", True): _SHORT_DOCUMENTS,
     (128, "reading band", False): _SHORT_DOCUMENTS,
     (128, "reading band", True): _SHORT_DOCUMENTS,
+    (128, "pairs", False): _SHORT_DOCUMENTS,
+    (128, "pairs", True): _SHORT_DOCUMENTS,
 }
 
 

@@ -61,8 +61,7 @@ def hooks_ahead(hooks: Hooks) -> dict[str, Any]:
     if not hooks.ahead:
         return {"AHEAD": None}
     module = load(hooks.source, hooks.digest)
-    found = {"AHEAD": module.ahead, "MASKED": module.masked_ahead}
-    return found | ({"BIASED": module.biased_ahead} if hooks.biased else {})
+    return {"AHEAD": module.ahead, "BIASED": module.biased_ahead}
 
 
 def count_constants(hooks: Hooks) -> dict[str, int]:

@@ -145,7 +145,9 @@ class _Request:
 
     @property
     def style(self) -> Style:
-        return Style(ptx=self.target.startswith("sm_"), long=self.form.long, even=self.form.even)
+        return Style(
+            ptx=self.target.startswith("sm_"), long=self.form.long, grain=self.form.grain()
+        )
 
     @property
     def described(self) -> bool:

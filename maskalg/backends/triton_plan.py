@@ -60,7 +60,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
             long=call.form.long,
             far=not distances_are_short(call.form, call.extents),
             tabled="costly" if tables_are_worth(call.extents) else "nothing",
-            even=call.extents.kv_len % 2 == 0 and call.form.even,
+            grain=call.form.grain(call.extents.kv_len),
         ),
         head_dim,
         value_dim,
@@ -134,7 +134,8 @@ def pattern_of(structure: Structure, *, gradients: bool = False) -> Pattern:
         return "full"
     touched = prove_structure(structure).forms.touched
     if reads:
-        return "reading band" if touched and len(touched[0].lows) > 1 else "reading"
+        unbounded: Pattern = "pairs" if structure.reads_pairs and not gradients else "reading"
+        return "reading band" if touched and len(touched[0].lows) > 1 else unbounded
     banded = all(span.lows and span.highs for span in touched[:1])
     return "banded" if touched and banded else "dense"
 

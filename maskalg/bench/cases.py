@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import log
 from typing import Any, Final
 
 import torch
 
 from ..algebra import Mask, everything
-from ..biases import alibi, softcap, t5
+from ..biases import alibi, dense_bias, softcap, t5
 from ..expression import Expression
 from ..index import kv_idx, table
-from ..masks import block_table, causal, document, neighborhood, prefix, sliding, sliding_tile
+from ..masks import (
+    block_table,
+    causal,
+    dense,
+    document,
+    neighborhood,
+    prefix,
+    sliding,
+    sliding_tile,
+)
 from ..nodes import SCORE
+
+_LONGEST_TABLE: Final = 8192  # of 256 MiB, beside which a peer's table of blocks is made
 
 Mod = Callable[..., Any]
 
@@ -157,6 +169,31 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         "window & alibi": Case(shape, causal & sliding(1024) + alibi(slopes), window, biased),
         "softcap": Case(shape, causal + softcap(30.0), is_causal, capped),
         **_canvases_and_buckets(shape, device),
+        **(_tables_of_pairs(shape, device) if length <= _LONGEST_TABLE else {}),
+    }
+
+
+@lru_cache(maxsize=2)
+def _tables(length: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which half of all pairs is kept, and a bias of each."""
+    generator = torch.Generator(device).manual_seed(0)
+    drawn = torch.randn(length, length, generator=generator, device=device, dtype=torch.bfloat16)
+    return drawn > 0, drawn
+
+
+def _tables_of_pairs(shape: Shape, device: str) -> dict[str, Case]:
+    """Masks and biases that are told pair by pair, the same for all heads."""
+    kept, drawn = _tables(shape.length, device)
+
+    def looked_up(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return kept[q, k]
+
+    def added(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return s + drawn[q, k]
+
+    return {
+        "dense mask": Case(shape, dense(kept), looked_up),
+        "dense bias": Case(shape, dense_bias(drawn), None, added),
     }
 
 

@@ -13,7 +13,7 @@ from .cases import Case, Shape, documents, rows
 LENGTH: Final = 8192
 _TAKEN: Final = (
     "full", "causal", "window", "document", "documents of 256", "document & window", "alibi",
-    "softcap",
+    "softcap", "dense mask", "dense bias",
 )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def source(expression: Expression, *, nvidia: bool, backward: bool) -> str:
     from ..normalform import bound
 
     form = bound(expression)
-    style = Style(ptx=nvidia, long=form.long, even=form.even)
+    style = Style(ptx=nvidia, long=form.long, grain=form.grain())
     return hooks_of(form.structure, style, backward=backward).source
 
 

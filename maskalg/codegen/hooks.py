@@ -61,7 +61,7 @@ class Hooks:
         digest: of the source; names its file.
         biased, sloped: whether the module has `biased`, and `slope`.
         additive: whether a bias, if any, is only added to the score.
-        ahead: whether the module has `ahead`, `masked_ahead` and, if biased, `biased_ahead`.
+        ahead: whether the module has `ahead` and `biased_ahead`.
         scalars, tables: what `S` and `T` hold, in order.
     """
 
@@ -88,8 +88,8 @@ class Style:
         marked: look up which tiles summaries of tensors leave, which takes three numbers more.
         tabled: which parts of a bias that distances alone decide are read from tables: those that
             read a tensor, or all that cost to compute.
-        even: keys, and the rows of tables that are read key by key, are even in number, so that a
-            thread may load two entries at once.
+        grain: keys, and the rows of tables that are read key by key, are multiples of so many:
+            as many as a thread may load at once.
     """
 
     wide: bool = False
@@ -98,7 +98,7 @@ class Style:
     far: bool = False
     marked: bool = True
     tabled: Tabled = "nothing"
-    even: bool = False
+    grain: int = 1
 
 
 _NATURAL = Style()
@@ -158,7 +158,7 @@ def rendered(
         biased=structure.bias.op != "score",
         sloped=False,
         additive=structure.bias.op == "score" or additive(structure.bias),
-        ahead=any(map(is_ahead, structure.reads)),
+        ahead=any(map(is_ahead, structure.bias.walk())),
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
@@ -175,23 +175,19 @@ def _elements(
     near = not style.wide and not style.far
     held = Held(moving, TritonText(arguments, wide=style.wide), near)
 
-    def text(early: Ahead | None = None, *, partial: bool = False) -> TritonText:
-        ahead = None if early is None else functools.partial(early.reading, partial=partial)
-        return TritonText(arguments, wide=style.wide, held=held, even=style.even, ahead=ahead)
+    def text(early: Ahead | None = None) -> TritonText:
+        return TritonText(arguments, wide=style.wide, held=held, grain=style.grain, ahead=early)
 
     bias = structure.bias
     if style.tabled != "nothing":
         bias = with_distance_tables(bias, style.tabled)
-    masked_by = functools.partial(_masked, structure.mask, arguments, held, style)
-    parts = [("masked", _MASKED, masked_by(text()))]
+    parts = [("masked", _MASKED, _masked(structure.mask, text(), arguments, held, style))]
     if bias.op != "score":
         parts.append(("biased", _OF_PRODUCT, _biased(bias, text())))
-    if any(map(is_ahead, structure.reads)):
+    if any(map(is_ahead, bias.walk())):
         early = Ahead()
-        parts.append(("masked_ahead", _MASKED, masked_by(text(early, partial=True))))
-        if bias.op != "score":
-            parts.append(("biased_ahead", _OF_PRODUCT, _biased(bias, text(early))))
-        parts.append(("ahead", f"partial, {_PLACE}", early.body()))
+        parts.append(("biased_ahead", _OF_PRODUCT, _biased(bias, text(early))))
+        parts.append(("ahead", _PLACE, early.body()))
     for name, formula in formulas:
         if style.tabled != "nothing" and isinstance(formula, Node):
             formula = with_distance_tables(formula, style.tabled)
@@ -246,7 +242,7 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
 
 
 def _masked(
-    mask: Node, arguments: Arguments, held: Held, style: Style, text: TritonText
+    mask: Node, text: TritonText, arguments: Arguments, held: Held, style: Style
 ) -> tuple[str, ...]:
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
     interval = contiguous(mask, held.moving) if style.ptx and not style.wide else None

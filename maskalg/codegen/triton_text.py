@@ -15,7 +15,7 @@ from ..comparisons import POSITIONS, holds_entry
 from ..nodes import Node
 from ..parameters import Slot
 from . import divisors, integer_text, real_text
-from .ahead import is_ahead
+from .ahead import Ahead, is_ahead
 from .arguments import (
     Arguments,
     DistanceNumber,
@@ -42,24 +42,24 @@ class TritonText:
         wide: bool,
         names: str = "t",
         held: Held | None = None,
-        even: bool = False,
-        ahead: Callable[[str, str], str] | None = None,
+        grain: int = 1,
+        ahead: Ahead | None = None,
     ) -> None:
         """A printer.
 
         Args:
             arguments: what formulas read, which is numbered here.
-            wide, even: as of `Style`.
+            wide, grain: as of `Style`.
             names: what the names of readings begin with.
             held: what was computed before a loop.
-            ahead: says where a reading is found that began ahead of time, by address and condition.
+            ahead: what is loaded ahead of time.
         """
         self.lines: list[str] = []
         self._arguments = arguments
         self.wide = wide
         self._names = names
         self.held = held
-        self._even = even
+        self._grain = grain
         self._ahead = ahead
         self._reads: dict[Node, str] = {}
 
@@ -117,12 +117,11 @@ class TritonText:
         row = f"({pointer} + {rows[-1]})" if rows else pointer
         name = f"{self._names}{len(self._reads)}"
         address = row + (f" + {last}" if last else "")
-        condition = f"kv_idx < {self._even_one('kv_len')}" if self.by_key(node) else ""
+        condition = f"kv_idx < {self._in_grains('kv_len')}" if self.by_key(node) else ""
+        inside = f", mask={condition}, other=0" if condition else ""
+        load = f"tl.load({address}{inside})"
         if self._ahead is not None and is_ahead(node):
-            load = self._ahead(address, condition)
-        else:
-            inside = f", mask={condition}, other=0" if condition else ""
-            load = f"tl.load({address}{inside})"
+            load = self._ahead.keep(load)
         wrapped = {"real": f"{load}.to(tl.float32)", "int": f"widened({load})", "bool": load}
         self.lines.append(f"{name} = {wrapped[node.kind]}")
         self._reads[node] = name
@@ -156,7 +155,7 @@ class TritonText:
         for i, (index, size_of) in enumerate(zip(node.args, sizes, strict=True), 1):
             size = self._arguments.scalar(size_of)
             if at:
-                length = self._even_one(size) if i == len(sizes) and self.by_key(node) else size
+                length = self._in_grains(size) if i == len(sizes) and self.by_key(node) else size
                 row = f"({f'{row} + {at}' if row else at}).to(tl.int64) * {length}"
             at = f"inside({self(index)}, {size})"
         if self.by_key(node):
@@ -169,9 +168,10 @@ class TritonText:
         along = self.held is not None and self.held.moving == "kv_idx"
         return along and node.op in ("read", "step") and node.args[-1:] == (nodes.K,)
 
-    def _even_one(self, length: str) -> str:
-        """A number of entries, which the compiler sees to be even where it is."""
-        return f"({length} // 2 * 2)" if self._even else length
+    def _in_grains(self, length: str) -> str:
+        """A number of entries, which the compiler sees to be a multiple."""
+        grain = self._grain
+        return length if grain == 1 else f"({length} // {grain} * {grain})"
 
     def real(self, node: Node) -> str:
         """A number as a real one."""
