@@ -18,7 +18,8 @@ _TENSOR: Final = (
 )
 _DOCUMENTS: Final = (
     "write ma.document.from_cu_seqlens(cu_seqlens) in the mask, with the sequences packed into one "
-    "of shape [1, heads, total, head_dim]"
+    "of shape [1, heads, total, head_dim]; where cu_seqlens_k differ, "
+    "ma.per_document.from_cu_seqlens(causal, cu_seqlens_q, cu_seqlens_k)"
 )
 _SHAPES: Final = "leave it out, the shapes say it"
 _LSE: Final = "write return_lse=True"

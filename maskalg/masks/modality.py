@@ -70,7 +70,7 @@ def media(starts: torch.Tensor, tokens: int, ends: torch.Tensor | None = None) -
     Source: Flamingo (Alayrac et al., 2022).
     """
     first = positions("media", "starts", starts)
-    past = Derived("ends", first, _next) if ends is None else positions("media", "ends", ends)
+    past = Derived("ends", (first,), _next) if ends is None else positions("media", "ends", ends)
     if starts.shape != past.tensor.shape:
         found = list(past.tensor.shape)
         raise errors.tensor_shape("media", "ends", found, str(list(starts.shape)))

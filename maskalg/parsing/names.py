@@ -75,6 +75,7 @@ def methods_of(value: object) -> tuple[str, ...]:
 
 _CONSTRUCTORS: Final = {
     id(masks.document): ("from_lengths", "from_cu_seqlens"),
+    id(masks.per_document): ("from_cu_seqlens",),
     id(masks.padding): ("from_mask",),
     id(masks.block_table): ("from_kv_indices",),
     id(masks.vertical_slash): ("from_indices",),
