@@ -7,12 +7,12 @@ A real number, a floating-point table or `/` makes a real expression, which `bia
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, overload
+from typing import TYPE_CHECKING, NoReturn, cast, overload
 
 import torch
 
 from . import errors, nodes
-from .algebra import Bias, Mask, additive, formula
+from .algebra import Bias, Mask, Score, additive, formula
 from .nodes import SCORE, Node
 from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_integer
 from .printing import Label, formula_text
@@ -124,17 +124,34 @@ class TableExpression:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Any:
+    def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
         """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
 
-        `Any` to type checkers, for the type of a tensor does not say its dtype.
+        Both to type checkers, for the type of a tensor does not say its dtype.
         """
         given = indices if isinstance(indices, tuple) else (indices,)
         tensor = self._table.tensor
         if len(given) != tensor.ndim:
             raise errors.table_rank(self._table.name, tuple(tensor.shape), len(given))
         node = nodes.read(self._table, *[_integer(index) for index in given])
-        return formula(node) if node.kind == "bool" else Index(node)
+        return cast("Entry", formula(node) if node.kind == "bool" else Index(node))
+
+
+if TYPE_CHECKING:
+
+    class Entry(Index, Mask):  # type: ignore[misc]
+        """What a table reads: a mask where its tensor is Boolean, else a number."""
+
+        __and__ = Mask.__and__  # type: ignore[assignment]
+        __or__ = Mask.__or__  # type: ignore[assignment]
+        __rand__ = Mask.__rand__  # type: ignore[assignment]
+        __ror__ = Mask.__ror__  # type: ignore[assignment]
+
+        @overload  # type: ignore[override]
+        def __add__(self, other: Index | float) -> Index: ...
+        @overload
+        def __add__(self, other: Bias) -> Score: ...
+        def __add__(self, other: object) -> Index | Score: ...
 
 
 def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) -> Index:
@@ -190,6 +207,10 @@ def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) 
     if not isinstance(tensor, torch.Tensor):
         raise errors.tensor_dtype("table", name, type(tensor).__name__, "a torch.Tensor")
     return TableExpression(Table(name, tensor, low))
+
+
+@overload
+def where(condition: Mask, then: Entry, otherwise: Entry) -> Entry: ...
 
 
 @overload
