@@ -13,9 +13,9 @@ import torch
 
 from . import errors, nodes
 from .algebra import Bias, Mask, Score, additive, formula
-from .nodes import SCORE, Node
+from .nodes import Node
 from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_integer
-from .printing import Label, formula_text
+from .printing import formula_text
 
 
 class Index:
@@ -207,46 +207,6 @@ def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) 
     if not isinstance(tensor, torch.Tensor):
         raise errors.tensor_dtype("table", name, type(tensor).__name__, "a torch.Tensor")
     return TableExpression(Table(name, tensor, low))
-
-
-@overload
-def where(condition: Mask, then: Entry, otherwise: Entry) -> Entry: ...
-
-
-@overload
-def where(condition: Mask, then: Mask, otherwise: Mask) -> Mask: ...
-
-
-@overload
-def where(condition: Mask, then: Index | float, otherwise: Index | float) -> Index: ...
-
-
-def where(condition: Mask, then: object, otherwise: object) -> Mask | Index:
-    """`then` where `condition` keeps, else `otherwise`: two masks, or two index expressions.
-
-    Args:
-        condition: a mask: usually a comparison of `head`, `batch`, `q_idx` or `kv_idx`.
-        then: a mask, an index expression or a number.
-        otherwise: the same kind as `then`.
-
-    Raises:
-        TypeError: a condition that is no mask, or two branches of different kinds.
-
-    Examples:
-        >>> mask = where(head % 2 == 0, causal & sliding(64), causal)
-        >>> mask.blocks(256, block=64, heads=2).labels.sum((2, 3)).tolist()
-        [[7, 16]]
-    """
-    if not isinstance(condition, Mask):
-        raise errors.where_condition(condition)
-    if isinstance(then, Mask) and isinstance(otherwise, Mask):
-        chosen = nodes.conjunction(condition.mask_node, then.mask_node)
-        rest = nodes.conjunction(nodes.negation(condition.mask_node), otherwise.mask_node)
-        label = Label("where", ("where", condition.label, then.label, otherwise.label))
-        return Mask(nodes.disjunction(chosen, rest), SCORE, label)
-    if isinstance(then, (Index, int, float)) and isinstance(otherwise, (Index, int, float)):
-        return Index(nodes.where(condition.mask_node, as_node(then), as_node(otherwise)))
-    raise errors.where_branches(then, otherwise)
 
 
 def minimum(left: Index | float, right: Index | float) -> Index:

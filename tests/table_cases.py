@@ -34,6 +34,11 @@ def scores(device="cpu", length=50):
         "decay": (ma.decay(rates), [rates]),
         "capped": (ma.softcap(2.0) @ ma.relative(clipped), [clipped]),
         "two": (ma.alibi(slopes) + ma.relative(clipped), [slopes, clipped]),
+        "chosen by the head": (ma.where(head < 2, ma.alibi(slopes), 0.5), [slopes]),
+        "chosen by the key": (
+            ma.where(of_key == 1, ma.softcap(2.0) @ ma.relative(clipped), ma.alibi(slopes)),
+            [slopes, clipped],
+        ),
         "one in two places": (
             ma.relative(clipped) + bias(ma.table(clipped)[head, kv_idx % 15]),
             [clipped],

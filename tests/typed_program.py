@@ -82,6 +82,9 @@ def formulas(ids: torch.Tensor) -> None:
     causal + flags[kv_idx]  # wrong
     q_idx & flags[kv_idx]  # wrong
     flags["key"]  # wrong
+    assert_type(ma.where(far, ma.softcap(30), 0), ma.Bias)
+    assert_type(ma.where(far, 0.5, ma.softcap(30)) @ ma.softcap(20), ma.Bias)
+    ma.where(far, ma.softcap(30), causal)  # wrong
     ma.where(far, causal, q_idx)  # wrong
     _ = q_idx >= ids  # wrong
     q_idx + causal  # wrong

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
-from .. import biases, elementary, index, masks
+from .. import biases, choice, elementary, index, masks
 from ..algebra import Bias, Mask, Score, everything, nothing
 from ..expression import Expression
 from ..index import Index
@@ -41,7 +41,6 @@ _INDICES = [
     "head",
     "scalar",
     "table",
-    "where",
     "minimum",
     "maximum",
     "bias",
@@ -53,6 +52,7 @@ NAMES: Final[dict[str, object]] = {
     **_public(biases, biases.__all__),
     **_public(index, (*_INDICES, "minimum", "maximum")),
     **_public(elementary, _REAL),
+    "where": choice.where,
     "everything": everything,
     "nothing": nothing,
     "min": _least,
