@@ -109,6 +109,17 @@ def test_cap_of_a_biased_score() -> None:
     same_attention(M @ M, 2 * M)
 
 
+def test_caps_of_tensors_and_expressions() -> None:
+    caps = torch.tensor([2.0, 3.0])
+    by_head = where(head == 0, softcap(2.0), softcap(3.0))
+    for cap in (caps, table(caps)[head], head + 2):
+        same_attention(softcap(cap), by_head)
+    for cap in (torch.tensor(2.0), scalar(2.0, "cap"), scalar(2, "cap")):
+        same_attention(softcap(cap) @ M, softcap(2.0) @ M)
+    assert str(softcap(caps) @ softcap(head + 2)) == "softcap(cap[2]) @ softcap(head + 2)"
+    assert softcap(scalar(2.0, "cap")).bind(cap=3.0) == softcap(scalar(3.0, "cap"))
+
+
 def test_bias_by_a_condition() -> None:
     first = head == 0
     chosen = where(first, M, 0)

@@ -165,6 +165,8 @@ def test_biases() -> None:
     raises(ValueError, lambda: relative(FLOATS), "[heads, 2 * d + 1] or [2 * d + 1], got [4]")
     raises(TypeError, lambda: softcap("3"), "softcap('3'): cap must be a positive number")
     raises(TypeError, lambda: softcap(True), "type bool")
+    raises(TypeError, lambda: softcap(IDS), "softcap: cap must be a floating-point tensor", "int64")
+    raises(ValueError, lambda: softcap(FLOATS[None, None]), "softcap: cap", "[] or [heads]")
     raises(ValueError, lambda: softcap(0), "softcap(0): cap must be a positive finite number")
     raises(ValueError, lambda: softcap(-1.0), "got -1.0")
     raises(ValueError, lambda: softcap(float("inf")), "got inf")
