@@ -91,7 +91,8 @@ def explain(
 ) -> Explanation:
     """What `attention` with these arguments would choose, without computing it.
 
-    Raises what `attention` would raise for inputs that do not fit.
+    Raises what `attention` would raise for inputs that do not fit, for more arguments, and for the
+    names that other functions have for them.
 
     Args:
         query: as `attention` takes it.

@@ -13,6 +13,7 @@ import torch
 
 from . import errors, nodes
 from .algebra import Bias, Mask, Score, additive, formula
+from .entries import Entries, as_tensor
 from .nodes import Node
 from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_integer
 from .printing import formula_text
@@ -183,7 +184,7 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
     return Index(nodes.scalar(Scalar(name, value, low)))
 
 
-def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) -> TableExpression:
+def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> TableExpression:
     """A tensor to be read at index expressions: `table(ranks)[q_idx] >= table(ranks)[kv_idx]`.
 
     Args:
@@ -204,9 +205,10 @@ def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) 
         [[1, 1, 1], [0, 1, 0], [0, 1, 1]]
     """
     _check_name(name)
-    if not isinstance(tensor, torch.Tensor):
-        raise errors.tensor_dtype("table", name, type(tensor).__name__, "a torch.Tensor")
-    return TableExpression(Table(name, tensor, low))
+    entries = as_tensor(tensor)
+    if not isinstance(entries, torch.Tensor):
+        raise errors.tensor_dtype("table", name, type(entries).__name__, "a torch.Tensor")
+    return TableExpression(Table(name, entries, low))
 
 
 def minimum(left: Index | float, right: Index | float) -> Index:

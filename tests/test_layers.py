@@ -7,7 +7,7 @@ ROOT = Path(__file__).parent.parent / "maskalg"
 
 STAGES = [
     {"errors", "parameters"},
-    {"node", "derived"},
+    {"node", "derived", "entries"},
     {"nodes"},
     {"printing", "cases", "comparisons", "distances", "integer_ranges", "saturation"},
     {"expression", "score_terms"},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..index import Index
 from ..nodes import HEAD, SCORE, TRUE, Node
 from ..parameters import Parameter, Scalar
@@ -13,7 +15,7 @@ from ..printing import Label
 from .arguments import real_table
 
 
-def softcap(cap: float | torch.Tensor | Index) -> Bias:
+def softcap(cap: float | Entries | Index) -> Bias:
     """cap * tanh(s / cap); `softcap(30) @ alibi(m)` caps the biased score.
 
     Args:
@@ -40,9 +42,9 @@ def _cap(cap: object) -> tuple[Node, Parameter | Label]:
     """The cap in a formula, and as the label prints it."""
     if isinstance(cap, Index):
         return nodes.call("float", cap.node), Label("formula", (cap.node,))
-    if isinstance(cap, torch.Tensor):
+    if isinstance(cap, (list, tuple, np.ndarray, torch.Tensor)):
         table = real_table("softcap", "cap", cap, (0, 1), "[] or [heads]")
-        return nodes.read(table, *[HEAD][: cap.ndim]), table
+        return nodes.read(table, *[HEAD][: table.tensor.ndim]), table
     if isinstance(cap, bool) or not isinstance(cap, (int, float)):
         raise errors.not_a_positive_number(f"softcap({cap!r})", "cap", cap)
     if not cap > 0 or cap == float("inf"):

@@ -8,16 +8,17 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import INTEGER_DTYPES, Entries, integers
 from ..nodes import SCORE, K, Q
 from ..parameters import Table, plain_integer
 from ..printing import called
-from .arguments import INTEGER_DTYPES, at, integer, positions, readable
+from .arguments import at, integer, positions, readable
 
 
 class _Document:
     """Queries keep the keys of their own document: `document(ids)`, from lengths or cu_seqlens."""
 
-    def __call__(self, ids: torch.Tensor, kv_ids: torch.Tensor | None = None) -> Mask:
+    def __call__(self, ids: Entries, kv_ids: Entries | None = None) -> Mask:
         """ids[q] = ids[k]: queries keep the keys of their own document.
 
         Args:
@@ -95,8 +96,8 @@ class _Document:
 
     def from_cu_seqlens(
         self,
-        cu_seqlens: torch.Tensor,
-        kv_cu_seqlens: torch.Tensor | None = None,
+        cu_seqlens: Entries,
+        kv_cu_seqlens: Entries | None = None,
         *,
         total: int | tuple[int, int] | None = None,
     ) -> Mask:
@@ -152,10 +153,7 @@ def packed(
 
 
 def _checked(call: str, name: str, cu_seqlens: object, total: int | None) -> torch.Tensor:
-    if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dtype not in INTEGER_DTYPES:
-        given = cu_seqlens
-        found = given.dtype if isinstance(given, torch.Tensor) else type(given).__name__
-        raise errors.tensor_dtype(call, name, found, "an int32 or int64 tensor")
+    cu_seqlens = integers(call, name, cu_seqlens)
     if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
         raise errors.tensor_shape(call, name, list(cu_seqlens.shape), "[documents + 1]")
     if readable(cu_seqlens):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import Entries
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Parameter
 from ..printing import called, named
@@ -20,7 +19,7 @@ and key (top left), also where there are more keys than queries. FlashAttention 
 (bottom right): write `causal.shift(q=kv_len - q_len)`."""
 
 
-def sliding(window: int | torch.Tensor) -> Mask:
+def sliding(window: int | Entries) -> Mask:
     """|q - k| < window: with `causal`, `window` keys, the query's own included.
 
     Args:

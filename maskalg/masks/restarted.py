@@ -10,6 +10,7 @@ from .. import errors, nodes
 from ..algebra import Mask
 from ..derived import Derived
 from ..distances import by_distance
+from ..entries import Entries
 from ..nodes import SCORE, K, Node, Q
 from ..printing import Label
 from .arguments import at, positions
@@ -22,7 +23,7 @@ class _PerDocument:
     From ids, or from cumulative lengths by `per_document.from_cu_seqlens`.
     """
 
-    def __call__(self, mask: Mask, ids: torch.Tensor, kv_ids: torch.Tensor | None = None) -> Mask:
+    def __call__(self, mask: Mask, ids: Entries, kv_ids: Entries | None = None) -> Mask:
         """ids[q] = ids[k], and `mask` at positions counted from the first token of the document.
 
         `per_document(causal | prefix(3), ids)` is a prefix language model in every document of a
@@ -72,8 +73,8 @@ class _PerDocument:
     def from_cu_seqlens(
         self,
         mask: Mask,
-        cu_seqlens: torch.Tensor,
-        kv_cu_seqlens: torch.Tensor | None = None,
+        cu_seqlens: Entries,
+        kv_cu_seqlens: Entries | None = None,
         *,
         total: int | tuple[int, int] | None = None,
     ) -> Mask:

@@ -6,14 +6,15 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import Entries, integers
 from ..nodes import SCORE, K, Q
 from ..parameters import Table
 from ..printing import called
 from .ancestry import ancestry
-from .arguments import INTEGER_DTYPES, at, entries_within, positions
+from .arguments import at, entries_within, positions
 
 
-def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
+def shared_prefix(ids: Entries, parents: Entries) -> Mask:
     """Causal within one's own document, and everything in the documents it continues.
 
     A query keeps the keys of its own document up to itself, and all keys of that document's parent,
@@ -34,10 +35,8 @@ def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
     Source: prefix sharing of rollouts in reinforcement learning; Hydragen (Juravsky et al., 2024).
     """
     call = "shared_prefix"
-    positions(call, "ids", ids)
-    if not isinstance(parents, torch.Tensor) or parents.dtype not in INTEGER_DTYPES:
-        found = parents.dtype if isinstance(parents, torch.Tensor) else type(parents).__name__
-        raise errors.tensor_dtype(call, "parents", found, "an int32 or int64 tensor")
+    ids = positions(call, "ids", ids).tensor
+    parents = integers(call, "parents", parents)
     if parents.ndim != 1:
         raise errors.tensor_shape(call, "parents", list(parents.shape), "[documents]")
     entries_within(call, "ids", ids.cpu(), 0, len(parents))
