@@ -464,10 +464,17 @@ class Score(Expression):
         raise errors.not_of_bias(self)
 
 
-everything = Mask(TRUE, SCORE, named("everything"))
+def named_mask(name: str, node: Node, says: str) -> Mask:
+    """A mask that is a name; `says` is what `help` prints of it, where others show their class."""
+    mask = Mask(node, SCORE, named(name))
+    mask.__doc__ = f"{says}\n\n`help(maskalg.Mask)` lists what a mask can do."
+    return mask
+
+
+everything = named_mask("everything", TRUE, "Every query keeps every key.")
 """Every query keeps every key."""
 
-nothing = Mask(nodes.FALSE, SCORE, named("nothing"))
+nothing = named_mask("nothing", nodes.FALSE, "No query keeps a key: outputs are 0.")
 """No query keeps a key: outputs are 0."""
 
 

@@ -18,6 +18,8 @@ Block = int | tuple[int, int]
 class _BlockTable:
     """Whole blocks, kept as a table says: `block_table(table, block)`, or from lists of indices."""
 
+    __slots__ = ()
+
     def __call__(self, table: Entries, block: Block) -> Mask:
         """table[batch, head, q // block, k // block]: whole blocks are kept or dropped.
 

@@ -18,6 +18,8 @@ from .arguments import at, integer, positions, readable
 class _Document:
     """Queries keep the keys of their own document: `document(ids)`, from lengths or cu_seqlens."""
 
+    __slots__ = ()
+
     def __call__(self, ids: Entries, kv_ids: Entries | None = None) -> Mask:
         """ids[q] = ids[k]: queries keep the keys of their own document.
 
@@ -31,7 +33,7 @@ class _Document:
             ValueError: ids of another rank; at the call, ids shorter than the sequences.
 
         Examples:
-            >>> mask = causal & document(torch.tensor([7, 7, 3]))
+            >>> mask = causal & document([7, 7, 3])
             >>> mask.to_dense(3)[0, 0].int().tolist()
             [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
         """
@@ -122,9 +124,8 @@ class _Document:
         Source: `cu_seqlens_q` and `cu_seqlens_k` of FlashAttention.
 
         Examples:
-            >>> document.from_cu_seqlens(torch.tensor([0, 1, 3]), torch.tensor([0, 2, 4])).to_dense(
-            ...     3, 4
-            ... )[0, 0].int().tolist()
+            >>> mask = document.from_cu_seqlens([0, 1, 3], [0, 2, 4])
+            >>> mask.to_dense(3, 4)[0, 0].int().tolist()
             [[1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
         """
         call = "document.from_cu_seqlens"

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from .. import errors, nodes
-from ..algebra import Mask
+from ..algebra import Mask, named_mask
 from ..entries import Entries
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Parameter
-from ..printing import called, named
+from ..printing import called
 from .arguments import integer, integer_or_per_head, shown
 
 ZERO = nodes.const(0)
 DISTANCE = nodes.subtract(Q, K)
 
-causal = Mask(nodes.ge(Q, K), SCORE, named("causal"))
+causal = named_mask(
+    "causal",
+    nodes.ge(Q, K),
+    "q >= k: each query keeps itself and everything before it.\n\n"
+    "Positions count from the first query and key; `causal.shift(q=kv_len - q_len)` aligns the\n"
+    "last ones.",
+)
 """q >= k: each query keeps itself and everything before it. Positions count from the first query
 and key (top left), also where there are more keys than queries. FlashAttention aligns the last ones
 (bottom right): write `causal.shift(q=kv_len - q_len)`."""

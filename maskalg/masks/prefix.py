@@ -37,6 +37,8 @@ def prefix(length: int | Entries) -> Mask:
 class _Padding:
     """Keys that are no padding: `padding(lengths)`, or `padding.from_mask(attention_mask)`."""
 
+    __slots__ = ()
+
     def __call__(self, lengths: Entries, *, queries: bool = False) -> Mask:
         """k < lengths[batch]: right-padded input.
 

@@ -23,6 +23,8 @@ class _PerDocument:
     From ids, or from cumulative lengths by `per_document.from_cu_seqlens`.
     """
 
+    __slots__ = ()
+
     def __call__(self, mask: Mask, ids: Entries, kv_ids: Entries | None = None) -> Mask:
         """ids[q] = ids[k], and `mask` at positions counted from the first token of the document.
 
@@ -46,7 +48,7 @@ class _PerDocument:
         Source: document masks of attention-gym, which restart positions at cumulative lengths.
 
         Examples:
-            >>> chunk = per_document(causal, torch.tensor([4, 7, 7]), torch.tensor([4, 4, 7, 7, 7]))
+            >>> chunk = per_document(causal, [4, 7, 7], [4, 4, 7, 7, 7])
             >>> chunk.to_dense(3, 5)[0, 0].int().tolist()
             [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
         """
@@ -87,7 +89,8 @@ class _PerDocument:
 
         Args:
             mask: as `per_document` takes it.
-            cu_seqlens: as `document.from_cu_seqlens` takes it, and likewise the others.
+            cu_seqlens: as `document.from_cu_seqlens` takes it, and likewise `kv_cu_seqlens` and
+                `total`.
 
         Raises:
             TypeError, ValueError: what `per_document` and `document.from_cu_seqlens` raise.
@@ -95,8 +98,7 @@ class _PerDocument:
         Source: `flash_attn_varlen_func` of FlashAttention.
 
         Examples:
-            >>> cu_seqlens_q, cu_seqlens_k = torch.tensor([0, 1, 3]), torch.tensor([0, 2, 5])
-            >>> chunk = per_document.from_cu_seqlens(causal, cu_seqlens_q, cu_seqlens_k)
+            >>> chunk = per_document.from_cu_seqlens(causal, [0, 1, 3], [0, 2, 5])
             >>> chunk.to_dense(3, 5)[0, 0].int().tolist()
             [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
         """

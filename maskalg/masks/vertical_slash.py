@@ -15,6 +15,8 @@ from .arguments import at_head, entries_within, flags_per_head, marked
 class _VerticalSlash:
     """Columns and diagonals, kept as flags say: `vertical_slash(vertical, slash)`, or lists."""
 
+    __slots__ = ()
+
     def __call__(self, vertical: Entries, slash: Entries) -> Mask:
         """q >= k and (vertical[k] or slash[q - k]).
 
