@@ -27,6 +27,10 @@ ATOMS: dict[str, tuple[Callable[..., Expression], tuple[Any, ...]]] = {
     "document": (ma.document, (IDS, [1, 1])),
     "document from cu_seqlens": (ma.document.from_cu_seqlens, ([0, 1, 3], [0, 2, 4])),
     "document from lengths": (ma.document.from_lengths, ([1, 3],)),
+    "fire": (
+        lambda *six: ma.fire(ma.FireParameters(*six)),
+        ([0.5, 1.0], [1.5, 2.0], [[2.5, 3.0]], [0.5], [1.0], [2.0]),
+    ),
     "flashmask": (lambda rows: ma.flashmask(rows, causal=True), ([[[[1], [2]]]],)),
     "global_tokens": (ma.global_tokens, (FLAGS,)),
     "graphormer": (ma.graphormer, ([[0.5], [1.5]], ROWS)),
@@ -74,6 +78,15 @@ def test_whole_numbers_and_none_at_all() -> None:
     for slopes in ([1, 2], np.array([1, 2])):
         assert ma.alibi(slopes).parameters["slopes"].dtype == torch.float32  # type: ignore[union-attr]
     assert ma.document([]).to_dense(0).shape == (1, 1, 0, 0)
+
+
+def test_logits_of_weights() -> None:
+    for made in (list, np.array):
+        sink = ma.softmax_with_sink(made([1.0, 2.0])).sink
+        assert isinstance(sink, torch.Tensor) and sink.tolist() == [1, 2]
+        assert ma.sigmoid(made([1.0, 2.0])).tensors["bias"].tolist() == [1, 2]
+    with pytest.raises(ma.MaskTypeError, match=r"softmax_with_sink: logits .* got list"):
+        ma.softmax_with_sink(["a"])
 
 
 def test_an_array_is_copied() -> None:
