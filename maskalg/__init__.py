@@ -29,10 +29,11 @@ from .biases import (
     softcap,
     t5,
 )
+from .choice import where
 from .elementary import cos, exp, floor, log, power, sin, sqrt, tan, tanh, truncate
 from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
 from .float8 import to_float8
-from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table, where
+from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table
 from .masks import (
     attention_slices,
     block_causal,

@@ -20,6 +20,7 @@ from .expression import Expression
 from .nodes import SCORE, TRUE, Node
 from .parameters import Scalar
 from .printing import Label, named
+from .score_terms import added, composed, joined
 
 if TYPE_CHECKING:
     from .proof.proof import Proof
@@ -328,12 +329,12 @@ class Bias(Expression):
     def __add__(self, other: Mask | Score) -> Score: ...
     def __add__(self, other: object) -> Bias | Score:
         if isinstance(other, Bias):
-            node = _sum(self.bias_node, other.bias_node)
+            node = joined(self.bias_node, other.bias_node)
             return Bias(TRUE, node, Label("+", (self.label, other.label)))
         if isinstance(other, (Mask, Score)):
             return other + self
         if _is_number(other):
-            return self if other == 0 else self + _constant(other)
+            return self if other == 0 else self + constant(other)
         _no_bias(self, "+", other)
         return NotImplemented
 
@@ -362,7 +363,7 @@ class Bias(Expression):
         if not _is_number(other):
             return NotImplemented
         amount = Scalar("factor", float(other))
-        rest = nodes.mul(nodes.scalar(amount), _added(self.bias_node))
+        rest = nodes.mul(nodes.scalar(amount), added(self.bias_node))
         return Bias(TRUE, nodes.add(SCORE, rest), Label("*", (amount, self.label)))
 
     __rmul__ = __mul__
@@ -375,7 +376,7 @@ class Bias(Expression):
         if not isinstance(other, (Bias, Score)):
             _no_bias(self, "@", other)
             return NotImplemented
-        node = _compose(self.bias_node, other.bias_node)
+        node = composed(self.bias_node, other.bias_node)
         label = Label("@", (self.label, other.label))
         if isinstance(other, Bias):
             return Bias(TRUE, node, label)
@@ -440,7 +441,7 @@ class Score(Expression):
 
     def __add__(self, other: Bias) -> Score:
         if isinstance(other, Bias):
-            node = _sum(self.bias_node, other.bias_node)
+            node = joined(self.bias_node, other.bias_node)
             return Score(self.mask_node, node, Label("+", (self.label, other.label)))
         if isinstance(other, Score):
             raise errors.score_plus_score(self, other)
@@ -463,10 +464,17 @@ class Score(Expression):
         raise errors.not_of_bias(self)
 
 
-everything = Mask(TRUE, SCORE, named("everything"))
+def named_mask(name: str, node: Node, says: str) -> Mask:
+    """A mask that is a name; `says` is what `help` prints of it, where others show their class."""
+    mask = Mask(node, SCORE, named(name))
+    mask.__doc__ = f"{says}\n\n`help(maskalg.Mask)` lists what a mask can do."
+    return mask
+
+
+everything = named_mask("everything", TRUE, "Every query keeps every key.")
 """Every query keeps every key."""
 
-nothing = Mask(nodes.FALSE, SCORE, named("nothing"))
+nothing = named_mask("nothing", nodes.FALSE, "No query keeps a key: outputs are 0.")
 """No query keeps a key: outputs are 0."""
 
 
@@ -510,45 +518,15 @@ def _no_difference(left: Expression, right: object) -> None:
 def _combined(left: Expression, right: Expression) -> Score:
     return Score(
         nodes.conjunction(left.mask_node, right.mask_node),
-        _sum(left.bias_node, right.bias_node),
+        joined(left.bias_node, right.bias_node),
         Label("&", (left.label, right.label)),
     )
 
 
-def _added(bias: Node) -> Node:
-    """f(s) - s, without s where it is additive."""
-    if bias.op == "score":
-        return nodes.const(0.0)
-    if bias.op == "add":
-        rest = [term for term in bias.args if term.op != "score"]
-        if len(rest) == len(bias.args) - 1 and not any(_reads_score(term) for term in rest):
-            return nodes.add(*rest)
-    return nodes.subtract(bias, SCORE)
-
-
-def _sum(left: Node, right: Node) -> Node:
-    if left.op == "score":
-        return right
-    if right.op == "score":
-        return left
-    return nodes.add(left, _added(right)) if _is_additive(right) else nodes.add(right, _added(left))
-
-
-def _is_additive(bias: Node) -> bool:
-    return not _reads_score(_added(bias))
-
-
-def _reads_score(node: Node) -> bool:
-    return any(inner.op == "score" for inner in node.walk())
-
-
-def _compose(outer: Node, inner: Node) -> Node:
-    return nodes.substitute(outer, lambda node: inner if node.op == "score" else None)
-
-
-def _constant(value: int | float) -> Bias:
-    added = nodes.scalar(Scalar("constant", float(value)))
-    return Bias(TRUE, nodes.add(SCORE, added), Label("formula", (added,)))
+def constant(value: int | float) -> Bias:
+    """The bias that adds a number, which is an argument of the kernel."""
+    number = nodes.scalar(Scalar("constant", float(value)))
+    return Bias(TRUE, nodes.add(SCORE, number), Label("formula", (number,)))
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -11,22 +11,24 @@ from .parameters import Parameter, Table
 
 
 class Derived(Table):
-    """A table computed from another one, and computed again where that one is bound anew.
+    """A table computed from others, and computed again where one of these is bound anew.
 
-    What is written into the other one in place is not seen: bind it.
+    What is written into the others in place is not seen: bind them.
     """
 
-    __slots__ = ("derive", "source")
+    __slots__ = ("derive", "sources")
 
     def __init__(
         self,
         name: str,
-        source: Table,
-        derive: Callable[[torch.Tensor], torch.Tensor],
+        sources: tuple[Table, ...],
+        derive: Callable[..., torch.Tensor],
         tensor: torch.Tensor | None = None,
     ) -> None:
-        super().__init__(name, derive(source.tensor) if tensor is None else tensor)
-        self.source = source
+        if tensor is None:
+            tensor = derive(*[source.tensor for source in sources])
+        super().__init__(name, tensor)
+        self.sources = sources
         self.derive = derive
 
 
@@ -39,8 +41,8 @@ def with_derived(
         given = found.get(id(parameter))
         if not isinstance(parameter, Derived) or isinstance(given, Derived):
             continue
-        source = cast(Table, found.get(id(parameter.source), parameter.source))
-        if given is not None or source is not parameter.source:
+        sources = tuple(cast(Table, found.get(id(source), source)) for source in parameter.sources)
+        if given is not None or sources != parameter.sources:
             tensor = given.tensor if isinstance(given, Table) else None
-            found[id(parameter)] = Derived(parameter.name, source, parameter.derive, tensor)
+            found[id(parameter)] = Derived(parameter.name, sources, parameter.derive, tensor)
     return found

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 
 from . import errors
 from .algebra import everything
-from .attention import checked_call
+from .attention import ARGUMENTS, checked_call
 from .backends.call import Call
 from .backends.choice import backend_name
+from .codegen.arguments import DistanceTable
 from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
 from .expression import Expression
@@ -55,6 +57,8 @@ class Explanation:
             "tuned" where `maskalg tune` chose it on this machine.
         proof: how the empty and full tiles are known.
         schedule: where the bounds of the visited tiles come from.
+        bias: how the bias is computed: for each pair, or read from tables of what it is at each
+            distance (`codegen/distance_tables.py`).
         compilations: kernel variants this process compiled or loaded so far.
     """
 
@@ -63,6 +67,7 @@ class Explanation:
     tile: str
     proof: str
     schedule: str
+    bias: str
     compilations: int
 
     def __str__(self) -> str:
@@ -75,15 +80,19 @@ def explain(
     key: torch.Tensor,
     value: torch.Tensor,
     score: Expression | None = None,
-    *,
+    *more: NoReturn,
     scale: float | None = None,
     weight: Weight = softmax,
+    return_lse: bool = False,
+    dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
     backend: str | None = None,
+    **named: NoReturn,
 ) -> Explanation:
     """What `attention` with these arguments would choose, without computing it.
 
-    Raises what `attention` would raise for inputs that do not fit.
+    Raises what `attention` would raise for inputs that do not fit, for more arguments, and for the
+    names that other functions have for them.
 
     Args:
         query: as `attention` takes it.
@@ -92,6 +101,8 @@ def explain(
         score: a mask, a bias or both; None keeps everything.
         scale: as `attention` takes it.
         weight: likewise.
+        return_lse: likewise.
+        dropout_p: likewise.
         descale: likewise.
         backend: likewise.
 
@@ -99,19 +110,24 @@ def explain(
         >>> explain(q, k, v, causal & sliding(4)).proof
         'closed form, exact'
     """
+    if more or named:
+        raise errors.other_arguments(more, named, ARGUMENTS, "explain")
+    if dropout_p != 0:
+        raise errors.no_dropout(dropout_p)
     expression = everything if score is None else score
-    call = checked_call(query, key, value, expression, scale, False, weight, descale)
+    call = checked_call(query, key, value, expression, scale, return_lse, weight, descale)
     name = backend_name(query.device.type, backend)
     structure = call.form.structure
     proof = prove_structure(structure)
     claim = "exact" if proof.exact else "sound; open tiles are masked element by element"
+    tables = 0
     tier, tile, compilations = "tiles of scaled_dot_product_attention", "", 0
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
         from .backends import triton
 
-        tier, tile = _of_triton(call)
+        tier, tile, tables = _of_triton(call)
         compilations = triton.compilations()
     return Explanation(
         backend=name,
@@ -119,22 +135,24 @@ def explain(
         tile=tile,
         proof=f"{proof.rung}, {claim}",
         schedule=_schedule(name, call.form.structure, simplified(proof.forms)),
+        bias=_bias(structure, tables),
         compilations=compilations,
     )
 
 
-def _of_triton(call: Call) -> tuple[str, str]:
-    """The family of kernels on a GPU, and the tile."""
+def _of_triton(call: Call) -> tuple[str, str, int]:
+    """The family of kernels on a GPU, the tile, and the tables of distances that are read."""
     from .backends import triton_decode, triton_hopper, triton_plan
 
     plan = triton_plan.plan_of(call)
     wide = ", 64-bit indices" if plan.style.wide else ""
+    tables = sum(isinstance(table, DistanceTable) for table in plan.hooks.tables)
     few = triton_decode.shared(call, plan)
     if few is not None:
         best = few.tiles[0]
         _, splits = few.counts(call.extents, best)
         sharing = f"{splits} programs share the keys of a row of tiles"
-        return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}"
+        return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}", tables
     hopper = triton_hopper.serving(plan.hopper, call)
     tier, tile = f"plain Triton, forward{wide}", _plain(plan.candidates[0])
     if hopper is not None:
@@ -146,11 +164,18 @@ def _of_triton(call: Call) -> tuple[str, str]:
     table = triton_plan.plan_of(call, tuned=False)
     if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
         tile += ", tuned"
-    return tier, tile
+    return tier, tile, tables
 
 
 def _plain(tile: Tile) -> str:
     return f"{tile.block_q} x {tile.block_kv}, {tile.warps} warps, {tile.stages} stages"
+
+
+def _bias(structure: Structure, tables: int) -> str:
+    if structure.bias.op == "score":
+        return "none"
+    read = {0: "", 1: "; 1 table of distances is read"}
+    return "computed for each pair" + read.get(tables, f"; {tables} tables of distances are read")
 
 
 def _schedule(backend: str, structure: Structure, wider: bool) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from . import errors, nodes
 from .derived import with_derived
+from .entries import Entries, as_tensor, integers
 from .node import Node
 from .parameters import (
     INT32_MAX,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Self = TypeVar("Self", bound="Expression")
-Shift = int | torch.Tensor
+Shift = int | Entries
 
 
 class Expression:
@@ -280,17 +281,16 @@ def _is_zero(move: Shift) -> bool:
 
 def _offset(name: str, move: Shift) -> Node:
     call = f"shift({name}=…)"
-    if isinstance(move, bool) or not isinstance(move, (*INTEGERS, torch.Tensor)):
-        raise errors.not_an_integer(call, name, move, -INT32_MAX)
-    if not isinstance(move, torch.Tensor):
+    if isinstance(move, INTEGERS) and not isinstance(move, bool):
         if abs(move) > INT32_MAX:
             raise errors.above_int32(call, name, move)
         return nodes.scalar(Scalar(f"{name}_shift", move))
-    if move.dtype not in (torch.int32, torch.int64):
-        raise errors.tensor_dtype(call, name, move.dtype, "an int32 or int64 tensor")
-    table = Table(f"{name}_shift", move)
-    if move.ndim == 0:
+    if not isinstance(as_tensor(move), torch.Tensor):
+        raise errors.not_an_integer(call, name, move, -INT32_MAX)
+    tensor = integers(call, name, move)
+    table = Table(f"{name}_shift", tensor)
+    if tensor.ndim == 0:
         return nodes.read(table)
-    if move.ndim == 1:
+    if tensor.ndim == 1:
         return nodes.read(table, nodes.BATCH)
-    raise errors.tensor_shape(call, name, list(move.shape), "[] or [batch]")
+    raise errors.tensor_shape(call, name, list(tensor.shape), "[] or [batch]")

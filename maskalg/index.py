@@ -7,15 +7,16 @@ A real number, a floating-point table or `/` makes a real expression, which `bia
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, overload
+from typing import TYPE_CHECKING, NoReturn, cast, overload
 
 import torch
 
 from . import errors, nodes
-from .algebra import Bias, Mask, additive, formula
-from .nodes import SCORE, Node
+from .algebra import Bias, Mask, Score, additive, formula
+from .entries import Entries, as_tensor
+from .nodes import Node
 from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_integer
-from .printing import Label, formula_text
+from .printing import formula_text
 
 
 class Index:
@@ -124,17 +125,34 @@ class TableExpression:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Any:
+    def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
         """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
 
-        `Any` to type checkers, for the type of a tensor does not say its dtype.
+        Both to type checkers, for the type of a tensor does not say its dtype.
         """
         given = indices if isinstance(indices, tuple) else (indices,)
         tensor = self._table.tensor
         if len(given) != tensor.ndim:
             raise errors.table_rank(self._table.name, tuple(tensor.shape), len(given))
         node = nodes.read(self._table, *[_integer(index) for index in given])
-        return formula(node) if node.kind == "bool" else Index(node)
+        return cast("Entry", formula(node) if node.kind == "bool" else Index(node))
+
+
+if TYPE_CHECKING:
+
+    class Entry(Index, Mask):  # type: ignore[misc]
+        """What a table reads: a mask where its tensor is Boolean, else a number."""
+
+        __and__ = Mask.__and__  # type: ignore[assignment]
+        __or__ = Mask.__or__  # type: ignore[assignment]
+        __rand__ = Mask.__rand__  # type: ignore[assignment]
+        __ror__ = Mask.__ror__  # type: ignore[assignment]
+
+        @overload  # type: ignore[override]
+        def __add__(self, other: Index | float) -> Index: ...
+        @overload
+        def __add__(self, other: Bias) -> Score: ...
+        def __add__(self, other: object) -> Index | Score: ...
 
 
 def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) -> Index:
@@ -166,7 +184,7 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
     return Index(nodes.scalar(Scalar(name, value, low)))
 
 
-def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) -> TableExpression:
+def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> TableExpression:
     """A tensor to be read at index expressions: `table(ranks)[q_idx] >= table(ranks)[kv_idx]`.
 
     Args:
@@ -187,45 +205,10 @@ def table(tensor: torch.Tensor, name: str = "table", *, low: int | None = None) 
         [[1, 1, 1], [0, 1, 0], [0, 1, 1]]
     """
     _check_name(name)
-    if not isinstance(tensor, torch.Tensor):
-        raise errors.tensor_dtype("table", name, type(tensor).__name__, "a torch.Tensor")
-    return TableExpression(Table(name, tensor, low))
-
-
-@overload
-def where(condition: Mask, then: Mask, otherwise: Mask) -> Mask: ...
-
-
-@overload
-def where(condition: Mask, then: Index | float, otherwise: Index | float) -> Index: ...
-
-
-def where(condition: Mask, then: object, otherwise: object) -> Mask | Index:
-    """`then` where `condition` keeps, else `otherwise`: two masks, or two index expressions.
-
-    Args:
-        condition: a mask: usually a comparison of `head`, `batch`, `q_idx` or `kv_idx`.
-        then: a mask, an index expression or a number.
-        otherwise: the same kind as `then`.
-
-    Raises:
-        TypeError: a condition that is no mask, or two branches of different kinds.
-
-    Examples:
-        >>> mask = where(head % 2 == 0, causal & sliding(64), causal)
-        >>> mask.blocks(256, block=64, heads=2).labels.sum((2, 3)).tolist()
-        [[7, 16]]
-    """
-    if not isinstance(condition, Mask):
-        raise errors.where_condition(condition)
-    if isinstance(then, Mask) and isinstance(otherwise, Mask):
-        chosen = nodes.conjunction(condition.mask_node, then.mask_node)
-        rest = nodes.conjunction(nodes.negation(condition.mask_node), otherwise.mask_node)
-        label = Label("where", ("where", condition.label, then.label, otherwise.label))
-        return Mask(nodes.disjunction(chosen, rest), SCORE, label)
-    if isinstance(then, (Index, int, float)) and isinstance(otherwise, (Index, int, float)):
-        return Index(nodes.where(condition.mask_node, as_node(then), as_node(otherwise)))
-    raise errors.where_branches(then, otherwise)
+    entries = as_tensor(tensor)
+    if not isinstance(entries, torch.Tensor):
+        raise errors.tensor_dtype("table", name, type(entries).__name__, "a torch.Tensor")
+    return TableExpression(Table(name, entries, low))
 
 
 def minimum(left: Index | float, right: Index | float) -> Index:

@@ -18,6 +18,8 @@ def scores(device="cpu", length=50):
     slopes = torch.rand(HEADS, generator=generator).to(device).requires_grad_()
     rates = (-torch.rand(HEADS, generator=generator)).to(device).requires_grad_()
     clipped, all_heads = learned(HEADS, 15), learned(31)
+    cap = torch.tensor(1.5, device=device, requires_grad=True)
+    caps = torch.linspace(1, 3, HEADS, device=device, requires_grad=True)
     of_keys, of_queries = learned(2, length), learned(HEADS, length)
     dense = learned(1, length, length)
     kinds = torch.randint(0, 3, (length,), generator=generator).to(device)
@@ -32,8 +34,15 @@ def scores(device="cpu", length=50):
         "dense": (bias(ma.table(dense)[head * 0, q_idx, kv_idx]), [dense]),
         "kinds": (bias(ma.table(pairs)[head, of_query, of_key]), [pairs]),
         "decay": (ma.decay(rates), [rates]),
+        "a cap": (ma.softcap(cap) @ ma.alibi(slopes), [cap, slopes]),
+        "a cap of each head": (ma.softcap(caps) + ma.relative(clipped), [caps, clipped]),
         "capped": (ma.softcap(2.0) @ ma.relative(clipped), [clipped]),
         "two": (ma.alibi(slopes) + ma.relative(clipped), [slopes, clipped]),
+        "chosen by the head": (ma.where(head < 2, ma.alibi(slopes), 0.5), [slopes]),
+        "chosen by the key": (
+            ma.where(of_key == 1, ma.softcap(2.0) @ ma.relative(clipped), ma.alibi(slopes)),
+            [slopes, clipped],
+        ),
         "one in two places": (
             ma.relative(clipped) + bias(ma.table(clipped)[head, kv_idx % 15]),
             [clipped],

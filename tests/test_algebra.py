@@ -109,6 +109,30 @@ def test_cap_of_a_biased_score() -> None:
     same_attention(M @ M, 2 * M)
 
 
+def test_caps_of_tensors_and_expressions() -> None:
+    caps = torch.tensor([2.0, 3.0])
+    by_head = where(head == 0, softcap(2.0), softcap(3.0))
+    for cap in (caps, table(caps)[head], head + 2):
+        same_attention(softcap(cap), by_head)
+    for cap in (torch.tensor(2.0), scalar(2.0, "cap"), scalar(2, "cap")):
+        same_attention(softcap(cap) @ M, softcap(2.0) @ M)
+    assert str(softcap(caps) @ softcap(head + 2)) == "softcap(cap[2]) @ softcap(head + 2)"
+    assert softcap(scalar(2.0, "cap")).bind(cap=3.0) == softcap(scalar(3.0, "cap"))
+
+
+def test_bias_by_a_condition() -> None:
+    first = head == 0
+    chosen = where(first, M, 0)
+    assert isinstance(chosen, Bias)
+    same_attention(chosen, alibi(SLOPES * torch.tensor([1.0, 0.0])))
+    same_attention(causal + where(q_idx >= kv_idx, 3.0, M @ M), causal)
+    # Of additive biases it is additive: it adds in any order, and nested it only adds.
+    assert chosen + softcap(2.0) == softcap(2.0) + chosen
+    same_attention(M @ chosen, M + chosen)
+    same_attention(where(first, softcap(2.0), M) + M, where(first, softcap(2.0) + M, M + M))
+    assert where(first, 5, M).bind(constant=4.0) == where(first, 4, M)
+
+
 def test_biases_add_in_any_order() -> None:
     third = relative(torch.ones(5))
     assert M + softcap(2.0) == softcap(2.0) + M
@@ -185,6 +209,8 @@ PRINTED: list[tuple[Expression, str]] = [
     ((causal & sliding(4)).shift(kv=2), "(causal & sliding(4)).shift(kv=2)"),
     (causal.shift(q=1).shift(q=2), "causal.shift(q=1).shift(q=2)"),
     (where(head >= 2, causal, ~prefix(1)), "where(head >= 2, causal, ~prefix(1))"),
+    (where(head >= 2, softcap(2.0), 0), "where(head >= 2, softcap(2.0), 0)"),
+    (1.5 + where(causal, 3, softcap(2.0)), "where(causal, 3.0, softcap(2.0)) + 1.5"),
     (q_idx >= kv_idx, "q_idx >= kv_idx"),
     (q_idx - kv_idx >= 3, "q_idx - kv_idx >= 3"),
     (q_idx // 2 >= kv_idx, "q_idx // 2 >= kv_idx"),

@@ -83,6 +83,64 @@ def test_per_document_leaves_distances_alone() -> None:
     assert mask.mask_node == (causal & sliding(2) & ma.document(packed)).mask_node
 
 
+def test_per_document_with_other_keys() -> None:
+    of_queries, of_keys = ids(0, 0, 1, 1), ids(0, 0, 0, 1)
+    # The last query stands at the last key: a query before the first key keeps nothing.
+    check(ma.per_document(causal, of_queries, of_keys), "##.. ###. .... ...#")
+    check(ma.per_document(sliding(2), of_queries, of_keys), "###. .##. ...# ...#")
+    check(ma.per_document(prefix(1), of_queries, of_keys), "#... #... ...# ...#")
+    check(ma.per_document(causal, ids([0, 1], [1, 1]), ids(0, 0, 1)), "##. ..#", "... ..#")
+    check(ma.per_document(causal, ids(1), ids([1, 1], [0, 1])), "##", ".#")
+    # Neither an id without keys nor one without queries meets another.
+    check(ma.per_document(causal, ids(5, 7), ids(7, 6, 6)), "... #..")
+    assert ma.per_document(causal, ids(5), ids()[:0].int()).to_dense(1, 0).shape == (1, 1, 1, 0)
+
+
+def test_per_document_from_cu_seqlens() -> None:
+    of = ma.per_document.from_cu_seqlens
+    check(of(causal, ids(0, 2, 3), ids(0, 3, 4)), "##.. ###. ...#")
+    check(of(causal, ids(0, 2, 2, 3), ids(0, 3, 4, 5)), "##... ###.. ....#")
+    check(of(causal, ids(0, 1, 2, 3), ids(0, 2, 2, 3)), "##. ... ..#")
+    check(of(causal, ids(0, 1), ids(0, 1), total=(3, 2)), "#. .. ..")
+    check(of(causal | prefix(2), ids(0, 3, 4), total=5), "##... ##... ###.. ...#. .....")
+    cut = ids(0, 2, 5)
+    assert of(causal, cut, cut).mask_node.skeleton == of(causal, cut).mask_node.skeleton
+    check(ma.document.from_cu_seqlens(ids(0, 1, 3), ids(0, 2, 3), total=4), "##.. ..#. ..#. ....")
+
+
+@pytest.mark.parametrize("mask", [causal, ma.window(30, 0), causal | prefix(9)], ids=str)
+def test_sequences_of_other_lengths_as_each_alone(mask: ma.Mask) -> None:
+    """`flash_attn_varlen_func`, by a loop over sequences, some without queries or keys."""
+    q_lens, kv_lens = (70, 0, 5, 33, 9, 150), (100, 4, 0, 33, 3, 190)
+    cut = [ids(0, *np.cumsum(lengths)) for lengths in (q_lens, kv_lens)]
+    torch.manual_seed(0)
+    made = [torch.randn(1, 2, sum(n), 16).requires_grad_() for n in (q_lens, kv_lens, kv_lens)]
+    packed = attention(*made, ma.per_document.from_cu_seqlens(mask, *cut), backend="cpu")
+    parts = [x.split(n, 2) for x, n in zip(made, (q_lens, kv_lens, kv_lens), strict=True)]
+    alone = torch.cat(
+        [
+            attention(*part, mask.shift(q=kv - q), backend="reference")
+            for q, kv, *part in zip(q_lens, kv_lens, *parts, strict=True)
+        ],
+        2,
+    )
+    torch.testing.assert_close(packed, alone, atol=1e-5, rtol=1e-5)
+    weights = torch.randn(packed.shape)
+    for found, wanted in zip(
+        torch.autograd.grad(packed, made, weights),
+        torch.autograd.grad(alone, made, weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_documents_of_other_keys_visit_no_empty_tile() -> None:
+    cut = torch.arange(5) * 512, torch.arange(5) * 768
+    for mask, visited in ((causal, 4 * 18), (ma.window(127, 0), 4 * 8)):
+        blocks = ma.per_document.from_cu_seqlens(mask, *cut).segments(2048, 3072)
+        assert (blocks.end - blocks.first).sum() == visited
+
+
 def test_shared_prefix() -> None:
     """A prompt of two tokens, two answers to it, and an answer to the second."""
     mask = ma.shared_prefix(ids(0, 0, 1, 2, 2, 3), ids(-1, 0, 0, 2))
@@ -240,6 +298,22 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         lambda: ma.per_document(ma.spans(INT), INT),
         ("reads ids at positions", "& other"),
     ),
+    "ids of keys inside documents": (
+        lambda: ma.per_document(causal, INT, torch.ones(2)),
+        ("per_document(…): kv_ids", "float32"),
+    ),
+    "other documents of keys": (
+        lambda: ma.per_document.from_cu_seqlens(causal, ids(0, 1), ids(0, 1, 2)),
+        ("per_document.from_cu_seqlens: kv_cu_seqlens", "[2], as cu_seqlens has, got [3]"),
+    ),
+    "descending keys": (
+        lambda: ma.document.from_cu_seqlens(ids(0, 1, 2), ids(0, 3, 2)),
+        ("document.from_cu_seqlens: kv_cu_seqlens must start at 0 and never descend",),
+    ),
+    "too few keys in all": (
+        lambda: ma.document.from_cu_seqlens(ids(0, 1), ids(0, 3), total=(1, 2)),
+        ("total", ">= 3, got 2"),
+    ),
     "no mask inside documents": (lambda: ma.per_document(ma.alibi, INT), ("a mask",)),  # type: ignore[arg-type]
     "an id without a document": (
         lambda: ma.shared_prefix(ids(0, 3), ids(-1, 0)),
@@ -250,7 +324,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "its own parent": (lambda: ma.tree([-1, 1]), ("node 1",)),
     "a parent that is no token": (lambda: ma.tree([-1, 5]), ("node 1", "0 … 1", "got 5")),
     "parents as numbers": (lambda: ma.tree([0.5]), ("parents", "float")),  # type: ignore[list-item]
-    "parents as reals": (lambda: ma.tree(torch.ones(2)), ("integers", "float32")),
+    "parents as reals": (lambda: ma.tree(torch.ones(2)), ("int32 or int64", "float32")),
     "a query past the tree": (
         lambda: ma.tree([-1, 0], 2).to_dense(5),
         ("2 entries", "reads 3"),
@@ -353,6 +427,9 @@ def test_tables_that_follow_others() -> None:
         assert torch.equal(old.bind(ids=after).to_dense(6), wanted.to_dense(6))
     starts, later = ids(1, 3), ids(0, 2, 5)
     media = ma.media(starts, 2).bind(starts=later)
+    of_keys = ids(0, 0, 1, 1, 1, 1)
+    both = ma.per_document(inner, before, of_keys).bind(ids=after)
+    assert torch.equal(both.to_dense(6), ma.per_document(inner, after, of_keys).to_dense(6))
     assert torch.equal(media.to_dense(6), ma.media(later, 2).to_dense(6))
     with pytest.raises(ma.MaskValueError, match="starts must ascend"):
         media.bind(starts=ids(3, 1))

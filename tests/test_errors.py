@@ -78,7 +78,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "where without a condition": (lambda: where(q_idx, causal, causal), ("ma.where", "got Index")),
     "where of a mask and an index": (
         lambda: where(causal, causal, q_idx),
-        ("two masks or two index expressions", "got Mask and Index"),
+        ("two masks, two biases or two index expressions", "got Mask and Index"),
     ),
     "comparisons without parentheses": (
         lambda: q_idx >= kv_idx & kv_idx < 3,
@@ -134,7 +134,16 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "where by a function": (lambda: where(sliding, causal, causal), ("write sliding(window)",)),
     "question about a function": (lambda: implies(sliding, causal), ("write sliding(window)",)),
     "question about a score": (lambda: implies(SCORE, causal), ("by its mask: score.mask",)),
-    "where of scores": (lambda: where(causal, SCORE, SCORE), ("got Score and Score",)),
+    "where of scores": (
+        lambda: where(causal, SCORE, SCORE),
+        ("got Score and Score", "ma.where(c, mask, other_mask) + ma.where(c, bias, other_bias)"),
+    ),
+    "where of a bias and an index": (
+        lambda: where(causal, BIAS, q_idx),
+        ("got Bias and Index", "ma.bias(x)"),
+    ),
+    "where of a bias and a mask": (lambda: where(causal, BIAS, causal), ("got Bias and Mask",)),
+    "where of a bias and True": (lambda: where(causal, BIAS, True), ("got Bias and bool",)),
 }
 
 

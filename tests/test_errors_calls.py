@@ -18,6 +18,7 @@ from maskalg import (
     dense,
     document,
     errors,
+    explain,
     head,
     implies,
     kv_idx,
@@ -130,6 +131,18 @@ ELSEWHERE: dict[str, tuple[object, str]] = {
 def test_names_of_other_functions(name: str) -> None:
     value, says = ELSEWHERE[name]
     raises(TypeError, call(**{name: value}), f"attention has no argument {name}", says)
+
+
+def test_explain_answers_as_attention_does() -> None:
+    for name, (value, says) in ELSEWHERE.items():
+        wrong = {name: value}
+        says = says.removeprefix("no argument ")
+        raises(TypeError, lambda wrong=wrong: explain(Q, K, V, **wrong), "explain has no", says)
+    says = "explain takes query, key", "2 more were given"
+    raises(TypeError, lambda: explain(Q, K, V, None, 0.0, True), *says)
+    raises(errors.BackendError, lambda: explain(Q, K, V, dropout_p=0.5), "dropout")
+    raises(TypeError, lambda: explain([1.0], K, V), "query must be a torch.Tensor, got list")
+    assert explain(Q, K, V, causal, return_lse=True, dropout_p=0.0).backend == "cpu"
 
 
 def test_more_arguments() -> None:

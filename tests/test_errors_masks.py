@@ -18,6 +18,7 @@ from maskalg import (
     dense,
     dilated,
     document,
+    global_tokens,
     key_bias,
     kv_idx,
     padding,
@@ -63,7 +64,7 @@ def test_prefix_and_padding_tensors() -> None:
     raises(TypeError, lambda: prefix(FLOATS), "prefix", "int32 or int64", "torch.float32")
     raises(ValueError, lambda: prefix(IDS[None, None]), "[batch] or [batch, heads]", "[1, 1, 4]")
     raises(TypeError, lambda: padding(FLOATS), "padding: lengths", "int32 or int64", "float32")
-    raises(TypeError, lambda: padding([1, 2]), "padding: lengths", "got list")
+    raises(TypeError, lambda: padding([1.5, 2]), "padding: lengths", "got torch.float32")
     raises(ValueError, lambda: padding(IDS[None]), "shape [batch], got [1, 4]")
     raises(ValueError, lambda: padding(torch.tensor(3)), "shape [batch], got []")
     raises(TypeError, lambda: padding(FLAGS), "got torch.bool", "from_mask(attention_mask)")
@@ -73,25 +74,30 @@ def test_prefix_and_padding_tensors() -> None:
 def test_padding_masks() -> None:
     call, made = "padding.from_mask: attention_mask", padding.from_mask
     raises(TypeError, lambda: made(FLOATS[None]), call, "a bool or integer tensor", "float32")
-    raises(TypeError, lambda: made([[1, 0]]), call, "got list", "torch.tensor(attention_mask)")
+    raises(TypeError, lambda: made([[1, 0.5]]), call, "got torch.float32")
     raises(ValueError, lambda: made(IDS), call, "shape [batch, kv_len], got [4]")
     raises(ValueError, lambda: made(IDS[None]).to_dense(5), "has 4 entries along dimension 1")
     assert made(FLAGS).parameters["attention_mask"] is FLAGS
     assert (causal & made(IDS[None])).prove().exact
 
 
-@pytest.mark.parametrize("made", [list, np.array])
-def test_lists_and_arrays_are_no_tensors(made: Callable[[list[int]], Any]) -> None:
+def test_lists_of_anything_but_numbers() -> None:
+    learned = torch.ones((), requires_grad=True)
     calls = {
         "ids": document,
         "slopes": alibi,
         "lengths": padding,
         "cu_seqlens": document.from_cu_seqlens,
         "window": sliding,
+        "flags": global_tokens,
+        "cap": softcap,
+        "table": table,
     }
     for name, atom in calls.items():
-        hint = f"Write torch.tensor({name})"
-        raises(TypeError, lambda atom=atom: atom(made([1, 2])), type(made([])).__name__, hint)
+        for entries in ([[1], [2, 3]], ["a"], [learned]):
+            says = name, "got list. A list or an array holds numbers, in rows of one length."
+            raises(TypeError, lambda atom=atom, entries=entries: atom(entries), *says)
+    raises(TypeError, lambda: alibi(np.array(["a"])), "got ndarray", "holds numbers")
 
 
 def test_integers_of_numpy_are_integers() -> None:
@@ -106,7 +112,7 @@ def test_integers_of_numpy_are_integers() -> None:
 
 def test_documents() -> None:
     raises(TypeError, lambda: document(FLOATS), "document: ids", "int32 or int64", "float32")
-    raises(TypeError, lambda: document([0, 1]), "document: ids", "got list")
+    raises(TypeError, lambda: document([0, 1.5]), "document: ids", "got torch.float32")
     raises(TypeError, lambda: document(IDS, FLOATS), "document: kv_ids", "float32")
     raises(TypeError, lambda: document(IDS.bool()), "document: ids", "torch.bool")
     raises(ValueError, lambda: document(IDS[None, None]), "or [batch, length], got [1, 1, 4]")
@@ -116,7 +122,7 @@ def test_documents() -> None:
     raises(ValueError, lambda: lengths([3, -1]), "document.from_lengths: lengths", "got -1")
     raises(ValueError, lambda: lengths(IDS[None]), "shape [documents], got [1, 4]")
     raises(TypeError, lambda: bounds(FLOATS), "document.from_cu_seqlens: cu_seqlens", "float32")
-    raises(TypeError, lambda: bounds([0, 3]), "cu_seqlens", "got list")
+    raises(TypeError, lambda: bounds((0, 3.0)), "cu_seqlens", "got torch.float32")
     raises(ValueError, lambda: bounds(IDS[:0]), "shape [documents + 1], got [0]")
 
 
@@ -150,7 +156,7 @@ def test_entries_that_cannot_be_read_are_not() -> None:
 
 def test_dense() -> None:
     raises(TypeError, lambda: dense(IDS), "dense: tensor must be a bool tensor, got torch.int64")
-    raises(TypeError, lambda: dense([[True]]), "got list")
+    raises(TypeError, lambda: dense([[1]]), "dense: tensor must be a bool tensor, got torch.int64")
     raises(TypeError, lambda: dense(IDS[None]), "ma.padding.from_mask(attention_mask)")
     rows = dense(torch.ones(2, 8, dtype=torch.bool))
     raises(ValueError, lambda: rows.to_dense(8), "reads 8", "ma.padding.from_mask(tensor)")
@@ -165,6 +171,8 @@ def test_biases() -> None:
     raises(ValueError, lambda: relative(FLOATS), "[heads, 2 * d + 1] or [2 * d + 1], got [4]")
     raises(TypeError, lambda: softcap("3"), "softcap('3'): cap must be a positive number")
     raises(TypeError, lambda: softcap(True), "type bool")
+    raises(TypeError, lambda: softcap(IDS), "softcap: cap must be a floating-point tensor", "int64")
+    raises(ValueError, lambda: softcap(FLOATS[None, None]), "softcap: cap", "[] or [heads]")
     raises(ValueError, lambda: softcap(0), "softcap(0): cap must be a positive finite number")
     raises(ValueError, lambda: softcap(-1.0), "got -1.0")
     raises(ValueError, lambda: softcap(float("inf")), "got inf")
@@ -183,7 +191,7 @@ def test_scalar_and_table() -> None:
     raises(ValueError, lambda: scalar(2, "n", low=3), "n must be an integer >= 3, got 2")
     raises(ValueError, lambda: scalar(2**31, "n"), "n must fit a 32-bit integer")
     raises(ValueError, lambda: q_idx + 2**31, "index expression", "32-bit")
-    raises(TypeError, lambda: table([1, 2]), "torch.Tensor", "got list")
+    raises(TypeError, lambda: table(["a"]), "torch.Tensor", "got list")
     for name in ("q", "k", "q0", "q1", "batch", "head", "no name", ""):
         raises(ValueError, lambda name=name: scalar(1, name), repr(name), "identifier other than")
         raises(ValueError, lambda name=name: table(IDS, name), repr(name), "identifier other than")

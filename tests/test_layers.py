@@ -7,13 +7,13 @@ ROOT = Path(__file__).parent.parent / "maskalg"
 
 STAGES = [
     {"errors", "parameters"},
-    {"node", "derived"},
+    {"node", "derived", "entries"},
     {"nodes"},
     {"printing", "cases", "comparisons", "distances", "integer_ranges", "saturation"},
-    {"expression"},
+    {"expression", "score_terms"},
     {"algebra"},
     {"index"},
-    {"elementary"},
+    {"choice", "elementary"},
     {"masks", "biases", "weights"},
     {"normalform"},
     {"extents", "keys", "float8"},

@@ -68,6 +68,7 @@ MADE = {
     "columns": lambda: ma.vertical_slash.from_indices(PLACES[0], PLACES[0] - 1, 3),
     "kinds": lambda: ma.modality(PLACES, torch.ones(3, 3, dtype=torch.bool)),
     "media": lambda: ma.media(PLACES.flip(-1), 2),
+    "documents that share": lambda: ma.shared_prefix(PLACES, torch.tensor([-1, 0, 9])),
     "distances": lambda: ma.graphormer(torch.ones(3, 2), PLACES),
 }
 
@@ -85,6 +86,20 @@ def test_entries_are_not_looked_at(name: str) -> None:
     if name == "columns":
         assert kept == [(3,), (3,)]
         assert made.to_dense(3)[0, 0].int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("parents", [[-1, 0, 0, 2], [2, 2, -1, 0], [-1, -1, -1, -1], [3, 0, 1, -1]])
+def test_documents_that_share_are_found_without_a_look(parents: list[int]) -> None:
+    for ids in ([0, 0, 1, 2, 2, 3], [3, 1, 1, 0, 2, 0]):
+        tensors = torch.tensor(ids), torch.tensor(parents)
+        wanted = ma.shared_prefix(*tensors).to_dense(6)
+        with NeverWaiting():
+            found = ma.shared_prefix(*tensors)
+        assert torch.equal(found.to_dense(6), wanted)
+    with NeverWaiting():
+        outside = ma.shared_prefix(torch.tensor([0, 1, 5]), torch.tensor([-1, 7]))
+        ma.shared_prefix(*tensors[:1], torch.tensor([1, 0, 3, 2]))  # circles go unnoticed
+    assert outside.to_dense(3)[0, 0].int().tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
 
 
 @pytest.mark.parametrize("name", ON_TENSORS)

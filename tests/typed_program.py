@@ -68,6 +68,23 @@ def formulas(ids: torch.Tensor) -> None:
     assert_type(far & (q_idx >= 3), ma.Mask)
     assert_type(ma.where(far, causal, sliding(3)), ma.Mask)
     assert_type(ma.bias(-0.5 * abs(q_idx - kv_idx)), ma.Bias)
+    flags, ranks = ma.table(ids > 0), ma.table(ids)
+    assert_type(flags[q_idx] & ~flags[kv_idx] | causal, ma.Mask)
+    assert_type(causal & (ranks[q_idx] >= ranks[kv_idx]), ma.Mask)
+    assert_type((flags[kv_idx] | causal) + ma.bias(ranks[kv_idx] + 1), ma.Score)
+    assert_type(flags[kv_idx] + ma.softcap(30), ma.Score)
+    assert_type(ma.where(flags[q_idx], causal, flags[kv_idx]), ma.Mask)
+    assert_type(ma.where(far, ranks[kv_idx], 0) > 3, ma.Mask)
+    assert_type(ma.where(far, ranks[q_idx], ranks[kv_idx]) > 3, ma.Mask)
+    takes_a_mask(flags[kv_idx])
+    flags[kv_idx] & ids  # wrong
+    flags[kv_idx].number()  # wrong
+    causal + flags[kv_idx]  # wrong
+    q_idx & flags[kv_idx]  # wrong
+    flags["key"]  # wrong
+    assert_type(ma.where(far, ma.softcap(30), 0), ma.Bias)
+    assert_type(ma.where(far, 0.5, ma.softcap(30)) @ ma.softcap(20), ma.Bias)
+    ma.where(far, ma.softcap(30), causal)  # wrong
     ma.where(far, causal, q_idx)  # wrong
     _ = q_idx >= ids  # wrong
     q_idx + causal  # wrong

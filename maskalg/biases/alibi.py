@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-
-from .. import errors, nodes
+from .. import nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import HEAD, SCORE, TRUE, K, Q
-from ..parameters import Table
 from ..printing import called
+from .arguments import real_table
 
 
-def alibi(slopes: torch.Tensor) -> Bias:
+def alibi(slopes: Entries) -> Bias:
     """s + slopes[head] * (k - q): distant keys before the query count less.
 
     Args:
@@ -27,11 +26,6 @@ def alibi(slopes: torch.Tensor) -> Bias:
         >>> causal & sliding(64) + alibi(torch.tensor([0.5, 0.25]))
         causal & sliding(64) + alibi(slopes[2])
     """
-    if not isinstance(slopes, torch.Tensor) or not slopes.dtype.is_floating_point:
-        found = slopes.dtype if isinstance(slopes, torch.Tensor) else type(slopes).__name__
-        raise errors.tensor_dtype("alibi", "slopes", found, "a floating-point tensor")
-    if slopes.ndim != 1:
-        raise errors.tensor_shape("alibi", "slopes", list(slopes.shape), "[heads]")
-    table = Table("slopes", slopes)
+    table = real_table("alibi", "slopes", slopes, (1,), "[heads]")
     added = nodes.mul(nodes.read(table, HEAD), nodes.subtract(K, Q))
     return Bias(TRUE, nodes.add(SCORE, added), called("alibi", table))

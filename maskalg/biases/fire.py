@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import HEAD, SCORE, TRUE, K, Node, Q
-from ..parameters import Table
 from ..printing import called
 from .arguments import real_table
 
@@ -27,12 +25,12 @@ class FireParameters:
         threshold: `[1]`, > 0: queries before it are treated as if they stood there.
     """
 
-    w1: torch.Tensor
-    b1: torch.Tensor
-    w2: torch.Tensor
-    b2: torch.Tensor
-    c: torch.Tensor
-    threshold: torch.Tensor
+    w1: Entries
+    b1: Entries
+    w2: Entries
+    b2: Entries
+    c: Entries
+    threshold: Entries
 
 
 def fire(parameters: FireParameters) -> Bias:
@@ -55,14 +53,15 @@ def fire(parameters: FireParameters) -> Bias:
         "c": "[1]",
         "threshold": "[1]",
     }
-    hidden = parameters.w1.shape[0] if parameters.w1.ndim == 1 else -1
-    tables: dict[str, Table] = {}
+    tables = {
+        name: real_table(call, name, getattr(parameters, name), (wanted.count(",") + 1,), wanted)
+        for name, wanted in shapes.items()
+    }
+    hidden, heads = len(tables["w1"].tensor), len(tables["w2"].tensor)
     for name, wanted in shapes.items():
-        tensor: torch.Tensor = getattr(parameters, name)
-        tables[name] = real_table(call, name, tensor, (wanted.count(",") + 1,), wanted)
-        size = {"c": 1, "threshold": 1, "b2": parameters.w2.shape[0]}.get(name, hidden)
-        if tensor.shape[-1] != size:
-            raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+        shape = list(tables[name].tensor.shape)
+        if shape[-1] != {"c": 1, "threshold": 1, "b2": heads}.get(name, hidden):
+            raise errors.tensor_shape(call, name, shape, wanted)
     zero = nodes.const(0)
     c, threshold = (nodes.read(tables[name], zero) for name in ("c", "threshold"))
     behind = nodes.maximum(nodes.subtract(Q, K), zero)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries, integers
 from ..masks.arguments import entries_within
 from ..nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ..parameters import Table
@@ -13,7 +12,7 @@ from ..printing import called
 from .arguments import real_table
 
 
-def graphormer(table: torch.Tensor, distances: torch.Tensor) -> Bias:
+def graphormer(table: Entries, distances: Entries) -> Bias:
     """s + table[distances[batch, q, k], head]: a number for each distance of two nodes.
 
     The bias of edges on the way from one node to the other is `dense_bias(edges)`.
@@ -31,13 +30,11 @@ def graphormer(table: torch.Tensor, distances: torch.Tensor) -> Bias:
     Source: Graphormer (Ying et al., 2021).
     """
     entries = real_table("graphormer", "table", table, (2,), "[distances, heads]")
-    if not isinstance(distances, torch.Tensor) or distances.dtype not in (torch.int32, torch.int64):
-        found = distances.dtype if isinstance(distances, torch.Tensor) else type(distances).__name__
-        raise errors.tensor_dtype("graphormer", "distances", found, "an int32 or int64 tensor")
+    distances = integers("graphormer", "distances", distances)
     if distances.ndim not in (2, 3):
         wanted = "[nodes, nodes] or [batch, nodes, nodes]"
         raise errors.tensor_shape("graphormer", "distances", list(distances.shape), wanted)
-    entries_within("graphormer", "distances", distances, 0, len(table))
+    entries_within("graphormer", "distances", distances, 0, len(entries.tensor))
     between = nodes.read(Table("distances", distances), *[BATCH, Q, K][-distances.ndim :])
     added = nodes.read(entries, between, HEAD)
     return Bias(TRUE, nodes.add(SCORE, added), called("graphormer", entries))

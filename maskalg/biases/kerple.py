@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import HEAD, SCORE, TRUE, K, Node, Q
 from ..parameters import Table
 from ..printing import called
@@ -14,7 +13,7 @@ from .arguments import real_table
 DISTANCE = nodes.maximum(nodes.subtract(Q, K), nodes.subtract(K, Q))
 
 
-def kerple_log(r1: torch.Tensor, r2: torch.Tensor) -> Bias:
+def kerple_log(r1: Entries, r2: Entries) -> Bias:
     """s - r1[head] * log(1 + r2[head] * |q - k|).
 
     Args:
@@ -30,7 +29,7 @@ def kerple_log(r1: torch.Tensor, r2: torch.Tensor) -> Bias:
     return Bias(TRUE, nodes.add(SCORE, added), called("kerple_log", first, second))
 
 
-def kerple_power(r1: torch.Tensor, r2: torch.Tensor) -> Bias:
+def kerple_power(r1: Entries, r2: Entries) -> Bias:
     """s - r1[head] * |q - k| ** r2[head].
 
     Args:
@@ -53,8 +52,9 @@ def _scaled(factor: Table, value: Node) -> Node:
     return nodes.negate(nodes.mul(nodes.read(factor, HEAD), value))
 
 
-def _shapes(call: str, r1: torch.Tensor, r2: torch.Tensor) -> tuple[Table, Table]:
+def _shapes(call: str, r1: Entries, r2: Entries) -> tuple[Table, Table]:
     tables = [real_table(call, name, r, (1,), "[heads]") for name, r in (("r1", r1), ("r2", r2))]
-    if r1.shape != r2.shape:
-        raise errors.tensor_shape(call, "r2", list(r2.shape), f"{list(r1.shape)}, as r1")
+    first, second = (list(table.tensor.shape) for table in tables)
+    if first != second:
+        raise errors.tensor_shape(call, "r2", second, f"{first}, as r1")
     return tables[0], tables[1]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ..printing import called
 from .arguments import real_table
 
 
-def key_bias(tensor: torch.Tensor) -> Bias:
+def key_bias(tensor: Entries) -> Bias:
     """s + tensor[batch, head, k]: what every query adds for a key.
 
     Args:
@@ -23,14 +22,16 @@ def key_bias(tensor: torch.Tensor) -> Bias:
         ValueError: a tensor of another rank. One of two dimensions is refused, as nothing tells
             `[batch, length]` from `[heads, length]`: write which by a dimension of size 1.
     """
-    if isinstance(tensor, torch.Tensor) and tensor.ndim == 2:
-        raise errors.key_bias_rows(list(tensor.shape))
-    table = real_table("key_bias", "tensor", tensor, (1, 3), "[length] or [batch, heads, length]")
-    added = nodes.read(table, *[BATCH, HEAD, K][-tensor.ndim :])
+    shapes = "[length] or [batch, heads, length]"
+    table = real_table("key_bias", "tensor", tensor, (1, 2, 3), shapes)
+    shape = table.tensor.shape
+    if len(shape) == 2:
+        raise errors.key_bias_rows(list(shape))
+    added = nodes.read(table, *[BATCH, HEAD, K][-len(shape) :])
     return Bias(TRUE, nodes.add(SCORE, added), called("key_bias", table))
 
 
-def dense_bias(tensor: torch.Tensor) -> Bias:
+def dense_bias(tensor: Entries) -> Bias:
     """s + tensor[batch, head, q, k]: a bias written out for every pair.
 
     Args:
@@ -42,10 +43,11 @@ def dense_bias(tensor: torch.Tensor) -> Bias:
     """
     shapes = "[q, k], [heads, q, k] or [batch, heads, q, k]"
     table = real_table("dense_bias", "tensor", tensor, (2, 3, 4), shapes)
-    indices = [BATCH, HEAD, Q, K][-tensor.ndim :]
+    shape = table.tensor.shape
+    indices = [BATCH, HEAD, Q, K][-len(shape) :]
     # A single row or column serves every query or key; batch and head broadcast when read.
     for axis in (-2, -1):
-        if tensor.shape[axis] == 1:
+        if shape[axis] == 1:
             indices[axis] = nodes.const(0)
     added = nodes.read(table, *indices)
     return Bias(TRUE, nodes.add(SCORE, added), called("dense_bias", table))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import BATCH, HEAD, SCORE, TRUE, K, Node, Q
 from ..parameters import Table
 from ..printing import called
 from .arguments import real_table
 
 
-def relative_2d(table: torch.Tensor, window: tuple[int, int]) -> Bias:
+def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
     """s + table[(y_q - y_k + H - 1) * (2 W - 1) + x_q - x_k + W - 1, head] in a window of H x W.
 
     Token i stands at y = i // W, x = i mod W; the sequence is one window of H * W tokens.
@@ -32,7 +31,7 @@ def relative_2d(table: torch.Tensor, window: tuple[int, int]) -> Bias:
             raise errors.not_an_integer(call, name, side, 1)
         if side < 1:
             raise errors.below(call, name, side, 1)
-    real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]")
+    table = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]").tensor
     places = [2 * side - 1 for side in window]
     if table.shape[0] != places[0] * places[1]:
         raise errors.window_table(call, window, places[0] * places[1], table.shape[0])
@@ -56,7 +55,7 @@ def _side(entries: Table, axis: int) -> Node:
     return nodes.floordiv(nodes.add(nodes.extent(entries, axis), nodes.const(1)), nodes.const(2))
 
 
-def decomposed(rel_h: torch.Tensor, rel_w: torch.Tensor) -> Bias:
+def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:
     """s + rel_h[batch, head, q, y_k] + rel_w[batch, head, q, x_k] on keys in W columns.
 
     Key k stands at y = k // W, x = k mod W. The tensors are what queries score the rows and the
@@ -71,6 +70,7 @@ def decomposed(rel_h: torch.Tensor, rel_w: torch.Tensor) -> Bias:
     """
     of_rows = real_table("decomposed", "rel_h", rel_h, (4,), "[batch, heads, queries, H]")
     of_columns = real_table("decomposed", "rel_w", rel_w, (4,), "[batch, heads, queries, W]")
+    rel_h, rel_w = of_rows.tensor, of_columns.tensor
     if rel_h.shape[:3] != rel_w.shape[:3]:
         wanted = f"{list(rel_h.shape[:3])} and W, as rel_h has"
         raise errors.tensor_shape("decomposed", "rel_w", list(rel_w.shape), wanted)

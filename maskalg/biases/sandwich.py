@@ -6,13 +6,14 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import HEAD, SCORE, TRUE, K, Q
 from ..parameters import Table
 from ..printing import called
 from .arguments import real_table
 
 
-def sandwich(factors: torch.Tensor, length: int, *, dim: int = 128) -> Bias:
+def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     """s + factors[head] * sum over i = 1 … dim / 2 of cos((q - k) / 10000^(2 i / dim)).
 
     The sum is written out once, for all distances below `length`.
@@ -27,6 +28,7 @@ def sandwich(factors: torch.Tensor, length: int, *, dim: int = 128) -> Bias:
     """
     call = f"sandwich(…, {length!r}, dim={dim!r})"
     table = real_table(call, "factors", factors, (1,), "[heads]")
+    factors = table.tensor
     for name, value, low in (("length", length, 1), ("dim", dim, 2)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise errors.not_an_integer(call, name, value, low)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ..printing import called
 from .arguments import real_table
 
 
-def shaw(rows: torch.Tensor) -> Bias:
+def shaw(rows: Entries) -> Bias:
     """s + rows[batch, head, q, clip(k - q, -d, d) + d]: what a query scores a distance with.
 
     With embeddings `[2 * d + 1, head_dim]` of the clipped distances,
@@ -25,8 +24,9 @@ def shaw(rows: torch.Tensor) -> Bias:
     """
     shapes = "[batch, heads, queries, 2 * d + 1]"
     table = real_table("shaw", "rows", rows, (4,), shapes)
-    if rows.shape[3] % 2 == 0:
-        raise errors.tensor_shape("shaw", "rows", list(rows.shape), shapes)
+    shape = list(table.tensor.shape)
+    if shape[3] % 2 == 0:
+        raise errors.tensor_shape("shaw", "rows", shape, shapes)
     farthest = nodes.floordiv(nodes.extent(table, 3), nodes.const(2))
     clipped = nodes.maximum(nodes.minimum(nodes.subtract(K, Q), farthest), nodes.negate(farthest))
     added = nodes.read(table, BATCH, HEAD, Q, nodes.add(clipped, farthest))

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
+
 from .. import errors, nodes
 from ..algebra import Bias
-from ..nodes import SCORE, TRUE
-from ..parameters import Scalar
-from ..printing import called
+from ..entries import Entries
+from ..index import Index
+from ..nodes import HEAD, SCORE, TRUE, Node
+from ..parameters import Parameter, Scalar
+from ..printing import Label
+from .arguments import real_table
 
 
-def softcap(cap: float) -> Bias:
+def softcap(cap: float | Entries | Index) -> Bias:
     """cap * tanh(s / cap); `softcap(30) @ alibi(m)` caps the biased score.
 
     Args:
-        cap: bound of the result's magnitude, > 0.
+        cap: bound of the result's magnitude, > 0: a number; a floating tensor, 0-d or `[heads]`,
+            which receives a gradient when it requires one; or an index expression, such as
+            `scalar(30.0, "cap")`. Of the latter two the sign does not count, and 0 gives NaN.
+
+    Raises:
+        TypeError: a cap that is none of these.
+        ValueError: a number that is not above 0, a tensor of another rank.
 
     Source: Gemma 2 (2024).
 
@@ -21,12 +33,21 @@ def softcap(cap: float) -> Bias:
         >>> softcap(30.0) @ alibi(slopes)
         softcap(30.0) @ alibi(slopes[2])
     """
+    c, printed = _cap(cap)
+    node = nodes.mul(c, nodes.call("tanh", nodes.divide(SCORE, c)))
+    return Bias(TRUE, node, Label("call", ("softcap", printed)))
+
+
+def _cap(cap: object) -> tuple[Node, Parameter | Label]:
+    """The cap in a formula, and as the label prints it."""
+    if isinstance(cap, Index):
+        return nodes.call("float", cap.node), Label("formula", (cap.node,))
+    if isinstance(cap, (list, tuple, np.ndarray, torch.Tensor)):
+        table = real_table("softcap", "cap", cap, (0, 1), "[] or [heads]")
+        return nodes.read(table, *[HEAD][: table.tensor.ndim]), table
     if isinstance(cap, bool) or not isinstance(cap, (int, float)):
         raise errors.not_a_positive_number(f"softcap({cap!r})", "cap", cap)
     if not cap > 0 or cap == float("inf"):
         raise errors.not_positive(f"softcap({cap!r})", "cap", cap)
     limit = Scalar("cap", float(cap))
-    c = nodes.scalar(limit)
-    return Bias(
-        TRUE, nodes.mul(c, nodes.call("tanh", nodes.divide(SCORE, c))), called("softcap", limit)
-    )
+    return nodes.scalar(limit), limit

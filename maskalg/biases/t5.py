@@ -8,13 +8,14 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import HEAD, SCORE, TRUE, K, Q
 from ..parameters import Table
 from ..printing import called
 from .arguments import real_table
 
 
-def t5(table: torch.Tensor, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:
+def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:
     """s + table[bucket(k - q), head].
 
     With n buckets for a direction, distances d < n // 2 have a bucket each; farther ones share
@@ -33,15 +34,16 @@ def t5(table: torch.Tensor, *, bidirectional: bool = True, max_distance: int = 1
     """
     call = f"t5(…, bidirectional={bidirectional!r}, max_distance={max_distance!r})"
     entries = real_table(call, "table", table, (2,), "[buckets, heads]")
-    count = table.shape[0] // 2 if bidirectional else table.shape[0]
-    if count < 2 or table.shape[0] % 2:
+    weight = entries.tensor
+    count = weight.shape[0] // 2 if bidirectional else weight.shape[0]
+    if count < 2 or weight.shape[0] % 2:
         wanted = "[buckets, heads] with an even number of buckets, 4 or more when bidirectional"
-        raise errors.tensor_shape(call, "table", list(table.shape), wanted)
+        raise errors.tensor_shape(call, "table", list(weight.shape), wanted)
     if isinstance(max_distance, bool) or not isinstance(max_distance, int):
         raise errors.not_an_integer(call, "max_distance", max_distance, count // 2 + 1)
     if max_distance <= count // 2:
         raise errors.below(call, "max_distance", max_distance, count // 2 + 1)
-    buckets = Table("buckets", _buckets(count, max_distance).to(table.device))
+    buckets = Table("buckets", _buckets(count, max_distance).to(weight.device))
     ahead = nodes.subtract(K, Q)
     zero, last = nodes.const(0), nodes.subtract(nodes.extent(buckets, 0), nodes.const(1))
     if not bidirectional:

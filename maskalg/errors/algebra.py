@@ -133,7 +133,13 @@ def table_rank(name: str, shape: tuple[int, ...], given: int) -> MaskTypeError:
 
 
 def where_branches(then: object, otherwise: object) -> MaskTypeError:
+    kinds = {type(then).__name__, type(otherwise).__name__}
+    hint = instead(then) or instead(otherwise)
+    if "Score" in kinds or kinds == {"Mask", "Bias"}:
+        hint = "Write `ma.where(c, mask, other_mask) + ma.where(c, bias, other_bias)`."
+    elif kinds == {"Bias", "Index"}:
+        hint = "Write `ma.bias(x)` for an index expression that is added to the score."
     return MaskTypeError(
-        f"ma.where chooses between two masks or two index expressions, got {type(then).__name__} "
-        f"and {type(otherwise).__name__}. {instead(then) or instead(otherwise)}".rstrip()
+        "ma.where chooses between two masks, two biases or two index expressions, got "
+        f"{type(then).__name__} and {type(otherwise).__name__}. {hint}".rstrip()
     )

@@ -180,8 +180,8 @@ def too_many_scalars(count: int, most: int) -> BackendError:
 
 def not_a_positive_number(call: str, argument: str, value: object) -> MaskTypeError:
     return MaskTypeError(
-        f"{call}: {argument} must be a positive number, got {value!r} of type "
-        f"{type(value).__name__}."
+        f"{call}: {argument} must be a positive number, a floating-point tensor or an index "
+        f"expression, got {value!r} of type {type(value).__name__}."
     )
 
 

@@ -26,9 +26,9 @@ def not_ascending(call: str, argument: str) -> MaskValueError:
     )
 
 
-def not_cumulative(call: str, found: list[int]) -> MaskValueError:
+def not_cumulative(call: str, argument: str, found: list[int]) -> MaskValueError:
     return MaskValueError(
-        f"{call}: cu_seqlens must start at 0 and never descend, got {found}. Write "
+        f"{call}: {argument} must start at 0 and never descend, got {found}. Write "
         "document.from_lengths(lengths) for the lengths of the documents."
     )
 

@@ -18,7 +18,8 @@ _TENSOR: Final = (
 )
 _DOCUMENTS: Final = (
     "write ma.document.from_cu_seqlens(cu_seqlens) in the mask, with the sequences packed into one "
-    "of shape [1, heads, total, head_dim]"
+    "of shape [1, heads, total, head_dim]; where cu_seqlens_k differ, "
+    "ma.per_document.from_cu_seqlens(causal, cu_seqlens_q, cu_seqlens_k)"
 )
 _SHAPES: Final = "leave it out, the shapes say it"
 _LSE: Final = "write return_lse=True"
@@ -58,18 +59,21 @@ _WRITE: Final = {
 
 
 def other_arguments(
-    more: tuple[object, ...], named: Mapping[str, object], known: tuple[str, ...]
+    more: tuple[object, ...],
+    named: Mapping[str, object],
+    known: tuple[str, ...],
+    function: str = "attention",
 ) -> MaskTypeError:
-    """`more` were given beyond the fourth, `named` by names that attention does not have."""
+    """`more` were given beyond the fourth, `named` by names that the function does not have."""
     if more:
         return MaskTypeError(
-            "attention takes query, key, value and the score by position, and "
+            f"{function} takes query, key, value and the score by position, and "
             f"{len(more)} more were given. After attn_mask, scaled_dot_product_attention takes "
             f"dropout_p and is_causal: instead of is_causal=True, {_CAUSAL}. Name what is left, as "
             "in scale=0.125."
         )
     says = [_other_argument(name, value, known) for name, value in named.items()]
-    return MaskTypeError(f"attention has no argument {'; '.join(says)}.")
+    return MaskTypeError(f"{function} has no argument {'; '.join(says)}.")
 
 
 def _other_argument(name: str, value: object, known: tuple[str, ...]) -> str:

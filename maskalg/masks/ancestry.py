@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import errors
+from .arguments import readable
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +40,17 @@ def ancestry(call: str, parents: torch.Tensor) -> Ancestry:
 
     Args:
         call: what was typed, for errors.
-        parents: integers `[nodes]`, on the CPU.
+        parents: integers `[nodes]`. Where they cannot be looked at, as on a GPU, nothing waits for
+            them: those past the last node are none, and circles go unnoticed.
 
     Raises:
         ValueError: a parent that is not a node, or parents that go round in a circle.
     """
     count = len(parents)
+    if not readable(parents):
+        parent = torch.where((parents < 0) | (parents >= count), count, parents.long())
+        order, size = _intervals(call, parent, torch.ones_like(parent), parent)
+        return Ancestry(order, order + size)
     outside = (parents >= count).nonzero()
     if len(outside):
         node = int(outside[0])
@@ -80,7 +86,8 @@ def _intervals(
     # A chain begins where its parent does, behind the parent and the brothers before it.
     family, brothers = parent.sort(stable=True)
     before = torch.nn.functional.pad(size[brothers].cumsum(0), (1, 0))
-    eldest = torch.nn.functional.pad(torch.bincount(parent, minlength=count).cumsum(0), (1, 0))
+    sons = torch.zeros_like(size).scatter_add(0, parent, torch.ones_like(parent))
+    eldest = torch.nn.functional.pad(sons.cumsum(0), (1, 0))
     before = before[:-1] - before[eldest[family]]
     order = length[parent].scatter_add(0, brothers, before)
     order = torch.cat([order, order.new_zeros(1)])
@@ -94,9 +101,10 @@ def _jumps(call: str, parent: torch.Tensor, named: torch.Tensor) -> Iterator[tor
     count = len(parent)
     jump = torch.cat([parent, parent.new_tensor([count])])
     for _ in range(count.bit_length() + 1):
-        if int(jump.min()) == count:
+        if readable(jump) and int(jump.min()) == count:
             return
         yield jump
         jump = jump[jump]
     # After more steps than there are nodes, whoever is not past a root is on a circle.
-    raise errors.not_a_forest(call, int(named[jump.min()]))
+    if readable(jump):
+        raise errors.not_a_forest(call, int(named[jump.min()]))

@@ -6,10 +6,9 @@ import numpy as np
 import torch
 
 from .. import errors, nodes
+from ..entries import booleans, integers
 from ..nodes import Node
 from ..parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_integer
-
-INTEGER_DTYPES = (torch.int32, torch.int64)
 
 
 def shown(value: object) -> str:
@@ -52,29 +51,22 @@ def _integer_or_tensor(
     call: str, name: str, value: object, low: int, alone: list[Node], wanted: str
 ) -> tuple[Node, Parameter]:
     """`alone` is what a single dimension stands for."""
-    if isinstance(value, (list, tuple, np.ndarray)):
-        wants = "an integer or an int32 or int64 tensor"
-        raise errors.tensor_dtype(call, name, type(value).__name__, wants)
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, (list, tuple, np.ndarray, torch.Tensor)):
         return integer(call, name, value, low)
-    if value.dtype not in INTEGER_DTYPES:
-        raise errors.tensor_dtype(call, name, value.dtype, "an int32 or int64 tensor")
-    if value.ndim > 2:
-        raise errors.tensor_shape(call, name, list(value.shape), wanted)
-    table = Table(name, value, low)
-    indices = [[], alone, [nodes.BATCH, nodes.HEAD]][value.ndim]
+    tensor = integers(call, name, value, "an integer or an int32 or int64 tensor")
+    if tensor.ndim > 2:
+        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    table = Table(name, tensor, low)
+    indices = [[], alone, [nodes.BATCH, nodes.HEAD]][tensor.ndim]
     return nodes.read(table, *indices), table
 
 
 def positions(call: str, name: str, value: object) -> Table:
     """An integer tensor over positions, `[length]` or `[batch, length]`."""
-    if not isinstance(value, torch.Tensor):
-        raise errors.tensor_dtype(call, name, type(value).__name__, "an int32 or int64 tensor")
-    if value.dtype not in INTEGER_DTYPES:
-        raise errors.tensor_dtype(call, name, value.dtype, "an int32 or int64 tensor")
-    if value.ndim not in (1, 2):
-        raise errors.tensor_shape(call, name, list(value.shape), "[length] or [batch, length]")
-    return Table(name, value)
+    tensor = integers(call, name, value)
+    if tensor.ndim not in (1, 2):
+        raise errors.tensor_shape(call, name, list(tensor.shape), "[length] or [batch, length]")
+    return Table(name, tensor)
 
 
 def flags(call: str, name: str, value: object) -> Table:
@@ -93,12 +85,10 @@ def flags_per_head(
     wanted: str = "[length], [heads, length] or [batch, heads, length]",
 ) -> Table:
     """A Boolean tensor over positions for all heads, per head, or per batch and head."""
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.bool:
-        found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
-        raise errors.tensor_dtype(call, name, found, "a bool tensor")
-    if value.ndim not in (1, 2, 3):
-        raise errors.tensor_shape(call, name, list(value.shape), wanted)
-    return Table(name, value)
+    tensor = booleans(call, name, value)
+    if tensor.ndim not in (1, 2, 3):
+        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    return Table(name, tensor)
 
 
 def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: int) -> None:

@@ -6,10 +6,11 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import Entries, booleans_or_integers, integers
 from ..nodes import BATCH, HEAD, SCORE, K, Node, Q
 from ..parameters import Parameter, Table
 from ..printing import called
-from .arguments import INTEGER_DTYPES, entries_within, integer, marked, readable
+from .arguments import entries_within, integer, marked, readable
 
 Block = int | tuple[int, int]
 
@@ -17,7 +18,9 @@ Block = int | tuple[int, int]
 class _BlockTable:
     """Whole blocks, kept as a table says: `block_table(table, block)`, or from lists of indices."""
 
-    def __call__(self, table: torch.Tensor, block: Block) -> Mask:
+    __slots__ = ()
+
+    def __call__(self, table: Entries, block: Block) -> Mask:
         """table[batch, head, q // block, k // block]: whole blocks are kept or dropped.
 
         Args:
@@ -30,9 +33,7 @@ class _BlockTable:
         choose blocks by score.
         """
         sides = _sides("block_table", block)
-        if not isinstance(table, torch.Tensor) or table.dtype not in (torch.bool, *INTEGER_DTYPES):
-            found = table.dtype if isinstance(table, torch.Tensor) else type(table).__name__
-            raise errors.tensor_dtype("block_table", "table", found, "a bool or integer tensor")
+        table = booleans_or_integers("block_table", "table", table)
         if table.ndim not in (2, 3, 4):
             wanted = "[rows, columns], [heads, rows, columns] or [batch, heads, rows, columns]"
             raise errors.tensor_shape("block_table", "table", list(table.shape), wanted)
@@ -46,11 +47,11 @@ class _BlockTable:
 
     def from_kv_indices(
         self,
-        kv_indices: torch.Tensor,
+        kv_indices: Entries,
         block: Block,
         *,
         columns: int,
-        kv_num_blocks: torch.Tensor | None = None,
+        kv_num_blocks: Entries | None = None,
     ) -> Mask:
         """The blocks of each row by number: FlexAttention's lists, or a top-k choice.
 
@@ -67,12 +68,9 @@ class _BlockTable:
                 functions, where nothing waits for entries, it keeps nothing.
         """
         call = "block_table.from_kv_indices"
-        for name, tensor in (("kv_indices", kv_indices), ("kv_num_blocks", kv_num_blocks)):
-            if tensor is None and name == "kv_num_blocks":
-                continue
-            if not isinstance(tensor, torch.Tensor) or tensor.dtype not in INTEGER_DTYPES:
-                found = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-                raise errors.tensor_dtype(call, name, found, "an int32 or int64 tensor")
+        kv_indices = integers(call, "kv_indices", kv_indices)
+        if kv_num_blocks is not None:
+            kv_num_blocks = integers(call, "kv_num_blocks", kv_num_blocks)
         integer(call, "columns", columns, low=0)
         if kv_indices.ndim not in (2, 3, 4):
             raise errors.tensor_shape(

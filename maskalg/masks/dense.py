@@ -6,20 +6,23 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import Entries, as_tensor
 from ..nodes import BATCH, HEAD, SCORE, K, Q
 from ..parameters import Table
 from ..printing import called
 
 
-def dense(tensor: torch.Tensor) -> Mask:
+def dense(tensor: Entries) -> Mask:
     """A Boolean tensor, True where kept: `[q, k]`, `[heads, q, k]` or `[batch, heads, q, k]`.
 
     Dimensions of size 1 are broadcast. Blocks are found by looking at every element; prefer a
     formula where there is one.
     """
-    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.bool:
-        found = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+    given = as_tensor(tensor)
+    if not isinstance(given, torch.Tensor) or given.dtype != torch.bool:
+        found = given.dtype if isinstance(given, torch.Tensor) else type(given).__name__
         raise errors.dense_dtype(found)
+    tensor = given
     if tensor.ndim not in (2, 3, 4):
         raise errors.tensor_shape(
             "dense", "tensor", list(tensor.shape), "[q, k], [heads, q, k] or [batch, heads, q, k]"

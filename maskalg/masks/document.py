@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import INTEGER_DTYPES, Entries, integers
 from ..nodes import SCORE, K, Q
 from ..parameters import Table, plain_integer
 from ..printing import called
-from .arguments import INTEGER_DTYPES, at, integer, positions, readable
+from .arguments import at, integer, positions, readable
 
 
 class _Document:
     """Queries keep the keys of their own document: `document(ids)`, from lengths or cu_seqlens."""
 
-    def __call__(self, ids: torch.Tensor, kv_ids: torch.Tensor | None = None) -> Mask:
+    __slots__ = ()
+
+    def __call__(self, ids: Entries, kv_ids: Entries | None = None) -> Mask:
         """ids[q] = ids[k]: queries keep the keys of their own document.
 
         Args:
@@ -30,7 +33,7 @@ class _Document:
             ValueError: ids of another rank; at the call, ids shorter than the sequences.
 
         Examples:
-            >>> mask = causal & document(torch.tensor([7, 7, 3]))
+            >>> mask = causal & document([7, 7, 3])
             >>> mask.to_dense(3)[0, 0].int().tolist()
             [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
         """
@@ -91,48 +94,93 @@ class _Document:
         cu_seqlens = torch.cat([zero, sizes.cumsum(0)])
         if known is not None and total is None:  # not read back from the device
             return self(_ids(cu_seqlens, known))
-        return _packed(cu_seqlens, total)
+        return _one_packing(self, cu_seqlens, total)
 
-    def from_cu_seqlens(self, cu_seqlens: torch.Tensor, *, total: int | None = None) -> Mask:
+    def from_cu_seqlens(
+        self,
+        cu_seqlens: Entries,
+        kv_cu_seqlens: Entries | None = None,
+        *,
+        total: int | tuple[int, int] | None = None,
+    ) -> Mask:
         """Documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
+
+        Where queries and keys are cut differently, positions say nothing of what comes first in a
+        document: `per_document.from_cu_seqlens(causal, cu_seqlens, kv_cu_seqlens)` is causal there.
 
         Args:
             cu_seqlens: cumulative lengths, starting at 0, as variable-length attention takes them.
-            total: length of the packed sequence; by default the last entry (read from the device
-                once, here). Positions past the last entry keep nothing.
+            kv_cu_seqlens: those of the keys where they differ from those of the queries, for as
+                many documents.
+            total: length of the packed sequence, or `(q_len, kv_len)`; by default the last entry
+                (read from the device once, here). Positions past the last entry keep nothing.
 
         Raises:
             TypeError: no integer tensor.
             ValueError: entries, on the CPU, that do not start at 0 or that descend, or a `total`
-                that is less than the last one. Those on a GPU are not waited for.
+                that is less than the last one. Those on a GPU are not waited for. Another number of
+                documents for keys than for queries.
+
+        Source: `cu_seqlens_q` and `cu_seqlens_k` of FlashAttention.
+
+        Examples:
+            >>> mask = document.from_cu_seqlens([0, 1, 3], [0, 2, 4])
+            >>> mask.to_dense(3, 4)[0, 0].int().tolist()
+            [[1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
         """
         call = "document.from_cu_seqlens"
-        if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dtype not in INTEGER_DTYPES:
-            tensor = isinstance(cu_seqlens, torch.Tensor)
-            found = cu_seqlens.dtype if tensor else type(cu_seqlens).__name__
-            raise errors.tensor_dtype(call, "cu_seqlens", found, "an int32 or int64 tensor")
-        if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
-            raise errors.tensor_shape(call, "cu_seqlens", list(cu_seqlens.shape), "[documents + 1]")
-        if readable(cu_seqlens):
-            if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
-                raise errors.not_cumulative(call, cu_seqlens.tolist())
-            if total is not None and total < int(cu_seqlens[-1]):
-                raise errors.below(call, "total", total, int(cu_seqlens[-1]))
-        return _packed(cu_seqlens, total)
+        return packed(call, self, cu_seqlens, kv_cu_seqlens, total)
 
 
-def _packed(cu_seqlens: torch.Tensor, total: int | None) -> Mask:
-    """The mask of documents that `total` positions hold; None is as many as they have."""
+def packed(
+    call: str,
+    atom: Callable[[torch.Tensor, torch.Tensor | None], Mask],
+    cu_seqlens: object,
+    kv_cu_seqlens: object,
+    total: int | tuple[int, int] | None,
+) -> Mask:
+    """The mask that `atom` makes of the ids of packed documents; nothing past the last of them."""
+    q_total, kv_total = total if isinstance(total, tuple) else (total, total)
+    of_queries = _checked(call, "cu_seqlens", cu_seqlens, q_total)
+    if kv_cu_seqlens is None or kv_cu_seqlens is cu_seqlens:
+        return _one_packing(atom, of_queries, q_total)
+    of_keys = _checked(call, "kv_cu_seqlens", kv_cu_seqlens, kv_total)
+    if of_keys.shape != of_queries.shape:
+        wanted = f"{list(of_queries.shape)}, as cu_seqlens has"
+        raise errors.tensor_shape(call, "kv_cu_seqlens", list(of_keys.shape), wanted)
+    # Keys past the last document have another id than queries there: one document more ends there.
+    ids, kv_ids = _ids(of_queries, q_total), _ids(torch.cat([of_keys, of_keys[-1:]]), kv_total)
+    return atom(ids, kv_ids)
+
+
+def _checked(call: str, name: str, cu_seqlens: object, total: int | None) -> torch.Tensor:
+    cu_seqlens = integers(call, name, cu_seqlens)
+    if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
+        raise errors.tensor_shape(call, name, list(cu_seqlens.shape), "[documents + 1]")
+    if readable(cu_seqlens):
+        if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
+            raise errors.not_cumulative(call, name, cu_seqlens.tolist())
+        if total is not None and total < int(cu_seqlens[-1]):
+            raise errors.below(call, "total", total, int(cu_seqlens[-1]))
+    return cu_seqlens
+
+
+def _one_packing(
+    atom: Callable[[torch.Tensor, torch.Tensor | None], Mask],
+    cu_seqlens: torch.Tensor,
+    total: int | None,
+) -> Mask:
+    """Queries and keys packed alike, in `total` positions; None is as many as they have."""
+    mask = atom(_ids(cu_seqlens, total), None)
     if total is None:
-        return document(_ids(cu_seqlens, int(cu_seqlens[-1])))
-    table = Table("ids", _ids(cu_seqlens, total))
+        return mask
     end = nodes.read(Table("end", cu_seqlens[-1]))
-    node = nodes.conjunction(nodes.eq(at(table, Q), at(table, K)), nodes.gt(end, K))
-    return Mask(node, SCORE, called("document", table))
+    return Mask(nodes.conjunction(mask.mask_node, nodes.gt(end, K)), SCORE, mask.label)
 
 
-def _ids(cu_seqlens: torch.Tensor, length: int) -> torch.Tensor:
+def _ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
     """The document of each of `length` positions, int32, counted from 1."""
+    length = int(cu_seqlens[-1]) if length is None else length
     places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
     return torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
 

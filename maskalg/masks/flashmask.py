@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import Entries, integers
 from ..nodes import BATCH, HEAD, SCORE, K, Node, Q
 from ..parameters import Table
 from ..printing import called
-from .arguments import INTEGER_DTYPES, shown
+from .arguments import shown
 
 COLUMNS = {True: (1, 2), False: (2, 4)}
 
 
-def flashmask(startend_row_indices: torch.Tensor, *, causal: bool) -> Mask:
+def flashmask(startend_row_indices: Entries, *, causal: bool) -> Mask:
     """The mask of PaddlePaddle's `flashmask_attention(…, startend_row_indices, causal=causal)`.
 
     Key k is hidden from the queries of up to two half-open ranges. The last dimension holds
@@ -38,10 +37,7 @@ def flashmask(startend_row_indices: torch.Tensor, *, causal: bool) -> Mask:
     Source: FlashMask (Wang et al., 2024).
     """
     call = f"flashmask(…, causal={shown(causal)})"
-    tensor = startend_row_indices
-    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in INTEGER_DTYPES:
-        found = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise errors.tensor_dtype(call, "startend_row_indices", found, "an int32 or int64 tensor")
+    tensor = integers(call, "startend_row_indices", startend_row_indices)
     if tensor.ndim != 4 or tensor.shape[3] not in COLUMNS[bool(causal)]:
         wanted = "[batch, heads, keys, 1 or 2]" if causal else "[batch, heads, keys, 2 or 4]"
         raise errors.tensor_shape(call, "startend_row_indices", list(tensor.shape), wanted)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import nodes
 from ..algebra import Mask
+from ..entries import Entries
 from ..nodes import SCORE, K, Q
 from ..printing import called
 from . import arguments
 
 
-def global_tokens(flags: torch.Tensor) -> Mask:
+def global_tokens(flags: Entries) -> Mask:
     """flags[q] or flags[k]: marked tokens see all keys, and all queries see marked tokens.
 
     `sliding(w) | global_tokens(flags)` is Longformer's mask.

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import errors, nodes
-from ..algebra import Mask
+from ..algebra import Mask, named_mask
+from ..entries import Entries
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Parameter
-from ..printing import called, named
+from ..printing import called
 from .arguments import integer, integer_or_per_head, shown
 
 ZERO = nodes.const(0)
 DISTANCE = nodes.subtract(Q, K)
 
-causal = Mask(nodes.ge(Q, K), SCORE, named("causal"))
+causal = named_mask(
+    "causal",
+    nodes.ge(Q, K),
+    "q >= k: each query keeps itself and everything before it.\n\n"
+    "Positions count from the first query and key; `causal.shift(q=kv_len - q_len)` aligns the\n"
+    "last ones.",
+)
 """q >= k: each query keeps itself and everything before it. Positions count from the first query
 and key (top left), also where there are more keys than queries. FlashAttention aligns the last ones
 (bottom right): write `causal.shift(q=kv_len - q_len)`."""
 
 
-def sliding(window: int | torch.Tensor) -> Mask:
+def sliding(window: int | Entries) -> Mask:
     """|q - k| < window: with `causal`, `window` keys, the query's own included.
 
     Args:

@@ -7,13 +7,14 @@ import torch
 from .. import errors, nodes
 from ..algebra import Mask
 from ..derived import Derived
+from ..entries import Entries, booleans
 from ..nodes import SCORE, K, Q
 from ..parameters import INT32_MAX, Table
 from ..printing import called
 from .arguments import at, entries_within, integer, positions, readable, shown
 
 
-def spans(ids: torch.Tensor) -> Mask:
+def spans(ids: Entries) -> Mask:
     """ids[q] = ids[k] >= 0: the tokens of one span see each other, those outside see none.
 
     `causal | spans(ids)` is text read from left to right with images seen whole.
@@ -30,7 +31,7 @@ def spans(ids: torch.Tensor) -> Mask:
     return Mask(node, SCORE, called("spans", table))
 
 
-def modality(types: torch.Tensor, allowed: torch.Tensor) -> Mask:
+def modality(types: Entries, allowed: Entries) -> Mask:
     """allowed[types[q], types[k]]: which kind of token sees which.
 
     Args:
@@ -44,18 +45,16 @@ def modality(types: torch.Tensor, allowed: torch.Tensor) -> Mask:
     Source: mixtures of modalities, such as Chameleon and Mixture-of-Transformers.
     """
     kinds = positions("modality", "types", types)
-    if not isinstance(allowed, torch.Tensor) or allowed.dtype != torch.bool:
-        found = allowed.dtype if isinstance(allowed, torch.Tensor) else type(allowed).__name__
-        raise errors.tensor_dtype("modality", "allowed", found, "a bool tensor")
+    allowed = booleans("modality", "allowed", allowed)
     if allowed.ndim != 2 or allowed.shape[0] != allowed.shape[1]:
         raise errors.tensor_shape("modality", "allowed", list(allowed.shape), "[kinds, kinds]")
-    entries_within("modality", "types", types, 0, len(allowed))
+    entries_within("modality", "types", kinds.tensor, 0, len(allowed))
     table = Table("allowed", allowed)
     node = nodes.read(table, at(kinds, Q), at(kinds, K))
     return Mask(node, SCORE, called("modality", kinds, table))
 
 
-def media(starts: torch.Tensor, tokens: int, ends: torch.Tensor | None = None) -> Mask:
+def media(starts: Entries, tokens: int, ends: Entries | None = None) -> Mask:
     """starts[k // tokens] <= q < ends[k // tokens]: text sees the medium that belongs to it.
 
     Keys are the tokens of the media, one medium after the other; queries are positions of the text.
@@ -70,10 +69,10 @@ def media(starts: torch.Tensor, tokens: int, ends: torch.Tensor | None = None) -
     Source: Flamingo (Alayrac et al., 2022).
     """
     first = positions("media", "starts", starts)
-    past = Derived("ends", first, _next) if ends is None else positions("media", "ends", ends)
-    if starts.shape != past.tensor.shape:
+    past = Derived("ends", (first,), _next) if ends is None else positions("media", "ends", ends)
+    if first.tensor.shape != past.tensor.shape:
         found = list(past.tensor.shape)
-        raise errors.tensor_shape("media", "ends", found, str(list(starts.shape)))
+        raise errors.tensor_shape("media", "ends", found, str(list(first.tensor.shape)))
     count, printed = integer(f"media(…, {shown(tokens)})", "tokens", tokens, low=1)
     medium = nodes.floordiv(K, count)
     node = nodes.conjunction(nodes.ge(Q, at(first, medium)), nodes.gt(at(past, medium), Q))

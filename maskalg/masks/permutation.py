@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-
 from .. import nodes
 from ..algebra import Mask
+from ..entries import Entries
 from ..nodes import SCORE, K, Q
 from ..printing import called
 from .arguments import at, positions
 
 
-def permutation(rank: torch.Tensor, *, strict: bool = False) -> Mask:
+def permutation(rank: Entries, *, strict: bool = False) -> Mask:
     """rank[q] >= rank[k]: causal in another order than that of the positions.
 
     Args:

@@ -6,13 +6,14 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import INTEGER_DTYPES, Entries, as_tensor
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Table
 from ..printing import called
-from .arguments import INTEGER_DTYPES, at, integer_or_per_batch, shown
+from .arguments import at, integer_or_per_batch, shown
 
 
-def prefix(length: int | torch.Tensor) -> Mask:
+def prefix(length: int | Entries) -> Mask:
     """k < length: every query keeps the first `length` keys.
 
     `causal | prefix(n)` is a prefix language model; `causal & (sliding(w) | prefix(4))` keeps
@@ -36,23 +37,26 @@ def prefix(length: int | torch.Tensor) -> Mask:
 class _Padding:
     """Keys that are no padding: `padding(lengths)`, or `padding.from_mask(attention_mask)`."""
 
-    def __call__(self, lengths: torch.Tensor, *, queries: bool = False) -> Mask:
+    __slots__ = ()
+
+    def __call__(self, lengths: Entries, *, queries: bool = False) -> Mask:
         """k < lengths[batch]: right-padded input.
 
         Args:
             lengths: integer tensor `[batch]`, the number of real tokens of each sequence.
             queries: drop padded queries too (their output is then 0 and their lse -inf).
         """
-        if not isinstance(lengths, torch.Tensor) or lengths.dtype not in INTEGER_DTYPES:
-            tensor = isinstance(lengths, torch.Tensor)
-            raise errors.padding_dtype(lengths.dtype if tensor else type(lengths).__name__)
-        if lengths.ndim != 1:
-            raise errors.padding_shape(list(lengths.shape))
-        table = Table("lengths", lengths, low=0)
+        given = as_tensor(lengths)
+        if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
+            found = given.dtype if isinstance(given, torch.Tensor) else type(given).__name__
+            raise errors.padding_dtype(found)
+        if given.ndim != 1:
+            raise errors.padding_shape(list(given.shape))
+        table = Table("lengths", given, low=0)
         n = nodes.read(table, nodes.BATCH)
         return _padded("padding", table, nodes.gt(n, K), nodes.gt(n, Q) if queries else None)
 
-    def from_mask(self, attention_mask: torch.Tensor, *, queries: bool = False) -> Mask:
+    def from_mask(self, attention_mask: Entries, *, queries: bool = False) -> Mask:
         """attention_mask[batch, k]: real tokens are kept, padding on either side is dropped.
 
         Args:
@@ -71,7 +75,7 @@ class _Padding:
             >>> (causal & padding.from_mask(left)).to_dense(3)[0, 0].int().tolist()
             [[0, 0, 0], [0, 1, 0], [0, 1, 1]]
         """
-        call, name, mask = "padding.from_mask", "attention_mask", attention_mask
+        call, name, mask = "padding.from_mask", "attention_mask", as_tensor(attention_mask)
         if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
             found = mask.dtype if isinstance(mask, torch.Tensor) else type(mask).__name__
             raise errors.tensor_dtype(call, name, found, "a bool or integer tensor")

@@ -2,68 +2,157 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
 from ..derived import Derived
 from ..distances import by_distance
+from ..entries import Entries
 from ..nodes import SCORE, K, Node, Q
 from ..printing import Label
 from .arguments import at, positions
+from .document import packed
 
 
-def per_document(mask: Mask, ids: torch.Tensor) -> Mask:
-    """ids[q] = ids[k], and `mask` at positions counted from the first token of the document.
+class _PerDocument:
+    """A mask within every packed document: `per_document(causal | prefix(3), ids)`.
 
-    `per_document(causal | prefix(3), ids)` is a prefix language model in every document of a
-    packed sequence. Where `mask` depends on q - k alone this is `mask & document(ids)`.
-
-    Args:
-        mask: what is kept within a document; it may not read tensors at positions.
-        ids: integer tensor `[length]` or `[batch, length]` as `document` takes it. Positions are
-            counted from the first occurrence of an id, which is found here and where others are
-            bound, not where entries are changed in place.
-
-    Raises:
-        TypeError, ValueError: `ids` of another type or shape; a mask that reads a tensor at
-            positions, whose length cannot be checked here.
-
-    Source: document masks of attention-gym, which restart positions at cumulative lengths.
+    From ids, or from cumulative lengths by `per_document.from_cu_seqlens`.
     """
-    call = "per_document(…)"
-    if not isinstance(mask, Mask):
-        raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
-    for node in mask.mask_node.walk():
-        if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
-            raise errors.table_in_document(call, node.own[0].name)
-    table = positions(call, "ids", ids)
-    # Query and key share a document, hence its start: distances stay what they were.
-    start = at(Derived("start", table, _first_occurrence), Q)
 
-    def replace(node: Node) -> Node | None:
-        if node.op in ("ge", "gt", "eq") and by_distance(node):
-            return node
-        if node.op == "index" and node.data in ("q_idx", "kv_idx"):
-            return nodes.subtract(node, start)
-        return None
+    __slots__ = ()
 
-    inner = nodes.substitute(mask.mask_node, replace)
-    same = nodes.eq(at(table, Q), at(table, K))
-    label = Label("call", ("per_document", mask.label, table))
-    return Mask(nodes.conjunction(inner, same), SCORE, label)
+    def __call__(self, mask: Mask, ids: Entries, kv_ids: Entries | None = None) -> Mask:
+        """ids[q] = ids[k], and `mask` at positions counted from the first token of the document.
+
+        `per_document(causal | prefix(3), ids)` is a prefix language model in every document of a
+        packed sequence. Where `mask` depends on q - k alone this is `mask & document(ids)`.
+
+        Args:
+            mask: what is kept within a document; it may not read tensors at positions.
+            ids: integer tensor `[length]` or `[batch, length]` as `document` takes it. Positions
+                are counted from the first occurrence of an id, which is found here and where others
+                are bound, not where entries are changed in place.
+            kv_ids: the ids of the keys where they differ from those of the queries. Positions are
+                counted from the document's first key then, and its last query stands where its last
+                key does (bottom right), as FlashAttention has it: with `causal`, two queries and
+                five keys of a document are the last two steps of five.
+
+        Raises:
+            TypeError, ValueError: `ids` of another type or shape; a mask that reads a tensor at
+                positions, whose length cannot be checked here.
+
+        Source: document masks of attention-gym, which restart positions at cumulative lengths.
+
+        Examples:
+            >>> chunk = per_document(causal, [4, 7, 7], [4, 4, 7, 7, 7])
+            >>> chunk.to_dense(3, 5)[0, 0].int().tolist()
+            [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
+        """
+        call = "per_document(…)"
+        if not isinstance(mask, Mask):
+            raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
+        for node in mask.mask_node.walk():
+            if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
+                raise errors.table_in_document(call, node.own[0].name)
+        queries = positions(call, "ids", ids)
+        keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids)
+        query = Q
+        if keys is not queries:
+            query = nodes.add(Q, at(Derived("ahead", (queries, keys), _ahead), Q))
+        start = nodes.const(0)
+        if not by_distance(mask.mask_node):
+            start = at(Derived("start", (queries, keys), _first), Q)
+        inner = _restarted(mask.mask_node, query, start)
+        same = nodes.eq(at(queries, Q), at(keys, K))
+        printed = (queries,) if keys is queries else (queries, keys)
+        label = Label("call", ("per_document", mask.label, *printed))
+        return Mask(nodes.conjunction(inner, same), SCORE, label)
+
+    def from_cu_seqlens(
+        self,
+        mask: Mask,
+        cu_seqlens: Entries,
+        kv_cu_seqlens: Entries | None = None,
+        *,
+        total: int | tuple[int, int] | None = None,
+    ) -> Mask:
+        """`mask` in documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
+
+        `per_document.from_cu_seqlens(causal, cu_seqlens_q, cu_seqlens_k)` is variable-length
+        attention with `causal=True`, `window(left, right)` in place of `causal` its `window_size`:
+        the last query of a document stands where its last key does. A query that has no key there,
+        for its document has more queries than keys, has output 0.
+
+        Args:
+            mask: as `per_document` takes it.
+            cu_seqlens: as `document.from_cu_seqlens` takes it, and likewise `kv_cu_seqlens` and
+                `total`.
+
+        Raises:
+            TypeError, ValueError: what `per_document` and `document.from_cu_seqlens` raise.
+
+        Source: `flash_attn_varlen_func` of FlashAttention.
+
+        Examples:
+            >>> chunk = per_document.from_cu_seqlens(causal, [0, 1, 3], [0, 2, 5])
+            >>> chunk.to_dense(3, 5)[0, 0].int().tolist()
+            [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
+        """
+        call = "per_document.from_cu_seqlens"
+        return packed(call, partial(self, mask), cu_seqlens, kv_cu_seqlens, total)
 
 
-def _first_occurrence(ids: torch.Tensor) -> torch.Tensor:
-    """For each position the first one with the same id, int32, of the shape of `ids`.
+def _restarted(mask: Node, query: Node, start: Node) -> Node:
+    """`mask` with `query` for the query, and positions counted from `start`.
 
-    Nothing is read back: where the tensor lives on a GPU, nobody waits for it.
+    Query and key share a document, hence its start: distances stay what they were.
     """
-    order = ids.argsort(dim=-1, stable=True)
-    arranged = ids.gather(-1, order)
-    opens = torch.ones_like(arranged, dtype=torch.bool)
-    opens[..., 1:] = arranged[..., 1:] != arranged[..., :-1]
-    places = torch.arange(ids.shape[-1], device=ids.device)
-    opened = torch.where(opens, places, 0).cummax(-1).values
-    first = order.gather(-1, opened)
-    return torch.empty_like(order).scatter_(-1, order, first).to(torch.int32)
+
+    def moved(node: Node, by: Node | None = None) -> Node:
+        def replace(node: Node) -> Node | None:
+            if by is not None and node.op in ("ge", "gt", "eq") and by_distance(node):
+                return moved(node)
+            if node.op != "index" or node.data not in ("q_idx", "kv_idx"):
+                return None
+            place = query if node.data == "q_idx" else node
+            return place if by is None else nodes.subtract(place, by)
+
+        return nodes.substitute(node, replace)
+
+    return moved(mask, start)
+
+
+def _ahead(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
+    """By how much the last key of each query's document comes after its last query."""
+    return _ends(ids, kv_ids)[1] - _ends(ids, ids)[1]
+
+
+def _first(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
+    """The first key of each query's document."""
+    return _ends(ids, kv_ids)[0]
+
+
+def _ends(ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each of `ids` the first and last place in `kv_ids` with the same id, int32; any without.
+
+    Nothing is read back: where the tensors live on a GPU, nobody waits for it.
+    """
+    shape = torch.broadcast_shapes(ids.shape[:-1], kv_ids.shape[:-1])
+    wanted = ids.expand(*shape, -1).contiguous()
+    if kv_ids.shape[-1] == 0:
+        none = torch.zeros_like(wanted, dtype=torch.int32)
+        return none, none
+    # Others than those bound may come in another integer type.
+    given = kv_ids.to(wanted.dtype).expand(*shape, -1)
+    order = given.argsort(dim=-1, stable=True)
+    arranged = given.gather(-1, order)
+    first = torch.searchsorted(arranged, wanted).clamp(max=given.shape[-1] - 1)
+    last = (torch.searchsorted(arranged, wanted, right=True) - 1).clamp(min=0)
+    return order.gather(-1, first).to(torch.int32), order.gather(-1, last).to(torch.int32)
+
+
+per_document = _PerDocument()

@@ -6,14 +6,15 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import Entries, integers
 from ..nodes import SCORE, K, Q
 from ..parameters import Table
 from ..printing import called
 from .ancestry import ancestry
-from .arguments import INTEGER_DTYPES, at, entries_within, positions
+from .arguments import at, entries_within, positions, readable
 
 
-def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
+def shared_prefix(ids: Entries, parents: Entries) -> Mask:
     """Causal within one's own document, and everything in the documents it continues.
 
     A query keeps the keys of its own document up to itself, and all keys of that document's parent,
@@ -23,30 +24,31 @@ def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
         ids: integer tensor `[length]` or `[batch, length]`: the document of each position, an index
             into `parents`.
         parents: integer tensor `[documents]`: the document that each continues, negative for none.
-            Both are read from the device once, here.
+            On a GPU where the ids are, or for both on the CPU, no device is waited for.
 
-    Documents packed depth first, each right behind what it continues, are intervals of queries for
-    every key and proved exactly; others are decided by two tables, as in `tree`.
+    Documents on the CPU that are packed depth first, each right behind what it continues, are
+    intervals of queries for every key; others are decided by two tables, as in `tree`. The same
+    tiles are visited.
 
     Raises:
-        ValueError: ids that are no index of `parents`; a parent that is no document; a circle.
+        ValueError: on the CPU, ids that are no index of `parents`, a parent that is no document, a
+            circle. On a GPU and in compiled functions, where nothing waits for entries, such an id
+            is taken for the nearest, such a parent for none, and a circle goes unnoticed.
 
     Source: prefix sharing of rollouts in reinforcement learning; Hydragen (Juravsky et al., 2024).
     """
     call = "shared_prefix"
-    positions(call, "ids", ids)
-    if not isinstance(parents, torch.Tensor) or parents.dtype not in INTEGER_DTYPES:
-        found = parents.dtype if isinstance(parents, torch.Tensor) else type(parents).__name__
-        raise errors.tensor_dtype(call, "parents", found, "an int32 or int64 tensor")
+    ids = positions(call, "ids", ids).tensor
+    parents = integers(call, "parents", parents)
     if parents.ndim != 1:
         raise errors.tensor_shape(call, "parents", list(parents.shape), "[documents]")
-    entries_within(call, "ids", ids.cpu(), 0, len(parents))
-    forest = ancestry(call, parents.cpu())
+    entries_within(call, "ids", ids, 0, len(parents))
+    forest, own = ancestry(call, parents), ids.long().clamp(0, max(len(parents) - 1, 0))
     order, end = (
-        entries.to(dtype=torch.int32, device=ids.device)[ids.long()]
+        entries.to(dtype=torch.int32, device=ids.device)[own]
         for entries in (forest.order, forest.end)
     )
-    if bool((order.diff(dim=-1) >= 0).all()):
+    if readable(order) and bool((order.diff(dim=-1) >= 0).all()):
         # Whatever continues a document follows it at once: one past the last such position.
         last = Table("end", torch.searchsorted(order, end, out_int32=True))
         node = nodes.conjunction(nodes.ge(Q, K), nodes.gt(at(last, K), Q))
@@ -54,5 +56,5 @@ def shared_prefix(ids: torch.Tensor, parents: torch.Tensor) -> Mask:
     places, ends = Table("order", order), Table("end", end)
     of_query, of_key = at(places, Q), at(places, K)
     above = nodes.conjunction(nodes.gt(of_query, of_key), nodes.gt(at(ends, K), of_query))
-    own = nodes.conjunction(nodes.eq(of_query, of_key), nodes.ge(Q, K))
-    return Mask(nodes.disjunction(own, above), SCORE, called(call, places, ends))
+    within = nodes.conjunction(nodes.eq(of_query, of_key), nodes.ge(Q, K))
+    return Mask(nodes.disjunction(within, above), SCORE, called(call, places, ends))

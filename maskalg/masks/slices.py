@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from .. import errors, nodes
@@ -102,7 +103,7 @@ def _ranges(call: str, name: str, ranges: Ranges) -> list[tuple[int, int]]:
 
 
 def _listed(values: Sequence[object] | torch.Tensor) -> list[object]:
-    return values.tolist() if isinstance(values, torch.Tensor) else list(values)
+    return values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else list(values)
 
 
 def _kind(call: str, kind: object) -> int:

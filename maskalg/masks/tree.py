@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import Entries, integers
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Table
 from ..printing import called
 from .ancestry import ancestry
-from .arguments import INTEGER_DTYPES, at, integer_or_per_batch, shown
+from .arguments import at, integer_or_per_batch, shown
 
 ZERO = nodes.const(0)
 
 
-def tree(parents: torch.Tensor | Sequence[int], prompt: int | torch.Tensor = 0) -> Mask:
+def tree(parents: Entries, prompt: int | Entries = 0) -> Mask:
     """A causal prompt, and after it a tree whose tokens see their ancestors and themselves.
 
     Token i of the tree stands at position `prompt + i`. A query in the tree keeps the whole prompt,
     and the keys of the tree that are its ancestors or itself; a query in the prompt is causal.
 
     Args:
-        parents: the parent of each token of the tree, negative for a root; a sequence of integers,
-            or an integer tensor `[tokens]` or `[batch, tokens]`, read from the device once, here.
+        parents: the parent of each token of the tree, negative for a root; an integer
+            tensor `[tokens]` or `[batch, tokens]`, read from the device once, here.
             Keys past the tree raise an error where `prompt` is a number.
         prompt: length of the prompt, >= 0; an integer, or an integer tensor `[batch]`.
 
@@ -37,9 +36,7 @@ def tree(parents: torch.Tensor | Sequence[int], prompt: int | torch.Tensor = 0) 
 
     Source: tree attention of SpecInfer (Miao et al., 2023), Medusa (Cai et al., 2024) and EAGLE.
     """
-    given = parents if isinstance(parents, torch.Tensor) else _tensor(parents)
-    if given.dtype not in INTEGER_DTYPES:
-        raise errors.tensor_dtype("tree", "parents", given.dtype, "integers")
+    given = integers("tree", "parents", parents)
     if given.ndim not in (1, 2):
         raise errors.tensor_shape("tree", "parents", list(given.shape), "[tokens], [batch, tokens]")
     p, printed = integer_or_per_batch(f"tree(…, prompt={shown(prompt)})", "prompt", prompt, low=0)
@@ -65,13 +62,6 @@ def tree(parents: torch.Tensor | Sequence[int], prompt: int | torch.Tensor = 0) 
 def _place(table: Table, index: Node) -> Node:
     """An entry of the tree; the first one for positions in the prompt, where it is not used."""
     return at(table, nodes.maximum(index, ZERO))
-
-
-def _tensor(parents: Sequence[int]) -> torch.Tensor:
-    for parent in parents:
-        if isinstance(parent, bool) or not isinstance(parent, int):
-            raise errors.not_an_integer("tree", "parents", parent, -1)
-    return torch.tensor(list(parents), dtype=torch.int64)
 
 
 def _like(given: torch.Tensor, rows: list[torch.Tensor]) -> torch.Tensor:

@@ -6,15 +6,18 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
+from ..entries import Entries, integers
 from ..nodes import SCORE, K, Q
 from ..printing import called
-from .arguments import INTEGER_DTYPES, at_head, entries_within, flags_per_head, marked
+from .arguments import at_head, entries_within, flags_per_head, marked
 
 
 class _VerticalSlash:
     """Columns and diagonals, kept as flags say: `vertical_slash(vertical, slash)`, or lists."""
 
-    def __call__(self, vertical: torch.Tensor, slash: torch.Tensor) -> Mask:
+    __slots__ = ()
+
+    def __call__(self, vertical: Entries, slash: Entries) -> Mask:
         """q >= k and (vertical[k] or slash[q - k]).
 
         Args:
@@ -31,7 +34,7 @@ class _VerticalSlash:
         node = nodes.conjunction(nodes.ge(Q, K), kept)
         return Mask(node, SCORE, called("vertical_slash", columns, diagonals))
 
-    def from_indices(self, vertical: torch.Tensor, slash: torch.Tensor, length: int) -> Mask:
+    def from_indices(self, vertical: Entries, slash: Entries, length: int) -> Mask:
         """Columns and diagonals by number, as MInference's kernels take them.
 
         Args:
@@ -50,11 +53,9 @@ class _VerticalSlash:
         )
 
 
-def _flags(name: str, indices: torch.Tensor, length: int) -> torch.Tensor:
+def _flags(name: str, given: Entries, length: int) -> torch.Tensor:
     call = "vertical_slash.from_indices"
-    if not isinstance(indices, torch.Tensor) or indices.dtype not in INTEGER_DTYPES:
-        found = indices.dtype if isinstance(indices, torch.Tensor) else type(indices).__name__
-        raise errors.tensor_dtype(call, name, found, "an int32 or int64 tensor")
+    indices = integers(call, name, given)
     if indices.ndim not in (1, 2, 3):
         raise errors.tensor_shape(
             call, name, list(indices.shape), "[count], [heads, count] or [batch, heads, count]"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
-from .. import biases, elementary, index, masks
+from .. import biases, choice, elementary, index, masks
 from ..algebra import Bias, Mask, Score, everything, nothing
 from ..expression import Expression
 from ..index import Index
@@ -41,7 +41,6 @@ _INDICES = [
     "head",
     "scalar",
     "table",
-    "where",
     "minimum",
     "maximum",
     "bias",
@@ -53,6 +52,7 @@ NAMES: Final[dict[str, object]] = {
     **_public(biases, biases.__all__),
     **_public(index, (*_INDICES, "minimum", "maximum")),
     **_public(elementary, _REAL),
+    "where": choice.where,
     "everything": everything,
     "nothing": nothing,
     "min": _least,
@@ -75,6 +75,7 @@ def methods_of(value: object) -> tuple[str, ...]:
 
 _CONSTRUCTORS: Final = {
     id(masks.document): ("from_lengths", "from_cu_seqlens"),
+    id(masks.per_document): ("from_cu_seqlens",),
     id(masks.padding): ("from_mask",),
     id(masks.block_table): ("from_kv_indices",),
     id(masks.vertical_slash): ("from_indices",),

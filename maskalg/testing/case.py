@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import index
+from .. import choice
 from ..algebra import Mask
 from .assertions import describe, function_matrix
 
@@ -104,7 +104,7 @@ class Case:
 def where(condition: Case, then: Case, otherwise: Case) -> Case:
     """`maskalg.where` of three cases."""
     return Case(
-        index.where(condition.mask, then.mask, otherwise.mask),
+        choice.where(condition.mask, then.mask, otherwise.mask),
         lambda *at: np.where(condition.matrix(*at), then.matrix(*at), otherwise.matrix(*at)),
         any(case.over_positions for case in (condition, then, otherwise)),
     )

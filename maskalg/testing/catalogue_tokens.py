@@ -34,6 +34,7 @@ _IDS: Final = np.repeat(np.arange(7), (9, 5, 1, 14, 8, 16, 11))
 _RECURRING: Final = _random.integers(0, 4, ENTRIES)
 _DOCUMENTS: Final = np.array([-1, 0, 0, -1, 3, 4, 3])
 _SPANS: Final = np.where(np.isin(_IDS, (1, 3, 5)), _IDS, -1)
+_CUTS: Final = ((0, 9, 9, 12, 30, 41, 60), (0, 14, 17, 17, 25, 50, 58))
 _FLAGS: Final = _bits(ENTRIES, share=0.08)
 _PADDED: Final = np.stack([np.arange(ENTRIES) >= 11, np.arange(ENTRIES) < 17])
 _KINDS: Final = _random.integers(0, 3, ENTRIES)
@@ -109,6 +110,12 @@ def _restarted(mask: Mask, inner: Callable[[int, int], bool], ids: Any) -> Case:
     return _case(atom.per_document(mask, _tensor(ids)), tokens.per_document, inner, ids)
 
 
+def _varlen(mask: Mask, inner: Callable[[int, int], bool]) -> Case:
+    bounds = [torch.tensor(cut, dtype=torch.int32) for cut in _CUTS]
+    built = atom.per_document.from_cu_seqlens(mask, *bounds, total=ENTRIES)
+    return _case(built, tokens.varlen, inner, *_CUTS)
+
+
 _causal: Final = Case(atom.causal, matrix_of(causal))
 _spans: Final = _case(atom.spans(_tensor(_SPANS)), tokens.spans, _SPANS)
 _global: Final = _case(atom.global_tokens(_tensor(_FLAGS)), tokens.global_tokens, _FLAGS)
@@ -140,6 +147,18 @@ TOKENS: Final[dict[str, Case]] = {
     ),
     "prefix per document per batch": _restarted(
         atom.prefix(2), lambda q, k: k < 2, np.stack([_IDS, _RECURRING])
+    ),
+    "causal per document, of other keys": _varlen(atom.causal, lambda q, k: k <= q),
+    "window per document, of other keys": _varlen(
+        atom.window(5, 1), lambda q, k: q - 5 <= k <= q + 1
+    ),
+    "prefix LM per document, of other keys": _varlen(
+        atom.causal | atom.prefix(3), lambda q, k: k <= q or k < 3
+    ),
+    "documents of other keys": Case(
+        atom.document.from_cu_seqlens(*map(torch.tensor, _CUTS), total=ENTRIES),
+        matrix_of(tokens.varlen, lambda q, k: True, *_CUTS),
+        over_positions=True,
     ),
     "shared prefix": _case(
         atom.shared_prefix(_tensor(_IDS), _tensor(_DOCUMENTS)),

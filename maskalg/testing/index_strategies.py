@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from .. import index
+from .. import choice, index
 from ..index import Index
 from .case import BATCH, HEADS, Bools, Case, Ints, grid
 
@@ -158,7 +158,7 @@ def _chosen(sign: str, left: IndexCase, right: IndexCase, a: IndexCase, b: Index
         holds = _COMPARISONS[sign](left.values(*at), right.values(*at))
         return np.where(holds, a.values(*at), b.values(*at))
 
-    return IndexCase(index.where(condition, _expression(a.index), _expression(b.index)), values)
+    return IndexCase(choice.where(condition, _expression(a.index), _expression(b.index)), values)
 
 
 def remainders() -> SearchStrategy[Case]:

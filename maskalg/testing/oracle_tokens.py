@@ -27,6 +27,23 @@ def per_document(inner: Callable[[int, int], bool], ids: ArrayLike, **at: int) -
     return pairs(keep, len(rows), **at)
 
 
+def varlen(
+    inner: Callable[[int, int], bool], cu_seqlens: ArrayLike, kv_cu_seqlens: ArrayLike, **at: int
+) -> Bools:
+    """In each document ``inner(q, k)`` of the last queries of as many steps as it has keys."""
+    of_queries, of_keys = np.asarray(cu_seqlens), np.asarray(kv_cu_seqlens)
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        for d in range(len(of_queries) - 1):
+            if of_queries[d] <= q < of_queries[d + 1] and of_keys[d] <= k < of_keys[d + 1]:
+                from_last = int(of_queries[d + 1]) - q
+                steps = int(of_keys[d + 1] - of_keys[d])
+                return inner(steps - from_last, k - int(of_keys[d]))
+        return False
+
+    return pairs(keep, 1, **at)
+
+
 def padding_mask(mask: ArrayLike, queries: bool = False, **at: int) -> Bools:
     """``mask[b, k]``, and with ``queries`` ``mask[b, q]`` too."""
     rows = padded(mask, 2)

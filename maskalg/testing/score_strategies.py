@@ -17,13 +17,13 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
 
 from .. import biases as term
-from .. import errors, index
+from .. import choice, errors, index
 from ..algebra import Bias, Mask, Score
 from . import oracle, oracle_biases
 from .assertions import describe
@@ -73,7 +73,7 @@ def scores(depth: int = 2) -> SearchStrategy[ScoreCase]:
 
 
 def biases(depth: int = 2) -> SearchStrategy[ScoreCase]:
-    """Sums, multiples and compositions (`@`) of biases and caps, without a mask."""
+    """Sums, multiples, compositions (`@`) and choices of biases and caps, without a mask."""
     return _biases(depth)
 
 
@@ -87,6 +87,7 @@ def _biases(depth: int) -> SearchStrategy[ScoreCase]:
         st.builds(_sum, inner, inner),
         st.builds(_scaled, additive(), st.sampled_from((2.0, -0.5))),
         st.builds(_composed, inner, inner),
+        st.builds(_chosen, masks(0), inner, st.one_of(inner, st.sampled_from((0, 1.5)))),
     )
 
 
@@ -117,6 +118,16 @@ def _scaled(a: ScoreCase, factor: float) -> ScoreCase:
 
 def _composed(a: ScoreCase, b: ScoreCase) -> ScoreCase:
     return ScoreCase(operator.matmul(a.score, b.score), lambda s: a.apply(b.apply(s)))
+
+
+def _chosen(condition: Case, a: ScoreCase, b: ScoreCase | float) -> ScoreCase:
+    other = cast(Bias, b.score) if isinstance(b, ScoreCase) else b
+
+    def apply(s: Floats) -> Floats:
+        rest = b.apply(s) if isinstance(b, ScoreCase) else s + b
+        return np.where(condition.dense(*s.shape[2:]), a.apply(s), rest)
+
+    return ScoreCase(choice.where(condition.mask, cast(Bias, a.score), other), apply)
 
 
 # --- atoms ---------------------------------------------------------------------------------------

@@ -19,13 +19,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from .. import algebra, errors, index
 from .. import masks as atom
+from ..algebra import Mask
 from ..index import Index, TableExpression
 from . import oracle
 from .case import (
@@ -230,9 +231,9 @@ def _rows(lead: str | None) -> SearchStrategy[list[Any]]:
 
 def _entry(entries: TableExpression, lead: str | None, position: Index) -> Index:
     if lead is None:
-        return cast(Index, entries[position])
+        return entries[position]
     rows: dict[str, Index | int] = {"batch": index.batch, "head": index.head, "0": 0}
-    return cast(Index, entries[rows[lead], position])
+    return entries[rows[lead], position]
 
 
 def _id_rows() -> SearchStrategy[list[Any]]:
@@ -266,7 +267,7 @@ def flags(draw: DrawFn) -> Case:
     wanted = draw(st.integers(0, 3))
     position, chosen = draw(st.sampled_from((("q", index.q_idx), ("k", index.kv_idx))))
     if draw(st.booleans()):
-        mask = index.table(torch.tensor(entries) == wanted, "flags")[chosen]
+        mask: Mask = index.table(torch.tensor(entries) == wanted, "flags")[chosen]
     else:
         dtype = draw(st.sampled_from((torch.int64, torch.int32, torch.uint8)))
         mask = index.table(torch.tensor(entries, dtype=dtype), "kinds")[chosen] == wanted

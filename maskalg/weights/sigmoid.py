@@ -6,13 +6,14 @@ import torch
 
 from .. import nodes
 from ..algebra import Bias
+from ..entries import Entries
 from ..nodes import HEAD, SCORE, TRUE
 from ..parameters import Scalar, Table
 from ..printing import called
-from .weight import Weight, check_logit
+from .weight import Weight, logit
 
 
-def sigmoid(bias: float | torch.Tensor = 0.0) -> Weight:
+def sigmoid(bias: float | Entries = 0.0) -> Weight:
     """w(s) = 1 / (1 + exp(-(s + bias))), not normalised.
 
     Args:
@@ -25,12 +26,12 @@ def sigmoid(bias: float | torch.Tensor = 0.0) -> Weight:
     Examples:
         >>> out = attention(q, k, v, causal, weight=sigmoid(-math.log(16)))
     """
-    check_logit("sigmoid", "bias", bias)
-    if isinstance(bias, torch.Tensor):
-        table = Table("bias", bias)
+    given = logit("sigmoid", "bias", bias)
+    if isinstance(given, torch.Tensor):
+        table = Table("bias", given)
         added, label = nodes.read(table, HEAD), called("sigmoid", table)
     else:
-        number = Scalar("bias", float(bias))
+        number = Scalar("bias", float(given))
         added, label = nodes.scalar(number), called("sigmoid", number)
     value = nodes.call("sigmoid", nodes.add(SCORE, added))
     return Weight("sigmoid", Bias(TRUE, value, label), normalised=False)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import torch
-
-from .weight import Weight, check_logit
+from ..entries import Entries
+from .weight import Weight, logit
 
 softmax: Final = Weight("softmax")
 """w(s) = exp(s), normalised. A query that keeps nothing has output 0 and lse -inf."""
@@ -15,7 +14,7 @@ softmax_plus_one: Final = Weight("softmax_plus_one", sink=0.0)
 """exp(s) / (1 + sum of exp(s)): a query may attend to nothing. Source: Miller (2023)."""
 
 
-def softmax_with_sink(logits: float | torch.Tensor) -> Weight:
+def softmax_with_sink(logits: float | Entries) -> Weight:
     """exp(s) / (exp(logit) + sum of exp(s)), with one more logit per head that has no value.
 
     The returned lse is that of the scores, without the sink.
@@ -29,5 +28,4 @@ def softmax_with_sink(logits: float | torch.Tensor) -> Weight:
     Examples:
         >>> out = attention(q, k, v, causal, weight=softmax_with_sink(torch.zeros(2)))
     """
-    check_logit("softmax_with_sink", "logits", logits)
-    return Weight("softmax_with_sink", sink=logits)
+    return Weight("softmax_with_sink", sink=logit("softmax_with_sink", "logits", logits))

@@ -11,6 +11,7 @@ import torch
 
 from .. import errors
 from ..algebra import Bias, Score
+from ..entries import Entries, reals
 from ..expression import Expression
 
 
@@ -77,6 +78,14 @@ class Weight:
         scores = Score(expression.mask_node, expression.bias_node, expression.label)
         # As a method: torch.compile does not follow the operator `@` of our classes.
         return formula.__matmul__(scores)
+
+
+def logit(call: str, name: str, value: float | Entries) -> float | torch.Tensor:
+    """What a user gives for a logit, checked: a number, a tensor, or its entries."""
+    listed = not isinstance(value, (int, float, torch.Tensor)) and value is not None
+    given = reals(call, name, value) if listed else cast("float | torch.Tensor", value)
+    check_logit(call, name, given)
+    return given
 
 
 def check_logit(call: str, name: str, value: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import math
+import pydoc
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from .session import Session
 
 VALUES = (ma.Mask, ma.Bias, ma.Weight, type(ma.q_idx))
 CLASSES = [ma.Bias, ma.FireParameters, ma.Mask, ma.Score, ma.Weight, ma.nn.Attention]
+NAMESPACES = ("document", "per_document", "padding", "block_table", "vertical_slash")
 
 
 def documented() -> dict[str, Any]:
@@ -26,7 +28,7 @@ def documented() -> dict[str, Any]:
     found |= {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
     for owner in [
         *CLASSES,
-        *(type(found[n]) for n in ("document", "block_table", "vertical_slash")),
+        *(type(found[n]) for n in NAMESPACES),
     ]:
         for name, member in inspect.getmembers(owner, callable):
             own = str(getattr(member, "__module__", "")).startswith("maskalg")
@@ -49,6 +51,18 @@ def test_examples_run(name: str) -> None:
     session = Session(name, names | given)
     for example in doctest.DocTestParser().get_examples(inspect.getdoc(PUBLIC[name]) or ""):
         session.example(example, 1)
+
+
+@pytest.mark.parametrize("name", ["causal", "everything", "nothing"])
+def test_help_of_a_mask_says_what_it_keeps(name: str) -> None:
+    text = pydoc.render_doc(getattr(ma, name), renderer=pydoc.plaintext)
+    assert text.count("\n") < 12 and "quer" in text and "help(maskalg.Mask)" in text
+
+
+def test_help_of_a_name_with_several_ways() -> None:
+    for name in NAMESPACES:
+        text = pydoc.render_doc(getattr(ma, name), renderer=pydoc.plaintext)
+        assert "__call__(self" in text and "Data descriptors" not in text
 
 
 def test_there_are_examples() -> None:

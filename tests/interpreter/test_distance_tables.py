@@ -47,6 +47,19 @@ def tabled(score, which="costly"):
     ]
 
 
+def test_explain_counts_them():
+    q = torch.randn(1, 4, 24, 16)
+
+    def said(score, query=q):
+        return ma.explain(query, q, q, score, backend="triton").bias
+
+    slopes = ma.alibi(torch.rand(4))
+    assert said(causal) == "none" and said(slopes) == "computed for each pair"
+    assert said(biases()["t5"]) == "computed for each pair; 1 table of distances is read"
+    two = biases()["t5"] + biases()["kerple"] * 2 @ slopes
+    assert said(two) == "computed for each pair; 2 tables of distances are read"
+
+
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("name", biases())
 def test_results(name, lengths):

@@ -197,5 +197,6 @@ def test_explain_names_what_is_chosen():
     assert (
         "from the bound tensors" in ma.explain(q, q, q, ma.document(ids), backend="triton").schedule
     )
+    assert ma.explain(q, q, q, ma.relative(torch.randn(9))).bias == "computed for each pair"
     many = ma.explain(q, q, q, _islands(), backend="triton")
     assert "every tile" in many.schedule

@@ -130,6 +130,10 @@ BUILT = {
     "spans": lambda ids, numbers: ma.spans(ids),
     "global": lambda ids, numbers: ma.global_tokens(ids > 2),
     "per document": lambda ids, numbers: ma.per_document(causal & ma.chunked(7), ids),
+    "other keys": lambda ids, numbers: ma.per_document.from_cu_seqlens(
+        causal, numbers.cumsum(0), 2 * numbers.cumsum(0), total=LENGTH
+    ),
+    "shared prefix": lambda ids, numbers: ma.shared_prefix(ids, numbers - 2),
     "windows": lambda ids, numbers: ma.sliding(numbers.repeat(2)),
     "cache": lambda ids, numbers: causal.shift(q=numbers),
     "table": lambda ids, numbers: ma.table(ids)[ma.batch, ma.q_idx] >= ma.kv_idx,
