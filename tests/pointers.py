@@ -4,7 +4,13 @@ import torch
 
 from maskalg.codegen.arguments import TableArgument
 
-POINTERS = {torch.int64: "*i64", torch.int32: "*i32", torch.bool: "*i1", torch.float32: "*fp32"}
+POINTERS = {
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+    torch.bool: "*i1",
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+}
 
 
 def pointer_to(argument, form):

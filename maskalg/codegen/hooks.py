@@ -13,7 +13,7 @@ from ..printing import formula_text
 from ..proof.proof import prove_structure
 from ..schedule.digit_runs import by_digits
 from ..schedule.marked_runs import Of, marked
-from .ahead import Ahead, is_ahead
+from .ahead import LINE, Ahead, is_ahead
 from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
 from .bounds_text import bounds_text
 from .derivative import derivative
@@ -158,7 +158,7 @@ def rendered(
         biased=structure.bias.op != "score",
         sloped=False,
         additive=structure.bias.op == "score" or additive(structure.bias),
-        ahead=any(map(is_ahead, structure.bias.walk())),
+        ahead=_reads_ahead(structure, style),
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
@@ -184,7 +184,7 @@ def _elements(
     parts = [("masked", _MASKED, _masked(structure.mask, text(), arguments, held, style))]
     if bias.op != "score":
         parts.append(("biased", _OF_PRODUCT, _biased(bias, text())))
-    if any(map(is_ahead, bias.walk())):
+    if _reads_ahead(structure, style):
         early = Ahead()
         parts.append(("biased_ahead", _OF_PRODUCT, _biased(bias, text(early))))
         parts.append(("ahead", _PLACE, early.body()))
@@ -197,6 +197,10 @@ def _elements(
     stands = "q_idx" if moving == "kv_idx" else "kv_idx"
     hold = ("hold", f"batch, head, {stands}, kv_len, scale, S, T", held.body(unit))
     return [hold, *parts]
+
+
+def _reads_ahead(structure: Structure, style: Style) -> bool:
+    return style.grain == LINE and any(map(is_ahead, structure.bias.walk()))
 
 
 def _biased(bias: Node, text: TritonText) -> tuple[str, ...]:

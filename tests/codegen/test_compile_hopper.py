@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections import Counter
 from importlib import import_module
 
 import pytest
@@ -43,7 +44,9 @@ def types_of(hooks, form):
     return [pointer_to(a, form) for a in hooks.tables]
 
 
-def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.softmax, tile=None):
+def compiled(
+    expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.softmax, tile=None, grain=1
+):
     """`tile`, or what the table chooses, compiled; None where it leaves it to plain."""
     from maskalg_kernels.hopper_offline import compile_hopper_forward
 
@@ -56,7 +59,7 @@ def compiled(expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.
         pytest.skip("this Triton is not one the Gluon kernel was tested with")
     form = bound(weight.applied(expression))
     weighting = weight_constants(weight)
-    hooks = hooks_of(form.structure, Style(ptx=True))
+    hooks = hooks_of(form.structure, Style(ptx=True, grain=grain))
     tables = types_of(hooks, form)
     pattern = backend.pattern_of(form.structure)
     kind = {"biased": hooks.biased, "weighted": weighting["WEIGHTED"]}
@@ -94,6 +97,37 @@ def test_128_dimensions(name):
 @pytest.mark.parametrize("name", ["everything", "causal"])
 def test_64_dimensions(name):
     check(compiled(expressions()[name], 64, dtype="fp16"))
+
+
+def loads(result):
+    """How often the kernel reads memory by each instruction, but for words."""
+    found = Counter(re.findall(r"ld\.global\.([.\w]+)", result.assembly))
+    return {kind: count for kind, count in found.items() if kind != "b32"}
+
+
+def test_biases_of_pairs_are_read_by_lines():
+    bias = ma.dense_bias(torch.zeros(64, 64, dtype=torch.bfloat16))
+    wide = {dim: compiled(bias, dim, grain=8) for dim in (64, 128)}
+    check(wide[64])
+    check(wide[128], 8)  # once a row
+    # A tile has 64 or 128 keys: 8 or 16 entries times 4 or 8 rows; of the first, and of others.
+    assert loads(wide[64]) == {"v4.b32": 2 * 4}
+    assert loads(wide[128]) == {"v4.b32": 2 * 2 * 8}
+    odd = compiled(bias, 64, grain=1)
+    check(odd)
+    assert loads(odd) == {"b16": 2 * 32}
+
+
+def test_masks_of_pairs_are_read_two_by_two():
+    mask = ma.dense(torch.ones(64, 64, dtype=torch.bool))
+    result = compiled(mask, 64, grain=2)
+    check(result)
+    assert loads(result) == {"b16": 2 * 16}
+    assert loads(compiled(mask, 64)) == {"b8": 2 * 32}
+    # Three groups of warps hold the marks of which tiles are whole as well.
+    result = compiled(mask, 128, grain=8)
+    check(result, 192)
+    assert loads(result) == {"b16": 3 * 2 * 16}
 
 
 @pytest.mark.parametrize("name, spills", [("window", 0), ("document", 12), ("three", 12)])

@@ -5,12 +5,16 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.codegen import store
-from maskalg.codegen.hooks import hooks_of
+from maskalg.codegen.hooks import Style, hooks_of
 from maskalg.normalform import bound
 
 
 def source(expression):
     return ma.render(expression)
+
+
+def in_style(expression, grain):
+    return hooks_of(bound(expression).structure, Style(ptx=True, grain=grain)).source
 
 
 def test_causal_window():
@@ -93,6 +97,29 @@ def test_documents_among_alternatives_have_a_branch_of_their_own():
     masked = text[text.index("def masked") : text.index("def next_run")]
     by_bounds, by_ids = masked.split("else:")
     assert "tl.load" not in by_bounds and by_ids.count("tl.load") == 2
+
+
+def test_rows_of_many_entries_are_read_line_by_line():
+    mask = ma.dense(torch.ones(64, 64, dtype=torch.bool))
+    for grain, length in ((8, "S[1] // 8 * 8"), (2, "S[1] // 2 * 2"), (1, "S[1]")):
+        masked = in_style(mask, grain).split("def next_run")[0]
+        assert length in masked and "+ kv_idx, mask=kv_idx < " in masked
+        # What is not loaded is not kept: nothing else asks whether the key exists.
+        assert "kv_len - 1" not in masked and masked.count("setp") == 1
+    both = in_style(~mask & causal, 8).split("def next_run")[0]
+    assert "kv_len - 1" in both
+
+
+def test_entries_of_pairs_begin_to_be_loaded_ahead_of_time():
+    bias = ma.dense_bias(torch.zeros(4, 64, 64))
+    hooks = hooks_of(bound(bias).structure, Style(ptx=True, grain=8))
+    assert hooks.ahead
+    ahead = hooks.source.split("def ahead(")[1].split("\n\n")[0]
+    biased = hooks.source.split("def biased_ahead(")[1].split("\n\n")[0]
+    assert ahead.count("tl.load") == 1 and "tl.load" not in biased and "S[-1]" in biased
+    assert not hooks_of(bound(bias).structure, Style(ptx=True, grain=2)).ahead
+    by_key = bound(ma.causal + ma.key_bias(torch.zeros(64))).structure
+    assert not hooks_of(by_key, Style(ptx=True, grain=8)).ahead
 
 
 def test_real_comparisons_take_the_natural_form():
