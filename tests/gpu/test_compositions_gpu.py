@@ -20,10 +20,9 @@ MOST = {torch.float16: 6e-3, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 
 
 def weight(draw):
-    return draw.choice(
-        [ma.softmax] * 4
-        + [ma.softmax_with_sink(torch.linspace(-1, 1, HEADS, device="cuda")), ma.sigmoid(-2.0)]
-    )
+    sinks = torch.linspace(-1, 1, HEADS, device="cuda").requires_grad_()
+    others = [ma.softmax_with_sink(sinks), ma.sigmoid(-2.0)]
+    return draw.choice([ma.softmax] * 4 + others)
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -37,7 +36,8 @@ def test_gradients(seed):
     torch.manual_seed(seed)
     sizes = ((HEADS, q_len), (kv_heads, kv_len), (kv_heads, kv_len))
     tensors = [torch.randn(BATCH, h, n, dim, device="cuda", dtype=dtype) for h, n in sizes]
-    check_gradients(tensors, expression, most=MOST[dtype], weight=weight(draw))
+    # A query that keeps one key has no gradient but what rounding leaves.
+    check_gradients(tensors, expression, most=MOST[dtype], least=0.1, weight=weight(draw))
 
 
 @pytest.mark.parametrize("seed", range(120))

