@@ -7,6 +7,8 @@ from typing import Final, Literal, NamedTuple
 
 from .tiles import INTERPRETER, Pattern, Tile
 
+_LONG: Final[tuple[Pattern, ...]] = ("full", "dense", "pairs")
+
 # Of the gradients: block_q x block_kv. dQ loops over keys, dK and dV over queries.
 _BACKWARD_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (64, 2): (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
@@ -49,7 +51,7 @@ def backward_tiles_for(
     """Candidates for the gradients of queries, or of keys and values; arguments as above."""
     if architecture == "interpreter":
         return INTERPRETER
-    dense = pattern in ("full", "dense") or architecture.startswith("gfx")
+    dense = pattern in _LONG or architecture.startswith("gfx")
     if of == "queries":
         table = _BACKWARD_QUERIES if dense else _BACKWARD_QUERIES_SPARSE
     else:
@@ -145,7 +147,7 @@ def hopper_backward_tile_for(
     """
     if architecture != "sm_90" or element_bytes != 2:
         return None
-    listed: Pattern = "dense" if pattern == "full" else pattern
+    listed: Pattern = "dense" if pattern in _LONG else pattern
     if weighted:
         return _HOPPER_BACKWARD_WEIGHTED.get((of, head_pad, listed))
     return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))
@@ -172,8 +174,13 @@ class Least(NamedTuple):
 
 # Of softmax rows whose bias, if any, is only added to the score: a formula needs the score, which
 # is not made by itself, and its derivative too many registers. Documents, windows with sinks, and
-# short windows are faster in two kernels.
-_IN_ONE_PASS: Final[tuple[Pattern, ...]] = ("full", "dense")
+# short windows are faster in two kernels; so are biases of pairs at 64 dimensions, where one kernel
+# reads entry by entry what that of dQ reads by lines. Of each pattern the padded head dimensions.
+_IN_ONE_PASS: Final[dict[Pattern, tuple[int, ...]]] = {
+    "full": (64, 128),
+    "dense": (64, 128),
+    "pairs": (128,),
+}
 _LEAST: Final = Least(kv_keys=512, keys=1024, pairs=2**15, queries=32)
 
 
@@ -192,4 +199,4 @@ def one_pass_for(
     whether a bias, if any, is only added to the score.
     """
     served = architecture == "sm_90" and element_bytes == 2 and additive and not weighted
-    return _LEAST if served and pattern in _IN_ONE_PASS and head_pad in (64, 128) else None
+    return _LEAST if served and head_pad in _IN_ONE_PASS.get(pattern, ()) else None

@@ -127,17 +127,20 @@ def structure_plan(
 def pattern_of(structure: Structure, *, gradients: bool = False) -> Pattern:
     """What decides the tile: the structure of an expression, never its values.
 
-    Beside what gradients cost, it does not count what a bias reads.
+    Beside what gradients cost, it does not count what a bias reads, but for tables of pairs.
     """
     reads = structure.mask_reads_positions if gradients else structure.reads_positions
-    if structure.mask == TRUE and not reads:
+    if structure.mask == TRUE and not structure.reads_pairs and not reads:
         return "full"
     touched = prove_structure(structure).forms.touched
+    if reads and touched and len(touched[0].lows) > 1:
+        return "reading band"
+    banded = bool(touched) and bool(touched[0].lows and touched[0].highs)
+    if structure.reads_pairs and not banded and not (reads and gradients):
+        return "pairs"
     if reads:
-        unbounded: Pattern = "pairs" if structure.reads_pairs and not gradients else "reading"
-        return "reading band" if touched and len(touched[0].lows) > 1 else unbounded
-    banded = all(span.lows and span.highs for span in touched[:1])
-    return "banded" if touched and banded else "dense"
+        return "reading"
+    return "banded" if banded else "dense"
 
 
 def steps_of(call: Call, plan: Plan, *, tuned: bool = True) -> tuple[BackwardPlan, dict[str, Any]]:
