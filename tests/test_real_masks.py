@@ -5,23 +5,9 @@ import torch
 from torch.nn.attention.flex_attention import create_mask
 
 import maskalg as ma
-from maskalg import kv_idx, q_idx, sqrt, table
+from maskalg import q_idx, table
 from maskalg.testing import assert_labels_exact
-
-LENGTH = 64
-
-
-def masks():
-    seconds = table(1.7e9 + torch.arange(LENGTH, dtype=torch.float64), "seconds")
-    half = table(torch.linspace(0, 1, LENGTH, dtype=torch.float16), "half")
-    brain = table(torch.linspace(0, 1, LENGTH, dtype=torch.bfloat16), "brain")
-    return {
-        "float64": seconds[q_idx] >= seconds[kv_idx],
-        "equal float64": seconds[q_idx] == seconds[kv_idx],
-        "float16": half[q_idx] + half[kv_idx] * 0.3 >= half[q_idx] * half[q_idx],
-        "bfloat16": brain[q_idx] + brain[kv_idx] * 0.3 >= brain[q_idx] * brain[q_idx],
-        "roots": sqrt(q_idx) * sqrt(q_idx) >= kv_idx,
-    }
+from tests.real_mask_cases import LENGTH, masks
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -33,7 +33,7 @@ _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
 _ROW_EITHER_WAY = _ROW.replace("j", "j, from_last", 1)
 
 # Functions of kernels/reals.py with a form for NVIDIA of their own.
-_OWN_PTX = ("fma", "sigmoid", "tanh")
+_OWN_PTX = ("fma", "sigmoid", "tanh", "times")
 
 _HEADER = '''"""Rendered by maskalg for
 
@@ -45,7 +45,7 @@ import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
 from maskalg_kernels.integers import quotient, quotient_of_any, remainder, remainder_of_any
-from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}
+from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}, {times}
 from maskalg_kernels.runs import run_of_marks, run_of_spans, run_of_spans_and_marks
 from maskalg_kernels.runs import run_of_spans_either_way, tiles
 '''
@@ -174,7 +174,7 @@ def _elements(
     bias, unit = structure.bias, "scale"
     if style.tabled != "nothing":
         bias = with_distance_tables(bias, style.tabled)
-    parts = [("masked", _MASKED, _masked(structure.mask, arguments, held, style))]
+    parts = [("masked", _MASKED, _masked(structure.mask, arguments, held.exactly(), style))]
     if additive(bias):
         words = text()
         sum_of_terms = added(words, bias)
@@ -228,7 +228,7 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
 
 def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple[str, ...]:
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
-    text = TritonText(arguments, wide=style.wide, held=held)
+    text = TritonText(arguments, wide=style.wide, held=held, exact=True)
     interval = contiguous(mask, held.moving) if style.ptx and not style.wide else None
     if interval is None:
         return (*_decided(mask, text, held, style), "return result")
@@ -236,7 +236,7 @@ def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple
     by_bounds = _decided(bounded, text, held, style)
     # What is read in the rare branch shares no name with the rest, and takes no register from the
     # loop.
-    rare = TritonText(arguments, wide=False, names="u")
+    rare = TritonText(arguments, wide=False, names="u", exact=True)
     equal = equal_ids(mask, held.moving)
     if equal:
         unknown = " | ".join(f"({held.keep(held.text(flag))} == 0)" for flag in flags)

@@ -6,6 +6,7 @@ the tuple `S`, tables entries of the tuple `T`.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
@@ -41,13 +42,19 @@ class TritonText:
         wide: bool,
         names: str = "t",
         held: Held | None = None,
+        exact: bool = False,
     ) -> None:
-        """`names` begins the names of what is read; `held` is what was computed before a loop."""
+        """`names` begins the names of what is read; `held` is what was computed before a loop.
+
+        `exact` rounds real numbers as `evaluate` does, step by step: a mask is one matrix, whatever
+        computes it.
+        """
         self.lines: list[str] = []
         self._arguments = arguments
         self.wide = wide
         self._names = names
         self.held = held
+        self.exact = exact
         self._reads: dict[Node, str] = {}
 
     def __call__(self, node: Node) -> str:
@@ -57,6 +64,12 @@ class TritonText:
                 f"no Triton for {node.op!r}: add it to codegen/triton_text.py"
             )
         return rule(self, node)
+
+    def exactly(self) -> TritonText:
+        """The same printer, to print a mask: the lines are those of both."""
+        other = copy.copy(self)
+        other.exact = True
+        return other
 
     @property
     def integer(self) -> str:
@@ -219,6 +232,8 @@ def _call(text: TritonText, node: Node) -> str:
     function = cast(str, node.data)
     if function == "float":
         return text.real(node.args[0])
+    if text.exact and function == "sqrt":
+        function = "sqrt_rn"
     name = function if function in _OUR_REALS else f"tl.{function}"
     return f"{name}({text.real(node.args[0])})"
 
