@@ -99,6 +99,20 @@ def fma_ptx(x, y, z):
 
 
 @triton.jit
+def times(x, y):
+    """x y, rounded before anything is added to it: in masks."""
+    return x * y
+
+
+@triton.jit
+def times_ptx(x, y):
+    """x y, rounded before anything is added to it, on NVIDIA: the compiler makes no fma of it."""
+    return tl.inline_asm_elementwise(
+        "mul.rn.f32 $0, $1, $2;", "=f,f,f", [x, y], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
 def tan(x):
     return tl.sin(x) / tl.cos(x)
 

@@ -166,13 +166,9 @@ def _opaque(node: Node, env: Environment) -> torch.Tensor:
 
 def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Rule:
     def rule(node: Node, env: Environment) -> torch.Tensor:
-        # Small operands first: vectors combine before they meet a matrix. Real numbers are rounded
-        # at each step, so theirs is an order that shapes do not change.
-        args = node.args
-        if node.kind == "real":
-            args = tuple(sorted(args, key=lambda arg: len(arg.indices())))
-        parts = [evaluate(arg, env) for arg in args]
+        parts = [evaluate(arg, env) for arg in nodes.in_order(node)]
         if node.kind != "real":
+            # Small operands first: vectors combine before they meet a matrix.
             parts.sort(key=lambda part: part.numel())
         result = parts[0]
         for part in parts[1:]:

@@ -50,6 +50,7 @@ def extent(table: Table, axis: int) -> Node:
 
 
 def add(*terms: Node) -> Node:
+    """A sum; its integers are added as integers, which float32 would round."""
     flat: list[Node] = []
     total: int | float = 0
     for term in _flatten("add", terms):
@@ -59,7 +60,12 @@ def add(*terms: Node) -> Node:
             flat.append(term)
     if total != 0 or not flat:
         flat.append(const(total))
-    return flat[0] if len(flat) == 1 else Node("add", numeric(flat), _ordered(flat))
+    kind = numeric(flat)
+    whole = [term for term in flat if term.kind == "int" and term.op != "const"]
+    if kind == "real" and len(whole) > 1:
+        flat = [term for term in flat if term not in whole]
+        flat.append(Node("add", "int", _ordered(whole)))
+    return flat[0] if len(flat) == 1 else Node("add", kind, _ordered(flat))
 
 
 def mul(*factors: Node) -> Node:
@@ -74,7 +80,8 @@ def mul(*factors: Node) -> Node:
         return const(0)
     if product != 1 or not flat:
         flat.append(const(product))
-    if len(flat) == 2 and product != 1 and flat[0].op == "add":
+    distributed = flat[0].op == "add" and flat[0].kind == numeric(flat)
+    if len(flat) == 2 and product != 1 and distributed:
         return add(*(mul(term, const(product)) for term in flat[0].args))
     return flat[0] if len(flat) == 1 else Node("mul", numeric(flat), _ordered(flat))
 
@@ -181,6 +188,17 @@ def conjunction(*args: Node) -> Node:
 
 def disjunction(*args: Node) -> Node:
     return _lattice("or", args, unit=FALSE, zero=TRUE)
+
+
+def in_order(node: Node) -> tuple[Node, ...]:
+    """The arguments of a sum or a product as they are combined, one after the other.
+
+    Each step rounds real numbers. Theirs is an order that no shape changes, and all that computes
+    a mask keeps to it: those that read fewer indices come first.
+    """
+    if node.kind != "real":
+        return node.args
+    return tuple(sorted(node.args, key=lambda arg: len(arg.indices())))
 
 
 def rebuild(node: Node, args: tuple[Node, ...]) -> Node:

@@ -5,23 +5,13 @@ import torch
 from torch.nn.attention.flex_attention import create_mask
 
 import maskalg as ma
-from maskalg import kv_idx, q_idx, sqrt, table
+from maskalg import kv_idx, q_idx, table
 from maskalg.testing import assert_labels_exact
+from tests.real_mask_cases import LENGTH, masks
 
-LENGTH = 64
+TICKS = 1_700_000_000 + torch.arange(LENGTH)
 
-
-def masks():
-    seconds = table(1.7e9 + torch.arange(LENGTH, dtype=torch.float64), "seconds")
-    half = table(torch.linspace(0, 1, LENGTH, dtype=torch.float16), "half")
-    brain = table(torch.linspace(0, 1, LENGTH, dtype=torch.bfloat16), "brain")
-    return {
-        "float64": seconds[q_idx] >= seconds[kv_idx],
-        "equal float64": seconds[q_idx] == seconds[kv_idx],
-        "float16": half[q_idx] + half[kv_idx] * 0.3 >= half[q_idx] * half[q_idx],
-        "bfloat16": brain[q_idx] + brain[kv_idx] * 0.3 >= brain[q_idx] * brain[q_idx],
-        "roots": sqrt(q_idx) * sqrt(q_idx) >= kv_idx,
-    }
+TICKS = 1_700_000_000 + torch.arange(LENGTH)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -46,3 +36,23 @@ def test_every_dtype_is_compared_in_float32():
     assert masks()["float64"].to_dense(LENGTH).all()
     half = torch.tensor([1.0, 1 / 1024], dtype=torch.float16)
     assert not (table(half)[q_idx] + table(half)[1] / 2 == 1).to_dense(1, 1).any()
+
+
+@pytest.mark.parametrize("name", ["ticks", "shares of ticks"])
+def test_large_integers_are_added_as_integers(name):
+    """float32 does not tell numbers near 1.7e9 apart that differ by less than 128."""
+    apart = 3 * (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH))
+    wanted = {"ticks": apart + 0.5 < 10, "shares of ticks": apart * 0.5 < 10}[name]
+    assert torch.equal(masks()[name].to_dense(LENGTH)[0, 0], wanted)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_biases_of_large_integers(backend):
+    ticks = table(TICKS, "ticks")
+    late = ma.bias(-0.1 * (ticks[q_idx] - ticks[kv_idx]))
+    traced = ma.score(lambda s, b, h, q, k: s + (TICKS[k] - TICKS[q]))
+    q, one = torch.zeros(1, 1, LENGTH, 8), torch.eye(LENGTH)[None, None]
+    ahead = torch.arange(LENGTH) - torch.arange(LENGTH)[:, None]
+    for bias, added in ((late, 0.1 * ahead), (traced, 1.0 * ahead)):
+        weights = ma.attention(q, q, one, bias, backend=backend)[0, 0]
+        torch.testing.assert_close(weights, added.softmax(-1))

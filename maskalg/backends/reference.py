@@ -96,8 +96,8 @@ def dtype_of(call: Call) -> torch.dtype:
 def softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax of scores (-inf where dropped) times value, and the lse of each row."""
     if scores.shape[-1] == 0:
-        lse = scores.new_full(scores.shape[:-1], float("-inf"))
-        return torch.matmul(scores, value), lse
+        # From the scores, so that it has a gradient: that of no keys.
+        return torch.matmul(scores, value), scores.sum(dim=-1) - float("inf")
     highest = scores.detach().amax(dim=-1, keepdim=True)
     highest = torch.where(highest == float("-inf"), 0.0, highest)
     weights = torch.exp(scores - highest)

@@ -7,7 +7,7 @@ round. Readings and bounds that do not depend on the index that moves are comput
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..node import Node
@@ -30,6 +30,10 @@ class Held:
     text: TritonText
     near: bool
     _values: list[str] = field(default_factory=list)
+
+    def exactly(self) -> Held:
+        """The same values, printed as masks are."""
+        return replace(self, text=self.text.exactly())
 
     def fixed(self, node: Node) -> bool:
         """Whether a formula is the same at every step."""

@@ -34,7 +34,7 @@ _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
 _ROW_EITHER_WAY = _ROW.replace("j", "j, from_last", 1)
 
 # Functions of kernels/reals.py with a form for NVIDIA of their own.
-_OWN_PTX = ("fma", "sigmoid", "tanh")
+_OWN_PTX = ("fma", "sigmoid", "tanh", "times")
 
 _HEADER = '''"""Rendered by maskalg for
 
@@ -46,7 +46,7 @@ import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
 from maskalg_kernels.integers import quotient, quotient_of_any, remainder, remainder_of_any
-from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}
+from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}, {times}
 from maskalg_kernels.runs import run_of_marks, run_of_spans, run_of_spans_and_marks
 from maskalg_kernels.runs import run_of_spans_either_way, tiles
 '''
@@ -181,7 +181,7 @@ def _elements(
     bias = structure.bias
     if style.tabled != "nothing":
         bias = with_distance_tables(bias, style.tabled)
-    parts = [("masked", _MASKED, _masked(structure.mask, text(), arguments, held, style))]
+    parts = [("masked", _MASKED, _masked(structure.mask, arguments, held.exactly(), style))]
     if bias.op != "score":
         parts.append(("biased", _OF_PRODUCT, _biased(bias, text())))
     if _reads_ahead(structure, style):
@@ -245,10 +245,9 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
     return (*text.lines, f"return {result}")
 
 
-def _masked(
-    mask: Node, text: TritonText, arguments: Arguments, held: Held, style: Style
-) -> tuple[str, ...]:
+def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple[str, ...]:
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
+    text = TritonText(arguments, wide=style.wide, held=held, grain=style.grain, exact=True)
     interval = contiguous(mask, held.moving) if style.ptx and not style.wide else None
     if interval is None:
         return (*_decided(mask, text, held, style), "return result")
@@ -256,7 +255,7 @@ def _masked(
     by_bounds = _decided(bounded, text, held, style)
     # What is read in the rare branch shares no name with the rest, and takes no register from the
     # loop.
-    rare = TritonText(arguments, wide=False, names="u")
+    rare = TritonText(arguments, wide=False, names="u", exact=True)
     equal = equal_ids(mask, held.moving)
     if equal:
         unknown = " | ".join(f"({held.keep(held.text(flag))} == 0)" for flag in flags)

@@ -82,8 +82,30 @@ def _query_for_key(node: Node) -> Node | None:
     return nodes.Q if node == nodes.K else None
 
 
+def in_order(text: TritonText, node: Node) -> str:
+    """A sum, a product or a quotient as `evaluate` computes it: each step rounds."""
+    if node.op == "div":
+        left, right = node.args
+    else:
+        *before, right = nodes.in_order(node)
+        left = before[0] if len(before) == 1 else Node(node.op, "real", tuple(before))
+    if text.held is None or not text.held.fixed(node):
+        return _step(node.op, text.real(left), text.real(right))
+    held = text.held.text
+    return text.held.keep(_step(node.op, held.real(left), held.real(right)))
+
+
+def _step(op: str, left: str, right: str) -> str:
+    """One operation on real numbers, which the compiler makes no part of another one."""
+    if op == "add":
+        return f"({left} + {right})"
+    return f"tl.div_rn({left}, {right})" if op == "div" else f"times({left}, {right})"
+
+
 def product(text: TritonText, node: Node) -> str:
     """A real product, its factors that stay the same as one; the score is `scale` times q . k."""
+    if text.exact and node != nodes.SCORE:
+        return in_order(text, node)
     held, factors = text.held, _factors(text, node)
     if held is None:
         return _written(text, factors)
@@ -99,6 +121,8 @@ def product(text: TritonText, node: Node) -> str:
 
 
 def quotient(text: TritonText, node: Node) -> str:
+    if text.exact:
+        return in_order(text, node)
     top, bottom = node.args
     if _varies(bottom, text):
         return f"({text.real(top)} / {text.real(bottom)})"

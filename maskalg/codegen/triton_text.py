@@ -6,6 +6,7 @@ the tuple `S`, tables entries of the tuple `T`.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
@@ -44,6 +45,7 @@ class TritonText:
         held: Held | None = None,
         grain: int = 1,
         ahead: Ahead | None = None,
+        exact: bool = False,
     ) -> None:
         """A printer.
 
@@ -53,6 +55,8 @@ class TritonText:
             names: what the names of readings begin with.
             held: what was computed before a loop.
             ahead: what is loaded ahead of time.
+            exact: round real numbers as `evaluate` does, step by step: a mask is one matrix,
+                whatever computes it.
         """
         self.lines: list[str] = []
         self._arguments = arguments
@@ -61,6 +65,7 @@ class TritonText:
         self.held = held
         self._grain = grain
         self._ahead = ahead
+        self.exact = exact
         self._reads: dict[Node, str] = {}
 
     def __call__(self, node: Node) -> str:
@@ -70,6 +75,12 @@ class TritonText:
                 f"no Triton for {node.op!r}: add it to codegen/triton_text.py"
             )
         return rule(self, node)
+
+    def exactly(self) -> TritonText:
+        """The same printer, to print a mask: the lines are those of both."""
+        other = copy.copy(self)
+        other.exact = True
+        return other
 
     @property
     def integer(self) -> str:
@@ -251,6 +262,8 @@ def _call(text: TritonText, node: Node) -> str:
     function = cast(str, node.data)
     if function == "float":
         return text.real(node.args[0])
+    if text.exact and function == "sqrt":
+        function = "sqrt_rn"
     name = function if function in _OUR_REALS else f"tl.{function}"
     return f"{name}({text.real(node.args[0])})"
 

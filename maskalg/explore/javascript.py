@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
-from .. import errors
+from .. import errors, nodes
 from ..nodes import Node
 from ..parameters import Slot
 
@@ -115,8 +115,9 @@ def _rounded(text: str, node: Node) -> str:
 def _fold(sign: str) -> Rule:
     def rule(js: JavaScript, node: Node) -> str:
         operand = js.number if node.kind == "real" else js
-        result = operand(node.args[0])
-        for arg in node.args[1:]:
+        first, *others = nodes.in_order(node)
+        result = operand(first)
+        for arg in others:
             result = _rounded(f"({result} {sign} {operand(arg)})", node)
         return result
 

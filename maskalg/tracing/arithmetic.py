@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Final, Literal, cast
 
 from .. import errors, nodes
@@ -37,38 +37,48 @@ def real(node: Node) -> Node:
     return nodes.call("float", node)
 
 
-def add(x: Node, y: Node) -> Node:
+def add(bounds: Bounds, x: Node, y: Node) -> Node:
     """Of two truth values torch's sum is `or`."""
     if x.kind == y.kind == "bool":
         return either(x, y)
     refuse_wrapping("+", x, y)
     x, y = number(x), number(y)
-    if "real" in (x.kind, y.kind) and _constant_of("add", x) and _constant_of("add", y):
+    folded = _constant_of("add", x) and _constant_of("add", y)
+    if "real" in (x.kind, y.kind) and (bounds.exact or folded):
         x, y = _rounded("add", x), _rounded("add", y)
     return nodes.add(x, y)
 
 
-def subtract(x: Node, y: Node) -> Node:
+def subtract(bounds: Bounds, x: Node, y: Node) -> Node:
     refuse_wrapping("-", x, y)
     x, y = number(x), number(y)
-    return nodes.subtract(x, y) if x.kind == y.kind == "int" else add(x, nodes.negate(y))
+    if x.kind == y.kind == "int":
+        return nodes.subtract(x, y)
+    return add(bounds, x, nodes.negate(y))
 
 
-def multiply(x: Node, y: Node) -> Node:
+def multiply(bounds: Bounds, x: Node, y: Node) -> Node:
     """Of two truth values torch's product is `and`."""
     if x.kind == y.kind == "bool":
         return both(x, y)
     refuse_wrapping("*", x, y)
     x, y = number(x), number(y)
     if "real" in (x.kind, y.kind):
-        x, y = _unfolded(x, y), _unfolded(y, x)
+        x, y = _unfolded(bounds, x, y), _unfolded(bounds, y, x)
     return nodes.mul(x, y)
 
 
-def _unfolded(factor: Node, other: Node) -> Node:
-    """A factor that a constant is not distributed over, and not multiplied into."""
-    if other.op == "const" and other.data != -1 and factor.op == "add":
+def _unfolded(bounds: Bounds, factor: Node, other: Node) -> Node:
+    """A factor that a constant is not distributed over, and not multiplied into.
+
+    Where products are compared, no number is, but for a sign.
+    """
+    if other.op == "const" and other.data == -1:
+        return factor
+    if other.op == "const" and factor.op == "add":
         return _rounded("add", factor)
+    if bounds.exact:
+        return _rounded("mul", factor)
     if _constant_of("mul", other) and _constant_of("mul", factor):
         return _rounded("mul", factor)
     return factor
@@ -155,7 +165,7 @@ def _whole_power(bounds: Bounds, x: Node, y: Node) -> Node:
         count = cast(int, y.data)
         if not 0 <= count <= _MOST_FACTORS:
             raise errors.traced_power(f"the power {count}")
-        return ONE if count == 0 else reduce(multiply, [x] * count)
+        return ONE if count == 0 else reduce(partial(multiply, bounds), [x] * count)
     if x.op != "const" or cast(int, x.data).bit_count() != 1 or cast(int, x.data) < 1:
         raise errors.traced_power("a power that is no number")
     exact = nodes.power(real(x), real(y))

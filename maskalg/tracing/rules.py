@@ -33,6 +33,10 @@ def lifted(value: Any) -> Array:
 def elementwise_rules(bounds: Bounds) -> dict[str, Callable[..., Node]]:
     return {
         **_PLAIN,
+        "multiply": partial(a.multiply, bounds),
+        "rmul": partial(a.multiply, bounds),
+        "rsub": _swapped(partial(a.subtract, bounds)),
+        "radd": partial(a.add, bounds),
         "floordiv": partial(a.floor_divide, bounds),
         "remainder": partial(a.remainder, bounds),
         "pow": partial(a.power, bounds),
@@ -49,12 +53,8 @@ def _swapped(rule: Callable[[Node, Node], Node]) -> Callable[[Node, Node], Node]
 
 _PLAIN: Final[dict[str, Callable[..., Node]]] = {
     **REALS,
-    "multiply": a.multiply,
-    "rmul": a.multiply,
-    "rsub": lambda x, y: a.subtract(y, x),
     "rdiv": _swapped(a.divide),
     "rtruediv": _swapped(a.divide),
-    "radd": a.add,
     "negative": a.negate,
     "pos": a.number,
     "abs": a.absolute,
@@ -98,13 +98,17 @@ _PLAIN: Final[dict[str, Callable[..., Node]]] = {
 
 
 def _add(bounds: Bounds, x: Any, y: Any, *, alpha: float = 1) -> Array:
-    scaled = elementwise(a.multiply, lifted(alpha), lifted(y)) if alpha != 1 else lifted(y)
-    return elementwise(a.add, lifted(x), scaled)
+    return elementwise(partial(a.add, bounds), lifted(x), _scaled(bounds, alpha, y))
 
 
 def _subtract(bounds: Bounds, x: Any, y: Any, *, alpha: float = 1) -> Array:
-    scaled = elementwise(a.multiply, lifted(alpha), lifted(y)) if alpha != 1 else lifted(y)
-    return elementwise(a.subtract, lifted(x), scaled)
+    return elementwise(partial(a.subtract, bounds), lifted(x), _scaled(bounds, alpha, y))
+
+
+def _scaled(bounds: Bounds, alpha: float, y: Any) -> Array:
+    if alpha == 1:
+        return lifted(y)
+    return elementwise(partial(a.multiply, bounds), lifted(alpha), lifted(y))
 
 
 def _divide(bounds: Bounds, x: Any, y: Any, *, rounding_mode: str | None = None) -> Array:
@@ -148,10 +152,14 @@ def _joined(rule: Callable[[Node, Node], Node], unit: Node) -> Callable[..., Arr
     return special
 
 
+def _sum(bounds: Bounds, *args: Any, **options: Any) -> Array:
+    return _joined(partial(a.add, bounds), nodes.const(0))(bounds, *args, **options)
+
+
 def _dot(bounds: Bounds, x: Array, y: Array) -> Array:
     if len(x.shape) != 1 or len(y.shape) != 1:
         raise errors.untraceable("a product of matrices")
-    products = elementwise(a.multiply, x, y)
+    products = elementwise(partial(a.multiply, bounds), x, y)
     return arrays.reduced(lambda *entries: nodes.add(*map(a.number, entries)), products)
 
 
@@ -240,7 +248,7 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "min": _extremum(a.minimum),
     "any": _joined(a.either, nodes.FALSE),
     "all": _joined(a.both, nodes.TRUE),
-    "sum": _joined(a.add, nodes.const(0)),
+    "sum": _sum,
     "dot": _dot,
     "getitem": _getitem,
     "index": _getitem,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, Final, cast
 
 import torch
@@ -86,6 +87,8 @@ class _Text:
             return self(nodes.const(float(evaluate(node, here))))
         if op == "eq" and all(arg.op == "read" and arg.kind != "real" for arg in args):
             return f"({' == '.join(map(self._entry, args))})"
+        if op in ("add", "mul"):
+            args = _combined(node)
         if op in _INFIX:
             return "(" + f" {_INFIX[op]} ".join(self(arg) for arg in args) + ")"
         if op == "index":
@@ -175,6 +178,15 @@ class _Text:
             self.names.append(f"function_{len(self.functions)}")
         place = len(self.names) - len(self.functions) + self.functions.index(function)
         return f"{self.names[place]}({', '.join(self(arg) for arg in node.args)})"
+
+
+def _combined(node: Node) -> tuple[Node, ...]:
+    """What a sum or a product combines, the numbers that it begins with as one."""
+    args = nodes.in_order(node)
+    numbers = tuple(takewhile(_is_number, args))
+    if node.kind != "real" or len(numbers) < 2:
+        return args
+    return Node(node.op, nodes.numeric(numbers), numbers), *args[len(numbers) :]
 
 
 def _is_number(node: Node) -> bool:

@@ -179,6 +179,16 @@ def test_empty_tiles_are_not_visited():
     assert not out.isnan().any()
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_gradients_of_no_keys(backend):
+    query, none = (torch.randn(1, 2, n, 8, requires_grad=True) for n in (5, 0))
+    out, lse = ma.attention(query, none, none, causal, return_lse=True, backend=backend)
+    assert (lse == -torch.inf).all() and not out.any()
+    change = (torch.ones_like(out), torch.zeros_like(lse))
+    of_query, of_none = torch.autograd.grad((out, lse), (query, none), change)
+    assert not of_query.any() and of_none.shape == none.shape
+
+
 def test_same_bits_every_time():
     def once():
         slopes = torch.linspace(0, 1, 4).requires_grad_()

@@ -14,6 +14,7 @@ IDS = torch.repeat_interleave(torch.arange(4), OFFSETS.diff())
 FLAGS = torch.arange(N) % 9 == 4
 CHUNK = 6
 EXPONENT = 2
+TICKS = 1_700_000_000 + 3 * torch.arange(64)
 
 
 def causal(b, h, q_idx, kv_idx):
@@ -271,6 +272,14 @@ def rounded_sums(b, h, q, k):
     return ((q + 1e9) - 1e9 >= k) | ((q - k) * 0.1 >= 0.3) & (q * 3 * 0.1 < k)
 
 
+def sums_in_order(b, h, q, k):
+    """A sum in parentheses is rounded before it is added to another one, a product likewise."""
+    apart = (TICKS[q] - TICKS[k]) + 0.5 < 10
+    late = (0.5 + TICKS[q]) - TICKS[k] < 10
+    share = (q * 0.3) * (q / (k + 1)) / 3 > 0.5
+    return (apart & share) | (late & ~share) | (q * 0.3 - (k / 7 + 0.3) == k * 0.1 - (q / 3 - 0.7))
+
+
 class Windowed:
     """Attributes of a callable object."""
 
@@ -331,6 +340,7 @@ def masks():
         "powers": powers,
         "single-values": single_values,
         "rounded-sums": rounded_sums,
+        "sums-in-order": sums_in_order,
         "object": Windowed(5, FLAGS),
         "bound-method": Windowed(5, FLAGS).__call__,
         "default": with_default,
