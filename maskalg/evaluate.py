@@ -18,7 +18,7 @@ from . import nodes
 from .algebra import Mask
 from .comparisons import arranged, is_negative
 from .extents import Extents, dependence, resolve
-from .nodes import Node
+from .node import Node, in_order
 from .normalform import Bound, Value, bound
 from .parameters import Slot
 from .saturation import saturated_difference, saturated_sum
@@ -166,7 +166,7 @@ def _opaque(node: Node, env: Environment) -> torch.Tensor:
 
 def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Rule:
     def rule(node: Node, env: Environment) -> torch.Tensor:
-        parts = [evaluate(arg, env) for arg in nodes.in_order(node)]
+        parts = [evaluate(arg, env) for arg in in_order(node)]
         if node.kind != "real":
             # Small operands first: vectors combine before they meet a matrix.
             parts.sort(key=lambda part: part.numel())

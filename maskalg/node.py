@@ -140,3 +140,14 @@ class Node:
     def indices(self) -> frozenset[str]:
         """Names of the indices the formula depends on."""
         return frozenset(cast(str, node.data) for node in self.walk() if node.op == "index")
+
+
+def in_order(node: Node) -> tuple[Node, ...]:
+    """The arguments of a sum or a product as they are combined, one after the other.
+
+    Each step rounds real numbers. Theirs is an order that no shape changes, and all that computes
+    a mask keeps to it: those that read fewer indices come first.
+    """
+    if node.kind != "real":
+        return node.args
+    return tuple(sorted(node.args, key=lambda arg: len(arg.indices())))

@@ -190,17 +190,6 @@ def disjunction(*args: Node) -> Node:
     return _lattice("or", args, unit=FALSE, zero=TRUE)
 
 
-def in_order(node: Node) -> tuple[Node, ...]:
-    """The arguments of a sum or a product as they are combined, one after the other.
-
-    Each step rounds real numbers. Theirs is an order that no shape changes, and all that computes
-    a mask keeps to it: those that read fewer indices come first.
-    """
-    if node.kind != "real":
-        return node.args
-    return tuple(sorted(node.args, key=lambda arg: len(arg.indices())))
-
-
 def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
     """The same operation on other arguments."""
     if len(args) == len(node.args) and all(map(operator.is_, args, node.args)):

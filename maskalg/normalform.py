@@ -94,13 +94,8 @@ class Structure:
     @cached_property
     def rows_of_keys(self) -> frozenset[int]:
         """The slots of tables read key by key, along their last dimension."""
-        return frozenset(
-            cast(Slot, own).index
-            for formula in (self.mask, self.bias)
-            for node in formula.walk()
-            if node.op in ("read", "step") and node.args and node.args[-1] == nodes.K
-            for own in node.own
-        )
+        by_key = [node for node in self.reads if node.args[-1:] == (nodes.K,)]
+        return frozenset(cast(Slot, node.own[0]).index for node in by_key)
 
     def depends_on(self, index: str) -> bool:
         """Whether mask or bias mention the index `batch`, `head`, `q_idx` or `kv_idx`."""

@@ -14,6 +14,7 @@ from ..parameters import Slot
 from .arguments import Arguments
 from .derivative import derivative
 from .hooks import Formula, Hooks, Style, rendered
+from .table_text import place_in_table
 from .triton_text import TritonText
 
 Mode = Literal["rows", "columns", "distances", "pairs"]
@@ -84,5 +85,5 @@ def _change(bias: Node, reading: Node) -> Node:
 
 
 def _placed(reading: Node, text: TritonText) -> tuple[str, ...]:
-    place = text.place(reading)
+    place = place_in_table(text, reading)
     return (*text.lines, f"return {place}")

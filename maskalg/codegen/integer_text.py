@@ -107,7 +107,7 @@ def compared(text: TritonText, node: Node) -> str:
 def summed(text: TritonText, node: Node, *, long: bool = False) -> str:
     """A sum of integers, or of real numbers; `long` where it is compared with entries."""
     if text.exact and node.kind == "real":
-        return real_text.in_order(text, node)
+        return real_text.stepwise(text, node)
     long = long or outgrows_entries(node)
 
     def number(term: Node) -> str:

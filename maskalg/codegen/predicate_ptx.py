@@ -15,6 +15,7 @@ from ..node import Node
 from .held import Held
 from .integer_text import sides, split
 from .spans import Interval, interval_of
+from .table_text import by_key
 from .triton_text import TritonText
 
 _ALL = "2147483647"
@@ -102,7 +103,7 @@ class _Block:
         interval = interval_of(self._literals(node), self._held.moving)
         # A held key that does not exist needs no mask: its gradients are not stored.
         inside = inside and self._held.moving == "kv_idx"
-        inside = inside and not any(map(self._text.by_key, interval.rest))
+        inside = inside and not any(by_key(self._text, part) for part in interval.rest)
         bounded = bool(interval.lows or interval.highs or inside)
         fixed = [part for part in interval.rest if bounded and self._fixed(part)]
         parts = [self._single(literal) for literal in interval.rest if literal not in fixed]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from .. import nodes
-from ..node import Node
+from ..node import Node, in_order
 
 if TYPE_CHECKING:
     from .held import Held
@@ -82,12 +82,12 @@ def _query_for_key(node: Node) -> Node | None:
     return nodes.Q if node == nodes.K else None
 
 
-def in_order(text: TritonText, node: Node) -> str:
+def stepwise(text: TritonText, node: Node) -> str:
     """A sum, a product or a quotient as `evaluate` computes it: each step rounds."""
     if node.op == "div":
         left, right = node.args
     else:
-        *before, right = nodes.in_order(node)
+        *before, right = in_order(node)
         left = before[0] if len(before) == 1 else Node(node.op, "real", tuple(before))
     if text.held is None or not text.held.fixed(node):
         return _step(node.op, text.real(left), text.real(right))
@@ -105,7 +105,7 @@ def _step(op: str, left: str, right: str) -> str:
 def product(text: TritonText, node: Node) -> str:
     """A real product, its factors that stay the same as one; the score is `scale` times q . k."""
     if text.exact and node != nodes.SCORE:
-        return in_order(text, node)
+        return stepwise(text, node)
     held, factors = text.held, _factors(text, node)
     if held is None:
         return _written(text, factors)
@@ -122,7 +122,7 @@ def product(text: TritonText, node: Node) -> str:
 
 def quotient(text: TritonText, node: Node) -> str:
     if text.exact:
-        return in_order(text, node)
+        return stepwise(text, node)
     top, bottom = node.args
     if _varies(bottom, text):
         return f"({text.real(top)} / {text.real(bottom)})"

@@ -15,15 +15,12 @@ from .. import errors, nodes
 from ..comparisons import POSITIONS, holds_entry
 from ..nodes import Node
 from ..parameters import Slot
-from . import divisors, integer_text, real_text
-from .ahead import Ahead, is_ahead
+from . import divisors, integer_text, real_text, table_text
+from .ahead import Ahead
 from .arguments import (
     Arguments,
-    DistanceNumber,
-    DistanceTable,
     DivisorArgument,
     ScalarArgument,
-    TableArgument,
 )
 
 if TYPE_CHECKING:
@@ -59,14 +56,14 @@ class TritonText:
                 whatever computes it.
         """
         self.lines: list[str] = []
-        self._arguments = arguments
+        self.arguments = arguments
         self.wide = wide
-        self._names = names
+        self.names = names
         self.held = held
-        self._grain = grain
-        self._ahead = ahead
+        self.grain = grain
+        self.ahead = ahead
         self.exact = exact
-        self._reads: dict[Node, str] = {}
+        self.reads: dict[Node, str] = {}
 
     def __call__(self, node: Node) -> str:
         rule = _RULES.get(node.op)
@@ -90,99 +87,14 @@ class TritonText:
     def scalar(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
         real = slot.kind == "real"
-        text = self._arguments.scalar(ScalarArgument(slot.index, real=real))
+        text = self.arguments.scalar(ScalarArgument(slot.index, real=real))
         if real:
             return f"{text}.to(tl.float32, bitcast=True)"
         return f"{text}.to(tl.int64)" if self.wide else text
 
-    def read(self, node: Node) -> str:
-        slot = cast(Slot, node.own[0])
-        sizes = [ScalarArgument(slot.index, axis) for axis in range(len(node.args))]
-        return self._load(node, TableArgument(slot.index), sizes)
-
     def extent(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
-        return self._arguments.scalar(ScalarArgument(slot.index, cast(int, node.data)))
-
-    def step(self, node: Node) -> str:
-        q_slot, kv_slot = (cast(Slot, own) for own in node.own)
-        name = cast(str, node.data)
-        argument = TableArgument(q_slot.index, name, kv_slot.index)
-        if not node.args:
-            return self._load(node, argument, [])
-        sizes = [ScalarArgument(q_slot.index, q_slot.ndim - 1)]
-        if len(node.args) == 2:
-            sizes.insert(0, ScalarArgument(q_slot.index, 0, kv_slot.index))
-        return self._load(node, argument, sizes)
-
-    def _load(self, node: Node, argument: TableArgument, sizes: list[ScalarArgument]) -> str:
-        if node in self._reads:
-            return self._reads[node]
-        found = self.held.reading(node) if self.held is not None else None
-        if found is not None:
-            self._reads[node] = found
-            return found
-        pointer = self._arguments.table(argument)
-        *rows, last = self._offsets(node, sizes) or [""]
-        # A row of pointers, to which the last index is added: elements add 32 bits to it.
-        row = f"({pointer} + {rows[-1]})" if rows else pointer
-        name = f"{self._names}{len(self._reads)}"
-        address = row + (f" + {last}" if last else "")
-        condition = f"kv_idx < {self._in_grains('kv_len')}" if self.by_key(node) else ""
-        inside = f", mask={condition}, other=0" if condition else ""
-        load = f"tl.load({address}{inside})"
-        if self._ahead is not None and is_ahead(node):
-            load = self._ahead.keep(load)
-        wrapped = {"real": f"{load}.to(tl.float32)", "int": f"widened({load})", "bool": load}
-        self.lines.append(f"{name} = {wrapped[node.kind]}")
-        self._reads[node] = name
-        return name
-
-    def along(self, node: Node) -> str:
-        """What a table of distances holds."""
-        if node not in self._reads:
-            formula = node.args[0]
-            pointer = self._arguments.table(DistanceTable(formula))
-            zero = self._arguments.scalar(DistanceNumber("zero"))
-            if "head" in formula.indices():
-                zero = f"{zero} + head * {self._arguments.scalar(DistanceNumber('row'))}"
-            # A row of pointers, to which the index that moves is added.
-            stands, moves = f"{zero} - q_idx", "kv_idx"
-            if self.held is not None and self.held.moving == "q_idx":
-                stands, moves = f"{zero} + kv_idx", "(-q_idx)"
-            self._reads[node] = name = f"{self._names}{len(self._reads)}"
-            self.lines.append(f"{name} = tl.load(({pointer} + ({stands})) + {moves})")
-        return self._reads[node]
-
-    def place(self, node: Node) -> str:
-        """Where in its table a reading stands, as one number."""
-        slot = cast(Slot, node.own[0])
-        sizes = [ScalarArgument(slot.index, i) for i in range(len(node.args))]
-        return " + ".join(self._offsets(node, sizes))
-
-    def _offsets(self, node: Node, sizes: list[ScalarArgument]) -> list[str]:
-        """What is added to the first entry's place: that of a row, and the place in the row."""
-        row, at = "", ""
-        for i, (index, size_of) in enumerate(zip(node.args, sizes, strict=True), 1):
-            size = self._arguments.scalar(size_of)
-            if at:
-                length = self._in_grains(size) if i == len(sizes) and self.by_key(node) else size
-                row = f"({f'{row} + {at}' if row else at}).to(tl.int64) * {length}"
-            at = f"inside({self(index)}, {size})"
-        if self.by_key(node):
-            at = "kv_idx"
-        return [part for part in (row, at) if part]
-
-    def by_key(self, node: Node) -> bool:
-        """Whether a reading is key by key along a loop: neighbours are neighbours in the table,
-        and past the last key it gives 0."""
-        along = self.held is not None and self.held.moving == "kv_idx"
-        return along and node.op in ("read", "step") and node.args[-1:] == (nodes.K,)
-
-    def _in_grains(self, length: str) -> str:
-        """A number of entries, which the compiler sees to be a multiple."""
-        grain = self._grain
-        return length if grain == 1 else f"({length} // {grain} * {grain})"
+        return self.arguments.scalar(ScalarArgument(slot.index, cast(int, node.data)))
 
     def real(self, node: Node) -> str:
         """A number as a real one."""
@@ -214,7 +126,7 @@ class TritonText:
         quotient, natural = node.op == "floordiv", _never_negative(x)
         if _often(x) and divisors.numeric(c) and not self.wide:
             factor, shift = (
-                self._arguments.scalar(DivisorArgument(c, part)) for part in ("factor", "shift")
+                self.arguments.scalar(DivisorArgument(c, part)) for part in ("factor", "shift")
             )
             name = ("quotient" if quotient else "remainder") + ("" if natural else "_of_any")
             given = [self(x), *([] if quotient else [self(c)]), factor, shift]
@@ -306,10 +218,10 @@ _RULES: dict[str, Rule] = {
     "score": lambda text, node: real_text.product(text, node),
     "opaque": _opaque,
     "scalar": lambda text, node: text.scalar(node),
-    "read": lambda text, node: text.read(node),
-    "along": lambda text, node: text.along(node),
+    "read": table_text.read,
+    "along": table_text.along,
     "extent": lambda text, node: text.extent(node),
-    "step": lambda text, node: text.step(node),
+    "step": table_text.step,
     "add": integer_text.summed,
     "mul": _product,
     "div": lambda text, node: real_text.quotient(text, node),

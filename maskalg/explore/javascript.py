@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
-from .. import errors, nodes
-from ..nodes import Node
+from .. import errors
+from ..node import Node, in_order
 from ..parameters import Slot
 
 INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "B", "head": "H", "q0": "q0", "q1": "q1"}
@@ -115,7 +115,7 @@ def _rounded(text: str, node: Node) -> str:
 def _fold(sign: str) -> Rule:
     def rule(js: JavaScript, node: Node) -> str:
         operand = js.number if node.kind == "real" else js
-        first, *others = nodes.in_order(node)
+        first, *others = in_order(node)
         result = operand(first)
         for arg in others:
             result = _rounded(f"({result} {sign} {operand(arg)})", node)

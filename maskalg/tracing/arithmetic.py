@@ -8,8 +8,9 @@ from functools import partial, reduce
 from typing import Final, Literal, cast
 
 from .. import errors, nodes
-from ..nodes import SCORE, Node
+from ..nodes import Node
 from .bounds import Bounds
+from .rounding import constant_of, rounded, unfolded
 from .wrapping import refuse_wrapping
 
 ONE, ZERO = nodes.const(1), nodes.const(0)
@@ -43,9 +44,9 @@ def add(bounds: Bounds, x: Node, y: Node) -> Node:
         return either(x, y)
     refuse_wrapping("+", x, y)
     x, y = number(x), number(y)
-    folded = _constant_of("add", x) and _constant_of("add", y)
+    folded = constant_of("add", x) and constant_of("add", y)
     if "real" in (x.kind, y.kind) and (bounds.exact or folded):
-        x, y = _rounded("add", x), _rounded("add", y)
+        x, y = rounded("add", x), rounded("add", y)
     return nodes.add(x, y)
 
 
@@ -64,41 +65,8 @@ def multiply(bounds: Bounds, x: Node, y: Node) -> Node:
     refuse_wrapping("*", x, y)
     x, y = number(x), number(y)
     if "real" in (x.kind, y.kind):
-        x, y = _unfolded(bounds, x, y), _unfolded(bounds, y, x)
+        x, y = unfolded(bounds, x, y), unfolded(bounds, y, x)
     return nodes.mul(x, y)
-
-
-def _unfolded(bounds: Bounds, factor: Node, other: Node) -> Node:
-    """A factor that a constant is not distributed over, and not multiplied into.
-
-    Where products are compared, no number is, but for a sign.
-    """
-    if other.op == "const" and other.data == -1:
-        return factor
-    if other.op == "const" and factor.op == "add":
-        return _rounded("add", factor)
-    if bounds.exact:
-        return _rounded("mul", factor)
-    if _constant_of("mul", other) and _constant_of("mul", factor):
-        return _rounded("mul", factor)
-    return factor
-
-
-def _constant_of(op: str, node: Node) -> bool:
-    """Whether a sum or a product has a constant that would be folded with another."""
-    if node.op == "const":
-        return op == "add" or node.data != -1  # a sign does not round
-    return node.op == op and any(_constant_of(op, arg) for arg in node.args)
-
-
-def _rounded(op: str, node: Node) -> Node:
-    """A sum or a product as a real number of its own: each operation on real numbers rounds.
-
-    What is done to the score stays in one sum, where backends look for it.
-    """
-    if node.op != op or any(part == SCORE for part in node.walk()):
-        return node
-    return Node("call", "real", (node,), data="float")
 
 
 def divide(x: Node, y: Node) -> Node:

@@ -18,7 +18,7 @@ from ..algebra import Mask
 from ..comparisons import strict
 from ..evaluate import Environment, evaluate
 from ..expression import Expression
-from ..nodes import Node
+from ..node import Node, in_order
 from ..normalform import Bound, bound
 from ..parameters import Slot
 
@@ -182,7 +182,7 @@ class _Text:
 
 def _combined(node: Node) -> tuple[Node, ...]:
     """What a sum or a product combines, the numbers that it begins with as one."""
-    args = nodes.in_order(node)
+    args = in_order(node)
     numbers = tuple(takewhile(_is_number, args))
     if node.kind != "real" or len(numbers) < 2:
         return args

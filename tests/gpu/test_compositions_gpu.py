@@ -36,8 +36,9 @@ def test_gradients(seed):
     torch.manual_seed(seed)
     sizes = ((HEADS, q_len), (kv_heads, kv_len), (kv_heads, kv_len))
     tensors = [torch.randn(BATCH, h, n, dim, device="cuda", dtype=dtype) for h, n in sizes]
-    # A query that keeps one key has no gradient but what rounding leaves.
-    check_gradients(tensors, expression, most=MOST[dtype], least=0.1, weight=weight(draw))
+    # Queries that keep one key have no gradient but what rounding of 256 products leaves.
+    least = 1.0 if dtype == torch.float32 else 0.1
+    check_gradients(tensors, expression, most=MOST[dtype], least=least, weight=weight(draw))
 
 
 @pytest.mark.parametrize("seed", range(120))
