@@ -123,10 +123,11 @@ class Bound:
                 return True
         return False
 
-    def grain(self, kv_len: int | None = None) -> Literal[1, 2, 8]:
-        """How many entries divide keys and the rows of all tables that are read key by key."""
-        lengths = 0 if kv_len is None else kv_len
-        for slot in self.structure.rows_of_keys:
+    def grain(self, kv_len: int = 0) -> Literal[1, 2, 8]:
+        """What divides keys and the rows of all tables that are read key by key; 1 without any."""
+        rows = self.structure.rows_of_keys
+        lengths = kv_len if rows else 1
+        for slot in rows:
             lengths |= cast(torch.Tensor, self.values[slot]).shape[-1]
         return 8 if lengths % 8 == 0 else 2 if lengths % 2 == 0 else 1
 

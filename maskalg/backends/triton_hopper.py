@@ -86,24 +86,21 @@ def hopper_constants(tile: HopperTile, constants: dict[str, Any], hooks: Hooks) 
         "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "HEADS_TOGETHER",
         "WEIGHTED", "NORMALISED", "NUMBERS", "TABLES",
     )  # fmt: skip
-    return (
-        {name: constants[name] for name in shared}
-        | hooks_ahead(hooks)
-        | {
-            "BLOCK_N": tile.block_kv,
-            "CONSUMERS": tile.consumers,
-            "STAGES": tile.stages,
-            "CONSUMER_REGISTERS": tile.consumer_registers,
-            "PRODUCER_REGISTERS": tile.producer_registers,
-            "TURNS": tile.turns,
-            "PERSISTENT": tile.persistent,
-            "OVERLAP": tile.overlap,
-            # A score that a formula follows is too much to compile twice, for two groups of warps.
-            "APART": hooks.additive or tile.consumers == 1,
-            # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
-            "OUTPUT_OVER_QUERIES": constants["HEAD_PAD"] == constants["VALUE_PAD"] == 256,
-        }
-    )
+    of_tile = {
+        "BLOCK_N": tile.block_kv,
+        "CONSUMERS": tile.consumers,
+        "STAGES": tile.stages,
+        "CONSUMER_REGISTERS": tile.consumer_registers,
+        "PRODUCER_REGISTERS": tile.producer_registers,
+        "TURNS": tile.turns,
+        "PERSISTENT": tile.persistent,
+        "OVERLAP": tile.overlap,
+        # A score that a formula follows is too much to compile twice, for two groups of warps.
+        "APART": hooks.additive or tile.consumers == 1,
+        # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
+        "OUTPUT_OVER_QUERIES": constants["HEAD_PAD"] == constants["VALUE_PAD"] == 256,
+    }
+    return {name: constants[name] for name in shared} | hooks_ahead(hooks) | of_tile
 
 
 def hopper_options(tile: HopperTile) -> dict[str, int]:

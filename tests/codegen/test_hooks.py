@@ -110,6 +110,16 @@ def test_rows_of_many_entries_are_read_line_by_line():
     assert "kv_len - 1" in both
 
 
+def test_lengths_matter_to_tables_of_keys_alone():
+    by_key = causal + ma.key_bias(torch.zeros(72))
+    found = [bound(by_key).grain(kv_len) for kv_len in (72, 64, 66, 65)]
+    assert found == [8, 8, 2, 1]
+    assert bound(causal + ma.key_bias(torch.zeros(70))).grain(64) == 2
+    of_queries = ma.kv_idx < ma.table(torch.zeros(72, dtype=torch.int64))[ma.q_idx]
+    for expression in (causal, of_queries, causal + ma.alibi(torch.ones(4))):
+        assert bound(expression).grain(64) == 1
+
+
 def test_entries_of_pairs_begin_to_be_loaded_ahead_of_time():
     bias = ma.dense_bias(torch.zeros(4, 64, 64))
     hooks = hooks_of(bound(bias).structure, Style(ptx=True, grain=8))
