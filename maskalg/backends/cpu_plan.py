@@ -24,6 +24,8 @@ _BLOCK_Q: Final = 64
 # Runs end at multiples of this: fine enough to waste little, coarse enough for vector registers.
 _BLOCK_KV: Final = 16
 _NARROWEST: Final = 256
+# Fewer keys that all queries drop take less time than one more multiplication.
+_BRIDGED: Final = 64
 
 Range = tuple[int, int]
 
@@ -130,18 +132,25 @@ def _rows(
 
 
 def _spans(ranges: list[tuple[int, int, bool]]) -> list[Piece]:
-    """Neighbouring runs joined, so that one multiplication serves full and partial ones."""
+    """Runs that are near each other joined, so that one multiplication serves them."""
     spans: list[Piece] = []
     for first, end, partial in ranges:
-        joins = bool(spans) and spans[-1].columns[1] == first
+        joins = bool(spans) and first - spans[-1].columns[1] <= _BRIDGED
         before = spans.pop() if joins else Piece((first, first), ())
-        masked = before.masked
-        if partial and masked and masked[-1][1] == first:
-            masked = (*masked[:-1], (masked[-1][0], end))
-        elif partial:
-            masked = (*masked, (first, end))
+        masked, gap = before.masked, before.columns[1]
+        for part in ((gap, first), (first, end) if partial else (end, end)):
+            masked = _with(masked, part)
         spans.append(Piece((before.columns[0], end), masked))
     return spans
+
+
+def _with(ranges: tuple[Range, ...], more: Range) -> tuple[Range, ...]:
+    """Ranges in order, and one that begins at their end or later."""
+    if more[0] == more[1]:
+        return ranges
+    if ranges and ranges[-1][1] == more[0]:
+        return (*ranges[:-1], (ranges[-1][0], more[1]))
+    return (*ranges, more)
 
 
 def _cut(span: Piece, width: int) -> list[Piece]:
