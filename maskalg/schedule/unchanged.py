@@ -10,8 +10,10 @@ def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
 
     `tensor.data = other` does the latter, and is no write that PyTorch counts.
     """
+    # A fake tensor has no memory of its own, and one of a transform raises an error.
+    plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
     try:
-        place = tensor.data_ptr()
-    except RuntimeError:  # a transform's tensor has no memory of its own
+        place = tensor.data_ptr() if plain else 0
+    except RuntimeError:
         place = 0
     return tensor._version, place, tensor.shape
