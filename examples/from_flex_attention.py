@@ -7,7 +7,7 @@ same in the algebra is shorter, and its parts have names.
 
     traced: logits equal those of flex_attention
     composed: logits equal those of flex_attention
-    (ids[batch, kv_idx] == ids[batch, q_idx]) & (q_idx >= kv_idx) & (64 >= q_idx + 1 - kv_idx)
+    (ids[batch, kv_idx] == ids[batch, q_idx]) & (q_idx >= kv_idx) & (q_idx - kv_idx < 64)
       is causal & sliding(64) & document(ids[2, 256])
        True
     blocks dropped: 73.4%, of create_block_mask 73.4%

@@ -54,7 +54,7 @@ def where(condition: Mask, then: object, otherwise: object) -> Mask | Bias | Ind
         >>> mask.blocks(256, block=64, heads=2).labels.sum((2, 3)).tolist()
         [[7, 16]]
         >>> causal + where(head < 4, alibi(slopes), 0)
-        causal + where(4 >= head + 1, alibi(slopes[2]), 0)
+        causal + where(head < 4, alibi(slopes[2]), 0)
     """
     if not isinstance(condition, Mask):
         raise errors.where_condition(condition)

@@ -187,5 +187,18 @@ def _sum_text(terms: tuple[Node, ...]) -> str:
 
 
 def _comparison_text(op: str, args: tuple[Node, ...]) -> str:
-    sign = ">=" if op == "ge" else ">"
-    return f"{formula_text(args[0], _SUM)} {sign} {formula_text(args[1], _SUM)}"
+    left, right = (formula_text(arg, _SUM) for arg in args)
+    sign, turned = (">=", "<=") if op == "ge" else (">", "<")
+    less = _less_by_one(args[1]) if op == "ge" else None
+    if less is not None:  # what `x < y` was written as
+        return f"{less} < {left}"
+    return f"{right} {turned} {left}" if args[0].op == "const" else f"{left} {sign} {right}"
+
+
+def _less_by_one(node: Node) -> str | None:
+    """An integer sum without a 1 in it, None where there is none."""
+    constants = [term.data for term in node.args if term.op == "const"]
+    if node.op != "add" or node.kind != "int" or constants != [1]:
+        return None
+    others = tuple([term for term in node.args if term.op != "const"])
+    return formula_text(others[0], _SUM) if len(others) == 1 else _sum_text(others)

@@ -22,7 +22,7 @@ def test_in_words(capsys: pytest.CaptureFixture[str]) -> None:
         "\n"
         "The mask\n"
         "   (q_idx >= kv_idx) & ((q_idx + window - kv_idx - 1 >= 0) & "
-        "(window - 1 >= q_idx - kv_idx) | (prefix >= kv_idx + 1))\n"
+        "(window - 1 >= q_idx - kv_idx) | (kv_idx < prefix))\n"
         "   given      prefix >= 0\n"
         "   given      window >= 1\n"
         "\n"

@@ -30,7 +30,7 @@ def test_a_mask(capsys: pytest.CaptureFixture[str]) -> None:
     assert text == (
         "causal & (sliding(3) | prefix(1))\n"
         "formula  (q_idx >= kv_idx) & ((q_idx + 3 - kv_idx - 1 >= 0) & "
-        "(3 - 1 >= q_idx - kv_idx) | (1 >= kv_idx + 1))\n"
+        "(3 - 1 >= q_idx - kv_idx) | (kv_idx < 1))\n"
         "lengths  8 queries, 8 keys\n"
         "blocks   1 of 128 x 128: 0 empty (0 %), 1 partial, 0 full\n"
         "kept     26 of 64 elements (40.6 %)\n"
