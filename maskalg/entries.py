@@ -24,11 +24,11 @@ INTEGER_DTYPES: Final = (torch.int32, torch.int64)
 
 def as_tensor(value: object) -> object:
     """Entries as a tensor; anything else as it is, and lists of rows that differ in length."""
-    numbers = isinstance(value, (list, tuple)) and _of_numbers(value)
-    if not numbers and not (isinstance(value, np.ndarray) and value.dtype.kind in "biuf"):
+    array = value if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" else None
+    if array is None and not (isinstance(value, (list, tuple)) and _of_numbers(value)):
         return value
     try:
-        tensor = torch.tensor(value)
+        tensor = torch.tensor(value) if array is None else torch.from_numpy(_in_order(array))
     except (TypeError, ValueError, RuntimeError):
         return value
     return tensor if tensor.numel() else tensor.long()
@@ -70,6 +70,11 @@ def _checked(
         return value
     found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
     raise errors.tensor_dtype(call, name, found, wanted)
+
+
+def _in_order(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy that torch takes: one that runs backwards or has its bytes swapped it does not."""
+    return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
 def _of_numbers(values: Sequence[object]) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 from . import nodes
 from .algebra import Mask
+from .backends.dropped import of_kept, outside, within
 from .comparisons import arranged, is_negative
 from .extents import Extents, dependence, resolve
 from .node import Node, in_order
@@ -33,7 +34,8 @@ class Environment:
     `indices` holds an integer tensor for each index name, broadcastable against each other;
     `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
     monotone tables of closed forms, of documents and of sets. `double` asks for numbers of 64 bits
-    where no score says so, `saturates` for integer sums that stop at the ends of 64 bits.
+    where no score says so, `saturates` for integer sums that stop at the ends of 64 bits. `kept` is
+    where the score and tables read without an index get gradients from; None for everywhere.
     """
 
     indices: Mapping[str, torch.Tensor]
@@ -42,6 +44,7 @@ class Environment:
     step: StepReader | None = None
     double: bool = False
     saturates: bool = False
+    kept: torch.Tensor | None = None
 
     @property
     def device(self) -> torch.device:
@@ -128,7 +131,7 @@ def _read(node: Node, env: Environment) -> torch.Tensor:
 
 def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:
     if not node.args:
-        return table
+        return of_kept(table, env.kept)
     indices = [
         evaluate(arg, env).clamp(0, max(table.shape[axis] - 1, 0))
         for axis, arg in enumerate(node.args)
@@ -156,7 +159,7 @@ def _member(node: Node, env: Environment) -> torch.Tensor:
 
 def _score(node: Node, env: Environment) -> torch.Tensor:
     assert env.score is not None, "a bias is evaluated at a score"
-    return env.score
+    return of_kept(env.score, env.kept)
 
 
 def _opaque(node: Node, env: Environment) -> torch.Tensor:
@@ -230,8 +233,10 @@ def _reads_long(node: Node, env: Environment) -> bool:
 
 
 def _where(node: Node, env: Environment) -> torch.Tensor:
-    condition, then, otherwise = (evaluate(arg, env) for arg in node.args)
-    return torch.where(condition, then, otherwise)
+    chosen = evaluate(node.args[0], env)
+    then = evaluate(node.args[1], replace(env, kept=within(env.kept, chosen)))
+    otherwise = evaluate(node.args[2], replace(env, kept=outside(env.kept, chosen)))
+    return torch.where(chosen, then, otherwise)
 
 
 def _not(node: Node, env: Environment) -> torch.Tensor:

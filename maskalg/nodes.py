@@ -51,21 +51,24 @@ def extent(table: Table, axis: int) -> Node:
 
 def add(*terms: Node) -> Node:
     """A sum; its integers are added as integers, which float32 would round."""
-    flat: list[Node] = []
+    given = _flatten("add", terms)
+    kind = numeric(given)
+    flat = [term for term in given if term.op != "const"]
+    whole = [term for term in flat if term.kind == "int"] if kind == "real" else []
+    counted: int = 0
     total: int | float = 0
-    for term in _flatten("add", terms):
-        if term.op == "const":
+    for term in given:
+        if term.op == "const" and term.kind == "int" and whole:
+            counted += cast(int, term.data)
+        elif term.op == "const":
             total += cast(int, term.data)
-        else:
-            flat.append(term)
+    if len(whole) > 1 or counted != 0:
+        flat = [term for term in flat if term.kind == "real"]
+        numbers = [const(counted)] if counted != 0 else []
+        flat.append(Node("add", "int", _ordered([*whole, *numbers])))
     if total != 0 or not flat:
         flat.append(const(total))
-    kind = numeric(flat)
-    whole = [term for term in flat if term.kind == "int" and term.op != "const"]
-    if kind == "real" and len(whole) > 1:
-        flat = [term for term in flat if term not in whole]
-        flat.append(Node("add", "int", _ordered(whole)))
-    return flat[0] if len(flat) == 1 else Node("add", kind, _ordered(flat))
+    return flat[0] if len(flat) == 1 else Node("add", numeric(flat), _ordered(flat))
 
 
 def mul(*factors: Node) -> Node:

@@ -106,6 +106,8 @@ def test_per_document_from_cu_seqlens() -> None:
     cut = ids(0, 2, 5)
     assert of(causal, cut, cut).mask_node.skeleton == of(causal, cut).mask_node.skeleton
     check(ma.document.from_cu_seqlens(ids(0, 1, 3), ids(0, 2, 3), total=4), "##.. ..#. ..#. ....")
+    check(ma.document.from_cu_seqlens(ids(0, 1, 2), total=(2, 4)), "#... .#..")
+    check(of(causal, cut, total=(5, 6)), "#..... ##.... ..#... ..##.. ..###.")
 
 
 @pytest.mark.parametrize("mask", [causal, ma.window(30, 0), causal | prefix(9)], ids=str)
@@ -313,6 +315,22 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "too few keys in all": (
         lambda: ma.document.from_cu_seqlens(ids(0, 1), ids(0, 3), total=(1, 2)),
         ("total", ">= 3, got 2"),
+    ),
+    "too few keys of one packing": (
+        lambda: ma.document.from_cu_seqlens(ids(0, 3), total=(4, 2)),
+        ("total", ">= 3, got 2"),
+    ),
+    "three lengths in all": (
+        lambda: ma.document.from_cu_seqlens(ids(0, 3), total=(3, 4, 5)),  # type: ignore[arg-type]
+        ("document.from_cu_seqlens: total must have shape (q_len, kv_len), got [3, 4, 5]",),
+    ),
+    "a length in all that is no integer": (
+        lambda: ma.document.from_cu_seqlens(ids(0, 3), total=3.5),  # type: ignore[arg-type]
+        ("document.from_cu_seqlens: total must be an integer >= 0, got 3.5",),
+    ),
+    "cumulative lengths in place of a mask": (
+        lambda: ma.per_document.from_cu_seqlens([0, 3], [0, 4]),  # type: ignore[arg-type]
+        ("mask must be a mask, got list.",),
     ),
     "no mask inside documents": (lambda: ma.per_document(ma.alibi, INT), ("a mask",)),  # type: ignore[arg-type]
     "an id without a document": (

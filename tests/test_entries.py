@@ -89,6 +89,18 @@ def test_logits_of_weights() -> None:
         ma.softmax_with_sink(["a"])
 
 
+def test_arrays_however_they_lie_in_memory() -> None:
+    for array in (
+        np.array([1, 0, 0])[::-1],
+        np.array(IDS, dtype=">i8"),
+        np.array([IDS] * 2).T[:, 0],
+    ):
+        assert ma.document(array).parameters["ids"].tolist() == IDS  # type: ignore[union-attr]
+    rows = ma.dense_bias(np.array([[0.0, 1.0], [2.0, 3.0]])[::-1].T).parameters["tensor"]
+    assert rows.tolist() == [[2, 0], [3, 1]]  # type: ignore[union-attr]
+    assert ma.softcap(np.array(2.0)).parameters["cap"].shape == ()  # type: ignore[union-attr]
+
+
 def test_an_array_is_copied() -> None:
     ids = np.array(IDS)
     mask = ma.document(ids)

@@ -11,8 +11,6 @@ from tests.real_mask_cases import LENGTH, masks
 
 TICKS = 1_700_000_000 + torch.arange(LENGTH)
 
-TICKS = 1_700_000_000 + torch.arange(LENGTH)
-
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
@@ -50,9 +48,10 @@ def test_large_integers_are_added_as_integers(name):
 def test_biases_of_large_integers(backend):
     ticks = table(TICKS, "ticks")
     late = ma.bias(-0.1 * (ticks[q_idx] - ticks[kv_idx]))
+    since = ma.bias(table(torch.zeros(1), "zero")[0] + (ticks[kv_idx] - 1_700_000_000))
     traced = ma.score(lambda s, b, h, q, k: s + (TICKS[k] - TICKS[q]))
     q, one = torch.zeros(1, 1, LENGTH, 8), torch.eye(LENGTH)[None, None]
     ahead = torch.arange(LENGTH) - torch.arange(LENGTH)[:, None]
-    for bias, added in ((late, 0.1 * ahead), (traced, 1.0 * ahead)):
+    for bias, added in ((late, 0.1 * ahead), (since, 1.0 * ahead), (traced, 1.0 * ahead)):
         weights = ma.attention(q, q, one, bias, backend=backend)[0, 0]
         torch.testing.assert_close(weights, added.softmax(-1))

@@ -30,7 +30,6 @@ from .cpu_formula import differentiated
 from .cpu_forward import biased_scores, piece_weights, score_factor
 from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import Group, Piece, Row, plan
-from .dropped import of_kept
 
 
 @dataclass
@@ -218,8 +217,9 @@ class _Group:
         entries = [evaluate(r, environment).detach().requires_grad_() for r in self.readings]
         wanted = self.inputs.spread(change, row)
         got = self._slopes(environment, scores, entries, wanted, None)
-        if piece.masked and any(part is not None and has_nan(part) for part in got):
-            kept = self.elements.kept(row.rows, piece)
+        if any(part is not None and has_nan(part) for part in got):
+            every = torch.ones((), dtype=torch.bool)
+            kept = self.elements.kept(row.rows, piece) if piece.masked else every
             got = self._slopes(environment, scores, entries, wanted, kept)
         for reading, part in zip(self.readings, got[1:], strict=True):
             if part is not None:
@@ -241,8 +241,8 @@ class _Group:
         """
         inputs = [scores, *entries]
         with torch.enable_grad():
-            score, *read = inputs if kept is None else [of_kept(part, kept) for part in inputs]
-            of_piece = replace(environment, values=(*environment.values, *read), score=score)
+            values = (*environment.values, *entries)
+            of_piece = replace(environment, values=values, score=scores, kept=kept)
             biased = evaluate(self.bias, of_piece).expand_as(scores)
         if not biased.requires_grad:
             return (None,) * len(inputs)

@@ -14,7 +14,6 @@ from ..evaluate import Environment, evaluate, grid
 from ..normalform import Bound
 from .call import Call, Result
 from .cpu_formula import differentiated
-from .dropped import of_kept
 
 # The first call of a function in MKL, made by several threads at once, can return values of low
 # precision (PyTorch issue 188792); one call by one thread beforehand settles it.
@@ -154,12 +153,12 @@ def biased(
     structure = call.form.structure
     if structure.bias.op == "score":
         return scores
-    environment = _environment(call, rows, columns, of_kept(scores, keeps))
+    environment = _environment(call, rows, columns, scores)
     learned = [slot.index for slot, table in call.form.tensors() if table.requires_grad]
     bias, readings = differentiated(structure, tuple(learned))
-    entries = [of_kept(evaluate(reading, environment), keeps) for reading in readings]
+    entries = [evaluate(reading, environment) for reading in readings]
     values = (*environment.values, *entries)
-    result = evaluate(bias, dataclasses.replace(environment, values=values))
+    result = evaluate(bias, dataclasses.replace(environment, values=values, kept=keeps))
     return result.to(scores.dtype).expand_as(scores)
 
 

@@ -28,7 +28,7 @@ def above_int32(call: str, argument: str, value: int) -> MaskValueError:
 
 
 def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTypeError:
-    listed = found in ("list", "tuple", "ndarray")
+    listed = found in ("list", "tuple", "ndarray") and "tensor" in wanted.lower()
     hint = " A list or an array holds numbers, in rows of one length." if listed else ""
     return MaskTypeError(f"{call}: {argument} must be {wanted}, got {found}.{hint}")
 

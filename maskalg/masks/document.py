@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 
@@ -10,7 +11,7 @@ from .. import errors, nodes
 from ..algebra import Mask
 from ..entries import INTEGER_DTYPES, Entries, integers
 from ..nodes import SCORE, K, Q
-from ..parameters import Table, plain_integer
+from ..parameters import INTEGERS, Table, plain_integer
 from ..printing import called
 from .arguments import at, integer, positions, readable
 
@@ -140,17 +141,31 @@ def packed(
     total: int | tuple[int, int] | None,
 ) -> Mask:
     """The mask that `atom` makes of the ids of packed documents; nothing past the last of them."""
-    q_total, kv_total = total if isinstance(total, tuple) else (total, total)
+    q_total, kv_total = _totals(call, total)
     of_queries = _checked(call, "cu_seqlens", cu_seqlens, q_total)
-    if kv_cu_seqlens is None or kv_cu_seqlens is cu_seqlens:
+    alike = kv_cu_seqlens is None or kv_cu_seqlens is cu_seqlens
+    if alike and q_total == kv_total:
         return _one_packing(atom, of_queries, q_total)
-    of_keys = _checked(call, "kv_cu_seqlens", kv_cu_seqlens, kv_total)
+    given = of_queries if alike else kv_cu_seqlens
+    of_keys = _checked(call, "kv_cu_seqlens", given, kv_total)
     if of_keys.shape != of_queries.shape:
         wanted = f"{list(of_queries.shape)}, as cu_seqlens has"
         raise errors.tensor_shape(call, "kv_cu_seqlens", list(of_keys.shape), wanted)
     # Keys past the last document have another id than queries there: one document more ends there.
     ids, kv_ids = _ids(of_queries, q_total), _ids(torch.cat([of_keys, of_keys[-1:]]), kv_total)
     return atom(ids, kv_ids)
+
+
+def _totals(call: str, total: object) -> tuple[int | None, int | None]:
+    """The lengths of the packed queries and keys, None where the last entry says it."""
+    both = total if isinstance(total, (tuple, list)) else (total, total)
+    if len(both) != 2:
+        raise errors.tensor_shape(call, "total", list(both), "(q_len, kv_len)")
+    q_total, kv_total = [plain_integer(length) for length in both]
+    for length in (q_total, kv_total):
+        if length is not None and (isinstance(length, bool) or not isinstance(length, INTEGERS)):
+            raise errors.not_an_integer(call, "total", length, 0)
+    return cast("int | None", q_total), cast("int | None", kv_total)
 
 
 def _checked(call: str, name: str, cu_seqlens: object, total: int | None) -> torch.Tensor:

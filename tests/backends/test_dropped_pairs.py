@@ -70,6 +70,20 @@ def test_slopes_there(weight, backend):
         compared([(q_idx > kv_idx) + ma.bias(s) for s in scores], [p], weight, backend)
 
 
+@pytest.mark.parametrize("mask", [ma.everything, causal], ids=str)
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_slopes_of_what_a_choice_leaves_out(mask, backend):
+    p = torch.tensor([0.5, 1.0], requires_grad=True)
+    cap = torch.tensor([2.0, 0.0], requires_grad=True)
+    after, distance = q_idx > kv_idx, q_idx - kv_idx
+    scores = [table(p, "p")[head] * log(d) for d in (distance, ma.maximum(distance, 1))]
+    chosen = [mask + ma.where(after, ma.bias(s), 0) for s in scores]
+    compared(chosen, [p], ma.softmax, backend)
+    compared([mask + ma.bias(ma.where(after, s, 0.0)) for s in scores], [p], ma.softmax, backend)
+    caps = [ma.softcap(table(cap, "cap")[head] + more) for more in (0.0, ma.where(head < 1, 0, 1))]
+    compared([mask + ma.where(head < 1, c, 0) for c in caps], [cap], ma.softmax, backend)
+
+
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_kept_pairs_show_what_is_not_a_number(backend):
     q = torch.randn(1, 1, LENGTH, 8, requires_grad=True)
