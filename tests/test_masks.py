@@ -283,3 +283,11 @@ def test_biases_move_with_shift() -> None:
         wanted, _ = oracle.attention(query, key, value, True, lambda s, add=moved: s + add)
         out = attention(query, key, value, bias.shift(q=4, kv=1), backend="reference")
         np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-12)
+
+
+def test_ids_of_keys_beyond_those_of_queries() -> None:
+    """Ids that agree in their last 32 bits are not the same."""
+    ids = torch.tensor([1, 2], dtype=torch.int32)
+    kv_ids = torch.tensor([2**32 + 1, 1, 2**32 + 2, 2])
+    first = ma.per_document(ma.prefix(1), ids, kv_ids)
+    assert first.to_dense(2, 4)[0, 0].int().tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]

@@ -142,12 +142,13 @@ def _ends(ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.
     Nothing is read back: where the tensors live on a GPU, nobody waits for it.
     """
     shape = torch.broadcast_shapes(ids.shape[:-1], kv_ids.shape[:-1])
-    wanted = ids.expand(*shape, -1).contiguous()
+    # Others than those bound may come in another integer type.
+    common = torch.promote_types(ids.dtype, kv_ids.dtype)
+    wanted = ids.to(common).expand(*shape, -1).contiguous()
     if kv_ids.shape[-1] == 0:
         none = torch.zeros_like(wanted, dtype=torch.int32)
         return none, none
-    # Others than those bound may come in another integer type.
-    given = kv_ids.to(wanted.dtype).expand(*shape, -1)
+    given = kv_ids.to(common).expand(*shape, -1)
     order = given.argsort(dim=-1, stable=True)
     arranged = given.gather(-1, order)
     first = torch.searchsorted(arranged, wanted).clamp(max=given.shape[-1] - 1)
