@@ -16,8 +16,8 @@ import torch
 
 from . import nodes
 from .algebra import Mask
-from .backends.dropped import of_kept, outside, within
 from .comparisons import arranged, is_negative
+from .dropped import of_kept, outside, within
 from .extents import Extents, dependence, resolve
 from .node import Node, in_order
 from .normalform import Bound, Value, bound
