@@ -230,8 +230,16 @@ def passes() -> None:
         shape = Shape(*shapes["8k"], dim)
         found += [(f"D{dim} prefix 8k", shape, causal | ma.prefix(2048))]
         found += [(f"D{dim} alibi 8k", shape, causal + alibi(torch.rand(16, device=DEVICE)))]
-        for keys in (256, 1024, 4096):
+        for keys in (256, 512, 1024, 2048, 4096):
             found += [(f"D{dim} window {keys} 8k", shape, causal & sliding(keys))]
+        for keys in (1024, 2048, 4096):
+            sinks = causal & (sliding(keys) | ma.prefix(4))
+            found += [(f"D{dim} sinks {keys} 8k", shape, sinks)]
+            found += [(f"D{dim} chunks {keys} 8k", shape, causal & ma.chunked(keys))]
+        for name in ("4k", "8k", "32k 512"):
+            shape = Shape(*shapes[name], dim)
+            diffusion = ma.block_diffusion(shape.length // 2, 64)
+            found += [(f"D{dim} block diffusion {name}", shape, diffusion)]
     chosen = triton_backward.one_pass_for
     for name, shape, expression in found:
         inputs = made(shape, gradients=True)

@@ -164,24 +164,30 @@ class Least(NamedTuple):
             longer than it saves.
         queries: tiles of queries, unless there are as many as of keys. To each tile one program
             adds at a time.
+        band: tiles of keys in each interval of a row, where rows are cut at both ends: a mean. Of
+            few, what is computed around them takes longer than one kernel saves.
     """
 
     kv_keys: int
     keys: int
     pairs: int
     queries: int
+    band: float = 0
 
 
 # Of softmax rows whose bias, if any, is only added to the score: a formula needs the score, which
-# is not made by itself, and its derivative too many registers. Documents, windows with sinks, and
-# short windows are faster in two kernels; so are biases of pairs at 64 dimensions, where one kernel
-# reads entry by entry what that of dQ reads by lines. Of each pattern the padded head dimensions.
+# is not made by itself, and its derivative too many registers. Documents are faster in two kernels;
+# so are biases of pairs at 64 dimensions, where one kernel reads entry by entry what that of dQ
+# reads by lines. Of each pattern the padded head dimensions.
 _IN_ONE_PASS: Final[dict[Pattern, tuple[int, ...]]] = {
     "full": (64, 128),
     "dense": (64, 128),
+    "banded": (64, 128),
     "pairs": (128,),
 }
+# A window of 1024 keys has 7.9 tiles in rows of 4096, and 8.4 in rows of 8192.
 _LEAST: Final = Least(kv_keys=512, keys=1024, pairs=2**15, queries=32)
+_LEAST_BAND: Final = 7.5
 
 
 def one_pass_for(
@@ -195,8 +201,12 @@ def one_pass_for(
 ) -> Least | None:
     """From what sizes on one kernel computes all gradients, None where none does.
 
+    Lengths and the width of a band decide which serves; no kernel is compiled for their values.
+
     The mask must be one for all batch entries and heads. Arguments as above; `additive` says
     whether a bias, if any, is only added to the score.
     """
     served = architecture == "sm_90" and element_bytes == 2 and additive and not weighted
-    return _LEAST if served and head_pad in _IN_ONE_PASS.get(pattern, ()) else None
+    if not served or head_pad not in _IN_ONE_PASS.get(pattern, ()):
+        return None
+    return _LEAST._replace(band=_LEAST_BAND) if pattern == "banded" else _LEAST

@@ -29,6 +29,7 @@ _LEAST_KEYS: Final = 256
 _LEAST_OF_SPLIT: Final = 512  # keys, where there are several tiles of rows
 _SHARE: Final = 0.7  # of the others' time, at most
 _OF_WARPGROUP: Final = 64  # rows of a tile that a warpgroup multiplies
+_CROWD: Final = 3  # tiles of rows for each program at once; of more, programs are smaller
 _IN_INTERPRETER: Final = 16  # programs at once
 
 
@@ -62,6 +63,8 @@ def shared(call: Call, plan: Plan) -> Shared | None:
         return None
     # Rows of a tile visit the same tiles of keys, as heads do that the mask does not tell apart.
     members = 1 if "head" in call.form.structure.mask.indices() else call.group
+    at_once = _programs_at_once(device)
+    others = extents.batch * extents.heads // members
     tiles = decode_tiles_for(
         architecture(device),
         max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"]),
@@ -69,16 +72,15 @@ def shared(call: Call, plan: Plan) -> Shared | None:
         plan.pattern,
         extents.q_len * members,
         described=plan.tma and describable(call.key) and describable(call.value),
+        crowded=others > _CROWD * at_once,
     )
-    at_once = _programs_at_once(device)
     how = Shared(members, tiles, at_once)
     of_rows, splits = how.counts(extents, tiles[0])
     # A tile of keys takes a program of either kernel about as long.
-    heads = extents.batch * extents.heads
     side = plan.candidates[0].block_q if plan.hopper is None else 64 * plan.hopper.consumers
-    waves = -(-of_rows * splits * (heads // members) // at_once) / splits
-    others = -(-(-(-extents.q_len // side) * heads) // at_once)
-    return how if waves <= _SHARE * others else None
+    waves = -(-of_rows * splits * others // at_once) / splits
+    unshared = -(-(-(-extents.q_len // side) * others * members) // at_once)
+    return how if waves <= _SHARE * unshared else None
 
 
 def launch_decode(

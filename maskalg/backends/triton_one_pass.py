@@ -9,6 +9,7 @@ import torch
 from maskalg_kernels.gradient_sums import query_gradients, turns, visits
 
 from ..backward_tiles import HopperBackwardTile, Least
+from ..schedule.bands import tiles_of_intervals
 from .call import Call
 from .triton_arguments import padded
 from .triton_hopper_backward import Arguments, hopper_launch, short
@@ -44,8 +45,10 @@ def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> t
     keys, queries = (-(-length // _KEYS) for length in (extents.kv_len, extents.q_len))
     heads = extents.batch * extents.heads
     found = Least(keys * heads // call.group, keys * heads, keys * queries * heads, queries)
-    needed = least._replace(queries=min(least.queries, keys))
+    needed = least._replace(queries=min(least.queries, keys), band=0)
     if any(have < need for have, need in zip(found, needed, strict=True)):
+        return None
+    if least.band and tiles_of_intervals(call.form, extents, _KEYS) < least.band:
         return None
     size = (keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
     if size[0] * size[1] > _MOST_TILES:

@@ -32,11 +32,14 @@ EXPRESSIONS = {
 }
 
 
-def compiled(name, target, dim, rows):
+def compiled(name, target, dim, rows, crowded=False):
     form = bound(EXPRESSIONS[name])
     style = Style(ptx=target.startswith("sm_"))
     plan = structure_plan(form.structure, style, dim, dim, torch.bfloat16, target)
-    tiles = decode_tiles_for(target, dim, 2, plan.pattern, rows, described=has_tma(target))
+    by_descriptor = has_tma(target)
+    tiles = decode_tiles_for(
+        target, dim, 2, plan.pattern, rows, described=by_descriptor, crowded=crowded
+    )
     tables = [pointer_to(a, form) for a in plan.hooks.tables]
     for tile in tiles:
         constants = decode_constants(plan.constants | {"WEIGHTED": False}, tile)
@@ -69,6 +72,13 @@ def test_rows_on_hopper(dim, rows, product):
     found, _ = compiled("causal", "sm_90", dim, rows)
     assert product in found.assembly
     assert found.spills <= (24 if (dim, rows) == (64, 20) else 0)
+
+
+@pytest.mark.parametrize("dim, spills", [(64, 12), (128, 0)])
+def test_crowded_programs_share_a_multiprocessor(dim, spills):
+    found, tile = compiled("causal", "sm_90", dim, 4, crowded=True)
+    assert tile.block_q == 16 and found.spills <= spills
+    assert 3 * found.shared <= SHARED_LIMIT["sm_90"]
 
 
 def test_biases_do_not_spill():

@@ -60,6 +60,15 @@ def test_head_dimensions(dims, dtype):
             check(inputs(q_len, 2, dtype, dims=dims), expressions[name])
 
 
+@pytest.mark.parametrize("dim", [64, 128])
+def test_many_rows(dim):
+    """More than three for each multiprocessor: smaller programs."""
+    expressions = decode_cases.expressions(LENGTH, "cuda")
+    for name in ("causal", "document", "alibi"):
+        tensors = inputs(1, HEADS, torch.bfloat16, batch=128, dims=(dim, dim))
+        check(tensors, expressions[name])
+
+
 @pytest.mark.parametrize("length", [512, 513, 1000, 4096, 70001])
 def test_lengths(length):
     for q_len, heads, kv_heads in ((1, 8, 1), (1, 32, 32), (2, 16, 4), (17, 8, 8)):

@@ -26,6 +26,8 @@ MASKS = {
     "middle": (ma.q_idx >= 260) & (ma.q_idx < 300),
     "nothing": ma.nothing,
     "far": causal & ~sliding(70),
+    "window": causal & sliding(300),
+    "sinks": causal & (sliding(70) | ma.prefix(4)),
     "thirds": causal & ((ma.q_idx - ma.kv_idx) % 3 == 0),
 }
 
@@ -40,6 +42,7 @@ def least(monkeypatch):
 
 def set_least(monkeypatch, least):
     monkeypatch.setattr(backward_tiles, "_LEAST", least)
+    monkeypatch.setattr(backward_tiles, "_LEAST_BAND", 0)
     backward_plan.cache_clear()
 
 

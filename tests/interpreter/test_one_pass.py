@@ -167,6 +167,26 @@ def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, serve
 
 
 @pytest.mark.parametrize(
+    "mask, served",
+    [
+        (ma.causal & ma.sliding(384), True),  # 3.6 tiles a row
+        (ma.causal & ma.sliding(256), False),  # 2.8
+        (ma.causal & (ma.sliding(384) | ma.prefix(4)), False),  # 4.6, of two intervals
+        (ma.causal & (ma.sliding(900) | ma.prefix(4)) + ma.alibi(torch.ones(4)), True),  # 7.8
+    ],
+)
+def test_short_bands_are_left_to_two_kernels(mask, served):
+    from maskalg.backends.triton_one_pass import zeros_for_turns
+
+    tensor = torch.randn(2, 4, 2048, 64)
+    least = Least(kv_keys=0, keys=0, pairs=0, queries=0, band=3.1)
+    zeros = zeros_for_turns(
+        checked_call(tensor, tensor, tensor, mask), least, {"HEAD_PAD": 64, "VALUE_PAD": 64}
+    )
+    assert (zeros is not None) == served
+
+
+@pytest.mark.parametrize(
     "group, kv_len, members", [(1, 300, 1), (4, 300, 1), (5, 2**16, 1), (4, 2**17, 4)]
 )
 def test_query_heads_of_a_program(group, kv_len, members):
