@@ -221,11 +221,7 @@ def passes() -> None:
         "8k 512": (1, 8, 8, 8192), "8k 1024": (1, 16, 16, 8192), "8k": (2, 16, 16, 8192),
         "32k 512": (1, 2, 2, 32768), "32k": (1, 16, 16, 32768), "32k grouped": (1, 32, 8, 32768),
     }  # fmt: skip
-    masks = {"full": ma.everything, "causal": causal}
-    found = [
-        (f"D{dim} {mask} {name}", Shape(*shape, dim), masks[mask])
-        for dim in (64, 128) for mask in masks for name, shape in shapes.items()
-    ]  # fmt: skip
+    found = []
     for dim in (64, 128):
         shape = Shape(*shapes["8k"], dim)
         found += [(f"D{dim} prefix 8k", shape, causal | ma.prefix(2048))]
@@ -236,10 +232,19 @@ def passes() -> None:
             sinks = causal & (sliding(keys) | ma.prefix(4))
             found += [(f"D{dim} sinks {keys} 8k", shape, sinks)]
             found += [(f"D{dim} chunks {keys} 8k", shape, causal & ma.chunked(keys))]
+        for keys in (1024, 2048, 4096, 8192):
+            lengths = [keys] * (shape.length // keys)
+            of_lengths = causal & document.from_lengths(lengths, device=DEVICE)
+            found += [(f"D{dim} documents {keys} 8k", shape, of_lengths)]
         for name in ("4k", "8k", "32k 512"):
             shape = Shape(*shapes[name], dim)
             diffusion = ma.block_diffusion(shape.length // 2, 64)
             found += [(f"D{dim} block diffusion {name}", shape, diffusion)]
+    masks = {"full": ma.everything, "causal": causal}
+    found += [
+        (f"D{dim} {mask} {name}", Shape(*shape, dim), masks[mask])
+        for dim in (64, 128) for mask in masks for name, shape in shapes.items()
+    ]  # fmt: skip
     chosen = triton_backward.one_pass_for
     for name, shape, expression in found:
         inputs = made(shape, gradients=True)

@@ -44,7 +44,7 @@ def visits(
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Store 1 for each tile of BLOCK queries that a tile of KEYS keys has, `[rows, tiles]`."""
+    """Store 1 where a tile of KEYS keys has one of BLOCK queries, 0 elsewhere, `[rows, tiles]`."""
     S = (
         S0,
         S1,
@@ -75,6 +75,10 @@ def visits(
     row = tl.program_id(0)
     k0 = row * KEYS
     k1 = tl.minimum(k0 + KEYS, kv_len) - 1
+    for first in range(0, tiles, 128):
+        at = first + tl.arange(0, 128)
+        tl.store(out_ptr + row * tiles + at, tl.zeros([128], tl.int32), mask=at < tiles)
+    tl.debug_barrier()  # ones are stored by other threads
     j, end, _partial = NEXT_RUN(0, k0, k1, 0, 0, q_len, S, T, BLOCK)
     # Plus nothing: Triton 3.6 cannot compile a loop that is known to have no step.
     j += tl.minimum(kv_len, 0)

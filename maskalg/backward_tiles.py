@@ -166,6 +166,7 @@ class Least(NamedTuple):
             adds at a time.
         band: tiles of keys in each interval of a row, where rows are cut at both ends: a mean. Of
             few, what is computed around them takes longer than one kernel saves.
+        document: likewise, tiles of a document.
     """
 
     kv_keys: int
@@ -173,21 +174,26 @@ class Least(NamedTuple):
     pairs: int
     queries: int
     band: float = 0
+    document: float = 0
 
 
 # Of softmax rows whose bias, if any, is only added to the score: a formula needs the score, which
-# is not made by itself, and its derivative too many registers. Documents are faster in two kernels;
-# so are biases of pairs at 64 dimensions, where one kernel reads entry by entry what that of dQ
-# reads by lines. Of each pattern the padded head dimensions.
+# is not made by itself, and its derivative too many registers. Biases of pairs are faster in two
+# kernels at 64 dimensions, where one reads entry by entry what that of dQ reads by lines. Of each
+# pattern the padded head dimensions.
 _IN_ONE_PASS: Final[dict[Pattern, tuple[int, ...]]] = {
     "full": (64, 128),
     "dense": (64, 128),
     "banded": (64, 128),
+    "reading": (64, 128),
     "pairs": (128,),
 }
+_LEAST: Final = Least(kv_keys=512, keys=512, pairs=2**14, queries=32)
 # A window of 1024 keys has 7.9 tiles in rows of 4096, and 8.4 in rows of 8192.
-_LEAST: Final = Least(kv_keys=512, keys=1024, pairs=2**15, queries=32)
-_LEAST_BAND: Final = 7.5
+_LEAST_OF: Final[dict[Pattern, Least]] = {
+    "banded": _LEAST._replace(band=7.5),
+    "reading": _LEAST._replace(document=24),
+}
 
 
 def one_pass_for(
@@ -209,4 +215,4 @@ def one_pass_for(
     served = architecture == "sm_90" and element_bytes == 2 and additive and not weighted
     if not served or head_pad not in _IN_ONE_PASS.get(pattern, ()):
         return None
-    return _LEAST._replace(band=_LEAST_BAND) if pattern == "banded" else _LEAST
+    return _LEAST_OF.get(pattern, _LEAST)

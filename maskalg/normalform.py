@@ -46,10 +46,9 @@ class Structure:
 
     @property
     def same_for_all_heads(self) -> bool:
-        """Whether the mask reads no tensor, and is one for all batch entries and heads."""
-        return self.mask.indices() <= {"q_idx", "kv_idx"} and not any(
-            node.op in ("read", "extent", "opaque") for node in self.mask.walk()
-        )
+        """Whether the mask is one for all batch entries and heads."""
+        known = all(node.op != "opaque" for node in self.mask.walk())
+        return known and self.mask.indices() <= {"q_idx", "kv_idx"}
 
     @cached_property
     def reads(self) -> tuple[Node, ...]:

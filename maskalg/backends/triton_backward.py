@@ -33,7 +33,7 @@ from .triton_descriptors import Descriptor
 from .triton_distances import style_of_gradients
 from .triton_hopper_backward import keys_launch, queries_launch, serves
 from .triton_launch import Launch, compile_together, variant_key
-from .triton_one_pass import one_pass_counts, one_pass_launches, turn_launches, zeros_for_turns
+from .triton_one_pass import one_pass_counts, one_pass_launches, room_for_turns, turn_launches
 from .triton_rows import OnePassRows, Rows, one_pass_rows, per_row_of, rows_launch
 from .triton_tuned import preferred
 
@@ -236,7 +236,7 @@ class _Launches:
         """What fills all gradients in one pass, one after the other; nothing for two kernels."""
         if not self.hopper:
             return []
-        turns = zeros_for_turns(self.call, self.plan.one_pass_from, self.shape)
+        turns = room_for_turns(self.call, self.plan.one_pass_from, self.shape)
         if turns is None:
             return []
         constants = self.shape | self.plan.of_keys

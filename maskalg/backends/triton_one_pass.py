@@ -9,7 +9,7 @@ import torch
 from maskalg_kernels.gradient_sums import query_gradients, turns, visits
 
 from ..backward_tiles import HopperBackwardTile, Least
-from ..schedule.bands import tiles_of_intervals
+from ..schedule.bands import tiles_of_documents, tiles_of_intervals
 from .call import Call
 from .triton_arguments import padded
 from .triton_hopper_backward import Arguments, hopper_launch, short
@@ -32,8 +32,8 @@ def one_pass_tile(head_pad: int) -> HopperBackwardTile:
     return HopperBackwardTile(128 if head_pad == 64 else 64, 2)
 
 
-def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> torch.Tensor | None:
-    """Zeros for the turns of a call, `[2, tiles of keys, tiles of queries]`; None for two kernels.
+def room_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> torch.Tensor | None:
+    """What the turns of a call fill, `[2, tiles of keys, tiles of queries]`; None for two kernels.
 
     Args:
         least: what there must be, None where two kernels always serve.
@@ -45,15 +45,18 @@ def zeros_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> t
     keys, queries = (-(-length // _KEYS) for length in (extents.kv_len, extents.q_len))
     heads = extents.batch * extents.heads
     found = Least(keys * heads // call.group, keys * heads, keys * queries * heads, queries)
-    needed = least._replace(queries=min(least.queries, keys), band=0)
+    needed = least._replace(queries=min(least.queries, keys), band=0, document=0)
     if any(have < need for have, need in zip(found, needed, strict=True)):
         return None
-    if least.band and tiles_of_intervals(call.form, extents, _KEYS) < least.band:
+    form = call.form
+    if least.band and tiles_of_intervals(form, extents, _KEYS) < least.band:
+        return None
+    if least.document and tiles_of_documents(form, extents, _KEYS) < least.document:
         return None
     size = (keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
     if size[0] * size[1] > _MOST_TILES:
         return None
-    return torch.zeros((2, *size), dtype=torch.int32, device=call.query.device)
+    return torch.empty((2, *size), dtype=torch.int32, device=call.query.device)
 
 
 def one_pass_counts(call: Call, shape: dict[str, Any]) -> tuple[int, int]:
@@ -91,47 +94,49 @@ def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
 
 def turn_launches(
     call: Call,
-    zeros: torch.Tensor,
+    room: torch.Tensor,
     constants: dict[str, Any],
     arguments: Arguments,
     fixed: Hashable,
 ) -> list[Launch]:
     """What fills the turns: how many later tiles of keys come before, and how many earlier ones.
 
-    They are the same for calls with this expression and these lengths, and kept if they are small.
+    They are the same for calls with this expression and these lengths if no tensor says what is
+    kept, and remembered then if they are small.
 
     Args:
-        zeros: of `zeros_for_turns`.
+        room: of `room_for_turns`.
         constants: but those of the tile.
         arguments: numbers and tables of the hooks.
         fixed: what the constants follow from, and the device.
     """
     scalars, tables = arguments
-    _both, rows, tiles = zeros.shape
+    _both, rows, tiles = room.shape
     extents = call.extents
     passed = [
-        zeros, padded(tables, zeros.device), extents.q_len, extents.kv_len, tiles, *scalars
+        room, padded(tables, room.device), extents.q_len, extents.kv_len, tiles, *scalars
     ]  # fmt: skip
     own = {name: constants[name] for name in ("NUMBERS", "TABLES", "NEXT_RUN")}
     own |= {"KEYS": _KEYS, "BLOCK": one_pass_tile(constants["HEAD_PAD"]).block}
-    specialised = variant_key((zeros, *tables), (), (extents.q_len, extents.kv_len))
-    kept: tuple[Any, ...] = ((zeros,), True) if zeros.numel() <= _MOST_KEPT else ()
+    specialised = variant_key((room, *tables), (), (extents.q_len, extents.kv_len))
+    kept = room.numel() <= _MOST_KEPT and not call.form.structure.mask_tables
     visited = Launch(
         visits,
         (rows, 1),
         ("visits", fixed, specialised),
         lambda: (passed, own),
         lambda: passed,
-        *kept,
+        made=(room,),
+        once=kept,
     )
     sides = {"ROWS": _TURNS_TOGETHER, "COLUMNS": _TURNS_TOGETHER}
     counted = Launch(
         turns,
         (-(-tiles // _TURNS_TOGETHER), 1),
-        ("turns", zeros.device, variant_key((zeros,), (), ())),
-        lambda: ([zeros, rows, tiles], sides),
-        lambda: [zeros, rows, tiles],
-        *kept,
+        ("turns", room.device, variant_key((room,), (), ())),
+        lambda: ([room, rows, tiles], sides),
+        lambda: [room, rows, tiles],
+        once=kept,
     )
     return [visited, counted]
 

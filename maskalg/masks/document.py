@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Final, cast
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import errors, nodes
 from ..algebra import Mask
@@ -14,6 +15,8 @@ from ..nodes import SCORE, K, Q
 from ..parameters import INTEGERS, Table, plain_integer
 from ..printing import called
 from .arguments import at, integer, positions, readable
+
+_DOCUMENTS: Final[MutableMapping[torch.Tensor, int]] = WeakIdKeyDictionary()
 
 
 class _Document:
@@ -197,7 +200,15 @@ def _ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
     """The document of each of `length` positions, int32, counted from 1."""
     length = int(cu_seqlens[-1]) if length is None else length
     places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-    return torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
+    ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
+    if not torch.compiler.is_compiling():
+        _DOCUMENTS[ids] = cu_seqlens.numel() - 1
+    return ids
+
+
+def documents_in(ids: torch.Tensor) -> int | None:
+    """How many documents ids were made of here; None for others, which would have to be read."""
+    return _DOCUMENTS.get(ids)
 
 
 document = _Document()

@@ -1,13 +1,16 @@
-"""How long the rows of a mask of numbers are, without its pairs or a device being asked."""
+"""How long the rows of a mask are, as far as it is known without a device being asked."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import cast
 
 import torch
 
 from ..extents import Extents
+from ..masks.document import documents_in
 from ..normalform import Bound, Structure, Value
+from ..parameters import Slot
 from ..proof.proof import prove_structure
 from .intervals import key_range, rows_of
 
@@ -15,8 +18,10 @@ from .intervals import key_range, rows_of
 def tiles_of_intervals(form: Bound, extents: Extents, side: int) -> float:
     """How many tiles of `side` keys each interval of a row of as many queries has: the mean.
 
-    The mask reads no tensor, and is one for all batch entries and heads.
+    The mask is one for all batch entries and heads; 0 if it reads a tensor.
     """
+    if form.structure.mask_tables:
+        return 0
     numbers = tuple([0 if isinstance(value, torch.Tensor) else value for value in form.values])
     return _mean(form.structure, numbers, extents.q_len, extents.kv_len, side)
 
@@ -31,3 +36,19 @@ def _mean(
     tiles = [key_range(span, rows).tiles(side) for span in spans]
     found = [float((end - first).sum()) for first, end in tiles]
     return sum(found) / max(len(found) * -(-q_len // side), 1)
+
+
+def tiles_of_documents(form: Bound, extents: Extents, side: int) -> float:
+    """How many tiles of `side` keys a document has: the mean, and 0 where it is not known.
+
+    It is known of lengths and cumulative lengths, whose number is that of the documents.
+    """
+    most = 0
+    for node in form.structure.mask.walk():
+        if node.op != "read" or not node.args:
+            continue
+        found = documents_in(cast(torch.Tensor, form.values[cast(Slot, node.own[0]).index]))
+        if found is None:
+            return 0
+        most = max(most, found)
+    return extents.kv_len / (most * side) if most else 0

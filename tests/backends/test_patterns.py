@@ -41,7 +41,13 @@ def test_patterns(name):
 
 @pytest.mark.parametrize(
     "pattern, dims",
-    [("dense", {64, 128}), ("banded", {64, 128}), ("pairs", {128}), ("reading", {})],
+    [
+        ("dense", {64, 128}),
+        ("banded", {64, 128}),
+        ("reading", {64, 128}),
+        ("reading band", {}),
+        ("pairs", {128}),
+    ],
 )
 def test_which_gradients_are_made_in_one_pass(pattern, dims):
     served = {d for d in (64, 128, 256) if one_pass_for("sm_90", d, 2, pattern, additive=True)}

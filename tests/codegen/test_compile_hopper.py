@@ -288,9 +288,21 @@ def test_visits(mask):
     assert "st.global" in made.asm["ptx"]
 
 
+# Of 64 dimensions two tiles of 64 x 128 products, and what follows from masks: on an H200 1.3 times
+# as fast as two kernels that spill nothing, with documents of 4000 tokens 1.2 times.
 @pytest.mark.parametrize("dim, spills", [(64, 128), (128, 0)])
-@pytest.mark.parametrize("name", ["everything", "causal", "window", "alibi", "causal, in parts"])
-def test_all_gradients(name, dim, spills):
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("everything", 0),
+        ("causal", 0),
+        ("window", 0),
+        ("alibi", 0),
+        ("causal, in parts", 0),
+        ("document", 100),
+    ],
+)
+def test_all_gradients(name, more, dim, spills):
     from maskalg_kernels.hopper_offline import compile_hopper_gradients
 
     from maskalg.backends import triton_plan as backend
@@ -307,9 +319,7 @@ def test_all_gradients(name, dim, spills):
     constants = one_pass_constants(shape | plan.in_one_pass)
     options, types = hopper_backward_options(one_pass_tile(dim)), types_of(plan.hooks, form)
     result = compile_hopper_gradients(constants, options, "fp16", types, bool(parts))
-    # Of 64 dimensions two tiles of 64 x 128 products, and what follows from masks: on an H200 1.3
-    # times as fast as two kernels that spill nothing.
-    check(result, spills)
+    check(result, spills + more)
     added = "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add"
     assert added in result.assembly
     # Products keep shared memory busy: nothing of a query is read from it, and parts of dQ, of the
@@ -327,9 +337,9 @@ def test_all_gradients(name, dim, spills):
         causal + ma.score(lambda score, *_: score + torch.floor(score)),
         ma.kv_idx <= ma.q_idx + ma.head,
         causal | ma.prefix(torch.tensor([3, 4])),
-        causal & ma.document(torch.zeros(64, dtype=torch.int32)),
+        causal & ma.document(torch.zeros((2, 64), dtype=torch.int32)),
     ],
-    ids=["derivative", "steps", "heads", "batch", "ids"],
+    ids=["derivative", "steps", "heads", "batch", "ids of batch entries"],
 )
 def test_gradients_left_to_two_kernels(expression):
     assert in_one_pass(expression)[0].one_pass_from is None

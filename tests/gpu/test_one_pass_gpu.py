@@ -42,7 +42,7 @@ def least(monkeypatch):
 
 def set_least(monkeypatch, least):
     monkeypatch.setattr(backward_tiles, "_LEAST", least)
-    monkeypatch.setattr(backward_tiles, "_LEAST_BAND", 0)
+    monkeypatch.setattr(backward_tiles, "_LEAST_OF", {})
     backward_plan.cache_clear()
 
 
@@ -104,6 +104,46 @@ def test_values_of_another_dimension(dim, value_dim, kernels, launches):  # noqa
     for got, want in zip(found, wanted, strict=True):
         assert ((got - want).abs().max() / want.abs().max()).item() <= 2e-2
     assert ("one_pass_launches" in launches) == (kernels == 1)
+
+
+CUTS = [0, 130, 131, 500, 700]
+DOCUMENTS = {
+    "lengths": lambda: causal & ma.document.from_lengths([200, 1, 499], device="cuda"),
+    "not causal": lambda: ma.document.from_cu_seqlens(torch.tensor(CUTS, device="cuda")),
+    "cut short": lambda: (
+        causal & ma.document.from_cu_seqlens(torch.tensor(CUTS[:-1], device="cuda"), total=700)
+    ),
+    "other keys": lambda: ma.document.from_cu_seqlens(
+        torch.tensor(CUTS, device="cuda"), torch.tensor([0, 300, 300, 450, 700], device="cuda")
+    ),
+    "scattered": lambda: causal & ma.document(torch.arange(700, device="cuda") * 7 % 3),
+    "others": lambda: ~ma.document(torch.arange(700, device="cuda") // 200),
+    "prefix": lambda: causal | ma.prefix(torch.tensor(300, device="cuda")),
+}
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", list(DOCUMENTS))
+def test_documents(name, dim, in_one_pass):
+    mask = DOCUMENTS[name]()
+    check(mask, inputs(dim, torch.bfloat16, q_len=700, kv_len=700))
+    slopes = torch.rand(4, device="cuda")
+    check(mask + ma.alibi(slopes), inputs(dim, torch.float16, q_len=700, kv_len=700))
+
+
+@pytest.mark.parametrize("name", ["documents", "prefix"])
+def test_tensors_that_change(name, in_one_pass):
+    """What is visited is found anew: a program would wait for one that does not come."""
+    tensor = {
+        "documents": torch.arange(700, device="cuda") // 300,
+        "prefix": torch.tensor(100, device="cuda"),
+    }[name]
+    mask = causal & ma.document(tensor) if name == "documents" else causal | ma.prefix(tensor)
+    tensors = inputs(64, torch.bfloat16, q_len=700, kv_len=700)
+    for _ in range(3):
+        for _ in range(3):
+            check(mask, tensors)
+        tensor.copy_(tensor.flip(0) + 1 if tensor.ndim else tensor * 2)
 
 
 def test_biases(in_one_pass):

@@ -23,6 +23,8 @@ MASKS = {
     "causal": ma.causal,
     "prefix": ma.causal | ma.prefix(200),
     "middle": (ma.q_idx >= 150) & (ma.q_idx < 200),
+    "documents": ma.causal & ma.document(torch.arange(500) // 150),
+    "scattered": ma.document(torch.arange(500) * 7 % 3),
     "stripes": (ma.q_idx // 128) % 2 == (ma.kv_idx // 128) % 2,
 }
 
@@ -31,13 +33,13 @@ def turns_of(mask, q_len, kv_len):
     """What the kernels mark, and count."""
     from maskalg.backends import triton_plan as backend
     from maskalg.backends.triton_arguments import scalars_of, tables_of
-    from maskalg.backends.triton_one_pass import turn_launches, zeros_for_turns
+    from maskalg.backends.triton_one_pass import room_for_turns, turn_launches
 
     query, key = torch.randn(1, 1, q_len, 64), torch.randn(1, 1, kv_len, 64)
     call = checked_call(query, key, key, mask)
     plan = backend.plan_of(call)
     steps, shape = backend.steps_of(call, plan)
-    turns = zeros_for_turns(call, ANY, shape)
+    turns = room_for_turns(call, ANY, shape).fill_(7)
     numbers = (scalars_of(steps.hooks, call.form, call.extents), tables_of(steps.hooks, call))
     constants = shape | steps.of_keys | count_constants(steps.hooks)
     visits, counts = turn_launches(call, turns, constants, numbers, mask)
@@ -157,12 +159,12 @@ def test_counts_of_other_rows(rows, tiles):
     ],
 )
 def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, served):
-    from maskalg.backends.triton_one_pass import zeros_for_turns
+    from maskalg.backends.triton_one_pass import room_for_turns
 
     query, key = torch.randn(2, heads, q_len, 64), torch.randn(2, kv_heads, kv_len, 64)
     call = checked_call(query, key, key, ma.causal)
     least = Least(kv_keys=20, keys=40, pairs=200, queries=4)
-    zeros = zeros_for_turns(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
+    zeros = room_for_turns(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
     assert (zeros is not None) == served
 
 
@@ -176,14 +178,42 @@ def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, serve
     ],
 )
 def test_short_bands_are_left_to_two_kernels(mask, served):
-    from maskalg.backends.triton_one_pass import zeros_for_turns
+    from maskalg.backends.triton_one_pass import room_for_turns
 
     tensor = torch.randn(2, 4, 2048, 64)
     least = Least(kv_keys=0, keys=0, pairs=0, queries=0, band=3.1)
-    zeros = zeros_for_turns(
+    zeros = room_for_turns(
         checked_call(tensor, tensor, tensor, mask), least, {"HEAD_PAD": 64, "VALUE_PAD": 64}
     )
     assert (zeros is not None) == served
+
+
+LENGTHS = [500, 700, 848]
+CUTS = torch.tensor([0, 500, 1200, 2048])
+
+
+@pytest.mark.parametrize(
+    "mask, served",
+    [
+        (ma.document.from_lengths(LENGTHS), True),  # 5.3 tiles of 128
+        (ma.causal & ma.document.from_cu_seqlens(CUTS, total=2048), True),
+        (ma.document.from_cu_seqlens(CUTS, torch.tensor([0, 0, 1000, 2048])), False),  # 4, of keys
+        (ma.document.from_lengths([*LENGTHS[:-1], 400, 448]), False),  # 4
+        (ma.document(torch.arange(2048) // 1000), False),  # not known
+        (ma.document.from_lengths(LENGTHS) & (ma.table(torch.ones(2048))[ma.kv_idx] > 0), False),
+        (ma.document.from_lengths([]), False),
+    ],
+)
+def test_short_documents_are_left_to_two_kernels(mask, served):
+    from maskalg.backends.triton_one_pass import room_for_turns
+
+    tensor = torch.randn(1, 1, 2048, 64)
+    least = Least(kv_keys=0, keys=0, pairs=0, queries=0, document=5)
+    if not mask.parameters["ids"].numel():
+        mask = mask.bind(ids=torch.zeros(2048, dtype=torch.int32))
+    call = checked_call(tensor, tensor, tensor, mask)
+    room = room_for_turns(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
+    assert (room is not None) == served
 
 
 @pytest.mark.parametrize(
