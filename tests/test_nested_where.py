@@ -28,9 +28,10 @@ def test_labels_are_exact(levels: int) -> None:
 
 
 def test_deep_ones_end_in_the_budget() -> None:
-    proof = chosen(13).prove()
-    assert not proof.exact
-    assert_labels_exact(chosen(13), 24, block=8)
+    assert not chosen(13).prove().exact
+    shallower = chosen(10)  # elements are evaluated, at twice the cost for each level
+    assert not shallower.prove().exact
+    assert_labels_exact(shallower, 24, block=8)
 
 
 def test_a_part_that_stands_in_many_places_is_rewritten_once() -> None:

@@ -81,6 +81,7 @@ def cost(mask: Mask, lengths: Lengths, block: int | tuple[int, int]) -> Cost:
     assert extents is not None
     batch, heads = extents.batch, extents.heads
     q_len, kv_len = extents.q_len, extents.kv_len
+    kept = kept_pairs(form, extents)  # first: where this is refused, all else would be for nothing
     visits = segments(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
     sizes = dependence(form.structure.mask, form, extents)
     empty, partial, full = visits.counts()
@@ -92,7 +93,7 @@ def cost(mask: Mask, lengths: Lengths, block: int | tuple[int, int]) -> Cost:
     # Batch entries and heads that the mask does not tell apart cost the same.
     times = (extents.batch // max(sizes.batch, 1)) * (extents.heads // max(sizes.heads, 1))
     return Cost(
-        kept=times * kept_pairs(form, extents),
+        kept=times * kept,
         total=extents.batch * extents.heads * extents.q_len * extents.kv_len,
         empty=times * empty,
         partial=times * partial,
