@@ -15,7 +15,7 @@ from . import errors, nodes
 from .algebra import Bias, Mask, Score, additive, formula
 from .entries import Entries, as_tensor
 from .nodes import Node
-from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_integer
+from .parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
 from .printing import formula_text
 
 
@@ -23,6 +23,7 @@ class Index:
     """A number, integer or real, as a function of batch, head, query and key index."""
 
     __slots__ = ("node",)
+    __array_ufunc__ = None  # arrays of numpy would apply an operator to each of their entries
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -173,10 +174,10 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
         {'reach': 128}
     """
     _check_name(name)
-    value = plain_integer(value)
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, (*INTEGERS, float)):
-        least = -INT32_MAX if low is None else low
-        raise errors.not_an_integer(f"scalar({value!r})", name, value, least)
+        raise errors.not_a_scalar(value, name, low)
+    no_nan("scalar(nan)", value)
     if low is not None and value < low:
         raise errors.below(f"scalar({value!r})", name, value, low)
     if not isinstance(value, float) and abs(value) > INT32_MAX:
@@ -207,7 +208,7 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
     _check_name(name)
     entries = as_tensor(tensor)
     if not isinstance(entries, torch.Tensor):
-        raise errors.tensor_dtype("table", name, type(entries).__name__, "a torch.Tensor")
+        raise errors.not_a_table(tensor)
     return TableExpression(Table(name, entries, low))
 
 
@@ -225,9 +226,10 @@ def as_node(value: object) -> Node:
     """The formula of an index expression or of a number."""
     if isinstance(value, Index):
         return value.node
+    value = plain_number(value)
     if isinstance(value, float):
+        no_nan("index expression", value)
         return nodes.const(value)
-    value = plain_integer(value)
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > INT32_MAX:
             raise errors.above_int32("index expression", "the constant", value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 from torch.nn.attention.flex_attention import create_block_mask
 
@@ -98,6 +99,21 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         ("torch.bool tensor of shape [2, 4] is no mask", "`ma.padding.from_mask(tensor)`"),
     ),
     "score and tensor": (lambda: SCORE & FLAGS, ("`ma.dense(tensor)`",)),
+    "array or mask": (
+        lambda: np.ones((1, 4), bool) | causal,
+        ("`causal | array`: a bool array of shape [1, 4] is no mask", "`ma.dense(tensor)`"),
+    ),
+    "mask and list": (lambda: causal & [[True]], ("`causal & list`: a list is no mask",)),
+    "array plus bias": (
+        lambda: np.ones(4) + BIAS,
+        ("a float64 array of shape [4] is no bias", "`ma.key_bias(tensor)`"),
+    ),
+    "bias times array": (
+        lambda: BIAS * np.ones(4),
+        ("`alibi(slopes[2]) * ndarray`: a bias takes a number", "`ma.where(condition, bias, 0)`"),
+    ),
+    "mask times bias": (lambda: BIAS * causal, ("takes a number as its factor",)),
+    "array of numbers and index": (lambda: np.ones(4) * q_idx, ("of type ndarray",)),
     "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
     "flag or mask": (lambda: False | causal, ("`causal | False`", "`ma.nothing`")),
     "exclusive or": (
@@ -141,6 +157,10 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "where of a bias and an index": (
         lambda: where(causal, BIAS, q_idx),
         ("got Bias and Index", "ma.bias(x)"),
+    ),
+    "where of a bias and a tensor": (
+        lambda: where(causal, BIAS, FLOATS[0]),
+        ("got Bias and Tensor", "`ma.table(tensor)[index]`", "with [()]"),
     ),
     "where of a bias and a mask": (lambda: where(causal, BIAS, causal), ("got Bias and Mask",)),
     "where of a bias and True": (lambda: where(causal, BIAS, True), ("got Bias and bool",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .kinds import MaskTypeError, MaskValueError
+from .strangers import instead
 
 
 def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTypeError:
@@ -13,7 +14,35 @@ def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTyp
 
 
 def below(call: str, argument: str, value: int | float, low: int) -> MaskValueError:
-    return MaskValueError(f"{call}: {argument} must be an integer >= {low}, got {value}.")
+    kind = "a number" if isinstance(value, float) else "an integer"
+    return MaskValueError(f"{call}: {argument} must be {kind} >= {low}, got {value}.")
+
+
+def not_a_number(call: str) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: nan is no number. Write a finite one; what a query must not see is dropped by a "
+        "mask: `mask + bias`."
+    )
+
+
+def not_a_scalar(value: object, name: str, low: int | None) -> MaskTypeError:
+    least = "" if low is None else f" >= {low}"
+    hint = "Tensors enter through ma.table(tensor)[index], masks as they are."
+    return MaskTypeError(
+        f"scalar({value!r}): {name} must be a number{least}, got {value!r} of type "
+        f"{type(value).__name__}. {hint}"
+    )
+
+
+def not_a_table(value: object) -> MaskTypeError:
+    kind = type(value).__name__
+    hint = "Numbers in a list lie in rows of one length; True and False do not mix with them."
+    if kind not in ("list", "tuple", "ndarray"):
+        hint = instead(value) or "A number by name enters as ma.scalar(value)."
+    return MaskTypeError(
+        "table: tensor must be a tensor, or a list or an array of its entries, got "
+        f"{value!r} of type {kind}. {hint}"
+    )
 
 
 def negative_window(call: str, argument: str, value: int) -> MaskValueError:
@@ -28,9 +57,27 @@ def above_int32(call: str, argument: str, value: int) -> MaskValueError:
 
 
 def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTypeError:
-    listed = found in ("list", "tuple", "ndarray") and "tensor" in wanted.lower()
-    hint = " A list or an array holds numbers, in rows of one length." if listed else ""
+    hint = _converted(argument, str(found), wanted)
+    if found in ("list", "tuple", "ndarray") and "tensor" in wanted:
+        hint = " A list or an array holds numbers alone or flags alone, in rows of one length."
     return MaskTypeError(f"{call}: {argument} must be {wanted}, got {found}.{hint}")
+
+
+def _converted(argument: str, found: str, wanted: str) -> str:
+    """What to write for a tensor whose dtype is of another kind, where that is not a guess."""
+    whole = found.startswith(("torch.int", "torch.uint"))
+    if "floating" in wanted and whole:
+        return f" Write {argument}.float()."
+    if "bool" in wanted and found.startswith(("torch.float", "torch.bfloat")):
+        return (
+            f" Write {argument} != 0 where 1 keeps and 0 drops, {argument} == 0 where 0 keeps and "
+            "-inf drops."
+        )
+    if "bool" in wanted and whole:
+        return f" Write {argument} != 0."
+    if "int" in wanted and (whole or found.startswith(("torch.float", "torch.bfloat"))):
+        return f" Write {argument}.long()."
+    return ""
 
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
