@@ -74,6 +74,13 @@ def unknown_kind(call: str, found: object, known: list[str]) -> MaskValueError:
     )
 
 
+def unknown_alignment(call: str, found: object, known: list[str]) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: align must be one of {', '.join(map(repr, known))}, got {found!r}. Of a document "
+        "whose queries and keys differ in number, it says which of them stand side by side."
+    )
+
+
 def not_column_intervals(key: int, batch: int, head: int, count: int) -> MaskValueError:
     return MaskValueError(
         f"to_flashmask: key {key} (batch {batch}, head {head}) is hidden from {count} separate "
