@@ -63,6 +63,9 @@ class Index:
     def __pow__(self, other: Index | float) -> Index:
         return Index(nodes.power(self.node, as_node(other)))
 
+    def __rpow__(self, other: Index | float) -> Index:
+        return Index(nodes.power(as_node(other), self.node))
+
     def __floordiv__(self, other: Index | float) -> Index:
         return Index(nodes.floordiv(self.node, _divisor(self, other)))
 
@@ -73,6 +76,9 @@ class Index:
         if self.node.kind == "real":
             return Index(nodes.call("abs", self.node))
         return Index(nodes.maximum(self.node, nodes.negate(self.node)))
+
+    def __invert__(self) -> NoReturn:
+        raise errors.not_of_index(self)
 
     def __and__(self, other: NoReturn) -> NoReturn:
         raise errors.unparenthesised(self, "&", other)
@@ -126,6 +132,14 @@ class TableExpression:
     def __init__(self, table: Table) -> None:
         self._table = table
 
+    def __repr__(self) -> str:
+        return f"table({self._table.name}{list(self._table.tensor.shape)})"
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise errors.unread_table(self._table.name, list(self._table.tensor.shape))
+
+    __hash__ = object.__hash__
+
     def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
         """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
 
@@ -144,6 +158,7 @@ if TYPE_CHECKING:
     class Entry(Index, Mask):  # type: ignore[misc]
         """What a table reads: a mask where its tensor is Boolean, else a number."""
 
+        __invert__ = Mask.__invert__  # type: ignore[assignment]
         __and__ = Mask.__and__  # type: ignore[assignment]
         __or__ = Mask.__or__  # type: ignore[assignment]
         __rand__ = Mask.__rand__  # type: ignore[assignment]

@@ -38,6 +38,7 @@ def test_first_query_at_the_first_key() -> None:
     check(of(causal, ids(0, 2, 3), ids(0, 3, 4), align="first"), "#... ##.. ...#")
     bound = first(causal, of_queries, of_keys).bind(ids=[1, 0, 0, 0], kv_ids=[1, 1, 0, 0])
     check(bound, "#... ..#. ..## ..##")
+    assert str(bound) == "per_document(causal, ids[4], kv_ids[4], align='first')"
     raises(ValueError, lambda: of(causal, [0, 1], align="left"), "'last', 'first', got 'left'")
 
 

@@ -68,6 +68,15 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "index and complex number": (lambda: q_idx + 2j, ("2j of type complex", "`ma.scalar(value)`")),
     "index and Boolean": (lambda: q_idx + True, ("True of type bool",)),
     "table index": (lambda: table(IDS)[causal], ("expected an index expression",)),
+    "table that is not read": (
+        lambda: table(IDS, "ids") == table(IDS),
+        ("table(ids) of shape [4] was compared without an index", "`ma.table(tensor)[q_idx] =="),
+    ),
+    "mask and table": (lambda: causal & table(IDS > 0), ("write ma.table(tensor)[kv_idx]",)),
+    "table or mask": (lambda: table(IDS > 0) | causal, ("write ma.table(tensor)[kv_idx]",)),
+    "index and table": (lambda: q_idx >= table(IDS, "ids"), ("got table(ids[4])",)),
+    "not an index": (lambda: ~table(IDS)[kv_idx], ("`~(table[kv_idx])`", "Write `x == 0`")),
+    "integers for flags": (lambda: causal & table(IDS)[kv_idx], ("stand for flags are `x != 0`",)),
     "too many table indices": (
         lambda: table(IDS, "ids")[q_idx, kv_idx],
         ("table ids has shape [4] and takes 1 index, 2 were given",),

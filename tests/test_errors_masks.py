@@ -16,6 +16,7 @@ from maskalg import (
     causal,
     chunked,
     dense,
+    dense_bias,
     dilated,
     document,
     global_tokens,
@@ -219,6 +220,9 @@ def test_biases_of_keys() -> None:
     raises(ValueError, lambda: key_bias(torch.zeros(4, 4)), "key_bias", rows, "tensor[None]")
     raises(ValueError, lambda: key_bias(FLOATS[None, None, None]), "[length] or [batch, heads, len")
     raises(TypeError, lambda: key_bias(IDS), "key_bias: tensor must be a floating-point tensor")
+    for flags in (IDS, FLAGS):
+        says = "ma.padding.from_mask(attention_mask)", "Write tensor.float() for numbers"
+        raises(TypeError, lambda flags=flags: dense_bias(flags), "dense_bias: tensor must", *says)
 
 
 def test_scalar_and_table() -> None:

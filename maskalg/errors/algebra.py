@@ -24,7 +24,21 @@ def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{left!r} {sign} {right!r}`: `{sign}` joins masks, and an index expression is none. "
         f"Comparisons need parentheses, for Python binds `{sign}` tighter: write "
-        f"`(q_idx >= kv_idx) {sign} (kv_idx < 3)`."
+        f"`(q_idx >= kv_idx) {sign} (kv_idx < 3)`. Integers that stand for flags are `x != 0`."
+    )
+
+
+def not_of_index(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`~({what!r})` has no meaning: an index expression is a number, and only a mask can be "
+        "negated. Write `x == 0` for integers that stand for flags, `~(a == b)` for a comparison."
+    )
+
+
+def unread_table(name: str, shape: list[int]) -> MaskTypeError:
+    return MaskTypeError(
+        f"table({name}) of shape {shape} was compared without an index for each dimension. Write "
+        f"`ma.table(tensor)[q_idx] == ma.table(tensor)[kv_idx]`."
     )
 
 

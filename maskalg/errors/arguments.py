@@ -5,6 +5,11 @@ from __future__ import annotations
 from .kinds import MaskTypeError, MaskValueError
 from .strangers import instead
 
+_FROM_MASK = (
+    "An attention mask [batch, kv_len], Boolean or of 0 and 1, enters as "
+    "ma.padding.from_mask(attention_mask)."
+)
+
 
 def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTypeError:
     return MaskTypeError(
@@ -66,6 +71,8 @@ def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTy
 def _converted(argument: str, found: str, wanted: str) -> str:
     """What to write for a tensor whose dtype is of another kind, where that is not a guess."""
     whole = found.startswith(("torch.int", "torch.uint"))
+    if argument == "tensor" and "floating" in wanted and (whole or found == "torch.bool"):
+        return f" {_FROM_MASK} Write tensor.float() for numbers that are added."
     if "floating" in wanted and whole:
         return f" Write {argument}.float()."
     if "bool" in wanted and found.startswith(("torch.float", "torch.bfloat")):
@@ -82,12 +89,6 @@ def _converted(argument: str, found: str, wanted: str) -> str:
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
-
-
-_FROM_MASK = (
-    "An attention mask [batch, kv_len], Boolean or of 0 and 1, enters as "
-    "ma.padding.from_mask(attention_mask)."
-)
 
 
 def padding_dtype(found: object) -> MaskTypeError:

@@ -13,6 +13,7 @@ from ..derived import Derived
 from ..distances import by_distance
 from ..entries import Entries
 from ..nodes import SCORE, K, Node, Q
+from ..parameters import Parameter
 from ..printing import Label
 from .arguments import at, positions
 from .document import packed
@@ -80,7 +81,9 @@ class _PerDocument:
             start = at(Derived("start", (queries, keys), _first), Q)
         inner = _restarted(mask.mask_node, query, start)
         same = nodes.eq(at(queries, Q), at(keys, K))
-        printed = (queries,) if keys is queries else (queries, keys)
+        printed: tuple[Parameter | str, ...] = (queries,) if keys is queries else (queries, keys)
+        if align != "last":
+            printed += (f"align={align!r}",)
         label = Label("call", ("per_document", mask.label, *printed))
         return Mask(nodes.conjunction(inner, same), SCORE, label)
 
