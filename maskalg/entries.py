@@ -64,12 +64,14 @@ def booleans_or_integers(call: str, name: str, value: object) -> torch.Tensor:
     return _checked(call, name, value, dtypes, "a bool or integer tensor")
 
 
-def reals(call: str, name: str, value: object) -> torch.Tensor:
+def reals(
+    call: str, name: str, value: object, wanted: str = "a floating-point tensor"
+) -> torch.Tensor:
     """A floating-point tensor; whole numbers in a list or an array count as real ones."""
     tensor = real_entries(value)
     if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point:
         return tensor
-    raise errors.tensor_dtype(call, name, kind_of(value), "a floating-point tensor")
+    raise errors.tensor_dtype(call, name, kind_of(value), wanted)
 
 
 def real_entries(value: object) -> object:

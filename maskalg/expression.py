@@ -199,6 +199,8 @@ class Expression:
         """
         replacement: dict[int, Parameter] = {}
         known = self._named
+        if values is not None and not isinstance(values, Mapping):
+            raise errors.bound_by_position(values)
         for name, value in {**(values or {}), **named}.items():
             if name not in known:
                 raise errors.unknown_parameter(name, list(known))
@@ -207,7 +209,9 @@ class Expression:
         return self._replaced(replacement)
 
     def to(self: Self, device: torch.device | str) -> Self:
-        """The same expression with every tensor on `device`."""
+        """The same expression with every tensor on `device`; their dtypes stay."""
+        if isinstance(device, torch.dtype):
+            raise errors.to_dtype(device)
         tables = [p for p in self._params if isinstance(p, Table)]
         tensors = {id(p.tensor): p.tensor.to(device) for p in tables}
         return self._replaced({id(p): Table(p.name, tensors[id(p.tensor)], p.low) for p in tables})

@@ -224,6 +224,8 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
     entries = as_tensor(tensor)
     if not isinstance(entries, torch.Tensor):
         raise errors.not_a_table(tensor)
+    if entries.is_complex():
+        raise errors.complex_table(name, entries.dtype)
     return TableExpression(Table(name, entries, low))
 
 
@@ -273,9 +275,10 @@ def _integer(value: object) -> Node:
     return node
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: object) -> None:
     """Names stand beside the proof's own symbols, so they must not be mistaken for them."""
-    if not name.isidentifier() or name in ("q", "k", "q0", "q1", "batch", "head"):
+    taken = ("q", "k", "q0", "q1", "batch", "head")
+    if not isinstance(name, str) or not name.isidentifier() or name in taken:
         raise errors.reserved_name(name)
 
 

@@ -172,6 +172,8 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         ("got Bias and Tensor", "`ma.table(tensor)[index]`", "with [()]"),
     ),
     "where of a bias and a mask": (lambda: where(causal, BIAS, causal), ("got Bias and Mask",)),
+    "where of a mask and a number": (lambda: where(causal, causal, 0), ("Write `ma.nothing`",)),
+    "where of a bias and nothing": (lambda: where(causal, BIAS, None), ("Write 0 for no bias",)),
     "where of a bias and True": (lambda: where(causal, BIAS, True), ("got Bias and bool",)),
 }
 

@@ -46,6 +46,20 @@ def test_lengths() -> None:
         raises(ValueError, lambda call=call: call(4, heads="2"), "heads must be", "got '2'")
 
 
+def test_lengths_of_numpy() -> None:
+    four, two = np.int64(4), np.int64(2)
+    assert torch.equal(causal.to_dense(four, four), causal.to_dense(4))
+    for block in (two, [2, 2], (two, 2)):
+        assert torch.equal(
+            causal.blocks(four, block=block).labels, causal.blocks(4, block=2).labels
+        )
+    assert causal.segments(four, block=two).q_len == 4
+    assert str(causal.cost(four)) == str(causal.cost(4))
+    assert causal.rows_have_a_key(four) and causal.witness(sliding(2), four) == causal.witness(
+        sliding(2), 4
+    )
+
+
 @pytest.mark.parametrize("block", [0, -4, 2.5, (4,), (4, 4, 4), (4, 0), "4", None, True])
 def test_block_sizes(block: Any) -> None:
     says = "block must be an integer >= 1 or a pair (block_q, block_kv) of them, got "

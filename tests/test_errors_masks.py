@@ -201,7 +201,10 @@ def test_dense() -> None:
 
 def test_biases() -> None:
     raises(TypeError, lambda: alibi(IDS), "alibi: slopes", "floating-point", "torch.int64")
-    raises(TypeError, lambda: alibi(0.5), "alibi: slopes", "got float")
+    raises(TypeError, lambda: alibi(8), "alibi: slopes", "[heads], got 8", "alibi(2.0 ** (-8 / n *")
+    raises(
+        TypeError, lambda: relative(torch.nn.Embedding(3, 2)), "got Embedding. Write table.weight"
+    )
     raises(ValueError, lambda: alibi(FLOATS[None]), "shape [heads], got [1, 4]")
     raises(TypeError, lambda: relative(IDS), "relative: table", "torch.int64")
     raises(ValueError, lambda: relative(FLOATS), "[heads, 2 * d + 1] or [2 * d + 1], got [4]")
@@ -235,6 +238,8 @@ def test_scalar_and_table() -> None:
     for entries in (["a"], [[1], [2, 3]], [1, True]):
         says = f"or a list or an array of its entries, got {entries}", "rows of one length"
         raises(TypeError, lambda entries=entries: table(entries), "table: tensor must be", *says)
+    raises(TypeError, lambda: table(IDS * 1j, "t"), "table t holds torch.complex64", "tensor.real")
+    raises(ValueError, lambda: table(IDS, 3), "3 cannot name a parameter")
     raises(TypeError, lambda: table(3), "got 3 of type int", "ma.scalar(value)")
     raises(TypeError, lambda: table(sliding), "write sliding(window)")
     for name in ("q", "k", "q0", "q1", "batch", "head", "no name", ""):
@@ -274,6 +279,14 @@ def test_shift() -> None:
     raises(ValueError, lambda: causal.shift(q=IDS[None]), "[] or [batch], got [1, 4]")
 
 
+def test_moves() -> None:
+    mask = document(IDS)
+    says = "to(torch.float16): an expression moves to a device", "mask.to('cuda')"
+    raises(TypeError, lambda: mask.to(torch.float16), *says)
+    raises(AttributeError, lambda: mask.cuda(), "a Mask has no attribute 'cuda'", "mask.to('cuda')")
+    assert mask.to("meta").parameters["ids"].device.type == "meta"
+
+
 def test_bind() -> None:
     mask = causal & sliding(4) & document(IDS)
     unknown = "bind(windw=…): this expression has no parameter 'windw'"
@@ -284,6 +297,7 @@ def test_bind() -> None:
     raises(TypeError, lambda: mask.bind(window=IDS), "got Tensor", "build a new expression")
     raises(ValueError, lambda: mask.bind(window=0), "bind: window must be an integer >= 1, got 0")
     raises(ValueError, lambda: mask.bind(window=2**31), "bind: window must fit a 32-bit integer")
+    raises(TypeError, lambda: mask.bind(4), "bind(4): values are bound by name", "bind(window=512)")
     raises(TypeError, lambda: mask.bind(ids=3), "bind(ids=…): expected a tensor", "got int")
     rank = "bind(ids=…): expected a tensor of kind int and rank 1"
     raises(ValueError, lambda: mask.bind(ids=IDS[None]), rank, "got torch.int64 and rank 2")

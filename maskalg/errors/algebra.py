@@ -157,6 +157,13 @@ def real_index(what: object) -> MaskTypeError:
     )
 
 
+def complex_table(name: str, dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"table {name} holds {dtype}; tables hold flags, integers or real numbers. Write "
+        "`ma.table(tensor.real)`."
+    )
+
+
 def table_rank(name: str, shape: tuple[int, ...], given: int) -> MaskTypeError:
     return MaskTypeError(
         f"table {name} has shape {list(shape)} and takes {len(shape)} "
@@ -169,6 +176,10 @@ def where_branches(then: object, otherwise: object) -> MaskTypeError:
     hint = instead(then) or instead(otherwise)
     if "Score" in kinds or kinds == {"Mask", "Bias"}:
         hint = "Write `ma.where(c, mask, other_mask) + ma.where(c, bias, other_bias)`."
+    elif "Mask" in kinds and kinds & {"int", "bool", "NoneType"}:
+        hint = "Write `ma.nothing` for a mask that drops every pair, `ma.everything` for all."
+    elif kinds == {"Bias", "NoneType"}:
+        hint = "Write 0 for no bias."
     elif "Tensor" in kinds or "ndarray" in kinds:
         hint = "A tensor enters as `ma.table(tensor)[index]`, one without dimensions with [()]."
     elif kinds == {"Bias", "Index"}:

@@ -71,6 +71,8 @@ def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTy
 def _converted(argument: str, found: str, wanted: str) -> str:
     """What to write for a tensor whose dtype is of another kind, where that is not a guess."""
     whole = found.startswith(("torch.int", "torch.uint"))
+    if found in ("Embedding", "Linear"):
+        return f" Write {argument}.weight."
     if argument == "tensor" and "floating" in wanted and (whole or found == "torch.bool"):
         return f" {_FROM_MASK} Write tensor.float() for numbers that are added."
     if "floating" in wanted and whole:
@@ -154,6 +156,27 @@ def bound_tensor(name: str, wanted: tuple[str, int], found: tuple[object, int]) 
         f"bind({name}=…): expected a tensor of kind {wanted[0]} and rank {wanted[1]}, as it was "
         f"built with, got {found[0]} and rank {found[1]}. Another kind or rank is another "
         "structure: build a new expression."
+    )
+
+
+def to_dtype(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"to({found}): an expression moves to a device, and its tensors keep their dtypes. Write "
+        "mask.to('cuda'); convert a tensor before it enters: alibi(slopes.bfloat16())."
+    )
+
+
+def bound_by_position(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"bind({found!r}): values are bound by name. Write mask.bind(window=512), or "
+        "mask.bind({'window': 512})."
+    )
+
+
+def slopes_of_heads(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"alibi: slopes must be a floating-point tensor [heads], got {found!r}. Write "
+        "alibi(2.0 ** (-8 / n * torch.arange(1, n + 1))) for the slopes of the paper for n heads."
     )
 
 

@@ -194,7 +194,7 @@ def not_a_tensor(name: str, what: object) -> MaskTypeError:
     return MaskTypeError(f"attention: {name} must be a torch.Tensor, got {type(what).__name__}.")
 
 
-def reserved_name(name: str) -> MaskValueError:
+def reserved_name(name: object) -> MaskValueError:
     return MaskValueError(
         f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
         "batch and head."

@@ -86,6 +86,7 @@ _ASKED_OF_MASKS = frozenset(
     )
 )
 _OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
+_MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
 
 
 def no_attribute(kind: str, name: str) -> MaskAttributeError:
@@ -97,6 +98,8 @@ def no_attribute(kind: str, name: str) -> MaskAttributeError:
         text += (
             " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds."
         )
+    if name in _MOVES:
+        text += " Write mask.to('cuda') or mask.to('cpu'): tensors move, and keep their dtypes."
     if name in _OF_TENSORS:
         text += (
             " It is a formula, no tensor: mask.to_dense(q_len, kv_len) writes a mask out, and a "

@@ -83,7 +83,7 @@ class _PerDocument:
         same = nodes.eq(at(queries, Q), at(keys, K))
         printed: tuple[Parameter | str, ...] = (queries,) if keys is queries else (queries, keys)
         if align != "last":
-            printed += (f"align={align!r}",)
+            printed += ("align='first'",)
         label = Label("call", ("per_document", mask.label, *printed))
         return Mask(nodes.conjunction(inner, same), SCORE, label)
 
