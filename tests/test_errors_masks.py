@@ -19,6 +19,7 @@ from maskalg import (
     dense_bias,
     dilated,
     document,
+    fire,
     global_tokens,
     head,
     key_bias,
@@ -202,6 +203,7 @@ def test_dense() -> None:
 def test_biases() -> None:
     raises(TypeError, lambda: alibi(IDS), "alibi: slopes", "floating-point", "torch.int64")
     raises(TypeError, lambda: alibi(8), "alibi: slopes", "[heads], got 8", "alibi(2.0 ** (-8 / n *")
+    raises(TypeError, lambda: fire(FLOATS), "got Tensor. Write fire(ma.FireParameters(w1, b1")
     raises(
         TypeError, lambda: relative(torch.nn.Embedding(3, 2)), "got Embedding. Write table.weight"
     )

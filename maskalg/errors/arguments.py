@@ -23,6 +23,10 @@ def below(call: str, argument: str, value: int | float, low: int) -> MaskValueEr
     return MaskValueError(f"{call}: {argument} must be {kind} >= {low}, got {value}.")
 
 
+def odd(call: str, argument: str, value: int) -> MaskValueError:
+    return MaskValueError(f"{call}: {argument} must be even, got {value}.")
+
+
 def not_a_number(call: str) -> MaskValueError:
     return MaskValueError(
         f"{call}: nan is no number. Write a finite one; what a query must not see is dropped by a "
@@ -170,6 +174,13 @@ def bound_by_position(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"bind({found!r}): values are bound by name. Write mask.bind(window=512), or "
         "mask.bind({'window': 512})."
+    )
+
+
+def fire_parameters(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"fire: parameters must be FireParameters, got {type(found).__name__}. Write "
+        "fire(ma.FireParameters(w1, b1, w2, b2, c, threshold))."
     )
 
 
