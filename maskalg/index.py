@@ -143,7 +143,8 @@ class TableExpression:
     def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
         """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
 
-        Both to type checkers, for the type of a tensor does not say its dtype.
+        Both to type checkers, for the type of a tensor does not say its dtype: a variable that
+        takes `m & causal` later is annotated, `m: Mask = table(flags)[kv_idx]`.
         """
         given = indices if isinstance(indices, tuple) else (indices,)
         tensor = self._table.tensor
