@@ -32,7 +32,8 @@ def as_tensor(value: object) -> object:
         tensor = torch.tensor(value) if array is None else torch.from_numpy(_plain(array))
     except (TypeError, ValueError, RuntimeError):
         return value
-    return tensor if tensor.numel() else tensor.long()
+    # No entries have no kind, but flags that an array says they are.
+    return tensor if tensor.numel() or tensor.dtype == torch.bool else tensor.long()
 
 
 def kind_of(value: object) -> str:

@@ -78,6 +78,7 @@ def test_whole_numbers_and_none_at_all() -> None:
     for slopes in ([1, 2], np.array([1, 2])):
         assert ma.alibi(slopes).parameters["slopes"].dtype == torch.float32  # type: ignore[union-attr]
     assert ma.document([]).to_dense(0).shape == (1, 1, 0, 0)
+    assert ma.dense(np.ones((0, 0), bool)).to_dense(0).shape == (1, 1, 0, 0)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8"])
