@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NoReturn, TypeGuard, overload
 import torch
 
 from . import errors, nodes
+from .entries import is_listed
 from .expression import Expression
 from .nodes import SCORE, TRUE, Node
-from .parameters import Scalar
+from .parameters import Scalar, no_nan, plain_number
 from .printing import Label, named
 from .score_terms import added, composed, joined
 
@@ -333,19 +334,20 @@ class Bias(Expression):
             return Bias(TRUE, node, Label("+", (self.label, other.label)))
         if isinstance(other, (Mask, Score)):
             return other + self
+        other = plain_number(other)
         if _is_number(other):
             return self if other == 0 else self + constant(other)
         _no_bias(self, "+", other)
         return NotImplemented
 
     def __radd__(self, other: float) -> Bias:
-        if _is_number(other):
+        if _is_number(plain_number(other)):
             return self + other
         _no_bias(self, "+", other)
         return NotImplemented
 
     def __sub__(self, other: Bias | float) -> Bias:
-        if isinstance(other, (Bias, int, float)):
+        if isinstance(other, Bias) or _is_number(plain_number(other)):
             return self + (-other)
         _no_difference(self, other)
         return NotImplemented
@@ -360,8 +362,11 @@ class Bias(Expression):
         return self * -1
 
     def __mul__(self, other: float) -> Bias:
+        other = plain_number(other)
         if not _is_number(other):
+            _no_factor(self, other)
             return NotImplemented
+        no_nan("bias * number", other)
         amount = Scalar("factor", float(other))
         rest = nodes.mul(nodes.scalar(amount), added(self.bias_node))
         return Bias(TRUE, nodes.add(SCORE, rest), Label("*", (amount, self.label)))
@@ -492,18 +497,24 @@ def _no_mask(mask: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a mask; strangers are left to Python."""
     if isinstance(other, bool):
         raise errors.flag_for_mask(mask, sign, other)
-    if isinstance(other, torch.Tensor):
-        raise errors.tensor_for_mask(mask, sign, other.dtype, list(other.shape))
+    if is_listed(other):
+        raise errors.tensor_for_mask(mask, sign, other)
     if errors.instead(other):
         raise errors.stranger_for_mask(mask, sign, other)
 
 
 def _no_bias(what: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a bias."""
-    if isinstance(other, torch.Tensor):
-        raise errors.tensor_for_bias(what, sign, other.dtype, list(other.shape))
+    if is_listed(other):
+        raise errors.tensor_for_bias(what, sign, other)
     if errors.instead(other):
         raise errors.stranger_for_bias(what, sign, other)
+
+
+def _no_factor(bias: Bias, factor: object) -> None:
+    """Refuse a factor that is a number for each head or position."""
+    if is_listed(factor) or isinstance(factor, Expression):
+        raise errors.tensor_for_factor(bias, factor)
 
 
 def _no_difference(left: Expression, right: object) -> None:
@@ -525,6 +536,7 @@ def _combined(left: Expression, right: Expression) -> Score:
 
 def constant(value: int | float) -> Bias:
     """The bias that adds a number, which is an argument of the kernel."""
+    no_nan("bias + number", value)
     number = nodes.scalar(Scalar("constant", float(value)))
     return Bias(TRUE, nodes.add(SCORE, number), Label("formula", (number,)))
 

@@ -9,6 +9,7 @@ from .algebra import Bias, Mask, constant
 from .expression import Expression
 from .index import Index, as_node
 from .nodes import SCORE, TRUE
+from .parameters import plain_number
 from .printing import Label, named
 from .score_terms import chosen
 
@@ -58,6 +59,7 @@ def where(condition: Mask, then: object, otherwise: object) -> Mask | Bias | Ind
     """
     if not isinstance(condition, Mask):
         raise errors.where_condition(condition)
+    then, otherwise = plain_number(then), plain_number(otherwise)
     if isinstance(then, (Index, int, float)) and isinstance(otherwise, (Index, int, float)):
         return Index(nodes.where(condition.mask_node, as_node(then), as_node(otherwise)))
     if isinstance(then, Bias) or isinstance(otherwise, Bias):

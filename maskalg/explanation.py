@@ -48,7 +48,7 @@ def render(score: Expression, *, ptx: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a call of `attention` would do; print it.
+    """What a call of `attention` would do; print it: a line for each that is not empty.
 
     Attributes:
         backend: "triton", "cpu" or "reference".
@@ -72,7 +72,7 @@ class Explanation:
 
     def __str__(self) -> str:
         rows = [(name, getattr(self, name)) for name in self.__dataclass_fields__]
-        return "\n".join(f"{name:<13} {value}" for name, value in rows)
+        return "\n".join(f"{name:<13} {value}" for name, value in rows if value != "")
 
 
 def explain(

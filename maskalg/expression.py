@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import torch
 
 from . import errors, nodes
+from .binding import rebound
 from .derived import with_derived
 from .entries import Entries, as_tensor, integers
 from .node import Node
@@ -19,8 +20,7 @@ from .parameters import (
     Scalar,
     Slot,
     Table,
-    plain_integer,
-    rebound,
+    plain_number,
 )
 from .printing import Label
 
@@ -41,6 +41,8 @@ class Expression:
     mask_node: Node
     bias_node: Node
     label: Label
+    # Arrays of numpy would apply an operator to each of their entries.
+    __array_ufunc__ = None
 
     def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
         self.mask_node = mask_node
@@ -182,9 +184,14 @@ class Expression:
 
         The proof and the compiled kernel of the structure serve the new expression as they are.
 
+        Args:
+            values: new values by the names of `parameters`, also as keywords: a number for a
+                number; for a tensor another of its kind and rank, or a list or an array of its
+                entries, which goes to the device of the one it replaces.
+
         Raises:
             TypeError: a name the expression does not have, or a value of another kind.
-            ValueError: a number below its declared bound, or a tensor of another rank.
+            ValueError: a number that the atom would not take, or a tensor of another rank.
 
         Examples:
             >>> sliding(256).bind(window=512)
@@ -192,28 +199,19 @@ class Expression:
         """
         replacement: dict[int, Parameter] = {}
         known = self._named
+        if values is not None and not isinstance(values, Mapping):
+            raise errors.bound_by_position(values)
         for name, value in {**(values or {}), **named}.items():
             if name not in known:
                 raise errors.unknown_parameter(name, list(known))
             old = known[name]
-            new = replacement[id(old)] = rebound(name, old, plain_integer(value))
-            if isinstance(old, Table) and isinstance(new, Table):
-                self._check_broadcast(name, old, new)
+            replacement[id(old)] = rebound(name, old, value, (self.mask_node, self.bias_node))
         return self._replaced(replacement)
 
-    def _check_broadcast(self, name: str, old: Table, new: Table) -> None:
-        """A dimension read at one fixed entry, as a broadcast one is, must keep its size."""
-        for formula in (self.mask_node, self.bias_node):
-            for node in formula.walk():
-                if node.op != "read" or node.own[0] is not old:
-                    continue
-                for axis, index in enumerate(node.args):
-                    if index.op == "const" and old.tensor.shape[axis] != new.tensor.shape[axis]:
-                        wanted = f"{old.tensor.shape[axis]} entries along dimension {axis}"
-                        raise errors.tensor_shape("bind", name, list(new.tensor.shape), wanted)
-
     def to(self: Self, device: torch.device | str) -> Self:
-        """The same expression with every tensor on `device`."""
+        """The same expression with every tensor on `device`; their dtypes stay."""
+        if isinstance(device, torch.dtype):
+            raise errors.to_dtype(device)
         tables = [p for p in self._params if isinstance(p, Table)]
         tensors = {id(p.tensor): p.tensor.to(device) for p in tables}
         return self._replaced({id(p): Table(p.name, tensors[id(p.tensor)], p.low) for p in tables})
@@ -245,7 +243,7 @@ class Expression:
             [[1, 1, 1, 0]]
         """
         offsets = {
-            name: _offset(name, plain_integer(move))
+            name: _offset(name, plain_number(move))
             for name, move in (("q", q), ("kv", kv))
             if not _is_zero(move)
         }

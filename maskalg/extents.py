@@ -17,7 +17,7 @@ from . import errors
 from .integer_ranges import RULES, Interval
 from .nodes import Node
 from .normalform import Bound, Value
-from .parameters import Slot
+from .parameters import Slot, plain_number
 from .printing import formula_text
 
 MOST_OF_ENTRY: Final = 2**30
@@ -53,6 +53,7 @@ def resolve(
         ValueError: negative lengths, tables that do not fit, or batch entries or heads that no
             table tells.
     """
+    q_len, kv_len, batch, heads = map(plain_number, (q_len, kv_len, batch, heads))
     for name, value in (("q_len", q_len), ("kv_len", kv_len), ("batch", batch), ("heads", heads)):
         required = name == "q_len"
         if (value is None and not required) or (_is_integer(value) and cast(int, value) >= 0):

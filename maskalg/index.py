@@ -15,7 +15,7 @@ from . import errors, nodes
 from .algebra import Bias, Mask, Score, additive, formula
 from .entries import Entries, as_tensor
 from .nodes import Node
-from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_integer
+from .parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
 from .printing import formula_text
 
 
@@ -23,6 +23,7 @@ class Index:
     """A number, integer or real, as a function of batch, head, query and key index."""
 
     __slots__ = ("node",)
+    __array_ufunc__ = None  # arrays of numpy would apply an operator to each of their entries
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -62,6 +63,9 @@ class Index:
     def __pow__(self, other: Index | float) -> Index:
         return Index(nodes.power(self.node, as_node(other)))
 
+    def __rpow__(self, other: Index | float) -> Index:
+        return Index(nodes.power(as_node(other), self.node))
+
     def __floordiv__(self, other: Index | float) -> Index:
         return Index(nodes.floordiv(self.node, _divisor(self, other)))
 
@@ -72,6 +76,9 @@ class Index:
         if self.node.kind == "real":
             return Index(nodes.call("abs", self.node))
         return Index(nodes.maximum(self.node, nodes.negate(self.node)))
+
+    def __invert__(self) -> NoReturn:
+        raise errors.not_of_index(self)
 
     def __and__(self, other: NoReturn) -> NoReturn:
         raise errors.unparenthesised(self, "&", other)
@@ -125,10 +132,19 @@ class TableExpression:
     def __init__(self, table: Table) -> None:
         self._table = table
 
+    def __repr__(self) -> str:
+        return f"table({self._table.name}{list(self._table.tensor.shape)})"
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise errors.unread_table(self._table.name, list(self._table.tensor.shape))
+
+    __hash__ = object.__hash__
+
     def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
         """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
 
-        Both to type checkers, for the type of a tensor does not say its dtype.
+        Both to type checkers, for the type of a tensor does not say its dtype: a variable that
+        takes `m & causal` later is annotated, `m: Mask = table(flags)[kv_idx]`.
         """
         given = indices if isinstance(indices, tuple) else (indices,)
         tensor = self._table.tensor
@@ -143,6 +159,7 @@ if TYPE_CHECKING:
     class Entry(Index, Mask):  # type: ignore[misc]
         """What a table reads: a mask where its tensor is Boolean, else a number."""
 
+        __invert__ = Mask.__invert__  # type: ignore[assignment]
         __and__ = Mask.__and__  # type: ignore[assignment]
         __or__ = Mask.__or__  # type: ignore[assignment]
         __rand__ = Mask.__rand__  # type: ignore[assignment]
@@ -173,10 +190,10 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
         {'reach': 128}
     """
     _check_name(name)
-    value = plain_integer(value)
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, (*INTEGERS, float)):
-        least = -INT32_MAX if low is None else low
-        raise errors.not_an_integer(f"scalar({value!r})", name, value, least)
+        raise errors.not_a_scalar(value, name, low)
+    no_nan("scalar(nan)", value)
     if low is not None and value < low:
         raise errors.below(f"scalar({value!r})", name, value, low)
     if not isinstance(value, float) and abs(value) > INT32_MAX:
@@ -207,7 +224,9 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
     _check_name(name)
     entries = as_tensor(tensor)
     if not isinstance(entries, torch.Tensor):
-        raise errors.tensor_dtype("table", name, type(entries).__name__, "a torch.Tensor")
+        raise errors.not_a_table(tensor)
+    if entries.is_complex():
+        raise errors.complex_table(name, entries.dtype)
     return TableExpression(Table(name, entries, low))
 
 
@@ -225,9 +244,10 @@ def as_node(value: object) -> Node:
     """The formula of an index expression or of a number."""
     if isinstance(value, Index):
         return value.node
+    value = plain_number(value)
     if isinstance(value, float):
+        no_nan("index expression", value)
         return nodes.const(value)
-    value = plain_integer(value)
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > INT32_MAX:
             raise errors.above_int32("index expression", "the constant", value)
@@ -256,9 +276,10 @@ def _integer(value: object) -> Node:
     return node
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: object) -> None:
     """Names stand beside the proof's own symbols, so they must not be mistaken for them."""
-    if not name.isidentifier() or name in ("q", "k", "q0", "q1", "batch", "head"):
+    taken = ("q", "k", "q0", "q1", "batch", "head")
+    if not isinstance(name, str) or not name.isidentifier() or name in taken:
         raise errors.reserved_name(name)
 
 

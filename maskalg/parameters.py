@@ -7,8 +7,9 @@ proof and one kernel. A `Slot` stands for either in a normal form, where values 
 
 from __future__ import annotations
 
+import math
 import operator
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -23,30 +24,40 @@ INTEGERS: Final = cast("tuple[type[int], ...]", (int, torch.SymInt))
 """What counts as an integer: under `torch.export` a length is a symbol, not an `int`."""
 
 
-def plain_integer(value: Any) -> Any:
-    """An integer of numpy as Python's; anything else as it is."""
-    if isinstance(value, INTEGERS) or not isinstance(value, Integral):
+def plain_number(value: Any) -> Any:
+    """A number of numpy as Python's; anything else as it is."""
+    if isinstance(value, (*INTEGERS, float)) or not isinstance(value, Real):
         return value
-    return operator.index(value)
+    return operator.index(value) if isinstance(value, Integral) else float(value)
+
+
+def no_nan(call: str, value: float) -> None:
+    """Refuse NaN: it equals nothing, so that no expression with it would equal itself."""
+    if not torch.compiler.is_compiling() and isinstance(value, float) and math.isnan(value):
+        raise errors.not_a_number(call)
 
 
 class Scalar:
     """A number with a name: a window, a chunk length, a shift.
 
     `low` is the declared lower bound that proofs may use; it is checked by the atom that binds it.
+    A `positive` number is above 0 and finite: the atom and `bind` check it, no proof uses it.
     """
 
-    __slots__ = ("kind", "low", "name", "text", "value")
+    __slots__ = ("kind", "low", "name", "positive", "text", "value")
 
-    def __init__(self, name: str, value: int | float, low: int | None = None) -> None:
+    def __init__(
+        self, name: str, value: int | float, low: int | None = None, positive: bool = False
+    ) -> None:
         self.name = name
         self.value = value
         self.low = low
+        self.positive = positive
         self.kind: Kind = "int" if isinstance(value, INTEGERS) else "real"
         self.text = f"${name}:{self.kind}" + ("" if low is None else f">={low}")
 
     def with_value(self, value: int | float) -> Scalar:
-        return Scalar(self.name, value, self.low)
+        return Scalar(self.name, value, self.low, self.positive)
 
     @property
     def identity(self) -> object:
@@ -99,25 +110,3 @@ def _kind_of(dtype: torch.dtype) -> Kind:
     if dtype == torch.bool:
         return "bool"
     return "real" if dtype.is_floating_point else "int"
-
-
-def rebound(name: str, old: Scalar | Table, value: object) -> Scalar | Table:
-    """A parameter with another value of its kind; raises what `bind` raises."""
-    if isinstance(old, Scalar):
-        wanted = "int" if old.kind == "int" else "a number"
-        if isinstance(value, bool) or not isinstance(
-            value, INTEGERS if old.kind == "int" else (int, float)
-        ):
-            raise errors.bound_type(name, value, wanted)
-        if old.low is not None and value < old.low:
-            raise errors.below("bind", name, int(value), old.low)
-        if old.kind == "int" and abs(value) > INT32_MAX:
-            raise errors.above_int32("bind", name, int(value))
-        return old.with_value(value if old.kind == "int" else float(value))
-    if not isinstance(value, torch.Tensor):
-        raise errors.bound_type(name, value, "a tensor")
-    new = Table(old.name, value, old.low)
-    if new.text != old.text:
-        rank = old.tensor.ndim
-        raise errors.bound_tensor(name, (old.kind, rank), (value.dtype, value.ndim))
-    return new

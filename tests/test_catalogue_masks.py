@@ -340,7 +340,7 @@ REFUSED: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "Shaw rows": (lambda: ma.shaw(torch.ones(1, 1, 2, 4)), ("2 * d + 1",)),
     "KERPLE shapes": (lambda: ma.kerple_log(torch.ones(2), torch.ones(3)), ("as r1",)),
     "KERPLE dtype": (lambda: ma.kerple_power(INT, INT), ("r1", "floating-point")),
-    "Sandwich dim": (lambda: ma.sandwich(torch.ones(2), 4, dim=3), ("dim",)),
+    "Sandwich dim": (lambda: ma.sandwich(torch.ones(2), 4, dim=3), ("dim must be even, got 3",)),
     "a distance without entry": (
         lambda: ma.graphormer(torch.ones(2, 1), ids([0, 2], [1, 0])),
         ("distances", "0 … 1", "to 2"),

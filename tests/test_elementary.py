@@ -38,6 +38,7 @@ def test_logarithm_root_and_power_of_a_distance():
         (ma.power(far, 1.7), size**1.7),
         ((q_idx - kv_idx) ** 2, DISTANCE.double() ** 2),
         (ma.power(2.0, -far), 2.0**-size),
+        (2**-far, 2.0**-size),
         (3 / (1 + far), 3 / (1 + size)),
     ):
         torch.testing.assert_close(value(expression), want, check_dtype=False)

@@ -78,6 +78,40 @@ def test_whole_numbers_and_none_at_all() -> None:
     for slopes in ([1, 2], np.array([1, 2])):
         assert ma.alibi(slopes).parameters["slopes"].dtype == torch.float32  # type: ignore[union-attr]
     assert ma.document([]).to_dense(0).shape == (1, 1, 0, 0)
+    assert ma.dense(np.ones((0, 0), bool)).to_dense(0).shape == (1, 1, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8"])
+def test_arrays_of_any_integers(dtype: str) -> None:
+    given = np.array([1, 0, 1], dtype=dtype)
+    assert ma.document(given).parameters["ids"].dtype in (torch.int32, torch.int64)  # type: ignore[union-attr]
+    for bias in (ma.alibi(given), ma.key_bias(given), ma.softcap(given)):
+        (tensor,) = bias.parameters.values()
+        assert isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32
+        assert tensor.tolist() == [1, 0, 1]
+
+
+def test_a_range_stands_for_its_numbers() -> None:
+    assert ma.document(range(3)).to_dense(3).sum() == 3
+    assert ma.sliding(range(1, 3)).to_dense(4).shape == (1, 2, 4, 4)
+
+
+@pytest.mark.parametrize("made", [list, tuple, np.array, torch.tensor])
+def test_values_to_bind(made: Callable[[Any], Any]) -> None:
+    score = ma.document(IDS) & ma.global_tokens(FLAGS) + ma.alibi([0.5, 0.25])
+    other = score.bind(ids=made([1, 2]), flags=made([False, True]), slopes=made([1.0, 2.0]))
+    assert other.mask.to_dense(2).tolist() == [[[[False, False], [False, True]]]]
+    assert other.parameters["slopes"].tolist() == [1, 2]  # type: ignore[union-attr]
+    assert other.mask_node.skeleton == score.mask_node.skeleton
+    assert other.bias_node.skeleton == score.bias_node.skeleton
+
+
+def test_whole_numbers_are_bound_as_real_ones() -> None:
+    for slopes in ([1, 2], np.array([1, 2], dtype="i2")):
+        bound = ma.alibi([0.5]).bind(slopes=slopes).parameters["slopes"]
+        assert isinstance(bound, torch.Tensor) and bound.dtype == torch.float32
+    on_meta = ma.document(torch.empty(3, dtype=torch.int64, device="meta"))
+    assert on_meta.bind(ids=IDS).parameters["ids"].device.type == "meta"  # type: ignore[union-attr]
 
 
 def test_logits_of_weights() -> None:

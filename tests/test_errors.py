@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 from torch.nn.attention.flex_attention import create_block_mask
 
@@ -67,6 +68,15 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "index and complex number": (lambda: q_idx + 2j, ("2j of type complex", "`ma.scalar(value)`")),
     "index and Boolean": (lambda: q_idx + True, ("True of type bool",)),
     "table index": (lambda: table(IDS)[causal], ("expected an index expression",)),
+    "table that is not read": (
+        lambda: table(IDS, "ids") == table(IDS),
+        ("table(ids) of shape [4] was compared without an index", "`ma.table(tensor)[q_idx] =="),
+    ),
+    "mask and table": (lambda: causal & table(IDS > 0), ("write ma.table(tensor)[kv_idx]",)),
+    "table or mask": (lambda: table(IDS > 0) | causal, ("write ma.table(tensor)[kv_idx]",)),
+    "index and table": (lambda: q_idx >= table(IDS, "ids"), ("got table(ids[4])",)),
+    "not an index": (lambda: ~table(IDS)[kv_idx], ("`~(table[kv_idx])`", "Write `x == 0`")),
+    "integers for flags": (lambda: causal & table(IDS)[kv_idx], ("stand for flags are `x != 0`",)),
     "too many table indices": (
         lambda: table(IDS, "ids")[q_idx, kv_idx],
         ("table ids has shape [4] and takes 1 index, 2 were given",),
@@ -98,6 +108,21 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         ("torch.bool tensor of shape [2, 4] is no mask", "`ma.padding.from_mask(tensor)`"),
     ),
     "score and tensor": (lambda: SCORE & FLAGS, ("`ma.dense(tensor)`",)),
+    "array or mask": (
+        lambda: np.ones((1, 4), bool) | causal,
+        ("`causal | array`: a bool array of shape [1, 4] is no mask", "`ma.dense(tensor)`"),
+    ),
+    "mask and list": (lambda: causal & [[True]], ("`causal & list`: a list is no mask",)),
+    "array plus bias": (
+        lambda: np.ones(4) + BIAS,
+        ("a float64 array of shape [4] is no bias", "`ma.key_bias(tensor)`"),
+    ),
+    "bias times array": (
+        lambda: BIAS * np.ones(4),
+        ("`alibi(slopes[2]) * ndarray`: a bias takes a number", "`ma.where(condition, bias, 0)`"),
+    ),
+    "mask times bias": (lambda: BIAS * causal, ("takes a number as its factor",)),
+    "array of numbers and index": (lambda: np.ones(4) * q_idx, ("of type ndarray",)),
     "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
     "flag or mask": (lambda: False | causal, ("`causal | False`", "`ma.nothing`")),
     "exclusive or": (
@@ -142,7 +167,13 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda: where(causal, BIAS, q_idx),
         ("got Bias and Index", "ma.bias(x)"),
     ),
+    "where of a bias and a tensor": (
+        lambda: where(causal, BIAS, FLOATS[0]),
+        ("got Bias and Tensor", "`ma.table(tensor)[index]`", "with [()]"),
+    ),
     "where of a bias and a mask": (lambda: where(causal, BIAS, causal), ("got Bias and Mask",)),
+    "where of a mask and a number": (lambda: where(causal, causal, 0), ("Write `ma.nothing`",)),
+    "where of a bias and nothing": (lambda: where(causal, BIAS, None), ("Write 0 for no bias",)),
     "where of a bias and True": (lambda: where(causal, BIAS, True), ("got Bias and bool",)),
 }
 

@@ -25,12 +25,13 @@ from maskalg import (
     nn,
     padding,
     q_idx,
+    sigmoid,
     sliding,
     table,
 )
 from maskalg.attention import ARGUMENTS
 from maskalg.inputs import checked_scale
-from tests.error_cases import BIAS, FLAGS, IDS, raises, traced
+from tests.error_cases import BIAS, FLAGS, FLOATS, IDS, raises, traced
 
 # --- lengths, blocks ------------------------------------------------------------------------------
 
@@ -43,6 +44,20 @@ def test_lengths() -> None:
         raises(ValueError, lambda call=call: call(None), "q_len must be", "got None")
         raises(ValueError, lambda call=call: call(4, batch=-2), "batch must be", "got -2")
         raises(ValueError, lambda call=call: call(4, heads="2"), "heads must be", "got '2'")
+
+
+def test_lengths_of_numpy() -> None:
+    four, two = np.int64(4), np.int64(2)
+    assert torch.equal(causal.to_dense(four, four), causal.to_dense(4))
+    for block in (two, [2, 2], (two, 2)):
+        assert torch.equal(
+            causal.blocks(four, block=block).labels, causal.blocks(4, block=2).labels
+        )
+    assert causal.segments(four, block=two).q_len == 4
+    assert str(causal.cost(four)) == str(causal.cost(4))
+    assert causal.rows_have_a_key(four) and causal.witness(sliding(2), four) == causal.witness(
+        sliding(2), 4
+    )
 
 
 @pytest.mark.parametrize("block", [0, -4, 2.5, (4,), (4, 4, 4), (4, 0), "4", None, True])
@@ -66,6 +81,10 @@ def test_tables_that_do_not_fit() -> None:
     raises(ValueError, lambda: lengths.blocks(4, batch=2), *says)
     by_head = dense(torch.ones(3, 4, 4, dtype=torch.bool))
     raises(ValueError, lambda: by_head.blocks(4, heads=2), "stands for head, but head is 2")
+    raises(ValueError, lambda: by_head.blocks(4, heads=2), "each batch entry is tensor[:, None].")
+    says = "A query is [batch, heads, length, head_dim]."
+    wide = torch.zeros(1, 8, 4, 16)
+    raises(ValueError, lambda: attention(wide, wide, wide, BIAS), "but head is 8", says)
 
 
 def test_computed_positions_that_stay_inside_are_read() -> None:
@@ -108,7 +127,8 @@ def test_attention_tensors() -> None:
     raises(TypeError, call(Q, [1.0], V), says)
     says = "value must have shape [batch, heads, length, head_dim], got [2, 5, 6]"
     raises(ValueError, call(Q, K, V[:, 0]), says)
-    raises(TypeError, call(Q.double(), K, V), "share one dtype", "torch.float64, torch.float32")
+    says = "torch.float64, torch.float32", "Write key.to(query.dtype)"
+    raises(TypeError, call(Q.double(), K, V), "share one dtype", *says)
     raises(TypeError, call(Q, K.to("meta"), V), "share one device", "cpu, meta, cpu")
     raises(TypeError, call(Q.int(), K.int(), V.int()), "float16, bfloat16, float32", "torch.int32")
 
@@ -197,12 +217,19 @@ def test_attention_shapes_that_do_not_fit(name: str) -> None:
 def test_attention_score() -> None:
     raises(TypeError, call(score=3), "a mask, a bias or `mask + bias`, got int")
     raises(TypeError, call(score=IDS > 0), "got Tensor", "ma.dense(tensor)")
+    raises(TypeError, call(score=FLOATS), "0 and -inf as ma.dense(tensor == 0)")
+    raises(TypeError, call(score=[causal, BIAS]), "got list. Masks are joined by `&`")
+    raises(TypeError, call(score="causal"), "got str. Write the expression itself")
+    raises(TypeError, call(score=True), "got bool. Write ma.everything")
+    raises(TypeError, call(score=q_idx), "got Index.", "`x >= 0`; ma.bias(x) adds it")
+    raises(TypeError, call(score=table(IDS)), "got TableExpression", "ma.table(tensor)[kv_idx]")
     raises(TypeError, call(score=lambda b, h, q, k: q >= k), "got function", "ma.mask(function)")
     raises(TypeError, call(score=q_idx), "got Index")
 
 
 def test_attention_options() -> None:
     raises(TypeError, call(weight=torch.softmax), "weight must be a weight function", "ma.softmax")
+    raises(TypeError, call(weight=sigmoid), "sigmoid was not called: write sigmoid(…).")
     raises(ValueError, call(backend="cuda"), "backend='cuda'", "triton, cpu, reference")
     on_meta = [tensor.to("meta") for tensor in (Q, K, V)]
     for backend in (None, "cpu"):

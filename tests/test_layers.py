@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent / "maskalg"
 STAGES = [
     {"errors", "parameters"},
     {"node", "derived", "entries"},
-    {"nodes"},
+    {"nodes", "binding"},
     {"printing", "cases", "comparisons", "distances", "integer_ranges", "saturation"},
     {"expression", "score_terms"},
     {"algebra"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from maskalg import causal, document, prefix, sliding
+from maskalg import causal, document, prefix, sliding, softcap
 from maskalg.proof import proof
 from maskalg.proof.closed_forms import ClosedForms, Span
 from maskalg.testing import (
+    assert_attention_close,
     assert_closed_forms_sound,
     assert_labels_exact,
     assert_same_mask,
@@ -47,6 +49,7 @@ def test_describe_shows_values() -> None:
 def test_same_mask() -> None:
     assert_same_mask(causal, oracle.causal(q_len=4, kv_len=5), 4, 5)
     assert_same_mask(causal, torch.ones(3, 3).tril().bool(), 3)
+    assert_same_mask(causal, [[True, False], [True, True]], 2)
     assert_same_mask(causal & sliding(3), sliding(3) & causal, 9)
     with pytest.raises(AssertionError) as caught:
         assert_same_mask(causal, sliding(3), 6)
@@ -72,8 +75,17 @@ def test_same_mask_as_a_function() -> None:
         assert_same_mask(causal, wrong, 4, batch=2)
 
 
+def test_what_is_tested_is_a_mask() -> None:
+    score = causal + softcap(30)
+    for found, says in ((score, "Write score.mask"), (sliding, "write sliding(window)")):
+        with pytest.raises(TypeError, match=re.escape(says)):
+            assert_same_mask(found, causal, 3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="assert_attention_close: what is tested must be a mask, a"):
+        assert_attention_close(sliding, 3)  # type: ignore[arg-type]
+
+
 def test_what_is_no_mask_is_refused() -> None:
-    for other, found in (([[True]], "list"), (torch.zeros(4, 4), "float32"), (None, "NoneType")):
+    for other, found in ((["a"], "list"), (torch.zeros(4, 4), "float32"), (None, "NoneType")):
         with pytest.raises(TypeError, match=rf"Boolean matrix .* got .*{found}"):
             assert_same_mask(causal, other, 4)
 

@@ -101,6 +101,8 @@ def test_what_explain_takes():
             r"sink must have shape \[4\], got \[3\]",
         ),
         (lambda q: ma.softmax_with_sink(torch.zeros(3, dtype=torch.int)), TypeError, "floating"),
+        (lambda q: ma.sigmoid(None), TypeError, "sigmoid: bias must be a number, or"),
+        (lambda q: ma.softmax_with_sink(None), TypeError, "logits must be a number, or"),
         (lambda q: ma.sigmoid(math.nan), ValueError, "sigmoid: bias must be a number, got nan"),
         (lambda q: ma.softmax_with_sink(math.nan), ValueError, "logits must be a number, got nan"),
         (lambda q: ma.sigmoid(torch.zeros(3, 2)), ValueError, r"\[heads\], got \[3, 2\]"),

@@ -77,6 +77,8 @@ def formulas(ids: torch.Tensor) -> None:
     assert_type(ma.where(far, ranks[kv_idx], 0) > 3, ma.Mask)
     assert_type(ma.where(far, ranks[q_idx], ranks[kv_idx]) > 3, ma.Mask)
     takes_a_mask(flags[kv_idx])
+    again: ma.Mask = flags[kv_idx]
+    again = again & causal
     flags[kv_idx] & ids  # wrong
     flags[kv_idx].number()  # wrong
     causal + flags[kv_idx]  # wrong

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .. import nodes
+from .. import errors, nodes
 from ..algebra import Bias
 from ..entries import Entries
 from ..nodes import HEAD, SCORE, TRUE, K, Q
+from ..parameters import plain_number
 from ..printing import called
 from .arguments import real_table
 
@@ -26,6 +27,8 @@ def alibi(slopes: Entries) -> Bias:
         >>> causal & sliding(64) + alibi(torch.tensor([0.5, 0.25]))
         causal & sliding(64) + alibi(slopes[2])
     """
+    if isinstance(plain_number(slopes), (int, float)):
+        raise errors.slopes_of_heads(slopes)
     table = real_table("alibi", "slopes", slopes, (1,), "[heads]")
     added = nodes.mul(nodes.read(table, HEAD), nodes.subtract(K, Q))
     return Bias(TRUE, nodes.add(SCORE, added), called("alibi", table))

@@ -45,6 +45,8 @@ def fire(parameters: FireParameters) -> Bias:
     Source: FIRE (Li et al., 2023).
     """
     call = "fire"
+    if not isinstance(parameters, FireParameters):
+        raise errors.fire_parameters(parameters)
     shapes = {
         "w1": "[hidden]",
         "b1": "[hidden]",

@@ -8,7 +8,7 @@ from .. import errors, nodes
 from ..algebra import Bias
 from ..entries import Entries
 from ..nodes import HEAD, SCORE, TRUE, K, Q
-from ..parameters import Table
+from ..parameters import Table, plain_number
 from ..printing import called
 from .arguments import real_table
 
@@ -29,11 +29,14 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     call = f"sandwich(…, {length!r}, dim={dim!r})"
     table = real_table(call, "factors", factors, (1,), "[heads]")
     factors = table.tensor
+    length, dim = plain_number(length), plain_number(dim)
     for name, value, low in (("length", length, 1), ("dim", dim, 2)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise errors.not_an_integer(call, name, value, low)
-        if value < low or (name == "dim" and value % 2):
+        if value < low:
             raise errors.below(call, name, value, low)
+    if dim % 2:
+        raise errors.odd(call, "dim", dim)
     distances = torch.arange(1 - length, length, dtype=torch.float64, device=factors.device)
     steps = torch.arange(1, dim // 2 + 1, dtype=torch.float64, device=factors.device)
     rates = 10000.0 ** (-2 * steps / dim)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-
 from .. import errors, nodes
 from ..algebra import Bias
-from ..entries import Entries
+from ..entries import Entries, is_listed
 from ..index import Index
 from ..nodes import HEAD, SCORE, TRUE, Node
-from ..parameters import Parameter, Scalar
+from ..parameters import Parameter, Scalar, plain_number
 from ..printing import Label
 from .arguments import real_table
 
@@ -42,12 +39,13 @@ def _cap(cap: object) -> tuple[Node, Parameter | Label]:
     """The cap in a formula, and as the label prints it."""
     if isinstance(cap, Index):
         return nodes.call("float", cap.node), Label("formula", (cap.node,))
-    if isinstance(cap, (list, tuple, np.ndarray, torch.Tensor)):
+    if is_listed(cap):
         table = real_table("softcap", "cap", cap, (0, 1), "[] or [heads]")
         return nodes.read(table, *[HEAD][: table.tensor.ndim]), table
+    cap = plain_number(cap)
     if isinstance(cap, bool) or not isinstance(cap, (int, float)):
         raise errors.not_a_positive_number(f"softcap({cap!r})", "cap", cap)
     if not cap > 0 or cap == float("inf"):
         raise errors.not_positive(f"softcap({cap!r})", "cap", cap)
-    limit = Scalar("cap", float(cap))
+    limit = Scalar("cap", float(cap), positive=True)
     return nodes.scalar(limit), limit

@@ -24,7 +24,21 @@ def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{left!r} {sign} {right!r}`: `{sign}` joins masks, and an index expression is none. "
         f"Comparisons need parentheses, for Python binds `{sign}` tighter: write "
-        f"`(q_idx >= kv_idx) {sign} (kv_idx < 3)`."
+        f"`(q_idx >= kv_idx) {sign} (kv_idx < 3)`. Integers that stand for flags are `x != 0`."
+    )
+
+
+def not_of_index(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`~({what!r})` has no meaning: an index expression is a number, and only a mask can be "
+        "negated. Write `x == 0` for integers that stand for flags, `~(a == b)` for a comparison."
+    )
+
+
+def unread_table(name: str, shape: list[int]) -> MaskTypeError:
+    return MaskTypeError(
+        f"table({name}) of shape {shape} was compared without an index for each dimension. Write "
+        f"`ma.table(tensor)[q_idx] == ma.table(tensor)[kv_idx]`."
     )
 
 
@@ -35,19 +49,37 @@ def flag_for_mask(mask: object, sign: str, flag: bool) -> MaskTypeError:
     )
 
 
-def tensor_for_mask(mask: object, sign: str, dtype: object, shape: list[int]) -> MaskTypeError:
+def _entries(what: object) -> tuple[str, str]:
+    """A tensor, an array or a list: what it is, and what is found in it."""
+    kind = {"Tensor": "tensor", "ndarray": "array"}.get(type(what).__name__, type(what).__name__)
+    if not hasattr(what, "dtype"):
+        return kind, f"a {kind}"
+    return kind, f"a {what.dtype} {kind} of shape {list(getattr(what, 'shape', ()))}"
+
+
+def tensor_for_mask(mask: object, sign: str, what: object) -> MaskTypeError:
+    kind, found = _entries(what)
     return MaskTypeError(
-        f"`{mask!r} {sign} tensor`: a {dtype} tensor of shape {shape} is no mask. Write "
+        f"`{mask!r} {sign} {kind}`: {found} is no mask. Write "
         "`ma.dense(tensor)` for flags of queries and keys, `ma.padding.from_mask(tensor)` for an "
         "attention mask [batch, kv_len], `ma.table(tensor)[kv_idx]` for flags of keys."
     )
 
 
-def tensor_for_bias(what: object, sign: str, dtype: object, shape: list[int]) -> MaskTypeError:
+def tensor_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
+    kind, found = _entries(what)
     return MaskTypeError(
-        f"`{what!r} {sign} tensor`: a {dtype} tensor of shape {shape} is no bias. Write "
+        f"`{left!r} {sign} {kind}`: {found} is no bias. Write "
         "`ma.dense_bias(tensor)` for numbers of queries and keys, `ma.key_bias(tensor)` for those "
         "of keys, `mask & ma.dense(tensor)` for a Boolean tensor."
+    )
+
+
+def tensor_for_factor(bias: object, factor: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
+        "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "
+        "`ma.where(condition, bias, 0)` for a bias of some pairs only."
     )
 
 
@@ -125,6 +157,13 @@ def real_index(what: object) -> MaskTypeError:
     )
 
 
+def complex_table(name: str, dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"table {name} holds {dtype}; tables hold flags, integers or real numbers. Write "
+        "`ma.table(tensor.real)`."
+    )
+
+
 def table_rank(name: str, shape: tuple[int, ...], given: int) -> MaskTypeError:
     return MaskTypeError(
         f"table {name} has shape {list(shape)} and takes {len(shape)} "
@@ -137,6 +176,12 @@ def where_branches(then: object, otherwise: object) -> MaskTypeError:
     hint = instead(then) or instead(otherwise)
     if "Score" in kinds or kinds == {"Mask", "Bias"}:
         hint = "Write `ma.where(c, mask, other_mask) + ma.where(c, bias, other_bias)`."
+    elif "Mask" in kinds and kinds & {"int", "bool", "NoneType"}:
+        hint = "Write `ma.nothing` for a mask that drops every pair, `ma.everything` for all."
+    elif kinds == {"Bias", "NoneType"}:
+        hint = "Write 0 for no bias."
+    elif "Tensor" in kinds or "ndarray" in kinds:
+        hint = "A tensor enters as `ma.table(tensor)[index]`, one without dimensions with [()]."
     elif kinds == {"Bias", "Index"}:
         hint = "Write `ma.bias(x)` for an index expression that is added to the score."
     return MaskTypeError(

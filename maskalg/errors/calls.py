@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .kinds import BackendError, MaskTypeError, MaskValueError
-from .strangers import instead
+from .strangers import entering, instead
 
 
 def length(name: str, value: object) -> MaskValueError:
@@ -37,9 +37,12 @@ def negative_index(name: str, index: str, lowest: int) -> MaskValueError:
 def table_extent(
     name: str, shape: tuple[int, ...], axis: int, found: int, what: str
 ) -> MaskValueError:
+    hint = " A query is [batch, heads, length, head_dim]." if what == "head" else ""
+    if what == "head" and axis == 0 and len(shape) == 3:
+        hint = f" One for each batch entry is {'tensor' if name == 'dense' else name}[:, None]."
     return MaskValueError(
         f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, which "
-        f"stands for {what}, but {what} is {found}. Pass {found} entries, or 1 for all."
+        f"stands for {what}, but {what} is {found}. Pass {found} entries, or 1 for all.{hint}"
     )
 
 
@@ -63,13 +66,16 @@ def shapes_do_not_fit(what: str, query: object, key: object, value: object) -> M
 
 
 def tensors_differ(what: str, found: str) -> MaskTypeError:
-    return MaskTypeError(f"attention: query, key and value must share one {what}, got {found}.")
+    return MaskTypeError(
+        f"attention: query, key and value must share one {what}, got {found}. Write "
+        f"key.to(query.{what}), value.to(query.{what})."
+    )
 
 
 def unsupported_dtype(dtype: object) -> MaskTypeError:
     return MaskTypeError(
         f"attention: float16, bfloat16, float32, float8_e4m3fn (and float64 off the GPU kernels) "
-        f"are served, got {dtype}."
+        f"are served, got {dtype}. Convert query, key and value to one of them: query.float()."
     )
 
 
@@ -80,15 +86,10 @@ def wrong_device(name: str, found: object, wanted: object) -> MaskValueError:
     )
 
 
-_DENSE = (
-    "A Boolean tensor enters as ma.dense(tensor), numbers that are added as ma.dense_bias(tensor)."
-)
-
-
 def not_a_score(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"attention: score must be a mask, a bias or `mask + bias`, got {type(what).__name__}. "
-        f"{instead(what) or _DENSE}"
+        f"{entering(what)}"
     )
 
 
@@ -101,7 +102,7 @@ _LEARNED = (
 def module_mask(found: object) -> MaskTypeError:
     return MaskTypeError(
         "ma.nn.Attention: mask must be a mask such as document(ids), a bias, or `mask + bias`, got "
-        f"{type(found).__name__}. {instead(found) or _DENSE}"
+        f"{type(found).__name__}. {entering(found)}"
     )
 
 
@@ -193,7 +194,7 @@ def not_a_tensor(name: str, what: object) -> MaskTypeError:
     return MaskTypeError(f"attention: {name} must be a torch.Tensor, got {type(what).__name__}.")
 
 
-def reserved_name(name: str) -> MaskValueError:
+def reserved_name(name: object) -> MaskValueError:
     return MaskValueError(
         f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
         "batch and head."

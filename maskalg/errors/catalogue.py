@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .kinds import MaskValueError
+from .kinds import MaskTypeError, MaskValueError
 
 
 def entries_outside(
@@ -30,6 +30,13 @@ def not_cumulative(call: str, argument: str, found: list[int]) -> MaskValueError
     return MaskValueError(
         f"{call}: {argument} must start at 0 and never descend, got {found}. Write "
         "document.from_lengths(lengths) for the lengths of the documents."
+    )
+
+
+def not_lengths(call: str, found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: lengths must be a list or an integer tensor, the tokens of each document, got "
+        f"{found!r} of type {type(found).__name__}. Write `{call}([3, 5])`."
     )
 
 
@@ -64,6 +71,13 @@ def range_reversed(call: str, argument: str, found: tuple[int, int]) -> MaskValu
 def unknown_kind(call: str, found: object, known: list[str]) -> MaskValueError:
     return MaskValueError(
         f"{call}: a kind must be one of {', '.join(known)}, or its number from 0, got {found!r}."
+    )
+
+
+def unknown_alignment(call: str, found: object, known: list[str]) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: align must be one of {', '.join(map(repr, known))}, got {found!r}. Of a document "
+        "whose queries and keys differ in number, it says which of them stand side by side."
     )
 
 

@@ -9,6 +9,11 @@ from .kinds import MaskalgError, MaskValueError
 
 _AROUND = 32
 
+OF_TENSORS = (
+    " Tensors are written as lists, [0, 0, 1], or read by load('ids.npy'); what is in code is "
+    "named as file.py:name."
+)
+
 
 def unreadable(text: str, column: int, problem: str) -> MaskValueError:
     """`column` counts characters from 1."""

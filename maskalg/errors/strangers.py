@@ -11,19 +11,40 @@ from .kinds import MaskAttributeError, MaskTypeError
 def instead(what: object) -> str:
     """What to write for a value that is no expression, as sentences; nothing where none is known.
 
-    Known are None, a BlockMask of FlexAttention, functions of this package that were not called,
-    and other functions.
+    Known are None, a BlockMask of FlexAttention, tables that were not read, functions of this
+    package that were not called, and other functions.
     """
     if what is None:
         return "For a mask that keeps every pair write `ma.everything`."
     if type(what).__name__ == "BlockMask":
         return "A BlockMask enters as ma.mask(block_mask.mask_mod)."
+    if type(what).__name__ == "TableExpression":
+        return "A table is read at indices first: write ma.table(tensor)[kv_idx]."
     if not callable(what):
         return ""
     name = _own_name(what)
     if name:
         return f"{name} was not called: write {name}({_required(what)})."
     return "A function of indices enters as ma.mask(function), one of scores as ma.score(function)."
+
+
+_TENSORS = (
+    "A Boolean tensor enters as ma.dense(tensor), numbers that are added as ma.dense_bias(tensor), "
+    "0 and -inf as ma.dense(tensor == 0)."
+)
+
+
+def entering(what: object) -> str:
+    """What to write for a value given for a mask, a bias or a score, as sentences."""
+    if isinstance(what, bool):
+        return "Write ma.everything for a mask that keeps every pair, ma.nothing for none."
+    if isinstance(what, str):
+        return "Write the expression itself, without quotation marks."
+    if type(what).__name__ == "Index":
+        return "A comparison of it is a mask, `x >= 0`; ma.bias(x) adds it to the scores."
+    if isinstance(what, (list, tuple)):
+        return f"Masks are joined by `&` or `|`, biases are added by `+`. {_TENSORS}"
+    return instead(what) or _TENSORS
 
 
 def _own_name(what: object) -> str:
@@ -65,6 +86,7 @@ _ASKED_OF_MASKS = frozenset(
     )
 )
 _OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
+_MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
 
 
 def no_attribute(kind: str, name: str) -> MaskAttributeError:
@@ -76,6 +98,8 @@ def no_attribute(kind: str, name: str) -> MaskAttributeError:
         text += (
             " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds."
         )
+    if name in _MOVES:
+        text += " Write mask.to('cuda') or mask.to('cpu'): tensors move, and keep their dtypes."
     if name in _OF_TENSORS:
         text += (
             " It is a formula, no tensor: mask.to_dense(q_len, kv_len) writes a mask out, and a "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .kinds import MaskTypeError
+from .strangers import entering
 
 
 def needs_hypothesis(module: str) -> ImportError:
@@ -12,5 +13,11 @@ def needs_hypothesis(module: str) -> ImportError:
 def not_an_expected_mask(found: object) -> MaskTypeError:
     return MaskTypeError(
         "assert_same_mask: expected must be a mask, a function mask_mod(b, h, q_idx, kv_idx), or a "
-        f"Boolean matrix as a tensor or an array, got {found}."
+        f"Boolean matrix as a tensor, an array or a list, got {found}."
     )
+
+
+def not_under_test(call: str, wanted: str, found: object) -> MaskTypeError:
+    kind = type(found).__name__
+    hint = "Write score.mask for its mask." if kind == "Score" else entering(found)
+    return MaskTypeError(f"{call}: what is tested must be {wanted}, got {kind}. {hint}")

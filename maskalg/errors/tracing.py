@@ -7,10 +7,17 @@ from .kinds import BackendError, MaskTypeError, MaskValueError
 _OPAQUE = "or pass opaque=True, which evaluates the function itself, element by element"
 
 
+_NO_FUNCTION = (
+    "An expression stands as it is, without ma.mask; a BlockMask enters as "
+    "ma.mask(block_mask.mask_mod), a tensor as ma.dense(tensor)."
+)
+
+
 def not_a_function(call: str, found: object) -> MaskTypeError:
     arguments = "score, b, h, q_idx, kv_idx" if call == "score" else "b, h, q_idx, kv_idx"
     return MaskTypeError(
-        f"ma.{call}: expected a function {call}_mod({arguments}), got {type(found).__name__}."
+        f"ma.{call}: expected a function {call}_mod({arguments}), got {type(found).__name__}. "
+        f"{_NO_FUNCTION}"
     )
 
 

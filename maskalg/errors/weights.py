@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from .kinds import MaskTypeError, MaskValueError
+from .strangers import instead
 
 
 def unsupported_weight(what: object) -> MaskTypeError:
-    return MaskTypeError(f"weight must be a weight function such as ma.softmax, got {what!r}.")
+    own = instead(what) if "not called" in instead(what) else ""
+    named = "Write ma.softmax, ma.softmax_with_sink(logits), ma.sigmoid(bias), ma.relu or a Weight."
+    return MaskTypeError(
+        f"weight must be a weight function such as ma.softmax, got {what!r}. {own or named}"
+    )
 
 
 def weight_formula(name: str, found: object) -> MaskTypeError:

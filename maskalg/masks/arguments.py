@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from .. import errors, nodes
-from ..entries import booleans, integers
+from ..entries import booleans, integers, is_listed
 from ..nodes import Node
-from ..parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_integer
+from ..parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_number
 
 
 def shown(value: object) -> str:
@@ -23,7 +22,7 @@ def shown(value: object) -> str:
 
 def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
     """A named integer >= `low`, as a formula leaf and as what the label prints."""
-    value = plain_integer(value)
+    value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, INTEGERS):
         raise errors.not_an_integer(call, name, value, low)
     if value < low:
@@ -51,7 +50,7 @@ def _integer_or_tensor(
     call: str, name: str, value: object, low: int, alone: list[Node], wanted: str
 ) -> tuple[Node, Parameter]:
     """`alone` is what a single dimension stands for."""
-    if not isinstance(value, (list, tuple, np.ndarray, torch.Tensor)):
+    if not is_listed(value):
         return integer(call, name, value, low)
     tensor = integers(call, name, value, "an integer or an int32 or int64 tensor")
     if tensor.ndim > 2:

@@ -6,7 +6,7 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
-from ..entries import Entries, as_tensor
+from ..entries import Entries, as_tensor, kind_of
 from ..nodes import BATCH, HEAD, SCORE, K, Q
 from ..parameters import Table
 from ..printing import called
@@ -20,8 +20,7 @@ def dense(tensor: Entries) -> Mask:
     """
     given = as_tensor(tensor)
     if not isinstance(given, torch.Tensor) or given.dtype != torch.bool:
-        found = given.dtype if isinstance(given, torch.Tensor) else type(given).__name__
-        raise errors.dense_dtype(found)
+        raise errors.dense_dtype(kind_of(tensor))
     tensor = given
     if tensor.ndim not in (2, 3, 4):
         raise errors.tensor_shape(

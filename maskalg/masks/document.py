@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Final
 
+import numpy as np
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import errors, nodes
 from ..algebra import Mask
-from ..entries import INTEGER_DTYPES, Entries, integers
+from ..entries import Entries, integers
 from ..nodes import SCORE, K, Q
-from ..parameters import INTEGERS, Table, plain_integer
+from ..parameters import INTEGERS, Table, plain_number
 from ..printing import called
 from .arguments import at, integer, positions, readable
 
@@ -52,7 +53,7 @@ class _Document:
 
     def from_lengths(
         self,
-        lengths: Sequence[int] | torch.Tensor,
+        lengths: Entries,
         *,
         total: int | None = None,
         device: torch.device | str | None = None,
@@ -77,14 +78,18 @@ class _Document:
                     [0, 1, 2, 1]], dtype=torch.uint8)
         """
         call, known = "document.from_lengths", None
+        total = _length(call, total)
+        if isinstance(lengths, np.ndarray):
+            lengths = integers(call, "lengths", lengths)
         if not isinstance(lengths, torch.Tensor):
-            listed = [plain_integer(length) for length in lengths]
+            if not isinstance(lengths, Iterable):
+                raise errors.not_lengths(call, lengths)
+            listed = [plain_number(length) for length in lengths]
             for length in listed:
                 integer(call, "lengths", length, low=0)
             known = sum(listed)
             lengths = torch.tensor(listed, dtype=torch.int64)
-        if lengths.dtype not in INTEGER_DTYPES:
-            raise errors.tensor_dtype(call, "lengths", lengths.dtype, "integers")
+        lengths = integers(call, "lengths", lengths)
         if lengths.ndim != 1:
             raise errors.tensor_shape(call, "lengths", list(lengths.shape), "[documents]")
         if known is None and readable(lengths):
@@ -164,11 +169,14 @@ def _totals(call: str, total: object) -> tuple[int | None, int | None]:
     both = total if isinstance(total, (tuple, list)) else (total, total)
     if len(both) != 2:
         raise errors.tensor_shape(call, "total", list(both), "(q_len, kv_len)")
-    q_total, kv_total = [plain_integer(length) for length in both]
-    for length in (q_total, kv_total):
-        if length is not None and (isinstance(length, bool) or not isinstance(length, INTEGERS)):
-            raise errors.not_an_integer(call, "total", length, 0)
-    return cast("int | None", q_total), cast("int | None", kv_total)
+    return _length(call, both[0]), _length(call, both[1])
+
+
+def _length(call: str, total: object) -> int | None:
+    total = plain_number(total)
+    if total is not None and (isinstance(total, bool) or not isinstance(total, INTEGERS)):
+        raise errors.not_an_integer(call, "total", total, 0)
+    return total
 
 
 def _checked(call: str, name: str, cu_seqlens: object, total: int | None) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 
 from .. import errors, nodes
 from ..algebra import Mask
-from ..entries import INTEGER_DTYPES, Entries, as_tensor
+from ..entries import INTEGER_DTYPES, Entries, as_tensor, kind_of
 from ..nodes import SCORE, K, Node, Q
 from ..parameters import Table
 from ..printing import called
@@ -48,8 +48,7 @@ class _Padding:
         """
         given = as_tensor(lengths)
         if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
-            found = given.dtype if isinstance(given, torch.Tensor) else type(given).__name__
-            raise errors.padding_dtype(found)
+            raise errors.padding_dtype(kind_of(lengths))
         if given.ndim != 1:
             raise errors.padding_shape(list(given.shape))
         table = Table("lengths", given, low=0)
@@ -77,7 +76,7 @@ class _Padding:
         """
         call, name, mask = "padding.from_mask", "attention_mask", as_tensor(attention_mask)
         if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
-            found = mask.dtype if isinstance(mask, torch.Tensor) else type(mask).__name__
+            found = kind_of(attention_mask)
             raise errors.tensor_dtype(call, name, found, "a bool or integer tensor")
         if mask.ndim != 2:
             raise errors.tensor_shape(call, name, list(mask.shape), "[batch, kv_len]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final, Literal
 
 import torch
 
@@ -12,6 +13,7 @@ from ..derived import Derived
 from ..distances import by_distance
 from ..entries import Entries
 from ..nodes import SCORE, K, Node, Q
+from ..parameters import Parameter
 from ..printing import Label
 from .arguments import at, positions
 from .document import packed
@@ -25,7 +27,14 @@ class _PerDocument:
 
     __slots__ = ()
 
-    def __call__(self, mask: Mask, ids: Entries, kv_ids: Entries | None = None) -> Mask:
+    def __call__(
+        self,
+        mask: Mask,
+        ids: Entries,
+        kv_ids: Entries | None = None,
+        *,
+        align: Literal["last", "first"] = "last",
+    ) -> Mask:
         """ids[q] = ids[k], and `mask` at positions counted from the first token of the document.
 
         `per_document(causal | prefix(3), ids)` is a prefix language model in every document of a
@@ -40,10 +49,12 @@ class _PerDocument:
                 counted from the document's first key then, and its last query stands where its last
                 key does (bottom right), as FlashAttention has it: with `causal`, two queries and
                 five keys of a document are the last two steps of five.
+            align: "first" has the first query of a document stand where its first key does (top
+                left), as xformers' `BlockDiagonalCausalMask` and `causal_upper_left` of torch do.
 
         Raises:
             TypeError, ValueError: `ids` of another type or shape; a mask that reads a tensor at
-                positions, whose length cannot be checked here.
+                positions, whose length cannot be checked here; another `align`.
 
         Source: document masks of attention-gym, which restart positions at cumulative lengths.
 
@@ -53,6 +64,8 @@ class _PerDocument:
             [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
         """
         call = "per_document(…)"
+        if align not in _AHEAD:
+            raise errors.unknown_alignment(call, align, list(_AHEAD))
         if not isinstance(mask, Mask):
             raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
         for node in mask.mask_node.walk():
@@ -62,13 +75,15 @@ class _PerDocument:
         keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids)
         query = Q
         if keys is not queries:
-            query = nodes.add(Q, at(Derived("ahead", (queries, keys), _ahead), Q))
+            query = nodes.add(Q, at(Derived("ahead", (queries, keys), _AHEAD[align]), Q))
         start = nodes.const(0)
         if not by_distance(mask.mask_node):
             start = at(Derived("start", (queries, keys), _first), Q)
         inner = _restarted(mask.mask_node, query, start)
         same = nodes.eq(at(queries, Q), at(keys, K))
-        printed = (queries,) if keys is queries else (queries, keys)
+        printed: tuple[Parameter | str, ...] = (queries,) if keys is queries else (queries, keys)
+        if align != "last":
+            printed += ("align='first'",)
         label = Label("call", ("per_document", mask.label, *printed))
         return Mask(nodes.conjunction(inner, same), SCORE, label)
 
@@ -79,6 +94,7 @@ class _PerDocument:
         kv_cu_seqlens: Entries | None = None,
         *,
         total: int | tuple[int, int] | None = None,
+        align: Literal["last", "first"] = "last",
     ) -> Mask:
         """`mask` in documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
 
@@ -91,6 +107,7 @@ class _PerDocument:
             mask: as `per_document` takes it.
             cu_seqlens: as `document.from_cu_seqlens` takes it, and likewise `kv_cu_seqlens` and
                 `total`.
+            align: as `per_document` takes it.
 
         Raises:
             TypeError, ValueError: what `per_document` and `document.from_cu_seqlens` raise.
@@ -103,7 +120,7 @@ class _PerDocument:
             [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
         """
         call = "per_document.from_cu_seqlens"
-        return packed(call, partial(self, mask), cu_seqlens, kv_cu_seqlens, total)
+        return packed(call, partial(self, mask, align=align), cu_seqlens, kv_cu_seqlens, total)
 
 
 def _restarted(mask: Node, query: Node, start: Node) -> Node:
@@ -126,9 +143,17 @@ def _restarted(mask: Node, query: Node, start: Node) -> Node:
     return moved(mask, start)
 
 
-def _ahead(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
+def _last_ahead(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
     """By how much the last key of each query's document comes after its last query."""
     return _ends(ids, kv_ids)[1] - _ends(ids, ids)[1]
+
+
+def _first_ahead(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
+    """By how much the first key of each query's document comes after its first query."""
+    return _ends(ids, kv_ids)[0] - _ends(ids, ids)[0]
+
+
+_AHEAD: Final = {"last": _last_ahead, "first": _first_ahead}
 
 
 def _first(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:

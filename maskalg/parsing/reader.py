@@ -107,7 +107,7 @@ class _Reader:
 
     def _name(self, node: ast.Name) -> object:
         if node.id not in NAMES:
-            hint = errors.near(node.id, NAMES)
+            hint = errors.near(node.id, NAMES) or errors.OF_TENSORS
             raise self.wrong(node, f"no name {node.id!r} is known here.{hint}")
         return NAMES[node.id]
 

@@ -12,6 +12,7 @@ from ..algebra import Mask
 from ..evaluate import device_of
 from ..extents import Extents, dependence, resolve
 from ..normalform import Bound, bound
+from ..parameters import plain_number
 from ..proof.proof import prove_structure
 from .grid_runs import grid_labels, grid_runs
 from .intervals import rows_of
@@ -184,7 +185,8 @@ def _labels(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tensor
 
 def block_pair(block: object) -> tuple[int, int]:
     """`block` as `(block_q, block_kv)`."""
-    pair = block if isinstance(block, tuple) else (block, block)
+    sides = block if isinstance(block, (tuple, list)) else (block, block)
+    pair = [plain_number(side) for side in sides]
     if len(pair) != 2 or not all(type(side) is int and side >= 1 for side in pair):
         raise errors.block_size(block)
     return pair[0], pair[1]

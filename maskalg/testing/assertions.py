@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .. import errors
 from ..algebra import Mask
+from ..entries import Entries, as_tensor
 from ..evaluate import device_of
 from ..expression import Expression
 from ..extents import dependence, resolve
@@ -44,7 +45,7 @@ def describe(mask: Expression) -> str:
 
 def assert_same_mask(
     mask: Mask,
-    expected: Mask | torch.Tensor | Bools | Callable[..., Any],
+    expected: Mask | Entries | Callable[..., Any],
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -56,8 +57,8 @@ def assert_same_mask(
     Args:
         mask: the mask under test.
         expected: another mask; a FlexAttention `mask_mod(b, h, q_idx, kv_idx)`, called for every
-            element; or a Boolean matrix `[batch, heads, q_len, kv_len]`, a tensor or an array.
-            Sizes 1 are broadcast, and so are missing leading axes.
+            element; or a Boolean matrix `[batch, heads, q_len, kv_len]`, a tensor, an array or a
+            list of rows. Sizes 1 are broadcast, and so are missing leading axes.
         q_len: number of queries.
         kv_len: number of keys; None means `q_len`.
         batch: batch size, where a mask depends on it and no tensor tells. A function is called
@@ -65,11 +66,14 @@ def assert_same_mask(
         heads: number of heads, likewise.
 
     Raises:
-        TypeError: `expected` is none of these.
+        TypeError: `expected` is none of these, or `mask` no mask.
         MaskMismatch: an `AssertionError` that names the first pair that differs; under
             `pytest --maskalg-pictures` it is followed by a picture.
     """
     __tracebackhide__ = True
+    if not isinstance(mask, Mask):
+        raise errors.not_under_test("assert_same_mask", "a mask", mask)
+    expected = cast("Mask | torch.Tensor | Callable[..., Any]", as_tensor(expected))
     found = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
     shape = (q_len, q_len if kv_len is None else kv_len)
     source = " and the expected matrix"
@@ -78,8 +82,6 @@ def assert_same_mask(
         source = f"\nand\n{describe(expected)}"
     elif isinstance(expected, torch.Tensor):
         wanted = _numpy(expected)
-    elif isinstance(expected, np.ndarray):
-        wanted = expected
     elif not callable(expected):
         raise errors.not_an_expected_mask(type(expected).__name__)
     else:

@@ -9,6 +9,7 @@ from typing import Final
 
 import torch
 
+from .. import errors
 from ..attention import attention
 from ..expression import Expression
 from .assertions import describe
@@ -78,9 +79,13 @@ def assert_attention_close(
         The errors, for further assertions.
 
     Raises:
+        TypeError: `score` is no expression.
         AssertionError: a result that is too far away or not finite, with the score and all errors.
     """
     __tracebackhide__ = True
+    if score is not None and not isinstance(score, Expression):
+        wanted = "a mask, a bias or `mask + bias`"
+        raise errors.not_under_test("assert_attention_close", wanted, score)
     generator = torch.Generator().manual_seed(seed)
     kv_len, kv_heads = q_len if kv_len is None else kv_len, kv_heads or heads
     shapes = (

@@ -13,6 +13,7 @@ from .. import errors
 from ..algebra import Bias, Score
 from ..entries import Entries, reals
 from ..expression import Expression
+from ..parameters import plain_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +83,10 @@ class Weight:
 
 def logit(call: str, name: str, value: float | Entries) -> float | torch.Tensor:
     """What a user gives for a logit, checked: a number, a tensor, or its entries."""
-    listed = not isinstance(value, (int, float, torch.Tensor)) and value is not None
-    given = reals(call, name, value) if listed else cast("float | torch.Tensor", value)
+    value = plain_number(value)
+    listed = not isinstance(value, (int, float, torch.Tensor))
+    wanted = "a number, or a floating-point tensor"
+    given = reals(call, name, value, wanted) if listed else cast("float | torch.Tensor", value)
     check_logit(call, name, given)
     return given
 
