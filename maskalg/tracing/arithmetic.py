@@ -11,7 +11,7 @@ from .. import errors, nodes
 from ..nodes import Node
 from .bounds import Bounds
 from .rounding import constant_of, rounded, unfolded
-from .wrapping import refuse_wrapping
+from .wrapping import converted, refuse_wrapping
 
 ONE, ZERO = nodes.const(1), nodes.const(0)
 
@@ -266,7 +266,7 @@ def sign(x: Node) -> Node:
 
 def whole(x: Node) -> Node:
     """As an integer, rounded towards zero."""
-    return nodes.truncated(number(x))
+    return nodes.truncated(converted(number(x)))
 
 
 def floored(bounds: Bounds, x: Node) -> Node:

@@ -13,6 +13,19 @@ from ..parameters import Table
 NARROW: Final = (torch.uint8, torch.int8, torch.int16, torch.uint16)
 
 
+class _Converted(Node):
+    """Entries that the function made integers of 32 or 64 bits: equal to what they were."""
+
+    __slots__ = ()
+
+
+def converted(node: Node) -> Node:
+    """What `x.int()` or `x.long()` makes of a formula: entries that do not wrap any more."""
+    if _narrow(node) is None:
+        return node
+    return _Converted(node.op, node.kind, node.args, node.data, node.own)
+
+
 def refuse_wrapping(sign: str, *operands: Node) -> None:
     """Entries of 8 or 16 bits wrap where torch computes with them, and with numbers, alone."""
     if any(node.kind == "real" for node in operands):
@@ -38,6 +51,8 @@ def dtype_of(node: Node) -> torch.dtype:
 
 def _narrow(node: Node) -> tuple[str, torch.dtype] | None:
     """The table of small integers that a formula is an entry of."""
+    if isinstance(node, _Converted):
+        return None
     if node.op == "read" and isinstance(node.own[0], Table):
         dtype = node.own[0].tensor.dtype
         return (node.own[0].name, dtype) if dtype in NARROW else None

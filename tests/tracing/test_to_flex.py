@@ -119,3 +119,13 @@ def test_numbers_are_rounded_as_masks_round_them():
     mask = ma.scalar(25, "n") * ma.scalar(0.6, "r") <= ma.q_idx
     got = create_mask(mask.to_mask_mod(), 1, 1, 20, 1, "cpu")
     assert torch.equal(got, mask.to_dense(20, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+def test_small_integers_there_and_back(dtype):
+    kinds = ma.table(torch.tensor([3, 100, 5, 120], dtype=dtype), "kinds")
+    mask = (kinds[ma.q_idx] * 3 >= ma.kv_idx + 200) | (
+        ma.where(ma.head == 0, kinds[ma.q_idx], 2) + kinds[ma.kv_idx] > 200
+    )
+    again = ma.mask(mask.to_mask_mod())
+    assert (again.to_dense(4, heads=2) == mask.to_dense(4, heads=2)).all()
