@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from .tiles import INTERPRETER, Pattern, Tile
+from .tiles import INTERPRETER, LONG_DOCUMENT, Pattern, Tile
 
 _LONG: Final[tuple[Pattern, ...]] = ("full", "dense", "pairs")
 
@@ -148,6 +148,8 @@ def hopper_backward_tile_for(
     if architecture != "sm_90" or element_bytes != 2:
         return None
     listed: Pattern = "dense" if pattern in _LONG else pattern
+    if listed == "long documents":
+        listed = "reading"
     if weighted:
         return _HOPPER_BACKWARD_WEIGHTED.get((of, head_pad, listed))
     return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))
@@ -192,7 +194,7 @@ _LEAST: Final = Least(kv_keys=512, keys=512, pairs=2**14, queries=32)
 # A window of 1024 keys has 7.9 tiles in rows of 4096, and 8.4 in rows of 8192.
 _LEAST_OF: Final[dict[Pattern, Least]] = {
     "banded": _LEAST._replace(band=7.5),
-    "reading": _LEAST._replace(document=24),
+    "reading": _LEAST._replace(document=LONG_DOCUMENT / 128),
 }
 
 

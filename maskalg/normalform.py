@@ -82,6 +82,12 @@ class Structure:
         return any(node.indices() & {"q_idx", "kv_idx"} for node in nodes_read)
 
     @cached_property
+    def mask_rows(self) -> tuple[Slot, ...]:
+        """The tables that the mask reads, but for single entries."""
+        reads = [node for node in self.mask.walk() if node.op == "read" and node.args]
+        return tuple(dict.fromkeys(cast(Slot, node.own[0]) for node in reads))
+
+    @cached_property
     def multiplies(self) -> bool:
         """Whether integers are multiplied, other than by -1, so that magnitudes can grow."""
         return any(

@@ -9,14 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Pattern = Literal["full", "dense", "banded", "reading", "reading band", "pairs"]
+Pattern = Literal["full", "dense", "banded", "reading", "long documents", "reading band", "pairs"]
 """A row of tiles: all of them, with no mask; long; cut at both ends by the query's position; masked
-by tensors that are read at every element; or both of these; or not cut, and with a tensor's entry
-for each query and key."""
+by tensors that are read at every element, so of documents that are known to be long; or both of
+these; or not cut, and with a tensor's entry for each query and key."""
 
 
 SHORT_ROW: Final = 1024
 """Keys of a row that is computed as a window is: measured without a bias, of softmaxes."""
+
+
+LONG_DOCUMENT: Final = 3072
+"""Keys of a document, of the mean, from which on rows are long: measured at 128 dimensions."""
+
+
+def as_long(pattern: Pattern) -> Pattern:
+    """The pattern where documents are known to be long."""
+    return "long documents" if pattern == "reading" else pattern
 
 
 def as_short(pattern: Pattern) -> Pattern:
@@ -100,6 +109,7 @@ def tiles_for(
         "dense": _NVIDIA,
         "banded": _NVIDIA_BANDED,
         "reading": _NVIDIA_READING,
+        "long documents": _NVIDIA_READING,
         "reading band": _NVIDIA_BANDED,
         "pairs": _NVIDIA_READING,
     }
@@ -152,6 +162,8 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "banded", False): _THREE_PROGRAMS,
     (64, "reading", False): _THREE_PROGRAMS,
     (64, "reading", True): _THREE_PROGRAMS,
+    (64, "long documents", False): _THREE_PROGRAMS,
+    (64, "long documents", True): _THREE_PROGRAMS,
     (64, "reading band", False): _THREE_PROGRAMS,
     (64, "reading band", True): _THREE_PROGRAMS,
     (64, "pairs", False): _THREE_PROGRAMS,
@@ -164,6 +176,8 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "banded", True): _SHORT_DOCUMENTS,
     (128, "reading", False): _SHORT_DOCUMENTS,
     (128, "reading", True): _SHORT_DOCUMENTS,
+    (128, "long documents", False): _TWO_CONSUMERS,
+    (128, "long documents", True): _SHORT_DOCUMENTS,
     (128, "reading band", False): _SHORT_DOCUMENTS,
     (128, "reading band", True): _SHORT_DOCUMENTS,
     (128, "pairs", False): _THREE_NARROW,
@@ -178,6 +192,7 @@ _HOPPER_WEIGHTED: Final[dict[tuple[int, Pattern], HopperTile]] = {
     (128, "dense"): _THREE_NARROW,
     (128, "banded"): _SHORT_ROWS,
     (128, "reading"): _SHORT_DOCUMENTS,
+    (128, "long documents"): _SHORT_DOCUMENTS,
     (128, "reading band"): _SHORT_DOCUMENTS,
     (128, "pairs"): _SHORT_DOCUMENTS,
 }
@@ -195,6 +210,8 @@ _HOPPER_FLOAT8: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "banded", True): _THREE_PROGRAMS,
     (64, "reading", False): _THREE_PROGRAMS,
     (64, "reading", True): _THREE_PROGRAMS,
+    (64, "long documents", False): _THREE_PROGRAMS,
+    (64, "long documents", True): _THREE_PROGRAMS,
     (64, "reading band", False): _THREE_PROGRAMS,
     (64, "reading band", True): _THREE_PROGRAMS,
     (64, "pairs", False): _THREE_PROGRAMS,
@@ -207,6 +224,8 @@ _HOPPER_FLOAT8: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "banded", True): _FLOAT8_SHORT,
     (128, "reading", False): _SHORT_DOCUMENTS,
     (128, "reading", True): _SHORT_DOCUMENTS,
+    (128, "long documents", False): _SHORT_DOCUMENTS,
+    (128, "long documents", True): _SHORT_DOCUMENTS,
     (128, "reading band", False): _SHORT_DOCUMENTS,
     (128, "reading band", True): _SHORT_DOCUMENTS,
     (128, "pairs", False): _SHORT_DOCUMENTS,

@@ -10,12 +10,22 @@ import torch
 
 from .. import errors
 from ..codegen.hooks import Hooks, Style
-from ..extents import distances_are_short, fits_int32
+from ..extents import Extents, distances_are_short, fits_int32
 from ..float8 import FLOAT8
 from ..nodes import TRUE
-from ..normalform import Structure
+from ..normalform import Bound, Structure
 from ..proof.proof import prove_structure
-from ..tiles import SHORT_ROW, HopperTile, Pattern, Tile, as_short, tiles_for
+from ..schedule.bands import tiles_of_documents
+from ..tiles import (
+    LONG_DOCUMENT,
+    SHORT_ROW,
+    HopperTile,
+    Pattern,
+    Tile,
+    as_long,
+    as_short,
+    tiles_for,
+)
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .triton_backward import BackwardPlan, backward_plan
@@ -68,7 +78,13 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
         arch,
         *_weights(call, choices if tuned else NOTHING_TUNED),
         short=call.extents.kv_len <= SHORT_ROW,
+        long=documents_are_long(call.form, call.extents),
     )
+
+
+def documents_are_long(form: Bound, extents: Extents) -> bool:
+    """Whether it is known that documents are, by their mean."""
+    return tiles_of_documents(form, extents, LONG_DOCUMENT) >= 1
 
 
 def _weights(call: Call, choices: Choices) -> tuple[bool, Choices]:
@@ -88,8 +104,10 @@ def structure_plan(
     weighted: bool = False,
     tuned: Choices = NOTHING_TUNED,
     short: bool = False,
+    long: bool = False,
 ) -> Plan:
-    """The plan of a structure; `short` says whether rows have few keys."""
+    """The plan of a structure; `short` and `long` say whether rows or documents have few or many
+    keys."""
     for dim in (head_dim, value_dim):
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
@@ -103,6 +121,8 @@ def structure_plan(
     pattern = pattern_of(structure)
     if short and not hooks.biased and not weighted and dtype != FLOAT8:
         pattern = as_short(pattern)
+    if long:
+        pattern = as_long(pattern)
     hopper, candidates = preferred(
         Key("forward", max(pads), dtype.itemsize, pattern, hooks.biased),
         tuned,

@@ -10,8 +10,9 @@ from triton.errors import TritonError
 
 from ..backward_tiles import HopperBackwardTile
 from ..codegen.hooks import hooks_of
-from ..normalform import Structure
-from ..tiles import HopperTile, Pattern, Tile
+from ..extents import Extents
+from ..normalform import Bound
+from ..tiles import HopperTile, Pattern, Tile, as_long
 from ..tuned.candidates import table_tiles
 from ..tuned.choices import Configuration, Kernel, Key
 from .call import Call
@@ -19,16 +20,20 @@ from .triton import launch_forward
 from .triton_arguments import empty_gradients, sinks_of
 from .triton_backward import fill_gradients, fill_rows
 from .triton_hopper import has_gluon
-from .triton_plan import Plan, pattern_of, plan_of, steps_of
+from .triton_plan import Plan, documents_are_long, pattern_of, plan_of, steps_of
 from .triton_rows import Rows, rows_of
 from .triton_tuned import machine_of
 
 Run = Callable[[], tuple[torch.Tensor, ...]]
 
 
-def kind_of(structure: Structure) -> tuple[Pattern, bool]:
-    """What a tile is chosen by in an expression: its pattern, and whether it changes scores."""
-    return pattern_of(structure), hooks_of(structure).biased
+def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[Pattern, bool]:
+    """What a kernel's tile is chosen by: the pattern of long rows, and whether scores change."""
+    gradients = kernel != "forward"
+    pattern = pattern_of(form.structure, gradients=gradients)
+    if not gradients and documents_are_long(form, extents):
+        pattern = as_long(pattern)
+    return pattern, hooks_of(form.structure).biased
 
 
 class Trial:

@@ -115,7 +115,8 @@ def mask_of(case: Case) -> Mask:
 def rows(shape: Shape, device: str) -> dict[str, Case]:
     """The cases of one shape, by name, such as "causal"."""
     length = shape.length
-    ids, short = documents(length, 1000, device), documents(length, 256, device)
+    ids, short, long = (documents(length, mean, device) for mean in (1000, 256, 5000))
+    lengths = torch.bincount(long).tolist()
     slopes = torch.exp2(-8 * torch.arange(1, shape.heads + 1, device=device) / shape.heads)
     quarter = length // 4
     kept, marks = blocks(length, device), marked_tokens(length, device)
@@ -134,6 +135,9 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
 
     def of_short(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & (short[q] == short[k])
+
+    def of_long(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (long[q] == long[k])
 
     def prefixed(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) | (k < quarter)
@@ -161,6 +165,9 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         "document": Case(shape, causal & document(ids), of_document, ids=ids),
         "document & window": Case(shape, bounded, three, ids=ids),
         "documents of 256": Case(shape, causal & document(short), of_short, ids=short),
+        "documents of 5000": Case(
+            shape, causal & document.from_lengths(lengths, device=device), of_long, ids=long
+        ),
         "prefix": Case(shape, causal | prefix(quarter), prefixed),
         "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),
         "global tokens": Case(shape, causal & (sliding(1024) | table(marks)[kv_idx]), marked),

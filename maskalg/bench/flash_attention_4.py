@@ -46,6 +46,7 @@ SPELLINGS: Final = {
     "document": Spelling(_CAUSAL, "document", packed=True),
     "document & window": Spelling(_WINDOW, "document & window", packed=True),
     "documents of 256": Spelling(_CAUSAL, "document", packed=True),
+    "documents of 5000": Spelling(_CAUSAL, "document", packed=True),
     "prefix": Spelling(None, "prefix"),
     "sinks": Spelling(None, "sinks"),
     "alibi": Spelling(_CAUSAL, "causal", score="alibi"),

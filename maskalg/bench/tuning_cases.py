@@ -8,12 +8,12 @@ import torch
 
 from ..biases import alibi
 from ..masks import causal, document, sliding
-from .cases import Case, Shape, documents, rows
+from .cases import Case, Shape, documents, mask_of, rows
 
 LENGTH: Final = 8192
 _TAKEN: Final = (
-    "full", "causal", "window", "document", "documents of 256", "document & window", "alibi",
-    "softcap", "dense mask", "dense bias",
+    "full", "causal", "window", "document", "documents of 256", "documents of 5000",
+    "document & window", "alibi", "softcap", "dense mask", "dense bias",
 )  # fmt: skip
 
 
@@ -30,5 +30,6 @@ def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
         "full + alibi": Case(shape, bias),
         "window + alibi": Case(shape, causal & sliding(1024) + bias),
         "document + alibi": Case(shape, causal & ids + bias),
+        "documents of 5000 + alibi": Case(shape, mask_of(known["documents of 5000"]) + bias),
         "document & window + alibi": Case(shape, causal & ids & sliding(1024) + bias),
     }

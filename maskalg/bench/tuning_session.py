@@ -10,6 +10,7 @@ import torch
 
 from ..attention import checked_call
 from ..backends.triton_trial import Trial, kind_of
+from ..extents import Extents
 from ..normalform import bound
 from ..tiles import Pattern
 from ..tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, text
@@ -17,7 +18,7 @@ from ..tuned.store import Machine, Unusable, path_of, read, write
 from .contenders import inputs_of
 from .measure import interleaved
 from .tuning import Finding, search
-from .tuning_cases import tuning_cases
+from .tuning_cases import LENGTH, tuning_cases
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,19 @@ class Wanted:
     kernels: tuple[Kernel, ...]
     rounds: int
 
-    def kinds(self) -> dict[tuple[Pattern, bool], list[str]]:
-        """The cases by pattern and by whether they change scores."""
+    def kinds(self, kernel: Kernel) -> dict[tuple[Pattern, bool], list[str]]:
+        """The cases by pattern and by whether they change scores: one search for each."""
         found: dict[tuple[Pattern, bool], list[str]] = {}
+        extents = Extents(LENGTH, LENGTH, batch=1, heads=1)
         for name, case in tuning_cases(128, "cpu").items():
             if name in self.cases:
-                kind = kind_of(bound(case.expression).structure)
+                kind = kind_of(bound(case.expression), extents, kernel)
                 found.setdefault(kind, []).append(name)
         return found
+
+    @property
+    def searches(self) -> int:
+        return len(self.dims) * sum(len(self.kinds(kernel)) for kernel in self.kernels)
 
 
 def findings(wanted: Wanted) -> Iterator[Finding]:
@@ -54,9 +60,9 @@ def findings(wanted: Wanted) -> Iterator[Finding]:
         cases = tuning_cases(dim, "cuda")
         inputs = inputs_of(next(iter(cases.values())), wanted.dtype, gradients=False)
         q, k, v = inputs
-        for names in wanted.kinds().values():
-            trials = [Trial(checked_call(q, k, v, cases[name].expression)) for name in names]
-            for kernel in wanted.kernels:
+        for kernel in wanted.kernels:
+            for names in wanted.kinds(kernel).values():
+                trials = [Trial(checked_call(q, k, v, cases[name].expression)) for name in names]
                 yield search(trials[0].key(kernel), [*trials], interleaved, wanted.rounds)
                 torch.cuda.empty_cache()
 

@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         _kernels(options),
         options.rounds,
     )
-    searches = len(wanted.kinds()) * len(wanted.dims) * len(wanted.kernels)
+    searches = wanted.searches
     print(
         f"{machine.device}, {machine.architecture}, Triton {machine.triton}, {options.dtype}: "
         f"{searches} searches, each about a minute\n"

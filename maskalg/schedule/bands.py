@@ -10,7 +10,6 @@ import torch
 from ..extents import Extents
 from ..masks.document import documents_in
 from ..normalform import Bound, Structure, Value
-from ..parameters import Slot
 from ..proof.proof import prove_structure
 from .intervals import key_range, rows_of
 
@@ -44,10 +43,8 @@ def tiles_of_documents(form: Bound, extents: Extents, side: int) -> float:
     It is known of lengths and cumulative lengths, whose number is that of the documents.
     """
     most = 0
-    for node in form.structure.mask.walk():
-        if node.op != "read" or not node.args:
-            continue
-        found = documents_in(cast(torch.Tensor, form.values[cast(Slot, node.own[0]).index]))
+    for slot in form.structure.mask_rows:
+        found = documents_in(cast(torch.Tensor, form.values[slot.index]))
         if found is None:
             return 0
         most = max(most, found)

@@ -6,10 +6,13 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.backward_tiles import one_pass_for
+from maskalg.codegen.hooks import Style
+from maskalg.extents import Extents
 from maskalg.normalform import bound
+from maskalg.schedule.bands import tiles_of_documents
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton_plan import pattern_of
+from maskalg.backends.triton_plan import pattern_of, structure_plan
 
 BIAS = ma.dense_bias(torch.zeros(8, 8))
 MASK = ma.dense(torch.ones(8, 8, dtype=torch.bool))
@@ -52,3 +55,32 @@ def test_patterns(name):
 def test_which_gradients_are_made_in_one_pass(pattern, dims):
     served = {d for d in (64, 128, 256) if one_pass_for("sm_90", d, 2, pattern, additive=True)}
     assert served == set(dims)
+
+
+@pytest.mark.parametrize(
+    "mask, tiles",
+    [
+        (ma.document.from_lengths([300, 340]), 2.5),
+        (causal & ma.document.from_cu_seqlens([0, 100, 400, 600, 640]), 1.25),
+        (ma.document.from_cu_seqlens(torch.tensor([0, 600]), total=640) & (ma.kv_idx < 9), 5),
+        (ma.document(IDS), 0),
+        (ma.document.from_lengths([300, 340]) | (ma.table(IDS)[ma.kv_idx] > 0), 0),
+        (causal, 0),
+    ],
+)
+def test_tiles_of_documents(mask, tiles):
+    assert tiles_of_documents(bound(mask), Extents(640, 640, 1, 1), 128) == tiles
+
+
+def test_long_documents_take_the_tiles_of_long_rows():
+    at = (
+        bound(causal & ma.document(IDS)).structure,
+        Style(ptx=True),
+        128,
+        128,
+        torch.bfloat16,
+        "sm_90",
+    )
+    short, long = structure_plan(*at), structure_plan(*at, long=True)
+    assert (short.pattern, long.pattern) == ("reading", "long documents")
+    assert (short.hopper.consumers, long.hopper.consumers) == (1, 2)

@@ -82,6 +82,7 @@ ASKED = {
     "document": ("flash_attn_varlen_func", {"causal": True}),
     "document & window": ("flash_attn_varlen_func", {"causal": True, "window_size": (1023, 0)}),
     "documents of 256": ("flash_attn_varlen_func", {"causal": True}),
+    "documents of 5000": ("flash_attn_varlen_func", {"causal": True}),
     "alibi": ("flash_attn_func", {"causal": True}),
     "softcap": ("flash_attn_func", {"causal": True, "softcap": 30.0}),
 }

@@ -89,14 +89,19 @@ def test_a_cache_that_cannot_be_written(session, cache, capsys):
 
 
 def test_what_is_asked_for(session):
-    everything = ["full", "causal", "window", "document", "documents of 256", "document & window"]
+    everything = ["full", "causal", "window", "document", "documents of 256", "documents of 5000"]
     assert main(["tune", "--dry-run"]) == 0
-    assert list(session[0].cases[:6]) == everything and len(session[0].cases) == 14
+    assert list(session[0].cases[:6]) == everything and len(session[0].cases) == 16
     assert (session[0].dims, session[0].dtype) == ((64, 128), torch.bfloat16)
     assert session[0].kernels == ("forward", "queries", "keys")
-    kinds = session[0].kinds()
+    kinds = session[0].kinds("forward")
     assert set(kinds) == {(pattern, biased) for pattern in PATTERNS for biased in (False, True)}
     assert kinds["dense", True] == ["alibi", "softcap"]
+    of_gradients = session[0].kinds("keys")
+    assert set(kinds) - set(of_gradients) == {
+        ("long documents", False), ("long documents", True), ("pairs", False),
+    }  # fmt: skip
+    assert of_gradients["reading", True] == ["document + alibi", "documents of 5000 + alibi"]
     some = ["tune", "--dry-run", "--dim", "128", "--dtype", "float32", "--cases", "causal,alibi"]
     assert main([*some, "--forward"]) == main([*some, "--backward"]) == 0
     assert session[1].cases[:2] == ("causal", "alibi") and session[1].dims == (128,)

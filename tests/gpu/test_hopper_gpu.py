@@ -93,6 +93,21 @@ def test_expressions(name, dtype, launches):
     assert len(launches) == 1
 
 
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_long_documents(dim, dtype, launches, monkeypatch):
+    """Documents of 343 keys on average, as of thousands."""
+    from maskalg.backends import triton_plan
+
+    monkeypatch.setattr(triton_plan, "LONG_DOCUMENT", 343)
+    of_lengths = ma.document.from_lengths([430, 1, 600], device="cuda")
+    cu_seqlens = torch.tensor([0, 700, 900], device="cuda")
+    cut_short = ma.document.from_cu_seqlens(cu_seqlens, total=LENGTH)
+    for mask in (causal & of_lengths, of_lengths, causal & cut_short):
+        check(mask, *inputs(dim, dtype))
+    assert {plan.pattern for _call, _tile, plan, *_ in launches} == {"long documents"}
+
+
 @pytest.mark.parametrize("name", ["everything", "causal", "prefix"])
 def test_64_dimensions(name, launches):
     check(expressions("cuda")[name], *inputs(64, torch.bfloat16))

@@ -113,9 +113,6 @@ DOCUMENTS = {
     "cut short": lambda: (
         causal & ma.document.from_cu_seqlens(torch.tensor(CUTS[:-1], device="cuda"), total=700)
     ),
-    "other keys": lambda: ma.document.from_cu_seqlens(
-        torch.tensor(CUTS, device="cuda"), torch.tensor([0, 300, 300, 450, 700], device="cuda")
-    ),
     "scattered": lambda: causal & ma.document(torch.arange(700, device="cuda") * 7 % 3),
     "others": lambda: ~ma.document(torch.arange(700, device="cuda") // 200),
     "prefix": lambda: causal | ma.prefix(torch.tensor(300, device="cuda")),
