@@ -193,8 +193,8 @@ _IN_ONE_PASS: Final[dict[Pattern, tuple[int, ...]]] = {
 _LEAST: Final = Least(kv_keys=512, keys=512, pairs=2**14, queries=32)
 # A window of 1024 keys has 7.9 tiles in rows of 4096, and 8.4 in rows of 8192.
 _LEAST_OF: Final[dict[Pattern, Least]] = {
-    "banded": _LEAST._replace(band=7.5),
-    "reading": _LEAST._replace(document=LONG_DOCUMENT / 128),
+    "banded": _LEAST._replace(keys=1024, pairs=2**15, band=7.5),
+    "reading": _LEAST._replace(keys=1024, pairs=2**15, document=LONG_DOCUMENT / 128),
 }
 
 
