@@ -12,10 +12,12 @@ from .algebra import everything
 from .attention import ARGUMENTS, checked_call
 from .backends.call import Call
 from .backends.choice import backend_name
+from .backward_tiles import HopperBackwardTile
 from .codegen.arguments import DistanceTable
 from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
 from .expression import Expression
+from .float8 import FLOAT8
 from .normalform import Structure, bound
 from .proof.proof import prove_structure
 from .schedule.digit_runs import by_digits
@@ -55,6 +57,8 @@ class Explanation:
         tier: the family of kernels within the backend.
         tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one, and
             "tuned" where `maskalg tune` chose it on this machine.
+        gradients: on a GPU, the kernels of the backward pass: one for all gradients, or one of dQ
+            and one of dK and dV.
         proof: how the empty and full tiles are known.
         schedule: where the bounds of the visited tiles come from.
         bias: how the bias is computed: for each pair, or read from tables of what it is at each
@@ -65,6 +69,7 @@ class Explanation:
     backend: str
     tier: str
     tile: str
+    gradients: str
     proof: str
     schedule: str
     bias: str
@@ -121,18 +126,20 @@ def explain(
     proof = prove_structure(structure)
     claim = "exact" if proof.exact else "sound; open tiles are masked element by element"
     tables = 0
-    tier, tile, compilations = "tiles of scaled_dot_product_attention", "", 0
+    tier, tile, gradients, compilations = "tiles of scaled_dot_product_attention", "", "", 0
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
         from .backends import triton
 
         tier, tile, tables = _of_triton(call)
+        gradients = _gradients_of_triton(call)
         compilations = triton.compilations()
     return Explanation(
         backend=name,
         tier=tier,
         tile=tile,
+        gradients=gradients,
         proof=f"{proof.rung}, {claim}",
         schedule=_schedule(name, call.form.structure, simplified(proof.forms)),
         bias=_bias(structure, tables),
@@ -165,6 +172,29 @@ def _of_triton(call: Call) -> tuple[str, str, int]:
     if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
         tile += ", tuned"
     return tier, tile, tables
+
+
+def _gradients_of_triton(call: Call) -> str:
+    """The kernels of the backward pass; empty for inputs of float8, which have no gradients."""
+    from .backends import triton_hopper_backward, triton_one_pass, triton_plan
+    from .backends.triton_arguments import describable
+
+    if call.query.dtype == FLOAT8:
+        return ""
+    steps, shape = triton_plan.steps_of(call, triton_plan.plan_of(call))
+    inputs = (call.query, call.key, call.value)
+    hopper = triton_hopper_backward.serves(call, shape) and all(map(describable, inputs))
+    if hopper and triton_one_pass.room_for_turns(call, steps.one_pass_from, shape) is not None:
+        block = triton_one_pass.one_pass_tile(shape["HEAD_PAD"]).block
+        return f"one kernel, Gluon on Hopper, {block} queries at a time"
+
+    def told(tile: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:
+        if tile is None or not hopper:
+            return f"plain Triton, {_plain(plain[0])}"
+        return f"Gluon on Hopper, {64 * tile.consumers} x {tile.block}, {tile.stages} stages"
+
+    of_queries = told(steps.hopper_queries, steps.query_tiles)
+    return f"dQ: {of_queries}; dK and dV: {told(steps.hopper_keys, steps.key_tiles)}"
 
 
 def _plain(tile: Tile) -> str:

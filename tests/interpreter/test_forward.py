@@ -189,6 +189,33 @@ def test_refusals():
         ma.attention(plain, plain, plain, lots, backend="triton")
 
 
+def test_explain_names_the_kernels_of_gradients(monkeypatch):
+    from maskalg.backends import triton_plan
+    from maskalg.backends.triton_hopper import has_gluon
+    from maskalg.tuned.choices import NOTHING_TUNED
+
+    if not has_gluon():
+        pytest.skip("this Triton is not one the Gluon kernels were tested with")
+
+    def told(mask, dtype=torch.bfloat16):
+        tensor = torch.empty(1, 1, 1, 64, dtype=dtype).expand(2, 16, 8192, 64)
+        if dtype == torch.bfloat16:
+            tensor = tensor.contiguous()
+        return ma.explain(tensor, tensor, tensor, mask, backend="triton").gradients
+
+    assert told(causal).startswith("dQ: plain Triton, 32 x 16")
+    monkeypatch.setattr(triton_plan, "machine_of", lambda _: ("sm_90", NOTHING_TUNED))
+    one = "one kernel, Gluon on Hopper, 128 queries at a time"
+    assert told(causal) == told(causal & sliding(1024)) == one
+    gluon = "Gluon on Hopper, 64 x 64, 3 stages"
+    plain = "plain Triton, 64 x 64, 4 warps, 2 stages"
+    assert told(causal & sliding(256)) == f"dQ: {plain}; dK and dV: {gluon}"
+    ids = torch.arange(8192) // 4096
+    assert told(causal & ma.document(ids)) == f"dQ: {gluon}; dK and dV: {gluon}"
+    assert told(causal & ma.document.from_lengths([4096, 4096])) == one
+    assert told(causal, torch.float8_e4m3fn) == ""
+
+
 def test_explain_names_what_is_chosen():
     q = torch.randn(1, 2, 40, 16)
     text = str(ma.explain(q, q, q, causal & sliding(9), backend="triton"))
