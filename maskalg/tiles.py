@@ -1,7 +1,8 @@
 """Tile shapes: one table from architecture, head dimension and dtype to a kernel configuration.
 
-Chosen by structure, and by lengths; nothing is compiled for the values of a mask. Candidates are tried in order: one that needs
-more shared memory or registers than the device has gives way to the next.
+Chosen by structure, and by lengths; nothing is compiled for the values of a mask. Candidates are
+tried in order: one that needs more shared memory or registers than the device has gives way to the
+next.
 """
 
 from __future__ import annotations
