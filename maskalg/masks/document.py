@@ -102,7 +102,7 @@ class _Document:
         zero = torch.zeros(1, dtype=torch.int64, device=sizes.device)
         cu_seqlens = torch.cat([zero, sizes.cumsum(0)])
         if known is not None and total is None:  # not read back from the device
-            return self(_ids(cu_seqlens, known))
+            return self(packed_ids(cu_seqlens, known))
         return _one_packing(self, cu_seqlens, total)
 
     def from_cu_seqlens(
@@ -160,7 +160,10 @@ def packed(
         wanted = f"{list(of_queries.shape)}, as cu_seqlens has"
         raise errors.tensor_shape(call, "kv_cu_seqlens", list(of_keys.shape), wanted)
     # Keys past the last document have another id than queries there: one document more ends there.
-    ids, kv_ids = _ids(of_queries, q_total), _ids(torch.cat([of_keys, of_keys[-1:]]), kv_total)
+    ids, kv_ids = (
+        packed_ids(of_queries, q_total),
+        packed_ids(torch.cat([of_keys, of_keys[-1:]]), kv_total),
+    )
     return atom(ids, kv_ids)
 
 
@@ -197,15 +200,15 @@ def _one_packing(
     total: int | None,
 ) -> Mask:
     """Queries and keys packed alike, in `total` positions; None is as many as they have."""
-    mask = atom(_ids(cu_seqlens, total), None)
+    mask = atom(packed_ids(cu_seqlens, total), None)
     if total is None:
         return mask
     end = nodes.read(Table("end", cu_seqlens[-1]))
     return Mask(nodes.conjunction(mask.mask_node, nodes.gt(end, K)), SCORE, mask.label)
 
 
-def _ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
-    """The document of each of `length` positions, int32, counted from 1."""
+def packed_ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
+    """The document of each of `length` positions, int32, counted from 1; None is the last entry."""
     length = int(cu_seqlens[-1]) if length is None else length
     places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
     ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)

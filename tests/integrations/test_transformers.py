@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import maskalg as ma
 from maskalg import normalform
 from maskalg.integrations.transformers import attend, make_mask, model_mask
+from maskalg.masks.document import documents_in
 
 DECODERS = ("llama", "qwen2", "mistral", "gemma2", "gemma3", "gpt_oss", "llama4")
 # float32 sums in another order: each of a few hundred operations on the way rounds by 2**-24.
@@ -289,7 +290,12 @@ def test_cumulative_lengths_keep_documents_apart():
     with pytest.raises(ma.MaskValueError, match="cu_seq_lens_q is given beside no mask"):
         call(layer(), cu_seq_lens_q=cumulative)
     mask = model_mask(ma.causal, 1, 13)
-    assert mask.within(cumulative, cumulative) is mask.within(cumulative, cumulative)
+    within = mask.within(cumulative, cumulative)
+    assert within is mask.within(cumulative, cumulative)
+    # Ids of one packing, not of two: how many documents there are is known without the device.
+    assert [documents_in(ids) for ids in within.parameters.values()] == [3]
+    other = mask.within(cumulative, cumulative.clone())
+    assert len(other.parameters) == 2 and torch.equal(other.to_dense(13), within.to_dense(13))
 
 
 # --- what is refused -----------------------------------------------------------------------------

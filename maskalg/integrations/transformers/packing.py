@@ -7,6 +7,7 @@ import torch
 from ... import errors
 from ...algebra import Mask
 from ...masks import document
+from ...masks.document import packed_ids
 
 
 def within_documents(
@@ -21,9 +22,7 @@ def within_documents(
     """
     if batch != 1:
         raise errors.packed_batch(batch)
-    return document(_ids(*queries), _ids(*keys))
-
-
-def _ids(cumulative: torch.Tensor, length: int) -> torch.Tensor:
-    places = torch.arange(length, device=cumulative.device, dtype=cumulative.dtype)
-    return torch.searchsorted(cumulative, places, right=True).to(torch.int32)
+    ids = packed_ids(*queries)
+    if keys[0] is queries[0] and keys[1] == queries[1]:
+        return document(ids)
+    return document(ids, packed_ids(*keys))
