@@ -44,7 +44,10 @@ def visits(
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Store 1 where a tile of KEYS keys has one of BLOCK queries, 0 elsewhere, `[rows, tiles]`."""
+    """Store 1 where a tile of KEYS keys visits one of BLOCK queries, 0 elsewhere, `[rows, tiles]`.
+
+    NEXT_RUN is that of the kernel whose turns these are: a visit more or less is a wrong turn.
+    """
     S = (
         S0,
         S1,
@@ -79,14 +82,14 @@ def visits(
         at = first + tl.arange(0, 128)
         tl.store(out_ptr + row * tiles + at, tl.zeros([128], tl.int32), mask=at < tiles)
     tl.debug_barrier()  # ones are stored by other threads
-    j, end, _partial = NEXT_RUN(0, k0, k1, 0, 0, q_len, S, T, BLOCK)
+    j, end, _partial = NEXT_RUN(0, 0, k0, k1, 0, 0, q_len, S, T, BLOCK)
     # Plus nothing: Triton 3.6 cannot compile a loop that is known to have no step.
     j += tl.minimum(kv_len, 0)
     while j < NO_TILE:
         for first in range(j, end, 128):
             at = first + tl.arange(0, 128)
             tl.store(out_ptr + row * tiles + at, tl.full([128], 1, tl.int32), mask=at < end)
-        j, end, _partial = NEXT_RUN(end, k0, k1, 0, 0, q_len, S, T, BLOCK)
+        j, end, _partial = NEXT_RUN(end, 0, k0, k1, 0, 0, q_len, S, T, BLOCK)
 
 
 @triton.jit(do_not_specialize=["rows", "tiles"])

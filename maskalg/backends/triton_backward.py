@@ -22,7 +22,7 @@ from ..backward_tiles import (
 )
 from ..codegen.hooks import Hooks, Style
 from ..codegen.store import load
-from ..normalform import Structure
+from ..normalform import Structure, transposed
 from ..schedule.marked_runs import marked
 from ..tiles import Pattern, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
@@ -99,7 +99,9 @@ def backward_plan(
     at = (arch, head_pad, element_bytes, pattern)
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
     of_keys = _constants(hooks, module, "_of_keys")
-    spanned = structure.same_for_all_heads and not marked(structure)
+    # Marks are not walked from the last tile.
+    looked_up = any(map(marked, (structure, transposed(structure))))
+    spanned = structure.same_for_all_heads and not looked_up
     return BackwardPlan(
         hooks=hooks,
         of_queries=_constants(hooks, module, ""),
@@ -234,19 +236,16 @@ class _Launches:
         self, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor
     ) -> list[Iterator[Launch]]:
         """What fills all gradients in one pass, one after the other; nothing for two kernels."""
-        if not self.hopper:
+        least = self.plan.one_pass_from
+        if not self.hopper or (turns := room_for_turns(self.call, least, self.shape)) is None:
             return []
-        turns = room_for_turns(self.call, self.plan.one_pass_from, self.shape)
-        if turns is None:
-            return []
-        constants = self.shape | self.plan.of_keys
-        tensors = (self.grad_out, dq, dk, dv)
+        hooked, tensors = self._hooked("both"), (self.grad_out, dq, dk, dv)
         more = one_pass_rows(self.call, self.of_rows, *one_pass_counts(self.call, self.shape))
         own = (self.numbers, more, tensors, self.fixed)
         steps = [
             self.rows(more),
-            *turn_launches(self.call, turns, constants, self.numbers, self.fixed),
-            *one_pass_launches(self.call, turns, self.shape, self._hooked("both"), *own),
+            *turn_launches(self.call, turns, hooked(), self.numbers, self.fixed),
+            *one_pass_launches(self.call, turns, self.shape, hooked, *own),
         ]
         return [iter([launch]) for launch in steps]
 

@@ -219,7 +219,8 @@ def _runs(
     either_way: bool = False,
 ) -> tuple[str, ...]:
     way, given = ("_either_way", "j, from_last") if either_way else ("", "j")
-    text = TritonText(arguments, wide=style.wide)
+    # Real bounds round as `masked` does, and as every other kernel that walks these runs.
+    text = TritonText(arguments, wide=style.wide, exact=True)
     forms = prove_structure(structure).forms
     found = f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)"
     if style.marked and marked(structure) and not either_way:

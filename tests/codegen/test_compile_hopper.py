@@ -285,7 +285,7 @@ def test_visits(mask):
     from triton.compiler import ASTSource
 
     plan, _form = in_one_pass(mask)
-    constants = plan.of_keys | {"KEYS": 128, "BLOCK": 128}
+    constants = plan.in_one_pass | {"KEYS": 128, "BLOCK": 128}
     types = dict.fromkeys(("q_len", "kv_len", "tiles", *SCALARS), "i32")
     types |= {"out_ptr": "*i32", "T": ("*i32",) * 8}
     names = visits.arg_names
@@ -345,8 +345,9 @@ def test_all_gradients(name, more, dim, spills):
         ma.kv_idx <= ma.q_idx + ma.head,
         causal | ma.prefix(torch.tensor([3, 4])),
         causal & ma.document(torch.zeros((2, 64), dtype=torch.int32)),
+        (ma.q_idx + ma.table(torch.tensor(9))[()] == 64 * ma.kv_idx) | causal,
     ],
-    ids=["derivative", "steps", "heads", "batch", "ids of batch entries"],
+    ids=["derivative", "steps", "heads", "batch", "ids of batch entries", "marked for keys alone"],
 )
 def test_gradients_left_to_two_kernels(expression):
     assert in_one_pass(expression)[0].one_pass_from is None

@@ -143,6 +143,21 @@ def test_tensors_that_change(name, in_one_pass):
         tensor.copy_(tensor.flip(0) + 1 if tensor.ndim else tensor * 2)
 
 
+LINES = {
+    "keys after": lambda limit: (ma.kv_idx >= ma.q_idx) & (ma.kv_idx >= limit),
+    "first queries": lambda limit: (ma.kv_idx >= ma.q_idx) & (ma.q_idx < limit),
+    "causal": lambda limit: causal & (ma.q_idx < limit),
+}
+
+
+@pytest.mark.parametrize("name", list(LINES))
+def test_lines_that_tensors_place(name):
+    """So long that tiles of keys look up what they visit, if a kernel can."""
+    moved, limit = [ma.table(torch.tensor(n, device="cuda"))[()] for n in (15360, 300)]
+    mask = (ma.q_idx + moved == 256 * ma.kv_idx) | LINES[name](limit)
+    check(mask, inputs(64, torch.bfloat16, q_len=4096, kv_len=4096))
+
+
 def test_biases(in_one_pass):
     slopes = torch.rand(4, device="cuda")
     check(causal + ma.alibi(slopes) + ma.bias(0.01 * ma.kv_idx), inputs(64, torch.bfloat16))

@@ -41,7 +41,7 @@ def turns_of(mask, q_len, kv_len):
     steps, shape = backend.steps_of(call, plan)
     turns = room_for_turns(call, ANY, shape).fill_(7)
     numbers = (scalars_of(steps.hooks, call.form, call.extents), tables_of(steps.hooks, call))
-    constants = shape | steps.of_keys | count_constants(steps.hooks)
+    constants = shape | steps.in_one_pass | count_constants(steps.hooks)
     visits, counts = turn_launches(call, turns, constants, numbers, mask)
     visits.run()
     visited = turns[0].clone()
@@ -239,8 +239,12 @@ def test_what_is_launched(monkeypatch):
     from maskalg.backends import triton as entry
     from maskalg.backends import triton_backward as backend
 
-    given = []
+    given, counted = [], []
     monkeypatch.setattr(backend, "serves", lambda *_: True)
+    of_turns = backend.turn_launches
+    monkeypatch.setattr(
+        backend, "turn_launches", lambda *a: counted.append(a[2]["NEXT_RUN"]) or of_turns(*a)
+    )
     monkeypatch.setattr(backend, "one_pass_launches", lambda *a: given.append(a) or [])
     steps_of = entry.steps_of
     monkeypatch.setattr(
@@ -257,5 +261,7 @@ def test_what_is_launched(monkeypatch):
     delta = -shifts.view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
     torch.testing.assert_close(delta, out.detach()[0].sum(-1), atol=1e-4, rtol=1e-4)
     assert constants()["MASKED"] is not None
+    # A visit more or less than there are turns for would be a wrong sum.
+    assert counted == [constants()["NEXT_RUN"]]
     assert [t.shape for t in outs[1:]] == [t.shape for t in tensors]
     assert call.query.shape == tensors[0].shape
