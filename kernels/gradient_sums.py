@@ -81,7 +81,7 @@ def visits(
     for first in range(0, tiles, 128):
         at = first + tl.arange(0, 128)
         tl.store(out_ptr + row * tiles + at, tl.zeros([128], tl.int32), mask=at < tiles)
-    tl.debug_barrier()  # ones are stored by other threads
+    tl.debug_barrier()  # ones are stored by other threads; on NVIDIA it orders global memory too
     j, end, _partial = NEXT_RUN(0, 0, k0, k1, 0, 0, q_len, S, T, BLOCK)
     # Plus nothing: Triton 3.6 cannot compile a loop that is known to have no step.
     j += tl.minimum(kv_len, 0)

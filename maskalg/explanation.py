@@ -184,7 +184,7 @@ def _gradients_of_triton(call: Call) -> str:
     steps, shape = triton_plan.steps_of(call, triton_plan.plan_of(call))
     inputs = (call.query, call.key, call.value)
     hopper = triton_hopper_backward.serves(call, shape) and all(map(describable, inputs))
-    if hopper and triton_one_pass.room_for_turns(call, steps.one_pass_from, shape) is not None:
+    if hopper and triton_one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None:
         block = triton_one_pass.one_pass_tile(shape["HEAD_PAD"]).block
         return f"one kernel, Gluon on Hopper, {block} queries at a time"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
@@ -35,6 +36,17 @@ def one_pass_tile(head_pad: int) -> HopperBackwardTile:
 def room_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> torch.Tensor | None:
     """What the turns of a call fill, `[2, tiles of keys, tiles of queries]`; None for two kernels.
 
+    Arguments as of `tiles_in_turn`.
+    """
+    size = tiles_in_turn(call, least, shape)
+    if size is None:
+        return None
+    return torch.empty((2, *size), dtype=torch.int32, device=call.query.device)
+
+
+def tiles_in_turn(call: Call, least: Least | None, shape: dict[str, Any]) -> tuple[int, int] | None:
+    """Tiles of keys and of queries of the pass that computes all; None for two kernels.
+
     Args:
         least: what there must be, None where two kernels always serve.
         shape: constants that follow from shapes.
@@ -54,9 +66,7 @@ def room_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> to
     if least.document and tiles_of_documents(form, extents, _KEYS) < least.document:
         return None
     size = (keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
-    if size[0] * size[1] > _MOST_TILES:
-        return None
-    return torch.empty((2, *size), dtype=torch.int32, device=call.query.device)
+    return size if math.prod(size) <= _MOST_TILES else None
 
 
 def one_pass_counts(call: Call, shape: dict[str, Any]) -> tuple[int, int]:

@@ -159,13 +159,13 @@ def test_counts_of_other_rows(rows, tiles):
     ],
 )
 def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, served):
-    from maskalg.backends.triton_one_pass import room_for_turns
+    from maskalg.backends.triton_one_pass import tiles_in_turn
 
     query, key = torch.randn(2, heads, q_len, 64), torch.randn(2, kv_heads, kv_len, 64)
     call = checked_call(query, key, key, ma.causal)
     least = Least(kv_keys=20, keys=40, pairs=200, queries=4)
-    zeros = room_for_turns(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
-    assert (zeros is not None) == served
+    tiles = tiles_in_turn(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
+    assert (tiles is not None) == served
 
 
 @pytest.mark.parametrize(
@@ -178,14 +178,14 @@ def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, serve
     ],
 )
 def test_short_bands_are_left_to_two_kernels(mask, served):
-    from maskalg.backends.triton_one_pass import room_for_turns
+    from maskalg.backends.triton_one_pass import tiles_in_turn
 
     tensor = torch.randn(2, 4, 2048, 64)
     least = Least(kv_keys=0, keys=0, pairs=0, queries=0, band=3.1)
-    zeros = room_for_turns(
+    tiles = tiles_in_turn(
         checked_call(tensor, tensor, tensor, mask), least, {"HEAD_PAD": 64, "VALUE_PAD": 64}
     )
-    assert (zeros is not None) == served
+    assert (tiles is not None) == served
 
 
 LENGTHS = [500, 700, 848]
@@ -205,15 +205,15 @@ CUTS = torch.tensor([0, 500, 1200, 2048])
     ],
 )
 def test_short_documents_are_left_to_two_kernels(mask, served):
-    from maskalg.backends.triton_one_pass import room_for_turns
+    from maskalg.backends.triton_one_pass import tiles_in_turn
 
     tensor = torch.randn(1, 1, 2048, 64)
     least = Least(kv_keys=0, keys=0, pairs=0, queries=0, document=5)
     if not mask.parameters["ids"].numel():
         mask = mask.bind(ids=torch.zeros(2048, dtype=torch.int32))
     call = checked_call(tensor, tensor, tensor, mask)
-    room = room_for_turns(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
-    assert (room is not None) == served
+    tiles = tiles_in_turn(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
+    assert (tiles is not None) == served
 
 
 @pytest.mark.parametrize(
