@@ -39,11 +39,13 @@ def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> E
 
 
 def check_tensor(name: str, tensor: object) -> None:
-    """Refuse what is no tensor, or a nested one."""
+    """Refuse what is no tensor, a nested one, or one that lies on several devices."""
     if not isinstance(tensor, torch.Tensor):
         raise errors.not_a_tensor(name, tensor)
     if tensor.is_nested:
         raise errors.nested_tensor(name)
+    if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
+        raise errors.distributed_tensor(name)
 
 
 def checked_scale(scale: object) -> float | None:
@@ -67,6 +69,8 @@ def checked_scale(scale: object) -> float | None:
 def check_tables(form: Bound, extents: Extents, device: torch.device) -> None:
     """Check the tensors of an expression against a call: their device and their shapes."""
     for slot, tensor in form.tensors():
+        if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
+            raise errors.distributed_tensor(slot.name)
         if tensor.device != device:
             raise errors.wrong_device(slot.name, tensor.device, device)
     check(form, extents)

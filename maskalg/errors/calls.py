@@ -250,6 +250,14 @@ def nested_tensor(name: str) -> MaskTypeError:
     )
 
 
+def distributed_tensor(name: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: {name} is a DTensor; a call takes the tensors of its own process. Wrap the "
+        "call in torch.distributed.tensor.experimental.local_map, with the heads or the batch as "
+        f"what is divided, or pass {name}.to_local()."
+    )
+
+
 def no_dropout(found: object) -> BackendError:
     return BackendError(
         f"attention: dropout_p={found!r}, and dropout of attention weights is not built. "

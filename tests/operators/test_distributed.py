@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.experimental import local_map
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -122,6 +125,32 @@ WAYS = {
 }
 
 
+def heads():
+    torch.manual_seed(0)
+    return torch.randn(3, 2, HEADS, LENGTH, DIM), torch.rand(HEADS)
+
+
+def of_local_heads():
+    """Output and gradient of slopes where each process has some of the heads."""
+    mesh = init_device_mesh("cpu", (PROCESSES,))
+    inputs, slopes = heads()
+    inputs = [distribute_tensor(tensor, mesh, [Shard(1)]) for tensor in inputs]
+    slopes = distribute_tensor(slopes, mesh, [Shard(0)]).requires_grad_()
+    with pytest.raises(TypeError, match=r"query is a DTensor.*local_map"):
+        ma.attention(*inputs, causal)
+    with pytest.raises(TypeError, match=r"slopes is a DTensor.*slopes\.to_local\(\)"):
+        ma.attention(*[tensor.to_local() for tensor in inputs], causal + alibi(slopes))
+    attend = local_map(
+        lambda q, k, v, slopes: ma.attention(q, k, v, causal + alibi(slopes)),
+        out_placements=[Shard(1)],
+        in_placements=([Shard(1)],) * 3 + ([Shard(0)],),
+        device_mesh=mesh,
+    )
+    out = attend(*inputs, slopes)
+    out.square().sum().backward()
+    return {"out": out.detach().full_tensor(), "slopes": slopes.grad.full_tensor()}
+
+
 def process(rank, folder):
     """Train each model on one row of the batch; save the parameters, or what went wrong."""
     torch.set_num_threads(1)
@@ -135,6 +164,7 @@ def process(rank, folder):
             results[name] = parameters(model)
         except Exception:
             results[name] = traceback.format_exc()
+    results["heads"] = of_local_heads()
     torch.save(results, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
@@ -162,6 +192,16 @@ def test_steps_of_two_processes_are_those_of_one(trained, way, rank):
     assert found.keys() == wanted.keys()
     for name, parameter in wanted.items():
         torch.testing.assert_close(found[name], parameter, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rank", range(PROCESSES))
+def test_heads_of_two_processes_are_those_of_one(trained, rank):
+    inputs, slopes = heads()
+    slopes.requires_grad_()
+    out = ma.attention(*inputs, causal + alibi(slopes))
+    out.square().sum().backward()
+    torch.testing.assert_close(trained[rank]["heads"]["out"], out.detach())
+    torch.testing.assert_close(trained[rank]["heads"]["slopes"], slopes.grad)
 
 
 if __name__ == "__main__":
