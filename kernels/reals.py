@@ -113,6 +113,13 @@ def times_ptx(x, y):
 
 
 @triton.jit
+def whole(x, most):
+    """x with no part that an integer cannot hold: within `most`, and 0 for what is no number."""
+    x = tl.where(x == x, x, 0.0)
+    return tl.minimum(tl.maximum(x, -most), most)
+
+
+@triton.jit
 def tan(x):
     return tl.sin(x) / tl.cos(x)
 

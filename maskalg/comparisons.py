@@ -67,9 +67,9 @@ def is_negative(term: Node) -> bool:
 
 
 def holds_entry(node: Node) -> bool:
-    """Whether an integer may be as large as an entry of a tensor."""
-    if node.op == "read" or node.kind != "int":
-        return node.op == "read" and node.kind == "int"
+    """Whether an integer may be as large as an entry of a tensor, as a real number's may."""
+    if node.op in ("read", "trunc") or node.kind != "int":
+        return node.op in ("read", "trunc") and node.kind == "int"
     args = node.args[1:] if node.op in ("where", "member") else node.args
     return node.op != "step" and any(map(holds_entry, args))
 

@@ -11,12 +11,9 @@ from .parameters import Parameter, Table
 
 
 class Derived(Table):
-    """A table computed from others, and computed again where one of these is bound anew.
+    """A table computed from others, and again where one of these is bound anew or written to."""
 
-    What is written into the others in place is not seen: bind them.
-    """
-
-    __slots__ = ("derive", "sources")
+    __slots__ = ("_seen", "derive", "sources")
 
     def __init__(
         self,
@@ -30,6 +27,35 @@ class Derived(Table):
         super().__init__(name, tensor)
         self.sources = sources
         self.derive = derive
+        self._seen = self._writes()
+
+    def follow(self) -> None:
+        """Compute it again, in place, if one of the others was written to since.
+
+        A CUDA graph computes it in each replay. What was bound in its place stays until a write.
+        """
+        now = self._writes()
+        moved = [place for place, _ in now] != [place for place, _ in self._seen]
+        unwritten = now == self._seen and all(writes is not None for _, writes in now)
+        capturing = self.tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+        if moved or (unwritten and not capturing):
+            self._seen = now  # a copy of all is as good as they were
+            return
+        with torch.inference_mode(self.tensor.is_inference()):
+            self.tensor.copy_(self.derive(*[source.tensor for source in self.sources]))
+        self._seen = now
+
+    def _writes(self) -> tuple[tuple[int, int | None], ...]:
+        """The other tensors, and how often each was written to; None where nobody counts."""
+        tensors = [source.tensor for source in self.sources]
+        return tuple((id(t), None if t.is_inference() else t._version) for t in tensors)
+
+
+def follow(parameters: Iterable[Parameter]) -> None:
+    """Let what is derived follow what was written into its sources."""
+    for parameter in parameters:
+        if isinstance(parameter, Derived):
+            parameter.follow()
 
 
 def with_derived(

@@ -22,7 +22,7 @@ from .extents import Extents, dependence, resolve
 from .node import Node, in_order
 from .normalform import Bound, Value, bound
 from .parameters import Slot
-from .saturation import saturated_difference, saturated_sum
+from .saturation import as_float32, saturated_difference, saturated_sum, whole
 
 StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
 
@@ -116,6 +116,8 @@ def _scalar(node: Node, env: Environment) -> torch.Tensor:
 
 def _number(value: bool | int | float, env: Environment) -> torch.Tensor:
     dtype = env.real if isinstance(value, float) else None
+    if dtype == torch.float32:
+        value = as_float32(value)
     # Filled on the device: a copy from here would wait for it.
     return torch.full((), value, dtype=dtype, device=env.device)
 
@@ -198,11 +200,13 @@ def _compare(
     return rule
 
 
-def _divided(
-    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+def _of_two(
+    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *, whole: bool = False
 ) -> Rule:
     def rule(node: Node, env: Environment) -> torch.Tensor:
-        return operation(evaluate(node.args[0], env), evaluate(node.args[1], env))
+        left, right = (evaluate(arg, env) for arg in node.args)
+        # Divisors of integers are at least 1, but in a branch that is not taken.
+        return operation(left, right.clamp(min=1) if whole else right)
 
     return rule
 
@@ -229,7 +233,8 @@ def _product(node: Node, env: Environment) -> torch.Tensor:
 def _reads_long(node: Node, env: Environment) -> bool:
     """Whether entries of 64 bits are compared: sums of others stay far from the ends."""
     values = [env.values[p.index] for p in node.params if isinstance(p, Slot) and p.is_table]
-    return any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values)
+    long = any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values)
+    return long or "trunc" in node.ops()
 
 
 def _where(node: Node, env: Environment) -> torch.Tensor:
@@ -237,10 +242,6 @@ def _where(node: Node, env: Environment) -> torch.Tensor:
     then = evaluate(node.args[1], replace(env, kept=within(env.kept, chosen)))
     otherwise = evaluate(node.args[2], replace(env, kept=outside(env.kept, chosen)))
     return torch.where(chosen, then, otherwise)
-
-
-def _not(node: Node, env: Environment) -> torch.Tensor:
-    return ~evaluate(node.args[0], env)
 
 
 def _call(node: Node, env: Environment) -> torch.Tensor:
@@ -261,7 +262,7 @@ def _power(node: Node, env: Environment) -> torch.Tensor:
 
 
 def _trunc(node: Node, env: Environment) -> torch.Tensor:
-    return evaluate(node.args[0], env).to(torch.int64)
+    return whole(evaluate(node.args[0], env))
 
 
 Rule = Callable[[Node, Environment], torch.Tensor]
@@ -282,18 +283,18 @@ _RULES: dict[str, Rule] = {
     "max": _fold(torch.maximum),
     "and": _fold(torch.logical_and),
     "or": _fold(torch.logical_or),
-    "floordiv": _divided(torch.floor_divide),
-    "mod": _divided(torch.remainder),
-    "div": _divided(torch.true_divide),
+    "floordiv": _of_two(torch.floor_divide, whole=True),
+    "mod": _of_two(torch.remainder, whole=True),
+    "div": _of_two(torch.true_divide),
     "pow": _power,
     "trunc": _trunc,
     "bitand": _fold(torch.bitwise_and),
     "bitor": _fold(torch.bitwise_or),
     "bitxor": _fold(torch.bitwise_xor),
     "ge": _compare(torch.ge),
-    "gt": _divided(torch.gt),
+    "gt": _of_two(torch.gt),
     "eq": _compare(torch.eq),
     "where": _where,
-    "not": _not,
+    "not": lambda node, env: ~evaluate(node.args[0], env),
     "call": _call,
 }

@@ -164,6 +164,8 @@ def _repeats(index: Node) -> bool:
 
 def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
     """How many batch entries and heads `mask` tells apart, given what is bound to it."""
+    if mask.indices().isdisjoint(("batch", "head")):
+        return Dependence(1, 1)
     sizes = {"batch": [1], "head": [1]}
     inside_reads = {"batch": 0, "head": 0}
     total = {"batch": 0, "head": 0}
@@ -246,30 +248,37 @@ def _is_integer(value: object) -> bool:
 def fits_int32(bound: Bound, extents: Extents) -> bool:
     """Whether index arithmetic of the call stays well within 32 bits.
 
-    True when lengths and numbers add up to less than 2**31 and none of them is multiplied by an
-    index; kernels otherwise compute in 64 bits. Entries of tensors, of any size, are added to what
-    is below `MOST_OF_ENTRY`.
+    True when lengths, numbers, constants and products add up to less than 2**31; kernels otherwise
+    compute in 64 bits. Entries of tensors, of any size, are added to what is below `MOST_OF_ENTRY`.
     """
-    total = extents.q_len + extents.kv_len + 4096 + 2 * _numbers(bound)
-    most = MOST_OF_ENTRY if bound.structure.reads else 2**31
-    return total < most and (not bound.structure.multiplies or _products_fit(bound, extents))
+    structure = bound.structure
+    total = extents.q_len + extents.kv_len + 4096 + 2 * _numbers(bound) + structure.constants
+    most = MOST_OF_ENTRY if structure.reads else 2**31
+    if total >= most or not structure.multiplies:
+        return total < most
+    products = _products(bound, extents)
+    return products is not None and total + products < most
 
 
 def distances_are_short(bound: Bound, extents: Extents) -> bool:
     """Whether sums of positions and numbers stay below 2**22, which real numbers hold exactly."""
-    return max(extents.q_len, extents.kv_len) + _numbers(bound) <= 2**22
+    most = max(extents.q_len, extents.kv_len) + _numbers(bound) + bound.structure.constants
+    return most <= 2**22
 
 
 def _numbers(bound: Bound) -> int:
     return sum(abs(value) for value in bound.values if isinstance(value, int))
 
 
-def _products_fit(bound: Bound, extents: Extents) -> bool:
+def _products(bound: Bound, extents: Extents) -> int | None:
+    """What the products of a formula add up to at most; None where a tensor decides."""
+    total = 0
     for formula in (bound.structure.mask, bound.structure.bias):
         for node in formula.walk():
             if node.op != "mul" or node.kind != "int":
                 continue
             limits = bounds_of(node, extents, bound.values)
-            if limits is None or max(-limits[0], limits[1]) >= 2**30:
-                return False
-    return True
+            if limits is None:
+                return None
+            total += max(-limits[0], limits[1])
+    return total

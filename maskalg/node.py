@@ -60,7 +60,17 @@ REAL_FUNCTIONS = (
 class Node:
     """One operation of a formula; compare with `==`, share freely, never change."""
 
-    __slots__ = ("_canonical", "args", "data", "kind", "op", "params", "skeleton")
+    __slots__ = (
+        "_canonical",
+        "_indices",
+        "_ops",
+        "args",
+        "data",
+        "kind",
+        "op",
+        "params",
+        "skeleton",
+    )
 
     op: Op
     args: tuple[Node, ...]
@@ -69,6 +79,8 @@ class Node:
     params: tuple[Parameter, ...]
     skeleton: str
     _canonical: str
+    _indices: frozenset[str]
+    _ops: frozenset[Op]
 
     def __init__(
         self,
@@ -139,7 +151,20 @@ class Node:
 
     def indices(self) -> frozenset[str]:
         """Names of the indices the formula depends on."""
-        return frozenset(cast(str, node.data) for node in self.walk() if node.op == "index")
+        try:
+            return self._indices
+        except AttributeError:
+            own = {cast(str, self.data)} if self.op == "index" else ()
+            self._indices = frozenset(own).union(*[arg.indices() for arg in self.args])
+            return self._indices
+
+    def ops(self) -> frozenset[Op]:
+        """The operations of the formula."""
+        try:
+            return self._ops
+        except AttributeError:
+            self._ops = frozenset((self.op,)).union(*[arg.ops() for arg in self.args])
+            return self._ops
 
 
 def in_order(node: Node) -> tuple[Node, ...]:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 import torch
 
 from . import nodes
+from .derived import Derived, follow
 from .expression import Expression
 from .nodes import Node
 from .parameters import Parameter, Scalar, Slot, Table
@@ -49,6 +50,14 @@ class Structure:
         """Whether the mask is one for all batch entries and heads."""
         known = all(node.op != "opaque" for node in self.mask.walk())
         return known and self.mask.indices() <= {"q_idx", "kv_idx"}
+
+    @cached_property
+    def constants(self) -> int:
+        """What the integers that stand in the formulas add up to, without signs and factors."""
+        parts = [part for formula in (self.mask, self.bias) for part in formula.walk()]
+        terms = [arg for part in parts if part.op != "mul" for arg in part.args]
+        found = [term.data for term in terms if term.op == "const" and term.kind == "int"]
+        return sum(abs(cast(int, number)) for number in found)
 
     @cached_property
     def reads(self) -> tuple[Node, ...]:
@@ -145,6 +154,10 @@ def bound(expression: Expression) -> Bound:
     form = expression.__dict__.get("_form")
     if form is None:
         form = expression.__dict__["_form"] = _bound(expression)
+        parameters = expression.mask_node.params + expression.bias_node.params
+        derived = dict.fromkeys(p for p in parameters if isinstance(p, Derived))
+        expression.__dict__["_derived"] = tuple(derived)
+    follow(expression.__dict__["_derived"])
     return cast(Bound, form)
 
 

@@ -1,8 +1,14 @@
-"""Sums of integers of 64 bits that stop at the ends of their range instead of wrapping."""
+"""Numbers that stop at the ends of their range: sums of 64 bits, and what is converted."""
 
 from __future__ import annotations
 
+from math import copysign, inf
+from typing import Final
+
 import torch
+
+_FAR: Final = 2.0**61  # a few of them add up in 64 bits
+_MOST_OF_FLOAT32: Final = torch.finfo(torch.float32).max
 
 
 def saturated_sum(parts: list[torch.Tensor]) -> torch.Tensor:
@@ -24,3 +30,13 @@ def saturated_difference(left: torch.Tensor, right: torch.Tensor) -> torch.Tenso
 def _end(number: torch.Tensor) -> torch.Tensor:
     """The smallest integer for a negative number, else the largest."""
     return (number >> 63) ^ (2**63 - 1)
+
+
+def whole(numbers: torch.Tensor) -> torch.Tensor:
+    """The integer part of real numbers: far beyond all positions where infinite, 0 of a NaN."""
+    return numbers.clamp(-_FAR, _FAR).nan_to_num().to(torch.int64)
+
+
+def as_float32(number: float) -> float:
+    """A number of Python that float32 can hold: beyond its range, an infinite one."""
+    return copysign(inf, number) if abs(number) > _MOST_OF_FLOAT32 else number

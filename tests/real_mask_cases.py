@@ -2,7 +2,7 @@
 
 import torch
 
-from maskalg import floor, kv_idx, q_idx, scalar, sqrt, table
+from maskalg import exp, floor, kv_idx, q_idx, scalar, sqrt, table, truncate
 
 LENGTH = 64
 
@@ -14,7 +14,15 @@ def masks():
     seconds = table(1.7e9 + torch.arange(LENGTH, dtype=torch.float64), "seconds")
     half = table(torch.linspace(0, 1, LENGTH, dtype=torch.float16), "half")
     brain = table(torch.linspace(0, 1, LENGTH, dtype=torch.bfloat16), "brain")
+    levels = table(torch.tensor([0.25, 0.75]).repeat(LENGTH // 2), "levels")
+    broken = table(torch.tensor([0.5, torch.nan, 0.75, 0.75]).repeat(LENGTH // 4), "broken")
+    ends = table(torch.tensor([torch.inf, -torch.inf, torch.nan, 5.0]).repeat(LENGTH // 4), "ends")
     return {
+        "equal levels": levels[q_idx] == levels[kv_idx],
+        "equal levels, causal": (q_idx >= kv_idx) & (levels[q_idx] == levels[kv_idx]),
+        "no numbers": broken[q_idx] == broken[kv_idx],
+        "ends of integers": kv_idx - q_idx < truncate(ends[q_idx]),
+        "past integers": kv_idx < q_idx + truncate(exp(0.5 * q_idx)),
         "float64": seconds[q_idx] >= seconds[kv_idx],
         "equal float64": seconds[q_idx] == seconds[kv_idx],
         "float16": half[q_idx] + half[kv_idx] * 0.3 >= half[q_idx] * half[q_idx],

@@ -259,3 +259,26 @@ def test_a_wrong_inverse_is_noticed(
 
 def test_right_inverses_are_not_called_wrong(no_proofs_kept: None) -> None:
     assert not noticed()
+
+
+@pytest.mark.parametrize("numbers", [(1.0, 1), (1, 1.0), (0.0, -0.0)])
+def test_numbers_that_are_equal_are_not_taken_for_one_another(numbers):
+    """1.0 makes real numbers of 1,700,000,000 and of the next 64; 1 leaves integers."""
+    times = ma.table(1_700_000_000 + torch.arange(256), "times")
+    for number in numbers:
+        mask = ma.causal & (times[ma.kv_idx] * ma.scalar(number) == 1_700_000_000)
+        matrix = mask.to_dense(256)
+        assert torch.equal(
+            mask.blocks(256, block=64).labels, ma.dense(matrix).blocks(256, block=64).labels
+        )
+
+
+def test_divisors_in_the_branch_that_is_not_taken():
+    divisor = ma.table(torch.arange(130) % 5, low=1)  # 0 is held at 1
+    mask = ma.q_idx - ma.kv_idx >= (66 + 0 * ma.q_idx) % divisor[ma.kv_idx]
+    assert mask.cost(128, 130).kept == int(mask.to_dense(128, 130).sum())
+    mask.blocks(128, 130)
+
+
+def test_a_constant_beyond_float32_is_infinite():
+    assert (ma.q_idx * 1e39 > ma.kv_idx).to_dense(3)[0, 0].sum(1).tolist() == [0, 3, 3]

@@ -241,7 +241,7 @@ def test_summaries_enclose(data: st.DataObject) -> None:
     extents = resolve(form, 24, 20, 1, 1)
     rows = rows_of(form.values, extents, (1, 1), 5, torch.device("cpu"))
     places = torch.cartesian_prod(*[torch.arange(n) for n in (1, 1, 5, 5)])
-    surely, perhaps = Summaries(rows, places, (5, 4)).truth(form.structure.mask)
+    surely, perhaps = Summaries(rows, places.unbind(dim=1), (5, 4)).truth(form.structure.mask)
     kept = mask.to_dense(24, 20)[0, 0]
     for (_, _, row, column), sure, may in zip(places, surely, perhaps, strict=True):
         tile = kept[row * 5 : row * 5 + 5, column * 4 : column * 4 + 4]

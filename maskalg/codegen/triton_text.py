@@ -181,7 +181,8 @@ def _call(text: TritonText, node: Node) -> str:
 
 
 def _trunc(text: TritonText, node: Node) -> str:
-    return f"({text(node.args[0])}).to({text.integer})"
+    most = "2305843009213693952.0" if text.wide else "2147483520.0"
+    return f"whole({text.real(node.args[0])}, {most}).to({text.integer})"
 
 
 def _often(node: Node) -> bool:

@@ -168,7 +168,7 @@ def _decide_open(
     sizes = dependence(form.structure.mask, form, extents)
     rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block, labels.device)
     places = torch.cat([torch.tensor(place).expand(len(open_), 2), open_], dim=1)
-    told = Summaries(rows, places, (block, block), pairs=False)
+    told = Summaries(rows, places.unbind(dim=1), (block, block), pairs=False)
     surely, perhaps = told.truth(form.structure.mask)
     found = torch.where(surely, FULL, torch.where(perhaps, PARTIAL, EMPTY))
     labels[open_.unbind(dim=1)] = found.to(torch.uint8)

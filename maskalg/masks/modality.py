@@ -63,8 +63,7 @@ def media(starts: Entries, tokens: int, ends: Entries | None = None) -> Mask:
         starts: integer tensor `[media]` or `[batch, media]`: the first query that sees each medium.
         tokens: keys of one medium, >= 1.
         ends: one past the last query that sees it; by default the start of the next medium, so that
-            a query sees the last medium before it, as in Flamingo. `starts` must then ascend, and
-            others are bound rather than written into it.
+            a query sees the last medium before it, as in Flamingo. `starts` must then ascend.
 
     Source: Flamingo (Alayrac et al., 2022).
     """

@@ -9,6 +9,7 @@ import torch
 from .. import errors
 from ..backends.call import Result
 from ..backends.reference import with_sink
+from ..derived import follow
 from ..expression import Expression
 from ..float8 import FLOAT8, descales_of
 from ..inputs import check_tensor, check_weight
@@ -68,6 +69,8 @@ def attend_traced(
     weight = wanted.weight
     check_weight(weight, query, wanted.return_lse)
     structure, parameters = keyed(weight.applied(expression))
+    if not torch.compiler.is_compiling():
+        follow(parameters)
     tables: list[torch.Tensor] = []
     integers: list[int] = []
     reals: list[float] = []

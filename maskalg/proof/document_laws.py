@@ -88,8 +88,11 @@ def without_query(position: Node) -> Node | None:
 
 
 def same_document(node: Node) -> SameDocument | None:
-    """An equality of an entry at a query and an entry at a key, else None."""
-    if any(arg.op != "read" or not arg.args for arg in node.args):
+    """An equality of an entry at a query and an entry at a key, else None.
+
+    Real entries are no ids: they are rounded to be compared, and may be NaN.
+    """
+    if any(arg.op != "read" or not arg.args or arg.kind == "real" for arg in node.args):
         return None
     leading = [index for arg in node.args for index in arg.args[:-1]]
     if any(arg.op != "index" or arg.data not in ("batch", "head") for arg in leading):

@@ -71,6 +71,8 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
     So do tables of pairs of categories, and block tables. R is written over the query and the key
     index. None when the indices occur elsewhere, or when f and g are the positions themselves.
     """
+    if "read" not in node.ops():
+        return None
     pairs = [read for read in node.walk() if read.op == "read" and len(positions(read)) == 2]
     arguments = {
         index: {arg for read in pairs for arg in read.args if positions(arg) == {index}}

@@ -14,6 +14,7 @@ from ..extents import Extents
 from ..nodes import Node
 from ..normalform import Value
 from ..proof.closed_forms import Residue, Span
+from .constants import constant
 from .sets import PositionSet, ends, position_set
 from .steps import read_step
 
@@ -72,15 +73,15 @@ def rows_of(
     device: torch.device,
 ) -> Rows:
     """All tiles of queries of a call; `sizes` are the batch entries and heads to tell apart."""
-    count = -(-extents.q_len // block_q)
-    first = torch.arange(count, device=device) * block_q
-    indices = {
-        "q0": first.view(1, 1, -1),
-        "q1": (first + block_q - 1).clamp(max=extents.q_len - 1).view(1, 1, -1),
-        "batch": torch.arange(sizes[0], device=device).view(-1, 1, 1),
-        "head": torch.arange(sizes[1], device=device).view(1, -1, 1),
-    }
 
+    def of_tiles() -> tuple[torch.Tensor, ...]:
+        first = torch.arange(0, extents.q_len, block_q, device=device)
+        last = (first + block_q - 1).clamp(max=extents.q_len - 1)
+        batch, head = (torch.arange(size, device=device) for size in sizes)
+        return first.view(1, 1, -1), last.view(1, 1, -1), batch.view(-1, 1, 1), head.view(1, -1, 1)
+
+    found = constant(("rows", extents.q_len, block_q, sizes), device, of_tiles)
+    indices = dict(zip(("q0", "q1", "batch", "head"), found, strict=True))
     lengths = (extents.q_len, extents.kv_len)
 
     def step(node: Node, at: list[torch.Tensor]) -> torch.Tensor:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import torch
+from torch.nn.functional import pad
 
-_NONE: Final = 1 << 28  # a column past all others
+from .constants import constant
+
+_NONE: Final = 1 << 29  # twice a column past all others
 
 
 def runs_of(labels: torch.Tensor) -> torch.Tensor:
@@ -16,17 +19,17 @@ def runs_of(labels: torch.Tensor) -> torch.Tensor:
     are PARTIAL, not FULL; and the column past the run.
     """
     columns = labels.shape[-1]
-    place = torch.arange(columns, device=labels.device, dtype=torch.int32).expand(labels.shape)
-    first = _next(labels > 0, place)
-    last = torch.ones_like(labels, dtype=torch.bool)
-    last[..., :-1] = labels[..., 1:] != labels[..., :-1]
-    end = _next(last, place) + 1
-    at = first.clamp(max=columns - 1).long()
-    partial = (labels.gather(-1, at) == 1).to(torch.int32)
-    return torch.stack((2 * first + partial, end.gather(-1, at)), dim=-1)
 
+    def places() -> tuple[torch.Tensor, ...]:
+        place = torch.arange(columns - 1, -1, -1, device=labels.device, dtype=torch.int32)
+        return 2 * place, place + 1
 
-def _next(holds: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """The first place at or after each at which it holds."""
-    found = torch.where(holds, place, _NONE)
-    return found.flip(-1).cummin(dim=-1).values.flip(-1)
+    doubled, past = constant(("places of runs", columns), labels.device, places)
+    # From the last column on, what comes next is the least so far.
+    labels = labels.flip(-1)
+    empty = labels == 0
+    goes_on = pad(labels[..., 1:] == labels[..., :-1], (1, 0))
+    codes = (doubled + (labels == 1)).masked_fill_(empty, _NONE)
+    ends = past.expand(labels.shape).masked_fill(empty | goes_on, columns)
+    runs = [each.cummin(dim=-1).values for each in (codes, ends)]
+    return torch.stack(runs, dim=-1).flip(-2)

@@ -58,7 +58,7 @@ class Marks:
         if span.clause is None:
             unknown = torch.zeros(len(places), dtype=torch.bool, device=places.device)
             return unknown, ~unknown
-        return Summaries(self.rows, places, block).met(span.clause)
+        return Summaries(self.rows, places.unbind(dim=1), block).met(span.clause)
 
 
 def marks_of(

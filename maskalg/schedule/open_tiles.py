@@ -59,7 +59,8 @@ def looked_at(
         if sides[0] * sides[1] <= _SMALL or _parts(sides) == (1, 1):
             found.note(tile, *_evaluated(form, places, sides, rows.extents))
             continue
-        known[sides] = (known.get(sides) or Summaries(rows, places, sides)).at(places)
+        at = places.unbind(dim=1)
+        known[sides] = (known.get(sides) or Summaries(rows, at, sides)).at(at)
         surely, perhaps = known[sides].truth(form.structure.mask)
         found.note(tile, surely, ~perhaps)
         left = perhaps & ~surely

@@ -37,16 +37,14 @@ class PairCounts:
         """
         low, past = self._ends(rows, axis=2)
         left, right = self._ends(columns, axis=3)
-        alike = self.before.shape[0] == self.before.shape[1] == 1
-
-        def upto(row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
-            if alike:
-                return self.before[0, 0, row, column]
-            columns = self.before.shape[3]
-            return rows_at(self.before.flatten(2), at, row * columns + column)
-
-        count = upto(past, right) - upto(low, right) - upto(past, left) + upto(low, left)
-        return count == (past - low) * (right - left), count > 0
+        size = (past - low) * (right - left)
+        row, column = torch.stack((past, low))[:, None], torch.stack((right, left))[None]
+        sizes = self.before.shape[:2]
+        batch, head = (index if size > 1 else 0 for index, size in zip(at, sizes, strict=True))
+        upto = self.before[batch, head, row, column]
+        until = upto[0] - upto[1]
+        count = until[0] - until[1]
+        return count == size, count > 0
 
     def _ends(self, ends: Range, axis: int) -> Range:
         most = self.before.shape[axis] - 2

@@ -50,6 +50,7 @@ class Maxima:
 def union(bits: torch.Tensor) -> torch.Tensor:
     """The union of the bits along the last dimension."""
     while bits.shape[-1] > 1:
-        bits = pad(bits, (0, bits.shape[-1] % 2))
+        if bits.shape[-1] % 2:
+            bits = pad(bits, (0, 1))
         bits = bits[..., ::2] | bits[..., 1::2]
     return bits[..., 0]

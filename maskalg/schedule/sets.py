@@ -180,7 +180,8 @@ class _Memory:
             *key,
             *[stream_of(tensor.device) for tensor in tensors if tensor.is_cuda],
             tuple(node.skeleton for node in nodes),
-            tuple((id(v), state_of(v)) if isinstance(v, torch.Tensor) else v for v in bound),
+            # 1 and 1.0 are equal, and so are 0.0 and -0.0.
+            tuple((id(v), state_of(v)) if isinstance(v, torch.Tensor) else repr(v) for v in bound),
         )
         known = self._known.get(whole)
         if known is not None and all(

@@ -20,41 +20,42 @@ from ..comparisons import arranged
 from ..evaluate import Environment
 from ..nodes import Node
 from ..proof.separation import equal_sides, positions, related
+from .constants import constant, numbers_of
+from .interval_rules import RULES, UNBOUNDED, Pair, folded, saturated
 from .intervals import Rows
 from .pair_blocks import pair_blocks
 from .pair_counts import entries_within, pair_counts
-from .ranges import union
 from .sets import At, over_positions, rows_at
 
-Pair = tuple[torch.Tensor, torch.Tensor]  # smallest and largest; or surely and perhaps
-
-_UNBOUNDED: Final = 2**58  # 32 of them add up without overflow
-_KNOWN: Final = 2**52
-"""Bounds beyond it are counted as infinite: a sum of them and of known ones is not below it."""
-_PRODUCT_OF: Final = 2**30  # factors below it multiply without overflow
+Places = tuple[torch.Tensor, ...]  # batch entries, heads, rows and columns
 
 
 class Summaries:
-    """Formulas over the tiles at `places` `[n, 4]`, each result a pair of tensors `[n]`.
+    """Formulas over tiles, each result a pair of tensors that broadcast as the places do.
 
-    Tensors over pairs are gone through once unless `pairs` is False; then they tell nothing.
+    Places are the batch entry, the head, the row and the column of each tile; None is all tiles,
+    `[batch, heads, rows, columns]`. Tensors over pairs are gone through once unless `pairs` is
+    False; then they tell nothing.
     """
 
     def __init__(
-        self, rows: Rows, places: torch.Tensor, block: tuple[int, int], pairs: bool = True
+        self, rows: Rows, places: Places | None, block: tuple[int, int], pairs: bool = True
     ) -> None:
         self._rows = rows
         self._pairs = pairs
         self._known: dict[tuple[str, Node], tuple[torch.Tensor, ...]] = {}
         self._env: Environment = rows.environment
         self._block = block
-        self._at: At = (places[:, 0], places[:, 1])
-        self._axes = {
-            "q_idx": (rows.extents.q_len, block[0], places[:, 2]),
-            "kv_idx": (rows.extents.kv_len, block[1], places[:, 3]),
-        }
+        self._places = places
+        lengths = rows.lengths
+        self._sides = {"q_idx": (lengths[0], block[0]), "kv_idx": (lengths[1], block[1])}
+        if places is None:
+            indices = self._env.indices
+            self._at: At = (indices["batch"][..., None], indices["head"][..., None])
+        else:
+            self._at = (places[0], places[1])
 
-    def at(self, places: torch.Tensor) -> Summaries:
+    def at(self, places: Places) -> Summaries:
         """The same for other tiles: what was summarised over all positions is not done again."""
         other = Summaries(self._rows, places, self._block, self._pairs)
         other._known = self._known
@@ -93,12 +94,19 @@ class Summaries:
         if len(positions(node)) < 2:
             every, some = self._of("holds", node)
             return every, some
+        if self._places is not None:
+            return self._truth(node)
+        surely, perhaps = self._remembered("truth", node, lambda: self._truth(node))
+        return surely, perhaps
+
+    def _truth(self, node: Node) -> Pair:
+        """The same for a formula of both positions."""
         if node.op == "not":
             surely, perhaps = self.truth(node.args[0])
             return ~perhaps, ~surely
         if node.op in ("and", "or"):
             join = torch.logical_and if node.op == "and" else torch.logical_or
-            return _folded([self.truth(arg) for arg in node.args], join, join)
+            return folded([self.truth(arg) for arg in node.args], join, join)
         if (relation := related(node)) is not None:
             counts = pair_counts(relation, self._env)
             if counts is not None:
@@ -115,9 +123,10 @@ class Summaries:
             if entries is not None:
                 return entries
         if node.op == "read" and self._pairs:
-            q_len, kv_len = (self._axes[index][0] for index in ("q_idx", "kv_idx"))
-            row, column = (self._axes[index][2] for index in ("q_idx", "kv_idx"))
-            found = pair_blocks(node, (q_len, kv_len), self._block, self._env)
+            found = pair_blocks(node, self._rows.lengths, self._block, self._env)
+            if self._places is None:
+                return found.every.marks, found.some.marks
+            row, column = self._places[2:]
             return found.every.at(self._at, row, column), found.some.at(self._at, row, column)
         unknown = torch.zeros_like(self._at[0], dtype=torch.bool)
         return unknown, ~unknown
@@ -133,16 +142,16 @@ class Summaries:
         if len(positions(node)) < 2:
             least, most = self._of("range", node)
             return least, most
-        rule = _RULES.get(node.op)
+        rule = RULES.get(node.op)
         if rule is None:
-            largest = torch.full_like(self._at[0], _UNBOUNDED)
+            largest = torch.full_like(self._at[0], UNBOUNDED)
             return -largest, largest
         if node.op == "where":
             return rule([self.bounds(arg) for arg in node.args[1:]])
         if node.op == "add":
             node = _grouped(node)
         low, high = rule([self.bounds(arg) for arg in node.args])
-        return _saturated(low, high)
+        return saturated(low, high)
 
     def _may_equal(self, node: Node) -> torch.Tensor:
         """False where the values of both sides, by their last six bits, have none in common."""
@@ -154,47 +163,63 @@ class Summaries:
 
     def _blocks(self, kind: str, node: Node) -> torch.Tensor:
         """A formula of one index at all positions, `[batch, heads, blocks, block]`."""
-        length, side, _ = self._axes[_index(node)]
+        length, side = self._sides[_index(node)]
         env = replace(self._env, saturates=kind == "extremes")  # which are ordered
         entries = over_positions(node, _index(node), length, env)
-        missing = -length % side
-        last = entries[..., -1:].expand(*entries.shape[:2], missing)
-        whole = torch.cat([entries, last], dim=-1)
-        return whole.view(*whole.shape[:2], -1, side)
+        if missing := -length % side:
+            last = entries[..., -1:].expand(*entries.shape[:2], missing)
+            entries = torch.cat([entries, last], dim=-1)
+        return entries.view(*entries.shape[:2], -1, side)
 
     def _of(self, kind: str, node: Node) -> list[torch.Tensor]:
         """A summary of a formula of one index, read at the tiles."""
         summary = self._known.get((kind, node))
         if summary is None:
-            summary = self._known[kind, node] = _KINDS[kind](self._blocks(kind, node))
-        place = self._axes[_index(node)][2]
-        return [self._of_tiles(part, place) for part in summary]
+            summary = self._known[kind, node] = self._remembered(
+                kind, node, lambda: _KINDS[kind](self._blocks(kind, node))
+            )
+        return [self._of_tiles(part, _index(node)) for part in summary]
 
-    def _of_tiles(self, part: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    def _of_tiles(self, part: torch.Tensor, index: str) -> torch.Tensor:
         """Entries of `[batch, heads, blocks]`, of which size 1 serves every batch entry or head."""
+        of_queries = index == "q_idx"
+        if self._places is None:
+            return part.unsqueeze(3 if of_queries else 2)
+        place = self._places[2 if of_queries else 3]
         if part.shape[0] == part.shape[1] == 1:
             return part[0, 0, place]
         return rows_at(part, self._at, place)
 
+    def _remembered(
+        self, kind: str, node: Node, make: Callable[[], tuple[torch.Tensor, ...]]
+    ) -> tuple[torch.Tensor, ...]:
+        """What `make` gives, once for all calls where no tensor decides the formula."""
+        numbers = numbers_of(node, self._env.values)
+        if numbers is None:
+            return make()
+        members = tuple(self._env.indices[name].numel() for name in ("batch", "head"))
+        key = ("tiles", kind, numbers, self._rows.lengths, self._block, members)
+        return constant(key, self._env.device, make)
+
 
 def _range(entries: torch.Tensor) -> tuple[torch.Tensor, ...]:
     least, most = entries.aminmax(dim=-1)
-    return _saturated(least, most)
+    return saturated(least, most)
 
 
-def _saturated(low: torch.Tensor, high: torch.Tensor) -> Pair:
-    """Bounds with those that are too far to be exact made infinite, each to its side."""
-    return (
-        torch.where(low < -_KNOWN, -_UNBOUNDED, low.clamp(max=_KNOWN)),
-        torch.where(high > _KNOWN, _UNBOUNDED, high.clamp(min=-_KNOWN)),
-    )
+def _last_bits(entries: torch.Tensor) -> torch.Tensor:
+    """The set of the last six bits of the entries of each block, as 64 bits."""
+    bit = entries.to(torch.int64) & 63
+    present = bit.new_zeros((*bit.shape[:-1], 64))
+    found: torch.Tensor = present.scatter_(-1, bit, 1 << bit).sum(dim=-1)
+    return found
 
 
 _KINDS: Final[dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]]] = {
     "holds": lambda entries: (entries.all(-1), entries.any(-1)),
     "range": _range,
     "extremes": lambda entries: tuple(entries.aminmax(dim=-1)),
-    "values": lambda entries: (union(1 << (entries.to(torch.int64) & 63)),),
+    "values": lambda entries: (_last_bits(entries),),
 }
 
 
@@ -215,53 +240,3 @@ def _grouped(node: Node) -> Node:
     joined = [nodes.add(*terms) for terms in alone.values() if terms]
     rest = [term for term in node.args if len(positions(term)) != 1]
     return Node("add", "int", (*joined, *rest))
-
-
-Join = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def _folded(parts: list[Pair], join_low: Join, join_high: Join) -> Pair:
-    low, high = parts[0]
-    for other_low, other_high in parts[1:]:
-        low, high = join_low(low, other_low), join_high(high, other_high)
-    return low, high
-
-
-def _corners(parts: list[Pair], operation: Join) -> Pair:
-    (a, b), (c, d) = parts
-    corners = torch.stack([operation(x, y) for x in (a, b) for y in (c, d)])
-    return corners.amin(0), corners.amax(0)
-
-
-def _product(parts: list[Pair]) -> Pair:
-    result = parts[0]
-    for part in parts[1:]:
-        small = torch.stack([*result, *part]).abs().amax(0) < _PRODUCT_OF
-        low, high = _corners([result, part], torch.mul)
-        result = torch.where(small, low, -_UNBOUNDED), torch.where(small, high, _UNBOUNDED)
-    return result
-
-
-def _quotient(parts: list[Pair]) -> Pair:
-    divisor = parts[1][0].clamp(min=1), parts[1][1].clamp(min=1)
-    low, high = _corners([parts[0], divisor], torch.floor_divide)
-    # What was infinite is so still, though a part of it is not.
-    return (
-        torch.where(parts[0][0] < -_KNOWN, -_UNBOUNDED, low),
-        torch.where(parts[0][1] > _KNOWN, _UNBOUNDED, high),
-    )
-
-
-def _remainder(parts: list[Pair]) -> Pair:
-    return torch.zeros_like(parts[1][0]), parts[1][1] - 1
-
-
-_RULES: Final[dict[str, Callable[[list[Pair]], Pair]]] = {
-    "add": lambda parts: _folded(parts, torch.add, torch.add),
-    "mul": _product,
-    "floordiv": _quotient,
-    "mod": _remainder,
-    "min": lambda parts: _folded(parts, torch.minimum, torch.minimum),
-    "max": lambda parts: _folded(parts, torch.maximum, torch.maximum),
-    "where": lambda parts: _folded(parts, torch.minimum, torch.maximum),
-}

@@ -65,12 +65,7 @@ def _labels(
     form: Bound, extents: Extents, block: tuple[int, int], counts: Counts, device: torch.device
 ) -> torch.Tensor:
     assert math.prod(counts) <= MOST_TILES
-    axes = [
-        torch.arange(count, device=device).view([-1 if i == axis else 1 for i in range(4)])
-        for axis, count in enumerate(counts)
-    ]
-    places = torch.stack([place.expand(counts).reshape(-1) for place in axes], dim=1)
     rows = rows_of(form.values, extents, counts[:2], block[0], device)
     pairs = math.prod(counts[:2]) * extents.q_len * extents.kv_len <= _MOST_PAIRS
-    surely, perhaps = Summaries(rows, places, block, pairs).truth(form.structure.mask)
-    return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).view(counts)
+    surely, perhaps = Summaries(rows, None, block, pairs).truth(form.structure.mask)
+    return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).expand(counts).contiguous()

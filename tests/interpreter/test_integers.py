@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from maskalg_kernels.integers import quotient, quotient_of_any, remainder, remainder_of_any
 
+import maskalg as ma
+from maskalg import kv_idx, q_idx
 from maskalg.codegen.divisors import factor_and_shift
 
 MOST = 2**31 - 1
@@ -49,3 +51,21 @@ def test_quotients(signed):
         x = [0, 1, MOST, MOST - 1, *near, *[rng.randint(0, MOST) for _ in range(19)]]
         x = [-n - 1 for n in x] if signed else x
         assert divided(x, c, signed) == [[n // c for n in x], [n % c for n in x]], c
+
+
+LARGE = {
+    "no limit": q_idx - kv_idx > -MOST,
+    "quotient": (q_idx + MOST) // 2 >= kv_idx + 2**30,
+    "factor": q_idx * 15_000_000 + 2**30 + 2**29 >= kv_idx,
+    "factors": q_idx * 10_000 - kv_idx * 10_000 >= -(MOST - 4),
+    "remainder": (q_idx + MOST) % 7 >= kv_idx % 7,
+    "branches": ma.where(q_idx > kv_idx, q_idx + MOST, kv_idx - MOST) > 0,
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_constants_near_the_end_of_32_bits(name):
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 1, 70, 16), torch.randn(1, 1, 90, 16)
+    found, wanted = [ma.attention(q, k, k, LARGE[name], backend=b) for b in ("triton", "reference")]
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,63 @@
+"""What is derived from a tensor follows what is written into it."""
+
+import copy
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, per_document, prefix
+
+LENGTH = 96
+OLD, NEW = torch.arange(LENGTH) // 20, (torch.arange(LENGTH) + 7) // 13
+INNER = prefix(2) | causal
+
+
+MASKS = {
+    "restarted": lambda ids: per_document(INNER, ids),
+    "keys of their own": lambda ids: per_document(INNER, OLD, ids),
+    "media": lambda ids: ma.media(ids[:12], 8),
+    "composed": lambda ids: (causal & per_document(INNER, ids)) | prefix(1),
+}
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_a_write_is_seen_by_all_that_is_derived(name, inference):
+    q = torch.randn(1, 2, LENGTH, 16)
+    with torch.inference_mode(inference):
+        ids = OLD.clone()
+        mask, wanted = MASKS[name](ids), MASKS[name](NEW.clone())
+        ma.attention(q, q, q, mask)
+        ids.copy_(NEW)
+        assert torch.equal(mask.to_dense(LENGTH), wanted.to_dense(LENGTH))
+        labels = [m.blocks(LENGTH, block=16).labels for m in (mask, wanted)]
+        assert torch.equal(*labels)
+        found, expected = (ma.attention(q, q, q, m) for m in (mask, wanted))
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_write_before_the_first_call_is_seen():
+    ids = OLD.clone()
+    mask = per_document(INNER, ids)
+    ids.copy_(NEW)
+    assert torch.equal(mask.to_dense(LENGTH), per_document(INNER, NEW).to_dense(LENGTH))
+
+
+def test_what_is_bound_or_copied_stays():
+    first, past = torch.tensor([0, 8, 16]), torch.tensor([20, 20, 20])
+    mask = ma.media(first, 2).bind(ends=past)
+    wanted = ma.media(first, 2, past).to_dense(24, 6)
+    for each in (mask, copy.deepcopy(mask), mask.to("cpu")):
+        assert torch.equal(each.to_dense(24, 6), wanted)
+
+
+def test_operators_see_a_write():
+    ids = OLD.clone()
+    mask = per_document(INNER, ids)
+    q = torch.randn(3, 1, 2, LENGTH, 16)
+    attend = torch.func.vmap(lambda q: ma.attention(q, q, q, mask))
+    attend(q)
+    ids.copy_(NEW)
+    wanted = torch.stack([ma.attention(x, x, x, per_document(INNER, NEW)) for x in q])
+    torch.testing.assert_close(attend(q), wanted)
