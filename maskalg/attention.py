@@ -105,7 +105,8 @@ def attention(
             by a learned one.
         weight: what turns scores into weights.
         return_lse: return `(out, lse)` with the natural-log sum of exp(score) of each query,
-            float32 `[batch, heads, q_len]`, a sink not included; of softmax weights only.
+            float32 (float64 of float64 inputs) `[batch, heads, q_len]`, a sink not included; of
+            softmax weights only.
         dropout_p: 0; anything else is refused, as dropout of the weights is not built.
         descale: what float8 numbers of query, key and value are multiplied by: three float32
             tensors, `[batch, heads]`, `[batch, kv_heads]` twice, or with 1 in place of either,

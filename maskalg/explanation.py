@@ -35,8 +35,8 @@ def render(score: Expression, *, ptx: bool = False) -> str:
 
     Args:
         score: a mask, a bias or both.
-        ptx: show the form for NVIDIA, where each element is decided by inline assembly, as it runs
-            when no table of the mask holds 64-bit integers.
+        ptx: show the form for NVIDIA, where each element is decided by inline assembly, but for
+            what is compared in 64 bits and not for being equal.
 
     Examples:
         >>> "def masked(" in render(causal & sliding(4))

@@ -21,7 +21,11 @@ _LOCK: Final = threading.Lock()
 
 
 def cache_dir() -> Path:
-    """Where rendered sources are kept: `$XDG_CACHE_HOME/maskalg`, or `~/.cache/maskalg`."""
+    """Where rendered sources and tuned tiles are kept: `$XDG_CACHE_HOME/maskalg`, or
+    `~/.cache/maskalg` where that variable is not set.
+
+    Kernels that Triton compiled lie in its own cache: `$TRITON_CACHE_DIR`, or `~/.triton/cache`.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "maskalg"
 

@@ -63,7 +63,8 @@ class _Document:
         Args:
             lengths: tokens of each document, >= 0; those of a tensor on a GPU are not checked.
             total: length of the packed sequence when it is longer than the documents; positions
-                past the last document keep nothing.
+                past the last document keep nothing. By default the sum of the lengths, which is
+                read from the device where they are a tensor there.
             device: where the ids live; by default that of `lengths`.
 
         Raises:

@@ -35,10 +35,10 @@ class Proof:
         mask: the formula of the mask, without its values.
         formula: the same as text.
         forms: the closed forms, as formulas.
-        touched, unfull: the same as text, a line for each interval of keys.
+        touched, unfull, assumptions: these and the declared bounds as text, a line for each.
         exact: every EMPTY and FULL block is found (for documents: if their ids are contiguous).
         reasons: why not, where it is not.
-        rung: the last step of the ladder that is needed: "closed form", "token sets", "tile
+        rung: the last step that is needed: "closed form", "digits", "token sets", "tile
             predicates", "summaries" or "evaluation".
         milliseconds: what the proof took when it was made.
     """

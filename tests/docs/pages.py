@@ -16,6 +16,15 @@ SETUP = {
         import torch
         flags = torch.arange(1024) % 5 == 0
     """,
+    "docs/howto/commands.md": """
+        from pathlib import Path
+        Path("masks.py").write_text(
+            "from maskalg import causal, prefix, sliding\\n"
+            "local = causal & (sliding(256) | prefix(4))\\n"
+            "def mask_mod(b, h, q_idx, kv_idx):\\n"
+            "    return (q_idx >= kv_idx) & ((q_idx - kv_idx < 256) | (kv_idx < 5))\\n"
+        )
+    """,
     "docs/explore.md": """
         import torch
         from maskalg import causal, document, prefix, sliding
@@ -32,7 +41,7 @@ SETUP = {
         slopes, table, buckets = torch.ones(2), torch.randn(2, 17), torch.randn(32, 2)
     """,
 }
-"""Names that a page leaves to its reader."""
+"""Names that a page leaves to its reader, and files that it shows."""
 
 ELSEWHERE = {
     "docs/contributing.md": "test_contributing.py runs it in a patched copy of the tree",
