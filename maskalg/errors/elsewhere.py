@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .kinds import MaskTypeError
+from .strangers import FROM_BLOCK_MASK
 
 _CAUSAL: Final = "write attention(query, key, value, causal)"
 _LAST: Final = (
@@ -37,7 +38,7 @@ _WRITE: Final = {
     "enable_gqa": "leave it out, grouped heads are seen from the shapes",
     "score_mod": "write attention(query, key, value, ma.score(score_mod))",
     "mask_mod": "write attention(query, key, value, ma.mask(mask_mod))",
-    "block_mask": "write attention(query, key, value, ma.mask(block_mask.mask_mod))",
+    "block_mask": f"the mask is the fourth argument, {FROM_BLOCK_MASK}",
     "kernel_options": "leave it out, tiles are chosen by the device",
     "key_padding_mask": "write ma.padding.from_mask(~key_padding_mask)",
     "seqused_k": "write ma.padding(lengths), the number of keys of each batch entry",
@@ -53,7 +54,12 @@ _WRITE: Final = {
     "scaling": _SCALE,
     "return_attn_probs": _LSE,
     "return_softmax_lse": _LSE,
+    "return_aux": _LSE,
     "s_aux": "write weight=ma.softmax_with_sink(sinks)",
+    "sinks": "write weight=ma.softmax_with_sink(sinks)",
+    "q": "the first argument is called query",
+    "k": "the second argument is called key",
+    "v": "the third argument is called value",
     "deterministic": "leave it out",
 }
 
@@ -65,6 +71,12 @@ def other_arguments(
     function: str = "attention",
 ) -> MaskTypeError:
     """`more` were given beyond the fourth, `named` by names that the function does not have."""
+    if any(type(value).__name__ == "BlockMask" for value in more):
+        return MaskTypeError(
+            f"{function} takes one argument for FlexAttention's score_mod and block_mask: write "
+            "attention(query, key, value, ma.mask(mask_mod) + ma.score(score_mod)), without the "
+            f"one that is None. A BlockMask enters as {FROM_BLOCK_MASK}."
+        )
     if more:
         return MaskTypeError(
             f"{function} takes query, key, value and the score by position, and "

@@ -7,6 +7,11 @@ import re
 
 from .kinds import MaskAttributeError, MaskTypeError
 
+FROM_BLOCK_MASK = (
+    "ma.mask(block_mask), or where create_block_mask made it as ma.mask(block_mask.mask_mod), "
+    "which is a formula"
+)
+
 
 def instead(what: object) -> str:
     """What to write for a value that is no expression, as sentences; nothing where none is known.
@@ -17,7 +22,7 @@ def instead(what: object) -> str:
     if what is None:
         return "For a mask that keeps every pair write `ma.everything`."
     if type(what).__name__ == "BlockMask":
-        return "A BlockMask enters as ma.mask(block_mask.mask_mod)."
+        return f"A BlockMask enters as {FROM_BLOCK_MASK}."
     if type(what).__name__ == "TableExpression":
         return "A table is read at indices first: write ma.table(tensor)[kv_idx]."
     if not callable(what):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .. import errors, nodes
 from ..algebra import Bias, Mask, Score, formula
 from ..nodes import SCORE, TRUE, Node
 from ..printing import Label
+from .block_mask import is_block_mask, of_block_mask
 
 # torch.fx is imported where a function is traced, not with the package.
 
@@ -25,7 +27,9 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
     function sums or compares.
 
     Args:
-        mask_mod: `mask_mod(b, h, q_idx, kv_idx)` that returns a truth value for single indices.
+        mask_mod: `mask_mod(b, h, q_idx, kv_idx)` that returns a truth value for single indices; or
+            a `BlockMask`, whose blocks count as they are listed, and its function in partial ones.
+            Where `create_block_mask` made it, its `mask_mod` alone says the same, and is proved.
         opaque: take the function as it is, where it has no formula. Its elements are evaluated,
             block by block, by `blocks()`, the CPU and the reference; GPU kernels do not call it,
             so write `ma.dense(mask.to_dense(q_len, kv_len))` there. Nothing is proved, captured
@@ -44,6 +48,8 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
         >>> near.parameters, equivalent(near, causal & sliding(64))
         ({'reach': 64}, True)
     """
+    if is_block_mask(mask_mod):
+        return of_block_mask(mask_mod, partial(mask, opaque=opaque))
     if opaque:
         return formula(_taken("mask", mask_mod))
     from .trace import trace
