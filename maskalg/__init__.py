@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from . import nn
+from . import errors, nn
 from .algebra import Bias, Mask, Score, everything, nothing
 from .attention import attention
 from .biases import (
@@ -31,7 +31,13 @@ from .biases import (
 )
 from .choice import where
 from .elementary import cos, exp, floor, log, power, sin, sqrt, tan, tanh, truncate
-from .errors import BackendError, MaskalgError, MaskTypeError, MaskValueError
+from .errors import (
+    BackendError,
+    MaskalgError,
+    MaskAttributeError,
+    MaskTypeError,
+    MaskValueError,
+)
 from .float8 import to_float8
 from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table
 from .masks import (
@@ -102,7 +108,7 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise errors.not_in_package(name)
     found = globals()[name] = getattr(import_module(f".{_LATE[name]}", __name__), name)
     return found
 
@@ -219,6 +225,7 @@ __all__ = [
     "Score",
     "Weight",
     "BackendError",
+    "MaskAttributeError",
     "MaskTypeError",
     "MaskValueError",
     "MaskalgError",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from torch.nn.attention.flex_attention import create_block_mask
 
+import maskalg as ma
 from maskalg import (
     alibi,
     block_table,
@@ -199,3 +200,24 @@ def test_attributes_that_others_have() -> None:
     raises(AttributeError, lambda: causal.shape, "no tensor", "to_dense(q_len", "model_mask(mask")
     raises(AttributeError, lambda: causal.shwo, "a Mask has no attribute 'shwo'.")
     assert copy.deepcopy(SCORE).mask == SCORE.mask
+
+
+@pytest.mark.parametrize(
+    "name, write",
+    [
+        ("flex_attention", "ma.attention(query, key, value, mask + bias)"),
+        ("create_block_mask", "nothing: ma.attention takes ma.mask(mask_mod)"),
+        ("and_masks", "`f & g`"),
+        ("nonsense", "has no attribute 'nonsense'."),
+    ],
+)
+def test_names_of_other_packages(name, write):
+    with pytest.raises(AttributeError) as caught:
+        getattr(ma, name)
+    assert write in str(caught.value)
+    assert not hasattr(ma, name)
+
+
+def test_masks_are_no_truth_values_of_pairs():
+    with pytest.raises(TypeError, match=r"pairs at which both hold or neither does are \(a & b\)"):
+        causal & ((ma.q_idx < 3) == (ma.kv_idx < 3))

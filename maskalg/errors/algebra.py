@@ -45,7 +45,8 @@ def unread_table(name: str, shape: list[int]) -> MaskTypeError:
 def flag_for_mask(mask: object, sign: str, flag: bool) -> MaskTypeError:
     return MaskTypeError(
         f"`{mask!r} {sign} {flag}`: {flag} is no mask. Write `ma.everything` for a mask that keeps "
-        "every pair, `ma.nothing` for one that keeps none."
+        "every pair, `ma.nothing` for one that keeps none. `a == b` of two masks asks whether they "
+        "are one expression; pairs at which both hold or neither does are (a & b) | (~a & ~b)."
     )
 
 

@@ -64,6 +64,31 @@ _WRITE: Final = {
 }
 
 
+# Of modules, by the names that FlexAttention and others have for functions.
+_CALLED_HERE: Final = {
+    "flex_attention": "ma.attention(query, key, value, mask + bias)",
+    "scaled_dot_product_attention": "ma.attention(query, key, value, mask + bias)",
+    "create_block_mask": "nothing: ma.attention takes ma.mask(mask_mod) as it is",
+    "create_mask": "ma.mask(mask_mod).to_dense(q_len, kv_len)",
+    "and_masks": "`f & g`",
+    "or_masks": "`f | g`",
+    "noop_mask": "ma.everything",
+    "causal_mask": "ma.causal",
+    "sliding_window": "`ma.causal & ma.sliding(window)`",
+    "prefix_lm": "`ma.causal | ma.prefix(length)`",
+    "document_mask": "ma.document(ids)",
+    "from_block_mask": "ma.mask(block_mask)",
+    "xor": "`(a & ~b) | (~a & b)`",
+    "abs": "abs(x), Python's own",
+}
+
+
+def not_in_package(name: str) -> AttributeError:
+    """The package has nothing of this name."""
+    says = f" Write {_CALLED_HERE[name]}." if name in _CALLED_HERE else ""
+    return AttributeError(f"module 'maskalg' has no attribute {name!r}.{says}", name=name)
+
+
 def other_arguments(
     more: tuple[object, ...],
     named: Mapping[str, object],
