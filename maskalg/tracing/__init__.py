@@ -18,11 +18,12 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
 
     `ma.mask(lambda b, h, q_idx, kv_idx: q_idx - kv_idx <= window)` is `q_idx - kv_idx <= window`
     with a parameter `window`. Numbers and tensors the function captures (from closures, globals,
-    defaults, `functools.partial`, attributes of callable objects) become parameters: another
-    value is the same structure, with the same proof and kernel, whether bound by `bind` or traced
-    again. A number that Python itself needs, in a loop or an `if`, is a constant of the formula,
-    as is the exponent of an integer; so are the lengths of rows such as `table[q_idx]` that the
-    function sums or compares.
+    defaults, `functools.partial`, attributes of objects and of `nn.Module`s) become parameters:
+    another value is the same structure, with the same proof and kernel, whether bound by `bind` or
+    traced again. `self.rel.weight` is named `rel_weight`. Numbers in Python modules, named tuples,
+    enumerations and lists of more than 16 are constants of the formula, as are numbers that Python
+    itself needs, in a loop or an `if`, exponents of integers, and the lengths of rows such as
+    `table[q_idx]` that the function sums or compares.
 
     Args:
         mask_mod: `mask_mod(b, h, q_idx, kv_idx)` that returns a truth value for single indices.
