@@ -58,8 +58,10 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
 def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Score:
     """The bias of a FlexAttention function of the score, traced into a formula.
 
-    `torch.where(kept, x, -inf)` as the result makes a `Score`: the condition is its mask, which is
-    proved like any other, and `x` its bias. Captured values and errors are as for `ma.mask`.
+    `torch.where(kept, x, -inf)` makes a `Score`: the condition is its mask, which is proved like
+    any other, and `x` its bias. It may stand below sums with finite terms, further choices, minima,
+    and products by positive constants. What is -1e9, or the least number of a dtype, stays a bias:
+    every pair is computed, and `explain` says so. Captured values and errors are as for `ma.mask`.
 
     Args:
         score_mod: `score_mod(score, b, h, q_idx, kv_idx)` that returns the new score.
@@ -73,15 +75,16 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     if opaque:
         taken = _taken("score", score_mod)
         return Bias(TRUE, taken, Label("formula", (taken,)))
+    from .minus_infinity import split
     from .trace import trace
 
     node = trace(score_mod, scored=True).formula
     if node.kind == "bool":
         raise errors.traced_result("ma.score", "a real number", node.kind)
-    kept, bias = _kept(node)
+    kept, bias = split(node)
     bias = bias if bias.op == "score" else nodes.call("float", bias)
     label = Label("formula", (bias,))
-    if kept.op == "const" and kept.data is True:
+    if kept is TRUE:
         return Bias(TRUE, bias, label)
     return Score(kept, bias, Label("+", (formula(kept).label, label)))
 
@@ -96,25 +99,3 @@ def _taken(call: str, function: Callable[..., Any]) -> Node:
     if call == "mask":
         return nodes.opaque(Opaque(function), "bool", *indices)
     return nodes.opaque(Opaque(function), "real", SCORE, *indices)
-
-
-def _kept(node: Node) -> tuple[Node, Node]:
-    """A score that is -inf outside of a condition, as the condition and the rest."""
-    kept = TRUE
-    while node.op == "where":
-        condition, then, otherwise = node.args
-        if _is_dropped(otherwise) and not _reads_score(condition):
-            kept, node = nodes.conjunction(kept, condition), then
-        elif _is_dropped(then) and not _reads_score(condition):
-            kept, node = nodes.conjunction(kept, nodes.negation(condition)), otherwise
-        else:
-            break
-    return kept, node
-
-
-def _is_dropped(node: Node) -> bool:
-    return node.op == "const" and node.data == float("-inf")
-
-
-def _reads_score(node: Node) -> bool:
-    return any(part == SCORE for part in node.walk())

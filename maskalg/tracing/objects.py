@@ -59,7 +59,7 @@ def standing_for(value: Any, on_symbols: OnSymbols) -> Any:
     return other
 
 
-def _body(kind: type, on_symbols: OnSymbols) -> dict[str, Any]:
+def _body(kind: Any, on_symbols: OnSymbols) -> dict[str, Any]:
     """What the class of a stand-in does otherwise than the class of the object."""
 
     def asked(self: Any, name: str) -> Any:
@@ -68,7 +68,7 @@ def _body(kind: type, on_symbols: OnSymbols) -> dict[str, Any]:
         except AttributeError:
             if not callable(getattr(kind, "__getattr__", None)):
                 raise
-            found = kind.__getattr__(self, name)  # type: ignore[attr-defined]
+            found = kind.__getattr__(self, name)
         # A module reads its registers itself, to find what is asked for by name.
         of_python = name.startswith("__") and name.endswith("__")
         if of_python or (name in _REGISTRIES and isinstance(self, torch.nn.Module)):
@@ -78,11 +78,11 @@ def _body(kind: type, on_symbols: OnSymbols) -> dict[str, Any]:
         return on_symbols(found, name)
 
     def item(self: Any, place: Any) -> Any:
-        found = kind.__getitem__(self, place)  # type: ignore[attr-defined]
+        found = kind.__getitem__(self, place)
         return on_symbols(found, str(place))
 
     def items(self: Any) -> Iterator[Any]:
-        for place, found in enumerate(kind.__iter__(self)):  # type: ignore[attr-defined]
+        for place, found in enumerate(kind.__iter__(self)):
             yield on_symbols(found, str(place))
 
     def call(self: Any, *args: Any, **named: Any) -> Any:

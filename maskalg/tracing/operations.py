@@ -6,6 +6,7 @@ tables in `rules`. An operation that is missing there is an error that names it.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import torch
@@ -17,6 +18,7 @@ from ..parameters import Table
 from . import arrays
 from .arrays import Array, elementwise, single
 from .bounds import Bounds
+from .minus_infinity import is_minus_infinity
 from .recorder import Recorder
 from .rules import KNOWN, SPECIAL, elementwise_rules, lifted
 
@@ -76,6 +78,8 @@ class Formulas:
         if node.op == "placeholder":
             parameter = self._recorder.parameters.get(node)
             if isinstance(parameter, Table):
+                if is_minus_infinity(parameter.tensor):
+                    return single(nodes.const(-math.inf))
                 return arrays.of_table(parameter, self.bounds)
             if parameter is not None:
                 return single(nodes.scalar(parameter))
