@@ -111,3 +111,12 @@ def test_another_number_in_the_place_of_minus_infinity():
     for amount in (-INF, -2.0, -INF):
         score = made(torch.tensor(amount))
         assert isinstance(score, ma.Score if amount == -INF else ma.Bias)
+
+
+def test_a_mask_and_a_score_that_holds_one():
+    score = ma.score(SPLIT["below a sum"])
+    both = ma.sliding(3) + score
+    assert isinstance(both, ma.Score) and both == ma.sliding(3) & score
+    q = torch.randn(1, H, N, 8, dtype=torch.float64)
+    want = ma.attention(q, q, q, ma.causal & ma.sliding(3) + ma.alibi(SLOPES))
+    torch.testing.assert_close(ma.attention(q, q, q, both), want)
