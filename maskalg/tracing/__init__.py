@@ -66,7 +66,8 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     Args:
         score_mod: `score_mod(score, b, h, q_idx, kv_idx)` that returns the new score.
         opaque: take the function as it is, as in `ma.mask`. The gradient reaches the score, not
-            the tensors the function captures; GPU kernels refuse it.
+            the tensors the function captures, and one that requires a gradient is refused; so is
+            the function by GPU kernels.
 
     Examples:
         >>> capped = score(lambda s, b, h, q_idx, kv_idx: 30.0 * torch.tanh(s / 30.0))
@@ -75,12 +76,13 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     if opaque:
         taken = _taken("score", score_mod)
         return Bias(TRUE, taken, Label("formula", (taken,)))
+    from .captures import name_of
     from .minus_infinity import split
     from .trace import trace
 
     node = trace(score_mod, scored=True).formula
     if node.kind == "bool":
-        raise errors.traced_result("ma.score", "a real number", node.kind)
+        raise errors.truth_for_score(name_of(score_mod))
     kept, bias = split(node)
     bias = bias if bias.op == "score" else nodes.call("float", bias)
     label = Label("formula", (bias,))
@@ -91,11 +93,14 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
 
 def _taken(call: str, function: Callable[..., Any]) -> Node:
     """A function as a node that calls it."""
-    from .pointwise import Opaque
+    from .captures import name_of
+    from .pointwise import Opaque, requires_gradient
 
     if not callable(function):
         raise errors.not_a_function(call, function)
     indices = (nodes.BATCH, nodes.HEAD, nodes.Q, nodes.K)
     if call == "mask":
         return nodes.opaque(Opaque(function), "bool", *indices)
+    if requires_gradient(function):
+        raise errors.opaque_gradient(name_of(function))
     return nodes.opaque(Opaque(function), "real", SCORE, *indices)

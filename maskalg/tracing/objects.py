@@ -49,7 +49,7 @@ def standing_for(value: Any, on_symbols: OnSymbols) -> Any:
         derived = new_class(
             kind.__name__, (kind,), exec_body=lambda body: body.update(_body(kind, on_symbols))
         )
-        other = plain.__new__(derived)
+        other: Any = plain.__new__(derived)
         for name in _slots(kind):
             if name in dir(value):
                 object.__setattr__(other, name, object.__getattribute__(value, name))

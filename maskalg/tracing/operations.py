@@ -47,6 +47,14 @@ _ROUNDED: Final = (
 )
 
 
+# Functions that draw random numbers, where they are called on symbols.
+_RANDOM: Final = (
+    *("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"),
+    *("rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "poisson"),
+    *("rrelu", "gumbel_softmax", "native_dropout"),
+)
+
+
 class Formulas:
     """The formulas of the values a recorder holds, found as they are asked for."""
 
@@ -134,6 +142,8 @@ class Formulas:
         """An operation without a rule: numbers become constants, so that Python computes it."""
         if self._recorder.of_numbers(node):
             return self._recorder.demand(node, _written(node))
+        if _name(node) in _RANDOM:
+            return errors.traced_random(_written(node).removesuffix("(…)"))
         return errors.untraceable(_written(node))
 
     def _attribute(self, value: Array, name: str, node: Recorded) -> Any:
