@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from .kinds import BackendError, MaskTypeError, MaskValueError
+from .kinds import BackendError, MaskalgError, MaskTypeError, MaskValueError
 
-_OPAQUE = (
-    "or pass opaque=True, which evaluates the function itself, element by element (in ma.score "
-    "without gradients of the tensors it captures)"
-)
+_OPAQUE = "or pass opaque=True, which evaluates the function itself, element by element"
 _TAKES = {"mask": "b, h, q_idx, kv_idx", "score": "score, b, h, q_idx, kv_idx"}
 
 
@@ -35,6 +32,13 @@ def other_function(name: str, scored: bool) -> MaskTypeError:
         f"ma.mask: {name} takes the arguments of a score_mod(score, b, h, q_idx, kv_idx). Write "
         f"ma.score({name}), or give a function of (b, h, q_idx, kv_idx)."
     )
+
+
+def of_score(error: MaskalgError) -> MaskalgError:
+    """The same error, whose advice of opaque=True says what that costs a score."""
+    costs = f"{_OPAQUE}, without gradients of the tensors it captures"
+    error.args = tuple([str(text).replace(_OPAQUE, costs) for text in error.args])
+    return error
 
 
 def other_arity(call: str, name: str, signature: object) -> MaskTypeError:

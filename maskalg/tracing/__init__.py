@@ -80,7 +80,10 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     from .minus_infinity import split
     from .trace import trace
 
-    node = trace(score_mod, scored=True).formula
+    try:
+        node = trace(score_mod, scored=True).formula
+    except errors.MaskalgError as error:
+        raise errors.of_score(error)  # noqa: B904
     if node.kind == "bool":
         raise errors.truth_for_score(name_of(score_mod))
     kept, bias = split(node)
