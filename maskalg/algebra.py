@@ -97,10 +97,12 @@ class Mask(Expression):
         """`~mask`, for compiled functions: torch.compile does not follow `~` (torch 2.13)."""
         return self.__invert__()
 
-    def __add__(self, other: Bias) -> Score:
+    def __add__(self, other: Bias | Score) -> Score:
         if isinstance(other, Bias):
             label = Label("+", (self.label, other.label))
             return Score(self.mask_node, other.bias_node, label)
+        if isinstance(other, Score):  # such as ma.score of a function that returns -inf
+            return _combined(self, other)
         if isinstance(other, Mask):
             raise errors.mask_plus_mask(self, other)
         _no_bias(self, "+", other)

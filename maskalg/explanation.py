@@ -18,6 +18,7 @@ from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
 from .expression import Expression
 from .float8 import FLOAT8
+from .hidden_masks import hidden
 from .normalform import Structure, bound
 from .proof.proof import prove_structure
 from .schedule.digit_runs import by_digits
@@ -142,7 +143,7 @@ def explain(
         gradients=gradients,
         proof=f"{proof.rung}, {claim}",
         schedule=_schedule(name, call.form.structure, simplified(proof.forms)),
-        bias=_bias(structure, tables),
+        bias=_bias(structure, tables) + hidden(call.form),
         compilations=compilations,
     )
 

@@ -17,7 +17,7 @@ STAGES = [
     {"masks", "biases", "weights"},
     {"normalform"},
     {"extents", "keys", "float8"},
-    {"inputs", "dropped"},
+    {"inputs", "dropped", "hidden_masks"},
     {"evaluate"},
     {"tracing"},
     {"parsing"},

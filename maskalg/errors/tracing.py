@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .kinds import BackendError, MaskTypeError, MaskValueError
+from .kinds import BackendError, MaskalgError, MaskTypeError, MaskValueError
 
 _OPAQUE = "or pass opaque=True, which evaluates the function itself, element by element"
+_TAKES = {"mask": "b, h, q_idx, kv_idx", "score": "score, b, h, q_idx, kv_idx"}
 
 
 _NO_FUNCTION = (
@@ -14,9 +15,8 @@ _NO_FUNCTION = (
 
 
 def not_a_function(call: str, found: object) -> MaskTypeError:
-    arguments = "score, b, h, q_idx, kv_idx" if call == "score" else "b, h, q_idx, kv_idx"
     return MaskTypeError(
-        f"ma.{call}: expected a function {call}_mod({arguments}), got {type(found).__name__}. "
+        f"ma.{call}: expected a function {call}_mod({_TAKES[call]}), got {type(found).__name__}. "
         f"{_NO_FUNCTION}"
     )
 
@@ -31,6 +31,54 @@ def other_function(name: str, scored: bool) -> MaskTypeError:
     return MaskTypeError(
         f"ma.mask: {name} takes the arguments of a score_mod(score, b, h, q_idx, kv_idx). Write "
         f"ma.score({name}), or give a function of (b, h, q_idx, kv_idx)."
+    )
+
+
+def of_score(error: MaskalgError) -> MaskalgError:
+    """The same error, whose advice of opaque=True says what that costs a score."""
+    costs = f"{_OPAQUE}, without gradients of the tensors it captures"
+    error.args = tuple([str(text).replace(_OPAQUE, costs) for text in error.args])
+    return error
+
+
+def other_arity(call: str, name: str, signature: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.{call}: a {call}_mod takes ({_TAKES[call]}); {name} takes {signature}. Give it these "
+        "arguments, also where it does not use them all."
+    )
+
+
+def traced_nothing(name: str) -> MaskTypeError:
+    return MaskTypeError(f"{name} returns None: a `return` is missing.")
+
+
+def traced_parentheses(sign: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"the function compares what `{sign}` joined, in a chain. Comparisons need parentheses, "
+        f"for Python binds `{sign}` tighter: write `(q_idx >= kv_idx) {sign} (kv_idx < 3)`."
+    )
+
+
+def traced_array(reason: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"a NumPy array meets an index of the function ({reason}). Capture a tensor: write "
+        "torch.from_numpy(a)[q_idx] for `a[q_idx]`."
+    )
+
+
+def truth_for_score(name: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.score: {name} returns a truth value, expected a real number. It is a mask_mod, with a "
+        "score it does not need: give ma.mask a function of (b, h, q_idx, kv_idx), or return "
+        "torch.where(kept, score, -float('inf'))."
+    )
+
+
+def opaque_gradient(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"ma.score({name}, opaque=True): a tensor that {name} captures requires a gradient, which "
+        "opaque=True would not give it. Write it as a formula, without opaque=True, or capture "
+        "tensor.detach()."
     )
 
 

@@ -20,11 +20,12 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
 
     `ma.mask(lambda b, h, q_idx, kv_idx: q_idx - kv_idx <= window)` is `q_idx - kv_idx <= window`
     with a parameter `window`. Numbers and tensors the function captures (from closures, globals,
-    defaults, `functools.partial`, attributes of callable objects) become parameters: another
-    value is the same structure, with the same proof and kernel, whether bound by `bind` or traced
-    again. A number that Python itself needs, in a loop or an `if`, is a constant of the formula,
-    as is the exponent of an integer; so are the lengths of rows such as `table[q_idx]` that the
-    function sums or compares.
+    defaults, `functools.partial`, attributes of objects and of `nn.Module`s) become parameters:
+    another value is the same structure, with the same proof and kernel, whether bound by `bind` or
+    traced again. `self.rel.weight` is named `rel_weight`. Numbers in Python modules, named tuples,
+    enumerations and lists of more than 16 are constants of the formula, as are numbers that Python
+    itself needs, in a loop or an `if`, exponents of integers, and the lengths of rows such as
+    `table[q_idx]` that the function sums or compares.
 
     Args:
         mask_mod: `mask_mod(b, h, q_idx, kv_idx)` that returns a truth value for single indices; or
@@ -63,13 +64,16 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
 def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Score:
     """The bias of a FlexAttention function of the score, traced into a formula.
 
-    `torch.where(kept, x, -inf)` as the result makes a `Score`: the condition is its mask, which is
-    proved like any other, and `x` its bias. Captured values and errors are as for `ma.mask`.
+    `torch.where(kept, x, -inf)` makes a `Score`: the condition is its mask, which is proved like
+    any other, and `x` its bias. It may stand below sums with finite terms, further choices, minima,
+    and products by positive constants. What is -1e9, or the least number of a dtype, stays a bias:
+    every pair is computed, and `explain` says so. Captured values and errors are as for `ma.mask`.
 
     Args:
         score_mod: `score_mod(score, b, h, q_idx, kv_idx)` that returns the new score.
         opaque: take the function as it is, as in `ma.mask`. The gradient reaches the score, not
-            the tensors the function captures; GPU kernels refuse it.
+            the tensors the function captures, and one that requires a gradient is refused; so is
+            the function by GPU kernels.
 
     Examples:
         >>> capped = score(lambda s, b, h, q_idx, kv_idx: 30.0 * torch.tanh(s / 30.0))
@@ -78,48 +82,34 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     if opaque:
         taken = _taken("score", score_mod)
         return Bias(TRUE, taken, Label("formula", (taken,)))
+    from .captures import name_of
+    from .minus_infinity import split
     from .trace import trace
 
-    node = trace(score_mod, scored=True).formula
+    try:
+        node = trace(score_mod, scored=True).formula
+    except errors.MaskalgError as error:
+        raise errors.of_score(error)  # noqa: B904
     if node.kind == "bool":
-        raise errors.traced_result("ma.score", "a real number", node.kind)
-    kept, bias = _kept(node)
+        raise errors.truth_for_score(name_of(score_mod))
+    kept, bias = split(node)
     bias = bias if bias.op == "score" else nodes.call("float", bias)
     label = Label("formula", (bias,))
-    if kept.op == "const" and kept.data is True:
+    if kept is TRUE:
         return Bias(TRUE, bias, label)
     return Score(kept, bias, Label("+", (formula(kept).label, label)))
 
 
 def _taken(call: str, function: Callable[..., Any]) -> Node:
     """A function as a node that calls it."""
-    from .pointwise import Opaque
+    from .captures import name_of
+    from .pointwise import Opaque, requires_gradient
 
     if not callable(function):
         raise errors.not_a_function(call, function)
     indices = (nodes.BATCH, nodes.HEAD, nodes.Q, nodes.K)
     if call == "mask":
         return nodes.opaque(Opaque(function), "bool", *indices)
+    if requires_gradient(function):
+        raise errors.opaque_gradient(name_of(function))
     return nodes.opaque(Opaque(function), "real", SCORE, *indices)
-
-
-def _kept(node: Node) -> tuple[Node, Node]:
-    """A score that is -inf outside of a condition, as the condition and the rest."""
-    kept = TRUE
-    while node.op == "where":
-        condition, then, otherwise = node.args
-        if _is_dropped(otherwise) and not _reads_score(condition):
-            kept, node = nodes.conjunction(kept, condition), then
-        elif _is_dropped(then) and not _reads_score(condition):
-            kept, node = nodes.conjunction(kept, nodes.negation(condition)), otherwise
-        else:
-            break
-    return kept, node
-
-
-def _is_dropped(node: Node) -> bool:
-    return node.op == "const" and node.data == float("-inf")
-
-
-def _reads_score(node: Node) -> bool:
-    return any(part == SCORE for part in node.walk())

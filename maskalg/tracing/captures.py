@@ -6,7 +6,6 @@ and tensor; the original is not touched.
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 import numbers
@@ -16,7 +15,8 @@ from typing import Any, Final, cast
 
 import torch
 
-from .recorder import BUILTINS, Key, Recorder
+from .objects import has_attributes, is_called, standing_for
+from .recorder import BUILTINS, Key, Recorder, Symbol
 
 # Longer lists and tuples are data; their numbers are constants.
 LONGEST: Final = 16
@@ -34,10 +34,12 @@ class Captures:
         self._constants = constants
         self._functions: dict[int, object] = {}
         self._cells: dict[int, CellType] = {}
+        # Bound methods and what properties return: another could take the place of one let go.
+        self._alive: list[object] = []
 
     def rebuilt(self, value: Any, name: str, key: Key) -> Any:
         """`value`, found at the place `key`, on symbols; itself where it holds none."""
-        if isinstance(value, bool):
+        if isinstance(value, bool) or type(value) is Symbol:
             return value
         if isinstance(value, torch.Tensor):
             fixed = self._constants is not None and ("tensor", id(value)) in self._constants
@@ -49,8 +51,10 @@ class Captures:
             return type(value)([self.rebuilt(v, f"{name}_{i}", (*key, i)) for i, v in items])
         if type(value) is dict and len(value) <= LONGEST:
             return {k: self.rebuilt(v, f"{name}_{k}", (*key, k)) for k, v in value.items()}
-        if isinstance(value, (FunctionType, MethodType, functools.partial)) or _is_callable(value):
-            return self._callable(value)
+        if isinstance(value, (FunctionType, MethodType, functools.partial)):
+            return self._callable(value, name, key)
+        if is_called(value) or (self._constants is not None and has_attributes(value)):
+            return self._object(value, name, key)
         return value
 
     def _number(self, value: numbers.Real, name: str, key: Key) -> Any:
@@ -59,40 +63,39 @@ class Captures:
         plain = int(value) if isinstance(value, numbers.Integral) else float(value)
         return self._recorder.number(name, plain, key)
 
-    def _callable(self, value: Any) -> Any:
+    def _callable(self, value: Any, name: str, key: Key) -> Any:
+        if isinstance(value, FunctionType):
+            return self._function(value)
         if id(value) not in self._functions:
-            if isinstance(value, FunctionType):
-                return self._function(value)
             if isinstance(value, functools.partial):
                 arguments = self.rebuilt(value.args, "argument", ("partial", id(value)))
                 named = {
                     name: self.rebuilt(arg, name, ("partial", id(value), name))
                     for name, arg in value.keywords.items()
                 }
-                whole: Any = functools.partial(self._callable(value.func), *arguments, **named)
-            elif isinstance(value, MethodType):
-                whole = MethodType(self._callable(value.__func__), self._object(value.__self__))
+                function = self.rebuilt(value.func, name, (*key, "func"))
+                whole: Any = functools.partial(function, *arguments, **named)
             else:
-                whole = self._called_object(value)
+                owner = self.rebuilt(value.__self__, name, (*key, "self"))
+                whole = MethodType(self.rebuilt(value.__func__, name, key), owner)
             self._functions[id(value)] = whole
+            self._alive.append(value)
         return self._functions[id(value)]
 
-    def _called_object(self, value: Any) -> Any:
-        method = type(value).forward if isinstance(value, torch.nn.Module) else type(value).__call__
-        if not isinstance(method, FunctionType):
-            return value
-        return MethodType(self._function(method), self._object(value))
+    def _object(self, value: Any, name: str, key: Key) -> Any:
+        """A stand-in for an object whose numbers and tensors are symbols."""
+        if id(value) in self._functions:
+            return self._functions[id(value)]
 
-    def _object(self, value: Any) -> Any:
-        """A copy of an object whose numbers and tensors are symbols."""
-        attributes = _attributes(value)
-        if not attributes:
-            return value
-        other = copy.copy(value)
-        for name, attribute in attributes.items():
-            symbol = self.rebuilt(attribute, name, ("attribute", id(value), name))
-            if symbol is not attribute:
-                other.__dict__[name] = symbol
+        def on_symbols(found: Any, own: str) -> Any:
+            # An item of a list of modules has no name of its own.
+            inner = key[0] == "attribute" or own.isdigit()
+            place = key if key[0] == "attribute" else ("attribute", *key)
+            return self.rebuilt(found, f"{name}_{own}" if inner else own, (*place, own))
+
+        other = standing_for(value, on_symbols)
+        self._functions[id(value)] = self._functions[id(other)] = other
+        self._alive += (value, other)
         return other
 
     def _function(self, function: FunctionType) -> Any:
@@ -140,22 +143,6 @@ class Captures:
                 return other
             other.cell_contents = self.rebuilt(contents, name, ("cell", id(cell)))
         return self._cells[id(cell)]
-
-
-def _is_callable(value: object) -> bool:
-    """Whether `value` is an object that a Python method makes callable."""
-    if isinstance(value, type) or not callable(value):
-        return False
-    return isinstance(value, torch.nn.Module) or isinstance(type(value).__call__, FunctionType)
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if isinstance(value, torch.nn.Module):
-        found.update({**value._parameters, **value._buffers, **value._modules})
-        own = {name: v for name, v in vars(value).items() if not name.startswith("_")}
-        return {**found, **{n: v for n, v in own.items() if n != "training"}}
-    return dict(getattr(value, "__dict__", {}))
 
 
 def is_ours(function: FunctionType) -> bool:

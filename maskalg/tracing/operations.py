@@ -6,6 +6,7 @@ tables in `rules`. An operation that is missing there is an error that names it.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import torch
@@ -17,6 +18,7 @@ from ..parameters import Table
 from . import arrays
 from .arrays import Array, elementwise, single
 from .bounds import Bounds
+from .minus_infinity import is_minus_infinity
 from .recorder import Recorder
 from .rules import KNOWN, SPECIAL, elementwise_rules, lifted
 
@@ -42,6 +44,14 @@ _SAME: Final = {
 _ROUNDED: Final = (
     *("add", "radd", "subtract", "rsub", "multiply", "rmul", "div", "rdiv", "rtruediv"),
     *("floordiv", "remainder", "pow", "rpow", "lt", "le", "gt", "ge", "eq", "ne"),
+)
+
+
+# Functions that draw random numbers, where they are called on symbols.
+_RANDOM: Final = (
+    *("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"),
+    *("rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "poisson"),
+    *("rrelu", "gumbel_softmax", "native_dropout"),
 )
 
 
@@ -76,6 +86,8 @@ class Formulas:
         if node.op == "placeholder":
             parameter = self._recorder.parameters.get(node)
             if isinstance(parameter, Table):
+                if is_minus_infinity(parameter.tensor):
+                    return single(nodes.const(-math.inf))
                 return arrays.of_table(parameter, self.bounds)
             if parameter is not None:
                 return single(nodes.scalar(parameter))
@@ -130,6 +142,8 @@ class Formulas:
         """An operation without a rule: numbers become constants, so that Python computes it."""
         if self._recorder.of_numbers(node):
             return self._recorder.demand(node, _written(node))
+        if _name(node) in _RANDOM:
+            return errors.traced_random(_written(node).removesuffix("(…)"))
         return errors.untraceable(_written(node))
 
     def _attribute(self, value: Array, name: str, node: Recorded) -> Any:

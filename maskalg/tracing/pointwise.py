@@ -63,3 +63,13 @@ def pointwise(function: Callable[..., Any], *arguments: torch.Tensor) -> torch.T
     with _Lookups():
         result: torch.Tensor = torch.vmap(single)(*flat)
     return result.reshape(shape)
+
+
+def requires_gradient(score_mod: Callable[..., Any]) -> bool:
+    """Whether a score function gives a gradient to a tensor it captures, found at position 0."""
+    zero = torch.zeros((), dtype=torch.int64)
+    try:
+        with torch.enable_grad(), _Lookups():
+            return bool(torch.as_tensor(score_mod(zero.float(), *[zero] * 4)).requires_grad)
+    except Exception:  # it says so where it is evaluated
+        return False

@@ -128,6 +128,9 @@ class Recorder(GraphAppendingTracer):
         return super().create_arg(a)
 
     def to_bool(self, obj: Proxy) -> bool:
+        sign = _compared_join(obj.node)
+        if sign is not None and not _sources(obj.node).isdisjoint(self.indices):
+            raise errors.traced_parentheses(sign)
         self.needs_value(obj, "`if`, `and`, `or`, `not` or a chained comparison")
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
@@ -267,6 +270,14 @@ def _is_entry(node: Recorded, table: Recorded, ndim: int) -> bool:
         return False
     places = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
     return len(places) == ndim and all(isinstance(p, (Recorded, int)) for p in places)
+
+
+def _compared_join(node: Recorded) -> str | None:
+    """The sign that joined a side of a comparison: of `x >= y | z < 3`, which is a chain."""
+    if node.target not in (operator.ge, operator.gt, operator.le, operator.lt, operator.eq):
+        return None
+    signs: dict[Any, str] = {operator.or_: "|", operator.and_: "&", operator.xor: "^"}
+    return next((signs[n.target] for n in node.all_input_nodes if n.target in signs), None)
 
 
 def _sources(node: Recorded) -> set[Recorded]:

@@ -168,6 +168,20 @@ def _getitem(bounds: Bounds, x: Array, places: Any) -> Array:
     return arrays.indexed(x, [_place(place) for place in listed], bounds)
 
 
+def _embedding(
+    bounds: Bounds,
+    places: Any,
+    x: Array,
+    padding_idx: Any = None,
+    max_norm: Any = None,
+    **rest: Any,
+) -> Array:
+    """A row of a table; of one that changes as it is read, or whose gradient does, no formula."""
+    if padding_idx is not None or max_norm is not None or rest.get("scale_grad_by_freq"):
+        raise errors.untraceable("embedding(…) with padding_idx, max_norm or scale_grad_by_freq")
+    return _getitem(bounds, x, places)
+
+
 def _place(place: Any) -> Any:
     if place is None or place is ... or isinstance(place, slice):
         return place
@@ -250,6 +264,7 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "all": _joined(a.both, nodes.TRUE),
     "sum": _sum,
     "dot": _dot,
+    "embedding": _embedding,
     "getitem": _getitem,
     "index": _getitem,
     "to": _to,

@@ -17,6 +17,7 @@ import torch
 
 from ..parameters import INT32_MAX
 from .captures import LONGEST, default_names, is_ours, names
+from .minus_infinity import is_minus_infinity
 from .recorder import Key
 
 Captured = int | float | torch.Tensor
@@ -101,6 +102,7 @@ class _Walk:
         place = ("tensor", id(tensor))
         if not self._again(place):
             self.key += (tensor.dtype, tensor.ndim, tensor.device, tensor.requires_grad)
+            self.key.append(is_minus_infinity(tensor))
             self.values[place] = tensor
 
     def _function(self, function: FunctionType) -> None:

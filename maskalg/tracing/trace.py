@@ -76,6 +76,10 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
     name = name_of(function)
     if not _takes(function, 4 + scored) and _takes(function, 5 - scored):
         return errors.other_function(name, scored)
+    if not _takes(function, 4 + scored) and (signature := _signature(function)) is not None:
+        return errors.other_arity("score" if scored else "mask", name, signature)
+    if "__array_" in str(reason):
+        return errors.traced_array(reason)
     for frame, _ in walk_tb(reason.__traceback__):
         owner = frame.f_locals.get("cls") if frame.f_code.co_name == "apply" else None
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
@@ -85,11 +89,18 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
     """Whether a function can be called with so many arguments, as far as it tells."""
+    signature = _signature(function)
     try:
-        inspect.signature(function).bind(*range(count))
-    except (TypeError, ValueError):
+        return signature is not None and signature.bind(*range(count)) is not None
+    except TypeError:
         return False
-    return True
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
 
 
 def _count(constants: frozenset[Key] | None) -> int | None:
@@ -106,6 +117,8 @@ def _attempt(
     rebuilt = captures.rebuilt(function, name_of(function), ("function",))
     with Reads(recorder), NoRandomness():  # type: ignore[no-untyped-call]
         result = rebuilt(*symbols)
+    if result is None:
+        raise errors.traced_nothing(name_of(function))
     refuse_changes_in_place(recorder.graph)
     formulas = Formulas(recorder)
     value = _value(formulas, recorder, result)

@@ -160,7 +160,7 @@ def test_modules_and_attributes_of_other_objects():
     module = Module()
     mask = ma.mask(module)
     assert (mask.to_dense(N, batch=BATCH, heads=HEADS) == dense(module)).all()
-    assert set(mask.parameters) == {"kinds", "window", "tensor"}
+    assert set(mask.parameters) == {"kinds", "window", "table"}
 
 
 def test_opaque_functions_are_evaluated_block_by_block():

@@ -1,10 +1,12 @@
 """What cannot be traced says so, and what to write."""
 
+import numpy as np
 import pytest
 import torch
 
 import maskalg as ma
 
+ARRAY = np.arange(8)
 TABLE = torch.arange(8)
 BYTES = torch.arange(8, dtype=torch.uint8)
 HALVES = torch.linspace(0, 1, 8, dtype=torch.float16)
@@ -20,6 +22,10 @@ def in_place(b, h, q, k):
     kept = q > k
     kept.logical_and_(k > 2)
     return kept
+
+
+def forgetful(b, h, q, k):
+    q >= k  # noqa: B015
 
 
 MISTAKES = {
@@ -48,7 +54,24 @@ MISTAKES = {
     "constant zero": (lambda b, h, q, k: q % 0 == 1, ValueError, ("divides by 0",)),
     "large": (lambda b, h, q, k, n=2**40: q - k < n, ValueError, ("n must fit a 32-bit integer",)),
     "own error": (lambda b, h, q, k: {}["x"], TypeError, ("could not be traced: KeyError: 'x'",)),
-    "arguments": (lambda q, k: q > k, TypeError, ("takes 2 positional arguments",)),
+    "arguments": (
+        lambda q, k: q > k,
+        TypeError,
+        ("a mask_mod takes (b, h, q_idx, kv_idx); <lambda> takes (q, k)",),
+    ),
+    "no return": (forgetful, TypeError, ("forgetful returns None: a `return` is missing",)),
+    "parentheses": (
+        lambda b, h, q, k: q >= k | k < 3,
+        TypeError,
+        ("need parentheses", "`(q_idx >= kv_idx) | (kv_idx < 3)`"),
+    ),
+    "parentheses of and": (lambda b, h, q, k: q >= k & k < 3, TypeError, ("binds `&` tighter",)),
+    "array": (
+        lambda b, h, q, k: ARRAY[q] == ARRAY[k],
+        TypeError,
+        ("NumPy array", "torch.from_numpy(a)[q_idx]"),
+    ),
+    "compared with an array": (lambda b, h, q, k: ARRAY[q] < k, TypeError, ("NumPy array",)),
     "score_mod": (
         lambda s, b, h, q, k: s,
         TypeError,
@@ -98,12 +121,50 @@ def test_mistakes(name):
 def test_scores():
     with pytest.raises(ma.MaskTypeError, match="expected a real number"):
         ma.score(lambda s, b, h, q, k: q > k)
+    with pytest.raises(ma.MaskTypeError, match=r"returns a truth value.*mask_mod.*torch\.where\("):
+        ma.score(lambda s, b, h, q, k: q > k)
+    with pytest.raises(ma.MaskTypeError, match=r"a score_mod takes \(score, b.* takes \(s, q, k\)"):
+        ma.score(lambda s, q, k: s)
+    with pytest.raises(ma.MaskTypeError, match="a `return` is missing"):
+        ma.score(lambda s, b, h, q, k: None)
+    with pytest.raises(ma.MaskTypeError, match="without gradients of the tensors it captures"):
+        ma.score(lambda s, b, h, q, k: torch.lgamma(s))
     with pytest.raises(ma.MaskTypeError, match=r"of a mask_mod.* Write ma\.mask\("):
         ma.score(lambda b, h, q, k: q > k)
     with pytest.raises(ma.MaskTypeError, match="depends on score in `if`"):
         ma.score(lambda s, b, h, q, k: s if s > 0 else -s)
     with pytest.raises(ma.MaskTypeError, match=r"score_mod\(score, b, h, q_idx, kv_idx\)"):
         ma.score(None, opaque=True)
+
+
+RANDOM = {
+    "dropout": lambda s: torch.nn.functional.dropout(s, 0.1),
+    "module": lambda s: torch.nn.Dropout(0.1)(s),
+    "randn_like": torch.randn_like,
+    "rand_like": torch.rand_like,
+    "bernoulli": torch.bernoulli,
+}
+
+
+@pytest.mark.parametrize("name", list(RANDOM))
+def test_scores_are_not_random(name):
+    with pytest.raises(ma.MaskTypeError, match="draws other numbers at each call"):
+        ma.score(lambda s, b, h, q, k: s + RANDOM[name](s))
+
+
+def test_opaque_scores_capture_no_tensor_that_learns():
+    weights = torch.rand(2, requires_grad=True)
+    module = torch.nn.Embedding(8, 2)
+    functions = (
+        lambda s, b, h, q, k: torch.lgamma(s.abs() + 1) + weights[h],
+        lambda s, b, h, q, k: s + module.weight[k, h],
+    )
+    for function in functions:
+        with pytest.raises(ma.MaskValueError, match=r"requires a gradient.*tensor\.detach\(\)"):
+            ma.score(function, opaque=True)
+    fixed = weights.detach()
+    taken = ma.score(lambda s, b, h, q, k: torch.lgamma(s) + fixed[h], opaque=True)
+    assert isinstance(taken, ma.Bias)
 
 
 def test_bound_values_are_checked():
