@@ -446,14 +446,14 @@ class Score(Expression):
         _no_mask(self, "&", other)
         return NotImplemented
 
-    def __add__(self, other: Bias) -> Score:
+    def __add__(self, other: Bias | Mask) -> Score:
         if isinstance(other, Bias):
             node = joined(self.bias_node, other.bias_node)
             return Score(self.mask_node, node, Label("+", (self.label, other.label)))
         if isinstance(other, Score):
             raise errors.score_plus_score(self, other)
-        if isinstance(other, Mask):
-            raise errors.mask_plus_mask(self, other)
+        if isinstance(other, Mask):  # as in mask + score
+            return self & other
         _no_bias(self, "+", other)
         return NotImplemented
 

@@ -404,3 +404,10 @@ def test_shift_moves_masks_and_biases() -> None:
 def test_a_mask_of_a_boolean_table_is_a_mask() -> None:
     flags = table(torch.tensor([True, False, True]), "flags")[kv_idx]
     assert isinstance(flags, Mask) and repr(flags & causal) == "flags[kv_idx] & causal"
+
+
+def test_a_score_and_a_mask_in_either_order():
+    traced = ma.score(lambda s, b, h, q, k: torch.where(q - k < 3, s * 2, float("-inf")))
+    for both in (traced + causal, causal + traced, traced & causal, causal & traced):
+        assert isinstance(both, Score)
+        assert torch.equal(both.mask.to_dense(8), (causal & (ma.q_idx - ma.kv_idx < 3)).to_dense(8))

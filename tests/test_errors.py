@@ -61,7 +61,6 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "bias and mask": (lambda: BIAS & causal, ("Write `causal + alibi(slopes[2])`",)),
     "score and bias": (lambda: SCORE & BIAS, ("adds to the score",)),
     "mask plus mask": (lambda: causal + sliding(4), ("`causal + sliding(4)`", "`a & b`")),
-    "score plus mask": (lambda: SCORE + causal, ("adds two masks", "`a & b`")),
     "score plus score": (lambda: SCORE + SCORE, ("adds two scores", "`a & b`")),
     "mask equals index": (lambda: q_idx == causal, ("expected an index expression", "type Mask")),
     "index and tensor": (lambda: q_idx >= IDS, ("`ma.table(tensor)[index]`", "type Tensor")),

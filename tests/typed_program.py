@@ -58,7 +58,7 @@ def scores(slopes: torch.Tensor) -> None:
     bias | causal  # wrong
     bias - causal  # wrong
     score + score  # wrong
-    score + causal  # wrong
+    assert_type(score + causal, ma.Score)
     bias @ causal  # wrong
     bias + slopes  # wrong
 

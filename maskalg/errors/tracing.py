@@ -9,8 +9,8 @@ _TAKES = {"mask": "b, h, q_idx, kv_idx", "score": "score, b, h, q_idx, kv_idx"}
 
 
 _NO_FUNCTION = (
-    "An expression stands as it is, without ma.mask; a BlockMask enters as "
-    "ma.mask(block_mask.mask_mod), a tensor as ma.dense(tensor)."
+    "An expression stands as it is, without ma.mask; a BlockMask enters as ma.mask(block_mask), a "
+    "tensor as ma.dense(tensor)."
 )
 
 
