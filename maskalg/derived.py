@@ -15,6 +15,8 @@ class Derived(Table):
 
     __slots__ = ("_seen", "derive", "sources")
 
+    _seen: tuple[tuple[int, int | None], ...]
+
     def __init__(
         self,
         name: str,
@@ -27,7 +29,8 @@ class Derived(Table):
         super().__init__(name, tensor)
         self.sources = sources
         self.derive = derive
-        self._seen = self._writes()
+        # A compiled function makes it anew in each call.
+        self._seen = () if torch.compiler.is_compiling() else self._writes()
 
     def follow(self) -> None:
         """Compute it again, in place, if one of the others was written to since.
