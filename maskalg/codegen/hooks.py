@@ -42,14 +42,16 @@ mask  {mask}
 bias  {bias}
 """
 
-import triton
+'''
+
+_IMPORTS = """import triton
 import triton.language as tl
 from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
 from maskalg_kernels.integers import quotient, quotient_of_any, remainder, remainder_of_any
 from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}, {times}, whole
 from maskalg_kernels.runs import run_of_marks, run_of_spans, run_of_spans_and_marks
 from maskalg_kernels.runs import run_of_spans_either_way, tiles
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -147,11 +149,8 @@ def rendered(
     elements = _elements(structure, style, arguments, "kv_idx", formulas)
     runs = ("next_run", _ROW, _runs(structure, style, arguments, "queries"))
     functions = [_function(*part) for part in (*elements, runs, *more)]
-    own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in _OWN_PTX}
-    header = _HEADER.format(
-        mask=formula_text(structure.mask), bias=formula_text(structure.bias), **own
-    )
-    source = header + "\n\n" + "\n\n\n".join(functions) + "\n"
+    header = _HEADER.format(mask=formula_text(structure.mask), bias=formula_text(structure.bias))
+    source = header + imports(style) + "\n\n" + "\n\n\n".join(functions) + "\n"
     return Hooks(
         source=source,
         digest=hashlib.sha256(source.encode()).hexdigest()[:24],
@@ -162,6 +161,12 @@ def rendered(
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
+
+
+def imports(style: Style = _NATURAL) -> str:
+    """What formulas written in a style call, by Python's `import`."""
+    own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in _OWN_PTX}
+    return _IMPORTS.format(**own)
 
 
 def _elements(

@@ -6,6 +6,7 @@ import pytest
 
 from maskalg import nodes
 from maskalg.codegen import store
+from maskalg.codegen.hooks import imports
 from maskalg.codegen.triton_text import Arguments, TritonText
 from maskalg.node import REAL_FUNCTIONS
 
@@ -15,9 +16,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 PROBE = """
-import triton
-import triton.language as tl
-from maskalg_kernels.reals import expm1, log1p, power, sigmoid, tan, tanh
 
 
 @triton.jit
@@ -44,7 +42,7 @@ def test_real_functions_compile(target):
     from maskalg_kernels.offline import target_of
     from triton.compiler import ASTSource
 
-    source = PROBE.format(text=TritonText(Arguments(), wide=False)(everything()))
+    source = imports() + PROBE.format(text=TritonText(Arguments(), wide=False)(everything()))
     module = store.load(source, "probe_of_reals")
     signature = {"x": "*fp32", "out": "*fp32"}
     compiled = triton.compile(ASTSource(module.probe, signature), target=target_of(target))
