@@ -101,7 +101,8 @@ def test_lists_of_anything_but_numbers() -> None:
     }
     holds = "got list. A list or an array holds numbers alone or flags alone, in rows of one length"
     for name, atom in calls.items():
-        for entries in ([[1], [2, 3]], ["a"], [learned], [1, True], [[True], [0]]):
+        rows = ["a"] if name == "lengths " else [[1], [2, 3]]  # of lengths, rows may differ
+        for entries in (rows, ["a"], [learned], [1, True], [[True], [0]]):
             says = [name] if name == "lengths " else [name, holds]
             raises(TypeError, lambda atom=atom, entries=entries: atom(entries), *says)
     raises(TypeError, lambda: alibi(np.array(["a"])), "got ndarray", "holds numbers")
@@ -150,8 +151,12 @@ def test_documents() -> None:
     raises(TypeError, lambda: lengths(FLOATS), "document.from_lengths: lengths", "float32")
     raises(TypeError, lambda: lengths([1.5]), "document.from_lengths: lengths", "1.5 of type float")
     raises(ValueError, lambda: lengths([3, -1]), "document.from_lengths: lengths", "got -1")
-    raises(ValueError, lambda: lengths(IDS[None]), "shape [documents], got [1, 4]")
-    raises(ValueError, lambda: lengths(np.array(3)), "shape [documents], got []")
+    raises(ValueError, lambda: lengths(IDS[None, None]), "or [batch, documents], got [1, 1, 4]")
+    raises(ValueError, lambda: lengths(np.array(3)), "shape [documents] or", "got []")
+    raises(TypeError, lambda: lengths([[2, 4], 6]), "lengths must be an integer", "got [2, 4]")
+    raises(ValueError, lambda: lengths([[2, -4], [3]]), "lengths must be an integer >= 0, got -4")
+    raises(ValueError, lambda: lengths([IDS[None]]), "shape [documents], got [1, 4]")
+    raises(ValueError, lambda: lengths([[2, 4], [3]], total=5), "total", ">= 6, got 5")
     for found in (3, None):
         says = f"got {found} of type", "Write `document.from_lengths([3, 5])`."
         raises(TypeError, lambda found=found: lengths(found), "a list or an integer tensor", *says)

@@ -122,6 +122,15 @@ def test_document_from_lengths_and_cu_seqlens() -> None:
     check(document.from_cu_seqlens(torch.tensor([0, 2, 3], dtype=torch.int32)), "##. ##. ..#")
 
 
+def test_document_from_lengths_of_each_batch_entry() -> None:
+    rows = "##. ##. ..#", "##. ##. ...", "### ### ###"
+    check(document.from_lengths([[2, 1], [2], [3]]), *rows)
+    check(document.from_lengths(torch.tensor([[2, 1], [2, 0], [0, 3]])), *rows)
+    check(document.from_lengths([torch.tensor([2, 1]), torch.tensor([2]), ids(3)]), *rows)
+    check(document.from_lengths([[1], [0, 2]], total=3), "#.. ... ...", "##. ##. ...")
+    assert "end" not in document.from_lengths([[2, 1], [3]]).parameters  # all are filled
+
+
 def test_chunked_and_block_causal() -> None:
     check(chunked(2), "##... ##... ..##.")
     check(block_causal(2), "##... ##... ####. ####.")

@@ -11,8 +11,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import errors, nodes
 from ..algebra import Mask
-from ..entries import Entries, integers
-from ..nodes import SCORE, K, Q
+from ..entries import Entries, integers, is_listed
+from ..nodes import BATCH, SCORE, K, Q
 from ..parameters import INTEGERS, Table, plain_number
 from ..printing import called
 from .arguments import at, integer, positions, readable
@@ -61,10 +61,14 @@ class _Document:
         """Documents of these lengths, one after the other.
 
         Args:
-            lengths: tokens of each document, >= 0; those of a tensor on a GPU are not checked.
+            lengths: tokens of each document, >= 0: `[documents]` for one packing, or
+                `[batch, documents]` for one in each batch entry. Rows of a list may differ in
+                length, as do tensors in it; a tensor fills its rows up with zeros. Those of a
+                tensor on a GPU are not checked.
             total: length of the packed sequence when it is longer than the documents; positions
-                past the last document keep nothing. By default the sum of the lengths, which is
-                read from the device where they are a tensor there.
+                past the last document keep nothing. By default the sum of the lengths, of the
+                longest packing where there are several, which is read from the device where they
+                are a tensor there.
             device: where the ids live; by default that of `lengths`.
 
         Raises:
@@ -77,33 +81,21 @@ class _Document:
                     [1, 1, 0, 0],
                     [0, 1, 1, 0],
                     [0, 1, 2, 1]], dtype=torch.uint8)
+            >>> document.from_lengths([[2, 1], [3]]).to_dense(3)[:, 0].int().tolist()
+            [[[1, 1, 0], [1, 1, 0], [0, 0, 1]], [[1, 1, 1], [1, 1, 1], [1, 1, 1]]]
         """
-        call, known = "document.from_lengths", None
+        call = "document.from_lengths"
         total = _length(call, total)
-        if isinstance(lengths, np.ndarray):
-            lengths = integers(call, "lengths", lengths)
-        if not isinstance(lengths, torch.Tensor):
-            if not isinstance(lengths, Iterable):
-                raise errors.not_lengths(call, lengths)
-            listed = [plain_number(length) for length in lengths]
-            for length in listed:
-                integer(call, "lengths", length, low=0)
-            known = sum(listed)
-            lengths = torch.tensor(listed, dtype=torch.int64)
-        lengths = integers(call, "lengths", lengths)
-        if lengths.ndim != 1:
-            raise errors.tensor_shape(call, "lengths", list(lengths.shape), "[documents]")
-        if known is None and readable(lengths):
-            if lengths.numel() and int(lengths.min()) < 0:
-                raise errors.below(call, "lengths", int(lengths.min()), 0)
-            known = int(lengths.sum())
-        if known is not None and total is not None and total < known:
+        sizes, packings = _packings(call, lengths)
+        known = max(packings, default=0)
+        if packings and total is not None and total < known:
             raise errors.below(call, "total", total, known)
-        sizes = lengths if device is None else lengths.to(device)
-        zero = torch.zeros(1, dtype=torch.int64, device=sizes.device)
-        cu_seqlens = torch.cat([zero, sizes.cumsum(0)])
-        if known is not None and total is None:  # not read back from the device
-            return self(packed_ids(cu_seqlens, known))
+        full = total is None and bool(packings) and all(size == known for size in packings)
+        total = known if packings and total is None else total
+        sizes = sizes if device is None else sizes.to(device)
+        cu_seqlens = torch.nn.functional.pad(sizes.cumsum(-1), (1, 0))
+        if full:
+            return self(packed_ids(cu_seqlens, total))
         return _one_packing(self, cu_seqlens, total)
 
     def from_cu_seqlens(
@@ -140,6 +132,34 @@ class _Document:
         """
         call = "document.from_cu_seqlens"
         return packed(call, self, cu_seqlens, kv_cu_seqlens, total)
+
+
+def _packings(call: str, lengths: object) -> tuple[torch.Tensor, list[int]]:
+    """Lengths `[documents]` or `[batch, documents]`, and their sums where they can be read."""
+    if isinstance(lengths, (list, tuple)) and lengths and all(map(is_listed, lengths)):
+        rows, sums = zip(*[_lengths(call, row, "[documents]") for row in lengths], strict=True)
+        sizes = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+        return sizes, [size for row in sums for size in row] if all(sums) else []
+    return _lengths(call, lengths, "[documents]", "[batch, documents]")
+
+
+def _lengths(call: str, lengths: object, *wanted: str) -> tuple[torch.Tensor, list[int]]:
+    """Lengths of one of the shapes `wanted`: of one dimension, of two."""
+    if not isinstance(lengths, (torch.Tensor, np.ndarray)):
+        if not isinstance(lengths, Iterable):
+            raise errors.not_lengths(call, lengths)
+        listed = [plain_number(length) for length in lengths]
+        for length in listed:
+            integer(call, "lengths", length, low=0)
+        return torch.tensor(listed, dtype=torch.int64), [sum(listed)]
+    sizes = integers(call, "lengths", lengths)
+    if not 1 <= sizes.ndim <= len(wanted):
+        raise errors.tensor_shape(call, "lengths", list(sizes.shape), " or ".join(wanted))
+    if not readable(sizes):
+        return sizes, []
+    if sizes.numel() and int(sizes.min()) < 0:
+        raise errors.below(call, "lengths", int(sizes.min()), 0)
+    return sizes, [int(size) for size in sizes.sum(-1).reshape(-1)]
 
 
 def packed(
@@ -202,19 +222,23 @@ def _one_packing(
 ) -> Mask:
     """Queries and keys packed alike, in `total` positions; None is as many as they have."""
     mask = atom(packed_ids(cu_seqlens, total), None)
-    if total is None:
+    if total is None and cu_seqlens.ndim == 1:
         return mask
-    end = nodes.read(Table("end", cu_seqlens[-1]))
+    end = nodes.read(Table("end", cu_seqlens[..., -1]), *[BATCH][: cu_seqlens.ndim - 1])
     return Mask(nodes.conjunction(mask.mask_node, nodes.gt(end, K)), SCORE, mask.label)
 
 
 def packed_ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
-    """The document of each of `length` positions, int32, counted from 1; None is the last entry."""
-    length = int(cu_seqlens[-1]) if length is None else length
+    """The document of each of `length` positions, int32, counted from 1; None is the last entry.
+
+    `[length]`, or `[batch, length]` of cumulative lengths `[batch, documents + 1]`.
+    """
+    length = int(cu_seqlens[..., -1].max()) if length is None else length
     places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
+    places = places.expand(*cu_seqlens.shape[:-1], length).contiguous()
     ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
     if not torch.compiler.is_compiling():
-        _DOCUMENTS[ids] = cu_seqlens.numel() - 1
+        _DOCUMENTS[ids] = cu_seqlens.shape[-1] - 1
     return ids
 
 

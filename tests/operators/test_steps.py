@@ -124,6 +124,7 @@ BUILT = {
     "documents": lambda ids, numbers: document(ids),
     "lengths": lambda ids, numbers: document.from_lengths(numbers, total=LENGTH),
     "list of lengths": lambda ids, numbers: document.from_lengths([30, LENGTH - 30]),
+    "rows of lengths": lambda ids, numbers: document.from_lengths([[30, LENGTH - 30], [LENGTH]]),
     "cumulative": lambda ids, numbers: document.from_cu_seqlens(numbers.cumsum(0), total=LENGTH),
     "prefix": lambda ids, numbers: prefix(numbers),
     "padding": lambda ids, numbers: ma.padding(numbers),
