@@ -75,6 +75,10 @@ def test_prefix_and_padding_tensors() -> None:
     raises(ValueError, lambda: padding(torch.tensor(3)), "shape [batch], got []")
     raises(TypeError, lambda: padding(FLAGS), "got torch.bool", "from_mask(attention_mask)")
     raises(ValueError, lambda: padding(IDS[None]), "from_mask(attention_mask)")
+    raises(TypeError, lambda: padding(IDS, queries=3), "padding: queries", "got int")
+    raises(ValueError, lambda: padding(IDS, queries=IDS[None]), "queries", "[batch], got [1, 4]")
+    made = padding.from_mask
+    raises(ValueError, lambda: made(IDS[None], queries=IDS), "queries", "[batch, q_len], got [4]")
 
 
 def test_padding_masks() -> None:

@@ -97,6 +97,11 @@ def test_prefix_of_a_negative_entry_keeps_nothing() -> None:
 def test_padding() -> None:
     check(padding(ids(1, 3)), "#.. #..", "### ###")
     check(padding(ids(0, 2), queries=True), "... ... ...", "##. ##. ...")
+    check(padding(ids(3, 1), queries=ids(1, 2)), "### ...", "#.. #..")
+    check(padding(ids(2), queries=ids(1)).bind(queries=ids(3)), "##. ##. ##. ...")
+    real = padding.from_mask(ids([0, 1, 1]), queries=ids([1, 0]))
+    check(real, ".## ...")
+    assert repr(real) == "padding.from_mask(attention_mask[1, 3], queries[1, 2])"
 
 
 def test_document() -> None:

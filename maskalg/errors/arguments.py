@@ -97,13 +97,13 @@ def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskVa
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
 
 
-def padding_dtype(found: object) -> MaskTypeError:
-    problem = tensor_dtype("padding", "lengths", found, "an int32 or int64 tensor")
+def padding_dtype(argument: str, found: object) -> MaskTypeError:
+    problem = tensor_dtype("padding", argument, found, "an int32 or int64 tensor")
     return MaskTypeError(f"{problem} {_FROM_MASK}")
 
 
-def padding_shape(found: object) -> MaskValueError:
-    return MaskValueError(f"{tensor_shape('padding', 'lengths', found, '[batch]')} {_FROM_MASK}")
+def padding_shape(argument: str, found: object) -> MaskValueError:
+    return MaskValueError(f"{tensor_shape('padding', argument, found, '[batch]')} {_FROM_MASK}")
 
 
 def dense_dtype(found: object) -> MaskTypeError:

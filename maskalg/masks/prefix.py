@@ -39,29 +39,36 @@ class _Padding:
 
     __slots__ = ()
 
-    def __call__(self, lengths: Entries, *, queries: bool = False) -> Mask:
+    def __call__(self, lengths: Entries, *, queries: bool | Entries = False) -> Mask:
         """k < lengths[batch]: right-padded input.
 
         Args:
             lengths: integer tensor `[batch]`, the number of real tokens of each sequence.
-            queries: drop padded queries too (their output is then 0 and their lse -inf).
-        """
-        given = as_tensor(lengths)
-        if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
-            raise errors.padding_dtype(kind_of(lengths))
-        if given.ndim != 1:
-            raise errors.padding_shape(list(given.shape))
-        table = Table("lengths", given, low=0)
-        n = nodes.read(table, nodes.BATCH)
-        return _padded("padding", table, nodes.gt(n, K), nodes.gt(n, Q) if queries else None)
+            queries: drop padded queries too (their output is then 0 and their lse -inf): True where
+                they are as many as the keys, or an integer tensor `[batch]` of their numbers.
 
-    def from_mask(self, attention_mask: Entries, *, queries: bool = False) -> Mask:
+        Raises:
+            TypeError: no integer tensor.
+            ValueError: a tensor of another rank; at the call, of another batch.
+
+        Examples:
+            >>> padding([3], queries=[2]).to_dense(3)[0, 0].int().tolist()
+            [[1, 1, 1], [1, 1, 1], [0, 0, 0]]
+        """
+        keys = _lengths("lengths", lengths)
+        if isinstance(queries, bool):
+            return _padded("padding", keys, _first(keys, K), _first(keys, Q) if queries else None)
+        of_queries = _lengths("queries", queries)
+        return _padded("padding", keys, _first(keys, K), _first(of_queries, Q), of_queries)
+
+    def from_mask(self, attention_mask: Entries, *, queries: bool | Entries = False) -> Mask:
         """attention_mask[batch, k]: real tokens are kept, padding on either side is dropped.
 
         Args:
             attention_mask: Boolean or integer tensor `[batch, kv_len]` as tokenizers make it: True
                 or not 0 for a real token.
-            queries: drop padded queries too, where queries and keys are the same positions.
+            queries: drop padded queries too: True where queries and keys are the same positions, or
+                such a tensor `[batch, q_len]` of theirs.
 
         Raises:
             TypeError: no Boolean or integer tensor.
@@ -74,21 +81,45 @@ class _Padding:
             >>> (causal & padding.from_mask(left)).to_dense(3)[0, 0].int().tolist()
             [[0, 0, 0], [0, 1, 0], [0, 1, 1]]
         """
-        call, name, mask = "padding.from_mask", "attention_mask", as_tensor(attention_mask)
-        if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
-            found = kind_of(attention_mask)
-            raise errors.tensor_dtype(call, name, found, "a bool or integer tensor")
-        if mask.ndim != 2:
-            raise errors.tensor_shape(call, name, list(mask.shape), "[batch, kv_len]")
-        table = Table(name, mask.to(torch.bool))
-        return _padded(call, table, at(table, K), at(table, Q) if queries else None)
+        call = "padding.from_mask"
+        keys = _real_tokens(call, "attention_mask", attention_mask, "[batch, kv_len]")
+        if isinstance(queries, bool):
+            return _padded(call, keys, at(keys, K), at(keys, Q) if queries else None)
+        of_queries = _real_tokens(call, "queries", queries, "[batch, q_len]")
+        return _padded(call, keys, at(keys, K), at(of_queries, Q), of_queries)
 
 
-def _padded(call: str, table: Table, key: Node, query: Node | None) -> Mask:
-    """What `key` keeps, and `query` where padded queries are dropped too."""
+def _lengths(name: str, lengths: object) -> Table:
+    given = as_tensor(lengths)
+    if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
+        raise errors.padding_dtype(name, kind_of(lengths))
+    if given.ndim != 1:
+        raise errors.padding_shape(name, list(given.shape))
+    return Table(name, given, low=0)
+
+
+def _first(lengths: Table, index: Node) -> Node:
+    """The first `lengths[batch]` positions."""
+    return nodes.gt(nodes.read(lengths, nodes.BATCH), index)
+
+
+def _real_tokens(call: str, name: str, given: object, wanted: str) -> Table:
+    mask = as_tensor(given)
+    if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
+        raise errors.tensor_dtype(call, name, kind_of(given), "a bool or integer tensor")
+    if mask.ndim != 2:
+        raise errors.tensor_shape(call, name, list(mask.shape), wanted)
+    return Table(name, mask.to(torch.bool))
+
+
+def _padded(
+    call: str, keys: Table, kept: Node, query: Node | None, of_queries: Table | None = None
+) -> Mask:
+    """What `kept` keeps of the keys, and `query` of queries where padded ones are dropped too."""
     if query is None:
-        return Mask(key, SCORE, called(call, table))
-    return Mask(nodes.conjunction(key, query), SCORE, called(call, table, "queries=True"))
+        return Mask(kept, SCORE, called(call, keys))
+    label = called(call, keys, of_queries or "queries=True")
+    return Mask(nodes.conjunction(kept, query), SCORE, label)
 
 
 padding = _Padding()

@@ -58,7 +58,7 @@ def _window(left: int | None, right: int | None) -> Case:
     return Case(atom.window(left, right), matrix_of(oracle.window, left, right))
 
 
-def _padding(*lengths: int, queries: bool = False) -> Case:
+def _padding(*lengths: int, queries: bool | list[int] = False) -> Case:
     mask = atom.padding(torch.tensor(lengths), queries=queries)
     return Case(mask, matrix_of(oracle.padding, lengths, queries=queries))
 
@@ -96,6 +96,7 @@ CATALOGUE: Final[dict[str, Case]] = {
     ),
     "padding": _padding(17, 0),
     "padding of queries": _padding(17, LONGEST, queries=True),
+    "padding of both": _padding(17, LONGEST, queries=[LONGEST, 9]),
     "document": _document(IDS),
     "document in any order": _document(CONTIGUOUS),
     "document that recurs": _document(RECURRING),

@@ -131,6 +131,12 @@ TOKENS: Final[dict[str, Case]] = {
         _PADDED,
         queries=True,
     ),
+    "padding on either side, of both": _case(
+        atom.padding.from_mask(_tensor(_PADDED), queries=_tensor(_PADDED).flip(1)),
+        tokens.padding_mask,
+        _PADDED,
+        queries=np.flip(_PADDED, 1),
+    ),
     "sliding per head": _window(np.array([1, 4, 9])),
     "sliding per batch and head": _window(np.array([[2, 0, 5], [30, 1, 3]])),
     "causal sliding per head": _causal & _window(np.array([6, 2, 13])),

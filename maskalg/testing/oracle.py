@@ -115,18 +115,22 @@ def prefix(n: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift:
 def padding(
     lengths: ArrayLike,
     *,
-    queries: bool = False,
+    queries: bool | ArrayLike = False,
     q_len: int,
     kv_len: int,
     q_shift: int = 0,
     kv_shift: int = 0,
 ) -> Bools:
-    """``k < lengths[b]`` and, with ``queries``, ``q < lengths[b]``; ``lengths`` is ``[batch]``."""
+    """``k < lengths[b]`` and, with ``queries``, ``q < lengths[b]``; ``lengths`` is ``[batch]``.
+
+    ``queries`` may be lengths ``[batch]`` of their own: ``q < queries[b]``.
+    """
     q, k = _positions(q_len, kv_len, q_shift, kv_shift)
-    rows = []
-    for length in np.atleast_1d(np.asarray(lengths)):
-        rows.append((k < length) & (q < length) if queries else k < length)
-    return np.concatenate(rows)
+    given = np.atleast_1d(np.asarray(lengths))
+    if queries is False:
+        return np.concatenate([k < length for length in given])
+    own = given if queries is True else np.atleast_1d(np.asarray(queries))
+    return np.concatenate([(k < n) & (q < m) for n, m in zip(given, own, strict=True)])
 
 
 def document(

@@ -44,12 +44,13 @@ def varlen(
     return pairs(keep, 1, **at)
 
 
-def padding_mask(mask: ArrayLike, queries: bool = False, **at: int) -> Bools:
-    """``mask[b, k]``, and with ``queries`` ``mask[b, q]`` too."""
+def padding_mask(mask: ArrayLike, queries: bool | ArrayLike = False, **at: int) -> Bools:
+    """``mask[b, k]``, and with ``queries`` ``mask[b, q]`` too, or ``queries[b, q]``."""
     rows = padded(mask, 2)
+    own = rows if isinstance(queries, bool) else padded(queries, 2)
 
     def keep(b: int, h: int, q: int, k: int) -> bool:
-        return bool(entry(rows, b, k)) and (not queries or bool(entry(rows, b, q)))
+        return bool(entry(rows, b, k)) and (queries is False or bool(entry(own, b, q)))
 
     return pairs(keep, len(rows), **at)
 
