@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, NoReturn, cast, overload
 
 import torch
+from torch.autograd import forward_ad
 
 from . import errors
 from .algebra import everything
@@ -19,6 +20,7 @@ from .inputs import (
     check_weight,
     checked_scale,
     extents_of,
+    no_tangents,
 )
 from .normalform import bound
 from .operators.attend import Wanted, attend_traced, traced
@@ -149,6 +151,8 @@ def attention(
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
         call = checked_call(query, key, value, expression, scale, return_lse, weight, descale)
+        if forward_ad._current_level >= 0 and chosen != "reference":
+            no_tangents((query, key, value, call.weight.sink, *call.form.values))
         if call.query.dtype == FLOAT8:
             out, lse = attend_float8(call, chosen)
         else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf, isfinite
 from numbers import Real
 from typing import cast
 
 import torch
+from torch.autograd import forward_ad
 
 from . import errors
 from .extents import Extents, check, fitting
@@ -46,6 +48,13 @@ def check_tensor(name: str, tensor: object) -> None:
         raise errors.nested_tensor(name)
     if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
         raise errors.distributed_tensor(name)
+
+
+def no_tangents(tensors: Iterable[object]) -> None:
+    """Refuse tensors that forward-mode differentiation follows: results would carry no tangent."""
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise errors.no_forward_mode()
 
 
 def checked_scale(scale: object) -> float | None:

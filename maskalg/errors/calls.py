@@ -243,6 +243,13 @@ def no_double_backward() -> BackendError:
     )
 
 
+def no_forward_mode() -> BackendError:
+    return BackendError(
+        "forward-mode differentiation (torch.func.jvp, jacfwd, hessian; torch.autograd.forward_ad) "
+        "is not built. backend='reference' differentiates so; torch.func.vjp and jacrev run here."
+    )
+
+
 def nested_tensor(name: str) -> MaskTypeError:
     return MaskTypeError(
         f"attention: {name} is a nested tensor, which is not built. Pack the sequences into one of "

@@ -5,7 +5,7 @@ There they are called by autograd functions, whose rules for vmap follow from th
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 
@@ -47,6 +47,10 @@ class _Forward(torch.autograd.Function):
         inputs, of_tables = gradients_of(ctx, wanted, (grad_out, grad_lse), _backward)
         return (None, *inputs, *of_tables, *[None] * len(ctx.rest))
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor | None) -> NoReturn:
+        raise errors.no_forward_mode()
+
 
 class _Backward(torch.autograd.Function):
     generate_vmap_rule = True
@@ -62,6 +66,10 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *change: torch.Tensor | None) -> None:
         raise errors.no_double_backward()
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor | None) -> NoReturn:
+        raise errors.no_forward_mode()
 
 
 def _gathered(tables: int, args: tuple[Any, ...]) -> list[Any]:
