@@ -37,6 +37,7 @@ from .errors import (
     MaskAttributeError,
     MaskTypeError,
     MaskValueError,
+    RecompilationWarning,
 )
 from .float8 import to_float8
 from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table
@@ -229,4 +230,5 @@ __all__ = [
     "MaskTypeError",
     "MaskValueError",
     "MaskalgError",
+    "RecompilationWarning",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from .. import errors
+from ..codegen import recompiled
 from ..codegen.hooks import Hooks, Style
 from ..extents import Extents, distances_are_short, fits_int32
 from ..float8 import FLOAT8
@@ -116,6 +117,7 @@ def structure_plan(
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
         raise errors.float8_architecture(arch)
     wide = style.wide
+    recompiled.count(structure)
     hooks = hooks_that_fit(structure, style)
     pads = (power_of_two(head_dim), power_of_two(value_dim))
     pattern = pattern_of(structure)

@@ -19,6 +19,7 @@ from .kinds import MaskAttributeError as MaskAttributeError
 from .kinds import MaskTypeError as MaskTypeError
 from .kinds import MaskValueError as MaskValueError
 from .kinds import MissingPackageError as MissingPackageError
+from .kinds import RecompilationWarning as RecompilationWarning
 from .parsing import *
 from .pictures import *
 from .questions import *

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .kinds import BackendError, MaskTypeError, MaskValueError
+from .kinds import BackendError, MaskTypeError, MaskValueError, RecompilationWarning
 from .strangers import entering, instead
 
 
@@ -247,6 +247,15 @@ def no_forward_mode() -> BackendError:
     return BackendError(
         "forward-mode differentiation (torch.func.jvp, jacfwd, hessian; torch.autograd.forward_ad) "
         "is not built. backend='reference' differentiates so; torch.func.vjp and jacrev run here."
+    )
+
+
+def recompiled(times: int, formula: str) -> RecompilationWarning:
+    shown = formula if len(formula) <= 300 else f"{formula[:300]}…"
+    return RecompilationWarning(
+        f"kernels were compiled for {times} values of the constants in `{shown}`. Write a number "
+        "that changes as ma.scalar(value), or capture it as a variable of a traced function, and "
+        "no kernel is made for another value."
     )
 
 

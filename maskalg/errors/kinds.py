@@ -25,3 +25,7 @@ class BackendError(MaskalgError, RuntimeError):
 
 class MissingPackageError(MaskalgError, ImportError):
     """An optional package that is not installed; the message says what to install."""
+
+
+class RecompilationWarning(UserWarning):
+    """A number that changes is a constant of the formula, so that kernels are made for each."""
