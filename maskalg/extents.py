@@ -91,7 +91,7 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     (batch, heads, q_len, dim), (key_batch, kv_heads, kv_len, key_dim) = query, key
     wrong = None
     if not batch == key_batch == value[0]:
-        wrong = "the batch sizes differ"
+        wrong = "the batch sizes differ (write one entry for all as x.expand(batch, -1, -1, -1))"
     elif kv_heads != value[1]:
         wrong = "key and value have different numbers of heads"
     elif kv_heads == 0 or heads % kv_heads:

@@ -197,7 +197,7 @@ def test_scores_that_are_none() -> None:
 
 
 FITS: dict[str, tuple[int, tuple[int, ...], str]] = {
-    "batch": (1, (3, 2, 5, 8), "the batch sizes differ"),
+    "batch": (1, (3, 2, 5, 8), "the batch sizes differ (write one"),
     "value heads": (2, (2, 4, 5, 6), "key and value have different numbers of heads"),
     "groups": (0, (2, 3, 3, 8), "3 query heads are no multiple of 2 key-value heads"),
     "lengths": (2, (2, 2, 4, 6), "key and value have different lengths"),
