@@ -46,7 +46,7 @@ class Mask(Expression):
     ) -> None:
         assert bias_node is SCORE or bias_node.op == "score"
         super().__init__(mask_node, SCORE, label)
-        self.operands = operands
+        object.__setattr__(self, "operands", operands)
 
     @overload
     def __and__(self, other: Mask) -> Mask: ...
@@ -474,7 +474,8 @@ class Score(Expression):
 def named_mask(name: str, node: Node, says: str) -> Mask:
     """A mask that is a name; `says` is what `help` prints of it, where others show their class."""
     mask = Mask(node, SCORE, named(name))
-    mask.__doc__ = f"{says}\n\n`help(maskalg.Mask)` lists what a mask can do."
+    says += "\n\n`help(maskalg.Mask)` lists what a mask can do."
+    object.__setattr__(mask, "__doc__", says)
     return mask
 
 

@@ -45,9 +45,9 @@ class Expression:
     __array_ufunc__ = None
 
     def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
-        self.mask_node = mask_node
-        self.bias_node = bias_node
-        self.label = label
+        object.__setattr__(self, "mask_node", mask_node)
+        object.__setattr__(self, "bias_node", bias_node)
+        object.__setattr__(self, "label", label)
 
     def __repr__(self) -> str:
         return str(self.label)
@@ -70,6 +70,9 @@ class Expression:
             raise errors.comparison_as_bool(self)
         raise errors.used_as_bool(self)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        raise errors.assigned(self, name, name in self.parameters)
+
     if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -79,7 +82,8 @@ class Expression:
         return self.mask_node, self.bias_node, self.label
 
     def __setstate__(self, state: tuple[Node, Node, Label]) -> None:
-        self.mask_node, self.bias_node, self.label = state
+        for name, part in zip(("mask_node", "bias_node", "label"), state, strict=True):
+            object.__setattr__(self, name, part)
 
     @property
     def _params(self) -> tuple[Parameter, ...]:

@@ -23,10 +23,17 @@ class Index:
     """A number, integer or real, as a function of batch, head, query and key index."""
 
     __slots__ = ("node",)
+    node: Node
     __array_ufunc__ = None  # arrays of numpy would apply an operator to each of their entries
 
     def __init__(self, node: Node) -> None:
-        self.node = node
+        object.__setattr__(self, "node", node)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise errors.assigned(self, name, False)
+
+    def __reduce__(self) -> tuple[type[Index], tuple[Node]]:
+        return Index, (self.node,)
 
     def __repr__(self) -> str:
         return formula_text(self.node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import pickle
 from functools import reduce
 from typing import Any
@@ -15,6 +16,7 @@ import maskalg as ma
 from maskalg import (
     Bias,
     Mask,
+    MaskAttributeError,
     Score,
     alibi,
     attention,
@@ -411,3 +413,22 @@ def test_a_score_and_a_mask_in_either_order():
     for both in (traced + causal, causal + traced, traced & causal, causal & traced):
         assert isinstance(both, Score)
         assert torch.equal(both.mask.to_dense(8), (causal & (ma.q_idx - ma.kv_idx < 3)).to_dense(8))
+
+
+def test_values_never_change() -> None:
+    window = causal & sliding(4)
+    with pytest.raises(MaskAttributeError, match=r"never changes.*`other = this.bind\(window=…\)`"):
+        window.window = 9
+    for value, name in (
+        (window, "mask_node"),
+        (causal, "label"),
+        (softcap(3), "cap_"),
+        (q_idx, "node"),
+    ):
+        before = repr(value)
+        with pytest.raises(MaskAttributeError, match="never changes"):
+            setattr(value, name, None)
+        assert repr(value) == before
+    for value in (window, q_idx + 1):
+        for copied in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+            assert repr(copied) == repr(value)

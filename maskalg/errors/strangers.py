@@ -94,6 +94,11 @@ _OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
 _MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
 
 
+def assigned(value: object, name: str, parameter: bool) -> MaskAttributeError:
+    write = f"write `other = this.bind({name}=…)`" if parameter else "compose another"
+    return MaskAttributeError(f"`{value!r}` never changes: `.{name} = …` is refused; {write}.")
+
+
 def no_attribute(kind: str, name: str) -> MaskAttributeError:
     """An expression of a kind ("Mask", "Bias", "Score") has no attribute of a name."""
     text = f"a {kind} has no attribute {name!r}."
