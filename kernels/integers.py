@@ -7,7 +7,8 @@ import triton.language as tl
 @triton.jit
 def floor_div(x, c):
     """floor(x / c) for c >= 1 and any sign of x."""
-    return (x - tl.where(x < 0, c - 1, 0)) // c
+    whole = tl.where(x < 0, ~x, x) // c  # ~x = -x - 1, which no integer is too small for
+    return tl.where(x < 0, ~whole, whole)
 
 
 @triton.jit

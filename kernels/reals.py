@@ -113,10 +113,10 @@ def times_ptx(x, y):
 
 
 @triton.jit
-def whole(x, most):
-    """x with no part that an integer cannot hold: within `most`, and 0 for what is no number."""
+def whole(x):
+    """x as far as 32 bits hold its integer part, and 0 for what is no number."""
     x = tl.where(x == x, x, 0.0)
-    return tl.minimum(tl.maximum(x, -most), most)
+    return tl.minimum(tl.maximum(x, -2147483520.0), 2147483520.0)
 
 
 @triton.jit

@@ -30,7 +30,20 @@ from .biases import (
     t5,
 )
 from .choice import where
-from .elementary import cos, exp, floor, log, power, sin, sqrt, tan, tanh, truncate
+from .elementary import (
+    cos,
+    exp,
+    floor,
+    log,
+    maximum,
+    minimum,
+    power,
+    sin,
+    sqrt,
+    tan,
+    tanh,
+    truncate,
+)
 from .errors import (
     BackendError,
     MaskalgError,
@@ -40,7 +53,7 @@ from .errors import (
     RecompilationWarning,
 )
 from .float8 import to_float8
-from .index import batch, bias, head, kv_idx, maximum, minimum, q_idx, scalar, table
+from .index import batch, bias, head, kv_idx, q_idx, scalar, table
 from .masks import (
     attention_slices,
     block_causal,

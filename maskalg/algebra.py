@@ -19,6 +19,7 @@ from . import errors, nodes
 from .entries import is_listed
 from .expression import Expression
 from .nodes import SCORE, TRUE, Node
+from .not_numbers import NotNumbers
 from .parameters import Scalar, no_nan, plain_number
 from .printing import Label, named
 from .score_terms import added, composed, joined
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .schedule.segments import Segments
 
 
-class Mask(Expression):
+class Mask(NotNumbers, Expression):
     """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
 
     `operands` are the masks that `&`, `|` or `~` made it from, for `simplify`; a mask that was
@@ -375,6 +376,15 @@ class Bias(Expression):
 
     __rmul__ = __mul__
 
+    def __truediv__(self, other: float) -> Bias:
+        other = plain_number(other)
+        if not _is_number(other):
+            _no_factor(self, other)
+            return NotImplemented
+        if other == 0:
+            raise errors.divided_by_zero(self)
+        return self * (1 / other)
+
     @overload
     def __matmul__(self, other: Bias) -> Bias: ...
     @overload
@@ -418,7 +428,7 @@ class Bias(Expression):
         raise errors.not_of_bias(self)
 
 
-class Score(Expression):
+class Score(NotNumbers, Expression):
     """A mask and a bias: everything attention does to its scores before the softmax."""
 
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
@@ -508,6 +518,8 @@ def _no_mask(mask: Expression, sign: str, other: object) -> None:
 
 def _no_bias(what: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a bias."""
+    if sign in "+-" and _is_number(plain_number(other)):
+        raise errors.mask_plus_number(what, sign, other)
     if is_listed(other):
         raise errors.tensor_for_bias(what, sign, other)
     if errors.instead(other):

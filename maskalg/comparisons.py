@@ -12,6 +12,7 @@ from . import nodes
 from .nodes import Node
 
 POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
+_OF_DIGITS: Final = ("floordiv", "mod", "bitand", "bitor", "bitxor")
 
 
 def strict(node: Node) -> Node:
@@ -74,12 +75,30 @@ def holds_entry(node: Node) -> bool:
     return node.op != "step" and any(map(holds_entry, args))
 
 
+def entry_of(node: Node) -> Node | None:
+    """The one term of a sum that may be as large as an entry, if that is no sum or multiple."""
+    entries = [term for term in node.args if holds_entry(term)] if node.op == "add" else []
+    if len(entries) != 1:
+        return None
+    entry = nodes.negate(entries[0]) if is_negative(entries[0]) else entries[0]
+    return None if entry.op == "mul" or adds_to_entry(entry) else entries[0]
+
+
+def adds_to_entry(node: Node) -> bool:
+    """Whether something is added to an integer that may be as large as an entry."""
+    return any(part.op == "add" and holds_entry(part) for part in node.walk())
+
+
 def outgrows_entries(node: Node) -> bool:
     """Whether integer arithmetic may leave the dtype of the entries it is made of.
 
-    So may a multiple, a sum of two, and a sum that is compared with an entry. A sum of one entry
-    and of positions that is compared with positions is told by its sign there.
+    So may a multiple, a sum of two, and a sum that is divided or compared with an entry. A sum of
+    one entry and of positions that is compared with positions is told by its sign there.
     """
+    if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
+        return adds_to_entry(node.args[1])
+    if node.op in _OF_DIGITS:
+        return adds_to_entry(node)
     if node.op == "mul":
         return node.kind == "int" and any(map(holds_entry, node.args))
     if node.op == "add":
@@ -87,4 +106,4 @@ def outgrows_entries(node: Node) -> bool:
     if node.op not in ("ge", "gt", "eq"):
         return False
     terms = [term for side in node.args for term in terms_of(side) if holds_entry(term)]
-    return len(terms) > 1 and any(side.op == "add" and holds_entry(side) for side in node.args)
+    return len(terms) > 1 and any(map(adds_to_entry, node.args))

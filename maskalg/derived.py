@@ -13,9 +13,10 @@ from .parameters import Parameter, Table
 class Derived(Table):
     """A table computed from others, and again where one of these is bound anew or written to."""
 
-    __slots__ = ("_seen", "derive", "sources")
+    __slots__ = ("_seen", "_streams", "derive", "sources")
 
     _seen: tuple[tuple[int, int | None], ...]
+    _streams: set[int] | None  # which it was computed on since it was written to; None is all
 
     def __init__(
         self,
@@ -24,13 +25,12 @@ class Derived(Table):
         derive: Callable[..., torch.Tensor],
         tensor: torch.Tensor | None = None,
     ) -> None:
-        if tensor is None:
-            tensor = derive(*[source.tensor for source in sources])
-        super().__init__(name, tensor)
         self.sources = sources
         self.derive = derive
+        super().__init__(name, self._derived() if tensor is None else tensor)
         # A compiled function makes it anew in each call.
         self._seen = () if torch.compiler.is_compiling() else self._writes()
+        self._streams = None
 
     def follow(self) -> None:
         """Compute it again, in place, if one of the others was written to since.
@@ -38,15 +38,34 @@ class Derived(Table):
         A CUDA graph computes it in each replay. What was bound in its place stays until a write.
         """
         now = self._writes()
-        moved = [place for place, _ in now] != [place for place, _ in self._seen]
-        unwritten = now == self._seen and all(writes is not None for _, writes in now)
-        capturing = self.tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-        if moved or (unwritten and not capturing):
+        if [place for place, _ in now] != [place for place, _ in self._seen]:
             self._seen = now  # a copy of all is as good as they were
             return
+        on_gpu = self.tensor.is_cuda
+        if on_gpu and torch.cuda.is_current_stream_capturing():
+            self._fill()
+            return
+        stream = torch.cuda.current_stream(self.tensor.device).cuda_stream if on_gpu else 0
+        if now == self._seen and all(writes is not None for _, writes in now):
+            if self._streams is not None and stream not in self._streams:
+                self._fill()
+                self._streams.add(stream)
+            return
         with torch.inference_mode(self.tensor.is_inference()):
-            self.tensor.copy_(self.derive(*[source.tensor for source in self.sources]))
-        self._seen = now
+            self.tensor.copy_(self._derived())
+        self._seen, self._streams = now, {stream}
+
+    def _fill(self) -> None:
+        """Compute what autograd need not hear of: nothing was written, or a graph alone does."""
+        self.tensor.data.copy_(self._derived())
+
+    def _derived(self) -> torch.Tensor:
+        """From the others; of inference mode, where no writes are counted, if one of them is."""
+        tensors = [source.tensor for source in self.sources]
+        if torch.compiler.is_compiling() or not any(t.is_inference() for t in tensors):
+            return self.derive(*tensors)
+        with torch.inference_mode():
+            return self.derive(*tensors)
 
     def _writes(self) -> tuple[tuple[int, int | None], ...]:
         """The other tensors, and how often each was written to; None where nobody counts."""

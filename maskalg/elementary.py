@@ -1,9 +1,19 @@
-"""Real functions of index expressions: `bias(-log(1 + abs(q_idx - kv_idx)))`."""
+"""Functions of index expressions: `bias(-log(1 + abs(q_idx - kv_idx)))`, `maximum(q_idx, 8)`."""
 
 from __future__ import annotations
 
 from . import nodes
 from .index import Index, as_node
+
+
+def minimum(left: Index | float, right: Index | float) -> Index:
+    """The smaller of `left` and `right`, index expressions or numbers."""
+    return Index(nodes.minimum(as_node(left), as_node(right)))
+
+
+def maximum(left: Index | float, right: Index | float) -> Index:
+    """The larger of `left` and `right`, index expressions or numbers."""
+    return Index(nodes.maximum(as_node(left), as_node(right)))
 
 
 def exp(x: Index | float) -> Index:
@@ -56,6 +66,8 @@ def power(base: Index | float, exponent: Index | float) -> Index:
 
 def truncate(x: Index | float) -> Index:
     """A real expression as an integer, rounded towards zero: an index of a table.
+
+    Infinite numbers and those past 32 bits count as 2**31 - 128 or its negative, NaN as 0.
 
     `table(buckets)[head, truncate(log(1 + abs(q_idx - kv_idx)))]`
     """

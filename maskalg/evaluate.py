@@ -233,8 +233,7 @@ def _product(node: Node, env: Environment) -> torch.Tensor:
 def _reads_long(node: Node, env: Environment) -> bool:
     """Whether entries of 64 bits are compared: sums of others stay far from the ends."""
     values = [env.values[p.index] for p in node.params if isinstance(p, Slot) and p.is_table]
-    long = any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values)
-    return long or "trunc" in node.ops()
+    return any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values)
 
 
 def _where(node: Node, env: Environment) -> torch.Tensor:

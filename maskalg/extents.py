@@ -147,9 +147,13 @@ def _check_computed(
 def _too_short(
     bound: Bound, extents: Extents, place: tuple[Slot, int], needed: int
 ) -> errors.MaskValueError:
+    from .masks.document import documents_in
+
     what = f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
     slot, axis = place
-    return errors.table_too_short(slot.name, _table_shape(bound, slot), axis, needed, what)
+    packed = documents_in(cast(torch.Tensor, bound.values[slot.index])) is not None
+    shape = _table_shape(bound, slot)
+    return errors.table_too_short(slot.name, shape, axis, needed, what, packed)
 
 
 def _table_shape(bound: Bound, slot: Slot) -> tuple[int, ...]:
@@ -249,11 +253,12 @@ def fits_int32(bound: Bound, extents: Extents) -> bool:
     """Whether index arithmetic of the call stays well within 32 bits.
 
     True when lengths, numbers, constants and products add up to less than 2**31; kernels otherwise
-    compute in 64 bits. Entries of tensors, of any size, are added to what is below `MOST_OF_ENTRY`.
+    compute in 64 bits. Entries of tensors and truncated numbers, of any size, are added to what is
+    below `MOST_OF_ENTRY`.
     """
     structure = bound.structure
     total = extents.q_len + extents.kv_len + 4096 + 2 * _numbers(bound) + structure.constants
-    most = MOST_OF_ENTRY if structure.reads else 2**31
+    most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
     if total >= most or not structure.multiplies:
         return total < most
     products = _products(bound, extents)

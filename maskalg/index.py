@@ -237,16 +237,6 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
     return TableExpression(Table(name, entries, low))
 
 
-def minimum(left: Index | float, right: Index | float) -> Index:
-    """The smaller of `left` and `right`, index expressions or numbers."""
-    return Index(nodes.minimum(as_node(left), as_node(right)))
-
-
-def maximum(left: Index | float, right: Index | float) -> Index:
-    """The larger of `left` and `right`, index expressions or numbers."""
-    return Index(nodes.maximum(as_node(left), as_node(right)))
-
-
 def as_node(value: object) -> Node:
     """The formula of an index expression or of a number."""
     if isinstance(value, Index):

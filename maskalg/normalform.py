@@ -106,6 +106,11 @@ class Structure:
         )
 
     @cached_property
+    def truncates(self) -> bool:
+        """Whether real numbers become integers, which may be as large as those are."""
+        return any("trunc" in formula.ops() for formula in (self.mask, self.bias))
+
+    @cached_property
     def rows_of_keys(self) -> frozenset[int]:
         """The slots of tables read key by key, along their last dimension."""
         by_key = [node for node in self.reads if node.args[-1:] == (nodes.K,)]

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-_FAR: Final = 2.0**61  # a few of them add up in 64 bits
+MOST_WHOLE: Final = 2.0**31 - 128  # the largest integer of 32 bits that float32 holds
 _MOST_OF_FLOAT32: Final = torch.finfo(torch.float32).max
 
 
@@ -33,8 +33,8 @@ def _end(number: torch.Tensor) -> torch.Tensor:
 
 
 def whole(numbers: torch.Tensor) -> torch.Tensor:
-    """The integer part of real numbers: far beyond all positions where infinite, 0 of a NaN."""
-    return numbers.clamp(-_FAR, _FAR).nan_to_num().to(torch.int64)
+    """The integer part of real numbers: beyond all positions where infinite, 0 of a NaN."""
+    return numbers.clamp(-MOST_WHOLE, MOST_WHOLE).nan_to_num().to(torch.int64)
 
 
 def as_float32(number: float) -> float:

@@ -2,22 +2,41 @@
 
 import torch
 
-from maskalg import exp, floor, kv_idx, q_idx, scalar, sqrt, table, truncate
+from maskalg import exp, floor, kv_idx, mask, maximum, q_idx, scalar, sqrt, table, truncate
 
 LENGTH = 64
 
 
 def masks():
     shares = torch.tensor(0.1) * torch.tensor(0.7) * torch.arange(LENGTH)
-    ticks = table(1_700_000_000 + 3 * torch.arange(LENGTH), "ticks")
+    times = 1_700_000_000 + 3 * torch.arange(LENGTH)
+    ticks = table(times, "ticks")
     later = ticks[q_idx] - ticks[kv_idx]
     seconds = table(1.7e9 + torch.arange(LENGTH, dtype=torch.float64), "seconds")
     half = table(torch.linspace(0, 1, LENGTH, dtype=torch.float16), "half")
     brain = table(torch.linspace(0, 1, LENGTH, dtype=torch.bfloat16), "brain")
+    most = table(torch.tensor([2**31 - 1, -(2**31), 1_700_000_000, 3] * 16).int(), "most")
     levels = table(torch.tensor([0.25, 0.75]).repeat(LENGTH // 2), "levels")
     broken = table(torch.tensor([0.5, torch.nan, 0.75, 0.75]).repeat(LENGTH // 4), "broken")
     ends = table(torch.tensor([torch.inf, -torch.inf, torch.nan, 5.0]).repeat(LENGTH // 4), "ends")
+    far = table(torch.tensor([3e9, 4e9, -5e9, 7.5, 1.5e9, 1.7e9, 2.0, 0.5]).repeat(8), "far")
+    whole = [truncate(far[index]) for index in (q_idx, kv_idx)]
     return {
+        "far integers, equal": whole[0] == whole[1],
+        "far integers, in order": whole[0] > whole[1],
+        "remainders of far integers": whole[0] % 7 == whole[1] % 7,
+        "remainders of sums": (whole[0] + 200) % 7 == (whole[1] + 200) % 7,
+        "differences of far integers": whole[0] - whole[1] >= kv_idx - q_idx,
+        "hours": (ticks[q_idx] + 5) // 17 == (ticks[kv_idx] + 5) // 17,
+        "hours of one": (ticks[q_idx] + 5) // 17 % 4 >= kv_idx % 3,
+        "bits of times": mask(lambda b, h, q, k: ((times[q] + 1) & 6) == ((times[k] + 1) & 6)),
+        "hours before": (q_idx - ticks[q_idx]) // 17 == (kv_idx - ticks[kv_idx]) // 17,
+        "minutes before": (q_idx - ticks[q_idx]) % 17 >= (kv_idx - ticks[kv_idx]) % 17,
+        "hours at the ends": (most[q_idx] + 5) // 17 % 5 == (most[kv_idx] + 5) // 17 % 5,
+        "minutes at the ends": (9 - most[q_idx]) % 17 >= (most[kv_idx] + q_idx) % 17,
+        "times as real numbers": (ticks[q_idx] + 5) * 0.5 >= (ticks[kv_idx] + 99) * 0.5,
+        "largest times": maximum(ticks[q_idx] + 3, 0) == maximum(ticks[kv_idx] + 6, 0),
+        "constants beside far integers": truncate(q_idx * 1e12) + 2**30 + 2**29 >= kv_idx,
         "equal levels": levels[q_idx] == levels[kv_idx],
         "equal levels, causal": (q_idx >= kv_idx) & (levels[q_idx] == levels[kv_idx]),
         "no numbers": broken[q_idx] == broken[kv_idx],
@@ -27,6 +46,7 @@ def masks():
         "equal float64": seconds[q_idx] == seconds[kv_idx],
         "float16": half[q_idx] + half[kv_idx] * 0.3 >= half[q_idx] * half[q_idx],
         "bfloat16": brain[q_idx] + brain[kv_idx] * 0.3 >= brain[q_idx] * brain[q_idx],
+        "divisors past float32": levels[q_idx] / 1e300 >= levels[kv_idx] - 0.5,
         "roots": sqrt(q_idx) * sqrt(q_idx) >= kv_idx,
         "ticks": later + 0.5 < 10,
         "shares of ticks": later * 0.5 < 10,

@@ -61,3 +61,18 @@ def test_operators_see_a_write():
     ids.copy_(NEW)
     wanted = torch.stack([ma.attention(x, x, x, per_document(INNER, NEW)) for x in q])
     torch.testing.assert_close(attend(q), wanted)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_two_calls_before_a_backward_pass(inference):
+    """Where nobody counts writes it is computed in each call, and autograd hears of none."""
+    with torch.inference_mode(inference):
+        ids = OLD.clone()
+    mask = per_document(INNER, ids)
+    q = torch.randn(1, 2, LENGTH, 16, requires_grad=True)
+    other = per_document(INNER, OLD.clone())
+    gradients = []
+    for each in (mask, other):
+        outs = [ma.attention(q, q, q, each) for _ in range(2)]
+        gradients.append(torch.autograd.grad(sum(out.square().sum() for out in outs), q)[0])
+    torch.testing.assert_close(*gradients)

@@ -84,7 +84,9 @@ def formulas_of_the_score():
     found["cube"] = nodes.power(score, nodes.const(3))
     found["quotient"] = nodes.divide(score, positive)
     found["minimum"] = nodes.minimum(score, nodes.const(0.3), positive)
-    found["trunc"] = nodes.add(score, nodes.truncated(nodes.mul(score, nodes.const(3.0))))
+    whole = nodes.truncated(nodes.mul(score, nodes.const(3.0)))
+    found["trunc"] = nodes.add(score, whole)
+    found["rounded"] = nodes.mul(score, nodes.call("float", whole))
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import maskalg as ma
 from maskalg import (
     alibi,
     batch,
@@ -54,7 +55,7 @@ def test_sizes(name: str) -> None:
     raises(TypeError, lambda: atom(True), wants, "type bool")
     raises(TypeError, lambda: atom("4"), wants, "'4' of type str")
     raises(TypeError, lambda: atom(None), wants, "type NoneType")
-    raises(ValueError, lambda: atom(2**31), f"{name}({2**31})", "32-bit", "leave the atom out")
+    raises(ValueError, lambda: atom(2**31), f"{name}({2**31})", "32-bit", "Leave out a limit")
     atom(low), atom(INT32_MAX)
 
 
@@ -63,7 +64,9 @@ def test_window() -> None:
     raises(ValueError, lambda: window(-1, 0), "None is unlimited.")
     raises(ValueError, lambda: window(None, -2), "right must be an integer >= 0, got -2")
     raises(TypeError, lambda: window(1.5, 0), "window(1.5, 0): left", "1.5 of type float")
-    raises(ValueError, lambda: window(0, 2**40), "right must fit a 32-bit integer", "use None")
+    raises(
+        ValueError, lambda: window(0, 2**40), "right must fit a 32-bit integer", "(None in window"
+    )
 
 
 def test_prefix_and_padding_tensors() -> None:
@@ -323,3 +326,22 @@ def test_bind() -> None:
     row = dense(torch.ones(1, 4, dtype=torch.bool))
     square = torch.ones(4, 4, dtype=torch.bool)
     raises(ValueError, lambda: row.bind(dense=square), "bind: dense", "1 entries along dimension 0")
+
+
+def test_too_few_positions() -> None:
+    """What is told is what made the tensor, not the tensor."""
+    calls = {
+        "write total=9 there": document.from_lengths([3, 2]),
+        "tree's `parents`": ma.tree([-1, 0]),
+        "shared_prefix's `ids`": ma.shared_prefix([0, 0, 1], [-1, 0]),
+        "Write q_len=9 where the slices": ma.attention_slices([[0, 3]], [[0, 3]], [0]),
+        "Write length=9 where the indices": ma.vertical_slash.from_indices([1], [2], 5),
+        "Pass ids with at least 9 entries": document([0, 1]),
+    }
+    for says, mask in calls.items():
+        raises(ValueError, lambda mask=mask: mask.to_dense(9), "(q_len 9, kv_len 9)", says)
+
+
+def test_one_logit_for_all_heads() -> None:
+    for weight in (ma.sigmoid, ma.softmax_with_sink):
+        raises(ValueError, lambda weight=weight: weight(torch.tensor(1.0)), ".expand(heads)")

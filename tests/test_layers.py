@@ -10,7 +10,7 @@ STAGES = [
     {"node", "derived", "entries"},
     {"nodes", "binding"},
     {"printing", "cases", "comparisons", "distances", "integer_ranges", "saturation"},
-    {"expression", "score_terms"},
+    {"expression", "score_terms", "not_numbers"},
     {"algebra"},
     {"index"},
     {"choice", "elementary"},

@@ -119,6 +119,7 @@ _FUNCTIONS: dict[str, Callable[[Node, Node], Node]] = {
     "erf": lambda y, x: nodes.mul(
         nodes.const(2.0 / math.sqrt(math.pi)), nodes.call("exp", nodes.negate(nodes.mul(x, x)))
     ),
+    "float": lambda y, x: _ONE,
     "floor": lambda y, x: _ZERO,
     "ceil": lambda y, x: _ZERO,
     "abs": lambda y, x: nodes.where(nodes.gt(_ZERO, x), nodes.const(-1.0), _ONE),

@@ -9,6 +9,7 @@ from ..cases import split_extremum
 from ..comparisons import (
     POSITIONS,
     arranged,
+    entry_of,
     holds_entry,
     is_negative,
     outgrows_entries,
@@ -100,6 +101,7 @@ def compared(text: TritonText, node: Node) -> str:
     apart = sides(node)
     sign = {"ge": ">=", "gt": ">", "eq": "=="}[apart.op]
     long = outgrows_entries(apart)
+    text = text.longer(apart) if long else text
     shown = [summed(text, arg, long=long) if arg.op == "add" else text(arg) for arg in apart.args]
     return f"({shown[0]} {sign} {shown[1]})"
 
@@ -108,7 +110,7 @@ def summed(text: TritonText, node: Node, *, long: bool = False) -> str:
     """A sum of integers, or of real numbers; `long` where it is compared with entries."""
     if text.exact and node.kind == "real":
         return real_text.stepwise(text, node)
-    long = long or outgrows_entries(node)
+    long = long or text.long or outgrows_entries(node)
 
     def number(term: Node) -> str:
         return text.real(term) if node.kind == "real" else _term(text, term, long=long)
@@ -124,6 +126,48 @@ def summed(text: TritonText, node: Node, *, long: bool = False) -> str:
     return f"({result})"
 
 
+def floored(text: TritonText, node: Node) -> str | None:
+    """A quotient or a remainder of a sum with one entry e, whatever e is; None of other numbers.
+
+    e = c * a + r, so that (p + e) // c is a + (p + r) // c, and the remainders are equal.
+    """
+    x, c = node.args
+    term = entry_of(x)
+    if term is None or text.wide:
+        return None
+    shown, sign = _signed(text, term)
+    by = text(c)
+    last = f"({_rest(text, x, term)} {sign} floor_mod({shown}, {by}))"
+    if node.op == "mod":
+        return f"floor_mod({last}, {by})"
+    return f"(floor_div({last}, {by}) {sign} floor_div({shown}, {by}))"
+
+
+def real_sum(text: TritonText, node: Node) -> str | None:
+    """A sum with one entry as a real number of a bias, whatever the entry is; None of others.
+
+    What 32 bits do not hold is added to it as a real number: of most entries, 0.
+    """
+    term = entry_of(node)
+    if term is None or text.wide or text.exact:
+        return None
+    shown, sign = _signed(text, term)
+    most = MOST_OF_ENTRY
+    near = f"tl.minimum(tl.maximum({shown}, {-most}), {most})"
+    total = f"({_rest(text, node, term)} {sign} {near}).to(tl.float32)"
+    return f"({total} {sign} ({shown} - {near}).to(tl.float32))"
+
+
+def _signed(text: TritonText, term: Node) -> tuple[str, str]:
+    """A term without its sign, and the sign."""
+    return (text(nodes.negate(term)), "-") if is_negative(term) else (text(term), "+")
+
+
+def _rest(text: TritonText, total: Node, term: Node) -> str:
+    return text(nodes.add(*[other for other in total.args if other is not term]))
+
+
 def multiplied(text: TritonText, node: Node) -> str:
     """A product of integers: entries are widened, for multiples leave their dtype."""
+    text = text.longer(node)
     return "(" + " * ".join(_term(text, factor, long=True) for factor in node.args) + ")"

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from .. import errors, nodes
-from ..comparisons import POSITIONS, holds_entry
+from ..comparisons import POSITIONS, adds_to_entry, holds_entry
 from ..nodes import Node
 from ..parameters import Slot
+from ..saturation import as_float32
 from . import divisors, integer_text, real_text, table_text
 from .ahead import Ahead
 from .arguments import (
@@ -63,6 +64,7 @@ class TritonText:
         self.grain = grain
         self.ahead = ahead
         self.exact = exact
+        self.long = False
         self.reads: dict[Node, str] = {}
 
     def __call__(self, node: Node) -> str:
@@ -77,6 +79,14 @@ class TritonText:
         """The same printer, to print a mask: the lines are those of both."""
         other = copy.copy(self)
         other.exact = True
+        return other
+
+    def longer(self, node: Node) -> TritonText:
+        """The same printer, for a formula whose digits count: sums of entries have 64 bits."""
+        if self.long or not adds_to_entry(node):
+            return self
+        other = copy.copy(self)
+        other.long = True
         return other
 
     @property
@@ -102,8 +112,8 @@ class TritonText:
             return self(node)
         if node.op == "const":
             return self(nodes.const(float(cast(float, node.data))))
-        found = real_text.distance(self, node)
-        return f"({self(node)}).to(tl.float32)" if found is None else found
+        found = real_text.distance(self, node) or integer_text.real_sum(self, node)
+        return f"({self.longer(node)(node)}).to(tl.float32)" if found is None else found
 
     def numbers(self, node: Node) -> list[str]:
         """The arguments of an operation as numbers of its kind."""
@@ -111,7 +121,8 @@ class TritonText:
 
     def infix(self, sign: str, node: Node) -> str:
         """An operation between all arguments, in parentheses."""
-        return "(" + f" {sign} ".join(self(arg) for arg in node.args) + ")"
+        text = self.longer(node) if node.kind == "int" else self
+        return "(" + f" {sign} ".join(text(arg) for arg in node.args) + ")"
 
     def folded(self, node: Node, values: Iterable[str]) -> str:
         """The minimum or the maximum of values."""
@@ -122,18 +133,22 @@ class TritonText:
 
     def floored(self, node: Node) -> str:
         """A quotient or a remainder."""
+        found = integer_text.floored(self, node)
+        if found is not None:
+            return found
         x, c = node.args
         quotient, natural = node.op == "floordiv", _never_negative(x)
+        dividend = self.longer(x)(x)
         if _often(x) and divisors.numeric(c) and not self.wide:
             factor, shift = (
                 self.arguments.scalar(DivisorArgument(c, part)) for part in ("factor", "shift")
             )
             name = ("quotient" if quotient else "remainder") + ("" if natural else "_of_any")
-            given = [self(x), *([] if quotient else [self(c)]), factor, shift]
+            given = [dividend, *([] if quotient else [self(c)]), factor, shift]
             return f"{name}({', '.join(given)})"
         if natural:
-            return f"({self(x)} {'//' if quotient else '%'} {self(c)})"
-        return f"{'floor_div' if quotient else 'floor_mod'}({self(x)}, {self(c)})"
+            return f"({dividend} {'//' if quotient else '%'} {self(c)})"
+        return f"{'floor_div' if quotient else 'floor_mod'}({dividend}, {self(c)})"
 
 
 def _index(text: TritonText, node: Node) -> str:
@@ -141,7 +156,7 @@ def _index(text: TritonText, node: Node) -> str:
 
 
 def _const(text: TritonText, node: Node) -> str:
-    value = node.data
+    value = as_float32(node.data) if isinstance(node.data, float) else node.data
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return f"({value})" if isinstance(value, (int, float)) and value < 0 else repr(value)
@@ -181,8 +196,7 @@ def _call(text: TritonText, node: Node) -> str:
 
 
 def _trunc(text: TritonText, node: Node) -> str:
-    most = "2305843009213693952.0" if text.wide else "2147483520.0"
-    return f"whole({text.real(node.args[0])}, {most}).to({text.integer})"
+    return f"whole({text.real(node.args[0])}).to({text.integer})"
 
 
 def _often(node: Node) -> bool:

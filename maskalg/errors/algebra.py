@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .kinds import MaskTypeError
+from .kinds import MaskTypeError, MaskValueError
 from .strangers import instead
 
 
@@ -129,6 +129,35 @@ def mask_plus_mask(left: object, right: object) -> MaskTypeError:
     )
 
 
+def mask_plus_number(left: object, sign: str, number: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} {sign} {number!r}`: a number that is added to each score is a bias. Write "
+        f"`ma.bias({number!r})`; a softmax is the same without it."
+    )
+
+
+def times_mask(left: object, sign: str, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{_operand(left)} {sign} {_operand(right)}`: a mask is no number. Multiply the bias, "
+        "`mask & 2 * bias`, or write `ma.where(mask, bias, 0)` for a bias of some pairs only."
+    )
+
+
+def divided_by_zero(bias: object) -> MaskValueError:
+    return MaskValueError(f"`{_operand(bias)} / 0`: a bias is divided by a number that is not 0.")
+
+
+def minus_of_mask(mask: object) -> MaskTypeError:
+    return MaskTypeError(f"`-({mask!r})`: a mask is no number. Write `~mask` for all it drops.")
+
+
+def nested_mask(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{_operand(left)} @ {_operand(right)}`: `@` applies a bias to what another bias, or a "
+        "score, makes of the scores. Write `a & b` for what two masks keep."
+    )
+
+
 def score_plus_score(left: object, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`({left!r}) + ({right!r})` adds two scores that both hold a mask. Write `a & b`: masks "
@@ -189,3 +218,8 @@ def where_branches(then: object, otherwise: object) -> MaskTypeError:
         "ma.where chooses between two masks, two biases or two index expressions, got "
         f"{type(then).__name__} and {type(otherwise).__name__}. {hint}".rstrip()
     )
+
+
+def _operand(value: object) -> str:
+    text = repr(value)
+    return f"({text})" if " " in text else text

@@ -60,8 +60,8 @@ def negative_window(call: str, argument: str, value: int) -> MaskValueError:
 
 def above_int32(call: str, argument: str, value: int) -> MaskValueError:
     return MaskValueError(
-        f"{call}: {argument} must fit a 32-bit integer, got {value}. For a limit that never "
-        "binds, leave the atom out, or use None in window(left, right)."
+        f"{call}: {argument} must fit a 32-bit integer, got {value}. Leave out a limit that "
+        "never binds (None in window(left, right)), or write a smaller one."
     )
 
 

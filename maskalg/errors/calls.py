@@ -16,14 +16,31 @@ def block_size(value: object) -> MaskValueError:
     )
 
 
+# Tensors that masks make of others, and what says how long they are.
+_LENGTH_OF = {
+    "end": "Pass an entry for each position to tree's `parents`, or to shared_prefix's `ids`",
+    "starts": "Write q_len={needed} where the slices were given",
+    "slash": "Write length={needed} where the indices were given",
+}
+
+
 def table_too_short(
-    name: str, shape: tuple[int, ...], axis: int, needed: int, what: str
+    name: str, shape: tuple[int, ...], axis: int, needed: int, what: str, packed: bool
 ) -> MaskValueError:
-    flags = name == "dense" and len(shape) == 2
+    """`packed` says that the entries are ids made of lengths of documents."""
+    write = f"Pass {name} with at least {needed} entries there, or shift less."
+    if name == "dense" and len(shape) == 2:
+        write += " A mask [batch, kv_len] enters as ma.padding.from_mask(tensor)."
+    if name in _LENGTH_OF:
+        write = f"{_LENGTH_OF[name].format(needed=needed)}, or shift less."
+    if packed:
+        write = (
+            f"They were made of lengths of documents: write total={needed} there for a longer "
+            "sequence, whose rest keeps nothing, or shift less."
+        )
     return MaskValueError(
         f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, but "
-        f"{what} reads {needed}. Pass {name} with at least {needed} entries there, or shift less."
-        + (" A mask [batch, kv_len] enters as ma.padding.from_mask(tensor)." if flags else "")
+        f"{what} reads {needed}. {write}"
     )
 
 

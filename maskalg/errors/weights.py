@@ -14,6 +14,11 @@ def unsupported_weight(what: object) -> MaskTypeError:
     )
 
 
+def logit_shape(call: str, name: str, found: list[int]) -> MaskValueError:
+    one = f" Write {name}.expand(heads) for one of all heads." if found in ([], [1]) else ""
+    return MaskValueError(f"{call}: {name} must have shape [heads], got {found}.{one}")
+
+
 def weight_formula(name: str, found: object) -> MaskTypeError:
     return MaskTypeError(
         f"Weight({name!r}, formula): the formula is a bias, a function of the score such as "

@@ -208,7 +208,7 @@ _RULES: Final[dict[str, Rule]] = {
     "max": _extreme("max"),
     "floordiv": _apply("floorDiv"),
     "mod": _apply("floorMod"),
-    "trunc": _apply("Math.trunc"),
+    "trunc": _apply("whole"),
     "bitand": _logic("&"),
     "bitor": _logic("|"),
     "bitxor": _logic("^"),

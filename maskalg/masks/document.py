@@ -224,7 +224,9 @@ def _one_packing(
     mask = atom(packed_ids(cu_seqlens, total), None)
     if total is None and cu_seqlens.ndim == 1:
         return mask
-    end = nodes.read(Table("end", cu_seqlens[..., -1]), *[BATCH][: cu_seqlens.ndim - 1])
+    end = nodes.read(
+        Table("end", cu_seqlens[..., -1].contiguous()), *[BATCH][: cu_seqlens.ndim - 1]
+    )
     return Mask(nodes.conjunction(mask.mask_node, nodes.gt(end, K)), SCORE, mask.label)
 
 

@@ -17,12 +17,12 @@ Operand = Index | float
 
 def _least(first: Operand, second: Operand, *others: Operand) -> Index:
     """The smallest of index expressions; formulas print it so."""
-    return reduce(index.minimum, others, index.minimum(first, second))
+    return reduce(elementary.minimum, others, elementary.minimum(first, second))
 
 
 def _most(first: Operand, second: Operand, *others: Operand) -> Index:
     """The largest of index expressions."""
-    return reduce(index.maximum, others, index.maximum(first, second))
+    return reduce(elementary.maximum, others, elementary.maximum(first, second))
 
 
 def _absolute(value: object) -> Index:
@@ -41,17 +41,18 @@ _INDICES = [
     "head",
     "scalar",
     "table",
-    "minimum",
-    "maximum",
     "bias",
 ]
-_REAL = ["cos", "exp", "floor", "log", "power", "sin", "sqrt", "tan", "tanh", "truncate"]
+_FUNCTIONS = [
+    *("minimum", "maximum"),
+    *("cos", "exp", "floor", "log", "power", "sin", "sqrt", "tan", "tanh", "truncate"),
+]
 
 NAMES: Final[dict[str, object]] = {
     **_public(masks, masks.__all__),
     **_public(biases, biases.__all__),
-    **_public(index, (*_INDICES, "minimum", "maximum")),
-    **_public(elementary, _REAL),
+    **_public(index, _INDICES),
+    **_public(elementary, _FUNCTIONS),
     "where": choice.where,
     "everything": everything,
     "nothing": nothing,

@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from .. import choice, index
+from .. import choice, elementary, index
 from ..index import Index
 from .case import BATCH, HEADS, Bools, Case, Ints, grid
 
@@ -121,8 +121,8 @@ def _divisors() -> SearchStrategy[tuple[int | Index, int]]:
 _ARITHMETIC: Final[dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] = {
     "+": (operator.add, operator.add),
     "-": (operator.sub, operator.sub),
-    "min": (index.minimum, np.minimum),
-    "max": (index.maximum, np.maximum),
+    "min": (elementary.minimum, np.minimum),
+    "max": (elementary.maximum, np.maximum),
     "*": (operator.mul, operator.mul),
     "//": (operator.floordiv, operator.floordiv),
     "%": (operator.mod, operator.mod),

@@ -21,6 +21,7 @@ from ..expression import Expression
 from ..node import Node, in_order
 from ..normalform import Bound, bound
 from ..parameters import Slot
+from ..saturation import MOST_WHOLE
 
 _NAMES: Final = {"batch": "b", "head": "h", "q_idx": "q_idx", "kv_idx": "kv_idx"}
 
@@ -156,7 +157,9 @@ class _Text:
 
     def _trunc(self, node: Node) -> str:
         text = self(node.args[0])
-        return f"int({text})" if _is_number(node) else f"({text}).long()"
+        if _is_number(node):
+            return f"int({text})"
+        return f"({text}).nan_to_num(0.0).clamp(-{MOST_WHOLE}, {MOST_WHOLE}).long()"
 
     def _extremum(self, node: Node) -> str:
         """`min` and `max` of Python, `torch.clamp` to a number, or of two tensors."""

@@ -101,4 +101,4 @@ def check_logit(call: str, name: str, value: object) -> None:
         found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
         raise errors.tensor_dtype(call, name, found, "a floating-point tensor or a number")
     if value.ndim != 1:
-        raise errors.tensor_shape(call, name, list(value.shape), "[heads]")
+        raise errors.logit_shape(call, name, list(value.shape))

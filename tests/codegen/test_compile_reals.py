@@ -37,12 +37,25 @@ def everything():
     return nodes.add(*terms, nodes.bitwise("bitxor", bits, nodes.const(3)))
 
 
+def of_masks():
+    """Real numbers that are rounded step by step, a constant past float32 among them."""
+    quotient = nodes.divide(nodes.SCORE, nodes.const(1e300))
+    return nodes.add(quotient, nodes.mul(nodes.SCORE, nodes.const(0.3)), nodes.const(-1e39))
+
+
+TEXTS = {
+    "biases": lambda: TritonText(Arguments(), wide=False)(everything()),
+    "masks": lambda: TritonText(Arguments(), wide=False, exact=True)(of_masks()),
+}
+
+
+@pytest.mark.parametrize("text", list(TEXTS))
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
-def test_real_functions_compile(target):
+def test_real_functions_compile(target, text):
     from maskalg_kernels.offline import target_of
     from triton.compiler import ASTSource
 
-    source = imports() + PROBE.format(text=TritonText(Arguments(), wide=False)(everything()))
+    source = imports() + PROBE.format(text=TEXTS[text]())
     module = store.load(source, "probe_of_reals")
     signature = {"x": "*fp32", "out": "*fp32"}
     compiled = triton.compile(ASTSource(module.probe, signature), target=target_of(target))

@@ -109,7 +109,6 @@ def test_values_of_another_dimension(dim, value_dim, kernels, launches):  # noqa
 CUTS = [0, 130, 131, 500, 700]
 DOCUMENTS = {
     "lengths": lambda: causal & ma.document.from_lengths([200, 1, 499], device="cuda"),
-    "rows": lambda: causal & ma.document.from_lengths([[200, 1, 499], [650]], device="cuda"),
     "not causal": lambda: ma.document.from_cu_seqlens(torch.tensor(CUTS, device="cuda")),
     "cut short": lambda: (
         causal & ma.document.from_cu_seqlens(torch.tensor(CUTS[:-1], device="cuda"), total=700)

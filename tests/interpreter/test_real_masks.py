@@ -36,3 +36,16 @@ def test_gradients_of_keys_see_the_same_mask(name):
         out = ma.attention(q, q, value, mask, backend=backend)
         grads += torch.autograd.grad(out.sum(), value)
     torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_biases_of_times(dtype):
+    """Entries past 2**30 are not cut where they become real numbers."""
+    times = ma.table((1_700_000_000 - 3 * torch.arange(LENGTH)).to(dtype))
+    even = ma.where(ma.kv_idx % 2 == 0, 1, 0)
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, LENGTH, 16) for _ in range(3))
+    for amount in (times[ma.q_idx] + ma.kv_idx, ma.kv_idx - times[ma.q_idx]):
+        score = ma.causal + ma.bias(1e-9 * even * amount)
+        found, wanted = (ma.attention(q, k, v, score, backend=b) for b in ("triton", "reference"))
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
