@@ -85,8 +85,13 @@ def entry_of(node: Node) -> Node | None:
 
 
 def adds_to_entry(node: Node) -> bool:
-    """Whether something is added to an integer that may be as large as an entry."""
-    return any(part.op == "add" and holds_entry(part) for part in node.walk())
+    """Whether something is added to an integer that may be as large as an entry.
+
+    A sum that is divided by a number is told from that of the entry (`integer_text.floored`).
+    """
+    if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
+        return adds_to_entry(node.args[1])
+    return (node.op == "add" and holds_entry(node)) or any(map(adds_to_entry, node.args))
 
 
 def outgrows_entries(node: Node) -> bool:
@@ -95,8 +100,6 @@ def outgrows_entries(node: Node) -> bool:
     So may a multiple, a sum of two, and a sum that is divided or compared with an entry. A sum of
     one entry and of positions that is compared with positions is told by its sign there.
     """
-    if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
-        return adds_to_entry(node.args[1])
     if node.op in _OF_DIGITS:
         return adds_to_entry(node)
     if node.op == "mul":

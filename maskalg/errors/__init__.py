@@ -24,6 +24,7 @@ from .parsing import *
 from .pictures import *
 from .questions import *
 from .strangers import *
+from .tables import *
 from .testing import *
 from .tracing import *
 from .tuning import *
