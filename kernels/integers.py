@@ -19,6 +19,13 @@ def floor_mod(x, c):
 
 
 @triton.jit
+def saturated(x, y):
+    """x + y, or the end of 32 bits that it is past."""
+    total = x + y
+    return tl.where(((x ^ total) & (y ^ total)) < 0, (x >> 31) ^ 2147483647, total)
+
+
+@triton.jit
 def quotient(x, factor, shift):
     """floor(x / c) for 0 <= x < 2**31, of the divisor that factor and shift stand for
     (`codegen/divisors.py`)."""

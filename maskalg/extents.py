@@ -15,6 +15,7 @@ import torch
 
 from . import errors
 from .integer_ranges import RULES, Interval
+from .masks.document import documents_in
 from .nodes import Node
 from .normalform import Bound, Value
 from .parameters import Slot, plain_number
@@ -147,8 +148,6 @@ def _check_computed(
 def _too_short(
     bound: Bound, extents: Extents, place: tuple[Slot, int], needed: int
 ) -> errors.MaskValueError:
-    from .masks.document import documents_in
-
     what = f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
     slot, axis = place
     packed = documents_in(cast(torch.Tensor, bound.values[slot.index])) is not None

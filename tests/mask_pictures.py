@@ -20,6 +20,8 @@ def picture(text: str) -> NDArray[np.bool_]:
 def check(mask: ma.Mask, *pictures: str) -> None:
     """The mask shows these pictures, one a batch entry."""
     wanted = np.stack([picture(text) for text in pictures])[:, None]
+    found = mask.to_dense(*wanted.shape[2:])
+    assert found.dtype == torch.bool and found.shape == wanted.shape
     assert_same_mask(mask, wanted, *wanted.shape[2:])
 
 

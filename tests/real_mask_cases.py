@@ -16,6 +16,7 @@ def masks():
     half = table(torch.linspace(0, 1, LENGTH, dtype=torch.float16), "half")
     brain = table(torch.linspace(0, 1, LENGTH, dtype=torch.bfloat16), "brain")
     most = table(torch.tensor([2**31 - 1, -(2**31), 1_700_000_000, 3] * 16).int(), "most")
+    one = scalar(1, "block", low=1)
     levels = table(torch.tensor([0.25, 0.75]).repeat(LENGTH // 2), "levels")
     broken = table(torch.tensor([0.5, torch.nan, 0.75, 0.75]).repeat(LENGTH // 4), "broken")
     ends = table(torch.tensor([torch.inf, -torch.inf, torch.nan, 5.0]).repeat(LENGTH // 4), "ends")
@@ -33,6 +34,8 @@ def masks():
         "hours before": (q_idx - ticks[q_idx]) // 17 == (kv_idx - ticks[kv_idx]) // 17,
         "minutes before": (q_idx - ticks[q_idx]) % 17 >= (kv_idx - ticks[kv_idx]) % 17,
         "hours at the ends": (most[q_idx] + 5) // 17 % 5 == (most[kv_idx] + 5) // 17 % 5,
+        "no limit, in blocks": (most[q_idx] + q_idx) // one >= kv_idx,
+        "no limit before": (q_idx - most[q_idx]) // one < kv_idx,
         "minutes at the ends": (9 - most[q_idx]) % 17 >= (most[kv_idx] + q_idx) % 17,
         "times as real numbers": (ticks[q_idx] + 5) * 0.5 >= (ticks[kv_idx] + 99) * 0.5,
         "largest times": maximum(ticks[q_idx] + 3, 0) == maximum(ticks[kv_idx] + 6, 0),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import pickle
 from functools import reduce
 from typing import Any
@@ -16,7 +15,6 @@ import maskalg as ma
 from maskalg import (
     Bias,
     Mask,
-    MaskAttributeError,
     Score,
     alibi,
     attention,
@@ -413,45 +411,3 @@ def test_a_score_and_a_mask_in_either_order():
     for both in (traced + causal, causal + traced, traced & causal, causal & traced):
         assert isinstance(both, Score)
         assert torch.equal(both.mask.to_dense(8), (causal & (ma.q_idx - ma.kv_idx < 3)).to_dense(8))
-
-
-def test_values_never_change() -> None:
-    window = causal & sliding(4)
-    with pytest.raises(MaskAttributeError, match=r"never changes.*`other = this.bind\(window=…\)`"):
-        window.window = 9
-    for value, name in (
-        (window, "mask_node"),
-        (causal, "label"),
-        (softcap(3), "cap_"),
-        (q_idx, "node"),
-    ):
-        before = repr(value)
-        with pytest.raises(MaskAttributeError, match="never changes"):
-            setattr(value, name, None)
-        assert repr(value) == before
-    for value in (window, q_idx + 1):
-        for copied in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
-            assert repr(copied) == repr(value)
-
-
-def test_masks_and_scores_are_no_numbers() -> None:
-    score = causal & sliding(4) + softcap(3)
-    for value in (causal, score):
-        for made in (
-            lambda value=value: value * 2,
-            lambda value=value: 2 * value,
-            lambda value=value: value / 2,
-            lambda value=value: -value,
-        ):
-            with pytest.raises(ma.MaskTypeError, match="a mask is no number"):
-                made()
-        for left, right in ((value, causal), (softcap(3), causal)):
-            with pytest.raises(ma.MaskTypeError, match="`@` applies a bias"):
-                left @ right
-        for sum_of in (lambda value=value: value + 3.0, lambda value=value: value - 3):
-            with pytest.raises(ma.MaskTypeError, match=r"Write `ma\.bias\(3"):
-                sum_of()
-    slopes = alibi(torch.tensor([2.0]))
-    assert repr(slopes / 4) == "0.25 * alibi(slopes[1])"
-    with pytest.raises(ma.MaskValueError, match="/ 0`: a bias is divided by a number"):
-        slopes / 0

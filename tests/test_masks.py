@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from numpy.typing import NDArray
 
 import maskalg as ma
 from maskalg import (
@@ -35,25 +34,9 @@ from maskalg.testing import assert_same_mask, oracle
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.strategies import Shape, masks, shapes
+from tests.mask_pictures import check, ids, picture
 
 LENGTHS = ((8, 8), (17, 17), (5, 23), (23, 5), (1, 19), (19, 1), (0, 4), (4, 0))
-
-
-def picture(text: str) -> NDArray[np.bool_]:
-    """`"#. ##"` is `[[True, False], [True, True]]`, one word a query."""
-    return np.array([[c == "#" for c in row] for row in text.split()])
-
-
-def check(mask: ma.Mask, *pictures: str) -> None:
-    """The mask shows these pictures, one a batch entry."""
-    wanted = np.stack([picture(text) for text in pictures])[:, None]
-    found = mask.to_dense(*wanted.shape[2:])
-    assert found.dtype == torch.bool and found.shape == wanted.shape
-    assert_same_mask(mask, wanted, *wanted.shape[2:])
-
-
-def ids(*entries: Any) -> torch.Tensor:
-    return torch.tensor(entries)
 
 
 def test_everything_and_nothing() -> None:
@@ -115,25 +98,6 @@ def test_document_with_ids_of_keys() -> None:
     check(document(ids(0, 1), ids(1, 0, 1)), ".#. #.#")
     check(document(ids(0, 1), ids([1, 0], [0, 0])), ".# #.", "## ..")
     check(document(ids([0, 1], [1, 1]), ids(1, 0)), ".# #.", "#. #.")
-
-
-def test_document_from_lengths_and_cu_seqlens() -> None:
-    packed = "##... ##... ..#.. ..... ....."
-    check(document.from_cu_seqlens(ids(0, 2, 3), total=5), packed)
-    check(document.from_cu_seqlens(ids(0, 2, 2, 3), total=5), packed)
-    check(document.from_lengths([2, 1], total=5), packed)
-    check(document.from_lengths(torch.tensor([2, 0, 1]), total=5), packed)
-    check(document.from_lengths([2, 1]), "##. ##. ..#")
-    check(document.from_cu_seqlens(torch.tensor([0, 2, 3], dtype=torch.int32)), "##. ##. ..#")
-
-
-def test_document_from_lengths_of_each_batch_entry() -> None:
-    rows = "##. ##. ..#", "##. ##. ...", "### ### ###"
-    check(document.from_lengths([[2, 1], [2], [3]]), *rows)
-    check(document.from_lengths(torch.tensor([[2, 1], [2, 0], [0, 3]])), *rows)
-    check(document.from_lengths([torch.tensor([2, 1]), torch.tensor([2]), ids(3)]), *rows)
-    check(document.from_lengths([[1], [0, 2]], total=3), "#.. ... ...", "##. ##. ...")
-    assert "end" not in document.from_lengths([[2, 1], [3]]).parameters  # all are filled
 
 
 def test_chunked_and_block_causal() -> None:

@@ -46,7 +46,7 @@ bias  {bias}
 
 _IMPORTS = """import triton
 import triton.language as tl
-from maskalg_kernels.integers import count, floor_div, floor_mod, inside, widened
+from maskalg_kernels.integers import count, floor_div, floor_mod, inside, saturated, widened
 from maskalg_kernels.integers import quotient, quotient_of_any, remainder, remainder_of_any
 from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}, {times}, whole
 from maskalg_kernels.runs import run_of_marks, run_of_spans, run_of_spans_and_marks

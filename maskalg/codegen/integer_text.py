@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from .. import nodes
 from ..cases import split_extremum
@@ -140,7 +140,11 @@ def floored(text: TritonText, node: Node) -> str | None:
     last = f"({_rest(text, x, term)} {sign} floor_mod({shown}, {by}))"
     if node.op == "mod":
         return f"floor_mod({last}, {by})"
-    return f"(floor_div({last}, {by}) {sign} floor_div({shown}, {by}))"
+    left, right = f"floor_div({last}, {by})", f"floor_div({shown}, {by})"
+    if c.op == "const" and cast(int, c.data) > 1:
+        return f"({left} {sign} {right})"
+    # Of 1, the quotient of the largest entry is as large.
+    return f"saturated({left}, {right})" if sign == "+" else f"saturated({left} + 1, ~{right})"
 
 
 def real_sum(text: TritonText, node: Node) -> str | None:

@@ -137,13 +137,13 @@ class _Document:
 def _packings(call: str, lengths: object) -> tuple[torch.Tensor, list[int]]:
     """Lengths `[documents]` or `[batch, documents]`, and their sums where they can be read."""
     if isinstance(lengths, (list, tuple)) and lengths and all(map(is_listed, lengths)):
-        rows, sums = zip(*[_lengths(call, row, "[documents]") for row in lengths], strict=True)
+        rows, sums = zip(*[_sizes(call, row, "[documents]") for row in lengths], strict=True)
         sizes = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
         return sizes, [size for row in sums for size in row] if all(sums) else []
-    return _lengths(call, lengths, "[documents]", "[batch, documents]")
+    return _sizes(call, lengths, "[documents]", "[batch, documents]")
 
 
-def _lengths(call: str, lengths: object, *wanted: str) -> tuple[torch.Tensor, list[int]]:
+def _sizes(call: str, lengths: object, *wanted: str) -> tuple[torch.Tensor, list[int]]:
     """Lengths of one of the shapes `wanted`: of one dimension, of two."""
     if not isinstance(lengths, (torch.Tensor, np.ndarray)):
         if not isinstance(lengths, Iterable):
