@@ -307,15 +307,25 @@ def tile_of(ptr, rows, length, stride_n, stride_d, SIZE: tl.constexpr, PAD: tl.c
 
 
 @triton.jit
-def _store(ptr, rows, length, tile, SIZE: tl.constexpr, PAD: tl.constexpr):
-    """Rows of one head of a contiguous result."""
+def first_row(batch, head, heads, length, head_step):
+    """Where the rows of a head begin in a dense tensor, in rows."""
+    return batch.to(tl.int64) * heads * length + head.to(tl.int64) * head_step
+
+
+@triton.jit
+def _store(ptr, first, rows, length, row_step, tile, SIZE: tl.constexpr, PAD: tl.constexpr):
+    """Rows of one head of a dense result."""
     d = tl.arange(0, PAD)
-    at = ptr + rows.to(tl.int64)[:, None] * SIZE + d[None, :]
+    at = ptr + (first + rows.to(tl.int64) * row_step)[:, None] * SIZE + d[None, :]
     inside = (rows < length)[:, None] & (d < SIZE)[None, :]
     tl.store(at, tile.to(ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
+@triton.jit(
+    do_not_specialize=[
+        "q_len", "kv_len", "padded", "rows", "batch_heads", "head_step", "row_step", *SCALARS,
+    ]
+)  # fmt: skip
 def backward_queries(
     q_ptr,
     k_ptr,
@@ -337,6 +347,8 @@ def backward_queries(
     batch_heads,
     heads,
     group,
+    head_step,
+    row_step,
     stride_qb,
     stride_qh,
     stride_qm,
@@ -399,10 +411,11 @@ def backward_queries(
 ):
     """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
 
-    o, dq, and lse and its gradient, float32 `[batch, heads, q_len]`, are contiguous; `sink_ptr` as
-    of `forward`. Weights that are not normalised have neither o nor lse. statistic and delta, what
-    the other kernels need of each query, are written to as many places a head as `padded`, a
-    multiple of PADDED_BLOCK.
+    o and dq are dense, of heads or tokens: `head_step` rows of them from a head to the next,
+    `row_step` from a query to the next. lse and its gradient, float32 `[batch, heads, q_len]`, are
+    contiguous; `sink_ptr` as of `forward`. Weights that are not normalised have neither o nor lse.
+    statistic and delta, what the other kernels need of each query, are written to as many places a
+    head as `padded`, a multiple of PADDED_BLOCK.
     """
     S = (
         S0,
@@ -454,7 +467,8 @@ def backward_queries(
     base = batch_head.to(tl.int64) * q_len
     product = tl.zeros((BLOCK_M,), tl.float32)
     if o_ptr is not None:
-        out = tile_of(o_ptr + base * VALUE_DIM, m, q_len, VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
+        o_base = o_ptr + first_row(batch, head, heads, q_len, head_step) * VALUE_DIM
+        out = tile_of(o_base, m, q_len, row_step * VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
         product = tl.sum(out.to(tl.float32) * gradient.to(tl.float32), 1)
     statistic, delta = statistics_of(
         product, lse_ptr, sink_ptr, grad_lse_ptr, head, base, m, q_len, WEIGHTED
@@ -492,11 +506,15 @@ def backward_queries(
                 HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
             )  # fmt: skip
         j = end
-    out = dq_ptr + batch_head.to(tl.int64) * q_len * HEAD_DIM
-    _store(out, m, q_len, dq * scale, HEAD_DIM, HEAD_PAD)
+    begin = first_row(batch, head, heads, q_len, head_step)
+    _store(dq_ptr, begin, m, q_len, row_step, dq * scale, HEAD_DIM, HEAD_PAD)
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
+@triton.jit(
+    do_not_specialize=[
+        "q_len", "kv_len", "padded", "rows", "batch_heads", "head_step", "row_step", *SCALARS,
+    ]
+)  # fmt: skip
 def backward_keys(
     q_ptr,
     k_ptr,
@@ -515,6 +533,8 @@ def backward_keys(
     batch_heads,
     kv_heads,
     group,
+    head_step,
+    row_step,
     stride_qb,
     stride_qh,
     stride_qm,
@@ -578,6 +598,7 @@ def backward_keys(
     """dK and dV of one tile of keys of one key-value head; q and g are descriptors under TMA.
 
     The query heads of a group are visited one after the other, so nothing is added up later.
+    `head_step` and `row_step` as of `backward_queries`, for dk and dv.
     """
     S = (
         S0,
@@ -662,6 +683,6 @@ def backward_keys(
                 )  # fmt: skip
             i = end
     dk, dv = state
-    place = batch_head.to(tl.int64) * kv_len
-    _store(dk_ptr + place * HEAD_DIM, n, kv_len, dk * scale, HEAD_DIM, HEAD_PAD)
-    _store(dv_ptr + place * VALUE_DIM, n, kv_len, dv, VALUE_DIM, VALUE_PAD)
+    begin = first_row(batch, kv_head, kv_heads, kv_len, head_step)
+    _store(dk_ptr, begin, n, kv_len, row_step, dk * scale, HEAD_DIM, HEAD_PAD)
+    _store(dv_ptr, begin, n, kv_len, row_step, dv, VALUE_DIM, VALUE_PAD)

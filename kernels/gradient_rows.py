@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .backward import statistics_of, store_statistics
+from .backward import first_row, statistics_of, store_statistics
 from .forward import LOG2E
 
 PIECES = tl.constexpr(3)
@@ -42,7 +42,7 @@ def _store_shifts(ptr, of_score, of_product):
     tl.store(ptr[:, None] + column, row.to(tl.bfloat16))
 
 
-@triton.jit(do_not_specialize=["q_len", "padded", "part_counters"])
+@triton.jit(do_not_specialize=["q_len", "padded", "part_counters", "head_step", "row_step"])
 def gradient_rows(
     g_ptr,
     o_ptr,
@@ -59,6 +59,8 @@ def gradient_rows(
     q_len,
     padded,
     heads,
+    head_step,
+    row_step,
     stride_b,
     stride_h,
     stride_n,
@@ -71,11 +73,12 @@ def gradient_rows(
 ):
     """statistic and delta of ROWS queries of one head, as `backward_queries` keeps them.
 
-    g (dO) is `[batch, heads, q_len, dim]` of any strides; out and lse are contiguous, both None
-    for weights that are not normalised. shift: what is added to products q . k and dO . v of a
-    query, so that nothing need be subtracted after, in pieces; bfloat16 `[batch * heads * padded,
-    SHIFT_COLUMNS]`, or None. counter: of `hopper_gradients`, two for each tile of COUNTED queries,
-    which become zero; or None. part_counter: of it too, no more than ROWS for each program.
+    g (dO) is `[batch, heads, q_len, dim]` of any strides; out as of `backward_queries`, lse is
+    contiguous, both None for weights that are not normalised. shift: what is added to products q .
+    k and dO . v of a query, so that nothing need be subtracted after, in pieces; bfloat16 `[batch *
+    heads * padded, SHIFT_COLUMNS]`, or None. counter: of `hopper_gradients`, two for each tile of
+    COUNTED queries, which become zero; or None. part_counter: of it too, no more than ROWS for each
+    program.
     """
     m = tl.program_id(0) % (padded // ROWS) * ROWS + tl.arange(0, ROWS)
     batch_head = tl.program_id(0) // (padded // ROWS)
@@ -88,7 +91,8 @@ def gradient_rows(
         first = g_ptr + (batch_head // heads).to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
         at = m.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
         gradient = tl.load(first + at, mask=inside, other=0.0).to(tl.float32)
-        at = (base * q_len + m)[:, None] * VALUE_DIM + d[None, :]
+        begin = first_row(batch_head // heads, head, heads, q_len, head_step)
+        at = (begin + m.to(tl.int64) * row_step)[:, None] * VALUE_DIM + d[None, :]
         out = tl.load(o_ptr + at, mask=inside, other=0.0).to(tl.float32)
         product = tl.sum(gradient * out, 1)
     statistic, delta = statistics_of(

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from .backward import first_row
 from .forward import SCALARS
 from .runs import NO_TILE
 
@@ -118,7 +119,7 @@ def turns(ptr, rows, tiles, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
         later += tl.sum(visited, 0)
 
 
-@triton.jit(do_not_specialize=["q_len", "tiles"])
+@triton.jit(do_not_specialize=["q_len", "tiles", "head_step", "row_step"])
 def query_gradients(
     dq_ptr,
     sum_ptr,
@@ -126,17 +127,24 @@ def query_gradients(
     scale,
     q_len,
     tiles,
+    heads,
+    head_step,
+    row_step,
     BLOCK: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_PAD: tl.constexpr,
 ):
-    """dQ of BLOCK queries of one head: their sum times the scale, 0 where nothing was added."""
+    """dQ of BLOCK queries of one head: their sum times the scale, 0 where nothing was added.
+
+    `head_step` and `row_step` as of `backward_queries`.
+    """
     PARTS: tl.constexpr = BLOCK * HEAD_PAD // 4096
     j = tl.program_id(0) % tiles
     head = (tl.program_id(0) // tiles).to(tl.int64)
     m = j * BLOCK + tl.arange(0, BLOCK)
     d = tl.arange(0, HEAD_PAD)
-    at = (head * q_len + m)[:, None] * HEAD_DIM + d[None, :]
+    begin = first_row(head // heads, head % heads, heads, q_len, head_step)
+    at = (begin + m.to(tl.int64) * row_step)[:, None] * HEAD_DIM + d[None, :]
     inside = (m < q_len)[:, None] & (d < HEAD_DIM)[None, :]
     # Whoever adds to one part adds to the other.
     added = tl.load(counter_ptr + (head * tiles + j) * PARTS) > 0

@@ -24,6 +24,8 @@ _NUMBERS = (
     "members",
     "together",
     "turned",
+    "head_step",
+    "row_step",
 )
 
 

@@ -16,6 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .backward import (
     PADDED_BLOCK,
+    first_row,
     slope_of,
     statistics_of,
     store_nothing,
@@ -119,13 +120,14 @@ def _rows_of_output(VALUE_PAD):
 
 
 @gluon.jit
-def _output_rows(o_ptr, first, q_len, VALUE_DIM: gl.constexpr, VALUE_PAD: gl.constexpr):
+def _output_rows(o_ptr, first, q_len, row_step, VALUE_DIM: gl.constexpr, VALUE_PAD: gl.constexpr):
     """64 rows of the output of one head, zero past the length."""
     layout: gl.constexpr = _rows_of_output(VALUE_PAD)
     rows = first + gl.arange(0, ROWS, gl.SliceLayout(1, layout))[:, None]
     columns = gl.arange(0, VALUE_PAD, gl.SliceLayout(0, layout))[None, :]
     inside = (rows < q_len) & (columns < VALUE_DIM)
-    return gl.load(o_ptr + rows.to(gl.int64) * VALUE_DIM + columns, mask=inside, other=0.0)
+    at = rows.to(gl.int64) * row_step * VALUE_DIM + columns
+    return gl.load(o_ptr + at, mask=inside, other=0.0)
 
 
 @gluon.jit
@@ -211,7 +213,7 @@ def _consume_keys(
     HELD: gl.constexpr,
 ):
     """Consumer C: dQ of its 64 queries of every row, from each tile of keys of the runs."""
-    o_ptr, lse_ptr, sink_ptr, grad_lse_ptr, statistic_ptr, delta_ptr = of_rows
+    o_ptr, head_step, row_step, lse_ptr, sink_ptr, grad_lse_ptr, statistic_ptr, delta_ptr = of_rows
     queries, gradients = held
     keys, values = rings
     held_ready, held_free = held_barriers
@@ -235,8 +237,9 @@ def _consume_keys(
         m = rows_from(q0 + C * ROWS, BLOCK_N)
         base = (batch * heads + head).to(gl.int64)
         if NORMALISED:
-            of_head = o_ptr + base * q_len * VALUE_DIM
-            out = _output_rows(of_head, q0 + C * ROWS, q_len, VALUE_DIM, VALUE_PAD)
+            begin = first_row(batch, head, heads, q_len, head_step)
+            of_head = o_ptr + begin * VALUE_DIM
+            out = _output_rows(of_head, q0 + C * ROWS, q_len, row_step, VALUE_DIM, VALUE_PAD)
         dq = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_queries)
 
         at = (batch, head, m[:, None], kv_len)
@@ -352,7 +355,11 @@ def _consume_keys(
         release(held_free.index(place))
 
 
-@gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
+@gluon.jit(
+    do_not_specialize=[
+        "q_len", "kv_len", "padded", "rows", "batch_heads", "head_step", "row_step", *SCALARS,
+    ]
+)  # fmt: skip
 def hopper_backward_queries(
     q_desc,
     k_desc,
@@ -374,6 +381,8 @@ def hopper_backward_queries(
     batch_heads,
     heads,
     group,
+    head_step,
+    row_step,
     S0,
     S1,
     S2,
@@ -420,8 +429,8 @@ def hopper_backward_queries(
     """dQ of CONSUMERS x 64 queries of one head.
 
     q, k, v, g (dO) and dq are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64
-    queries or BLOCK keys; what is known of queries as of `backward_queries`. Options, WEIGHTED and
-    NORMALISED as of `hopper_backward_keys`.
+    queries or BLOCK keys; o and what is known of queries as of `backward_queries`. Options,
+    WEIGHTED and NORMALISED as of `hopper_backward_keys`.
     """
     S = (
         S0,
@@ -462,7 +471,16 @@ def hopper_backward_queries(
     fence_async_shared()
 
     sources = (q_desc, k_desc, v_desc, g_desc)
-    of_rows = (o_ptr, lse_ptr, sink_ptr, grad_lse_ptr, statistic_ptr, delta_ptr)
+    of_rows = (
+        o_ptr,
+        head_step,
+        row_step,
+        lse_ptr,
+        sink_ptr,
+        grad_lse_ptr,
+        statistic_ptr,
+        delta_ptr,
+    )
     held = (queries, gradients)
     rings = (keys, values)
     shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)

@@ -52,7 +52,7 @@ _OF_INPUTS = ("q_ptr", "k_ptr", "v_ptr", "g_ptr", "o_ptr", "dq_ptr", "dk_ptr", "
 _OF_ROWS = ("lse_ptr", "statistic_ptr", "delta_ptr", "sums_ptr", "part_ptr")
 _NUMBERS = (
     "q_len", "kv_len", "padded", "rows", "tiles", "splits", "batch_heads", "heads", "kv_heads",
-    "group", "members",
+    "group", "members", "head_step", "row_step",
 )  # fmt: skip
 # What a kernel's loop reads by descriptor: blocks of which side, padded to which constant.
 _DESCRIBED = {

@@ -19,6 +19,7 @@ from .algebra import Mask
 from .comparisons import arranged, is_negative
 from .dropped import of_kept, outside, within
 from .extents import Extents, dependence, resolve
+from .functions import function_of
 from .node import Node, in_order
 from .normalform import Bound, Value, bound
 from .parameters import Slot
@@ -249,8 +250,7 @@ def _call(node: Node, env: Environment) -> torch.Tensor:
         argument = argument.to(env.real)
     if node.data == "float":
         return argument
-    function = cast(Callable[[torch.Tensor], torch.Tensor], getattr(torch, cast(str, node.data)))
-    return function(argument)
+    return function_of(cast(str, node.data))(argument)
 
 
 def _power(node: Node, env: Environment) -> torch.Tensor:

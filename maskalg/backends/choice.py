@@ -21,7 +21,7 @@ class Backend(Protocol):
         """Output and, where wanted, lse, with what autograd needs recorded."""
 
     def compute(self, call: Call, lse_wanted: bool) -> Result:
-        """Output and, where wanted, lse, in new tensors; nothing is recorded."""
+        """Output as of `empty_result`, and lse where wanted; nothing is recorded."""
 
     def differentiate(
         self,
@@ -30,8 +30,8 @@ class Backend(Protocol):
         change: tuple[torch.Tensor, torch.Tensor | None],
         tables: tuple[int, ...],
     ) -> list[torch.Tensor]:
-        """Gradients of query, key, value and the tables in these slots: contiguous, each in the
-        dtype of its tensor.
+        """Gradients of query, key and value as of `empty_gradients`, and of the tables in these
+        slots, contiguous; each in the dtype of its tensor.
 
         Args:
             call: the inputs.

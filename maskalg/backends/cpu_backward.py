@@ -30,6 +30,7 @@ from .cpu_formula import differentiated
 from .cpu_forward import biased_scores, piece_weights, score_factor
 from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import Group, Piece, Row, plan
+from .results import empty_gradients
 
 
 @dataclass
@@ -63,7 +64,9 @@ def backward(
     change: tuple[torch.Tensor, torch.Tensor | None],
     tables: tuple[int, ...],
 ) -> Gradients:
-    """Contiguous gradients in the dtype of accumulation, added up in one fixed order.
+    """Gradients in the dtype of accumulation, added up in one fixed order.
+
+    Of inputs they lie as `empty_gradients` has them.
 
     Args:
         call: the inputs.
@@ -72,12 +75,9 @@ def backward(
         tables: slots of the bias that want a gradient.
     """
     dtype = accumulation(call.query.dtype)
-    found = Gradients(
-        query=_zeros(call.query, dtype),
-        key=_zeros(call.key, dtype),
-        value=_zeros(call.value, dtype),
-        tables={i: _zeros(_tensor(call, i), dtype) for i in tables},
-    )
+    dq, dk, dv = empty_gradients(call.query, call.key, call.value, dtype)
+    of_tables = {i: _zeros(_tensor(call, i), dtype) for i in tables}
+    found = Gradients(dq.zero_(), dk.zero_(), dv.zero_(), of_tables)
     out, lse = saved
     if 0 in (*out.shape[:3], call.extents.kv_len):
         return found

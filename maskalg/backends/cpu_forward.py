@@ -14,6 +14,7 @@ from .cpu_elements import Elements, memory_of
 from .cpu_operands import Operands, accumulation, operands
 from .cpu_plan import TILE_ELEMENTS, Group, Piece, Row, plan
 from .cpu_strips import served_by_torch, strip_of_torch, strips
+from .results import empty_result
 
 
 def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -23,7 +24,7 @@ def forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     tiles whose keys are one piece.
     """
     shape, dtype = call.query.shape[:3], accumulation(call.query.dtype)
-    out = call.query.new_empty(*shape, call.value.shape[-1])
+    out = empty_result(call.query, call.value.shape[-1])
     lse = call.query.new_full(shape, float("-inf"), dtype=dtype)
     memory = memory_of(call.form, call.extents, dtype)
     with torch.no_grad(), torch.autocast("cpu", enabled=False):

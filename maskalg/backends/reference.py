@@ -14,6 +14,7 @@ from ..evaluate import Environment, evaluate, grid
 from ..normalform import Bound
 from .call import Call, Result
 from .cpu_formula import differentiated
+from .results import in_order_of
 
 # The first call of a function in MKL, made by several threads at once, can return values of low
 # precision (PyTorch issue 188792); one call by one thread beforehand settles it.
@@ -32,7 +33,8 @@ def attend(call: Call) -> Result:
 def compute(call: Call, lse_wanted: bool) -> Result:
     """Output and, where wanted, lse, without a record for autograd."""
     with torch.no_grad():
-        return attend(dataclasses.replace(call, return_lse=lse_wanted))
+        out, lse = attend(dataclasses.replace(call, return_lse=lse_wanted))
+        return in_order_of(call.query, out), lse
 
 
 def differentiate(
@@ -57,7 +59,9 @@ def differentiate(
         results = [result for result in attend(again) if result is not None]
     of_results = [part for part in change if part is not None]
     found = torch.autograd.grad(results, wanted, of_results, materialize_grads=True)
-    return [gradient.contiguous() for gradient in found]
+    inputs = zip((call.query, call.key, call.key), found[:3], strict=True)
+    of_inputs = [in_order_of(like, gradient) for like, gradient in inputs]
+    return [*of_inputs, *[gradient.contiguous() for gradient in found[3:]]]
 
 
 def attend_rectangle(

@@ -12,9 +12,9 @@ from .. import errors
 from ..float8 import FLOAT8
 from ..tiles import Tile
 from .call import Call, Result
+from .results import empty_gradients, empty_result
 from .triton_arguments import (
     describable,
-    empty_gradients,
     first_that_fits,
     padded,
     scalars_of,
@@ -120,7 +120,7 @@ def _gradients(
     rows = rows_of(call, saved, change[1], sinks_of(call))
     *known, statistic, delta = per_row_of(rows, of_queries=True)
     given = (call.query, call.key, call.value, change[0], *known)
-    of_inputs = empty_gradients(call) if inputs else []
+    of_inputs = empty_gradients(call.query, call.key, call.value) if inputs else []
     results = (statistic, delta, *of_inputs)
     alike = inputs and not slots and factor == 1
     if alike and (ready := ready_for(call, "backward", given, results)) is not None:
@@ -150,7 +150,7 @@ def compute(call: Call, lse_wanted: bool) -> Result:
         with torch.cuda.device(query.device):
             return compute(call, lse_wanted)
     batch, heads, q_len, _ = query.shape
-    out = query.new_empty(batch, heads, q_len, value.shape[-1], dtype=call.out_dtype)
+    out = empty_result(query, value.shape[-1], call.out_dtype)
     lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
     sink = call.weight.sink
     given = (

@@ -98,12 +98,6 @@ def _sinks(value: float, heads: int, device: torch.device) -> torch.Tensor:
     return torch.full((heads,), value, device=device)
 
 
-def empty_gradients(call: Call) -> list[torch.Tensor]:
-    """New tensors for dQ, dK and dV, contiguous."""
-    inputs = (call.query, call.key, call.value)
-    return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
-
-
 def first_that_fits(launches: Iterable[Callable[[], T]]) -> T | None:
     """Make the first launch whose shared memory and registers the device has; what it returns."""
     problem: Exception | None = None

@@ -27,6 +27,7 @@ from ..schedule.marked_runs import marked
 from ..tiles import Pattern, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
+from .results import steps
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
 from .triton_constants import count_constants, hooks_that_fit, tile_constants, weight_constants
 from .triton_descriptors import Descriptor
@@ -150,7 +151,7 @@ def fill_gradients(
         tma: whether the device copies tiles by descriptor.
         of_rows: what is known of each query.
         grad_out: of the output.
-        results: dQ, dK and dV, contiguous.
+        results: dQ, dK and dV, as of `empty_gradients`.
     """
     if not grad_out.numel() or not call.key.numel():
         of_rows.fill_with_nothing()
@@ -196,9 +197,8 @@ class _Launches:
         of_rows: Rows,
         grad_out: torch.Tensor,
     ) -> None:
-        self.call, self.plan, self.shape = call, plan, shape
+        self.call, self.plan, self.shape, self.grad_out = call, plan, shape, grad_out
         self.tensors = (call.query, call.key, call.value, grad_out)
-        self.grad_out = grad_out
         self.of_rows = of_rows
         self.weighting = weight_constants(call.weight)
         reached = all(describable(tensor) for tensor in self.tensors)
@@ -265,6 +265,7 @@ class _Launches:
             else (extents.kv_len, tile.block_kv, call.key.shape[1], (0, 3), tile.block_q)
         )
         rows, batch_heads = -(-length // side), extents.batch * heads
+        apart = steps(call.query if of_queries else call.key)
         strides = [stride for tensor in tensors for stride in tensor.stride()]
 
         def arguments(describe: Callable[[int], Any]) -> list[Any]:
@@ -274,7 +275,7 @@ class _Launches:
             return [
                 *sources, *per_row, *outs, padded(tables, call.query.device), call.scale,
                 extents.q_len, extents.kv_len, self.of_rows.padded, rows, batch_heads, heads,
-                call.group, *strides, *scalars,
+                call.group, *apart, *strides, *scalars,
             ]  # fmt: skip
 
         def descriptor(i: int) -> Any:
@@ -292,7 +293,7 @@ class _Launches:
         specialised = variant_key(
             (*tensors, *per_row, *outs, *tables),
             (heads, call.group, *strides),
-            (extents.q_len, extents.kv_len, rows * batch_heads),
+            (extents.q_len, extents.kv_len, rows * batch_heads, *apart),
         )
         kernel = backward_queries if of_queries else backward_keys
         variant = (of_queries, tile, self.fixed, specialised)

@@ -9,6 +9,7 @@ import torch
 
 from ..backward_tiles import HopperBackwardTile
 from .call import Call
+from .results import steps
 from .triton_arguments import padded
 from .triton_descriptors import Descriptor
 from .triton_hopper import has_gluon, programs_at_once
@@ -102,7 +103,8 @@ def queries_launch(
         *sources, target = descriptors
         return [
             *sources, *per_row, target, padded(tables, dq.device), call.scale, extents.q_len,
-            extents.kv_len, of_rows.padded, rows, batch_heads, extents.heads, call.group, *scalars,
+            extents.kv_len, of_rows.padded, rows, batch_heads, extents.heads, call.group,
+            *steps(call.query), *scalars,
         ]  # fmt: skip
 
     return hopper_launch(

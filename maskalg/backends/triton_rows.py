@@ -11,6 +11,7 @@ import torch
 from maskalg_kernels.gradient_rows import gradient_rows
 
 from .call import Call
+from .results import in_order_of, steps
 from .triton_launch import Launch, variant_key
 
 _ROWS_OF_PROGRAM: Final = 64
@@ -24,7 +25,8 @@ class Rows:
     """What the backward kernels know of each query.
 
     Attributes:
-        out: of the forward pass, None for weights that are not normalised, which do not need it.
+        out: of the forward pass, in the order of the query; None for weights that are not
+            normalised, which do not need it.
         lse: float32 `[batch, heads, q_len]`, without a sink; of weights that have a formula their
             sum; None where `out` is.
         sinks: `[heads]`, or None.
@@ -67,7 +69,7 @@ def rows_of(
         grad_lse: of the lse, where it was returned.
         sinks: `[heads]`, or None.
     """
-    out, lse = saved[0].contiguous(), saved[1].contiguous()
+    lse = saved[1].contiguous()
     batch, heads, q_len = lse.shape
     padded = padded_length(q_len)
     known = (lse.new_empty(batch * heads * padded), lse.new_empty(batch * heads * padded))
@@ -75,7 +77,7 @@ def rows_of(
         return Rows(None, None, None, None, *known, padded)
     if grad_lse is not None:
         grad_lse = grad_lse.float().contiguous()
-    return Rows(out, lse, sinks, grad_lse, *known, padded)
+    return Rows(in_order_of(call.query, saved[0]), lse, sinks, grad_lse, *known, padded)
 
 
 def per_row_of(rows: Rows, *, of_queries: bool) -> tuple[torch.Tensor | None, ...]:
@@ -135,7 +137,7 @@ def rows_launch(
     of_parts = 0 if own[2] is None else own[2].numel()
     passed = [
         grad_out, *filled, *own, of_parts, call.scale, extents.q_len, rows.padded, extents.heads,
-        *grad_out.stride(),
+        *steps(call.query), *grad_out.stride(),
     ]  # fmt: skip
     constants = {
         "VALUE_DIM": shape["VALUE_DIM"],
@@ -147,7 +149,7 @@ def rows_launch(
     specialised = variant_key(
         (grad_out, *filled, *own),
         (extents.heads, *grad_out.stride()),
-        (extents.q_len, rows.padded),
+        (extents.q_len, rows.padded, *steps(call.query)),
     )
     return Launch(
         gradient_rows,

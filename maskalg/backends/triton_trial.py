@@ -16,8 +16,9 @@ from ..tiles import HopperTile, Pattern, Tile, as_long
 from ..tuned.candidates import table_tiles
 from ..tuned.choices import Configuration, Kernel, Key
 from .call import Call
+from .results import empty_gradients
 from .triton import launch_forward
-from .triton_arguments import empty_gradients, sinks_of
+from .triton_arguments import sinks_of
 from .triton_backward import fill_gradients, fill_rows
 from .triton_hopper import has_gluon
 from .triton_plan import Plan, documents_are_long, pattern_of, plan_of, steps_of
@@ -118,9 +119,9 @@ class Trial:
         rows, grad_out = self._rows()
 
         def run() -> tuple[torch.Tensor, ...]:
-            dq, dk, dv = results = empty_gradients(self._call)
-            tma = self._plan.tma
-            fill_gradients(self._call, steps, self._shape, tma, rows, grad_out, results)
+            call, tma = self._call, self._plan.tma
+            dq, dk, dv = results = empty_gradients(call.query, call.key, call.value)
+            fill_gradients(call, steps, self._shape, tma, rows, grad_out, results)
             return (dq,) if kernel == "queries" else (dk, dv)
 
         return run

@@ -16,6 +16,7 @@ import torch
 from .. import errors
 from ..backends.call import Call, scale_of
 from ..backends.choice import backend_of
+from ..backends.results import empty_gradients, empty_result
 from ..float8 import Descales
 from ..inputs import check_tables, extents_of
 from ..keys import structure_of
@@ -86,7 +87,7 @@ def _forward_fake(
     call_of((query, key, value), form_of(structure, tables, integers, reals), scale, weights)
     shape = query.shape[:3]
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-    out = query.new_empty(*shape, value.shape[-1])
+    out = empty_result(query, value.shape[-1])
     return out, query.new_empty(shape, dtype=dtype) if lse_wanted else query.new_empty(0)
 
 
@@ -139,8 +140,9 @@ def _backward_fake(
     wanted: Sequence[bool],
     backend: str,
 ) -> list[torch.Tensor]:
-    changed = [query, key, value, *(t for t, w in zip(tables, wanted, strict=True) if w)]
-    return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in changed]
+    changed = [table for table, w in zip(tables, wanted, strict=True) if w]
+    of_tables = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in changed]
+    return [*empty_gradients(query, key, value), *of_tables]
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from ..backends.float8 import attend_float8
+from ..backends.results import empty_result, in_order_of
 from ..float8 import descales_of
 from .define import Tensors, call_of, form_of
 
@@ -41,6 +42,7 @@ def _forward(
     descales = descales_of(descale, *inputs) if descale else None
     call = call_of(inputs, form, scale, weights, lse_wanted=lse_wanted, descales=descales)
     out, lse = attend_float8(call, backend)
+    out = in_order_of(query, out)
     return out, out.new_empty(0, dtype=torch.float32) if lse is None else lse
 
 
@@ -62,9 +64,8 @@ def _forward_fake(
     descales = descales_of(descale, *inputs) if descale else None
     form = form_of(structure, tables, integers, reals)
     call = call_of(inputs, form, scale, weights, descales=descales)
-    shape = query.shape[:3]
-    out = query.new_empty(*shape, value.shape[-1], dtype=call.out_dtype)
-    return out, query.new_empty(shape if lse_wanted else 0, dtype=torch.float32)
+    out = empty_result(query, value.shape[-1], call.out_dtype)
+    return out, query.new_empty(query.shape[:3] if lse_wanted else 0, dtype=torch.float32)
 
 
 torch.library.impl(FLOAT8_FORWARD, "CompositeExplicitAutograd", _forward)

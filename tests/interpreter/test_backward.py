@@ -8,6 +8,8 @@ import torch
 import maskalg as ma
 from maskalg import causal, nodes, sliding
 
+from ..gradient_cases import check_gradients
+
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
 )
@@ -58,6 +60,25 @@ def test_lengths(q_len, kv_len):
 
 def test_odd_head_dimensions():
     check(causal, dim=24, value_dim=40, q_len=20, kv_len=20)
+
+
+WEIGHTS = {"softmax": ma.softmax, "relu": ma.relu, "sinks": ma.softmax_with_sink(0.3)}
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("name", ["query", "key", "value", "query key value"])
+def test_orders_in_memory(name, weight):
+    """Output and gradients of inputs whose heads lie together, of a token each."""
+    torch.manual_seed(2)
+    shapes = {"query": (2, 4, 50, 16), "key": (2, 2, 40, 16), "value": (2, 2, 40, 24)}
+    tensors = [
+        torch.randn(shape).transpose(1, 2).contiguous().transpose(1, 2)
+        if of in name
+        else torch.randn(shape)
+        for of, shape in shapes.items()
+    ]
+    change = torch.randn(2, 4, 50, 24)
+    check_gradients(tensors, causal.shift(q=5), change, most=2e-5, weight=WEIGHTS[weight])
 
 
 def check(expression, *, heads=2, q_len=LENGTH, kv_len=LENGTH, dim=16, value_dim=None):

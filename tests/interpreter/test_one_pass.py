@@ -78,24 +78,29 @@ def as_it_lies(part):
     return torch.stack(rows)
 
 
+@pytest.mark.parametrize("of_tokens", [False, True])
 @pytest.mark.parametrize("block, dim, pad", [(128, 40, 64), (64, 80, 128)])
-def test_query_gradients_of_sums(block, dim, pad):
+def test_query_gradients_of_sums(block, dim, pad, of_tokens):
     from maskalg_kernels.gradient_sums import query_gradients
 
     torch.manual_seed(0)
-    heads, tiles, length = 3, 3, 3 * block - 84
+    # The last of the first two dimensions is that of heads.
+    heads, tiles, length = 6, 3, 3 * block - 84
+    steps = (1, 3) if of_tokens else (length, 1)
     added = torch.randn(heads, tiles, block, pad)
     parts = added.unflatten(2, (-1, 64)).unflatten(4, (-1, 64)).transpose(3, 4)
     sums = torch.stack([as_it_lies(part) for part in parts.reshape(-1, 64, 64)])
     sums = sums.view(heads, tiles, -1)
-    counters = torch.tensor([[1, 2, 1], [1, 0, 3], [0, 0, 0]], dtype=torch.int32)
+    counters = torch.tensor([[1, 2, 1], [1, 0, 3], [0, 0, 0]] * 2, dtype=torch.int32)
     sums[counters == 0] = float("nan")
-    found = torch.full((heads, length, dim), float("nan"))
+    found = torch.full((heads * length, dim), float("nan"))
     query_gradients[tiles * heads, 1](
-        found, sums, counters.repeat_interleave(2), 0.25, length, tiles, block, dim, pad
+        found, sums, counters.repeat_interleave(2), 0.25, length, tiles, 3, *steps, block, dim, pad
     )
+    if of_tokens:
+        found = found.view(2, length, 3, dim).transpose(1, 2)
     wanted = torch.where((counters == 0)[..., None, None], 0, added * 0.25)
-    assert torch.equal(found, wanted.flatten(1, 2)[:, :length, :dim])
+    assert torch.equal(found.reshape(heads, length, dim), wanted.flatten(1, 2)[:, :length, :dim])
 
 
 @pytest.mark.parametrize("scale, counted", [(0.125, 64), (1e-9, 128)])
@@ -116,8 +121,8 @@ def test_what_products_are_shifted_by(scale, counted):
     of_parts = torch.full((73,), 7, dtype=torch.int32)
     gradient_rows[heads * 4, 1](
         grad_out, out, lse, None, None, statistic, delta, shifts, counters, of_parts, 70, scale,
-        length, 256, heads, *grad_out.stride(), VALUE_DIM=64, VALUE_PAD=64, WEIGHTED=False, ROWS=64,
-        COUNTED=counted,
+        length, 256, heads, length, 1, *grad_out.stride(), VALUE_DIM=64, VALUE_PAD=64,
+        WEIGHTED=False, ROWS=64, COUNTED=counted,
     )  # fmt: skip
     assert counters.tolist() == [0] * (heads * tiles * 2) + [7]
     assert of_parts.tolist() == [0] * 70 + [7] * 3
