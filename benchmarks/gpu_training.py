@@ -1,7 +1,7 @@
 """What training on one GPU asks of the kernels beside speed at one shape.
 
     python benchmarks/gpu_training.py [lengths] [memory] [first] [host] [weights] [tiers] [passes]
-        [groups]
+        [groups] [orders]
 
 Every table is made in one process with its peer beside it; without a name all are made.
 
@@ -14,6 +14,8 @@ Every table is made in one process with its peer beside it; without a name all a
     tiers     the plain kernels beside the Hopper ones, forward and backward
     passes    the backward pass by two kernels beside that by one
     groups    backward of grouped heads beside FlexAttention's
+    orders    time from a model's projections to what the next one reads, heads of a token
+              together, beside that of inputs whose heads lie apart, and SDPA's
 """
 
 from __future__ import annotations
@@ -42,8 +44,10 @@ from maskalg.bench.cases import Case, Shape, cases, documents
 from maskalg.bench.contender import backward_of
 from maskalg.bench.contenders import contenders, inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
+from maskalg.expression import Expression
 
 DEVICE = "cuda"
+Attend = Callable[..., torch.Tensor]
 ROUNDS = 5
 
 
@@ -299,7 +303,43 @@ def groups() -> None:
         print(f"{name:10} {found['FlexAttention'] / found['maskalg']:.2f}")
 
 
-TABLES = {f.__name__: f for f in (lengths, memory, first, host, weights, tiers, passes, groups)}
+def ours(expression: Expression, *inputs: torch.Tensor) -> torch.Tensor:
+    return ma.attention(*inputs, expression)
+
+
+def projected(attend: Attend, dim: int, *tensors: torch.Tensor) -> torch.Tensor:
+    """Attention of `[batch, length, heads * dim]`, as a model's projections are."""
+    inputs = [t.unflatten(2, (-1, dim)).transpose(1, 2) for t in tensors]
+    return attend(*inputs).transpose(1, 2).flatten(2)
+
+
+def orders() -> None:
+    print("\norders: heads of a token together, and what others take of that time")
+    for name in ("D128 causal", "D128 window", "D128 document", "D64 window", "D64 document"):
+        case = cases(DEVICE)[name]
+        shape, expression = case.shape, case.expression
+        dim = shape.dim
+        apart = made(shape, gradients=True)
+        together = tuple([t.detach().transpose(1, 2).flatten(2).requires_grad_() for t in apart])
+
+        attend = partial(ours, expression)
+        forms: dict[str, tuple[Attend, tuple[torch.Tensor, ...]]]
+        forms = {"apart": (attend, apart), "together": (partial(projected, attend, dim), together)}
+        if case.sdpa_causal:
+            peer = partial(F.scaled_dot_product_attention, is_causal=True)
+            forms["SDPA"] = (partial(projected, peer, dim), together)
+        calls = {n: partial(function, *tensors) for n, (function, tensors) in forms.items()}
+        backward = {n: backward_of(call, forms[n][1]) for n, call in calls.items()}
+        for which, runs in {"forward": calls, "backward": backward}.items():
+            with torch.set_grad_enabled(which == "backward"):
+                found = medians(runs)
+            ratios = [f"{n} {t / found['together']:.2f}" for n, t in found.items()]
+            print(f"{name:14} {which:8} {found['together']:.3f} ms  {'  '.join(ratios)}")
+
+
+TABLES = {
+    f.__name__: f for f in (lengths, memory, first, host, weights, tiers, passes, groups, orders)
+}
 
 if __name__ == "__main__":
     unknown = set(sys.argv[1:]) - set(TABLES)

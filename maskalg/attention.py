@@ -118,7 +118,9 @@ def attention(
 
     Returns:
         `[batch, heads, q_len, value_dim]` in the dtype of `query`, or bfloat16 for float8. A query
-        that keeps no key has output 0, lse -inf and gradients 0.
+        that keeps no key has output 0, lse -inf and gradients 0. The output lies in memory as the
+        query, heads of a token together or apart, and gradients as the query and the key: between
+        projections of `[batch, length, heads, dim]` nothing is copied.
 
     Raises:
         TypeError, ValueError: inputs or an expression that do not fit together; more arguments,

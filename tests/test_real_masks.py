@@ -1,5 +1,6 @@
 """Masks that compare real numbers: one matrix, whatever computes it."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.attention.flex_attention import create_mask
@@ -10,6 +11,12 @@ from maskalg.testing import assert_labels_exact
 from tests.real_mask_cases import LENGTH, masks
 
 TICKS = 1_700_000_000 + torch.arange(LENGTH)
+
+
+def roots_are_rounded():
+    """Whether torch's roots are, as numpy's: those of MKL are off by a bit on some machines."""
+    numbers = torch.arange(LENGTH).sqrt()
+    return np.array_equal(numbers.numpy(), np.sqrt(np.arange(LENGTH, dtype=np.float32)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -27,7 +34,8 @@ def test_labels_and_exports(name):
     mask = masks()[name]
     matrix = mask.to_dense(LENGTH)
     assert_labels_exact(mask, LENGTH, block=16)
-    if "integers" not in name:  # FlexAttention says nothing of integers that real numbers exceed
+    # FlexAttention says nothing of integers that real numbers exceed, and takes torch's roots.
+    if "integers" not in name and (name != "roots" or roots_are_rounded()):
         assert torch.equal(create_mask(mask.to_mask_mod(), 1, 1, LENGTH, LENGTH, "cpu"), matrix)
 
 

@@ -6,6 +6,8 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 
+from ..gradient_cases import check_gradients
+
 pytestmark = pytest.mark.gpu
 
 LENGTH = 515
@@ -105,10 +107,37 @@ def test_repeats_bitwise():
     assert all(torch.equal(a, b) for a, b in zip(once(), once(), strict=True))
 
 
+def _seen(found):
+    assert found
+
+
+@pytest.mark.parametrize("of_tokens", ["query", "key", "query key value"])
+@pytest.mark.parametrize("weight", ["softmax", "relu", "sinks"])
+@pytest.mark.parametrize("dims", [(64, 64), (128, 128), (48, 80), (36, 36)])
+def test_orders_in_memory(dims, weight, of_tokens):
+    """Output and gradients of inputs whose heads lie together, of a token each."""
+    torch.manual_seed(0)
+    dim, value_dim = dims
+    shapes = {"query": (2, 4, 300, dim), "key": (2, 2, 280, dim), "value": (2, 2, 280, value_dim)}
+    tensors = [
+        torch.randn(b, n, h, d, device="cuda", dtype=torch.bfloat16).transpose(1, 2)
+        if name in of_tokens
+        else torch.randn(b, h, n, d, device="cuda", dtype=torch.bfloat16)
+        for name, (b, h, n, d) in shapes.items()
+    ]
+    weights = {"softmax": ma.softmax, "relu": ma.relu, "sinks": ma.softmax_with_sink(0.3)}
+    change = torch.randn(2, 4, 300, value_dim, device="cuda")
+    check_gradients(tensors, causal.shift(q=5), change, weight=weights[weight])
+
+
 def test_strided_inputs_and_gradients():
     packed = torch.randn(2, 300, 3, 4, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
-    ma.attention(q, k, v, causal).transpose(1, 2).sum().backward()
+    out = ma.attention(q, k, v, causal).transpose(1, 2)
+    assert out.is_contiguous()
+    for tensor in (q, k, v):
+        tensor.register_hook(lambda grad: _seen(grad.transpose(1, 2).is_contiguous()))
+    out.sum().backward()
     plain = packed.detach().double().requires_grad_()
     q, k, v = (plain[:, :, i].transpose(1, 2) for i in range(3))
     ma.attention(q, k, v, causal, backend="reference").transpose(1, 2).sum().backward()

@@ -145,6 +145,7 @@ def test_strided_inputs(launches):
     q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
     check(causal, q, k, v)
     assert len(launches) == 1
+    assert ma.attention(q, k, v, causal).transpose(1, 2).is_contiguous()
 
 
 @pytest.mark.parametrize("factor", [-0.1, 0.0, 1e-25, 0.7])
