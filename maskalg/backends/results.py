@@ -49,8 +49,9 @@ def steps(like: torch.Tensor) -> tuple[int, int]:
 
 
 def _of_tokens(tensor: torch.Tensor) -> bool:
-    """Whether a token's heads lie together: `[batch, length, heads, dim]` in memory."""
-    return tensor.stride(1) < tensor.stride(2)
+    """Whether a token's heads lie together, `[batch, length, heads, dim]` in memory, and are not
+    one head expanded."""
+    return 0 < tensor.stride(1) < tensor.stride(2)
 
 
 def _strides(like: torch.Tensor, dim: int) -> tuple[int, int, int, int]:

@@ -29,7 +29,7 @@ INPUTS = {
 
 def lies_as(tensor, like):
     """Dense, with the heads of a token together or the tokens of a head."""
-    plain = tensor.transpose(1, 2) if like.stride(1) < like.stride(2) else tensor
+    plain = tensor.transpose(1, 2) if 0 < like.stride(1) < like.stride(2) else tensor
     return plain.is_contiguous()
 
 
