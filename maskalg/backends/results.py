@@ -19,8 +19,9 @@ def empty_result(
         dim: the last size, that of `like` if None.
         dtype: that of `like` if None.
     """
-    dim = like.shape[-1] if dim is None else dim
-    return like.new_empty_strided((*like.shape[:3], dim), _strides(like, dim), dtype=dtype)
+    batch, heads, length, own = like.shape
+    dim = own if dim is None else dim
+    return like.new_empty_strided((batch, heads, length, dim), _strides(like, dim), dtype=dtype)
 
 
 def empty_gradients(
@@ -30,8 +31,8 @@ def empty_gradients(
     dtype: torch.dtype | None = None,
 ) -> list[torch.Tensor]:
     """New tensors for dQ, dK and dV; dK and dV both lie in the order of the key."""
-    pairs = ((query, query), (key, key), (key, value))
-    return [empty_result(like, of.shape[-1], dtype) for like, of in pairs]
+    dq, dk = empty_result(query, dtype=dtype), empty_result(key, dtype=dtype)
+    return [dq, dk, empty_result(key, value.shape[-1], dtype)]
 
 
 def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -44,18 +45,14 @@ def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 def steps(like: torch.Tensor) -> tuple[int, int]:
     """Rows from a head to the next, and from a token to the next, in the order of `like`."""
-    _, heads, length, _ = like.shape
-    return (1, heads) if _of_tokens(like) else (length, 1)
-
-
-def _of_tokens(tensor: torch.Tensor) -> bool:
-    """Whether a token's heads lie together, `[batch, length, heads, dim]` in memory, and are not
-    one head expanded."""
-    return 0 < tensor.stride(1) < tensor.stride(2)
+    _, head, token, _ = _strides(like, 1)
+    return head, token
 
 
 def _strides(like: torch.Tensor, dim: int) -> tuple[int, int, int, int]:
+    """Those of `empty_result`."""
     _, heads, length, _ = like.shape
-    if _of_tokens(like):
+    _, head, token, _ = like.stride()
+    if 0 < head < token:  # of a token together; 0 is one head expanded
         return heads * length * dim, dim, heads * dim, 1
     return heads * length * dim, length * dim, dim, 1
