@@ -109,7 +109,7 @@ def compile_together(launches: Sequence[Launch]) -> None:
     """Compile those kernels side by side whose variants were not launched before.
 
     Triton's compiler and NVIDIA's assembler run outside of Python's lock but for the first quarter
-    of their time. What fails here fails again, and is raised, at its own launch.
+    of their time. What fails here is compiled, or fails again and is raised, at its own launch.
     """
     missing = [
         launch for launch in launches if launch.key not in _VARIANTS and launch.key not in _TRIED
