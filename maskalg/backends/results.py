@@ -43,7 +43,7 @@ def in_order_of(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     return empty_result(like, dim, tensor.dtype).copy_(tensor)
 
 
-def steps(like: torch.Tensor) -> tuple[int, int]:
+def row_steps(like: torch.Tensor) -> tuple[int, int]:
     """Rows from a head to the next, and from a token to the next, in the order of `like`."""
     _, head, token, _ = _strides(like, 1)
     return head, token

@@ -27,7 +27,7 @@ from ..schedule.marked_runs import marked
 from ..tiles import Pattern, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
-from .results import steps
+from .results import row_steps
 from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
 from .triton_constants import count_constants, hooks_that_fit, tile_constants, weight_constants
 from .triton_descriptors import Descriptor
@@ -265,7 +265,7 @@ class _Launches:
             else (extents.kv_len, tile.block_kv, call.key.shape[1], (0, 3), tile.block_q)
         )
         rows, batch_heads = -(-length // side), extents.batch * heads
-        apart = steps(call.query if of_queries else call.key)
+        apart = row_steps(call.query if of_queries else call.key)
         strides = [stride for tensor in tensors for stride in tensor.stride()]
 
         def arguments(describe: Callable[[int], Any]) -> list[Any]:

@@ -9,7 +9,7 @@ import torch
 
 from ..backward_tiles import HopperBackwardTile
 from .call import Call
-from .results import steps
+from .results import row_steps
 from .triton_arguments import padded
 from .triton_descriptors import Descriptor
 from .triton_hopper import has_gluon, programs_at_once
@@ -104,7 +104,7 @@ def queries_launch(
         return [
             *sources, *per_row, target, padded(tables, dq.device), call.scale, extents.q_len,
             extents.kv_len, of_rows.padded, rows, batch_heads, extents.heads, call.group,
-            *steps(call.query), *scalars,
+            *row_steps(call.query), *scalars,
         ]  # fmt: skip
 
     return hopper_launch(

@@ -12,7 +12,7 @@ from maskalg_kernels.gradient_sums import query_gradients, turns, visits
 from ..backward_tiles import HopperBackwardTile, Least
 from ..schedule.bands import tiles_of_documents, tiles_of_intervals
 from .call import Call
-from .results import steps
+from .results import row_steps
 from .triton_arguments import padded
 from .triton_hopper_backward import Arguments, hopper_launch, short
 from .triton_launch import Launch, variant_key
@@ -244,7 +244,7 @@ def _of_sums(
     """What fills dQ from its sums, by tiles of `block` queries."""
     extents = call.extents
     tiles = -(-extents.q_len // block)
-    apart = steps(call.query)
+    apart = row_steps(call.query)
     given = [dq, sums, counters, call.scale, extents.q_len, tiles, extents.heads, *apart]
     dims = {"BLOCK": block, "HEAD_DIM": shape["HEAD_DIM"], "HEAD_PAD": shape["HEAD_PAD"]}
     key = variant_key((dq, sums, counters), (extents.heads,), (extents.q_len, *apart))

@@ -11,7 +11,7 @@ import torch
 from maskalg_kernels.gradient_rows import gradient_rows
 
 from .call import Call
-from .results import in_order_of, steps
+from .results import in_order_of, row_steps
 from .triton_launch import Launch, variant_key
 
 _ROWS_OF_PROGRAM: Final = 64
@@ -137,7 +137,7 @@ def rows_launch(
     of_parts = 0 if own[2] is None else own[2].numel()
     passed = [
         grad_out, *filled, *own, of_parts, call.scale, extents.q_len, rows.padded, extents.heads,
-        *steps(call.query), *grad_out.stride(),
+        *row_steps(call.query), *grad_out.stride(),
     ]  # fmt: skip
     constants = {
         "VALUE_DIM": shape["VALUE_DIM"],
@@ -149,7 +149,7 @@ def rows_launch(
     specialised = variant_key(
         (grad_out, *filled, *own),
         (extents.heads, *grad_out.stride()),
-        (extents.q_len, rows.padded, *steps(call.query)),
+        (extents.q_len, rows.padded, *row_steps(call.query)),
     )
     return Launch(
         gradient_rows,

@@ -174,6 +174,7 @@ def test_opcheck(backend):
     tensors, rest = arguments(score, inputs(23, dim=8, lead=(1,)))
     torch.library.opcheck(FORWARD, (*tensors, *rest, True, backend))
     tensors[0] = tensors[0].detach().transpose(1, 2).contiguous().transpose(1, 2)
+    torch.library.opcheck(FORWARD, (*tensors, *rest, True, backend))
     tensors = [t.detach() for t in tensors[:3]] + [[t.detach() for t in tensors[3]]]
     out, lse = FORWARD(*tensors, *rest, True, backend)
     change = (torch.randn_like(out), torch.randn_like(lse))
