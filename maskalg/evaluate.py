@@ -1,29 +1,33 @@
 """Formulas evaluated with torch: the dense oracle, and the tiles a proof leaves open.
 
-Integers are evaluated in 64 bits; where sums of entries are ordered, they stop at the ends of their
-range. A comparison of sums is split into a part that reads the key index and a part that does not:
-`q - k <= w` costs one broadcast comparison of two vectors instead of a matrix of differences.
+Integers are those of mathematics. They are evaluated in 64 bits where nothing in a formula can
+leave them, else in more (`long_integers.py`); a result past 64 bits is given as their end, which
+compares with positions alike. A comparison of sums is split into a part that reads the key index
+and a part that does not: `q - k <= w` costs one broadcast comparison of two vectors instead of a
+matrix of differences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Final, cast
 
 import numpy as np
 import torch
 
-from . import nodes
+from . import long_integers as longs
 from .algebra import Mask
-from .comparisons import arranged, is_negative
+from .comparisons import arranged
 from .dropped import of_kept, outside, within
 from .extents import Extents, dependence, resolve
 from .functions import function_of
+from .long_integers import Long
 from .node import Node, in_order
 from .normalform import Bound, Value, bound
 from .parameters import Slot
-from .saturation import as_float32, saturated_difference, saturated_sum, whole
+from .saturation import as_float32, whole
+from .widths import compares_in_64, limbs, outgrows
 
 StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
 
@@ -35,8 +39,8 @@ class Environment:
     `indices` holds an integer tensor for each index name, broadcastable against each other;
     `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
     monotone tables of closed forms, of documents and of sets. `double` asks for numbers of 64 bits
-    where no score says so, `saturates` for integer sums that stop at the ends of 64 bits. `kept` is
-    where the score and tables read without an index get gradients from; None for everywhere.
+    where no score says so. `kept` is where the score and tables read without an index get gradients
+    from; None for everywhere.
     """
 
     indices: Mapping[str, torch.Tensor]
@@ -44,7 +48,6 @@ class Environment:
     score: torch.Tensor | None = None
     step: StepReader | None = None
     double: bool = False
-    saturates: bool = False
     kept: torch.Tensor | None = None
 
     @property
@@ -59,11 +62,36 @@ class Environment:
 
 
 def evaluate(node: Node, env: Environment) -> torch.Tensor:
-    """The value of the formula, broadcast over the indices it reads."""
+    """The value of the formula, broadcast over the indices it reads; integers in 64 bits.
+
+    Raises:
+        MaskValueError: an integer that may have more bits than `long_integers` hold.
+    """
+    if node.kind == "int" and outgrows(node, env.values):
+        return longs.clamped(_long(node, env, limbs(node, env.values)))
     rule = _RULES.get(node.op)
     if rule is None:
         raise NotImplementedError(f"no value for {node.op!r}: add it to maskalg/evaluate.py")
     return rule(node, env)
+
+
+def _long(node: Node, env: Environment, limbs: int) -> Long:
+    """The exact value of an integer formula."""
+    if node.op == "const":
+        return longs.of_number(cast(int, node.data), limbs, env.device)
+    if not outgrows(node, env.values):
+        return longs.of(evaluate(node, env), limbs)
+    if node.op == "where":
+        then, otherwise = (_long(arg, env, limbs) for arg in node.args[1:])
+        return longs.where(evaluate(node.args[0], env), then, otherwise)
+    return longs.computed(node.op, [_long(arg, env, limbs) for arg in node.args])
+
+
+def _operand(node: Node, env: Environment) -> torch.Tensor:
+    """The value of a formula that is taken as a real number."""
+    if node.kind == "int" and outgrows(node, env.values):
+        return longs.real(_long(node, env, limbs(node, env.values))).to(env.real)
+    return evaluate(node, env)
 
 
 def grid(
@@ -172,8 +200,9 @@ def _opaque(node: Node, env: Environment) -> torch.Tensor:
 
 def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Rule:
     def rule(node: Node, env: Environment) -> torch.Tensor:
-        parts = [evaluate(arg, env) for arg in in_order(node)]
-        if node.kind != "real":
+        real = node.kind == "real"
+        parts = [(_operand if real else evaluate)(arg, env) for arg in in_order(node)]
+        if not real:
             # Small operands first: vectors combine before they meet a matrix.
             parts.sort(key=lambda part: part.numel())
         result = parts[0]
@@ -184,68 +213,38 @@ def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Ru
     return rule
 
 
-def _compare(
-    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> Rule:
-    def rule(node: Node, env: Environment) -> torch.Tensor:
-        left, right = node.args
-        if "real" in (left.kind, right.kind) or "bool" in (left.kind, right.kind):
-            return operation(evaluate(left, env), evaluate(right, env))
-        compared = arranged(node)
-        saturates = node.op == "ge" and (env.saturates or _reads_long(node, env))
-        if saturates != env.saturates:
-            env = replace(env, saturates=saturates)
-        sides = [evaluate(arg, env) for arg in compared.args]
-        return torch.gt(*sides) if compared.op == "gt" else operation(*sides)
-
-    return rule
+def _compare(node: Node, env: Environment) -> torch.Tensor:
+    kinds = {arg.kind for arg in node.args}
+    if kinds == {"int"}:
+        node = arranged(node)
+        if not compares_in_64(node, env.values):
+            size = max(limbs(side, env.values) for side in node.args)
+            return longs.COMPARISONS[node.op](*[_long(side, env, size) for side in node.args])
+    value = _operand if "real" in kinds else evaluate
+    return _COMPARISONS[node.op](*[value(side, env) for side in node.args])
 
 
 def _of_two(
     operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *, whole: bool = False
 ) -> Rule:
     def rule(node: Node, env: Environment) -> torch.Tensor:
-        left, right = (evaluate(arg, env) for arg in node.args)
+        left, right = ((evaluate if whole else _operand)(arg, env) for arg in node.args)
         # Divisors of integers are at least 1, but in a branch that is not taken.
         return operation(left, right.clamp(min=1) if whole else right)
 
     return rule
 
 
-def _sum(node: Node, env: Environment) -> torch.Tensor:
-    if not env.saturates or node.kind != "int":
-        return _fold(torch.add)(node, env)
-    signs = [is_negative(term) for term in node.args]
-    added = [term for term, minus in zip(node.args, signs, strict=True) if not minus]
-    taken = [nodes.negate(term) for term, minus in zip(node.args, signs, strict=True) if minus]
-    total = saturated_sum([evaluate(term, env) for term in added or [nodes.const(0)]])
-    if not taken:
-        return total
-    return saturated_difference(total, saturated_sum([evaluate(term, env) for term in taken]))
-
-
-def _product(node: Node, env: Environment) -> torch.Tensor:
-    negated = env.saturates and node.kind == "int" and nodes.const(-1) in node.args
-    if negated and len(node.args) == 2:
-        return saturated_difference(_number(0, env), evaluate(nodes.negate(node), env))
-    return _fold(torch.mul)(node, env)
-
-
-def _reads_long(node: Node, env: Environment) -> bool:
-    """Whether entries of 64 bits are compared: sums of others stay far from the ends."""
-    values = [env.values[p.index] for p in node.params if isinstance(p, Slot) and p.is_table]
-    return any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values)
-
-
 def _where(node: Node, env: Environment) -> torch.Tensor:
     chosen = evaluate(node.args[0], env)
-    then = evaluate(node.args[1], replace(env, kept=within(env.kept, chosen)))
-    otherwise = evaluate(node.args[2], replace(env, kept=outside(env.kept, chosen)))
+    value = _operand if node.kind == "real" else evaluate
+    then = value(node.args[1], replace(env, kept=within(env.kept, chosen)))
+    otherwise = value(node.args[2], replace(env, kept=outside(env.kept, chosen)))
     return torch.where(chosen, then, otherwise)
 
 
 def _call(node: Node, env: Environment) -> torch.Tensor:
-    argument = evaluate(node.args[0], env)
+    argument = _operand(node.args[0], env)
     if not argument.is_floating_point():
         argument = argument.to(env.real)
     if node.data == "float":
@@ -254,7 +253,7 @@ def _call(node: Node, env: Environment) -> torch.Tensor:
 
 
 def _power(node: Node, env: Environment) -> torch.Tensor:
-    base, exponent = (evaluate(arg, env) for arg in node.args)
+    base, exponent = (_operand(arg, env) for arg in node.args)
     if not base.is_floating_point():
         base = base.to(env.real)
     return torch.pow(base, exponent)
@@ -276,8 +275,8 @@ _RULES: dict[str, Rule] = {
     "member": _member,
     "score": _score,
     "opaque": _opaque,
-    "add": _sum,
-    "mul": _product,
+    "add": _fold(torch.add),
+    "mul": _fold(torch.mul),
     "min": _fold(torch.minimum),
     "max": _fold(torch.maximum),
     "and": _fold(torch.logical_and),
@@ -290,10 +289,12 @@ _RULES: dict[str, Rule] = {
     "bitand": _fold(torch.bitwise_and),
     "bitor": _fold(torch.bitwise_or),
     "bitxor": _fold(torch.bitwise_xor),
-    "ge": _compare(torch.ge),
-    "gt": _of_two(torch.gt),
-    "eq": _compare(torch.eq),
+    "ge": _compare,
+    "gt": _compare,
+    "eq": _compare,
     "where": _where,
     "not": lambda node, env: ~evaluate(node.args[0], env),
     "call": _call,
 }
+
+_COMPARISONS: Final = {"ge": torch.ge, "gt": torch.gt, "eq": torch.eq}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import torch
 
@@ -16,6 +17,7 @@ from .backward_tiles import HopperBackwardTile
 from .codegen.arguments import DistanceTable
 from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
+from .codegen.integer_sizes import sizes_of
 from .expression import Expression
 from .float8 import FLOAT8
 from .hidden_masks import hidden
@@ -24,8 +26,10 @@ from .proof.proof import prove_structure
 from .schedule.digit_runs import by_digits
 from .schedule.marked_runs import marked
 from .schedule.summary_labels import summarised
-from .tiles import Tile
+from .tiles import HopperTile, Tile
 from .weights import Weight, softmax
+
+_Tile = TypeVar("_Tile")
 
 
 def render(score: Expression, *, ptx: bool = False) -> str:
@@ -46,7 +50,8 @@ def render(score: Expression, *, ptx: bool = False) -> str:
     if not isinstance(score, Expression):
         raise errors.not_a_score(score)
     form = bound(score)
-    return hooks_of(form.structure, Style(ptx=ptx, long=form.long, grain=form.grain())).source
+    style = Style(limbs=sizes_of(form).limbs, ptx=ptx, long=form.long, grain=form.grain())
+    return hooks_of(form.structure, style).source
 
 
 @dataclass(frozen=True)
@@ -157,45 +162,77 @@ def _of_triton(call: Call) -> tuple[str, str, int]:
     tables = sum(isinstance(table, DistanceTable) for table in plan.hooks.tables)
     few = triton_decode.shared(call, plan)
     if few is not None:
-        best = few.tiles[0]
+        best, failed = _serving(("decode", plan), few.tiles)
         _, splits = few.counts(call.extents, best)
-        sharing = f"{splits} programs share the keys of a row of tiles"
+        sharing = f"{splits} programs share the keys of a row of tiles{failed}"
         return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}", tables
     hopper = triton_hopper.serving(plan.hopper, call)
-    tier, tile = f"plain Triton, forward{wide}", _plain(plan.candidates[0])
-    if hopper is not None:
+    first = () if hopper is None else (hopper,)
+    best, failed = _serving(("forward", plan), (*first, *plan.candidates))
+    if isinstance(best, HopperTile):
         tier = "Gluon on Hopper, forward"
         tile = (
-            f"{hopper.consumers} x 64 x {hopper.block_kv}, {4 * hopper.consumers} + 1 warps, "
-            f"{hopper.stages} stages"
+            f"{best.consumers} x 64 x {best.block_kv}, {4 * best.consumers} + 1 warps, "
+            f"{best.stages} stages"
         )
+    else:
+        tier, tile = f"plain Triton, forward{wide}", _plain(best)
+    tile += failed
+    tier += _of_unknown_triton()
     table = triton_plan.plan_of(call, tuned=False)
     if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
         tile += ", tuned"
     return tier, tile, tables
 
 
+def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:
+    """The first tile that no trial for a plan ruled out so far, and why others gave way."""
+    from .backends.triton_fitting import why_not
+
+    failed = [why for tile in tiles if (why := why_not(plan, tile)) is not None]
+    serving = next((tile for tile in tiles if why_not(plan, tile) is None), tiles[-1])
+    return serving, "".join(f"; another tile gave way: {why}" for why in failed)
+
+
+def _of_unknown_triton() -> str:
+    """What was decided of the Gluon kernels, where this Triton was not tested."""
+    from .backends import triton_trust, triton_versions
+
+    if triton_versions.is_tested():
+        return ""
+    return f" (Triton {triton_versions.version()}: {triton_trust.verdict().why})"
+
+
 def _gradients_of_triton(call: Call) -> str:
     """The kernels of the backward pass; empty for inputs of float8, which have no gradients."""
     from .backends import triton_hopper_backward, triton_one_pass, triton_plan
     from .backends.triton_arguments import describable
+    from .backends.triton_fitting import failed
 
     if call.query.dtype == FLOAT8:
         return ""
     steps, shape = triton_plan.steps_of(call, triton_plan.plan_of(call))
     inputs = (call.query, call.key, call.value)
     hopper = triton_hopper_backward.serves(call, shape) and all(map(describable, inputs))
-    if hopper and triton_one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None:
+    if (
+        hopper
+        and triton_one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None
+        and not failed(("one pass", steps))
+    ):
         block = triton_one_pass.one_pass_tile(shape["HEAD_PAD"]).block
         return f"one kernel, Gluon on Hopper, {block} queries at a time"
 
-    def told(tile: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:
-        if tile is None or not hopper:
-            return f"plain Triton, {_plain(plain[0])}"
-        return f"Gluon on Hopper, {64 * tile.consumers} x {tile.block}, {tile.stages} stages"
+    def told(of: str, first: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:
+        tiles: tuple[Tile | HopperBackwardTile, ...] = plain
+        if first is not None and hopper:
+            tiles = (first, *plain)
+        tile, why = _serving((of, steps), tiles)
+        if isinstance(tile, Tile):
+            return f"plain Triton, {_plain(tile)}{why}"
+        return f"Gluon on Hopper, {64 * tile.consumers} x {tile.block}, {tile.stages} stages{why}"
 
-    of_queries = told(steps.hopper_queries, steps.query_tiles)
-    return f"dQ: {of_queries}; dK and dV: {told(steps.hopper_keys, steps.key_tiles)}"
+    of_queries = told("queries", steps.hopper_queries, steps.query_tiles)
+    return f"dQ: {of_queries}; dK and dV: {told('keys', steps.hopper_keys, steps.key_tiles)}"
 
 
 def _plain(tile: Tile) -> str:

@@ -62,6 +62,7 @@ class Node:
 
     __slots__ = (
         "_canonical",
+        "_grows",
         "_indices",
         "_ops",
         "args",
@@ -79,6 +80,7 @@ class Node:
     params: tuple[Parameter, ...]
     skeleton: str
     _canonical: str
+    _grows: bool
     _indices: frozenset[str]
     _ops: frozenset[Op]
 
@@ -165,6 +167,18 @@ class Node:
         except AttributeError:
             self._ops = frozenset((self.op,)).union(*[arg.ops() for arg in self.args])
             return self._ops
+
+    @property
+    def grows(self) -> bool:
+        """Whether integers are multiplied, other than by -1, or one has over 32 bits."""
+        try:
+            return self._grows
+        except AttributeError:
+            large = self.op == "const" and self.kind == "int" and abs(cast(int, self.data)) >> 32
+            signs = sum(arg.op == "const" and arg.data == -1 for arg in self.args)
+            product = self.op == "mul" and self.kind == "int" and len(self.args) - signs > 1
+            self._grows = product or bool(large) or any(arg.grows for arg in self.args)
+            return self._grows
 
 
 def in_order(node: Node) -> tuple[Node, ...]:

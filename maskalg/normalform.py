@@ -18,19 +18,24 @@ from .derived import Derived, follow
 from .expression import Expression
 from .nodes import Node
 from .parameters import Parameter, Scalar, Slot, Table
+from .recent import Recent
 
 Value = int | float | torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """An expression without its values; `slots[i]` is the place of `values[i]`."""
+    """An expression without its values; `slots[i]` is the place of `values[i]`.
+
+    `remembered` is what backends found out about it, without tensors.
+    """
 
     key: str
     mask_key: str
     mask: Node
     bias: Node
     slots: tuple[Slot, ...]
+    remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def scalars(self) -> tuple[Slot, ...]:
@@ -151,7 +156,7 @@ class Bound:
         return 8 if lengths % 8 == 0 else 2 if lengths % 2 == 0 else 1
 
 
-_STRUCTURES: Final[dict[str, Structure]] = {}
+_STRUCTURES: Final[Recent[str, Structure]] = Recent(4096)
 
 
 def bound(expression: Expression) -> Bound:
@@ -185,14 +190,14 @@ def keyed(expression: Expression) -> tuple[str, list[Parameter]]:
 
 def known(key: str) -> Structure | None:
     """The structure with this key, where this process has met it."""
-    return _STRUCTURES.get(key)
+    return _STRUCTURES.recall(key)
 
 
 def _bound(expression: Expression) -> Bound:
     key, distinct = keyed(expression)
-    structure = _STRUCTURES.get(key)
+    structure = _STRUCTURES.recall(key)
     if structure is None:
-        structure = _STRUCTURES.setdefault(key, _structure(key, expression, distinct))
+        structure = _STRUCTURES.keep(key, _structure(key, expression, distinct))
     return Bound(structure, tuple([value_of(parameter) for parameter in distinct]))
 
 

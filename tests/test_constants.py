@@ -9,6 +9,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.extents import Extents
 from maskalg.normalform import bound
+from maskalg.recent import Recent
 from maskalg.schedule import constants
 from maskalg.schedule.marked_runs import marked_runs
 
@@ -18,7 +19,7 @@ LENGTH = 4096
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch):
-    monkeypatch.setattr(constants, "_KNOWN", type(constants._KNOWN)())
+    monkeypatch.setattr(constants, "_KNOWN", Recent(256))
 
 
 def routed(mask=causal):

@@ -8,6 +8,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, keys, normalform, sliding
 from maskalg.node import Op
+from maskalg.recent import Recent
 
 IDS = torch.arange(40) // 7
 TABLE = torch.rand(4, 9)
@@ -34,7 +35,7 @@ def expressions():
 @pytest.mark.parametrize("name", expressions())
 def test_a_key_is_read_back(name, monkeypatch):
     built = normalform.bound(expressions()[name]).structure
-    monkeypatch.setattr(normalform, "_STRUCTURES", {})
+    monkeypatch.setattr(normalform, "_STRUCTURES", Recent(64))
     read = keys.structure_of(built.key)
     assert read is not built
     assert (read.key, read.mask_key) == (built.key, built.mask_key)

@@ -12,6 +12,7 @@ import torch
 from maskalg import Mask, block_causal, causal, chunked, document, q_idx, sliding, table
 from maskalg.proof import functions, projection, proof
 from maskalg.proof.functions import FloorDiv, Step
+from maskalg.recent import Recent
 from maskalg.schedule.sets import set_of
 from maskalg.schedule.steps import step_tables
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact
@@ -131,9 +132,9 @@ def wrong(masks: tuple[Mask, ...]) -> bool:
 def test_masks_show_a_wrong_inverse(
     name: str, side: str, by: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proof, "_CACHE", {})
+    monkeypatch.setattr(proof, "_CACHE", Recent(64))
     assert not wrong(MASKS[name])
-    monkeypatch.setattr(proof, "_CACHE", {})
+    monkeypatch.setattr(proof, "_CACHE", Recent(64))
     right = getattr(projection, side)
     monkeypatch.setattr(projection, side, mutated(right, name, by))
     assert wrong(MASKS[name])

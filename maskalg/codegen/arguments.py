@@ -1,11 +1,19 @@
-"""The argument list of rendered hooks: numbers in the tuple `S`, tables in the tuple `T`."""
+"""The argument list of rendered hooks: numbers in the tuple `S`, tables in the tuple `T`.
+
+The kernels take so many numbers one by one. The others lie in one more table.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from ..node import Node
+
+MOST_PASSED: Final = 24
+"""Numbers that the kernels take one by one."""
+
+_LOAD: Final = "tl.load("
 
 
 @dataclass(frozen=True)
@@ -70,13 +78,19 @@ class DistanceNumber:
     number: Literal["row", "zero"]
 
 
+@dataclass(frozen=True)
+class NumbersTable:
+    """The numbers past `MOST_PASSED`, int32."""
+
+
 Scalar = ScalarArgument | LayoutArgument | DivisorArgument | DistanceNumber
-TableLike = TableArgument | MarksArgument | DistanceTable
+TableLike = TableArgument | MarksArgument | DistanceTable | NumbersTable
 
 
 @dataclass
 class Arguments:
-    """What the hooks of one expression read, in the order of `S` and `T`."""
+    """What the hooks of one expression read: the numbers of `S` and then those of their table, and
+    the tables `T`, in order."""
 
     scalars: list[Scalar] = field(default_factory=list)
     tables: list[TableLike] = field(default_factory=list)
@@ -84,9 +98,17 @@ class Arguments:
     def scalar(self, argument: Scalar) -> str:
         if argument not in self.scalars:
             self.scalars.append(argument)
-        return f"S[{self.scalars.index(argument)}]"
+        at = self.scalars.index(argument)
+        if at < MOST_PASSED:
+            return f"S[{at}]"
+        return f"{_LOAD}{self.table(NumbersTable())} + {at - MOST_PASSED})"
 
     def table(self, argument: TableLike) -> str:
         if argument not in self.tables:
             self.tables.append(argument)
         return f"T[{self.tables.index(argument)}]"
+
+
+def is_loaded(text: str) -> bool:
+    """Whether a printed formula loads a number from the table of numbers."""
+    return _LOAD in text

@@ -10,6 +10,7 @@ from typing import Final
 
 from ..nodes import Node
 from ..proof.closed_forms import ClosedForms, Span
+from . import long_text
 from .triton_text import TritonText
 
 MOST_INTERVALS: Final = 16
@@ -45,11 +46,15 @@ def _tuple(name: str, members: list[str]) -> list[str]:
 
 
 def _tiles(span: Span, text: TritonText) -> str:
-    """One interval; bounds on inverse tables and sets, which kernels are not given, narrow it."""
-    low = _extreme("tl.maximum", [bound for bound in span.lows if _plain(bound)], "0", text)
-    high = _extreme("tl.minimum", [b for b in span.highs if _plain(b)], "kv_len - 1", text)
-    guards = [f"({text(guard)} >= 0)" for guard in span.guards if _plain(guard)]
-    return f"tiles({low}, {high}, {' & '.join(guards) or 'True'}, kv_len, BLOCK)"
+    """One interval; bounds that kernels are not given narrow it."""
+    lows, highs, guards = (
+        [bound for bound in bounds if in_kernels(bound) and not _too_long(bound, text)]
+        for bounds in (span.lows, span.highs, span.guards)
+    )
+    low = _extreme("tl.maximum", lows, "0", text)
+    high = _extreme("tl.minimum", highs, "kv_len - 1", text)
+    held = " & ".join([f"({text(guard)} >= 0)" for guard in guards])
+    return f"tiles({low}, {high}, {held or 'True'}, kv_len, BLOCK)"
 
 
 def _extreme(function: str, bounds: list[Node], default: str, text: TritonText) -> str:
@@ -61,8 +66,14 @@ def _extreme(function: str, bounds: list[Node], default: str, text: TritonText) 
     return result
 
 
-def _plain(bound: Node) -> bool:
+def in_kernels(bound: Node) -> bool:
+    """Whether kernels are given a bound: those on inverse tables and on sets they are not."""
     return not any(
         node.op == "member" or (node.op == "step" and str(node.data).endswith("'"))
         for node in bound.walk()
     )
+
+
+def _too_long(bound: Node, text: TritonText) -> bool:
+    """Whether a bound may have more bits than kernels compute."""
+    return text.limbs > long_text.LIMBS and long_text.is_long(bound, wide=text.wide)

@@ -13,15 +13,17 @@ from ..printing import formula_text
 from ..proof.proof import prove_structure
 from ..schedule.digit_runs import by_digits
 from ..schedule.marked_runs import Of, marked
+from . import long_text
 from .ahead import LINE, Ahead, is_ahead
 from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
 from .bounds_text import bounds_text
 from .derivative import derivative
-from .distance_tables import Tabled, with_distance_tables
+from .distance_tables import with_distance_tables
 from .held import Held, Index
-from .predicate_ptx import Unrenderable, equal_ptx, masked_ptx
+from .predicate_ptx import Unrenderable, equal_ptx, masked_ptx, passed_on
 from .real_text import added, additive
 from .spans import contiguous, equal_ids
+from .style import Style as Style
 from .triton_text import TritonText
 
 HookText = tuple[str, str, tuple[str, ...]]  # name, parameters, body
@@ -64,7 +66,7 @@ class Hooks:
         biased, sloped: whether the module has `biased`, and `slope`.
         additive: whether a bias, if any, is only added to the score.
         ahead: whether the module has `ahead` and `biased_ahead`.
-        scalars, tables: what `S` and `T` hold, in order.
+        scalars, tables: the numbers, those of `S` first, and what `T` holds, in order.
     """
 
     source: str
@@ -75,32 +77,6 @@ class Hooks:
     ahead: bool
     scalars: tuple[Scalar, ...]
     tables: tuple[TableLike, ...]
-
-
-@dataclass(frozen=True)
-class Style:
-    """How formulas are written.
-
-    Attributes:
-        wide: compute indices in 64 bits, for numbers near 2**31.
-        ptx: decide each element by inline assembly, for NVIDIA.
-        long: a table may hold integers of 64 bits, which inline assembly does not compare.
-        far: sums of positions and numbers may reach 2**22, and are converted to real numbers by
-            the GPU's slow units.
-        marked: look up which tiles summaries of tensors leave, which takes three numbers more.
-        tabled: which parts of a bias that distances alone decide are read from tables: those that
-            read a tensor, or all that cost to compute.
-        grain: keys, and the rows of tables that are read key by key, are multiples of so many:
-            as many as a thread may load at once.
-    """
-
-    wide: bool = False
-    ptx: bool = False
-    long: bool = False
-    far: bool = False
-    marked: bool = True
-    tabled: Tabled = "nothing"
-    grain: int = 1
 
 
 _NATURAL = Style()
@@ -166,7 +142,7 @@ def rendered(
 def imports(style: Style = _NATURAL) -> str:
     """What formulas written in a style call, by Python's `import`."""
     own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in _OWN_PTX}
-    return _IMPORTS.format(**own)
+    return _IMPORTS.format(**own) + (long_text.IMPORTS if style.limbs > 1 else "")
 
 
 def _elements(
@@ -178,10 +154,12 @@ def _elements(
 ) -> list[HookText]:
     """What a loop over the index `moving` calls for each element, and `hold` before it."""
     near = not style.wide and not style.far
-    held = Held(moving, TritonText(arguments, wide=style.wide), near)
+    held = Held(moving, _printer(arguments, style), near)
 
     def text(early: Ahead | None = None) -> TritonText:
-        return TritonText(arguments, wide=style.wide, held=held, grain=style.grain, ahead=early)
+        printer = _printer(arguments, style, held)
+        printer.ahead = early
+        return printer
 
     bias = structure.bias
     if style.tabled != "nothing":
@@ -202,6 +180,11 @@ def _elements(
     stands = "q_idx" if moving == "kv_idx" else "kv_idx"
     hold = ("hold", f"batch, head, {stands}, kv_len, scale, S, T", held.body(unit))
     return [hold, *parts]
+
+
+def _printer(arguments: Arguments, style: Style, held: Held | None = None) -> TritonText:
+    grain = 1 if held is None else style.grain
+    return TritonText(arguments, wide=style.wide, limbs=style.limbs, held=held, grain=grain)
 
 
 def _reads_ahead(structure: Structure, style: Style) -> bool:
@@ -225,13 +208,12 @@ def _runs(
 ) -> tuple[str, ...]:
     way, given = ("_either_way", "j, from_last") if either_way else ("", "j")
     # Real bounds round as `masked` does, and as every other kernel that walks these runs.
-    text = TritonText(arguments, wide=style.wide, exact=True)
+    text = _printer(arguments, style).exactly()
     forms = prove_structure(structure).forms
     found = f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)"
-    if style.marked and marked(structure) and not either_way:
+    if marked(structure) and not either_way:
         grain, of_batch, of_head = [
-            arguments.scalar(LayoutArgument(of, name))
-            for name in ("grain_bits", "of_batch", "of_head")
+            text.number(LayoutArgument(of, name)) for name in ("grain_bits", "of_batch", "of_head")
         ]
         row = f"batch * {of_batch} + head * {of_head}"
         given = f"q0, q1, {arguments.table(MarksArgument(of))}, {row}, {grain}"
@@ -253,7 +235,7 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
 
 def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple[str, ...]:
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
-    text = TritonText(arguments, wide=style.wide, held=held, grain=style.grain, exact=True)
+    text = _printer(arguments, style, held).exactly()
     interval = contiguous(mask, held.moving) if style.ptx and not style.wide else None
     if interval is None:
         return (*_decided(mask, text, held, style), "return result")
@@ -261,7 +243,7 @@ def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple
     by_bounds = _decided(bounded, text, held, style)
     # What is read in the rare branch shares no name with the rest, and takes no register from the
     # loop.
-    rare = TritonText(arguments, wide=False, names="u", exact=True)
+    rare = TritonText(arguments, wide=False, limbs=style.limbs, names="u", exact=True)
     equal = equal_ids(mask, held.moving)
     if equal:
         unknown = " | ".join(f"({held.keep(held.text(flag))} == 0)" for flag in flags)
@@ -270,6 +252,7 @@ def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple
     known = " & ".join(f"({held.keep(held.text(flag))} != 0)" for flag in flags)
     by_ids = _decided(mask, rare, held, style)
     return (
+        *passed_on("score"),
         f"if {known}:",
         *[f"    {line}" for line in by_bounds],
         "else:",

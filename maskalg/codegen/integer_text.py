@@ -18,7 +18,7 @@ from ..comparisons import (
 )
 from ..extents import MOST_OF_ENTRY
 from ..node import Node
-from . import real_text
+from . import long_text, real_text
 
 if TYPE_CHECKING:
     from .triton_text import TritonText
@@ -88,7 +88,7 @@ def _term(text: TritonText, node: Node, *, long: bool) -> str:
         return shown
     if long:
         return f"({shown}).to(tl.int64)"
-    most = 2**61 if text.wide else MOST_OF_ENTRY
+    most = long_text.MOST_WIDE if text.wide else MOST_OF_ENTRY
     shown = f"({shown}).to(tl.int64)" if text.wide else shown
     return f"tl.minimum(tl.maximum({shown}, {-most}), {most})"
 
@@ -98,6 +98,8 @@ def compared(text: TritonText, node: Node) -> str:
     extremum = split(node)
     if extremum is not None:
         return text(extremum)
+    if text.limbs > 1 and long_text.is_long(node, wide=text.wide):
+        return long_text.compared(text, node)
     apart = sides(node)
     sign = {"ge": ">=", "gt": ">", "eq": "=="}[apart.op]
     long = outgrows_entries(apart)

@@ -12,8 +12,10 @@ from __future__ import annotations
 from .. import nodes
 from ..comparisons import outgrows_entries
 from ..node import Node
+from .arguments import is_loaded
 from .held import Held
 from .integer_text import sides, split
+from .long_text import is_long, roots
 from .spans import Interval, interval_of
 from .table_text import by_key
 from .triton_text import TritonText
@@ -38,6 +40,8 @@ def masked_ptx(mask: Node, text: TritonText, held: Held, *, long: bool) -> tuple
     Raises:
         Unrenderable: the mask compares real numbers, or long integers.
     """
+    if text.limbs > 1 and any(is_long(root, wide=text.wide) for root in roots(mask)):
+        raise Unrenderable("integers of 128 bits")
     block = _Block(text, held, long)
     result = block.predicate(mask, inside=True)
     if result is None:
@@ -65,10 +69,21 @@ def equal_ptx(equal: tuple[Node, ...], text: TritonText, *, long: bool) -> tuple
     return (*text.lines, *_for_each(assembly, constraints, ["result", *operands]))
 
 
-def _for_each(assembly: str, constraints: str, operands: list[str]) -> tuple[str, ...]:
+def passed_on(name: str) -> tuple[str, ...]:
+    """Lines that set a tile to itself, before a branch that reads it.
+
+    A matrix product that is read in branches alone stops Triton's pipeliner on Hopper. The move
+    reads it once before them, and NVIDIA's assembler leaves the move out.
+    """
+    return _for_each("mov.b32 $0, $1;", "=f,f", [name], result=name)
+
+
+def _for_each(
+    assembly: str, constraints: str, operands: list[str], *, result: str = "result"
+) -> tuple[str, ...]:
     """Lines that set `result` by a block of assembly for each element."""
     return (
-        "result = tl.inline_asm_elementwise(",
+        f"{result} = tl.inline_asm_elementwise(",
         f'    "{assembly}",',
         f'    "{constraints}",',
         f"    [{', '.join(operands)}],",
@@ -149,8 +164,6 @@ class _Block:
         bounds = (*interval.lows, *interval.highs)
         self._refuse_long(*bounds)
         read = any(part.op in ("read", "step") for bound in bounds for part in bound.walk())
-        # Arithmetic alone is cheaper than the registers that would hold it.
-        keep = self._held.keep if read else str
         lows = [self._held.text(bound) for bound in interval.lows]
         highs = [self._held.text(bound) for bound in interval.highs]
         if inside:
@@ -158,6 +171,9 @@ class _Block:
         if fixed:
             held = " & ".join([self._held.text(condition) for condition in fixed])
             highs = [f"tl.where({held}, {_extreme('tl.minimum', highs or [_ALL])}, -1)"]
+        # Arithmetic alone is cheaper than the registers that would hold it.
+        read = read or any(map(is_loaded, (*lows, *highs)))
+        keep = self._held.keep if read else str
         index = self._operand(self._held.moving)
         if not lows:
             high = self._operand(keep(_extreme("tl.minimum", highs)))

@@ -16,7 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-_LOADED: Final[dict[str, ModuleType]] = {}
+from ..recent import Recent
+
+_LOADED: Final[Recent[str, ModuleType]] = Recent(4096)
 _LOCK: Final = threading.Lock()
 
 
@@ -33,15 +35,17 @@ def cache_dir() -> Path:
 def load(source: str, digest: str) -> ModuleType:
     """The module of a rendered source, loaded once a process."""
     with _LOCK:
-        module = _LOADED.get(digest)
+        module = _LOADED.recall(digest)
         if module is None:
-            module = _LOADED[digest] = _load(source, f"maskalg_hooks_{digest}")
+            module = _LOADED.keep(digest, _load(source, f"maskalg_hooks_{digest}"))
         return module
 
 
 def _load(source: str, name: str) -> ModuleType:
+    path = cache_dir() / "hooks" / f"{name}.py"
     try:
-        path = _written(source, cache_dir() / "hooks" / f"{name}.py")
+        if not path.is_file() or path.read_text() != source:
+            replace(path, source)
     except OSError:
         return _in_memory(source, name)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -51,14 +55,14 @@ def _load(source: str, name: str) -> ModuleType:
     return module
 
 
-def _written(source: str, path: Path) -> Path:
-    if path.is_file() and path.read_text() == source:
-        return path
+def replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all, in place of what was there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-        file.write(source)
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(text)
     os.replace(file.name, path)
-    return path
 
 
 def _in_memory(source: str, name: str) -> ModuleType:

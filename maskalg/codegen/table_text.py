@@ -63,9 +63,9 @@ def along(text: TritonText, node: Node) -> str:
     if node not in text.reads:
         formula = node.args[0]
         pointer = text.arguments.table(DistanceTable(formula))
-        zero = text.arguments.scalar(DistanceNumber("zero"))
+        zero = text.number(DistanceNumber("zero"))
         if "head" in formula.indices():
-            zero = f"{zero} + head * {text.arguments.scalar(DistanceNumber('row'))}"
+            zero = f"{zero} + head * {text.number(DistanceNumber('row'))}"
         # A row of pointers, to which the index that moves is added.
         stands, moves = f"{zero} - q_idx", "kv_idx"
         if text.held is not None and text.held.moving == "q_idx":
@@ -86,7 +86,7 @@ def _offsets(text: TritonText, node: Node, sizes: list[ScalarArgument]) -> list[
     """What is added to the first entry's place: that of a row, and the place in the row."""
     row, at = "", ""
     for i, (index, size_of) in enumerate(zip(node.args, sizes, strict=True), 1):
-        size = text.arguments.scalar(size_of)
+        size = text.number(size_of)
         if at:
             length = _in_grains(text, size) if i == len(sizes) and by_key(text, node) else size
             row = f"({f'{row} + {at}' if row else at}).to(tl.int64) * {length}"

@@ -1,7 +1,7 @@
 """A formula as Triton source.
 
 The printer numbers what a formula reads (`arguments.py`): scalars and table sizes become entries of
-the tuple `S`, tables entries of the tuple `T`.
+the tuple `S` or of a table of numbers, tables entries of the tuple `T`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from ..comparisons import POSITIONS, adds_to_entry, holds_entry
 from ..nodes import Node
 from ..parameters import Slot
 from ..saturation import as_float32
-from . import divisors, integer_text, real_text, table_text
+from . import divisors, integer_text, long_text, real_text, table_text
 from .ahead import Ahead
 from .arguments import (
     Arguments,
     DivisorArgument,
+    Scalar,
     ScalarArgument,
+    is_loaded,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class TritonText:
         arguments: Arguments,
         *,
         wide: bool,
+        limbs: int = 1,
         names: str = "t",
         held: Held | None = None,
         grain: int = 1,
@@ -49,7 +52,7 @@ class TritonText:
 
         Args:
             arguments: what formulas read, which is numbered here.
-            wide, grain: as of `Style`.
+            wide, limbs, grain: as of `Style`.
             names: what the names of readings begin with.
             held: what was computed before a loop.
             ahead: what is loaded ahead of time.
@@ -59,6 +62,7 @@ class TritonText:
         self.lines: list[str] = []
         self.arguments = arguments
         self.wide = wide
+        self.limbs = limbs
         self.names = names
         self.held = held
         self.grain = grain
@@ -68,6 +72,8 @@ class TritonText:
         self.reads: dict[Node, str] = {}
 
     def __call__(self, node: Node) -> str:
+        if self._is_long(node):
+            return long_text.near(self, node)
         rule = _RULES.get(node.op)
         if rule is None:
             raise NotImplementedError(
@@ -89,22 +95,31 @@ class TritonText:
         other.long = True
         return other
 
+    def _is_long(self, node: Node) -> bool:
+        long = self.limbs > 1 and node.kind == "int" and node.op != "const"
+        return long and long_text.is_long(node, wide=self.wide)
+
     @property
     def integer(self) -> str:
         """The integers indices are computed in."""
         return "tl.int64" if self.wide else "tl.int32"
 
+    def number(self, argument: Scalar) -> str:
+        """A number that is passed; one that lies in a table is loaded before a loop."""
+        text = self.arguments.scalar(argument)
+        return self.held.keep(text) if self.held is not None and is_loaded(text) else text
+
     def scalar(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
         real = slot.kind == "real"
-        text = self.arguments.scalar(ScalarArgument(slot.index, real=real))
+        text = self.number(ScalarArgument(slot.index, real=real))
         if real:
             return f"{text}.to(tl.float32, bitcast=True)"
         return f"{text}.to(tl.int64)" if self.wide else text
 
     def extent(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
-        return self.arguments.scalar(ScalarArgument(slot.index, cast(int, node.data)))
+        return self.number(ScalarArgument(slot.index, cast(int, node.data)))
 
     def real(self, node: Node) -> str:
         """A number as a real one."""
@@ -112,6 +127,8 @@ class TritonText:
             return self(node)
         if node.op == "const":
             return self(nodes.const(float(cast(float, node.data))))
+        if self._is_long(node):
+            return long_text.real(self, node)
         found = real_text.distance(self, node) or integer_text.real_sum(self, node)
         return f"({self.longer(node)(node)}).to(tl.float32)" if found is None else found
 
@@ -140,9 +157,7 @@ class TritonText:
         quotient, natural = node.op == "floordiv", _never_negative(x)
         dividend = self.longer(x)(x)
         if _often(x) and divisors.numeric(c) and not self.wide:
-            factor, shift = (
-                self.arguments.scalar(DivisorArgument(c, part)) for part in ("factor", "shift")
-            )
+            factor, shift = (self.number(DivisorArgument(c, part)) for part in ("factor", "shift"))
             name = ("quotient" if quotient else "remainder") + ("" if natural else "_of_any")
             given = [dividend, *([] if quotient else [self(c)]), factor, shift]
             return f"{name}({', '.join(given)})"

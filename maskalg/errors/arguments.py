@@ -65,6 +65,14 @@ def above_int32(call: str, argument: str, value: int) -> MaskValueError:
     )
 
 
+def integer_too_long(formula: str, bits: int, most: int) -> MaskValueError:
+    formula = formula if len(formula) <= 120 else f"{formula[:117]}..."
+    return MaskValueError(
+        f"Integers of {most} bits are computed, and {formula} may take {bits}. Leave out factors "
+        "that no sequence reaches, and pass tensors whose entries fit as table.int()."
+    )
+
+
 def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTypeError:
     hint = _converted(argument, str(found), wanted)
     if found in ("list", "tuple", "ndarray") and "tensor" in wanted:

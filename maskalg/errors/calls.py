@@ -142,13 +142,6 @@ def no_such_case(wanted: list[str], known: list[str]) -> MaskValueError:
     )
 
 
-def too_many_scalars(count: int, most: int) -> BackendError:
-    return BackendError(
-        f"the expression holds {count} numbers, the kernel takes {most}. Gather some of them in a "
-        "tensor: `ma.table(tensor)[i]`."
-    )
-
-
 def not_a_positive_number(call: str, argument: str, value: object) -> MaskTypeError:
     return MaskTypeError(
         f"{call}: {argument} must be a positive number, a floating-point tensor or an index "
@@ -263,4 +256,29 @@ def operands_differ(key: str, wanted: tuple[int, ...], found: tuple[int, ...]) -
         f"the structure {key!r} takes {wanted[0]} tensors, {wanted[1]} integers and {wanted[2]} "
         f"real numbers, got {found[0]}, {found[1]} and {found[2]}. The operators of maskalg are "
         "called by ma.attention, which passes them."
+    )
+
+
+def unknown_triton(version: str, serves: bool, why: str) -> str:
+    """Told once, where a release of Triton is met that the Gluon kernels were not tested with."""
+    chosen = "They are used" if serves else "The plain kernels are used, which are slower"
+    return (
+        f"maskalg's Gluon kernels were not tested with Triton {version}, so they were tried on "
+        f"this GPU: {why}. {chosen}; MASKALG_GLUON=0 or 1 decides otherwise."
+    )
+
+
+def tile_not_compiled(tile: str, why: str) -> str:
+    """Told once for a plan, as the tile that serves instead may be slower."""
+    return (
+        f"Triton could not compile a kernel with {tile} ({why}); what it printed is of no concern. "
+        "The next tile serves, which may be slower: see maskalg.explain."
+    )
+
+
+def no_tile_serves(why: str) -> BackendError:
+    return BackendError(
+        f"no kernel for this call compiles and fits this GPU: {why}. Write "
+        'backend="reference" for a dense computation, and please report `maskalg.render(score)`, '
+        "the shapes and `maskalg doctor`."
     )

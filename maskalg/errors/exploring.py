@@ -36,6 +36,14 @@ def page_integers(table: str) -> MaskValueError:
     )
 
 
+def page_formula(formula: str) -> MaskValueError:
+    return MaskValueError(
+        f"The page computes with integers of 53 bits, bitwise with 32, and {formula} may need "
+        "more. Write smaller numbers, or entries that no sequence exceeds: "
+        "tensor.clamp(max=length)."
+    )
+
+
 def page_real(table: str, dtype: object) -> MaskValueError:
     return MaskValueError(
         f"The page computes real numbers in float32, and {table} is {dtype}: pass {table}.float()."

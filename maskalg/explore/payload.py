@@ -10,14 +10,18 @@ import torch
 from .. import errors
 from ..expression import Expression
 from ..extents import Dependence, Extents, dependence, resolve
-from ..normalform import Bound, Structure, bound, keyed, transposed
+from ..integer_ranges import Interval
+from ..normalform import Bound, Value, bound, keyed, transposed
 from ..parameters import Parameter, Scalar, Slot
+from ..printing import formula_text
+from ..proof.proof import prove_structure
+from ..widths import BITWISE, bits_of
 from .bias import added_by
 from .closed_forms import forms_of, sets_script
 from .javascript import JavaScript
 from .literals import Literals
 from .ranges import truth
-from .tables import Record, table_record
+from .tables import table_record
 from .visits import visits
 
 
@@ -66,7 +70,7 @@ def payload(expression: Expression, call: Call) -> Payload:
     read = (*structure.mask.params, *structure.bias.params)
     used = {p.index: p for p in read if isinstance(p, Slot)}
     tables = {i: table_record(s.name, _tensor(form, s)) for i, s in used.items() if s.is_table}
-    _check_widths(structure, tables)
+    _check_integers(form, extents)
     lines = [
         f"const kept = (q, k) => {kept};",
         f"const over = (q0, q1, k0, k1) => {over};",
@@ -126,10 +130,29 @@ def _scalar(form: Bound, slot: Slot) -> dict[str, object]:
     }
 
 
-def _check_widths(structure: Structure, tables: dict[int, Record]) -> None:
-    """Bitwise operations of a page work on 32 bits, and its products on 53."""
-    skeleton = structure.mask.skeleton + structure.bias.skeleton
-    bitwise = any(f"({op} " in skeleton for op in ("bitand", "bitor", "bitxor"))
-    for record in tables.values():
-        if record["type"] == "float64" and (bitwise or structure.multiplies):
-            raise errors.page_integers(str(record["name"]))
+def _check_integers(form: Bound, extents: Extents) -> None:
+    """Integers of a page are doubles, of 53 bits, and its bitwise operations have 32.
+
+    Raises:
+        MaskValueError: the formulas, or the closed forms of their schedules, may need more.
+    """
+    structure = form.structure
+    told = tuple([_told(value) for value in form.values])
+    longest = max(extents.q_len, extents.kv_len, extents.batch, extents.heads, 1)
+    forms = [prove_structure(one).forms for one in (structure, transposed(structure))]
+    spans = [span for one in forms for span in (*one.touched, *one.unfull)]
+    bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
+    for formula in (structure.mask, structure.bias, *bounds):
+        for part in formula.walk():
+            if part.kind != "int" or not part.args:
+                continue
+            most = 31 if part.op in BITWISE else 53
+            if part.op not in ("read", "step", "member") and bits_of(part, told, longest) > most:
+                raise errors.page_formula(formula_text(part))
+
+
+def _told(value: Value) -> Value | Interval:
+    """A value, or the limits of the entries of a table of integers."""
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or not value.numel():
+        return value
+    return int(value.min()), int(value.max())

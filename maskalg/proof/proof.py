@@ -11,6 +11,7 @@ from ..expression import Expression
 from ..nodes import Node
 from ..normalform import Structure, bound
 from ..printing import formula_text
+from ..recent import Recent
 from .closed_forms import RUNGS, ClosedForms, Residue, Span, every_key, rung_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from .projection import Box, KeyInterval
     from .symbols import Symbols
 
-_CACHE: Final[dict[str, Proof]] = {}
+_CACHE: Final[Recent[str, Proof]] = Recent(4096)
+_made = 0
 
 
 @dataclass(frozen=True)
@@ -126,16 +128,18 @@ def prove(expression: Expression) -> Proof:
 
 def prove_structure(structure: Structure) -> Proof:
     """The proof of a structure's mask, from the cache where it was made before."""
-    found = _CACHE.get(structure.mask_key)
+    global _made
+    found = _CACHE.recall(structure.mask_key)
     if found is None:
         # Two threads may both prove it; they then share the first proof that was done.
-        found = _CACHE.setdefault(structure.mask_key, _prove(structure))
+        found = _CACHE.keep(structure.mask_key, _prove(structure))
+        _made += 1
     return found
 
 
 def proofs_made() -> int:
     """How many structures were proved in this process."""
-    return len(_CACHE)
+    return _made
 
 
 def _prove(structure: Structure) -> Proof:

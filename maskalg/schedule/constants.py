@@ -6,7 +6,6 @@ each layer of a model that routes; most of what they are made of is the same eve
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
@@ -15,14 +14,14 @@ import torch
 from ..node import Node
 from ..normalform import Value
 from ..parameters import Slot
+from ..recent import Recent
 from .sets import stream_of
 
 Tensors = tuple[torch.Tensor, ...]
 
 _DECIDED_ELSEWHERE: Final = frozenset(("opaque", "member", "step"))  # by functions and tensors
-_MOST: Final = 256
 _MOST_ENTRIES: Final = 1 << 18  # of a tensor that is remembered
-_KNOWN: Final[OrderedDict[Any, Tensors]] = OrderedDict()
+_KNOWN: Final[Recent[Any, Tensors]] = Recent(256)
 
 
 def constant(
@@ -34,16 +33,13 @@ def constant(
     if capturing or watched:
         return make()  # the memory of a graph is its own, and so are tensors of other classes
     whole = (*key, device, stream_of(device))
-    found = _KNOWN.get(whole)
+    found = _KNOWN.recall(whole)
     if found is not None:
-        _KNOWN.move_to_end(whole)
         return found
     with torch.inference_mode(False):  # autograd may save them later
         found = make()
     if all(tensor.numel() <= _MOST_ENTRIES for tensor in found):
-        _KNOWN[whole] = found
-        while len(_KNOWN) > _MOST:
-            _KNOWN.popitem(last=False)
+        return _KNOWN.keep(whole, found)
     return found
 
 

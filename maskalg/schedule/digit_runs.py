@@ -5,7 +5,6 @@ They follow from numbers and lengths. Made on the host, they stay on the device 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any, Final, Literal
 
 import torch
@@ -13,15 +12,17 @@ import torch
 from ..extents import Extents, dependence
 from ..normalform import Bound, Structure
 from ..proof.proof import prove_structure
+from ..recent import Recent
 from .block_map import EMPTY, FULL, PARTIAL
 from .grid_runs import GridRuns, grid_labels, grid_runs
 from .label_runs import runs_of
 
 MOST_BY_DIGITS: Final = 1 << 24  # tiles; what is known of each takes 8 bytes
 
-_MOST_KNOWN: Final = 64
-_KNOWN: Final[OrderedDict[Any, torch.Tensor]] = OrderedDict()
-_OF_GRAPHS: Final[dict[Any, torch.Tensor]] = {}  # captured graphs read them as long as they live
+_KNOWN: Final[Recent[Any, torch.Tensor]] = Recent(64)
+_OF_GRAPHS: Final[dict[Any, torch.Tensor]] = {}
+"""Runs that a captured graph reads. They are never lost, since nothing tells when a graph ends: one
+for each mask and lengths that were captured, however often they were."""
 
 
 def by_digits(structure: Structure) -> bool:
@@ -43,16 +44,10 @@ def digit_runs(
     lengths = (extents.q_len, extents.kv_len, sizes.batch, sizes.heads)
     key = (form.structure, numbers, lengths, grain, of, device)
     capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if key not in _KNOWN:
-        if capturing:
-            return None
-        _KNOWN[key] = _made(form, extents, grain, of, device)
-        if len(_KNOWN) > _MOST_KNOWN:
-            _KNOWN.popitem(last=False)
-    elif capturing:
-        _OF_GRAPHS[key] = _KNOWN[key]
-    _KNOWN.move_to_end(key)
-    return _KNOWN[key]
+    found = _KNOWN.recall(key)
+    if not capturing:
+        return _KNOWN.keep(key, _made(form, extents, grain, of, device)) if found is None else found
+    return found if found is None else _OF_GRAPHS.setdefault(key, found)
 
 
 def _made(

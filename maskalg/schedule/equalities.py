@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from math import prod
 from typing import Final
 
@@ -29,18 +29,18 @@ class Equalities:
 
     @staticmethod
     def of(
-        pairs: list[tuple[torch.Tensor, torch.Tensor]],
+        pairs: list[list[tuple[torch.Tensor, torch.Tensor]]],
         holds: list[bool],
         members: torch.Tensor,
         lengths: tuple[int, int],
     ) -> Equalities:
-        """For entries of own and of other positions, as `classes_of` takes them, that are equal
-        where the pair `holds` and different where not."""
-        wanted = [pair for pair, same in zip(pairs, holds, strict=True) if same]
-        unwanted = [pair for pair, same in zip(pairs, holds, strict=True) if not same]
+        """For entries of own and of other positions, as `classes_of` takes them, that are all equal
+        where their list `holds` and not all where not."""
+        wanted = [pair for one, same in zip(pairs, holds, strict=True) if same for pair in one]
+        unwanted = [one for one, same in zip(pairs, holds, strict=True) if not same]
         return Equalities(
             tuple(
-                ((-1) ** size, classes_of([*wanted, *extra], members, lengths))
+                ((-1) ** size, classes_of([*wanted, *chain(*extra)], members, lengths))
                 for size in range(len(unwanted) + 1)
                 for extra in combinations(unwanted, size)
             )

@@ -99,7 +99,7 @@ def rows_of(
 
 def key_range(span: Span, rows: Rows) -> KeyRange:
     """The keys of a span for each tile of queries, cut to the keys there are."""
-    env = replace(rows.environment, saturates=True)
+    env = rows.environment
     shape = np.broadcast_shapes(*[index.shape for index in env.indices.values()])
     low = torch.zeros((), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, rows.extents.kv_len - 1)
@@ -160,12 +160,10 @@ def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
     for bound in residue.d_highs:
         high = torch.minimum(high, evaluate(bound, env)[..., None])
     some = (q_low <= q_high) & (k_low <= k_high) & (low <= high)
-    offset, modulus, wanted = (
-        evaluate(node, env)[..., None]
-        for node in (residue.offset, residue.modulus, residue.residue)
-    )
-    # The first distance >= low with the residue.
-    first = low + torch.remainder(wanted - offset - low, modulus)
+    unmoved = nodes.mod(nodes.subtract(residue.residue, residue.offset), residue.modulus)
+    modulus, wanted = (evaluate(node, env)[..., None] for node in (residue.modulus, unmoved))
+    # The first distance >= low with the residue; what is subtracted is between 0 and the modulus.
+    first = low + torch.remainder(wanted - torch.remainder(low, modulus), modulus)
     if residue.holds:
         return some & (first <= high)
     others = (first != low) | ((low < high) & (modulus > 1))

@@ -7,16 +7,17 @@ counts of members, sorted classes of equal entries, maxima over powers of two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from .. import nodes
-from ..comparisons import is_negative, number_of, terms_of
+from ..comparisons import is_negative, terms_of
 from ..evaluate import Environment
 from ..nodes import Node, conjunction
 from ..proof.closed_forms import Section
+from ..widths import LEAST_64, MOST_64, fits_64
 from .equalities import Equalities
 from .intervals import Rows
 from .own_bounds import Bounds
@@ -28,6 +29,7 @@ from .tile_pairs import Rest, TilePairs
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
 _SAMPLES: Final = 64
+_RADIX: Final = 2**62  # of the digits of integers past 64 bits
 
 
 @dataclass(frozen=True)
@@ -149,10 +151,8 @@ def section_over(
 ) -> PreparedSection | None:
     """The section over `lengths` positions of the own and of the other index, not remembered."""
 
-    ordered = replace(env, saturates=True)
-
     def over_other(node: Node) -> torch.Tensor:
-        return over_positions(node, section.other, lengths[1], ordered)
+        return over_positions(node, section.other, lengths[1], env)
 
     low = torch.zeros((1, 1, lengths[1]), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, lengths[0] - 1)
@@ -166,7 +166,9 @@ def section_over(
     members = over_positions(conjunction(*section.members), section.own, lengths[0], env)
     rest: Rest | None = None
     if section.order:
-        rest = _ordered(section, lengths, members, own_block, ordered)
+        rest = _ordered(section, lengths, members, own_block, env)
+        if rest is None:
+            return None
     elif section.equal:
         rest = _equal(section, lengths, members, env)
     elif section.relation is not None:
@@ -200,14 +202,17 @@ def _ordered(
     members: torch.Tensor,
     own_block: int,
     env: Environment,
-) -> Rest:
+) -> Rest | None:
     """f(own) between two values of the other position for some member in a range.
 
-    With one limit only, the maximum of f over the range decides.
+    With one limit only, the maximum of f over the range decides. None where f may leave 64 bits, by
+    the dtypes of tables, and on the CPU by their entries.
     """
     first = section.order[0][0]
     base = nodes.negate(first) if is_negative(terms_of(first)[0]) else first
     own = over_positions(base, section.own, lengths[0], env)
+    if not _has_64(base, own, env):
+        return None
     ends = torch.iinfo(torch.int64)
     least = torch.full((1, 1, lengths[1]), ends.min, device=env.device)
     most = torch.full_like(least, ends.max)
@@ -223,6 +228,8 @@ def _ordered(
     for f, g, holds in section.equal:
         wanted = g if f == base else nodes.negate(g)
         value = over_positions(wanted, section.other, lengths[1], env).to(torch.int64)
+        if not _has_64(wanted, value, env):
+            return None
         if holds:
             least, most = torch.maximum(least, value), torch.minimum(most, value)
         else:
@@ -242,22 +249,31 @@ def _ordered(
     return AtLeast(torch.where(members, ranks, LOWEST), limits, own_block, lambda: ranges)
 
 
+def _has_64(node: Node, found: torch.Tensor, env: Environment) -> bool:
+    """Whether an integer formula has 64 bits; past their ends it is evaluated as an end."""
+    if fits_64(node, env.values):
+        return True
+    ends = torch.iinfo(torch.int64)
+    # A look at entries, for which no GPU is waited.
+    return found.device.type == "cpu" and not bool(
+        ((found == ends.min) | (found == ends.max)).any()
+    )
+
+
 def _limit(
     g: Node, from_below: bool, other: str, length: int, env: Environment
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The least x with x + g >= 0, or the most with g >= x; and where there is no such integer.
-
-    The number that a strict comparison takes off is added to no entry that it may not fit.
-    """
-    number = number_of(g)
-    without = nodes.add(g, nodes.const(-number))
-    if from_below:
-        without, number = nodes.negate(without), -number
-    step = min(max(number, 0), 1) if from_below else max(min(number, 0), -1)
-    limit = over_positions(nodes.add(without, nodes.const(number - step)), other, length, env)
-    ends = torch.iinfo(torch.int64)
-    never = (limit == (ends.max if from_below else ends.min)) & (step != 0)
-    return torch.where(never, limit, limit + step), never
+    """The least x with x + g >= 0, or the most with g >= x; and where no x of 64 bits is one."""
+    wanted = nodes.negate(g) if from_below else g
+    limit = over_positions(wanted, other, length, env)
+    if fits_64(wanted, env.values):
+        return limit, torch.zeros_like(limit, dtype=torch.bool)
+    past = (
+        nodes.ge(wanted, nodes.const(MOST_64 + 1))
+        if from_below
+        else nodes.ge(nodes.const(LEAST_64 - 1), wanted)
+    )
+    return limit, over_positions(past, other, length, env)
 
 
 def _equal(
@@ -265,10 +281,24 @@ def _equal(
 ) -> Equalities:
     """Entries equal for all pairs that hold and different for all others."""
     pairs = [
-        (
-            over_positions(f, section.own, lengths[0], env),
-            over_positions(g, section.other, lengths[1], env),
-        )
+        [
+            (
+                over_positions(of_own, section.own, lengths[0], env),
+                over_positions(of_other, section.other, lengths[1], env),
+            )
+            for of_own, of_other in zip(*_in_64(f, g, env), strict=True)
+        ]
         for f, g, _ in section.equal
     ]
     return Equalities.of(pairs, [holds for _, _, holds in section.equal], members, lengths)
+
+
+def _in_64(f: Node, g: Node, env: Environment) -> tuple[list[Node], list[Node]]:
+    """Integers that have 64 bits and are equal where f and g are: these, or their digits."""
+    found: tuple[list[Node], list[Node]] = [], []
+    radix = nodes.const(_RADIX)
+    while any(side.kind == "int" and not fits_64(side, env.values) for side in (f, g)):
+        for digits, side in zip(found, (f, g), strict=True):
+            digits.append(nodes.mod(side, radix))
+        f, g = nodes.floordiv(f, radix), nodes.floordiv(g, radix)
+    return [*found[0], f], [*found[1], g]

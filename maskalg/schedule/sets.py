@@ -7,7 +7,6 @@ unchanged, so that thirty layers share one pass.
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -19,6 +18,7 @@ from ..evaluate import Environment, evaluate
 from ..nodes import Node
 from ..normalform import Value
 from ..parameters import Slot
+from ..recent import Recent
 from .unchanged import state_of
 
 Found = TypeVar("Found")
@@ -94,7 +94,7 @@ def at_places(places: dict[str, torch.Tensor], node: Node, env: Environment) -> 
         "head": env.indices["head"].view(1, -1, 1),
     }
     at = {**rows, **places}
-    found = evaluate(node, Environment(at, env.values, step=env.step, saturates=env.saturates))
+    found = evaluate(node, Environment(at, env.values, step=env.step))
     return found[(None,) * (3 - found.ndim)]
 
 
@@ -158,10 +158,7 @@ class _Memory:
     """Results by formula, lengths and values; those of a tensor that changed or died are lost."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: OrderedDict[Any, tuple[tuple[weakref.ref[torch.Tensor], ...], Any]] = (
-            OrderedDict()
-        )
+        self._known: Recent[Any, tuple[tuple[weakref.ref[torch.Tensor], ...], Any]] = Recent(most)
 
     def recall(
         self,
@@ -183,11 +180,10 @@ class _Memory:
             # 1 and 1.0 are equal, and so are 0.0 and -0.0.
             tuple((id(v), state_of(v)) if isinstance(v, torch.Tensor) else repr(v) for v in bound),
         )
-        known = self._known.get(whole)
+        known = self._known.recall(whole)
         if known is not None and all(
             ref() is tensor for ref, tensor in zip(known[0], tensors, strict=True)
         ):
-            self._known.move_to_end(whole)
             found: Found = known[1]
             return found
         made = make()
@@ -195,9 +191,8 @@ class _Memory:
         def forget(_: object) -> None:
             self._known.pop(whole, None)
 
-        self._known[whole] = (tuple(weakref.ref(tensor, forget) for tensor in tensors), made)
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
+        forget(None)  # what is kept is of tensors that ended
+        self._known.keep(whole, (tuple(weakref.ref(t, forget) for t in tensors), made))
         return made
 
 

@@ -10,7 +10,6 @@ combine these by interval arithmetic; a tensor of pairs is summarised block by b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import torch
@@ -20,6 +19,7 @@ from ..comparisons import arranged
 from ..evaluate import Environment
 from ..nodes import Node
 from ..proof.separation import equal_sides, positions, related
+from ..widths import compares_in_64
 from .constants import constant, numbers_of
 from .interval_rules import RULES, UNBOUNDED, Pair, folded, saturated
 from .intervals import Rows
@@ -81,7 +81,9 @@ class Summaries:
             return self._exact(node.args[0])
         if node.op == "ge" and all(arg.kind == "int" for arg in node.args):
             # The extremes of a part of the query and of one of the key are both attained.
-            return all(len(positions(side)) < 2 for side in arranged(node).args)
+            compared = arranged(node)
+            apart = all(len(positions(side)) < 2 for side in compared.args)
+            return apart and compares_in_64(compared, self._env.values)
         # Entries within ranges of categories, or of an index, may be those of no pair.
         enclosed = _mixed(node) is not None or related(node) is not None
         return len(positions(node)) < 2 or (node.op == "read" and not enclosed)
@@ -164,8 +166,7 @@ class Summaries:
     def _blocks(self, kind: str, node: Node) -> torch.Tensor:
         """A formula of one index at all positions, `[batch, heads, blocks, block]`."""
         length, side = self._sides[_index(node)]
-        env = replace(self._env, saturates=kind == "extremes")  # which are ordered
-        entries = over_positions(node, _index(node), length, env)
+        entries = over_positions(node, _index(node), length, self._env)
         if missing := -length % side:
             last = entries[..., -1:].expand(*entries.shape[:2], missing)
             entries = torch.cat([entries, last], dim=-1)

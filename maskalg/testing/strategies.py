@@ -47,7 +47,7 @@ try:
     from hypothesis import strategies as st
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-    from .index_strategies import comparisons, conditions, remainders
+    from .index_strategies import comparisons, conditions, orders, remainders
 except ImportError as missing:
     raise errors.needs_hypothesis("maskalg.testing.strategies") from missing
 
@@ -96,6 +96,7 @@ def atoms() -> SearchStrategy[Case]:
         dense_masks(),
         comparisons(),
         remainders(),
+        orders(),
         flags(),
         tables(),
     )

@@ -13,15 +13,17 @@ from typing import Any, Final, cast
 
 import torch
 
+from .. import long_integers as longs
 from .. import nodes
 from ..algebra import Mask
-from ..comparisons import strict
+from ..comparisons import arranged, strict
 from ..evaluate import Environment, evaluate
 from ..expression import Expression
 from ..node import Node, in_order
 from ..normalform import Bound, bound
 from ..parameters import Slot
 from ..saturation import MOST_WHOLE
+from ..widths import LEAST_64, MOST_64, compares_in_64, limbs, outgrows
 
 _NAMES: Final = {"batch": "b", "head": "h", "q_idx": "q_idx", "kv_idx": "kv_idx"}
 
@@ -32,7 +34,7 @@ _INFIX: Final = {
 }
 
 _TEMPLATE: Final = """
-def make(torch, math, values):
+def make(torch, math, longs, values):
 {values}
     def {name}({arguments}):
         return {result}
@@ -63,7 +65,7 @@ def _compiled(source: str, values: list[Any]) -> Callable[..., torch.Tensor]:
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     scope: dict[str, Any] = {}
     exec(compile(source, filename, "exec"), scope)
-    return cast(Callable[..., torch.Tensor], scope["make"](torch, math, values))
+    return cast(Callable[..., torch.Tensor], scope["make"](torch, math, longs, values))
 
 
 class _Text:
@@ -81,7 +83,58 @@ class _Text:
 
     def __call__(self, node: Node) -> str:
         node = strict(node)
+        if node.kind == "int" and outgrows(node, self._values):
+            if _is_number(node):
+                return f"min(max({self._plain(node)}, {LEAST_64}), {MOST_64})"
+            exact = f"longs.clamped({self._long(node, limbs(node, self._values))})"
+            return self._unless_traced(exact, node)
+        if node.op in longs.COMPARISONS and all(arg.kind == "int" for arg in node.args):
+            return self._compared(node)
+        return self._plain(node)
+
+    def _compared(self, node: Node) -> str:
+        """A comparison of integers, exact where they may leave 64 bits."""
+        if _is_number(node) or not any(outgrows(side, self._values) for side in node.args):
+            return self._plain(node)
+        node = arranged(node)
+        if compares_in_64(node, self._values):
+            return self._plain(node)
+        size = max(limbs(side, self._values) for side in node.args)
+        sides = ", ".join(self._long(side, size) for side in node.args)
+        return self._unless_traced(f"longs.COMPARISONS[{node.op!r}]({sides})", node)
+
+    def _unless_traced(self, exact: str, node: Node) -> str:
+        """An exact text for tensors; what `maskalg.mask` traces has integers of any size anyway."""
+        return f"({exact} if longs.is_tensor(q_idx) else {self._plain(node)})"
+
+    def _long(self, node: Node, size: int) -> str:
+        """An integer as `long_integers` hold it."""
+        if _is_number(node):
+            return f"longs.of_number({self._plain(node)}, {size}, q_idx.device)"
+        if not outgrows(node, self._values):
+            return f"longs.of({self(node)}, {size})"
+        if node.op == "where":
+            then, otherwise = (self._long(arg, size) for arg in node.args[1:])
+            if _is_number(node.args[0]):
+                return f"({then} if {self(node.args[0])} else {otherwise})"
+            return f"longs.where({self(node.args[0])}, {then}, {otherwise})"
+        parts = ", ".join(self._long(arg, size) for arg in node.args)
+        return f"longs.computed({node.op!r}, [{parts}])"
+
+    def _operand(self, node: Node) -> str:
+        """A number as an operand of real ones."""
+        if node.kind != "int" or not outgrows(node, self._values):
+            return self(node)
+        if _is_number(node):
+            return f"float({self._plain(node)})"
+        exact = f"longs.real({self._long(node, limbs(node, self._values))}).float()"
+        return self._unless_traced(exact, node)
+
+    def _plain(self, node: Node) -> str:
+        """The text of an operation on what is computed in 64 bits, or on Python's numbers."""
         op, args = node.op, node.args
+        # Python's numbers have no ends.
+        inner = self._plain if _is_number(node) else self
         if args and node.kind == "real" and _is_number(node):
             # Rounded as it is everywhere, which Python would not do.
             here = Environment({"q_idx": torch.zeros((), dtype=torch.int64)}, self._values)
@@ -91,7 +144,9 @@ class _Text:
         if op in ("add", "mul"):
             args = _combined(node)
         if op in _INFIX:
-            return "(" + f" {_INFIX[op]} ".join(self(arg) for arg in args) + ")"
+            real = any(arg.kind == "real" for arg in (node, *args))
+            parts = [(self._operand if real else inner)(arg) for arg in args]
+            return "(" + f" {_INFIX[op]} ".join(parts) + ")"
         if op == "index":
             return _NAMES[str(node.data)]
         if op == "const":
@@ -106,9 +161,10 @@ class _Text:
         if op == "not":
             return f"(not {self(args[0])})" if _is_number(node) else f"(~{self(args[0])})"
         if op == "where" and _is_number(args[0]):
-            return f"({self(args[1])} if {self(args[0])} else {self(args[2])})"
+            return f"({inner(args[1])} if {inner(args[0])} else {inner(args[2])})"
         if op == "where":
-            return f"torch.where({', '.join(self(arg) for arg in args)})"
+            value = self._operand if node.kind == "real" else self
+            return f"torch.where({self(args[0])}, {value(args[1])}, {value(args[2])})"
         rule = {"read": self._read, "call": self._call, "trunc": self._trunc}.get(op)
         if rule is not None:
             return rule(node)
@@ -148,7 +204,7 @@ class _Text:
         return f"torch.clamp({self(index)}, 0, {size - 1})"
 
     def _call(self, node: Node) -> str:
-        text, name = self(node.args[0]), str(node.data)
+        text, name = self._operand(node.args[0]), str(node.data)
         if name == "float":
             return f"float({text})" if _is_number(node) else f"({text}).float()"
         if not _is_number(node):
@@ -164,7 +220,8 @@ class _Text:
     def _extremum(self, node: Node) -> str:
         """`min` and `max` of Python, `torch.clamp` to a number, or of two tensors."""
         side = {"min": "max", "max": "min"}[node.op]
-        numbers = [self(arg) for arg in node.args if _is_number(arg)]
+        inner = self._plain if _is_number(node) else self
+        numbers = [inner(arg) for arg in node.args if _is_number(arg)]
         tensors = [self(arg) for arg in node.args if not _is_number(arg)]
         number = f"{node.op}({', '.join(numbers)})" if len(numbers) > 1 else "".join(numbers)
         if not tensors:

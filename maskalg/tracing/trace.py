@@ -80,8 +80,13 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
         return errors.other_arity("score" if scored else "mask", name, signature)
     if "__array_" in str(reason):
         return errors.traced_array(reason)
-    for frame, _ in walk_tb(reason.__traceback__):
-        owner = frame.f_locals.get("cls") if frame.f_code.co_name == "apply" else None
+    frames = [frame for frame, _ in walk_tb(reason.__traceback__)]
+    owners = [f.f_locals.get("cls") for f in frames if f.f_code.co_name == "apply"]
+    # Since torch 2.15 `apply` is no frame of Python: its class is named where it is called.
+    last = frames[-1]
+    named = {**last.f_globals, **last.f_locals}
+    owners += [named.get(name) for name in (*last.f_code.co_names, *last.f_code.co_freevars)]
+    for owner in owners:
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
             return errors.untraceable(f"{owner.__name__}.apply(…)")
     return errors.tracing_failed(name, reason)

@@ -1,0 +1,34 @@
+"""How the formulas of hooks are written, which the values of a call decide beside its machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .distance_tables import Tabled
+
+
+@dataclass(frozen=True)
+class Style:
+    """How formulas are written.
+
+    Attributes:
+        wide: compute indices in 64 bits, for numbers near 2**31.
+        limbs: of 64 bits, that products and sums of entries may take; beyond `long_text.LIMBS`
+            bounds that take more are left out.
+        ptx: decide each element by inline assembly, for NVIDIA.
+        long: a table may hold integers of 64 bits, which inline assembly does not compare.
+        far: sums of positions and numbers may reach 2**22, and are converted to real numbers by
+            the GPU's slow units.
+        tabled: which parts of a bias that distances alone decide are read from tables: those that
+            read a tensor, or all that cost to compute.
+        grain: keys, and the rows of tables that are read key by key, are multiples of so many:
+            as many as a thread may load at once.
+    """
+
+    wide: bool = False
+    limbs: int = 1
+    ptx: bool = False
+    long: bool = False
+    far: bool = False
+    tabled: Tabled = "nothing"
+    grain: int = 1
