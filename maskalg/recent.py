@@ -1,0 +1,44 @@
+"""What was found before, the most recently used of it, for all threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from contextlib import suppress
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Found = TypeVar("Found")
+
+
+class Recent(OrderedDict[Key, Found]):
+    """At most so many results by key; past them, the one that was not used for longest is lost.
+
+    Threads may share one. Nothing waits to read: between a look and the note that something was
+    used, another thread, or the end of a tensor, may have removed it.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        # Objects that end while it is held may remove what was kept of them.
+        self._writing = threading.RLock()
+
+    def recall(self, key: Key) -> Found | None:
+        """What is kept for a key, which is used now; or None."""
+        found = self.get(key)
+        if found is not None:
+            with suppress(KeyError):
+                self.move_to_end(key)
+        return found
+
+    def keep(self, key: Key, found: Found) -> Found:
+        """Keep a result, and return what is kept: that of the thread which came first."""
+        with self._writing:
+            kept = self.setdefault(key, found)
+            self.move_to_end(key)
+            while len(self) > self.most:
+                with suppress(KeyError):
+                    self.popitem(last=False)
+        return kept
