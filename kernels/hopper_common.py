@@ -4,6 +4,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from .gluon_names import barrier
+
 ROWS = gl.constexpr(64)
 """Queries of a consumer: what one matrix instruction of a warpgroup computes."""
 
@@ -69,10 +71,10 @@ def stage_of(i, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def release(barrier):
+def release(free):
     """Give memory back once every warp of the consumer is past its reads."""
-    gl.thread_barrier()
-    mbarrier.arrive(barrier, count=1)
+    barrier()
+    mbarrier.arrive(free, count=1)
 
 
 @gluon.jit

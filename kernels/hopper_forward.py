@@ -17,6 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .forward import LOG2E, SCALARS, dequantising, tile_of_program
+from .gluon_names import barrier, copy_to_global, copy_to_shared
 from .hopper_common import (
     ROWS,
     matrix_of,
@@ -78,7 +79,7 @@ def _produce(
         mbarrier.expect(query_ready.index(0), CONSUMERS * q_desc.block_type.nbytes)
         for c in gl.static_range(CONSUMERS):
             first = [batch, head, q0 + c * ROWS, 0]
-            tma.async_copy_global_to_shared(q_desc, first, query_ready.index(0), queries.index(c))
+            copy_to_shared(q_desc, first, query_ready.index(0), queries.index(c))
         done += 1
         j, end, _partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
         while j < NO_TILE:
@@ -90,11 +91,11 @@ def _produce(
             ready = key_ready.index(stage)
             mbarrier.wait(key_free.index(stage), phase ^ 1)
             mbarrier.expect(ready, k_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(stage))
+            copy_to_shared(k_desc, first, ready, keys.index(stage))
             ready = value_ready.index(stage)
             mbarrier.wait(value_free.index(stage), phase ^ 1)
             mbarrier.expect(ready, v_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(v_desc, of_values, ready, values.index(stage))
+            copy_to_shared(v_desc, of_values, ready, values.index(stage))
             i += 1
             j += 1
             if j == end:
@@ -246,12 +247,12 @@ def _consume_row(
         acc = acc * inverse[:, None]
     # The row before may still be read out of this memory; or the queries by another warp.
     tma.store_wait(0)
-    gl.thread_barrier()
+    barrier()
     tile = outputs.index(C)
     tile.reshape([ROWS, VALUE_PAD]).store(acc.to(tile.dtype))
     fence_async_shared()
-    gl.thread_barrier()
-    tma.async_copy_shared_to_global(o_desc, [batch, head, q0 + C * ROWS, 0], tile)
+    barrier()
+    copy_to_global(o_desc, [batch, head, q0 + C * ROWS, 0], tile)
     if lse_ptr is not None:
         q_len = shape[4]
         at = lse_ptr + (batch * shape[2] + head).to(gl.int64) * q_len + q_rows

@@ -25,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .backward import weight_gradient, weights
 from .forward import SCALARS
+from .gluon_names import barrier, copy_to_global
 from .gradient_rows import PIECES, SHIFT_COLUMNS
 from .hopper_common import (
     ROWS,
@@ -93,7 +94,7 @@ def _hand_over(C: gl.constexpr, i, part_ready, change_free):
     Of the one before the first there is none.
     """
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
     mbarrier.arrive(part_ready.index(C), count=1, pred=i >= 0)
     mbarrier.arrive(change_free.index((i + 2) % 2), count=1, pred=i >= 0)
 
@@ -108,9 +109,9 @@ def _store_gradients(C: gl.constexpr, dk, dv, at, targets, held, held_free):
     keys.index(C).reshape(dk.shape).store(dk.to(keys.dtype))
     values.index(C).reshape(dv.shape).store(dv.to(values.dtype))
     fence_async_shared()
-    gl.thread_barrier()
-    tma.async_copy_shared_to_global(targets[0], at, keys.index(C))
-    tma.async_copy_shared_to_global(targets[1], at, values.index(C))
+    barrier()
+    copy_to_global(targets[0], at, keys.index(C))
+    copy_to_global(targets[1], at, values.index(C))
     tma.store_wait(0)
 
 

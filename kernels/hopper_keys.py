@@ -21,6 +21,7 @@ from .backward import (
     weights_and_slopes,
 )
 from .forward import SCALARS, tile_of_program
+from .gluon_names import barrier, copy_to_global, copy_to_shared
 from .hopper_common import (
     ROWS,
     columns_from,
@@ -97,8 +98,8 @@ def produce_queries(
         for c in gl.static_range(CONSUMERS):
             first = [batch, kv_head, k0 + c * ROWS, 0]
             at = place * CONSUMERS + c
-            tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(at))
-            tma.async_copy_global_to_shared(v_desc, first, ready, values.index(at))
+            copy_to_shared(k_desc, first, ready, keys.index(at))
+            copy_to_shared(v_desc, first, ready, values.index(at))
         done += 1
         for head in range(first_head, first_head + members):
             row = (batch * kv_heads * group + head) * padded
@@ -118,25 +119,19 @@ def produce_queries(
                 ready = query_ready.index(stage)
                 mbarrier.wait(query_free.index(stage), phase ^ 1)
                 mbarrier.expect(ready, q_desc.block_type.nbytes + statistic_desc.block_type.nbytes)
-                tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(stage))
+                copy_to_shared(q_desc, first, ready, queries.index(stage))
                 if delta_desc is None:
-                    tma.async_copy_global_to_shared(
-                        statistic_desc, [row + m, 0], ready, statistics.index(stage)
-                    )
+                    copy_to_shared(statistic_desc, [row + m, 0], ready, statistics.index(stage))
                 else:
-                    tma.async_copy_global_to_shared(
-                        statistic_desc, first_row, ready, statistics.index(stage)
-                    )
+                    copy_to_shared(statistic_desc, first_row, ready, statistics.index(stage))
                 ready = gradient_ready.index(stage)
                 mbarrier.wait(gradient_free.index(stage), phase ^ 1)
                 if delta_desc is None:
                     mbarrier.expect(ready, g_desc.block_type.nbytes)
                 else:
                     mbarrier.expect(ready, g_desc.block_type.nbytes + delta_desc.block_type.nbytes)
-                    tma.async_copy_global_to_shared(
-                        delta_desc, first_row, ready, deltas.index(stage)
-                    )
-                tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(stage))
+                    copy_to_shared(delta_desc, first_row, ready, deltas.index(stage))
+                copy_to_shared(g_desc, first, ready, gradients.index(stage))
                 i += 1
                 j += 1
                 if j == end:
@@ -268,14 +263,14 @@ def _consume_queries(
                     j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
 
         # No other consumer reads these keys and values, and this one is past its products.
-        gl.thread_barrier()
+        barrier()
         keys.index(mine).reshape([ROWS, HEAD_PAD]).store((dk * scale).to(dtype))
         values.index(mine).reshape([ROWS, VALUE_PAD]).store(dv.to(dtype))
         fence_async_shared()
-        gl.thread_barrier()
+        barrier()
         first = [batch, kv_head, k0 + C * ROWS, 0]
-        tma.async_copy_shared_to_global(dk_desc, first, keys.index(mine))
-        tma.async_copy_shared_to_global(dv_desc, first, values.index(mine))
+        copy_to_global(dk_desc, first, keys.index(mine))
+        copy_to_global(dv_desc, first, values.index(mine))
         tma.store_wait(0)
         release(held_free.index(place))
 

@@ -10,7 +10,7 @@ from .hopper_gradients import hopper_gradients
 from .hopper_keys import row_layout
 from .hopper_shifts import shift_layout
 from .hopper_sums import sum_layout
-from .offline import ALIGNED, FLOAT8, Compiled, resources, target_of
+from .offline import ALIGNED, FLOAT8, OPTIONS, Compiled, resources, target_of
 
 _NUMBERS = (
     "q_len",
@@ -96,7 +96,9 @@ def _compile(kernel, types, constants, options, table_types):
         elif argument == "T":
             aligned |= {(position, i): ALIGNED for i in range(len(table_types))}
     source = GluonASTSource(kernel, signature, fixed, aligned)
-    compiled = triton.compile(source, target=target_of("sm_90"), options=options)
+    options = options | OPTIONS
+    target = target_of("sm_90")
+    compiled = triton.compile(source, target=target, options=options)
     assembly = compiled.asm["ptx"]
-    registers, spills, remarks = resources(assembly, "sm_90")
-    return Compiled("sm_90", compiled.metadata.shared, registers, spills, assembly, remarks)
+    found = resources(assembly, target, options)
+    return Compiled("sm_90", compiled.metadata.shared, assembly=assembly, **found)

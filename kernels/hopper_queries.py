@@ -26,6 +26,7 @@ from .backward import (
     weights_and_slopes,
 )
 from .forward import SCALARS, tile_of_program
+from .gluon_names import barrier, copy_to_global, copy_to_shared
 from .hopper_common import (
     ROWS,
     columns_from,
@@ -90,8 +91,8 @@ def _produce_keys(
         for c in gl.static_range(CONSUMERS):
             first = [batch, head, q0 + c * ROWS, 0]
             at = place * CONSUMERS + c
-            tma.async_copy_global_to_shared(q_desc, first, ready, queries.index(at))
-            tma.async_copy_global_to_shared(g_desc, first, ready, gradients.index(at))
+            copy_to_shared(q_desc, first, ready, queries.index(at))
+            copy_to_shared(g_desc, first, ready, gradients.index(at))
         done += 1
         j, end, _partial = NEXT_RUN(gl.to_tensor(0), q0, q1, batch, head, kv_len, S, T, BLOCK_N)
         while j < NO_TILE:
@@ -100,11 +101,11 @@ def _produce_keys(
             ready = key_ready.index(stage)
             mbarrier.wait(key_free.index(stage), phase ^ 1)
             mbarrier.expect(ready, k_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(k_desc, first, ready, keys.index(stage))
+            copy_to_shared(k_desc, first, ready, keys.index(stage))
             ready = value_ready.index(stage)
             mbarrier.wait(value_free.index(stage), phase ^ 1)
             mbarrier.expect(ready, v_desc.block_type.nbytes)
-            tma.async_copy_global_to_shared(v_desc, first, ready, values.index(stage))
+            copy_to_shared(v_desc, first, ready, values.index(stage))
             i += 1
             j += 1
             if j == end:
@@ -344,11 +345,11 @@ def _consume_keys(
                     j, end, partial = NEXT_RUN(j, q0, q1, batch, head, kv_len, S, T, BLOCK_N)
 
         # No other consumer reads these queries, and this one is past its products.
-        gl.thread_barrier()
+        barrier()
         query.store((dq * scale).to(dtype))
         fence_async_shared()
-        gl.thread_barrier()
-        tma.async_copy_shared_to_global(
+        barrier()
+        copy_to_global(
             target, [batch, head, q0 + C * ROWS, 0], queries.index(place * CONSUMERS + C)
         )
         tma.store_wait(0)

@@ -5,12 +5,11 @@ to it, and a program adds to it when as many have as its turn says. Consumers ad
 query heads that share keys, one head after the other.
 """
 
-from triton._C.libtriton import ir
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
+from .gluon_names import add_to_global, barrier, copy_to_global
 from .hopper_common import ROWS, matrix_of
 from .hopper_order import CONSUMERS, program_in_order, tile_in_order
 from .runs import NO_TILE
@@ -24,14 +23,6 @@ PART_COLUMNS = gl.constexpr(32)
 
 _lanes = gl.constexpr(gl.BlockedLayout([1], [32], [1], [0]))
 _threads = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
-
-
-@builtin
-def _add_to_global(descriptor, coordinates, source, _semantic=None):
-    """Add a block of shared memory to a tensor, by the tensor memory accelerator."""
-    places = _semantic._convert_to_ir_values(coordinates, require_i64=False)
-    kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
-    _semantic.builder.create_async_tma_reduce(kind, descriptor.handle, places, source.handle)
 
 
 @gluon.jit
@@ -91,7 +82,7 @@ def sum_of_parts(own, sum_ptr, counter, first, part, parts, COLUMNS: gl.constexp
 @gluon.jit
 def end_part(counter):
     """Once all threads of a consumer have stored their sums, let the next part add."""
-    gl.thread_barrier()
+    barrier()
     thread = gl.arange(0, 128, _threads)
     at = counter.to(gl.int64) + gl.zeros([128], gl.int64, _threads)
     gl.inline_asm_elementwise(
@@ -178,9 +169,9 @@ def sum_up(
                 at = [batch, head, first + r, 0]
                 rows = part.slice(r, ROWS_AT_ONCE, dim=2)
                 if before == 0:
-                    tma.async_copy_shared_to_global(sum_desc, at, rows)
+                    copy_to_global(sum_desc, at, rows)
                 else:
-                    _add_to_global(sum_desc, at, rows)
+                    add_to_global(sum_desc, at, rows)
             tma.store_wait(0)
             mbarrier.arrive(part_free.index(C), count=1)
             _end_turn(counter)

@@ -9,6 +9,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .forward import LOG2E, biased, weight_of
+from .gluon_names import barrier
 from .hopper_common import ROWS, columns_from, each_time, matrix_of, release, stage_of
 from .hopper_float8 import as_operand, packed, raised, value_of
 
@@ -187,7 +188,7 @@ def tile_after(
     if OVERLAP:
         _no_sooner(place[3])
     product = warpgroup_mma_wait(0, deps=[product])
-    gl.thread_barrier()
+    barrier()
     mbarrier.arrive(value_free.index(old), count=1, pred=past)
     by_row: gl.constexpr = gl.SliceLayout(1, output)
     acc = (acc + product if SUMMED else product) * gl.convert_layout(
