@@ -307,8 +307,9 @@ def forward(
     Shapes: q `[batch, heads, q_len, HEAD_DIM]`, k and v `[batch, heads / group, kv_len, ...]`, all
     strided; lse `[batch, heads, q_len]` contiguous float32, or None. `T` holds the tables, `S`
     the numbers and table sizes of the expression, in the order its hooks were rendered for: the
-    first TABLES and NUMBERS, real numbers as their bits; the others are not read. With TMA, k and
-    v are tensor descriptors of blocks `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
+    first TABLES and NUMBERS, real numbers as their bits; the others are not read. Numbers past
+    those of `S` lie in one of the tables, int32. With TMA, k and v are tensor descriptors of blocks
+    `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
 
     `descales` holds the factors of q `[batch, heads]`, k and v `[batch, heads / group]`, contiguous
     float32, or is None. Inputs of float8 are multiplied as float16, which has all their numbers.

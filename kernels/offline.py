@@ -1,14 +1,13 @@
 """Compiling a kernel for a GPU that is not there: machine code, registers, shared memory."""
 
+import contextlib
+import io
 import re
-import subprocess
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
 
 from .forward import SCALARS
 
@@ -22,6 +21,7 @@ class Compiled:
         shared: bytes of shared memory of a program.
         registers, spills: registers a thread, and bytes spilled; None off NVIDIA.
         assembly: PTX or AMD assembly.
+        stack: bytes of memory of a thread's own, in which what is spilled lies; None off NVIDIA.
         remarks: what NVIDIA's assembler warned of, such as matrix products that it serialises.
     """
 
@@ -30,6 +30,7 @@ class Compiled:
     registers: int | None
     spills: int | None
     assembly: str
+    stack: int | None = None
     remarks: str = ""
 
 
@@ -41,6 +42,10 @@ def target_of(name: str) -> GPUTarget:
         return GPUTarget("hip", name, 64)
     raise ValueError(f"target must look like sm_90 or gfx942, got {name!r}")
 
+
+OPTIONS = {"enable_fp_fusion": True}
+"""Options of every kernel. Triton 3.10 no longer fuses products and sums unless asked to: results
+are the same on every release."""
 
 FLOAT8 = "fp8e4nv"
 """Triton's name of float8 with four bits of exponent."""
@@ -84,6 +89,8 @@ def compile_kernel(kernel, name, constants, options, element, table_types):
     types |= {"scale": "fp32"} | dict.fromkeys(_NUMBERS, "i32")
     types |= {n: "i32" for n in kernel.arg_names if n.startswith("stride")}
     types |= dict.fromkeys(SCALARS, "i32")
+    if constants.get("MODE") not in (None, "rows", "largest"):
+        types |= {"sums_ptr": "*i64", "unit_ptr": "*fp32"}
     signature, fixed, aligned = {}, {}, {}
     for position, argument in enumerate(kernel.arg_names):
         last_stride = argument.startswith("stride") and argument.endswith("d")
@@ -99,28 +106,38 @@ def compile_kernel(kernel, name, constants, options, element, table_types):
             if (argument.endswith("_ptr") and not described) or argument.startswith("stride"):
                 aligned[(position,)] = ALIGNED
     source = ASTSource(kernel, signature, fixed, aligned)
+    options = options | OPTIONS
     target = target_of(name)
     compiled = triton.compile(source, target=target, options=options)
     assembly = compiled.asm.get("ptx") or compiled.asm.get("amdgcn")
-    registers, spills, remarks = (None, None, "")
+    found = {"registers": None, "spills": None}
     if target.backend == "cuda":
-        registers, spills, remarks = resources(assembly, name)
-    return Compiled(name, compiled.metadata.shared, registers, spills, assembly, remarks)
+        found = resources(assembly, target, options)
+    return Compiled(name, compiled.metadata.shared, assembly=assembly, **found)
 
 
-def resources(ptx, name):
-    """Registers and spilled bytes, as NVIDIA's assembler reports them, and its warnings."""
-    suffix = "a" if int(name[3:]) >= 90 else ""
-    ptxas = triton.knobs.nvidia.ptxas_blackwell if name == "sm_100" else triton.knobs.nvidia.ptxas
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.ptx"
-        path.write_text(ptx)
-        command = [ptxas.path, "-v", f"--gpu-name={name}{suffix}", str(path), "-o", f"{path}.o"]
-        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    registers = re.search(r"Used (\d+) registers", report)
-    spills = re.search(r"(\d+) bytes spill stores", report)
+def resources(ptx, target, options):
+    """What NVIDIA's assembler reports of PTX: `registers`, `spills`, `stack` and `remarks` by name.
+
+    Triton knows which of the assemblers that it ships reads its PTX, and by which options, which
+    differ from release to release and by architecture. So its own step is taken once more, and told
+    to print the assembler's report, which it asks for in any case. This relies on the step's name,
+    `make_cubin`, and on `knobs.nvidia.dump_ptxas_log`, which Triton 3.6 to 3.9 have.
+    """
+    backend = make_backend(target)
+    report = io.StringIO()
+    with triton.knobs.nvidia.scope(), contextlib.redirect_stdout(report):
+        triton.knobs.nvidia.dump_ptxas_log = True
+        backend.make_cubin(ptx, {}, backend.parse_options(options), target.arch)
+    found = report.getvalue()
+    numbers = {
+        "registers": r"Used (\d+) registers",
+        "spills": r"(\d+) bytes spill stores",
+        "stack": r"(\d+) bytes stack frame",
+    }
+    told = {name: int(re.search(pattern, found).group(1)) for name, pattern in numbers.items()}
     bad = ("warning", "performance loss")
-    remarks = "\n".join(
-        line for line in report.splitlines() if any(word in line.lower() for word in bad)
+    told["remarks"] = "\n".join(
+        line for line in found.splitlines() if any(word in line.lower() for word in bad)
     )
-    return int(registers.group(1)), int(spills.group(1)), remarks
+    return told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from .tiles import INTERPRETER, LONG_DOCUMENT, Pattern, Tile
+from .tiles import INTERPRETER, LONG_DOCUMENT, Pattern, Tile, machine
 
 _LONG: Final[tuple[Pattern, ...]] = ("full", "dense", "pairs")
 
@@ -16,15 +16,15 @@ _BACKWARD_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (256, 2): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
     (64, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
     (128, 4): (Tile(32, 32, 4, 1), Tile(32, 16, 4, 1)),
-    (256, 4): (Tile(32, 16, 4, 1), Tile(16, 16, 4, 1)),
+    (256, 4): (Tile(16, 16, 8, 1), Tile(16, 16, 4, 1)),
 }
 _BACKWARD_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (64, 2): (Tile(128, 64, 4, 2, one_loop=True), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
     (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(32, 64, 4, 2)),
-    (256, 2): (Tile(32, 64, 8, 1), Tile(32, 32, 4, 1)),
+    (256, 2): (Tile(32, 64, 8, 1), Tile(32, 32, 8, 1)),
     (64, 4): (Tile(32, 32, 4, 2), Tile(16, 32, 4, 1)),
-    (128, 4): (Tile(32, 32, 4, 1), Tile(16, 32, 4, 1)),
-    (256, 4): (Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)),
+    (128, 4): (Tile(32, 32, 8, 1), Tile(16, 32, 4, 1)),
+    (256, 4): (Tile(16, 16, 8, 1), Tile(16, 16, 4, 1)),
 }
 # Few tiles a row, most of them masked: fewer queries at a time waste fewer elements, and leave
 # registers for what the mask reads.
@@ -37,6 +37,23 @@ _BACKWARD_QUERIES_SPARSE: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     **_BACKWARD_QUERIES,
     (64, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
     (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
+}
+# Instead of the above where single warps multiply, and where shared memory is small too; as in
+# `tiles`. Eight warps hold the sums of 64 keys, and what is multiplied, in half the registers.
+_WARPS_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    (256, 2): (Tile(64, 32, 8, 2), Tile(32, 32, 4, 1)),
+}
+_WARPS_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    (64, 2): (Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
+    (128, 2): (Tile(64, 64, 8, 2), Tile(32, 64, 8, 2)),
+    (256, 2): (Tile(32, 64, 8, 1), Tile(32, 32, 8, 1)),
+}
+_SMALL_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    (256, 2): (Tile(32, 32, 4, 1), Tile(32, 16, 4, 1)),
+}
+_SMALL_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    **_WARPS_KEYS,
+    (256, 2): (Tile(32, 32, 8, 1), Tile(16, 32, 4, 1)),
 }
 
 
@@ -51,13 +68,19 @@ def backward_tiles_for(
     """Candidates for the gradients of queries, or of keys and values; arguments as above."""
     if architecture == "interpreter":
         return INTERPRETER
-    dense = pattern in _LONG or architecture.startswith("gfx")
+    where = machine(architecture)
+    dense = pattern in _LONG or where == "amd"
     if of == "queries":
         table = _BACKWARD_QUERIES if dense else _BACKWARD_QUERIES_SPARSE
+        instead = {"warps": _WARPS_QUERIES, "small": _SMALL_QUERIES}
     else:
         table = _BACKWARD_KEYS if dense else _BACKWARD_KEYS_SPARSE
+        instead = {"warps": _WARPS_KEYS, "small": _SMALL_KEYS}
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
-    return table[size, element_bytes]
+    at = (size, element_bytes)
+    if where in instead and (dense or at != (64, 2)):
+        return instead[where].get(at, table[at])
+    return table[at]
 
 
 @dataclass(frozen=True)

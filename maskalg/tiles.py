@@ -2,7 +2,7 @@
 
 Chosen by structure, and by lengths; nothing is compiled for the values of a mask. Candidates are
 tried in order: one that needs more shared memory or registers than the device has gives way to the
-next.
+next (`backends/triton_fitting.py`), so the first should fit whatever the expression is.
 """
 
 from __future__ import annotations
@@ -52,15 +52,36 @@ class Tile:
     one_loop: bool = False
 
 
-# Measured on an H200 (sm_90, see docs/performance.md); other NVIDIA architectures take the same
-# shapes. Keys: (largest padded head dimension, bytes of an element).
+LAST_RESORT: Final = Tile(16, 16, 4, 1)
+"""What serves where Triton compiles no tile of a table: one stage, which needs no pipelining."""
+
+Machine = Literal["warpgroups", "warps", "small", "amd"]
+"""What a tile must fit: how products are made, and how much shared memory a program may have.
+
+Products of a warpgroup, and those whose sums lie in a memory of their own, take few registers;
+those of single warps keep both sums and what they multiply in registers. A program may have 99 KiB
+of shared memory on small ones, 163 on others of single warps, 227 of warpgroups.
+"""
+
+
+def machine(architecture: str) -> Machine:
+    """What an architecture of NVIDIA or AMD, "sm_90" or "gfx942" and the like, is to a tile."""
+    if architecture.startswith("gfx"):
+        return "amd"
+    if architecture in ("sm_90", "sm_100", "sm_103"):
+        return "warpgroups"
+    return "warps" if architecture in ("sm_80", "sm_87") else "small"
+
+
+# Measured on an H200 (sm_90, see docs/performance.md). Keys: (largest padded head dimension, bytes
+# of an element).
 _NVIDIA: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (64, 2): (Tile(64, 128, 4, 2, one_loop=True), Tile(64, 64, 4, 2)),
     (128, 2): (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
     (256, 2): (Tile(128, 64, 8, 2), Tile(64, 32, 4, 2)),
     (64, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
     (128, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
-    (256, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
+    (256, 4): (Tile(16, 32, 8, 1), Tile(16, 16, 8, 1)),
 }
 
 # Few tiles a row: smaller ones waste fewer elements at both edges of the band, and one loop, whose
@@ -78,6 +99,13 @@ _NVIDIA_READING: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (128, 2): (Tile(64, 32, 4, 3, one_loop=True), Tile(64, 32, 4, 2, one_loop=True)),
 }
 
+# Instead of the above where single warps multiply: compiled for sm_80, sm_86, sm_89 and sm_120, not
+# measured; what fits into registers with what catalogued masks and biases need. All of these, and
+# those that are left of the above, fit into small shared memory too.
+_WARPS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
+    (256, 2): (Tile(64, 32, 8, 2), Tile(32, 32, 4, 1)),
+    (128, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
+}
 _AMD: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (64, 2): (Tile(128, 64, 4, 1), Tile(64, 32, 4, 1)),
     (128, 2): (Tile(128, 64, 8, 1), Tile(64, 32, 4, 1)),
@@ -114,7 +142,10 @@ def tiles_for(
         "reading band": _NVIDIA_BANDED,
         "pairs": _NVIDIA_READING,
     }
-    table = _AMD if architecture.startswith("gfx") else nvidia[pattern]
+    where = machine(architecture)
+    table = _AMD if where == "amd" else nvidia[pattern]
+    if where in ("warps", "small"):
+        table = table | _WARPS
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     return table[size, max(element_bytes, 2)]
 

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
 import torch
 from maskalg_kernels.forward import forward
 
 from .. import errors
 from ..float8 import FLOAT8
-from ..tiles import Tile
+from ..tiles import HopperTile, Tile
 from .call import Call, Result
 from .results import empty_gradients, empty_result
-from .triton_arguments import (
-    describable,
-    first_that_fits,
-    padded,
-    scalars_of,
-    sinks_of,
-    tables_of,
-)
-from .triton_backward import fill_gradients, fill_rows
+from .triton_arguments import describable, padded, scalars_of, sinks_of, tables_of
+from .triton_backward import fill_gradients, fill_rows, route_of_gradients
 from .triton_constants import tile_constants, weight_constants
-from .triton_decode import launch_decode, shared
+from .triton_decode import Shared, launch_decode, shared
 from .triton_descriptors import Descriptor, blocks_of_keys
 from .triton_device import elsewhere
 from .triton_entries import table_gradients
-from .triton_hopper import hopper_compilations, launch_hopper, serving
-from .triton_launch import Launch, variant_key
+from .triton_fitting import that_fits, with_last_resort
+from .triton_float8 import in_words
+from .triton_hopper import hopper_compilations, hopper_launches, serving
+from .triton_launch import Launch, Sizes, sized_now
 from .triton_plan import Plan, plan_of, steps_of
 from .triton_ready import ready_for, remember
 from .triton_rows import Rows, per_row_of, rows_of, sink_gradient
@@ -133,7 +130,8 @@ def _gradients(
         launches = fill_gradients(*arguments, of_inputs)
         of_inputs[0] = of_inputs[0] if factor == 1 else of_inputs[0] * factor
         if alike and launches:
-            remember(call, "backward", given, results, steps.hooks, launches)
+            route = partial(route_of_gradients, steps, shape, plan.tma)
+            remember(call, "backward", given, results, steps.hooks, launches, route)
     else:
         fill_rows(*arguments)
     of_tables: dict[int, torch.Tensor] = {}
@@ -152,14 +150,7 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     batch, heads, q_len, _ = query.shape
     out = empty_result(query, value.shape[-1], call.out_dtype)
     lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
-    sink = call.weight.sink
-    given = (
-        query,
-        call.key,
-        value,
-        sink if isinstance(sink, torch.Tensor) else None,
-        call.descales,
-    )
+    given = (query, call.key, value, sinks_of(call), call.descales)
     if (ready := ready_for(call, "forward", given, (out, lse))) is not None:
         ready.launch(given, (out, lse))
         return out, lse
@@ -174,7 +165,7 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     plan = plan_of(call)
     launches = launch_forward(call, plan, out, lse)
     if launches and call is asked:
-        remember(call, "forward", given, (out, lse), plan.hooks, launches)
+        remember(call, "forward", given, (out, lse), plan.hooks, launches, partial(_route, plan))
     return out, lse
 
 
@@ -184,55 +175,76 @@ def compilations() -> int:
     return sum(len(variants[0]) for variants in caches.values()) + hopper_compilations()
 
 
+class Route(NamedTuple):
+    """Which kernel of a plan serves a call: programs that `few` queries share, the Hopper kernel of
+    a tile, or the plain one, with descriptors or without; and whether float8 values lie in words.
+    """
+
+    few: Shared | None
+    hopper: HopperTile | None = None
+    described: bool = False
+    in_words: bool = False
+
+
+def _route(plan: Plan, call: Call, _given: Sequence[Any] = ()) -> Route:
+    few = shared(call, plan)
+    if few is not None:
+        return Route(few)
+    hopper = serving(plan.hopper, call)
+    if hopper is not None:
+        return Route(None, hopper, in_words=call.query.dtype == FLOAT8 and in_words(call.value))
+    return Route(None, None, plan.tma and describable(call.key) and describable(call.value))
+
+
 def launch_forward(
     call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None
 ) -> list[Launch]:
     """Fill output and lse; what was launched, nothing without a tile to try."""
     scalars = scalars_of(plan.hooks, call.form, call.extents)
     tables = tables_of(plan.hooks, call)
-    few = shared(call, plan)
+    few, hopper, tma, _ = _route(plan, call)
     if few is not None:
         return launch_decode(call, few, plan, (scalars, tables), (out, lse))
-    hopper = serving(plan.hopper, call)
-    if hopper is not None:
-        return launch_hopper(call, hopper, plan, (scalars, tables), (out, lse))
-    query, key, value, extents = call.query, call.key, call.value, call.extents
-    batch_heads = extents.batch * extents.heads
-    sinks, weighting = sinks_of(call), weight_constants(call.weight)
+    query, key, value = call.query, call.key, call.value
+    strided = (query, key, value, out)
     tma = plan.tma and describable(key) and describable(value)
-    numbers = (
-        extents.heads, call.group,
-        *query.stride(), *key.stride(), *value.stride(), *out.stride(),
-    )  # fmt: skip
-    specialised = variant_key(
-        (query, key, value, out, lse, sinks, *(call.descales or ()), *tables),
-        numbers,
-        (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
-    )
+    sources = (Descriptor(key), Descriptor(value)) if tma else (key, value)
+    last = (out, lse, sinks_of(call), padded(tables, query.device), call.descales)
 
-    def run(tile: Tile) -> Launch:
-        rows = -(-extents.q_len // tile.block_q)
+    def with_tile(tile: Tile) -> Launch:
+        sized = partial(_sizes, tile)
 
-        def arguments(sources: tuple[Any, ...]) -> list[Any]:
-            return [
-                query, *sources, out, lse, sinks, padded(tables, query.device),
-                call.descales, call.scale, extents.q_len, extents.kv_len, rows, batch_heads,
-                *numbers, *scalars,
-            ]  # fmt: skip
+        def constants() -> dict[str, Any]:
+            more = {"TMA": tma} | weight_constants(call.weight) | tile_constants(tile)
+            return plan.constants | more
 
-        def first() -> tuple[list[Any], dict[str, Any]]:
-            sources: tuple[Any, ...] = (key, value)
-            if tma:
-                sources = blocks_of_keys(key, value, tile.block_kv, plan.constants)
-            more = {"TMA": tma} | weighting | tile_constants(tile)
-            return arguments(sources), plan.constants | more
+        return Launch(
+            forward,
+            ("forward", plan, tile, tma, call.weight.normalised, query.device),
+            [query, *sources, *last],
+            sized_now(sized, call, strided),
+            constants,
+            sized,
+            scalars,
+            strided,
+            lambda: blocks_of_keys(key, value, tile.block_kv, plan.constants),
+            tile=tile,
+        )
 
-        def again() -> list[Any]:
-            return arguments((Descriptor(key), Descriptor(value)) if tma else (key, value))
+    before: list[Launch] = []
+    launches: Iterator[Launch] = map(with_tile, with_last_resort(plan.candidates))
+    if hopper is not None:
+        *before, launch = hopper_launches(call, hopper, plan, (scalars, tables), (out, lse))
+        launches = chain([launch], launches)
+    found = that_fits(("forward", plan), launches)
+    if found is None:
+        return []
+    return [each.run() for each in ([*before, found] if found.tile is hopper else [found])]
 
-        variant = ("forward", plan, tile, tma, call.weight.normalised, query.device)
-        launch = Launch(forward, (rows * batch_heads, 1), (variant, specialised), first, again)
-        return launch.run()
 
-    launch = first_that_fits(partial(run, tile) for tile in plan.candidates)
-    return [] if launch is None else [launch]
+def _sizes(tile: Tile, call: Call, strides: list[int]) -> Sizes:
+    extents = call.extents
+    rows, batch_heads = -(-extents.q_len // tile.block_q), extents.batch * extents.heads
+    specialised = (extents.heads, call.group, *strides)
+    lengths = (extents.q_len, extents.kv_len, rows, batch_heads)
+    return Sizes(rows * batch_heads, (call.scale, *lengths, *specialised), specialised)

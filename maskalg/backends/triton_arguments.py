@@ -1,24 +1,26 @@
 """What the kernels are passed: numbers and tables of an expression, and what descriptors allow.
 
 Triton compiles a launcher in C for each list of types of a kernel's arguments, which takes 0.3 s.
-So all expressions pass as many integers and, but for long lists, as many tables.
+So all expressions pass as many integers and, but for long lists, as many tables. Numbers past
+those integers lie in a table.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 import torch
-import triton
 
 from .. import errors
 from ..codegen.arguments import (
+    MOST_PASSED,
     DistanceNumber,
     DistanceTable,
     DivisorArgument,
+    NumbersTable,
+    Scalar,
     ScalarArgument,
     TableArgument,
 )
@@ -26,13 +28,11 @@ from ..codegen.divisors import factor_and_shift, value_of
 from ..codegen.hooks import Hooks
 from ..extents import Extents
 from ..normalform import Bound, Value
+from ..schedule.constants import constant
 from ..schedule.marked_runs import layout_of, marked_runs
 from ..schedule.steps import StepTables, step_tables
 from .call import Call
-from .triton_constants import MOST_SCALARS
 from .triton_distances import distance_number, distance_table
-
-T = TypeVar("T")
 
 _TABLES_TOGETHER: Final = 8
 _INFINITY: Final = 0x7F800000
@@ -42,8 +42,13 @@ _CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied w
 
 def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
     """The numbers `S` of the hooks as integers, and zeros up to as many as the kernels take."""
+    found = _numbers(hooks.scalars[:MOST_PASSED], form, extents)
+    return found + [0] * (MOST_PASSED - len(found))
+
+
+def _numbers(arguments: tuple[Scalar, ...], form: Bound, extents: Extents) -> list[int]:
     found: list[int] = []
-    for argument in hooks.scalars:
+    for argument in arguments:
         if isinstance(argument, ScalarArgument):
             found.append(_scalar(argument, form.values))
         elif isinstance(argument, DivisorArgument):
@@ -53,7 +58,7 @@ def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
         else:
             layout = layout_of(form, extents, argument.of)
             found.append(getattr(layout, argument.number))
-    return found + [0] * (MOST_SCALARS - len(found))
+    return found
 
 
 def padded(tables: tuple[torch.Tensor, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -71,8 +76,10 @@ def _no_table(device: torch.device) -> torch.Tensor:
     return torch.empty(0, dtype=torch.int32, device=device)
 
 
-def tables_of(hooks: Hooks, call: Call) -> tuple[torch.Tensor, ...]:
-    """The tables `T` of the hooks, contiguous."""
+def tables_of(
+    hooks: Hooks, call: Call, numbers: torch.Tensor | None = None
+) -> tuple[torch.Tensor, ...]:
+    """The tables `T` of the hooks, contiguous; `numbers` is that of numbers where it is known."""
     steps: dict[tuple[int, int | None], StepTables] = {}
     found = []
     for argument in hooks.tables:
@@ -80,9 +87,34 @@ def tables_of(hooks: Hooks, call: Call) -> tuple[torch.Tensor, ...]:
             found.append(_table(argument, call.form.values, steps))
         elif isinstance(argument, DistanceTable):
             found.append(distance_table(argument.formula, call))
+        elif isinstance(argument, NumbersTable):
+            found.append(_numbers_table(hooks, call) if numbers is None else numbers)
         else:
             found.append(marked_runs(call.form, call.extents, argument.of, call.query.device))
     return tuple(found)
+
+
+def numbers_among(hooks: Hooks, tables: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
+    """The table of numbers among the tables of the hooks."""
+    for argument, table in zip(hooks.tables, tables, strict=True):
+        if isinstance(argument, NumbersTable):
+            return table
+    return None
+
+
+def _numbers_table(hooks: Hooks, call: Call) -> torch.Tensor:
+    """The numbers past those of `S`: one tensor while they are the same, on a stream."""
+    device = call.query.device
+    numbers = _numbers(hooks.scalars[MOST_PASSED:], call.form, call.extents)
+
+    def make() -> tuple[torch.Tensor]:
+        # Added by kernels that are passed them: no memory of the host is copied, so that nothing
+        # waits for it and a graph does not read it.
+        table = torch.zeros(len(numbers), dtype=torch.int32, device=device)
+        torch._foreach_add_(table.unbind(), numbers)
+        return (table,)
+
+    return constant(("numbers", *numbers), device, make)[0]
 
 
 def sinks_of(call: Call) -> torch.Tensor | None:
@@ -90,25 +122,10 @@ def sinks_of(call: Call) -> torch.Tensor | None:
     sink = call.weight.sink
     if sink is None or isinstance(sink, torch.Tensor):
         return sink if sink is None else sink.contiguous()
-    return _sinks(float(sink), call.extents.heads, call.query.device)
-
-
-@lru_cache(maxsize=64)
-def _sinks(value: float, heads: int, device: torch.device) -> torch.Tensor:
-    return torch.full((heads,), value, device=device)
-
-
-def first_that_fits(launches: Iterable[Callable[[], T]]) -> T | None:
-    """Make the first launch whose shared memory and registers the device has; what it returns."""
-    problem: Exception | None = None
-    for launch in launches:
-        try:
-            return launch()
-        except triton.runtime.errors.OutOfResources as too_large:
-            problem = too_large
-    if problem is not None:
-        raise problem
-    return None
+    heads, device = call.extents.heads, call.query.device
+    # 0.0 and -0.0 are equal.
+    key = ("sinks", repr(sink), heads)
+    return constant(key, device, lambda: (torch.full((heads,), float(sink), device=device),))[0]
 
 
 def describable(tensor: torch.Tensor) -> bool:

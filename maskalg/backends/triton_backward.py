@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from types import ModuleType
 from typing import Any, Literal
@@ -13,6 +14,7 @@ import torch
 from maskalg_kernels.backward import backward_keys, backward_queries
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from .. import errors
 from ..backward_tiles import (
     HopperBackwardTile,
     Least,
@@ -20,7 +22,8 @@ from ..backward_tiles import (
     hopper_backward_tile_for,
     one_pass_for,
 )
-from ..codegen.hooks import Hooks, Style
+from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.integer_sizes import elements_are_short
 from ..codegen.store import load
 from ..normalform import Structure, transposed
 from ..schedule.marked_runs import marked
@@ -28,14 +31,30 @@ from ..tiles import Pattern, Tile
 from ..tuned.choices import NOTHING_TUNED, Choices, Key
 from .call import Call
 from .results import row_steps
-from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
-from .triton_constants import count_constants, hooks_that_fit, tile_constants, weight_constants
+from .triton_arguments import describable, padded, scalars_of, tables_of
+from .triton_constants import count_constants, tile_constants, weight_constants
 from .triton_descriptors import Descriptor
 from .triton_distances import style_of_gradients
+from .triton_fitting import failed, that_fits, with_last_resort
 from .triton_hopper_backward import keys_launch, queries_launch, serves
-from .triton_launch import Launch, compile_together, variant_key
-from .triton_one_pass import one_pass_counts, one_pass_launches, room_for_turns, turn_launches
-from .triton_rows import OnePassRows, Rows, one_pass_rows, per_row_of, rows_launch
+from .triton_launch import Launch, Sizes, compile_together, sized_now
+from .triton_one_pass import (
+    kept_turns,
+    one_pass_counts,
+    one_pass_launches,
+    room_for_turns,
+    tiles_in_turn,
+    turn_launches,
+)
+from .triton_rows import (
+    Counts,
+    OnePassRows,
+    Rows,
+    one_pass_rows,
+    padded_length,
+    per_row_of,
+    rows_launch,
+)
 from .triton_tuned import preferred
 
 
@@ -81,19 +100,19 @@ def backward_plan(
 ) -> BackwardPlan:
     """The plan of a structure at a padded head dimension and an element size."""
     style = style_of_gradients(style, head_pad)
-    hooks = hooks_that_fit(structure, style, backward=True)
-    module = load(hooks.source, hooks.digest)
+    hooks = hooks_of(structure, style, backward=True)
+    module, short = load(hooks.source, hooks.digest), elements_are_short(structure, style)
 
     def chosen(
         of: Literal["queries", "keys"],
     ) -> tuple[HopperBackwardTile | None, tuple[Tile, ...]]:
         at = (arch, head_pad, element_bytes, pattern)
         hopper = hopper_backward_tile_for(*at, of=of, biased=hooks.biased, weighted=weighted)
-        if style.wide:
+        if not short:
             hopper = None
         tiles = backward_tiles_for(*at, of=of)
         key = Key(of, head_pad, element_bytes, pattern, hooks.biased)
-        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=not style.wide)
+        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=short)
 
     hopper_queries, query_tiles = chosen("queries")
     hopper_keys, key_tiles = chosen("keys")
@@ -112,7 +131,7 @@ def backward_plan(
         key_tiles=key_tiles,
         hopper_queries=hopper_queries,
         hopper_keys=hopper_keys,
-        one_pass_from=one_pass_from if spanned and not style.wide else None,
+        one_pass_from=one_pass_from if spanned and short else None,
         entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
     )
 
@@ -160,14 +179,20 @@ def fill_gradients(
         return []
     dq, dk, dv = results
     launches = _Launches(call, plan, shape, tma, of_rows, grad_out)
-    steps = launches.in_one_pass(dq, dk, dv) or [launches.queries(dq), launches.keys(dk, dv)]
+    in_one_pass = ("one pass", plan)
+    steps = [(("queries", plan), launches.queries(dq)), (("keys", plan), launches.keys(dk, dv))]
+    if not failed(in_one_pass) and (others := launches.in_one_pass(dq, dk, dv)):
+        steps = [(in_one_pass, each) for each in others]
     # A kernel without a tile is not launched.
-    begun = [(launch, others) for others in steps if (launch := next(others, None)) is not None]
-    compile_together([launch for launch, _ in begun])
-    made = [
-        first_that_fits(each.run for each in chain([launch], others)) for launch, others in begun
-    ]
-    return [launch for launch in made if launch is not None]
+    begun = [(of, launch, rest) for of, rest in steps if (launch := next(rest, None)) is not None]
+    compile_together([launch for _, launch, _ in begun])
+    try:
+        chosen = [that_fits(of, chain([launch], rest)) for of, launch, rest in begun]
+    except errors.BackendError:
+        if not failed(in_one_pass) or steps[0][0] != in_one_pass:
+            raise
+        return fill_gradients(call, plan, shape, tma, of_rows, grad_out, results)  # by two kernels
+    return [launch.run() for launch in chosen if launch is not None]
 
 
 def fill_rows(
@@ -183,6 +208,26 @@ def fill_rows(
         _Launches(call, plan, shape, tma, of_rows, grad_out).rows().run()
     else:
         of_rows.fill_with_nothing()
+
+
+def _reached(
+    call: Call, shape: dict[str, Any], tma: bool, grad_out: torch.Tensor
+) -> tuple[bool, bool]:
+    """Whether descriptors are passed, and whether the kernels of sm_90 serve the call."""
+    reached = all(map(describable, (call.query, call.key, call.value, grad_out)))
+    return tma and reached, reached and serves(call, shape)
+
+
+def route_of_gradients(
+    plan: BackwardPlan, shape: dict[str, Any], tma: bool, call: Call, given: Sequence[Any]
+) -> Hashable:
+    """Which kernels `fill_gradients` launches, and how; dO is the fourth that is given."""
+    described, hopper = _reached(call, shape, tma, given[3])
+    tiles = tiles_in_turn(call, plan.one_pass_from, shape) if hopper else None
+    if tiles is None:
+        return described, hopper
+    _block, parts = one_pass_counts(shape["HEAD_PAD"], call)
+    return "one pass", kept_turns(call, 2 * math.prod(tiles)), parts > 0
 
 
 class _Launches:
@@ -201,9 +246,7 @@ class _Launches:
         self.tensors = (call.query, call.key, call.value, grad_out)
         self.of_rows = of_rows
         self.weighting = weight_constants(call.weight)
-        reached = all(describable(tensor) for tensor in self.tensors)
-        self.described = tma and reached
-        self.hopper = reached and serves(call, shape)
+        self.described, self.hopper = _reached(call, shape, tma, grad_out)
         self.numbers = (
             scalars_of(plan.hooks, call.form, call.extents),
             tables_of(plan.hooks, call),
@@ -214,23 +257,26 @@ class _Launches:
 
     def queries(self, dq: torch.Tensor) -> Iterator[Launch]:
         """What fills dQ: launches to try in this order."""
-        tile, plan = self.plan.hopper_queries, self.plan
-        if not self.hopper or tile is None:
-            return (self._plain(True, tile, (dq,)) for tile in plan.query_tiles)
-        own = (self.numbers, self.of_rows, (self.grad_out, dq), self.fixed)
-        return iter([queries_launch(self.call, tile, self.shape, self._hooked("queries"), *own)])
+        hopper = self.plan.hopper_queries
+        if self.hopper and hopper is not None:
+            own = (self.numbers, self.of_rows, (self.grad_out, dq), self.fixed)
+            yield queries_launch(self.call, hopper, self.shape, self._hooked("queries"), *own)
+        for tile in with_last_resort(self.plan.query_tiles):
+            yield self._plain(True, tile, (dq,))
 
     def keys(self, dk: torch.Tensor, dv: torch.Tensor) -> Iterator[Launch]:
         """What fills dK and dV: launches to try in this order."""
-        tile, plan = self.plan.hopper_keys, self.plan
-        if not self.hopper or tile is None:
-            return (self._plain(False, tile, (dk, dv)) for tile in plan.key_tiles)
-        own = (self.numbers, self.of_rows, (self.grad_out, dk, dv), self.fixed)
-        return iter([keys_launch(self.call, tile, self.shape, self._hooked("keys"), *own)])
+        hopper = self.plan.hopper_keys
+        if self.hopper and hopper is not None:
+            own = (self.numbers, self.of_rows, (self.grad_out, dk, dv), self.fixed)
+            yield keys_launch(self.call, hopper, self.shape, self._hooked("keys"), *own)
+        for tile in with_last_resort(self.plan.key_tiles):
+            yield self._plain(False, tile, (dk, dv))
 
-    def rows(self, more: OnePassRows | None = None) -> Launch:
+    def rows(self, more: OnePassRows | None = None, counts: Counts | None = None) -> Launch:
         """What fills what is known of each query, without dQ."""
-        return rows_launch(self.call, self.of_rows, self.shape, self.grad_out, self.fixed, more)
+        own = (self.shape, self.grad_out, self.fixed, more, counts)
+        return rows_launch(self.call, self.of_rows, *own)
 
     def in_one_pass(
         self, dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor
@@ -240,10 +286,11 @@ class _Launches:
         if not self.hopper or (turns := room_for_turns(self.call, least, self.shape)) is None:
             return []
         hooked, tensors = self._hooked("both"), (self.grad_out, dq, dk, dv)
-        more = one_pass_rows(self.call, self.of_rows, *one_pass_counts(self.call, self.shape))
+        counts = partial(one_pass_counts, self.shape["HEAD_PAD"])
+        more = one_pass_rows(self.call, counts)
         own = (self.numbers, more, tensors, self.fixed)
         steps = [
-            self.rows(more),
+            self.rows(more, counts),
             *turn_launches(self.call, turns, hooked(), self.numbers, self.fixed),
             *one_pass_launches(self.call, turns, self.shape, hooked, *own),
         ]
@@ -256,45 +303,54 @@ class _Launches:
         return lambda: self.shape | self.weighting | hooks
 
     def _plain(self, of_queries: bool, tile: Tile, outs: tuple[torch.Tensor, ...]) -> Launch:
-        call, extents, tensors = self.call, self.call.extents, self.tensors
-        scalars, tables = self.numbers
+        call, tensors, (scalars, tables) = self.call, self.tensors, self.numbers
+        # A loop over keys reads queries once, and the other way round.
+        both, block = ((1, 2), tile.block_kv) if of_queries else ((0, 3), tile.block_q)
+        looped = both if self.described else ()
+        sources = [Descriptor(t) if i in looped else t for i, t in enumerate(tensors)]
         per_row = per_row_of(self.of_rows, of_queries=of_queries)
-        length, side, heads, looped, block = (
-            (extents.q_len, tile.block_q, extents.heads, (1, 2), tile.block_kv)
-            if of_queries
-            else (extents.kv_len, tile.block_kv, call.key.shape[1], (0, 3), tile.block_q)
-        )
-        rows, batch_heads = -(-length // side), extents.batch * heads
-        apart = row_steps(call.query if of_queries else call.key)
-        strides = [stride for tensor in tensors for stride in tensor.stride()]
+        sized = partial(_sizes, of_queries, tile)
 
-        def arguments(describe: Callable[[int], Any]) -> list[Any]:
-            sources = [
-                describe(i) if self.described and i in looped else t for i, t in enumerate(tensors)
-            ]
+        def blocks() -> list[Any]:
+            pads = [self.shape["HEAD_PAD" if i < 2 else "VALUE_PAD"] for i in looped]
+            described = [tensors[i] for i in looped]
             return [
-                *sources, *per_row, *outs, padded(tables, call.query.device), call.scale,
-                extents.q_len, extents.kv_len, self.of_rows.padded, rows, batch_heads, heads,
-                call.group, *apart, *strides, *scalars,
-            ]  # fmt: skip
+                TensorDescriptor(t, t.shape, t.stride(), [1, 1, block, pad])
+                for t, pad in zip(described, pads, strict=True)
+            ]
 
-        def descriptor(i: int) -> Any:
-            t, pad = tensors[i], self.shape["HEAD_PAD" if i < 2 else "VALUE_PAD"]
-            return TensorDescriptor(t, t.shape, t.stride(), [1, 1, block, pad])
-
-        def first() -> tuple[list[Any], dict[str, Any]]:
+        def constants() -> dict[str, Any]:
             hooks = self.plan.of_queries if of_queries else self.plan.of_keys
             own = {"TMA": self.described, "WEIGHTED": self.weighting["WEIGHTED"]}
-            return arguments(descriptor), self.shape | hooks | tile_constants(tile) | own
+            return self.shape | hooks | tile_constants(tile) | own
 
-        def again() -> list[Any]:
-            return arguments(lambda i: Descriptor(tensors[i]))
-
-        specialised = variant_key(
-            (*tensors, *per_row, *outs, *tables),
-            (heads, call.group, *strides),
-            (extents.q_len, extents.kv_len, rows * batch_heads, *apart),
+        return Launch(
+            backward_queries if of_queries else backward_keys,
+            (of_queries, tile, self.fixed),
+            [*sources, *per_row, *outs, padded(tables, call.query.device)],
+            sized_now(sized, call, tensors),
+            constants,
+            sized,
+            scalars,
+            tensors,
+            blocks,
+            tile=tile,
         )
-        kernel = backward_queries if of_queries else backward_keys
-        variant = (of_queries, tile, self.fixed, specialised)
-        return Launch(kernel, (rows * batch_heads, 1), variant, first, again)
+
+
+def _sizes(of_queries: bool, tile: Tile, call: Call, strides: list[int]) -> Sizes:
+    extents = call.extents
+    length, side, heads = (
+        (extents.q_len, tile.block_q, extents.heads)
+        if of_queries
+        else (extents.kv_len, tile.block_kv, call.key.shape[1])
+    )
+    rows, batch_heads = -(-length // side), extents.batch * heads
+    specialised = (heads, call.group, *strides)
+    lengths = (extents.q_len, extents.kv_len, padded_length(extents.q_len), rows, batch_heads)
+    apart = row_steps(call.query if of_queries else call.key)
+    return Sizes(
+        rows * batch_heads,
+        (call.scale, *lengths, heads, call.group, *apart, *strides),
+        specialised,
+    )

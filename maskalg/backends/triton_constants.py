@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -10,13 +9,12 @@ import torch
 import triton
 
 from .. import errors
-from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.arguments import MOST_PASSED
+from ..codegen.hooks import Hooks
 from ..codegen.store import load
-from ..normalform import Structure
 from ..tiles import Tile
 from ..weights import Weight
 
-MOST_SCALARS: Final = 24
 _HEADS_TOGETHER: Final = 8
 
 
@@ -28,20 +26,6 @@ def has_tma(arch: str) -> bool:
 def has_dependent_launches(arch: str) -> bool:
     """Whether programs of a kernel may start before those of the kernel before it have ended."""
     return arch in ("sm_90", "sm_100", "sm_103", "sm_120")
-
-
-def hooks_that_fit(structure: Structure, style: Style, *, backward: bool = False) -> Hooks:
-    """The hooks of a structure, whose numbers the kernels take; arguments as of `hooks_of`.
-
-    Raises:
-        BackendError: more numbers than the kernels take.
-    """
-    hooks = hooks_of(structure, style, backward=backward)
-    if len(hooks.scalars) > MOST_SCALARS:
-        hooks = hooks_of(structure, replace(style, marked=False), backward=backward)
-    if len(hooks.scalars) > MOST_SCALARS:
-        raise errors.too_many_scalars(len(hooks.scalars), MOST_SCALARS)
-    return hooks
 
 
 def hook_constants(hooks: Hooks) -> dict[str, Any]:
@@ -66,7 +50,7 @@ def hooks_ahead(hooks: Hooks) -> dict[str, Any]:
 
 def count_constants(hooks: Hooks) -> dict[str, int]:
     """How many of the numbers and tables that a kernel is passed its hooks read."""
-    return {"NUMBERS": len(hooks.scalars), "TABLES": len(hooks.tables)}
+    return {"NUMBERS": min(len(hooks.scalars), MOST_PASSED), "TABLES": len(hooks.tables)}
 
 
 def shape_constants(
@@ -95,9 +79,10 @@ def precision(dtype: torch.dtype, arch: str) -> str:
     Three products keep all but the last two or three of the 24 bits. Exact products are left to
     other targets: here they spill kilobytes of registers, and one such variant was miscompiled.
     """
-    if dtype != torch.float32:
-        return "tf32"  # not used: half precision products are exact
-    return "tf32x3" if arch.startswith("sm_") else "ieee"
+    if not arch.startswith("sm_"):
+        return "ieee"  # not every GPU of AMD knows another name
+    # Of half precision it is not used: those products are exact.
+    return "tf32x3" if dtype == torch.float32 else "tf32"
 
 
 def tile_constants(tile: Tile) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import torch
 from maskalg_kernels.decode import decode, joined
@@ -12,7 +12,7 @@ from ..decode_tiles import decode_tiles_for
 from ..extents import Extents
 from ..tiles import Tile
 from .call import Call
-from .triton_arguments import describable, first_that_fits, padded, sinks_of
+from .triton_arguments import describable, padded, sinks_of
 from .triton_constants import (
     architecture,
     has_dependent_launches,
@@ -20,7 +20,8 @@ from .triton_constants import (
     weight_constants,
 )
 from .triton_descriptors import Descriptor, blocks_of_keys
-from .triton_launch import Launch, variant_key
+from .triton_fitting import that_fits, with_last_resort
+from .triton_launch import Launch, Sizes, sized_now
 
 if TYPE_CHECKING:
     from .triton_plan import Plan
@@ -97,94 +98,99 @@ def launch_decode(
         hooked: numbers and tables of the hooks.
     """
 
-    def run(tile: Tile) -> list[Launch]:
-        counts = how.counts(call.extents, tile)
-        of_parts = _of_parts(call, plan, tile, (how.members, *counts), hooked).run()
-        return [of_parts, _of_joined(call, plan, of_parts.made, counts[1], results).run()]
-
-    return first_that_fits(partial(run, tile) for tile in how.tiles) or []
+    of_parts = that_fits(
+        ("decode", plan),
+        (_of_parts(call, plan, tile, how, hooked) for tile in with_last_resort(how.tiles)),
+    )
+    if of_parts is None:
+        return []
+    tile = cast(Tile, of_parts.tile)
+    joined = _of_joined(call, plan, tile, how, of_parts.made, results)
+    return [of_parts.run(), joined.run()]
 
 
 def _of_parts(
     call: Call,
     plan: Plan,
     tile: Tile,
-    counts: tuple[int, int, int],
+    how: Shared,
     hooked: tuple[list[int], tuple[torch.Tensor, ...]],
 ) -> Launch:
-    """What fills the two tensors that it makes: the parts of each split, and their statistics.
-
-    Args:
-        counts: members, tiles and splits.
-    """
-    (scalars, tables), (members, tiles, splits) = hooked, counts
-    query, key, value, extents = call.query, call.key, call.value, call.extents
-    batch_heads = extents.batch * extents.heads
-    programs = tiles * splits * batch_heads // members
-    queries = batch_heads * extents.q_len
-    part = query.new_empty((queries, splits, plan.constants["VALUE_PAD"]), dtype=torch.float32)
-    statistic = query.new_empty((2, queries, splits), dtype=torch.float32)
+    """What fills the two tensors that it makes: the parts of each split, and their statistics."""
+    (scalars, tables), query, key, value = hooked, call.query, call.key, call.value
+    strided = (query, key, value)
+    sized = partial(_sizes_of_parts, how, tile, plan.constants["VALUE_PAD"])
+    sizes = sized_now(sized, call, strided)
+    made = tuple([query.new_empty(shape, dtype=torch.float32) for shape in sizes.made])
     tma = tile.block_q == _OF_WARPGROUP
-    numbers = (
-        extents.heads, call.group, members, *query.stride(), *key.stride(), *value.stride(),
-    )  # fmt: skip
+    sources = (Descriptor(key), Descriptor(value)) if tma else (key, value)
 
-    def arguments(sources: tuple[Any, ...]) -> list[Any]:
-        return [
-            query, *sources, part, statistic, padded(tables, query.device), call.descales,
-            call.scale, extents.q_len, extents.kv_len, tiles, splits, batch_heads, *numbers,
-            *scalars,
-        ]  # fmt: skip
-
-    def first() -> tuple[list[Any], dict[str, Any]]:
+    def constants() -> dict[str, Any]:
         own = decode_constants(plan.constants | weight_constants(call.weight), tile)
-        sources: tuple[Any, ...] = (key, value)
-        if tma:
-            sources = blocks_of_keys(key, value, tile.block_kv, own)
-        own["DEPENDENT"] = has_dependent_launches(architecture(query.device))
-        return arguments(sources), own
+        return own | {"DEPENDENT": has_dependent_launches(architecture(query.device))}
 
-    specialised = variant_key(
-        (query, key, value, part, statistic, *(call.descales or ()), *tables),
-        numbers,
-        (extents.q_len, extents.kv_len, programs, queries * splits),
-    )
     return Launch(
         decode,
-        (programs, 1),
-        ("decode", plan, tile, query.device, specialised),
-        first,
-        lambda: arguments((Descriptor(key), Descriptor(value)) if tma else (key, value)),
-        made=(part, statistic),
+        ("decode", plan, tile, query.device),
+        [query, *sources, *made, padded(tables, query.device), call.descales],
+        sizes,
+        constants,
+        sized,
+        scalars,
+        strided,
+        lambda: blocks_of_keys(key, value, tile.block_kv, plan.constants),
+        made,
+        tile=tile,
+    )
+
+
+def _sizes_of_parts(how: Shared, tile: Tile, pad: int, call: Call, strides: list[int]) -> Sizes:
+    extents = call.extents
+    tiles, splits = how.counts(extents, tile)
+    batch_heads = extents.batch * extents.heads
+    queries = batch_heads * extents.q_len
+    specialised = (extents.heads, call.group, how.members, *strides)
+    lengths = (extents.q_len, extents.kv_len, tiles, splits, batch_heads)
+    return Sizes(
+        tiles * splits * batch_heads // how.members,
+        (call.scale, *lengths, *specialised),
+        specialised,
+        ((queries, splits, pad), (2, queries, splits)),
     )
 
 
 def _of_joined(
     call: Call,
     plan: Plan,
+    tile: Tile,
+    how: Shared,
     parts: tuple[torch.Tensor, ...],
-    splits: int,
     results: tuple[torch.Tensor, torch.Tensor | None],
 ) -> Launch:
-    """What fills `results` from the parts of so many splits."""
-    (out, lse), extents, device = results, call.extents, call.query.device
-    batch_heads, sinks = extents.batch * extents.heads, sinks_of(call)
-    numbers = (extents.heads, *out.stride())
-    passed = [*parts, out, lse, sinks, extents.q_len, splits, batch_heads, *numbers]
+    """What fills `results` from the parts of the splits."""
+    (out, lse), device = results, call.query.device
+    sized = partial(_sizes_of_joined, how, tile)
     dependent = has_dependent_launches(architecture(device))
     dims = {name: plan.constants[name] for name in ("VALUE_DIM", "VALUE_PAD")}
     own = dims | weight_constants(call.weight) | {"DEPENDENT": dependent}
     options = {"launch_pdl": True} if dependent else {}
-    specialised = variant_key(
-        (*parts, out, lse, sinks), numbers, (extents.q_len, batch_heads * extents.q_len * splits)
-    )
     return Launch(
         joined,
-        (batch_heads * extents.q_len, 1),
-        ("joined", *own.values(), device, specialised),
-        lambda: (passed, own | options),
-        lambda: passed,
+        ("joined", *own.values(), device),
+        [*parts, out, lse, sinks_of(call)],
+        sized_now(sized, call, (out,)),
+        lambda: own | options,
+        sized,
+        strided=(out,),
     )
+
+
+def _sizes_of_joined(how: Shared, tile: Tile, call: Call, strides: list[int]) -> Sizes:
+    extents = call.extents
+    batch_heads, (_tiles, splits) = extents.batch * extents.heads, how.counts(extents, tile)
+    specialised = (extents.heads, *strides)
+    numbers = (extents.q_len, splits, batch_heads, *specialised)
+    return Sizes(batch_heads * extents.q_len, numbers, specialised)
 
 
 def decode_constants(constants: dict[str, Any], tile: Tile) -> dict[str, Any]:

@@ -26,11 +26,11 @@ class Descriptor:
     It stands for a `TensorDescriptor` of the same tensor and block at a second launch.
     """
 
-    __slots__ = ("base", "padding", "shape", "strides")
+    __slots__ = ("base", "padding", "round_f32_to_tf32", "shape", "strides")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.base, self.shape, self.strides = tensor, tensor.shape, tensor.stride()
-        self.padding = "zero"
+        self.padding, self.round_f32_to_tf32 = "zero", False
 
 
 def blocks_of_keys(
@@ -48,14 +48,12 @@ class Encoder(NamedTuple):
     """The launcher below the one that encodes descriptors, and what encodes them.
 
     Attributes:
-        launch: in C; takes what Triton's launcher does, descriptors encoded.
-        options: of the kernel, that follow its handle.
+        launch: takes both counts of programs, the stream and the arguments, descriptors encoded.
         encode: a descriptor, and how its blocks lie in shared memory.
         blocks: that of each descriptor in the order of the arguments, and its text.
     """
 
-    launch: Callable[..., None]
-    options: tuple[Any, ...]
+    launch: Callable[[tuple[int, int], int, list[Any]], None]
     encode: Callable[[Any, Any], list[Any]]
     blocks: list[tuple[Any, str]]
 
@@ -79,27 +77,62 @@ class Encoder(NamedTuple):
 
 
 def encoder_of(compiled: CompiledKernel) -> Encoder | None:
-    """The encoder of a kernel, or None where Triton's launcher is not what it is in 3.6."""
+    """The encoder of a kernel with descriptors; None where Triton's launcher is another one.
+
+    It relies on `CudaLauncher` of `triton/backends/nvidia/driver.py` as it is in the tested
+    releases: `launch` is a closure over the `launcher` in C and over `tensordesc_meta`, a
+    dictionary for each descriptor; `make_tensordesc_arg` encodes one. In Triton 3.6 the launcher in
+    C takes the arguments one by one; since 3.7 it takes them as one list, behind a description of
+    it. `tests/backends/test_launches.py` compares the bytes that reach the driver with Triton's.
+    """
     launcher = compiled.run
     wrapper = getattr(launcher, "launch", None)
     if not isinstance(wrapper, FunctionType) or wrapper.__closure__ is None:
         return None
     cells = [cell.cell_contents for cell in wrapper.__closure__]
     free = dict(zip(wrapper.__code__.co_freevars, cells, strict=True))
-    blocks = free.get("tensordesc_meta")
-    scratch = ("global_scratch_size", "profile_scratch_size")
+    blocks, scratch = free.get("tensordesc_meta"), ("global_scratch_size", "profile_scratch_size")
     if (
         not callable(free.get("launcher"))
         or not blocks
         or not all(isinstance(block, dict) for block in blocks)
         or any(getattr(launcher, size, 1) for size in scratch)
+        or getattr(launcher, "gsan_enabled", False)
     ):
         return None
     try:
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
-        options = (launcher.launch_cooperative_grid, launcher.launch_pdl, None, None)
+        launch = _launch_in_c(compiled, launcher, free["launcher"])
     except (ImportError, AttributeError):
         return None
+    encode = make_tensordesc_arg
+    if encode.__code__.co_argcount == 3:  # since 3.8, of the launch, which it does not read
+        encode = _without_launch(make_tensordesc_arg)
     told = [(block, sys.intern(str(sorted(block.items())))) for block in blocks]
-    return Encoder(free["launcher"], options, make_tensordesc_arg, told)
+    return Encoder(launch, encode, told)
+
+
+def _launch_in_c(
+    compiled: CompiledKernel, launcher: Any, in_c: Callable[..., None]
+) -> Callable[[tuple[int, int], int, list[Any]], None]:
+    handle = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl)
+    metadata = (compiled.packed_metadata, None, None, None)
+    scratch = (None, None)
+    if not hasattr(launcher, "arg_annotations"):  # 3.6
+
+        def launch(programs: tuple[int, int], stream: int, arguments: list[Any]) -> None:
+            in_c(*programs, 1, stream, *handle, *scratch, *metadata, *arguments)
+
+        return launch
+
+    described = (launcher.arg_annotations, launcher.kernel_signature)
+
+    def launch_described(programs: tuple[int, int], stream: int, arguments: list[Any]) -> None:
+        in_c(*programs, 1, stream, *handle, *metadata, *scratch, *described, arguments)
+
+    return launch_described
+
+
+def _without_launch(encode: Callable[[Any, Any, Any], list[Any]]) -> Callable[..., list[Any]]:
+    return lambda argument, block: encode(argument, block, None)

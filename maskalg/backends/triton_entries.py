@@ -19,10 +19,12 @@ from ..codegen.store import load
 from ..evaluate import Environment, evaluate
 from ..tiles import Tile
 from .call import Call
-from .triton_arguments import describable, first_that_fits, padded, scalars_of, tables_of
-from .triton_constants import count_constants
-from .triton_descriptors import blocks_of_keys
-from .triton_rows import Rows
+from .triton_arguments import describable, padded, scalars_of, tables_of
+from .triton_constants import count_constants, tile_constants
+from .triton_descriptors import Descriptor, blocks_of_keys
+from .triton_fitting import that_fits, with_last_resort
+from .triton_launch import Launch, Sizes, sized_now
+from .triton_rows import Rows, padded_length
 
 _BITS: Final = 61  # of a sum, below the sign
 _LARGEST_EXPONENT: Final = 100  # of a unit that float32 holds
@@ -111,6 +113,20 @@ def _unit(largest: torch.Tensor, count: int) -> torch.Tensor:
     return torch.exp2(exponent.clamp(max=_LARGEST_EXPONENT))
 
 
+def entry_constants(entry: Entry) -> dict[str, Any]:
+    """The constants of the kernel that follow from a reading."""
+    module = load(entry.hooks.source, entry.hooks.digest)
+    return {
+        "HOLD": module.hold,
+        "MASKED": module.masked,
+        "BIASED": module.biased if entry.hooks.biased else None,
+        "NEXT_RUN": module.next_run,
+        **count_constants(entry.hooks),
+        "ENTRY": None if entry.constant else module.entry,
+        "PLACE": module.place if entry.mode == "pairs" else None,
+    }
+
+
 class _Launch:
     """The kernel for one reading, ready but for the mode."""
 
@@ -125,20 +141,11 @@ class _Launch:
         grad_out: torch.Tensor,
     ) -> None:
         self.call, self.entry, self.tiles, self.of_rows = call, entry, tiles, of_rows
+        self.shape = shape
         self.tensors = (call.query, call.key, call.value, grad_out)
         self.tma = tma and describable(call.key) and describable(call.value)
-        module = load(entry.hooks.source, entry.hooks.digest)
-        self.constants = shape | {
-            "HOLD": module.hold,
-            "MASKED": module.masked,
-            "BIASED": module.biased if entry.hooks.biased else None,
-            "NEXT_RUN": module.next_run,
-            **count_constants(entry.hooks),
-            "ENTRY": None if entry.constant else module.entry,
-            "PLACE": module.place if entry.mode == "pairs" else None,
-            "WEIGHTED": call.weight.formula is not None,
-            "TMA": self.tma,
-        }
+        own = {"WEIGHTED": call.weight.formula is not None, "TMA": self.tma}
+        self.constants = shape | entry_constants(entry) | own
 
     def numbers(self, mode: str) -> torch.Tensor:
         """A number for each query, float32 `[batch, heads, q_len]`."""
@@ -173,24 +180,44 @@ class _Launch:
         return norms[0] * norms[1] + self.of_rows.delta.abs().amax(), rows
 
     def _run(self, mode: str, sums: torch.Tensor, unit: torch.Tensor | None) -> None:
-        call, extents = self.call, self.call.extents
+        call = self.call
         query, key, value, grad_out = self.tensors
-        strides = [stride for tensor in self.tensors for stride in tensor.stride()]
-        batch_heads = extents.batch * extents.heads
+        scalars = scalars_of(self.entry.hooks, call.form, call.extents)
+        tables = padded(tables_of(self.entry.hooks, call), query.device)
+        known = (self.of_rows.statistic, self.of_rows.delta, sums, unit)
+        fixed = self.constants | {"MODE": mode}
+        sources = (Descriptor(key), Descriptor(value)) if self.tma else (key, value)
+        of = (self.entry, mode, *self.shape.values(), self.tma, fixed["WEIGHTED"], query.device)
 
-        def launch(tile: Tile) -> None:
-            rows = -(-extents.q_len // tile.block_q)
-            sources: tuple[Any, ...] = (key, value)
-            if self.tma:
-                sources = blocks_of_keys(key, value, tile.block_kv, self.constants)
-            backward_entries[(rows * batch_heads,)](
-                query, *sources, grad_out, self.of_rows.statistic, self.of_rows.delta, sums, unit,
-                padded(tables_of(self.entry.hooks, call), query.device), call.scale, extents.q_len,
-                extents.kv_len, self.of_rows.padded, rows, batch_heads, extents.heads, call.group,
-                *strides,
-                *scalars_of(self.entry.hooks, call.form, call.extents), MODE=mode,
-                BLOCK_M=tile.block_q, BLOCK_N=tile.block_kv, num_warps=tile.warps,
-                num_stages=tile.stages, **self.constants,
-            )  # fmt: skip
+        def with_tile(tile: Tile) -> Launch:
+            sized = partial(_sizes, tile)
 
-        first_that_fits(partial(launch, tile) for tile in self.tiles)
+            def constants() -> dict[str, Any]:
+                own = fixed | tile_constants(tile)
+                del own["ONE_LOOP"]
+                return own
+
+            return Launch(
+                backward_entries,
+                ("entries", *of, tile),
+                [query, *sources, grad_out, *known, tables],
+                sized_now(sized, call, self.tensors),
+                constants,
+                sized,
+                scalars,
+                self.tensors,
+                lambda: blocks_of_keys(key, value, tile.block_kv, fixed),
+                tile=tile,
+            )
+
+        launch = that_fits(("entries", *of), map(with_tile, with_last_resort(self.tiles)))
+        assert launch is not None  # tables have a tile of each kind
+        launch.run()
+
+
+def _sizes(tile: Tile, call: Call, strides: list[int]) -> Sizes:
+    extents = call.extents
+    rows, batch_heads = -(-extents.q_len // tile.block_q), extents.batch * extents.heads
+    specialised = (extents.heads, call.group, *strides)
+    lengths = (extents.q_len, extents.kv_len, padded_length(extents.q_len), rows, batch_heads)
+    return Sizes(rows * batch_heads, (call.scale, *lengths, *specialised), specialised)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import torch
 from maskalg_kernels.float8_values import float8_values
 
+from .call import Call
 from .triton_constants import power_of_two
-from .triton_launch import Launch, variant_key
+from .triton_launch import Launch, Sizes
 
 _WORDS: Final = 32  # of four keys, of a program: the most keys of a tile
 
@@ -18,24 +20,43 @@ def values_in_order(value: torch.Tensor) -> tuple[torch.Tensor, Launch]:
 
     And what fills it. The dimension of values is a multiple of 4.
     """
-    batch, heads, kv_len, dim = value.shape
-    along_batch, along_heads, along_keys, last = value.stride()
-    # In one number, whether all of them are whole words of four bytes.
-    if last != 1 or (along_batch | along_heads | along_keys | value.data_ptr()) & 3:
+    dim = value.shape[-1]
+    if not in_words(value):
         # What is contiguous may have other strides, where there is but one of an axis.
         value = value.new_empty(value.shape).copy_(value)
-        along_batch, along_heads, along_keys, _ = value.stride()
-    words = -(-kv_len // (4 * _WORDS)) * _WORDS
-    out = value.new_empty((batch, heads, dim, 4 * words))
-    numbers = (heads, along_batch // 4, along_heads // 4, along_keys // 4)
+    sizes = _sizes_of(value.shape, value.stride()[:3])
+    out = value.new_empty(sizes.made[0])
 
-    def again() -> list[object]:
-        return [value, out, kv_len, words, *numbers]
-
-    def first() -> tuple[list[object], dict[str, object]]:
+    def constants() -> dict[str, Any]:
         pad = power_of_two(dim)
-        return again(), {"VALUE_DIM": dim, "VALUE_PAD": pad, "WORDS": _WORDS, "num_warps": 4}
+        return {"VALUE_DIM": dim, "VALUE_PAD": pad, "WORDS": _WORDS, "num_warps": 4}
 
-    key = ("float8 values", dim, value.device, variant_key((value, out), numbers, (words,)))
-    programs = (batch * heads * (words // _WORDS), 1)
-    return out, Launch(float8_values, programs, key, first, again, made=(out,))
+    return out, Launch(
+        float8_values,
+        ("float8 values", dim, value.device),
+        [value, out],
+        sizes,
+        constants,
+        _sizes,
+        strided=(value,),
+        made=(out,),
+    )
+
+
+def in_words(value: torch.Tensor) -> bool:
+    """Whether keys lie in whole words of four bytes, as the kernel reads them."""
+    along_batch, along_heads, along_keys, last = value.stride()
+    return last == 1 and (along_batch | along_heads | along_keys | value.data_ptr()) & 3 == 0
+
+
+def _sizes(call: Call, strides: list[int]) -> Sizes:
+    return _sizes_of(call.value.shape, strides[:3])
+
+
+def _sizes_of(shape: torch.Size, along: Sequence[int]) -> Sizes:
+    batch, heads, kv_len, dim = shape
+    words = -(-kv_len // (4 * _WORDS)) * _WORDS
+    specialised = (heads, *[stride // 4 for stride in along])
+    programs = batch * heads * (words // _WORDS)
+    made = ((batch, heads, dim, 4 * words),)
+    return Sizes(programs, (kv_len, words, *specialised), specialised, made)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-import triton
 
 from ..codegen.hooks import Hooks
 from ..float8 import FLOAT8
@@ -16,30 +15,16 @@ from .triton_arguments import describable, padded, sinks_of
 from .triton_constants import hooks_ahead, weight_constants
 from .triton_descriptors import Descriptor
 from .triton_float8 import values_in_order
-from .triton_launch import Launch, variant_key
+from .triton_launch import Launch, Sizes, sized_now
+from .triton_trust import has_gluon
 
 if TYPE_CHECKING:
     from .triton_plan import Plan
-
-TESTED: Final = "3.6."
-"""Gluon is experimental: only the releases of Triton it was tested with are trusted."""
 
 _REGISTERS: Final = 2**16  # of a multiprocessor of sm_90
 _QUERIES: Final = 64  # of a consumer
 SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
 _LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must keep order and range
-
-
-@lru_cache(maxsize=1)
-def has_gluon() -> bool:
-    """Whether this Triton has the Gluon that the kernel is written in."""
-    if not triton.__version__.startswith(TESTED):
-        return False
-    try:
-        import maskalg_kernels.hopper_forward  # noqa: F401
-    except (ImportError, AttributeError):
-        return False
-    return True
 
 
 def hopper_tile(
@@ -108,14 +93,14 @@ def hopper_options(tile: HopperTile) -> dict[str, int]:
     return {"num_warps": 4, "maxnreg": tile.registers}
 
 
-def launch_hopper(
+def hopper_launches(
     call: Call,
     tile: HopperTile,
     plan: Plan,
     hooked: tuple[list[int], tuple[torch.Tensor, ...]],
     results: tuple[torch.Tensor, torch.Tensor | None],
 ) -> list[Launch]:
-    """Fill `results`, the output and the lse; what was launched.
+    """What fills `results`, the output and the lse, one after the other.
 
     Args:
         plan: what the tile follows from.
@@ -124,44 +109,46 @@ def launch_hopper(
     from maskalg_kernels.hopper_forward import hopper_forward
 
     (scalars, tables), (out, lse) = hooked, results
-    extents, sinks = call.extents, sinks_of(call)
-    value, launches = call.value, []
+    value, device, launches = call.value, call.query.device, []
     if value.dtype == FLOAT8:
         value, in_order = values_in_order(value)
         launches.append(in_order)
     described = (call.query, call.key, value, out)
+    sized = partial(_sizes, tile)
+
+    def constants() -> dict[str, Any]:
+        own = plan.constants | weight_constants(call.weight)
+        return hopper_constants(tile, own, plan.hooks) | hopper_options(tile)
+
+    last = (lse, sinks_of(call), padded(tables, device), call.descales)
+    launches.append(
+        Launch(
+            hopper_forward,
+            # Not the kernel itself: its hash is that of its source's, made anew each time.
+            ("hopper forward", plan, device, call.weight.normalised),
+            [*map(Descriptor, described), *last],
+            sized_now(sized, call),
+            constants,
+            sized,
+            scalars,
+            blocks=lambda: _descriptors(described, tile, plan.constants),
+            tile=tile,
+        )
+    )
+    return launches
+
+
+def _sizes(tile: HopperTile, call: Call, _strides: list[int]) -> Sizes:
+    extents = call.extents
     rows = -(-extents.q_len // (tile.consumers * _QUERIES))
     batch_heads = extents.batch * extents.heads
     programs = rows * batch_heads
     if tile.persistent:
         threads = 128 * (tile.consumers + 1)
         programs = min(programs, programs_at_once(call.query.device, threads, tile.registers))
-
-    def arguments(descriptors: list[Any]) -> list[Any]:
-        return [
-            *descriptors, lse, sinks, padded(tables, call.query.device), call.descales, call.scale,
-            extents.q_len, extents.kv_len, rows, batch_heads, extents.heads, call.group, *scalars,
-        ]  # fmt: skip
-
-    def first() -> tuple[list[Any], dict[str, Any]]:
-        constants = plan.constants | weight_constants(call.weight)
-        options = hopper_constants(tile, constants, plan.hooks) | hopper_options(tile)
-        return arguments(_descriptors(described, tile, constants)), options
-
-    def again() -> list[Any]:
-        return arguments([Descriptor(tensor) for tensor in described])
-
-    # Tensors with a descriptor are aligned, and have the dtype of the plan.
-    specialised = variant_key(
-        (lse, sinks, *(call.descales or ()), *tables),
-        (extents.heads, call.group),
-        (extents.q_len, extents.kv_len, batch_heads * extents.q_len),
-    )
-    # Not the kernel itself: its hash is that of its source's, made anew each time.
-    of_plan = (plan, call.query.device, call.weight.normalised)
-    variant = ("hopper forward", *of_plan, specialised)
-    launches.append(Launch(hopper_forward, (programs, 1), variant, first, again))
-    return [launch.run() for launch in launches]
+    specialised = (extents.heads, call.group)
+    lengths = (extents.q_len, extents.kv_len, rows, batch_heads)
+    return Sizes(programs, (call.scale, *lengths, *specialised), specialised)
 
 
 def _descriptors(

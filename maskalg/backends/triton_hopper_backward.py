@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -12,9 +13,10 @@ from .call import Call
 from .results import row_steps
 from .triton_arguments import padded
 from .triton_descriptors import Descriptor
-from .triton_hopper import has_gluon, programs_at_once
-from .triton_launch import Launch, variant_key
+from .triton_hopper import programs_at_once
+from .triton_launch import Launch, Sizes, sized_now
 from .triton_rows import Rows, padded_length, per_row_of
+from .triton_trust import has_gluon
 
 _ROWS: Final = 64  # of a consumer
 _INT32_MAX: Final = 2**31 - 1  # of the row that a descriptor of rows is asked for
@@ -89,33 +91,34 @@ def queries_launch(
 
     scalars, tables = arguments
     grad_out, dq = tensors
-    extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
-    rows = -(-extents.q_len // (tile.consumers * _ROWS))
-    batch_heads = extents.batch * extents.heads
+    head_pad, value_pad = shape["HEAD_PAD"], shape["VALUE_PAD"]
     blocks = (
         (call.query, _ROWS, head_pad), (call.key, tile.block, head_pad),
         (call.value, tile.block, value_pad), (grad_out, _ROWS, value_pad), (dq, _ROWS, head_pad),
     )  # fmt: skip
-
-    per_row = per_row_of(of_rows, of_queries=True)
-
-    def passed(*descriptors: Any) -> list[Any]:
-        *sources, target = descriptors
-        return [
-            *sources, *per_row, target, padded(tables, dq.device), call.scale, extents.q_len,
-            extents.kv_len, of_rows.padded, rows, batch_heads, extents.heads, call.group,
-            *row_steps(call.query), *scalars,
-        ]  # fmt: skip
-
+    *sources, target = described(blocks)
     return hopper_launch(
         hopper_backward_queries,
-        rows * batch_heads,
-        passed,
+        call,
+        [*sources, *per_row_of(of_rows, of_queries=True), target, padded(tables, dq.device)],
         blocks,
-        (*per_row, *tables),
         lambda: hopper_backward_constants(tile, constants(), "queries"),
         tile,
-        ("queries", fixed, extents.heads, call.group, short(call)),
+        ("queries", fixed),
+        partial(_sizes_of_queries, tile),
+        scalars,
+    )
+
+
+def _sizes_of_queries(tile: HopperBackwardTile, call: Call, _strides: list[int]) -> Sizes:
+    extents = call.extents
+    rows = -(-extents.q_len // (tile.consumers * _ROWS))
+    batch_heads, specialised = extents.batch * extents.heads, (extents.heads, call.group)
+    lengths = (extents.q_len, extents.kv_len, padded_length(extents.q_len), rows, batch_heads)
+    return Sizes(
+        at_most_at_once(rows * batch_heads, tile, call),
+        (call.scale, *lengths, *specialised, *row_steps(call.query)),
+        specialised,
     )
 
 
@@ -134,73 +137,84 @@ def keys_launch(
 
     scalars, tables = arguments
     grad_out, dk, dv = tensors
-    extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
-    rows = -(-extents.kv_len // (tile.consumers * _ROWS))
-    kv_heads = call.key.shape[1]
-    programs = rows * extents.batch * kv_heads
+    head_pad, value_pad = shape["HEAD_PAD"], shape["VALUE_PAD"]
     blocks = (
         (call.query, tile.block, head_pad), (call.key, _ROWS, head_pad),
         (call.value, _ROWS, value_pad), (grad_out, tile.block, value_pad),
         (of_rows.statistic, tile.block, None), (of_rows.delta, tile.block, None),
         (dk, _ROWS, head_pad), (dv, _ROWS, value_pad),
     )  # fmt: skip
-
-    def passed(*descriptors: Any) -> list[Any]:
-        return [
-            *descriptors, padded(tables, dk.device), call.scale, extents.q_len, extents.kv_len,
-            of_rows.padded, rows, extents.batch * kv_heads, kv_heads, call.group, *scalars,
-        ]  # fmt: skip
-
     return hopper_launch(
         hopper_backward_keys,
-        programs,
-        passed,
+        call,
+        [*described(blocks), padded(tables, dk.device)],
         blocks,
-        tables,
         lambda: hopper_backward_constants(tile, constants(), "keys"),
         tile,
-        ("keys", fixed, kv_heads, call.group, short(call)),
+        ("keys", fixed),
+        partial(_sizes_of_keys, tile),
+        scalars,
     )
 
 
-def short(call: Call) -> bool:
-    """Whether lengths fit 32 bits, which the type of what is passed follows from."""
-    extents = call.extents
-    return max(extents.q_len, extents.kv_len) * extents.batch * extents.heads < 2**31
+def _sizes_of_keys(tile: HopperBackwardTile, call: Call, _strides: list[int]) -> Sizes:
+    extents, kv_heads = call.extents, call.key.shape[1]
+    rows = -(-extents.kv_len // (tile.consumers * _ROWS))
+    all_heads, specialised = extents.batch * kv_heads, (kv_heads, call.group)
+    lengths = (extents.q_len, extents.kv_len, padded_length(extents.q_len), rows, all_heads)
+    programs = at_most_at_once(rows * all_heads, tile, call)
+    return Sizes(programs, (call.scale, *lengths, *specialised), specialised)
+
+
+def at_most_at_once(programs: int, tile: HopperBackwardTile, call: Call) -> int:
+    """One program for each row of tiles; fewer where they take rows in turn."""
+    if not tile.persistent:
+        return programs
+    threads = 128 * (tile.consumers + 1)
+    registers = _REGISTERS[tile.consumers]
+    return min(programs, programs_at_once(call.query.device, threads, registers))
+
+
+Blocks = tuple[tuple[torch.Tensor, int, int | None], ...]
+
+
+def described(blocks: Blocks) -> list[Descriptor]:
+    """Descriptors of the tensors of blocks, for a direct launch."""
+    return [Descriptor(tensor) for tensor, _, _ in blocks]
 
 
 def hopper_launch(
     kernel: Any,
-    programs: int,
-    passed: Callable[..., list[Any]],
-    blocks: tuple[tuple[torch.Tensor, int, int | None], ...],
-    pointers: tuple[torch.Tensor | None, ...],
+    call: Call,
+    tensors: list[Any],
+    blocks: Blocks,
     constants: Callable[[], dict[str, Any]],
     tile: HopperBackwardTile,
-    fixed: tuple[Hashable, ...],
+    fixed: Hashable,
+    sized: Callable[[Call, list[int]], Sizes],
+    scalars: list[int],
+    made: tuple[torch.Tensor, ...] = (),
 ) -> Launch:
     """The launch of a kernel on descriptors of `blocks`: tensor, rows of a block, padded dimension.
 
     Args:
-        passed: all arguments, of descriptors.
-        pointers: tensors that are passed as they are.
+        tensors: the first arguments, with `described(blocks)` among them.
         constants: but for options.
-        programs: one for each row of tiles; fewer run where they take rows in turn.
         fixed: what the constants follow from, beside the tile, which follows from the plan.
+        sized, scalars, made: of a `Launch`.
     """
-    tensors = tuple([tensor for tensor, _, _ in blocks])
-    if tile.persistent:
-        threads = 128 * (tile.consumers + 1)
-        at_once = programs_at_once(tensors[0].device, threads, _REGISTERS[tile.consumers])
-        programs = min(programs, at_once)
     options = hopper_backward_options(tile)
     return Launch(
         kernel,
-        (programs, 1),
-        # Tensors with a descriptor are aligned, and have the dtype of the plan.
-        (*fixed, variant_key(pointers, (), ())),
-        lambda: (passed(*[_described(*block) for block in blocks]), constants() | options),
-        lambda: passed(*[Descriptor(tensor) for tensor in tensors]),
+        fixed,
+        tensors,
+        sized_now(sized, call),
+        lambda: constants() | options,
+        sized,
+        scalars,
+        blocks=lambda: [_described(*block) for block in blocks],
+        made=made,
+        tile=tile,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -12,7 +13,10 @@ import triton
 
 from .. import errors
 from ..codegen.arguments import TableArgument
+from ..codegen.entries import Entry, entries_of
 from ..codegen.hooks import Hooks, Style
+from ..codegen.integer_sizes import sizes_of
+from ..decode_tiles import SIDES, decode_tiles_for
 from ..expression import Expression
 from ..float8 import FLOAT8
 from ..normalform import Bound, bound
@@ -20,11 +24,22 @@ from ..tiles import Tile
 from ..weights import softmax
 from .triton_arguments import tables_missing
 from .triton_backward import BackwardPlan, backward_plan
-from .triton_constants import has_tma, power_of_two, shape_constants, weight_constants
-from .triton_hopper import SMALLEST_PAD, has_gluon, hopper_constants, hopper_options
+from .triton_constants import (
+    has_dependent_launches,
+    has_tma,
+    power_of_two,
+    shape_constants,
+    tile_constants,
+    weight_constants,
+)
+from .triton_decode import decode_constants
+from .triton_entries import entry_constants
+from .triton_fitting import first_that_fits
+from .triton_hopper import SMALLEST_PAD, hopper_constants, hopper_options
 from .triton_hopper_backward import hopper_backward_constants, hopper_backward_options
 from .triton_one_pass import one_pass_constants, one_pass_tile
-from .triton_plan import pattern_of, structure_plan
+from .triton_plan import Plan, pattern_of, structure_plan
+from .triton_trust import has_gluon
 
 ELEMENTS: Final = {
     torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32",
@@ -66,7 +81,9 @@ class Report:
         kernel: its name.
         tier: which family of kernels, and its tile.
         registers: a thread's; None off NVIDIA.
-        spills: bytes a thread spills; None off NVIDIA.
+        spills: bytes that a thread's instructions store of what registers do not hold, each place
+            in the kernel counted; None off NVIDIA.
+        stack: bytes of memory in which they lie; None off NVIDIA.
         shared, shared_limit: bytes of shared memory of a program, and how many it may have.
         instructions: of the assembly (PTX or GCN): all of them, and by kind.
         remarks: what NVIDIA's assembler warned of.
@@ -80,6 +97,7 @@ class Report:
     shared_limit: int
     instructions: dict[str, int]
     remarks: str
+    stack: int | None
 
 
 def compile_offline(
@@ -97,30 +115,50 @@ def compile_offline(
     Raises:
         BackendError: a target that is not served, or a compiler that failed.
     """
+    if backward and dtype == FLOAT8:
+        raise errors.float8_gradient()
+    compilers = kernels_offline(expression, target, head_dim, dtype)
+    names = ("queries", "keys", "one pass") if backward else ("forward",)
+    return (compilers[name]() for name in names if name in compilers)
+
+
+def kernels_offline(
+    expression: Expression, target: str, head_dim: int, dtype: torch.dtype
+) -> dict[str, Callable[[], Report]]:
+    """Every kernel that a call of `attention` or its gradient may launch on a target, by its name,
+    as a function that compiles it; arguments and errors as of `compile_offline`.
+
+    The names: "forward", "decode, 16 rows" and so on, "queries", "keys", "one pass", and "entries
+    of 0" and so on, of each reading of a bias's table.
+    """
     if target not in _SHARED:
         raise errors.unknown_target(target, list(TARGETS))
     if triton.knobs.runtime.interpret:
         raise errors.interpreter_compiles_nothing()
-    if backward and dtype == FLOAT8:
-        raise errors.float8_gradient()
     request = _Request(bound(expression), target, head_dim, dtype)
-    if not backward:
-        return _reports(request, [request.forward])
-    compilers = [request.queries, request.keys]
-    if request.plan_of_gradients().one_pass_from is not None and request.reached:
-        compilers.append(request.one_pass)
-    return _reports(request, compilers)
+    found: dict[str, Callable[[], Report]] = {"forward": request.forward}
+    for rows in SIDES:
+        tiles = request.decode_tiles(rows)
+        if tiles[0].block_q == rows:
+            found[f"decode, {rows} rows"] = partial(request.decode, tiles)
+    if dtype != FLOAT8:
+        found |= {"queries": request.queries, "keys": request.keys}
+        if request.plan_of_gradients().one_pass_from is not None and request.reached:
+            found["one pass"] = request.one_pass
+        for place, entry in enumerate(request.entries()):
+            found[f"entries of {place}"] = partial(request.entry, entry)
+    return {name: partial(_told, target, compiler) for name, compiler in found.items()}
 
 
-def _reports(request: _Request, compilers: list[Callable[[], Report]]) -> Iterator[Report]:
-    for compiler in compilers:
-        try:
-            yield compiler()
-        except errors.MaskalgError:
-            raise
-        except Exception as problem:
-            # Triton's compiler raises errors of many kinds, and some that are not its own.
-            raise errors.compiler_failed(request.target, problem) from problem
+def _told(target: str, compiler: Callable[[], Report]) -> Report:
+    """What a compiler gives; of what it raises, the package's own error."""
+    try:
+        return compiler()
+    except errors.MaskalgError:
+        raise
+    except Exception as problem:
+        # Triton's compiler raises errors of many kinds, and some that are not its own.
+        raise errors.compiler_failed(target, problem) from problem
 
 
 @dataclass(frozen=True)
@@ -146,7 +184,10 @@ class _Request:
     @property
     def style(self) -> Style:
         return Style(
-            ptx=self.target.startswith("sm_"), long=self.form.long, grain=self.form.grain()
+            limbs=sizes_of(self.form).limbs,
+            ptx=self.target.startswith("sm_"),
+            long=self.form.long,
+            grain=self.form.grain(),
         )
 
     @property
@@ -166,6 +207,10 @@ class _Request:
         pattern = pattern_of(structure, gradients=True)
         return backward_plan(structure, pattern, self.style, self.target, pads, size, False)
 
+    def plan(self) -> Plan:
+        at = (self.head_dim, self.head_dim, self.dtype, self.target)
+        return structure_plan(self.form.structure, self.style, *at)
+
     def shape(self) -> dict[str, Any]:
         return shape_constants(self.head_dim, self.head_dim, self.dtype, False, self.target)
 
@@ -173,9 +218,7 @@ class _Request:
         from maskalg_kernels.forward import forward
         from maskalg_kernels.hopper_offline import compile_hopper_forward
 
-        plan = structure_plan(
-            self.form.structure, self.style, self.head_dim, self.head_dim, self.dtype, self.target
-        )
+        plan = self.plan()
         tables = self.tables(plan.hooks)
         if plan.hopper is not None and self.described:
             tile = plan.hopper
@@ -186,6 +229,46 @@ class _Request:
             return self._report("forward", text, made)
         constants = plan.constants | _SOFTMAX
         return self._plain(forward, plan.candidates, constants, tables)
+
+    def decode_tiles(self, rows: int) -> tuple[Tile, ...]:
+        """Candidates for so many queries."""
+        plan = self.plan()
+        described = plan.tma and self.described
+        pad, size = power_of_two(self.head_dim), self.dtype.itemsize
+        at = (self.target, pad, size, plan.pattern, rows)
+        return decode_tiles_for(*at, described=described, crowded=False)
+
+    def decode(self, tiles: tuple[Tile, ...]) -> Report:
+        """Few queries, whose keys programs share."""
+        from maskalg_kernels.decode import decode
+
+        plan = self.plan()
+
+        def constants(tile: Tile) -> dict[str, Any]:
+            own = decode_constants(plan.constants | _SOFTMAX, tile)
+            return own | {"DEPENDENT": has_dependent_launches(self.target)}
+
+        return self._first(decode, tiles, constants, self.tables(plan.hooks))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The readings of tables in the bias that may want a gradient."""
+        tables = tuple(slot.index for slot, t in self.form.tensors() if t.is_floating_point())
+        return entries_of(self.form.structure, tables, self.style)
+
+    def entry(self, entry: Entry) -> Report:
+        from maskalg_kernels.entries import backward_entries
+
+        constants = self.shape() | entry_constants(entry)
+        own: dict[str, Any] = {"TMA": has_tma(self.target) and self.described}
+        own |= {"WEIGHTED": False, "MODE": entry.mode}
+
+        def of_tile(tile: Tile) -> dict[str, Any]:
+            found = constants | own | tile_constants(tile)
+            del found["ONE_LOOP"]
+            return found
+
+        tiles = self.plan_of_gradients().entry_tiles
+        return self._first(backward_entries, tiles, of_tile, self.tables(entry.hooks))
 
     def queries(self) -> Report:
         return self._backward("queries")
@@ -234,19 +317,36 @@ class _Request:
         constants: dict[str, Any],
         tables: list[str],
     ) -> Report:
+        own = constants | self.shape() | {"TMA": has_tma(self.target) and self.described}
+        return self._first(kernel, tiles, lambda tile: own | tile_constants(tile), tables)
+
+    def _first(
+        self,
+        kernel: Any,
+        tiles: tuple[Tile, ...],
+        constants: Callable[[Tile], dict[str, Any]],
+        tables: list[str],
+    ) -> Report:
+        """The kernel with the tile that serves; with the last, where none has room."""
         from maskalg_kernels.offline import compile_kernel
 
-        for tile in tiles:
-            own = constants | self.shape() | {"TMA": has_tma(self.target) and self.described}
-            own |= {"BLOCK_M": tile.block_q, "BLOCK_N": tile.block_kv, "ONE_LOOP": tile.one_loop}
-            options = {"num_warps": tile.warps, "num_stages": tile.stages}
-            element = ELEMENTS[self.dtype]
-            made = compile_kernel(kernel, self.target, own, options, element, tables)
-            if made.shared <= _SHARED[self.target]:
-                break
+        element = ELEMENTS[self.dtype]
+
+        def made(tile: Tile) -> tuple[Tile, Any]:
+            own = constants(tile)
+            options = {name: own.pop(name) for name in ("num_warps", "num_stages")}
+            return tile, compile_kernel(kernel, self.target, own, options, element, tables)
+
+        def spilled(found: tuple[Tile, Any]) -> int | None:
+            fits = found[1].shared <= _SHARED[self.target]
+            return (found[1].stack or 0) if fits else None
+
+        found = first_that_fits(map(made, tiles), spilled)
+        assert found is not None  # tables list a tile of everything that is served
+        tile, compiled = found
         size = f"{tile.block_q} x {tile.block_kv}, {tile.warps} warps, {tile.stages} stages"
         name = kernel.fn.__name__.replace("backward_", "backward, ")
-        return self._report(name, f"plain Triton, {size}", made)
+        return self._report(name, f"plain Triton, {size}", compiled)
 
     def _report(self, kernel: str, tier: str, made: Any) -> Report:
         return Report(
@@ -258,6 +358,7 @@ class _Request:
             _SHARED[self.target],
             instructions(made.assembly),
             made.remarks,
+            made.stack,
         )
 
 

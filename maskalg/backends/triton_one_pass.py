@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -14,9 +15,9 @@ from ..schedule.bands import tiles_of_documents, tiles_of_intervals
 from .call import Call
 from .results import row_steps
 from .triton_arguments import padded
-from .triton_hopper_backward import Arguments, hopper_launch, short
-from .triton_launch import Launch, variant_key
-from .triton_rows import OnePassRows
+from .triton_hopper_backward import Arguments, described, hopper_launch
+from .triton_launch import Launch, Sizes, sized_now
+from .triton_rows import OnePassRows, padded_length
 
 _KEYS: Final = 128  # of both consumers
 _PART_COLUMNS: Final = 32  # of a part of dQ as it lies in memory
@@ -70,12 +71,12 @@ def tiles_in_turn(call: Call, least: Least | None, shape: dict[str, Any]) -> tup
     return size if math.prod(size) <= _MOST_TILES else None
 
 
-def one_pass_counts(call: Call, shape: dict[str, Any]) -> tuple[int, int]:
+def one_pass_counts(head_pad: int, call: Call) -> tuple[int, int]:
     """Queries of a tile; and how many counters of query heads that share keys, one for each 64.
 
     There are none where a program has all query heads of its keys.
     """
-    block = one_pass_tile(shape["HEAD_PAD"]).block
+    block = one_pass_tile(head_pad).block
     return block, _part_counters(call) if _members(call) < call.group else 0
 
 
@@ -122,34 +123,53 @@ def turn_launches(
         fixed: what the constants follow from, and the device.
     """
     scalars, tables = arguments
-    _both, rows, tiles = room.shape
-    extents = call.extents
-    passed = [
-        room, padded(tables, room.device), extents.q_len, extents.kv_len, tiles, *scalars
-    ]  # fmt: skip
+    block = one_pass_tile(constants["HEAD_PAD"]).block
     own = {name: constants[name] for name in ("NUMBERS", "TABLES", "NEXT_RUN")}
-    own |= {"KEYS": _KEYS, "BLOCK": one_pass_tile(constants["HEAD_PAD"]).block}
-    specialised = variant_key((room, *tables), (), (extents.q_len, extents.kv_len))
-    kept = room.numel() <= _MOST_KEPT and not call.form.structure.mask_tables
+    own |= {"KEYS": _KEYS, "BLOCK": block}
+    kept = kept_turns(call, room.numel())
+    of_visits, of_turns = partial(_sizes_of_visits, block), partial(_sizes_of_turns, block)
     visited = Launch(
         visits,
-        (rows, 1),
-        ("visits", fixed, specialised),
-        lambda: (passed, own),
-        lambda: passed,
+        ("visits", fixed),
+        [room, padded(tables, room.device)],
+        sized_now(of_visits, call),
+        lambda: own,
+        of_visits,
+        scalars,
         made=(room,),
         once=kept,
     )
     sides = {"ROWS": _TURNS_TOGETHER, "COLUMNS": _TURNS_TOGETHER}
     counted = Launch(
         turns,
-        (-(-tiles // _TURNS_TOGETHER), 1),
-        ("turns", room.device, variant_key((room,), (), ())),
-        lambda: ([room, rows, tiles], sides),
-        lambda: [room, rows, tiles],
+        ("turns", room.device),
+        [room],
+        sized_now(of_turns, call),
+        lambda: sides,
+        of_turns,
         once=kept,
     )
     return [visited, counted]
+
+
+def kept_turns(call: Call, size: int) -> bool:
+    """Whether turns of so many numbers are remembered."""
+    return size <= _MOST_KEPT and not call.form.structure.mask_tables
+
+
+def _tiles(call: Call, block: int) -> tuple[int, int]:
+    """Tiles of keys, and of so many queries."""
+    return -(-call.extents.kv_len // _KEYS), -(-call.extents.q_len // block)
+
+
+def _sizes_of_visits(block: int, call: Call, _strides: list[int]) -> Sizes:
+    extents, (rows, tiles) = call.extents, _tiles(call, block)
+    return Sizes(rows, (extents.q_len, extents.kv_len, tiles), (), ((2, rows, tiles),))
+
+
+def _sizes_of_turns(block: int, call: Call, _strides: list[int]) -> Sizes:
+    rows, tiles = _tiles(call, block)
+    return Sizes(-(-tiles // _TURNS_TOGETHER), (rows, tiles), ())
 
 
 def one_pass_launches(
@@ -177,50 +197,78 @@ def one_pass_launches(
 
     scalars, tables = arguments
     grad_out, dq, dk, dv = tensors
-    extents, head_pad, value_pad = call.extents, shape["HEAD_PAD"], shape["VALUE_PAD"]
-    _both, rows, tiles = of_turns.shape
-    kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
+    head_pad, value_pad = shape["HEAD_PAD"], shape["VALUE_PAD"]
     tile, (shifts, counters, of_parts, _block) = one_pass_tile(head_pad), of_rows
     block, side = tile.block, _KEYS // tile.consumers
-    sums = torch.empty(
-        (extents.batch, extents.heads, tiles * block * head_pad // _PART_COLUMNS, _PART_COLUMNS),
-        dtype=torch.float32,
-        device=dq.device,
-    )
+    sized = partial(_sizes_of_gradients, block, head_pad, value_pad)
+    made = tuple([dq.new_empty(room, dtype=torch.float32) for room in sized(call, []).made])
+    # What query heads that share keys have summed so far.
+    sums, *part_sums = made if of_parts is not None else (*made, None, None)
+    assert sums is not None
     blocks = (
         (call.query, block, head_pad), (call.key, side, head_pad), (call.value, side, value_pad),
         (grad_out, block, value_pad), (shifts, block, shifts.shape[1]),
         (dk, side, head_pad), (dv, side, value_pad),
         (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
     )  # fmt: skip
-
-    members, together, turned = _order(call, rows, tiles * block, head_pad)
-    # What query heads that share keys have summed so far.
-    part_sums: tuple[torch.Tensor | None, ...] = (None, None)
-    if of_parts is not None:
-        pads = (head_pad, value_pad)
-        keys = extents.batch * kv_heads * rows * _KEYS
-        part_sums = tuple([dq.new_empty((keys, pad), dtype=torch.float32) for pad in pads])
-
-    def passed(*descriptors: Any) -> list[Any]:
-        return [
-            *descriptors, counters, of_turns, *part_sums, of_parts, padded(tables, dq.device),
-            call.scale, extents.q_len, extents.kv_len, shifts.shape[0] // heads, rows,
-            extents.batch * kv_heads, kv_heads, call.group, tiles, members, together, turned,
-            *scalars,
-        ]  # fmt: skip
-
+    last = (counters, of_turns, *part_sums, of_parts, padded(tables, dq.device))
     gradients = hopper_launch(
         hopper_gradients,
-        rows * heads // members,
-        passed,
+        call,
+        [*described(blocks), *last],
         blocks,
-        (counters, of_turns, *part_sums, of_parts, *tables),
         lambda: one_pass_constants(constants()),
         tile,
-        ("one pass", fixed, kv_heads, call.group, short(call)),
-    )._replace(made=tuple([t for t in (sums, *part_sums) if t is not None]))
-    return [gradients, _of_sums(call, dq, sums, counters, block, shape, fixed)]
+        ("one pass", fixed),
+        sized,
+        scalars,
+        made,
+    )
+    of_sums = partial(_sizes_of_sums, block)
+    dims = {"BLOCK": block, "HEAD_DIM": shape["HEAD_DIM"], "HEAD_PAD": shape["HEAD_PAD"]}
+    added = Launch(
+        query_gradients,
+        ("dQ of sums", fixed),
+        [dq, sums, counters],
+        sized_now(of_sums, call),
+        lambda: dims,
+        of_sums,
+    )
+    return [gradients, added]
+
+
+def _sizes_of_gradients(
+    block: int, head_pad: int, value_pad: int, call: Call, _strides: list[int]
+) -> Sizes:
+    extents, (rows, tiles) = call.extents, _tiles(call, block)
+    kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
+    members, together, turned = _order(call, rows, tiles * block, head_pad)
+    made: list[tuple[int, ...]] = [
+        (extents.batch, extents.heads, tiles * block * head_pad // _PART_COLUMNS, _PART_COLUMNS)
+    ]
+    if members < call.group:
+        keys = extents.batch * kv_heads * rows * _KEYS
+        made += [(keys, head_pad), (keys, value_pad)]
+    specialised = (kv_heads, call.group)
+    lengths = (extents.q_len, extents.kv_len, padded_length(extents.q_len), rows)
+    return Sizes(
+        rows * heads // members,
+        (
+            call.scale, *lengths, extents.batch * kv_heads, *specialised, tiles, members, together,
+            turned,
+        ),
+        specialised,
+        tuple(made),
+    )  # fmt: skip
+
+
+def _sizes_of_sums(block: int, call: Call, _strides: list[int]) -> Sizes:
+    extents, (_rows, tiles) = call.extents, _tiles(call, block)
+    return Sizes(
+        tiles * extents.batch * extents.heads,
+        (call.scale, extents.q_len, tiles, extents.heads, *row_steps(call.query)),
+        (extents.heads,),
+    )
 
 
 def _order(call: Call, rows: int, padded_queries: int, head_pad: int) -> tuple[int, int, int]:
@@ -230,28 +278,3 @@ def _order(call: Call, rows: int, padded_queries: int, head_pad: int) -> tuple[i
     together = max(1, min(fit, _DIMENSIONS_TOGETHER // head_pad))
     parts = call.extents.batch * call.extents.heads // members
     return members, together, min(-(-_PROGRAMS_TURNED // rows), parts)
-
-
-def _of_sums(
-    call: Call,
-    dq: torch.Tensor,
-    sums: torch.Tensor,
-    counters: torch.Tensor,
-    block: int,
-    shape: dict[str, Any],
-    fixed: Hashable,
-) -> Launch:
-    """What fills dQ from its sums, by tiles of `block` queries."""
-    extents = call.extents
-    tiles = -(-extents.q_len // block)
-    apart = row_steps(call.query)
-    given = [dq, sums, counters, call.scale, extents.q_len, tiles, extents.heads, *apart]
-    dims = {"BLOCK": block, "HEAD_DIM": shape["HEAD_DIM"], "HEAD_PAD": shape["HEAD_PAD"]}
-    key = variant_key((dq, sums, counters), (extents.heads,), (extents.q_len, *apart))
-    return Launch(
-        query_gradients,
-        (tiles * extents.batch * extents.heads, 1),
-        ("dQ of sums", fixed, key),
-        lambda: (given, dims),
-        lambda: given,
-    )

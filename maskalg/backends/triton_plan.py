@@ -10,8 +10,10 @@ import torch
 
 from .. import errors
 from ..codegen import recompiled
-from ..codegen.hooks import Hooks, Style
-from ..extents import Extents, distances_are_short, fits_int32
+from ..codegen.distance_tables import Tabled
+from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.integer_sizes import elements_are_short, sizes_of
+from ..extents import Extents, distances_are_short
 from ..float8 import FLOAT8
 from ..nodes import TRUE
 from ..normalform import Bound, Structure
@@ -33,7 +35,6 @@ from .triton_backward import BackwardPlan, backward_plan
 from .triton_constants import (
     has_tma,
     hook_constants,
-    hooks_that_fit,
     power_of_two,
     shape_constants,
 )
@@ -61,25 +62,42 @@ class Plan:
 def plan_of(call: Call, *, tuned: bool = True) -> Plan:
     """The plan of a call, looked up by structure, shapes and dtype; of the tables alone, if not
     `tuned`."""
-    head_dim, value_dim = call.query.shape[-1], call.value.shape[-1]
+    wide, limbs, long, far, tabled, grain, short, long_documents = of_sizes(call)
     arch, choices = machine_of(call.query.device)
     return structure_plan(
         call.form.structure,
         Style(
-            wide=not fits_int32(call.form, call.extents),
+            wide=wide,
+            limbs=limbs,
             ptx=arch.startswith("sm_"),
-            long=call.form.long,
-            far=not distances_are_short(call.form, call.extents),
-            tabled="costly" if tables_are_worth(call.extents) else "nothing",
-            grain=call.form.grain(call.extents.kv_len),
+            long=long,
+            far=far,
+            tabled=tabled,
+            grain=grain,
         ),
-        head_dim,
-        value_dim,
+        call.query.shape[-1],
+        call.value.shape[-1],
         call.query.dtype,
         arch,
         *_weights(call, choices if tuned else NOTHING_TUNED),
-        short=call.extents.kv_len <= SHORT_ROW,
-        long=documents_are_long(call.form, call.extents),
+        short=short,
+        long=long_documents,
+    )
+
+
+def of_sizes(call: Call) -> tuple[bool, int, bool, bool, Tabled, int, bool, bool]:
+    """All that the plan follows from of lengths, and of what is bound to the structure."""
+    form, extents = call.form, call.extents
+    sizes = sizes_of(form, extents)
+    return (
+        sizes.wide,
+        sizes.limbs,
+        form.long,
+        not distances_are_short(form, extents),
+        "costly" if tables_are_worth(extents) else "nothing",
+        form.grain(extents.kv_len),
+        extents.kv_len <= SHORT_ROW,
+        documents_are_long(form, extents),
     )
 
 
@@ -116,9 +134,9 @@ def structure_plan(
         raise errors.kernel_dtype(dtype)
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
         raise errors.float8_architecture(arch)
-    wide = style.wide
+    wide, short_integers = style.wide, elements_are_short(structure, style)
     recompiled.count(structure)
-    hooks = hooks_that_fit(structure, style)
+    hooks = hooks_of(structure, style)
     pads = (power_of_two(head_dim), power_of_two(value_dim))
     pattern = pattern_of(structure)
     if short and not hooks.biased and not weighted and dtype != FLOAT8:
@@ -129,11 +147,11 @@ def structure_plan(
         Key("forward", max(pads), dtype.itemsize, pattern, hooks.biased),
         tuned,
         None
-        if wide
+        if not short_integers
         else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased, weighted=weighted),
         tiles_for(arch, max(pads), dtype.itemsize, pattern),
         HopperTile,
-        served=not wide and serves_pads(pads),
+        served=short_integers and serves_pads(pads),
     )
     return Plan(
         hooks=hooks,

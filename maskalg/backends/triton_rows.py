@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from maskalg_kernels.gradient_rows import gradient_rows
 
 from .call import Call
 from .results import in_order_of, row_steps
-from .triton_launch import Launch, variant_key
+from .triton_launch import Launch, Sizes, sized_now
 
 _ROWS_OF_PROGRAM: Final = 64
 _PADDED_BLOCK: Final = 256  # the kernels' PADDED_BLOCK
@@ -107,13 +108,28 @@ class OnePassRows(NamedTuple):
         return self.shifts, self.counters, self.part_counters
 
 
-def one_pass_rows(call: Call, rows: Rows, block: int, parts: int) -> OnePassRows:
-    """New tensors for tiles of `block` queries, with so many counters of parts."""
-    query, heads = call.query, call.extents.batch * call.extents.heads
-    shifts = query.new_empty((heads * rows.padded, _SHIFT_COLUMNS), dtype=torch.bfloat16)
-    counters = query.new_empty(heads * -(-call.extents.q_len // block) * 2, dtype=torch.int32)
-    of_parts = query.new_empty(parts, dtype=torch.int32) if parts else None
-    return OnePassRows(shifts, counters, of_parts, block)
+Counts = Callable[[Call], tuple[int, int]]
+"""Queries of a tile of the kernel of all gradients, and counters of parts of a call."""
+
+
+def one_pass_rows(call: Call, counts: Counts) -> OnePassRows:
+    """New tensors, to be filled."""
+    query, (block, parts) = call.query, counts(call)
+    shifts, counters, *of_parts = _one_pass_shapes(call, block, parts)
+    return OnePassRows(
+        query.new_empty(shifts, dtype=torch.bfloat16),
+        query.new_empty(counters, dtype=torch.int32),
+        query.new_empty(of_parts[0], dtype=torch.int32) if of_parts else None,
+        block,
+    )
+
+
+def _one_pass_shapes(call: Call, block: int, parts: int) -> tuple[tuple[int, ...], ...]:
+    extents = call.extents
+    heads = extents.batch * extents.heads
+    shifts = (heads * padded_length(extents.q_len), _SHIFT_COLUMNS)
+    counters = (heads * -(-extents.q_len // block) * 2,)
+    return (shifts, counters, (parts,)) if parts else (shifts, counters)
 
 
 def rows_launch(
@@ -123,22 +139,18 @@ def rows_launch(
     grad_out: torch.Tensor,
     fixed: Hashable,
     more: OnePassRows | None = None,
+    counts: Counts | None = None,
 ) -> Launch:
     """What fills statistic and delta, where no kernel of dQ does.
 
     Args:
         shape: constants that follow from shapes.
-        more: filled too, or None.
         fixed: what the constants follow from, and the device.
+        more: filled too, or None.
+        counts: of which `more` was made.
     """
-    extents = call.extents
-    filled = per_row_of(rows, of_queries=True)
     own = (None, None, None) if more is None else more.tensors
-    of_parts = 0 if own[2] is None else own[2].numel()
-    passed = [
-        grad_out, *filled, *own, of_parts, call.scale, extents.q_len, rows.padded, extents.heads,
-        *row_steps(call.query), *grad_out.stride(),
-    ]  # fmt: skip
+    sized = partial(_sizes, counts)
     constants = {
         "VALUE_DIM": shape["VALUE_DIM"],
         "VALUE_PAD": shape["VALUE_PAD"],
@@ -146,19 +158,30 @@ def rows_launch(
         "ROWS": _ROWS_OF_PROGRAM,
         "COUNTED": 0 if more is None else more.block,
     }
-    specialised = variant_key(
-        (grad_out, *filled, *own),
-        (extents.heads, *grad_out.stride()),
-        (extents.q_len, rows.padded, *row_steps(call.query)),
-    )
     return Launch(
         gradient_rows,
-        (rows.padded // _ROWS_OF_PROGRAM * extents.batch * extents.heads, 1),
-        ("rows", fixed, *constants.values(), specialised),
-        lambda: (passed, constants),
-        lambda: passed,
+        ("rows", fixed, *constants.values()),
+        [grad_out, *per_row_of(rows, of_queries=True), *own],
+        sized_now(sized, call, (grad_out,)),
+        lambda: constants,
+        sized,
+        strided=(grad_out,),
         made=tuple([tensor for tensor in own if tensor is not None]),
     )
+
+
+def _sizes(counts: Counts | None, call: Call, strides: list[int]) -> Sizes:
+    extents, padded = call.extents, padded_length(call.extents.q_len)
+    block, parts = (0, 0) if counts is None else counts(call)
+    return Sizes(
+        padded // _ROWS_OF_PROGRAM * extents.batch * extents.heads,
+        (
+            parts, call.scale, extents.q_len, padded, extents.heads, *row_steps(call.query),
+            *strides,
+        ),
+        (extents.heads, *strides),
+        () if counts is None else _one_pass_shapes(call, block, parts),
+    )  # fmt: skip
 
 
 def sink_gradient(rows: Rows, sinks: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:

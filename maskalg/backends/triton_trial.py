@@ -20,9 +20,9 @@ from .results import empty_gradients
 from .triton import launch_forward
 from .triton_arguments import sinks_of
 from .triton_backward import fill_gradients, fill_rows
-from .triton_hopper import has_gluon
 from .triton_plan import Plan, documents_are_long, pattern_of, plan_of, steps_of
 from .triton_rows import Rows, rows_of
+from .triton_trust import has_gluon
 from .triton_tuned import machine_of
 
 Run = Callable[[], tuple[torch.Tensor, ...]]

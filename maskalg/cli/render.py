@@ -67,10 +67,12 @@ def run(options: argparse.Namespace) -> int:
 def source(expression: Expression, *, nvidia: bool, backward: bool) -> str:
     """The hooks as NVIDIA's kernels or as others get them."""
     from ..codegen.hooks import Style, hooks_of
+    from ..codegen.integer_sizes import sizes_of
     from ..normalform import bound
 
     form = bound(expression)
-    style = Style(ptx=nvidia, long=form.long, grain=form.grain())
+    limbs = sizes_of(form).limbs
+    style = Style(limbs=limbs, ptx=nvidia, long=form.long, grain=form.grain())
     return hooks_of(form.structure, style, backward=backward).source
 
 

@@ -10,14 +10,13 @@ import importlib.util
 import json
 import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from ..backward_tiles import HopperBackwardTile
-from ..codegen.store import cache_dir
+from ..codegen.store import cache_dir, replace
 from ..tiles import HopperTile, Tile
 from .choices import (
     HEAD_PADS,
@@ -63,8 +62,13 @@ def folder() -> Path:
 
 def path_of(of: Machine) -> Path:
     """The file of a machine, which need not exist."""
+    return folder() / file_name(of)
+
+
+def file_name(of: Machine) -> str:
+    """The name of a file of what holds for a machine alone."""
     name = re.sub(r"[^a-z0-9]+", "-", of.device.lower()).strip("-")
-    return folder() / f"{name}-{of.architecture}-triton-{of.triton}-{of.kernels}.json"
+    return f"{name}-{of.architecture}-triton-{of.triton}-{of.kernels}.json"
 
 
 def in_use() -> bool:
@@ -118,12 +122,7 @@ def write(choices: Choices, of: Machine) -> Path:
         for key, choice in sorted(choices.by_key.items(), key=lambda item: str(item[0]))
     ]
     path = path_of(of)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(json.dumps({**asdict(of), "choices": entries}, indent=2) + "\n")
-    os.replace(file.name, path)
+    replace(path, json.dumps({**asdict(of), "choices": entries}, indent=2) + "\n")
     return path
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton_hopper import has_gluon
+from maskalg.backends.triton_trust import has_gluon
 
 ROOT = Path(__file__).parents[2] / "maskalg"
 

@@ -11,6 +11,7 @@ from maskalg import causal, sliding
 from maskalg.codegen.hooks import Style, hooks_of
 from maskalg.extents import Extents
 from maskalg.normalform import bound
+from tests.many_numbers import windows
 
 pytest.importorskip("triton", reason="the arguments of Triton's kernels")
 
@@ -23,18 +24,20 @@ EXPRESSIONS = {
     "alibi": causal + ma.alibi(torch.rand(4)),
     "softcap": causal & sliding(9) + ma.softcap(20.0),
     "whole cap": causal + ma.softcap(20),
+    "many numbers": windows(15),
 }
 
 
 @pytest.mark.parametrize("name", list(EXPRESSIONS))
 def test_as_many_integers_and_tables_for_every_expression(name):
+    from maskalg_kernels.forward import SCALARS
+
     from maskalg.backends.triton_arguments import padded, scalars_of, tables_missing
-    from maskalg.backends.triton_constants import MOST_SCALARS
 
     form = bound(EXPRESSIONS[name])
     hooks = hooks_of(form.structure, Style(ptx=True, long=form.long))
     numbers = scalars_of(hooks, form, EXTENTS)
-    assert len(numbers) == MOST_SCALARS
+    assert len(numbers) == len(SCALARS)
     assert all(type(number) is int and -(2**31) <= number < 2**31 for number in numbers)
     assert len(hooks.tables) + tables_missing(len(hooks.tables)) == 8
     assert len(padded((IDS,) * len(hooks.tables), IDS.device)) == 8

@@ -1,4 +1,7 @@
-"""Descriptors encoded once: what the launcher in C is passed is what Triton's own would pass."""
+"""Descriptors are encoded once for a place in memory and a shape, and unknown launchers refused.
+
+`test_launches.py` compares what reaches the driver with what Triton's own launch passes.
+"""
 
 from types import SimpleNamespace
 
@@ -13,14 +16,15 @@ BLOCK = {"swizzle": 3, "elem_size": 2, "elem_type": 10, "block_size": [1, 1, 64,
 SIGNATURE = {0: "tensordesc<bf16[1,1,64,128]>", 1: "i32", 2: "tensordesc<bf16[1,1,64,128]>"}
 
 
-def compiled_with(calls, scratch=0):
-    """A compiled kernel as Triton has it, whose launcher in C keeps what it is passed."""
-    wrapper = driver.wrap_handle_tensordesc(lambda *a: calls.append(a), SIGNATURE, [BLOCK, BLOCK])
-    launcher = SimpleNamespace(
-        launch=wrapper, global_scratch_size=scratch, profile_scratch_size=0,
-        launch_cooperative_grid=False, launch_pdl=False,
-    )  # fmt: skip
-    return SimpleNamespace(run=launcher)
+def compiled_with(**changed):
+    """A compiled kernel as Triton has it, but for what is changed of its launcher."""
+    wrapper = driver.wrap_handle_tensordesc(print, SIGNATURE, [BLOCK, BLOCK])
+    launcher = {
+        "launch": wrapper, "global_scratch_size": 0, "profile_scratch_size": 0,
+        "launch_cooperative_grid": False, "launch_pdl": False,
+    }  # fmt: skip
+    launcher = SimpleNamespace(**launcher | changed)
+    return SimpleNamespace(run=launcher, function=1, packed_metadata=(4, 1, 0))
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def encoded(monkeypatch):
     """Stands for the driver's encoding, which needs a GPU; counts."""
     found = []
 
-    def encode(descriptor, block):
+    def encode(descriptor, block, *_launch):
         found.append(descriptor.base)
         return [(descriptor.base.data_ptr(), block["swizzle"]), *descriptor.shape]
 
@@ -36,21 +40,18 @@ def encoded(monkeypatch):
     return found
 
 
-def test_what_triton_passes_encoded_once(encoded):
-    calls = []
-    compiled = compiled_with(calls)
-    encoder = encoder_of(compiled)
+def test_a_place_is_encoded_once(encoded):
+    encoder = encoder_of(compiled_with())
     first, second = torch.zeros(1, 2, 64, 128), torch.zeros(1, 2, 32, 128)
     arguments = [Descriptor(first), 5, Descriptor(second)]
     found = [encoder.encoded(arguments) for _ in range(2)]
     assert encoded == [first, second]
-    base = (1, 1, 1, 0, "function", *encoder.options, "metadata", None, None, None)
-    compiled.run.launch(*base, *arguments)
-    assert calls[0] == (*base, *found[0]) == (*base, *found[1])
+    places = [(tensor.data_ptr(), 3) for tensor in (first, second)]
+    assert found[0] == found[1] == [places[0], *first.shape, 5, places[1], *second.shape]
 
 
 def test_another_shape_of_the_same_memory_is_another(encoded):
-    encoder = encoder_of(compiled_with([]))
+    encoder = encoder_of(compiled_with())
     whole = torch.zeros(1, 2, 64, 128)
     for tensor in (whole, whole[:, :, :32], whole[:, :1]):
         pointer, *shape = encoder.encoded([Descriptor(tensor), 5, Descriptor(whole)])[:5]
@@ -58,7 +59,9 @@ def test_another_shape_of_the_same_memory_is_another(encoded):
 
 
 def test_other_launchers_are_left_to_triton(encoded):
-    assert encoder_of(compiled_with([], scratch=8)) is None
+    assert encoder_of(compiled_with(global_scratch_size=8)) is None
+    assert encoder_of(compiled_with(profile_scratch_size=8)) is None
+    assert encoder_of(compiled_with(gsan_enabled=True)) is None
     assert encoder_of(SimpleNamespace(run=SimpleNamespace(launch=print))) is None
     assert encoder_of(SimpleNamespace(run=lambda *arguments: None)) is None
     plain = driver.wrap_handle_tensordesc(print, {0: "i32"}, None)

@@ -10,6 +10,7 @@ from maskalg import causal, sliding
 from maskalg.backward_tiles import backward_tiles_for
 from maskalg.normalform import bound
 from maskalg.tiles import tiles_for
+from tests.many_numbers import windows
 from tests.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")
@@ -76,6 +77,7 @@ def expressions():
         "causal": causal,
         "three": causal & sliding(64) & ma.document(ids) + ma.alibi(torch.ones(4)),
         "sinks": causal & (sliding(64) | ma.prefix(4)) + ma.softcap(30.0),
+        "many numbers": windows(13) & ma.document(ids) + ma.alibi(torch.ones(4)),
     }
 
 
@@ -93,15 +95,40 @@ def test_compiles_everywhere(target, kernel):
     print(f"{kernel} {target}: {result.registers} registers, {result.shared} bytes shared")
 
 
-@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
-def test_masks_on_canvases(target):
-    video = ma.neighborhood((4, 8, 8), 3, (1, 2, 2), (True, False, False))
-    result = compiled(video, target, 128, torch.bfloat16)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_many_numbers(target, kernel):
+    result = compiled(expressions()["many numbers"], target, 64, torch.bfloat16, kernel)
     assert result.shared <= SHARED_LIMIT[target]
 
 
+@pytest.mark.parametrize("target", ["sm_90", "gfx942", "gfx90a"])
+def test_masks_on_canvases(target):
+    video = ma.neighborhood((4, 8, 8), 3, (1, 2, 2), (True, False, False))
+    result = compiled(video, target, 128, torch.bfloat16)
+    assert result.shared <= SHARED_LIMIT.get(target, SHARED_LIMIT["gfx942"])
+
+
+IDS = torch.zeros(64, dtype=torch.int32)
+WITH_DOCUMENTS = {
+    "spans": causal | ma.spans(IDS),
+    "or": causal | ma.document(IDS),
+    "and or": causal & (sliding(64) | ma.document(IDS)),
+    "shared": ma.shared_prefix(IDS, torch.full((64,), -1, dtype=torch.int32)),
+    "where": ma.where(ma.head % 2 == 0, ma.document(IDS), causal),
+}
+
+
+# Kernels whose matrix products are read in the branch of documents that lie apart alone.
+@pytest.mark.parametrize("kernel, dim", [("forward", 256), ("backward_keys", 32)])
+@pytest.mark.parametrize("name", list(WITH_DOCUMENTS))
+def test_documents_inside_of_other_masks(name, kernel, dim):
+    result = compiled(WITH_DOCUMENTS[name], "sm_90", dim, torch.bfloat16, kernel)
+    assert "wgmma" in result.assembly
+
+
 @pytest.mark.parametrize("dim", [64, 128])
-@pytest.mark.parametrize("name", list(expressions()))
+@pytest.mark.parametrize("name", ["causal", "three", "sinks"])
 @pytest.mark.parametrize("kernel", KERNELS[:3])
 def test_spills_on_hopper(kernel, name, dim):
     result = compiled(expressions()[name], "sm_90", dim, torch.bfloat16, kernel)

@@ -146,6 +146,7 @@ def test_no_wait_for_the_device():
 def natural_form(monkeypatch):
     """A context in which hooks are rendered without inline assembly."""
     from maskalg.backends import triton_plan as backend
+    from maskalg.backends.triton_tuned import look_again
     from maskalg.codegen.hooks import Style
 
     @contextlib.contextmanager
@@ -153,8 +154,10 @@ def natural_form(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(backend, "Style", lambda wide, **_: Style(wide))
             backend.structure_plan.cache_clear()
+            look_again()  # what is remembered of calls has the other form
             yield
         backend.structure_plan.cache_clear()
+        look_again()
 
     return natural
 

@@ -52,8 +52,8 @@ def launches(monkeypatch):
     """Counts launches of the warp-specialised kernel."""
     from maskalg.backends import triton as backend
 
-    found, launch = [], backend.launch_hopper
-    monkeypatch.setattr(backend, "launch_hopper", lambda *a: (found.append(a), launch(*a))[1])
+    found, launch = [], backend.hopper_launches
+    monkeypatch.setattr(backend, "hopper_launches", lambda *a: (found.append(a), launch(*a))[1])
     # `causal` is one object: other tests may have called it with these shapes.
     monkeypatch.setattr(backend, "ready_for", lambda *_: None)
     return found

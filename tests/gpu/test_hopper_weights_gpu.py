@@ -58,7 +58,7 @@ def launches(monkeypatch):
 
     found = []
     for module, name in (
-        (triton, "launch_hopper"),
+        (triton, "hopper_launches"),
         (triton_backward, "queries_launch"),
         (triton_backward, "keys_launch"),
     ):
@@ -93,13 +93,13 @@ def check(tensors, expression, weight):
 @pytest.mark.parametrize("weight", list(weights()))
 def test_output_and_gradients(weight, expression, launches):
     check(inputs(), expressions("cuda")[expression], weights("cuda")[weight])
-    assert launches.count("launch_hopper") == 2
+    assert launches.count("hopper_launches") == 2
 
 
 @pytest.mark.parametrize("weight", ["sigmoid", "relu", "sigmoids, normalised"])
 def test_kernels_that_serve_causal(weight, launches):
     check(inputs(torch.float16), causal, weights("cuda")[weight])
-    assert launches == ["launch_hopper", "queries_launch", "keys_launch"] * 2
+    assert launches == ["hopper_launches", "queries_launch", "keys_launch"] * 2
 
 
 # Of one key alone a normalised weight is 1, and the gradient nothing but rounding.

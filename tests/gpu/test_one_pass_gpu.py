@@ -9,6 +9,7 @@ from tests.gpu.test_hopper_backward_gpu import check, inputs, launches  # noqa: 
 
 pytest.importorskip("triton", reason="needs Triton")
 from maskalg.backends.triton_backward import backward_plan
+from maskalg.backends.triton_tuned import look_again
 
 pytestmark = [
     pytest.mark.gpu,
@@ -38,12 +39,14 @@ def least(monkeypatch):
     set_least(monkeypatch, backward_tiles.Least(0, 0, 0, 0))
     yield
     backward_plan.cache_clear()
+    look_again()
 
 
 def set_least(monkeypatch, least):
     monkeypatch.setattr(backward_tiles, "_LEAST", least)
     monkeypatch.setattr(backward_tiles, "_LEAST_OF", {})
     backward_plan.cache_clear()
+    look_again()  # what is remembered of calls was chosen by another least
 
 
 @pytest.fixture

@@ -29,9 +29,13 @@ def launched(monkeypatch):
     monkeypatch.setattr(triton_decode, "_LEAST_OF_SPLIT", LENGTH // 2)
     found = []
     of_parts = triton_decode._of_parts
-    monkeypatch.setattr(
-        triton_decode, "_of_parts", lambda *args: (found.append(args[3][2]), of_parts(*args))[1]
-    )
+
+    def noted(*arguments):
+        launch = of_parts(*arguments)
+        found.append(launch.made[0].shape[1])
+        return launch
+
+    monkeypatch.setattr(triton_decode, "_of_parts", noted)
     return found
 
 

@@ -9,6 +9,7 @@ import maskalg as ma
 from maskalg.attention import checked_call
 from maskalg.backends.triton_constants import count_constants
 from maskalg.backward_tiles import Least
+from tests.many_numbers import windows
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -25,6 +26,7 @@ MASKS = {
     "middle": (ma.q_idx >= 150) & (ma.q_idx < 200),
     "documents": ma.causal & ma.document(torch.arange(500) // 150),
     "scattered": ma.document(torch.arange(500) * 7 % 3),
+    "many numbers": windows(15, 90),
     "stripes": (ma.q_idx // 128) % 2 == (ma.kv_idx // 128) % 2,
 }
 
@@ -231,7 +233,7 @@ def test_query_heads_of_a_program(group, kv_len, members):
     query, key = torch.randn(2, 2 * group, 300, 64), torch.randn(1, 1, 1, 64)
     key = key.expand(2, 2, kv_len, 64)
     call = checked_call(query, key, key, ma.everything)
-    block, counters = triton_one_pass.one_pass_counts(call, {"HEAD_PAD": 64})
+    block, counters = triton_one_pass.one_pass_counts(64, call)
     assert block == 128
     assert counters == (0 if members == group else 2 * 2 * -(-kv_len // 128) * 2)
     assert triton_one_pass._members(call) == members

@@ -11,6 +11,8 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from tests import gradient_cases
+from tests.many_numbers import windows
+from tests.remembered import forget
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -55,7 +57,9 @@ def found_anew(monkeypatch):
     monkeypatch.setattr(triton_template, "variant_of", variant_of)
     monkeypatch.setattr(triton_template, "start", start)
     monkeypatch.setattr(triton_ready, "watched", lambda: False)
-    return found
+    forget()
+    yield found
+    forget()
 
 
 def inputs(heads=2, dim=16, dtype=torch.float32):
@@ -96,7 +100,8 @@ def test_another_kind_of_call_is_another_launch(found_anew):
     for _ in range(3):
         for tensors, options in kinds:
             check(tensors, expression, **options)
-    assert len(found_anew) == 1 + len(kinds) + 2 * 2
+    # Another length or another layout is another size of the same launch.
+    assert len(found_anew) == 1 + len(kinds) - 2 + 2 * 2
 
 
 def test_tables_that_change_are_read_again(found_anew):
@@ -109,8 +114,40 @@ def test_tables_that_change_are_read_again(found_anew):
         if turn > 2:
             ids.copy_(torch.arange(LENGTH) // (4 * turn))
             slopes.mul_(2)
-    # Tables of other ids are other tensors; slopes are read where they lie.
-    assert len(found_anew) == 2 + 2
+    # Tables of other ids are other tensors for the same launch; slopes are read where they lie.
+    assert len(found_anew) == 2
+
+
+def test_a_write_past_torch_is_seen_once_it_is_told(found_anew):
+    ids = torch.zeros(LENGTH, dtype=torch.int64)
+    qkv, expression = inputs(), causal & ma.document(ids)
+    for documents in (1, 9, 9, 4, 20):
+        ids.numpy()[:] = torch.arange(LENGTH).numpy() // documents
+        torch.autograd.graph.increment_version(ids)
+        check(qkv, expression)
+    assert len(found_anew) == 2
+
+
+def test_other_lengths_are_other_sizes(found_anew):
+    """Forward and backward, with tables, and numbers that follow from lengths."""
+    slopes = torch.rand(2)
+    for turn, length in enumerate((45, 45, 39, 61, 70, 33)):
+        ids = torch.arange(length) // 20
+        expression = causal & sliding(20 + turn) & ma.document(ids) + ma.alibi(slopes)
+        qkv = [t[:, :, :1].expand(-1, -1, length, -1) + torch.randn(length, 1) for t in inputs()]
+        check(qkv, expression)
+        check_gradients(qkv, expression)
+    # Lengths of all rows of tables that are multiples of 2, or not, are other kernels: each twice,
+    # forward without lse, then with it, and backward.
+    assert len(found_anew) <= 4 * 3
+
+
+def test_what_an_empty_call_launches(found_anew):
+    """Nothing, whatever calls of other lengths did."""
+    q, k, v = inputs()
+    for length in (LENGTH, LENGTH, 0, 30):
+        check((q, k[:, :, :length], v[:, :, :length]), causal & sliding(20))
+        check((q[:, :, :length], k, v), causal & sliding(20))
 
 
 def test_weights_of_one_mask_are_told_apart(found_anew):
@@ -121,14 +158,14 @@ def test_weights_of_one_mask_are_told_apart(found_anew):
     for _ in range(3):
         for weight in (*sinks, ma.softmax, strided, ma.softmax_plus_one, ma.relu):
             check(qkv, mask, weight=weight)
-    # Sinks that are tensors are one kind: each is passed. A strided one is copied at each call;
-    # relu makes another expression of the mask.
-    assert len(found_anew) == 1 + 1 + 1 + 3 + 1 + 2
+    # Sinks are one kind, numbers too: each is passed. A strided one is copied at each call; relu
+    # makes another expression of the mask.
+    assert len(found_anew) == 1 + 1 + 1 + 3 + 2
     for _ in range(3):
         for weight in (sinks[0], strided):
             check(qkv, mask, weight=weight)
             weight.sink.add_(1)
-    assert len(found_anew) == 9 + 3
+    assert len(found_anew) == 8 + 3
 
 
 def test_tensors_with_other_memory_are_other_tensors(found_anew):
@@ -162,7 +199,24 @@ def test_tables_of_another_size_are_other_tables(found_anew):
     check(inputs(), dense)
     slopes.resize_(1).fill_(2)
     check(inputs(), biased)
-    assert len(found_anew) == 2 * 2 + 2 + 1
+    assert len(found_anew) == 2 * 2
+
+
+def test_numbers_in_a_table(found_anew):
+    """They are found once, and are others with another value or another size of a tensor."""
+    slopes = torch.rand(1)
+    expression = windows(15) + ma.alibi(slopes)
+    for value in (3, 40):
+        other = expression.bind(more13=value)
+        for _ in range(4):
+            check(inputs(), other)
+            check_gradients(inputs(), other)
+    # Three forward, where lse is wanted or not, and two backward, for both expressions.
+    assert len(found_anew) == 3 + 2
+    slopes.data = torch.tensor([0.1, 3.0])
+    for _ in range(3):
+        check(inputs(), other)
+    assert len(found_anew) == 3 + 2
 
 
 def test_tables_that_are_new_at_each_call_are_not_kept(found_anew):
@@ -170,10 +224,10 @@ def test_tables_that_are_new_at_each_call_are_not_kept(found_anew):
     expression = ma.dense(kept)
     for _ in range(8):
         check(inputs(), expression)
-    assert len(found_anew) == 8
+    assert len(found_anew) == 2
     from maskalg.normalform import bound
 
-    assert set(map(type, bound(expression).remembered.values())) == {type(None), int}
+    assert set(map(type, bound(expression).remembered.values())) == {int}
 
 
 def test_a_sink_ends_with_its_model(found_anew):

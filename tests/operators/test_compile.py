@@ -8,6 +8,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import maskalg as ma
 from maskalg import alibi, causal, document, normalform, prefix, sliding, softcap
+from maskalg.recent import Recent
 
 from .cases import assert_close, assert_equal, ids_of, inputs, with_gradients
 
@@ -253,7 +254,7 @@ def test_a_constant_is_part_of_the_structure():
 
 
 def test_a_structure_first_met_in_a_graph(monkeypatch):
-    monkeypatch.setattr(normalform, "_STRUCTURES", {})
+    monkeypatch.setattr(normalform, "_STRUCTURES", Recent(64))
     compiled = torch.compile(
         lambda q, k, v, i: ma.attention(q, k, v, document(i) | prefix(3)),
         backend="eager",

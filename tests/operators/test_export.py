@@ -7,6 +7,7 @@ import torch
 
 import maskalg as ma
 from maskalg import alibi, causal, document, normalform, sliding
+from maskalg.recent import Recent
 
 from .cases import assert_equal, ids_of, inputs
 
@@ -67,7 +68,7 @@ def test_saved_and_loaded_where_the_structure_is_new(monkeypatch):
     file = io.BytesIO()
     torch.export.save(torch.export.export(model, example(70)), file)
     wanted = model(*example(70))
-    monkeypatch.setattr(normalform, "_STRUCTURES", {})
+    monkeypatch.setattr(normalform, "_STRUCTURES", Recent(64))
     file.seek(0)
     assert_equal([torch.export.load(file).module()(*example(70))], [wanted])
 

@@ -1,0 +1,66 @@
+"""Tiles fit the shared memory and the registers of GPUs that are not here.
+
+A sample of what `benchmarks/compile_matrix.py --catalogue` compiles: what spills most.
+"""
+
+import os
+
+import pytest
+
+pytest.importorskip("triton", reason="needs Triton")
+from maskalg_kernels import offline
+
+from maskalg.backends.triton_fitting import MOST_SPILLED
+from maskalg.backends.triton_offline import kernels_offline
+from maskalg.decode_tiles import decode_tiles_for
+from maskalg.testing.catalogue import CATALOGUE
+from tests.codegen.test_compile import ELEMENTS
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"
+)
+
+DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
+CELLS = [
+    ("sm_80", "keys", 64, "bf16", "causal"),
+    ("sm_80", "keys", 128, "bf16", "causal documents"),
+    ("sm_89", "keys", 128, "bf16", "causal documents"),
+    ("sm_120", "keys", 128, "bf16", "causal documents"),
+    ("sm_86", "keys", 256, "bf16", "causal"),
+    ("sm_89", "queries", 128, "bf16", "causal documents"),
+    ("sm_86", "forward", 128, "bf16", "causal sliding"),
+    ("sm_80", "forward", 256, "bf16", "causal documents"),
+    ("sm_89", "decode, 16 rows", 64, "bf16", "causal documents"),
+    ("sm_86", "decode, 16 rows", 128, "bf16", "causal documents"),
+    ("sm_89", "decode, 32 rows", 128, "bf16", "causal documents"),
+    ("sm_120", "decode, 32 rows", 256, "bf16", "causal"),
+    ("sm_80", "queries", 256, "fp32", "causal documents"),
+    ("sm_90", "keys", 256, "fp32", "causal documents"),
+    ("sm_89", "forward", 256, "fp32", "causal documents"),
+    ("sm_86", "decode, 16 rows", 256, "fp32", "causal documents"),
+]
+
+
+@pytest.mark.parametrize("target, kernel, dim, element, name", CELLS)
+def test_the_first_tile_fits(target, kernel, dim, element, name, monkeypatch):
+    compile_kernel, made = offline.compile_kernel, []
+    monkeypatch.setattr(
+        offline, "compile_kernel", lambda *a: made.append(compile_kernel(*a)) or made[-1]
+    )
+    kernels = kernels_offline(CATALOGUE[name].mask, target, dim, DTYPES[element])
+    report = kernels[kernel]()
+    print(f"{report.tier}: {report.stack} bytes spilled, {report.shared} bytes shared")
+    assert report.shared <= report.shared_limit and report.stack <= MOST_SPILLED
+    assert len(made) == 1, "the table's first tile did not fit"
+
+
+def test_a_tile_that_spills_gives_way():
+    kernels = kernels_offline(CATALOGUE["causal documents"].mask, "sm_90", 256, DTYPES["bf16"])
+    report = kernels["keys"]()
+    assert report.tier.startswith("plain Triton, 32 x 32") and report.stack <= MOST_SPILLED
+
+
+@pytest.mark.parametrize("target", ["sm_86", "sm_89", "sm_120"])
+def test_no_tile_of_a_warpgroup_where_there_is_none(target):
+    tiles = decode_tiles_for(target, 128, 2, "dense", 64, described=True, crowded=False)
+    assert all(tile.block_q == 32 for tile in tiles)
