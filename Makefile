@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs release bench clean
+.PHONY: demo test lint docs release compat bench clean
 
 demo: $(READY)
 	$(BIN)/maskalg demo
@@ -30,6 +30,10 @@ release: $(DEV)
 	$(BIN)/python -m build --no-isolation >/dev/null
 	$(BIN)/python .ci/check_release.py
 
+# Every supported torch with its Triton, in environments of their own: see .ci/compat.py.
+compat:
+	$(PYTHON) .ci/compat.py
+
 bench: $(READY)
 	$(BIN)/python benchmarks/cpu_attention.py
 
@@ -47,4 +51,4 @@ $(DEV): $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .compat build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
