@@ -32,7 +32,7 @@ SHORT = (
 WHOLE = ("tests/test_imports.py", "tests/backends", "tests/codegen", "tests/operators")
 INTERPRETED_SHORT = ("tests/interpreter/test_forward.py", "tests/interpreter/test_units.py")
 INTERPRETED = ("tests/interpreter",)
-NEEDED = ("setuptools", "pytest", "pytest-xdist", "hypothesis", "sympy", "rich")
+NEEDED = ("setuptools>=77", "pytest", "pytest-xdist", "hypothesis", "sympy", "rich")
 
 
 def main() -> int:
