@@ -76,8 +76,8 @@ def tested(version: str, *, short: bool, keep: bool) -> tuple[str, bool]:
 
 def environment(folder: Path, version: str) -> Path:
     """The interpreter of an environment with this torch, and the package as editable."""
-    python = folder / "bin" / "python"
-    if not python.exists():
+    python, ready = folder / "bin" / "python", folder / "ready"
+    if not ready.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         pip(python, f"torch=={version}")
         pinned = (ROOT / "constraints.txt").read_text().splitlines()
@@ -86,6 +86,7 @@ def environment(folder: Path, version: str) -> Path:
         constraints.write_text("\n".join(others) + "\n")
         pip(python, "-c", str(constraints), *NEEDED, "numpy")
         pip(python, "--no-deps", "--no-build-isolation", "-e", ".")
+        ready.touch()
     return python
 
 
