@@ -20,16 +20,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TORCH = ("2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 SHORT = (
-    "tests/test_imports.py",
-    "tests/backends/test_launches.py",
-    "tests/backends/test_triton_launch.py",
-    "tests/backends/test_triton_descriptors.py",
-    "tests/backends/test_triton_fitting.py",
+    "tests/package/test_imports.py",
+    "tests/backends/triton/test_launches.py",
+    "tests/backends/triton/test_launch.py",
+    "tests/backends/triton/test_descriptors.py",
+    "tests/backends/triton/test_fitting.py",
     "tests/codegen/test_compile.py::test_compiles_everywhere",
     "tests/codegen/test_compile_hopper.py::test_128_dimensions",
     "tests/operators",
 )
-WHOLE = ("tests/test_imports.py", "tests/backends", "tests/codegen", "tests/operators")
+WHOLE = ("tests/package/test_imports.py", "tests/backends", "tests/codegen", "tests/operators")
 INTERPRETED_SHORT = ("tests/interpreter/test_forward.py", "tests/interpreter/test_units.py")
 INTERPRETED = ("tests/interpreter",)
 NEEDED = ("setuptools>=77", "pytest", "pytest-xdist", "hypothesis", "sympy", "rich")

@@ -15,8 +15,8 @@ import time
 import torch
 
 import maskalg as ma
-from maskalg.evaluate import Environment, evaluate
-from maskalg.normalform import bound
+from maskalg.engine.evaluate import Environment, evaluate
+from maskalg.engine.normal_form import bound
 from maskalg.testing import oracle
 from maskalg.tracing.pointwise import pointwise
 

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from statistics import median
 
-from maskalg.proof.certificate import Certificate
+from maskalg.proof.check.certificate import Certificate
 from maskalg.testing.catalogue import CATALOGUE
 
 

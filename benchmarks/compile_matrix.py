@@ -35,14 +35,14 @@ import torch
 import triton
 
 from maskalg import errors
-from maskalg.algebra import everything
-from maskalg.backends.triton_fitting import MOST_SPILLED
-from maskalg.backends.triton_offline import TARGETS, kernels_offline
-from maskalg.expression import Expression
-from maskalg.float8 import FLOAT8
+from maskalg.backends.triton.launching.fitting import MOST_SPILLED
+from maskalg.backends.triton.offline import TARGETS, kernels_offline
+from maskalg.engine.float8 import FLOAT8
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.catalogue_biases import BIASES
-from tests.composition_cases import composition, lengths
+from maskalg.values.algebra import everything
+from maskalg.values.expression import Expression
+from tests.cases.compositions import composition, lengths
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": FLOAT8}
 DIMS = (16, 32, 64, 128, 256)

@@ -1,4 +1,4 @@
-"""Every tile shape by itself on one GPU: what `maskalg/tiles.py` rests on.
+"""Every tile shape by itself on one GPU: what `maskalg/tiles/forward.py` rests on.
 
     python benchmarks/gpu_tiles.py [--cases causal] [--dim 128] [--kernels forward,keys]
     python benchmarks/gpu_tiles.py --tiles 128x128x8x3,64x64x4x3x1
@@ -17,14 +17,14 @@ import statistics
 import torch
 
 from maskalg.attention import checked_call
-from maskalg.backends.triton_trial import Trial
+from maskalg.backends.triton.trial import Trial
 from maskalg.bench.agreement import TOLERANCE, distance
 from maskalg.bench.contenders import inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
 from maskalg.bench.tuning_cases import tuning_cases
-from maskalg.tiles import Tile
-from maskalg.tuned.candidates import first_candidates
-from maskalg.tuned.choices import KERNELS, text
+from maskalg.tiles.forward import Tile
+from maskalg.tiles.tuned.candidates import first_candidates
+from maskalg.tiles.tuned.choices import KERNELS, text
 
 PRODUCTS = {"forward": 2, "queries": 3, "keys": 4}
 

@@ -37,14 +37,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import maskalg as ma
 from maskalg import alibi, causal, document, sliding, softcap
-from maskalg.backends import triton_backward, triton_tuned
-from maskalg.backends import triton_plan as backend
-from maskalg.backward_tiles import Least
+from maskalg.backends.triton import plan as backend
+from maskalg.backends.triton import tuned
+from maskalg.backends.triton.families import backward as triton_backward
 from maskalg.bench.cases import Case, Shape, cases, documents
 from maskalg.bench.contender import backward_of
 from maskalg.bench.contenders import contenders, inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
-from maskalg.expression import Expression
+from maskalg.tiles.backward import Least
+from maskalg.values.expression import Expression
 
 DEVICE = "cuda"
 Attend = Callable[..., torch.Tensor]
@@ -63,7 +64,7 @@ def forget() -> None:
     """What was planned and remembered before a choice was changed."""
     backend.structure_plan.cache_clear()
     backend.backward_plan.cache_clear()
-    triton_tuned.look_again()
+    tuned.look_again()
 
 
 def lengths() -> None:

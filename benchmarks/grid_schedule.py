@@ -15,10 +15,10 @@ import time
 import torch
 
 from maskalg import Mask, neighborhood, sliding_tile, temporal, tiled_neighborhood
-from maskalg.extents import resolve
-from maskalg.normalform import bound
+from maskalg.engine.extents import resolve
+from maskalg.engine.normal_form import bound
 from maskalg.proof.proof import prove_structure
-from maskalg.schedule.grid_runs import GridRuns, grid_runs
+from maskalg.schedule.digits.runs import GridRuns, grid_runs
 
 BLOCK = (128, 128)
 REPETITIONS = 7

@@ -21,9 +21,9 @@ from exactness_masks import masks as field_masks
 from hypothesis import HealthCheck, given, seed, settings
 
 from maskalg import Mask
-from maskalg.evaluate import device_of
-from maskalg.extents import resolve
-from maskalg.normalform import Bound, bound, transposed
+from maskalg.engine.evaluate import device_of
+from maskalg.engine.extents import resolve
+from maskalg.engine.normal_form import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.block_map import EMPTY, FULL, proved_labels
 from maskalg.testing import oracle
@@ -76,8 +76,8 @@ class Tally:
 
 
 def _dense(form: Bound, shape: Shape, batch: int, heads: int):  # type: ignore[no-untyped-def]
-    from maskalg.evaluate import Environment, evaluate, grid
-    from maskalg.extents import dependence
+    from maskalg.engine.evaluate import Environment, evaluate, grid
+    from maskalg.engine.extents import dependence
 
     extents = resolve(form, *shape.lengths, batch, heads)
     sizes = dependence(form.structure.mask, form, extents)

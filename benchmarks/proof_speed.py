@@ -28,8 +28,8 @@ import torch
 import maskalg as ma
 from maskalg import alibi, causal, chunked, document, prefix, sliding
 from maskalg.attention import checked_call
-from maskalg.extents import Extents
-from maskalg.normalform import bound
+from maskalg.engine.extents import Extents
+from maskalg.engine.normal_form import bound
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.runs import run_table
 
@@ -40,7 +40,7 @@ LONG = 1 << 20
 NEW_INTERPRETER = """
 import time, torch
 from maskalg import *
-from maskalg.normalform import bound
+from maskalg.engine.normal_form import bound
 structure = bound({mask}).structure
 start = time.perf_counter()
 import maskalg.proof.projection
@@ -70,8 +70,8 @@ def in_new_process(work: Callable[[], object]) -> tuple[float, float]:
 
 def cold(rounds: int) -> None:
     # SymPy, and every module of a proof: their import is timed elsewhere.
-    import maskalg.proof.digits
-    import maskalg.proof.grid_hull
+    import maskalg.proof.digits.hull
+    import maskalg.proof.digits.prove
     import maskalg.proof.section  # noqa: F401
     from maskalg.testing.catalogue import CATALOGUE
 

@@ -1,6 +1,6 @@
 """Integers of 128 bits as pairs (low, high) of 64, for what a mask computes past 64 bits.
 
-The low one is counted without a sign. This is `maskalg/long_integers.py` for two limbs.
+The low one is counted without a sign. This is `maskalg/engine/long_integers.py` for two limbs.
 """
 
 import triton

@@ -9,9 +9,18 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from . import errors, nn
-from .algebra import Bias, Mask, Score, everything, nothing
 from .attention import attention
-from .biases import (
+from .engine.float8 import to_float8
+from .errors import (
+    BackendError,
+    MaskalgError,
+    MaskAttributeError,
+    MaskTypeError,
+    MaskValueError,
+    RecompilationWarning,
+)
+from .values.algebra import Bias, Mask, Score, everything, nothing
+from .values.biases import (
     FireParameters,
     alibi,
     decay,
@@ -29,8 +38,8 @@ from .biases import (
     softcap,
     t5,
 )
-from .choice import where
-from .elementary import (
+from .values.choice import where
+from .values.elementary import (
     cos,
     exp,
     floor,
@@ -44,17 +53,8 @@ from .elementary import (
     tanh,
     truncate,
 )
-from .errors import (
-    BackendError,
-    MaskalgError,
-    MaskAttributeError,
-    MaskTypeError,
-    MaskValueError,
-    RecompilationWarning,
-)
-from .float8 import to_float8
-from .index import batch, bias, head, kv_idx, q_idx, scalar, table
-from .masks import (
+from .values.index import batch, bias, head, kv_idx, q_idx, scalar, table
+from .values.masks import (
     attention_slices,
     block_causal,
     block_diffusion,
@@ -86,7 +86,7 @@ from .masks import (
     vertical_slash,
     window,
 )
-from .weights import (
+from .values.weights import (
     Weight,
     linear,
     relu,
@@ -101,18 +101,18 @@ if TYPE_CHECKING:
     from .codegen.store import cache_dir
     from .explanation import explain, render
     from .export import to_attention_slices, to_flashmask
-    from .inspect.sheet import plot
-    from .reasoning.decide import equivalent, implies
+    from .questions.decide import equivalent, implies
     from .tracing import mask, score
+    from .views.inspect.sheet import plot
 
 # What is asked for by hand, and not in every step, is imported when it is.
 _LATE = {
     "cache_dir": "codegen.store",
-    "equivalent": "reasoning.decide",
+    "equivalent": "questions.decide",
     "explain": "explanation",
-    "implies": "reasoning.decide",
+    "implies": "questions.decide",
     "mask": "tracing",
-    "plot": "inspect.sheet",
+    "plot": "views.inspect.sheet",
     "render": "explanation",
     "score": "tracing",
     "to_attention_slices": "export",

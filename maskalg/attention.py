@@ -8,13 +8,13 @@ import torch
 from torch.autograd import forward_ad
 
 from . import errors
-from .algebra import everything
 from .backends.call import Call, scale_of
 from .backends.choice import backend_name, backend_of
 from .backends.float8 import attend_float8
-from .expression import Expression
-from .float8 import FLOAT8, descales_of
-from .inputs import (
+from .engine.float8 import FLOAT8, descales_of
+from .engine.normal_form import bound
+from .operators.attend import Wanted, attend_traced, traced
+from .operators.inputs import (
     as_autocast_wants,
     check_tables,
     check_weight,
@@ -22,9 +22,9 @@ from .inputs import (
     extents_of,
     no_tangents,
 )
-from .normalform import bound
-from .operators.attend import Wanted, attend_traced, traced
-from .weights import Weight, softmax
+from .values.algebra import everything
+from .values.expression import Expression
+from .values.weights import Weight, softmax
 
 ARGUMENTS: Final = (
     *("query", "key", "value", "score"),

@@ -9,25 +9,25 @@ from typing import NoReturn, TypeVar
 import torch
 
 from . import errors
-from .algebra import everything
 from .attention import ARGUMENTS, checked_call
 from .backends.call import Call
 from .backends.choice import backend_name
-from .backward_tiles import HopperBackwardTile
 from .codegen.arguments import DistanceTable
 from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
-from .codegen.integer_sizes import sizes_of
-from .expression import Expression
-from .float8 import FLOAT8
-from .hidden_masks import hidden
-from .normalform import Structure, bound
+from .codegen.text.integer_sizes import sizes_of
+from .engine.float8 import FLOAT8
+from .engine.hidden_masks import hidden
+from .engine.normal_form import Structure, bound
 from .proof.proof import prove_structure
-from .schedule.digit_runs import by_digits
+from .schedule.digits.kernel_runs import by_digits
 from .schedule.marked_runs import marked
-from .schedule.summary_labels import summarised
-from .tiles import HopperTile, Tile
-from .weights import Weight, softmax
+from .schedule.summaries.labels import summarised
+from .tiles.backward import HopperBackwardTile
+from .tiles.forward import HopperTile, Tile
+from .values.algebra import everything
+from .values.expression import Expression
+from .values.weights import Weight, softmax
 
 _Tile = TypeVar("_Tile")
 
@@ -136,7 +136,7 @@ def explain(
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
-        from .backends import triton
+        from .backends.triton import backend as triton
 
         tier, tile, tables = _of_triton(call)
         gradients = _gradients_of_triton(call)
@@ -155,12 +155,14 @@ def explain(
 
 def _of_triton(call: Call) -> tuple[str, str, int]:
     """The family of kernels on a GPU, the tile, and the tables of distances that are read."""
-    from .backends import triton_decode, triton_hopper, triton_plan
+    from .backends.triton import plan as triton_plan
+    from .backends.triton.families import decode
+    from .backends.triton.families import hopper as triton_hopper
 
     plan = triton_plan.plan_of(call)
     wide = ", 64-bit indices" if plan.style.wide else ""
     tables = sum(isinstance(table, DistanceTable) for table in plan.hooks.tables)
-    few = triton_decode.shared(call, plan)
+    few = decode.shared(call, plan)
     if few is not None:
         best, failed = _serving(("decode", plan), few.tiles)
         _, splits = few.counts(call.extents, best)
@@ -187,7 +189,7 @@ def _of_triton(call: Call) -> tuple[str, str, int]:
 
 def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:
     """The first tile that no trial for a plan ruled out so far, and why others gave way."""
-    from .backends.triton_fitting import why_not
+    from .backends.triton.launching.fitting import why_not
 
     failed = [why for tile in tiles if (why := why_not(plan, tile)) is not None]
     serving = next((tile for tile in tiles if why_not(plan, tile) is None), tiles[-1])
@@ -196,30 +198,31 @@ def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:
 
 def _of_unknown_triton() -> str:
     """What was decided of the Gluon kernels, where this Triton was not tested."""
-    from .backends import triton_trust, triton_versions
+    from .backends.triton import trust, versions
 
-    if triton_versions.is_tested():
+    if versions.is_tested():
         return ""
-    return f" (Triton {triton_versions.version()}: {triton_trust.verdict().why})"
+    return f" (Triton {versions.version()}: {trust.verdict().why})"
 
 
 def _gradients_of_triton(call: Call) -> str:
     """The kernels of the backward pass; empty for inputs of float8, which have no gradients."""
-    from .backends import triton_hopper_backward, triton_one_pass, triton_plan
-    from .backends.triton_arguments import describable
-    from .backends.triton_fitting import failed
+    from .backends.triton import plan as triton_plan
+    from .backends.triton.arguments import describable
+    from .backends.triton.families import hopper_backward, one_pass
+    from .backends.triton.launching.fitting import failed
 
     if call.query.dtype == FLOAT8:
         return ""
     steps, shape = triton_plan.steps_of(call, triton_plan.plan_of(call))
     inputs = (call.query, call.key, call.value)
-    hopper = triton_hopper_backward.serves(call, shape) and all(map(describable, inputs))
+    hopper = hopper_backward.serves(call, shape) and all(map(describable, inputs))
     if (
         hopper
-        and triton_one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None
+        and one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None
         and not failed(("one pass", steps))
     ):
-        block = triton_one_pass.one_pass_tile(shape["HEAD_PAD"]).block
+        block = one_pass.one_pass_tile(shape["HEAD_PAD"]).block
         return f"one kernel, Gluon on Hopper, {block} queries at a time"
 
     def told(of: str, first: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:

@@ -7,10 +7,10 @@ from typing import NoReturn
 import torch
 
 from . import errors
-from .algebra import Bias, Mask, Score, everything
 from .attention import attention
-from .expression import Expression
-from .weights import Weight, softmax
+from .values.algebra import Bias, Mask, Score, everything
+from .values.expression import Expression
+from .values.weights import Weight, softmax
 
 
 class Attention(torch.nn.Module):

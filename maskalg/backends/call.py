@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ..extents import Extents
-from ..float8 import FLOAT8, Descales
-from ..normalform import Bound
-from ..weights import Weight, softmax
+from ..engine.extents import Extents
+from ..engine.float8 import FLOAT8, Descales
+from ..engine.normal_form import Bound
+from ..values.weights import Weight, softmax
 
 
 @dataclass(frozen=True, eq=False)

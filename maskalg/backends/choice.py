@@ -57,11 +57,11 @@ def backend_name(device: str, name: str | None) -> str:
 def backend_of(name: str) -> Backend:
     """A backend by name; its module is imported when first used."""
     if name == "triton":
-        from . import triton
+        from .triton import backend as triton
 
         return triton
     if name == "cpu":
-        from . import cpu
+        from .cpu import backend as cpu
 
         return cpu
     from . import reference

@@ -9,7 +9,7 @@ import torch
 from .. import errors
 from .call import Call, Result
 from .choice import backend_of
-from .triton_scale import SMALLEST
+from .triton.scale import SMALLEST
 
 
 def attend_float8(call: Call, backend: str) -> Result:

@@ -10,10 +10,10 @@ from typing import cast
 
 import torch
 
-from ..evaluate import Environment, evaluate, grid
-from ..normalform import Bound
+from ..engine.evaluate import Environment, evaluate, grid
+from ..engine.normal_form import Bound
 from .call import Call, Result
-from .cpu_formula import differentiated
+from .cpu.formula import differentiated
 from .results import in_order_of
 
 # The first call of a function in MKL, made by several threads at once, can return values of low

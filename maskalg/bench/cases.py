@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import torch
 
-from ..algebra import Mask, everything
-from ..biases import alibi, dense_bias, softcap, t5
-from ..expression import Expression
-from ..index import kv_idx, table
-from ..masks import (
+from ..formula.nodes import SCORE
+from ..values.algebra import Mask, everything
+from ..values.biases import alibi, dense_bias, softcap, t5
+from ..values.expression import Expression
+from ..values.index import kv_idx, table
+from ..values.masks import (
     block_table,
     causal,
     dense,
@@ -24,7 +25,6 @@ from ..masks import (
     sliding,
     sliding_tile,
 )
-from ..nodes import SCORE
 
 _LONGEST_TABLE: Final = 8192  # of 256 MiB, beside which a peer's table of blocks is made
 

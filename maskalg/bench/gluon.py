@@ -1,6 +1,6 @@
 """Whether the Gluon kernels compute on a GPU what the plain ones do.
 
-`python -m maskalg.bench.gluon 0` compares them on the first GPU. `backends/triton_trust.py` runs it
+`python -m maskalg.bench.gluon 0` compares them on the first GPU. `backends/triton/trust.py` runs it
 with a Triton that nobody tested.
 """
 
@@ -13,13 +13,13 @@ from typing import Final
 import torch
 
 from ..attention import attention
-from ..backends import triton_trust
-from ..backends.triton_backward import backward_plan
-from ..backends.triton_plan import structure_plan
-from ..backends.triton_tuned import look_again
-from ..biases import softcap
-from ..expression import Expression
-from ..masks import causal, document, sliding
+from ..backends.triton import trust
+from ..backends.triton.families.backward import backward_plan
+from ..backends.triton.plan import structure_plan
+from ..backends.triton.tuned import look_again
+from ..values.biases import softcap
+from ..values.expression import Expression
+from ..values.masks import causal, document, sliding
 from .agreement import TOLERANCE, distance
 
 _RESULTS: Final = ("the output", "dQ", "dK", "dV")
@@ -47,8 +47,8 @@ def main(device: int) -> int:
 
 def computed(switch: str, kind: str, dim: int, heads: int, length: int) -> list[torch.Tensor]:
     """Output and gradients of a call with the tier of the switch."""
-    os.environ[triton_trust.SWITCH] = switch
-    for cached in (triton_trust.verdict, structure_plan, backward_plan):
+    os.environ[trust.SWITCH] = switch
+    for cached in (trust.verdict, structure_plan, backward_plan):
         cached.cache_clear()
     look_again()  # what is remembered of calls was chosen with the other tier
     window, ids = causal & sliding(200), torch.arange(length, device="cuda") // 300

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import torch
 
 from .. import errors
-from ..tuned.candidates import first_candidates, neighbours
-from ..tuned.choices import Configuration, Kernel, Key, text
+from ..tiles.tuned.candidates import first_candidates, neighbours
+from ..tiles.tuned.choices import Configuration, Kernel, Key, text
 from .agreement import TOLERANCE, distance
 
 Result = tuple[torch.Tensor, ...]

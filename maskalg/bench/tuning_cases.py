@@ -6,8 +6,8 @@ from typing import Final
 
 import torch
 
-from ..biases import alibi
-from ..masks import causal, document, sliding
+from ..values.biases import alibi
+from ..values.masks import causal, document, sliding
 from .cases import Case, Shape, documents, mask_of, rows
 
 LENGTH: Final = 8192
@@ -18,8 +18,8 @@ _TAKEN: Final = (
 
 
 def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
-    """The cases at a head dimension, by name; every pattern of `maskalg.tiles`, with a bias and
-    without, is among them."""
+    """The cases at a head dimension, by name; every pattern of `maskalg.tiles.forward` is
+    among them, with a bias and without."""
     heads = max(4, 2048 // head_dim)
     shape = Shape(2, heads, heads, LENGTH, head_dim)
     known = rows(shape, device)

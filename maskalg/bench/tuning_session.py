@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 import torch
 
 from ..attention import checked_call
-from ..backends.triton_trial import Trial, kind_of
-from ..extents import Extents
-from ..normalform import bound
-from ..tiles import Pattern
-from ..tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, text
-from ..tuned.store import Machine, Unusable, path_of, read, write
+from ..backends.triton.trial import Trial, kind_of
+from ..engine.extents import Extents
+from ..engine.normal_form import bound
+from ..tiles.forward import Pattern
+from ..tiles.tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, text
+from ..tiles.tuned.store import Machine, Unusable, path_of, read, write
 from .contenders import inputs_of
 from .measure import interleaved
 from .tuning import Finding, search

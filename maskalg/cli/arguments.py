@@ -7,10 +7,11 @@ from typing import Any, Final, cast
 
 import torch
 
-from .. import errors, nodes
-from ..algebra import Mask, Score
-from ..expression import Expression
-from ..normalform import bound
+from .. import errors
+from ..engine.normal_form import bound
+from ..formula import nodes
+from ..values.algebra import Mask, Score
+from ..values.expression import Expression
 
 LENGTH_SHOWN: Final = 4096
 

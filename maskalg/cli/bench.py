@@ -63,7 +63,7 @@ def run(settings: Settings) -> int:
 
 def _tuned() -> str:
     """What of `maskalg tune` plays a part in the figures."""
-    from ..backends.triton_tuned import machine_of
+    from ..backends.triton.tuned import machine_of
 
     _, choices = machine_of(torch.device("cuda", torch.cuda.current_device()))
     return f", {len(choices.by_key)} tuned tiles (MASKALG_TUNED=0: none)" if choices.by_key else ""

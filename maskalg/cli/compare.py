@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..algebra import Mask
+from ..values.algebra import Mask
 from .arguments import EXPRESSIONS, add_expression, add_lengths, mask_of, natural
 
 if TYPE_CHECKING:
-    from ..reasoning.search import Place
+    from ..questions.search import Place
 
 
 def declare(commands: Any) -> None:
@@ -34,10 +34,10 @@ def run(options: argparse.Namespace) -> int:
     """Print what is known; returns the exit status."""
     from rich.console import Console
 
-    from ..inspect.difference import LENGTHS_SEEN_WHOLE, close_up, overview, show_difference
     from ..parsing import read
-    from ..reasoning.compare import compare
-    from ..reasoning.domain import Lengths
+    from ..questions.compare import compare
+    from ..questions.domain import Lengths
+    from ..views.inspect.difference import LENGTHS_SEEN_WHOLE, close_up, overview, show_difference
 
     a, b = mask_of(read(options.a)).to("cpu"), mask_of(read(options.b)).to("cpu")
     lengths = Lengths(options.q_len, options.kv_len, None, options.heads)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ..algebra import Mask
 from ..attention import attention
-from ..biases import alibi
 from ..errors import MaskValueError
-from ..expression import Expression
-from ..inspect.terminal import percent, show
-from ..masks import causal, document, sliding
+from ..values.algebra import Mask
+from ..values.biases import alibi
+from ..values.expression import Expression
+from ..values.masks import causal, document, sliding
+from ..views.inspect.terminal import percent, show
 from .corpus import Corpus, read_corpus
 from .dense import Inputs, matrix_bytes, reference, sdpa_heads
 from .measure import peak_bytes, seconds

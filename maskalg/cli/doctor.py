@@ -132,7 +132,7 @@ def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
 
 def tiers(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tier, ...]:
     """Which kernels the GPUs would be given: see `maskalg.explain` for one call."""
-    from ..tiles import hopper_tile_for
+    from ..tiles.forward import hopper_tile_for
 
     why = triton.note if triton.version is None else None if gpus else "no GPU that torch can use"
     if why is not None:
@@ -148,7 +148,9 @@ def tiers(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tier, ...]:
         return plain, Tier("Gluon on Hopper", False, f"needs sm_90, found {found}")
     if not triton.gluon:
         return plain, Tier("Gluon on Hopper", False, triton.gluon_note)
-    return plain, Tier("Gluon on Hopper", True, "half precision, where maskalg.tiles says so")
+    return plain, Tier(
+        "Gluon on Hopper", True, "half precision, where maskalg.tiles.forward says so"
+    )
 
 
 def _line(name: str, holds: bool, note: str) -> str:

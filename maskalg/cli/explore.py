@@ -37,8 +37,8 @@ def declare(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the page; returns the exit status."""
-    from ..explore import explore
     from ..parsing import read
+    from ..views.explore import explore
 
     expression = read(options.expression)
     written = explore(

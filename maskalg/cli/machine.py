@@ -14,7 +14,7 @@ from typing import Final
 import torch
 
 from ..codegen.store import cache_dir
-from ..tuned import store
+from ..tiles.tuned import store
 
 _NOT_A_FEATURE: Final = "dev"  # the extra of people who work on maskalg itself
 
@@ -32,7 +32,7 @@ class Triton:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that torch can use; `architecture` as `maskalg.tiles` names it."""
+    """A GPU that torch can use; `architecture` as `maskalg.tiles.forward` names it."""
 
     name: str
     architecture: str
@@ -68,11 +68,12 @@ class Tuned:
 def triton() -> Triton:
     """Import the kernels' Triton, as the backend does."""
     try:
-        from ..backends import triton_trust, triton_versions
+        from ..backends.triton import trust
+        from ..backends.triton import versions as triton_versions
     except ImportError as problem:
         why = f"does not import ({problem}): pip install triton (Linux)"
         return Triton(None, why, False, "needs Triton")
-    version, found = triton_versions.version(), triton_trust.known()
+    version, found = triton_versions.version(), trust.known()
     note = version
     if not triton_versions.is_tested():
         tested = ", ".join(triton_versions.TESTED)

@@ -32,9 +32,9 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from ..normalform import bound
+    from ..engine.normal_form import bound
     from ..parsing import read
-    from ..proof.telling import told
+    from ..proof.words.telling import told
 
     mask = mask_of(read(options.expression))
     proof = mask.prove()

@@ -12,8 +12,8 @@ from .arguments import EXPRESSIONS, add_expression, positive
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..backends.triton_offline import Report
-    from ..expression import Expression
+    from ..backends.triton.offline import Report
+    from ..values.expression import Expression
 
 _DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _SKELETONS: Final = {False: "maskalg_kernels/forward.py", True: "maskalg_kernels/backward.py"}
@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
 def source(expression: Expression, *, nvidia: bool, backward: bool) -> str:
     """The hooks as NVIDIA's kernels or as others get them."""
     from ..codegen.hooks import Style, hooks_of
-    from ..codegen.integer_sizes import sizes_of
-    from ..normalform import bound
+    from ..codegen.text.integer_sizes import sizes_of
+    from ..engine.normal_form import bound
 
     form = bound(expression)
     limbs = sizes_of(form).limbs
@@ -80,7 +80,7 @@ def _compiling(expression: Expression, options: argparse.Namespace) -> Any:
     import torch
 
     try:
-        from ..backends.triton_offline import compile_offline
+        from ..backends.triton.offline import compile_offline
     except ModuleNotFoundError as missing:
         raise errors.no_triton_to_compile() from missing
     dtype = getattr(torch, _DTYPES[options.dtype])

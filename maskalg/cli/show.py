@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the picture; returns the exit status."""
     from rich.console import Console
 
-    from ..inspect.terminal import show
     from ..parsing import read
+    from ..views.inspect.terminal import show
 
     mask = mask_of(read(options.expression))
     console = Console(highlight=False, markup=False, emoji=False)

@@ -10,8 +10,8 @@ from typing import Any, Final
 import torch
 
 from .. import errors
-from ..tuned import store
-from ..tuned.choices import HEAD_PADS, KERNELS, Kernel, text
+from ..tiles.tuned import store
+from ..tiles.tuned.choices import HEAD_PADS, KERNELS, Kernel, text
 from .arguments import positive
 
 _INTERRUPTED: Final = 130  # as a shell would say
@@ -52,11 +52,11 @@ def run(options: argparse.Namespace) -> int:
     if os.environ.get("TRITON_INTERPRET") == "1":
         raise errors.interpreter_compiles_nothing()
     try:
-        from ..backends import triton_tuned
+        from ..backends.triton import tuned
         from ..bench import tuning_session
     except ImportError as problem:
         raise errors.tune_needs_triton(problem) from problem
-    machine = triton_tuned.this_machine(torch.device("cuda", torch.cuda.current_device()))
+    machine = tuned.this_machine(torch.device("cuda", torch.cuda.current_device()))
     if not options.dry_run:
         _check_writable()
     wanted = tuning_session.Wanted(
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
             total += finding.kept
             if not options.dry_run:
                 tuning_session.store(finding, machine)
-                triton_tuned.look_again()
+                tuned.look_again()
     except KeyboardInterrupt:
         print("interrupted")
         status = _INTERRUPTED

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from .. import nodes
-from ..node import Node
+from ..formula import nodes
+from ..formula.node import Node
 
 LINE: Final = 8
 """Entries that a thread loads at once; rows of other lengths are not read ahead of time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from ..node import Node
+from ..formula.node import Node
 
 MOST_PASSED: Final = 24
 """Numbers that the kernels take one by one."""
@@ -66,7 +66,7 @@ class DivisorArgument:
 @dataclass(frozen=True)
 class DistanceTable:
     """What a formula of distances gives, float32 `[heads, distances]`; `[distances]` for all heads
-    alike (`backends/triton_distances.py`)."""
+    alike (`backends/triton/distances.py`)."""
 
     formula: Node
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..nodes import Node
+from ..formula.nodes import Node
 from ..proof.closed_forms import ClosedForms, Span
-from . import long_text
-from .triton_text import TritonText
+from .text import long_integers
+from .text.triton import TritonText
 
 MOST_INTERVALS: Final = 16
 
@@ -76,4 +76,4 @@ def in_kernels(bound: Node) -> bool:
 
 def _too_long(bound: Node, text: TritonText) -> bool:
     """Whether a bound may have more bits than kernels compute."""
-    return text.limbs > long_text.LIMBS and long_text.is_long(bound, wide=text.wide)
+    return text.limbs > long_integers.LIMBS and long_integers.is_long(bound, wide=text.wide)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import cast
 
-from .. import errors, nodes
-from ..node import Node
+from .. import errors
+from ..formula import nodes
+from ..formula.node import Node
 
 _ZERO = nodes.const(0.0)
 _ONE = nodes.const(1.0)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from .. import nodes
-from ..comparisons import POSITIONS
-from ..distances import by_distance
-from ..node import Node
+from ..formula import nodes
+from ..formula.comparisons import POSITIONS
+from ..formula.distances import by_distance
+from ..formula.node import Node
 
 BEYOND: Final = 256
 """Distances on either side that a tile past the last query or key may ask for."""

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 from typing import Final, cast
 
-from ..node import Node
-from ..normalform import Value
-from ..parameters import Slot
+from ..engine.normal_form import Value
+from ..formula.node import Node
+from ..formula.parameters import Slot
 
 _BITS: Final = 31  # of what is divided
 

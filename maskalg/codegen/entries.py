@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, cast
 
-from .. import nodes
-from ..distances import by_distance
-from ..node import Node
-from ..normalform import Structure
-from ..parameters import Slot
+from ..engine.normal_form import Structure
+from ..formula import nodes
+from ..formula.distances import by_distance
+from ..formula.node import Node
+from ..formula.parameters import Slot
 from .arguments import Arguments
 from .derivative import derivative
 from .hooks import Formula, Hooks, Style, rendered
-from .table_text import place_in_table
-from .triton_text import TritonText
+from .text.tables import place_in_table
+from .text.triton import TritonText
 
 Mode = Literal["rows", "columns", "distances", "pairs"]
 

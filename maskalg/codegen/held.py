@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..node import Node
-from .triton_text import TritonText
+from ..formula.node import Node
+from .text.triton import TritonText
 
 Index = Literal["q_idx", "kv_idx"]
 

@@ -7,24 +7,24 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..node import Node
-from ..normalform import Structure, transposed
-from ..printing import formula_text
+from ..engine.normal_form import Structure, transposed
+from ..formula.node import Node
+from ..formula.printing import formula_text
 from ..proof.proof import prove_structure
-from ..schedule.digit_runs import by_digits
+from ..schedule.digits.kernel_runs import by_digits
 from ..schedule.marked_runs import Of, marked
-from . import long_text
 from .ahead import LINE, Ahead, is_ahead
 from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .distance_tables import with_distance_tables
 from .held import Held, Index
-from .predicate_ptx import Unrenderable, equal_ptx, masked_ptx, passed_on
-from .real_text import added, additive
 from .spans import contiguous, equal_ids
 from .style import Style as Style
-from .triton_text import TritonText
+from .text import long_integers
+from .text.predicate_ptx import Unrenderable, equal_ptx, masked_ptx, passed_on
+from .text.reals import added, additive
+from .text.triton import TritonText
 
 HookText = tuple[str, str, tuple[str, ...]]  # name, parameters, body
 Formula = tuple[str, Node | Callable[[TritonText], tuple[str, ...]]]  # name, result or body
@@ -142,7 +142,7 @@ def rendered(
 def imports(style: Style = _NATURAL) -> str:
     """What formulas written in a style call, by Python's `import`."""
     own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in _OWN_PTX}
-    return _IMPORTS.format(**own) + (long_text.IMPORTS if style.limbs > 1 else "")
+    return _IMPORTS.format(**own) + (long_integers.IMPORTS if style.limbs > 1 else "")
 
 
 def _elements(

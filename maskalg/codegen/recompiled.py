@@ -7,9 +7,9 @@ import warnings
 from typing import Final
 
 from .. import errors
-from ..normalform import Structure
-from ..printing import formula_text
-from ..recent import Recent
+from ..engine.normal_form import Structure
+from ..engine.recent import Recent
+from ..formula.printing import formula_text
 
 MANY: Final = 16
 _NUMBER: Final = re.compile(r"\b\d+(\.\d+)?(e[+-]?\d+)?\b")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import nodes
-from ..node import Node
-from ..proof.document_laws import SameDocument, same_document
+from ..formula import nodes
+from ..formula.node import Node
+from ..proof.check.document_laws import SameDocument, same_document
 from .held import Index
 
 _PLAIN = ("index", "const", "scalar", "add")

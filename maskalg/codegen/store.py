@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from ..recent import Recent
+from ..engine.recent import Recent
 
 _LOADED: Final[Recent[str, ModuleType]] = Recent(4096)
 _LOCK: Final = threading.Lock()

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from .. import errors
-from ..algebra import Mask
+from ..values.algebra import Mask
 from .elements import Elements, edges
 
 Interval = tuple[int, int]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from .. import errors
-from ..extents import is_untold
-from ..normalform import bound
+from ..engine.extents import is_untold
+from ..engine.normal_form import bound
 from ..schedule.block_map import FULL, PARTIAL, BlockMap
 
 Ordered = tuple[torch.Tensor, torch.Tensor]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from ..algebra import Mask
-from ..evaluate import Environment, device_of, evaluate, grid
-from ..extents import Dependence, Extents, dependence, resolve
-from ..normalform import bound
+from ..engine.evaluate import Environment, device_of, evaluate, grid
+from ..engine.extents import Dependence, Extents, dependence, resolve
+from ..engine.normal_form import bound
+from ..values.algebra import Mask
 
 # Elements of one strip: a few megabytes, however long the sequences are.
 _STRIP = 1 << 22

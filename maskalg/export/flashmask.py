@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from .. import errors
-from ..algebra import Mask
+from ..values.algebra import Mask
 from .elements import Elements, edges
 
 

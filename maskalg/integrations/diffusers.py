@@ -19,8 +19,8 @@ import torch
 
 from .. import errors
 from ..attention import attention
-from ..expression import Expression
-from ..masks import causal
+from ..values.expression import Expression
+from ..values.masks import causal
 from .written import from_tensor
 
 try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ..algebra import Mask, Score
-from ..biases import dense_bias
-from ..masks import dense
+from ..values.algebra import Mask, Score
+from ..values.biases import dense_bias
+from ..values.masks import dense
 
 
 def from_tensor(tensor: torch.Tensor) -> Mask | Score:

@@ -9,17 +9,17 @@ import torch
 from .. import errors
 from ..backends.call import Result
 from ..backends.reference import with_sink
-from ..derived import follow
-from ..expression import Expression
-from ..float8 import FLOAT8, descales_of
-from ..inputs import check_tensor, check_weight
-from ..normalform import keyed, value_of
-from ..parameters import INTEGERS
-from ..weights import Weight
+from ..engine.float8 import FLOAT8, descales_of
+from ..engine.normal_form import keyed, value_of
+from ..formula.derived import follow
+from ..formula.parameters import INTEGERS
+from ..values.expression import Expression
+from ..values.weights import Weight
 from . import define as define
 from . import float8 as float8
 from . import transforms
 from . import vmap as vmap
+from .inputs import check_tensor, check_weight
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

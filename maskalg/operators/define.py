@@ -17,11 +17,11 @@ from .. import errors
 from ..backends.call import Call, scale_of
 from ..backends.choice import backend_of
 from ..backends.results import empty_gradients, empty_result
-from ..float8 import Descales
-from ..inputs import check_tables, extents_of
-from ..keys import structure_of
-from ..normalform import Bound, Structure, Value
-from ..weights import linear, softmax
+from ..engine.float8 import Descales
+from ..engine.keys import structure_of
+from ..engine.normal_form import Bound, Structure, Value
+from ..values.weights import linear, softmax
+from .inputs import check_tables, extents_of
 
 Tensors = Sequence[torch.Tensor]
 

@@ -9,7 +9,7 @@ import torch
 
 from ..backends.float8 import attend_float8
 from ..backends.results import empty_result, in_order_of
-from ..float8 import descales_of
+from ..engine.float8 import descales_of
 from .define import Tensors, call_of, form_of
 
 FLOAT8_FORWARD: Final = "maskalg::attention_float8"

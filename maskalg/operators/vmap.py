@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..keys import structure_of
+from ..engine.keys import structure_of
 from .define import BACKWARD, FORWARD
 from .float8 import FLOAT8_FORWARD
 

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from .. import errors, tracing
-from ..algebra import Bias, Mask, Score
+from ..values.algebra import Bias, Mask, Score
 from .reader import parse
 
 # The text of an expression holds no colon (slices are no part of it), except within quotes.

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
-from .. import biases, choice, elementary, index, masks
-from ..algebra import Bias, Mask, Score, everything, nothing
-from ..expression import Expression
-from ..index import Index
+from ..values import biases, choice, elementary, index, masks
+from ..values.algebra import Bias, Mask, Score, everything, nothing
+from ..values.expression import Expression
+from ..values.index import Index
 from . import tensors
 
 Operand = Index | float

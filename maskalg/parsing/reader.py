@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 
 from .. import errors
-from ..algebra import Bias, Mask, Score
-from ..expression import Expression
-from ..index import Index, TableExpression
+from ..values.algebra import Bias, Mask, Score
+from ..values.expression import Expression
+from ..values.index import Index, TableExpression
 from .names import NAMES, described, methods_of
 from .syntax import BINARY, COMPARISONS, FOREIGN, UNARY, tree_of
 from .tensors import repeated, tensor_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..nodes import Node
-from ..parameters import Slot
-from .grid_forms import GridForms
+from ..formula.nodes import Node
+from ..formula.parameters import Slot
+from .digits.forms import GridForms
 from .separation import positions
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from .. import nodes
-from ..cases import has_extremum, split_extremum, split_where
-from ..nodes import Node
-from ..parameters import Slot
-from ..printing import formula_text
+from ..formula import nodes
+from ..formula.cases import has_extremum, split_extremum, split_where
+from ..formula.nodes import Node
+from ..formula.parameters import Slot
+from ..formula.printing import formula_text
 from . import separation
 from .functions import Entry, expanded
 from .signs import OverBudget, Signs

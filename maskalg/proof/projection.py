@@ -12,8 +12,8 @@ from typing import Any
 
 import sympy as sp
 
-from ..nodes import Node, conjunction, const, ge, negation
-from ..printing import formula_text
+from ..formula.nodes import Node, conjunction, const, ge, negation
+from ..formula.printing import formula_text
 from .functions import FloorDiv, Step, ceil_div, expanded, holds, lower, upper
 from .literals import (
     AtLeastZero,

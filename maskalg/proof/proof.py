@@ -6,17 +6,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import nodes
-from ..expression import Expression
-from ..nodes import Node
-from ..normalform import Structure, bound
-from ..printing import formula_text
-from ..recent import Recent
+from ..engine.normal_form import Structure, bound
+from ..engine.recent import Recent
+from ..formula import nodes
+from ..formula.nodes import Node
+from ..formula.printing import formula_text
+from ..values.expression import Expression
 from .closed_forms import RUNGS, ClosedForms, Residue, Span, every_key, rung_of
 
 if TYPE_CHECKING:
-    from .certificate import Certificate
-    from .digits import GridProof
+    from .check.certificate import Certificate
+    from .digits.prove import GridProof
     from .literals import Clause
     from .projection import Box, KeyInterval
     from .symbols import Symbols
@@ -72,19 +72,19 @@ class Proof:
             A `Certificate` that lists every claim and how it was proved. It says "unchecked" of
             what it could not prove, which does not make it wrong, and verifies nothing else.
         """
-        from .certificate import certify
+        from .check.certificate import certify
 
         return certify(self.mask, self.forms)
 
     def steps(self) -> str:
         """The proof as a person would write it: literals, elimination, closed forms, result."""
-        from .telling import told
+        from .words.telling import told
 
         return "\n".join(text for _, text in told(self))
 
     def to_latex(self) -> str:
         """The mask and its closed forms in LaTeX, as an `aligned` block of amsmath."""
-        from .latex import proof_latex
+        from .words.latex import proof_latex
 
         return proof_latex(self)
 
@@ -113,7 +113,7 @@ class Proof:
 
     def _repr_html_(self) -> str | None:
         """What Jupyter shows; None where nothing can be drawn."""
-        from ..inspect.notebook import proof_html
+        from ..views.notebook.notebook import proof_html
 
         return proof_html(self)
 
@@ -143,7 +143,7 @@ def proofs_made() -> int:
 
 
 def _prove(structure: Structure) -> Proof:
-    from .digits import grid_proof
+    from .digits.prove import grid_proof
     from .literals import Clauses
     from .projection import Projection
     from .signs import OverBudget, Signs
@@ -184,7 +184,7 @@ def _prove(structure: Structure) -> Proof:
 
 
 def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
-    from .grid_hull import hull_spans
+    from .digits.hull import hull_spans
 
     touched, unfull = (hull_spans(grid.forms, touched=side) for side in (True, False))
     return Proof(

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .. import nodes
-from ..nodes import Node
+from ..formula import nodes
+from ..formula.nodes import Node
 from .closed_forms import Relation, Section
 from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, Literal, Opaque, Related
 from .projection import Projection

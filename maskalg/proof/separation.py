@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from .. import nodes
-from ..nodes import Node
+from ..formula import nodes
+from ..formula.nodes import Node
 
 _POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
 

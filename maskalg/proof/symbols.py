@@ -7,10 +7,10 @@ from typing import Any, cast
 import sympy as sp
 import sympy.tensor.tensor  # SymPy's first sum imports it: 20 ms that are no part of a proof
 
-from .. import nodes
-from ..nodes import Node
-from ..parameters import Slot
-from ..printing import formula_text
+from ..formula import nodes
+from ..formula.nodes import Node
+from ..formula.parameters import Slot
+from ..formula.printing import formula_text
 from .functions import Entry, FloorDiv, Step, expanded
 
 q, k = sp.Symbol("q", integer=True), sp.Symbol("k", integer=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from ..normalform import Structure
+from ..engine.normal_form import Structure
 from .closed_forms import Section
 
 if TYPE_CHECKING:

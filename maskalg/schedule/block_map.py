@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from .. import errors
-from ..algebra import Mask
-from ..evaluate import device_of
-from ..extents import Extents, dependence, resolve
-from ..normalform import Bound, bound
-from ..parameters import plain_number
+from ..engine.evaluate import device_of
+from ..engine.extents import Extents, dependence, resolve
+from ..engine.normal_form import Bound, bound
+from ..formula.parameters import plain_number
 from ..proof.proof import prove_structure
-from .grid_runs import grid_labels, grid_runs
-from .intervals import rows_of
-from .marks import marks_of
-from .open_tiles import looked_at
+from ..values.algebra import Mask
+from .digits.runs import grid_labels, grid_runs
+from .intervals.intervals import rows_of
+from .intervals.marks import marks_of
+from .summaries.open_tiles import looked_at
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -113,7 +113,7 @@ class BlockMap:
 
     def _repr_html_(self) -> str | None:
         """What Jupyter shows; None where nothing can be drawn."""
-        from ..inspect.notebook import block_map_html
+        from ..views.notebook.notebook import block_map_html
 
         return block_map_html(self)
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import torch
 
-from ..node import Node
-from ..normalform import Value
-from ..parameters import Slot
-from ..recent import Recent
-from .sets import stream_of
+from ..engine.normal_form import Value
+from ..engine.recent import Recent
+from ..formula.node import Node
+from ..formula.parameters import Slot
+from .positions.sets import stream_of
 
 Tensors = tuple[torch.Tensor, ...]
 

@@ -13,13 +13,13 @@ from typing import Final, Literal
 
 import torch
 
-from ..extents import Extents
-from ..normalform import Bound, Structure
+from ..engine.extents import Extents
+from ..engine.normal_form import Bound, Structure
 from ..proof.proof import prove_structure
-from .digit_runs import MOST_BY_DIGITS, by_digits, digit_runs
+from .digits.kernel_runs import MOST_BY_DIGITS, by_digits, digit_runs
 from .label_runs import runs_of
-from .sets import MEMORY, memorable, stream_of
-from .summary_labels import MOST_TILES, Counts, summarised, summary_labels, tile_counts
+from .positions.sets import MEMORY, memorable, stream_of
+from .summaries.labels import MOST_TILES, Counts, summarised, summary_labels, tile_counts
 
 Of = Literal["queries", "keys"]
 

@@ -13,16 +13,16 @@ from typing import Final
 import numpy as np
 import torch
 
-from ..evaluate import device_of
-from ..extents import Extents, dependence
-from ..normalform import Bound
+from ..engine.evaluate import device_of
+from ..engine.extents import Extents, dependence
+from ..engine.normal_form import Bound
 from ..proof.closed_forms import Span
-from ..proof.grid_forms import GridForms
+from ..proof.digits.forms import GridForms
 from ..proof.proof import prove_structure
 from .block_map import EMPTY, FULL, PARTIAL
-from .grid_runs import grid_runs, padded
-from .intervals import Rows, key_range, rows_of
-from .summary_labels import MOST_TILES, summarised, summary_labels, tile_counts
+from .digits.runs import grid_runs, padded
+from .intervals.intervals import Rows, key_range, rows_of
+from .summaries.labels import MOST_TILES, summarised, summary_labels, tile_counts
 
 _ENDS_AT_ONCE: Final = 1 << 21
 _SMALLEST_TILE: Final = 64  # elements; looking at fewer one by one is as fast

@@ -11,13 +11,13 @@ from typing import cast
 
 import torch
 
-from ..algebra import Mask
-from ..extents import Extents, dependence, resolve
-from ..normalform import Bound, bound
-from ..proof.grid_forms import GridForms
+from ..engine.extents import Extents, dependence, resolve
+from ..engine.normal_form import Bound, bound
+from ..proof.digits.forms import GridForms
 from ..proof.proof import prove_structure
+from ..values.algebra import Mask
 from .block_map import EMPTY, FULL, PARTIAL, block_pair
-from .grid_runs import grid_runs
+from .digits.runs import grid_runs
 from .runs import Run, RunTable, run_table
 
 Shape = tuple[int, int, int]  # batch, heads and rows
@@ -78,7 +78,7 @@ class Segments:
 
     def _repr_html_(self) -> str | None:
         """What Jupyter shows; None where nothing can be drawn."""
-        from ..inspect.notebook import segments_html
+        from ..views.notebook.notebook import segments_html
 
         return segments_html(self)
 

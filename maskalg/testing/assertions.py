@@ -10,18 +10,18 @@ import torch
 from numpy.typing import NDArray
 
 from .. import errors
-from ..algebra import Mask
-from ..entries import Entries, as_tensor
-from ..evaluate import device_of
-from ..expression import Expression
-from ..extents import dependence, resolve
-from ..normalform import Bound, bound
+from ..engine.evaluate import device_of
+from ..engine.extents import dependence, resolve
+from ..engine.normal_form import Bound, bound
+from ..formula.entries import Entries, as_tensor
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from ..schedule.block_map import BlockMap, block_pair
-from ..schedule.intervals import rows_of
-from ..schedule.marks import Marks, in_order, marks_of
+from ..schedule.intervals.intervals import rows_of
+from ..schedule.intervals.marks import Marks, in_order, marks_of
 from ..tracing.pointwise import pointwise
+from ..values.algebra import Mask
+from ..values.expression import Expression
 from . import oracle
 from .mismatch import mismatch
 

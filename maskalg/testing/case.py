@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import choice
-from ..algebra import Mask
+from ..values import choice
+from ..values.algebra import Mask
 from .assertions import describe, function_matrix
 
 BATCH: Final = 2

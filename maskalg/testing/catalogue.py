@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from .. import algebra, index
-from .. import masks as atom
+from ..values import algebra, index
+from ..values import masks as atom
 from . import oracle, oracle_grids
 from .case import BATCH, ENTRIES, HEADS, LONGEST, Case, grid, matrix_of, where
 from .catalogue_tokens import TOKENS

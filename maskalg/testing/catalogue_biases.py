@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from .. import biases as term
-from ..algebra import Bias
+from ..values import biases as term
+from ..values.algebra import Bias
 from . import oracle, oracle_biases
 from .case import BATCH, HEADS
 from .oracle_loops import Floats

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from .. import masks as atom
-from ..algebra import Mask
+from ..values import masks as atom
+from ..values.algebra import Mask
 from . import oracle_patterns as patterns
 from . import oracle_tokens as tokens
 from .case import BATCH, ENTRIES, HEADS, Bools, Case, matrix_of

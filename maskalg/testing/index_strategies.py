@@ -17,8 +17,8 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from .. import choice, elementary, index
-from ..index import Index
+from ..values import choice, elementary, index
+from ..values.index import Index
 from .case import BATCH, ENTRIES, HEADS, Bools, Case, grid
 
 EXTREMES: Final = (

@@ -22,9 +22,10 @@ from typing import Any, Final, cast
 import numpy as np
 import torch
 
-from .. import biases as term
-from .. import choice, errors, index
-from ..algebra import Bias, Mask, Score
+from .. import errors
+from ..values import biases as term
+from ..values import choice, index
+from ..values.algebra import Bias, Mask, Score
 from . import oracle, oracle_biases
 from .assertions import describe
 from .case import BATCH, HEADS, LONGEST, Case, grid

@@ -24,10 +24,11 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from .. import algebra, errors, index
-from .. import masks as atom
-from ..algebra import Mask
-from ..index import Index, TableExpression
+from .. import errors
+from ..values import algebra, index
+from ..values import masks as atom
+from ..values.algebra import Mask
+from ..values.index import Index, TableExpression
 from . import oracle
 from .case import (
     BATCH,

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .. import errors, nodes
-from ..algebra import Bias, Mask, Score, formula
-from ..nodes import SCORE, TRUE, Node
-from ..printing import Label
+from .. import errors
+from ..formula import nodes
+from ..formula.nodes import SCORE, TRUE, Node
+from ..formula.printing import Label
+from ..values.algebra import Bias, Mask, Score, formula
 from .block_mask import is_block_mask, of_block_mask
 
 # torch.fx is imported where a function is traced, not with the package.
@@ -83,7 +84,7 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
         taken = _taken("score", score_mod)
         return Bias(TRUE, taken, Label("formula", (taken,)))
     from .captures import name_of
-    from .minus_infinity import split
+    from .meanings.minus_infinity import split
     from .trace import trace
 
     try:

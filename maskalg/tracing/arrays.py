@@ -13,9 +13,10 @@ from typing import Any, Final, cast
 
 import torch
 
-from .. import errors, nodes
-from ..nodes import Node
-from ..parameters import Kind, Table
+from .. import errors
+from ..formula import nodes
+from ..formula.nodes import Node
+from ..formula.parameters import Kind, Table
 from .bounds import Bounds
 
 Entry = Callable[[tuple[Node, ...]], Node]

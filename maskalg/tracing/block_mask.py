@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..algebra import Mask
-from ..masks.block_table import block_table
+from ..values.algebra import Mask
+from ..values.masks.block_table import block_table
 
 
 def is_block_mask(found: object) -> bool:

@@ -10,11 +10,12 @@ from typing import cast
 
 import torch
 
-from .. import errors, nodes
-from ..evaluate import Environment, evaluate
-from ..nodes import Node
-from ..parameters import INT32_MAX, Parameter, Scalar, Slot, Table
-from ..printing import formula_text
+from .. import errors
+from ..engine.evaluate import Environment, evaluate
+from ..formula import nodes
+from ..formula.nodes import Node
+from ..formula.parameters import INT32_MAX, Parameter, Scalar, Slot, Table
+from ..formula.printing import formula_text
 
 
 class Bounds:

@@ -7,9 +7,9 @@ from typing import Final
 
 import torch
 
-from .. import nodes
-from ..nodes import Node
-from ..parameters import Parameter, Scalar, Table
+from ..formula import nodes
+from ..formula.nodes import Node
+from ..formula.parameters import Parameter, Scalar, Table
 from .bounds import Bounds
 from .recorder import Recorder
 from .signature import Captured, Signature

@@ -19,8 +19,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import errors
-from ..nodes import Node
-from ..parameters import Scalar, Table
+from ..formula.nodes import Node
+from ..formula.parameters import Scalar, Table
 
 Key = tuple[object, ...]  # where a captured value was found
 

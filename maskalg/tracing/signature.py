@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import torch
 
-from ..parameters import INT32_MAX
+from ..formula.parameters import INT32_MAX
 from .captures import LONGEST, default_names, is_ours, names
-from .minus_infinity import is_minus_infinity
+from .meanings.minus_infinity import is_minus_infinity
 from .recorder import Key
 
 Captured = int | float | torch.Tensor

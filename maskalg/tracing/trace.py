@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
-from .. import errors, nodes
-from ..nodes import Node
+from .. import errors
+from ..formula import nodes
+from ..formula.nodes import Node
 from .arrays import Array
 from .bounds import Bounds
 from .captures import Captures, name_of
+from .meanings.operations import Formulas, refuse_changes_in_place
+from .meanings.rules import lifted
 from .memory import recalled, remember
-from .operations import Formulas, refuse_changes_in_place
 from .recorder import Key, NeedsValue, NoRandomness, Reads, Recorder
-from .rules import lifted
 from .signature import signature_of
 
 ARGUMENTS = (("b", nodes.BATCH), ("h", nodes.HEAD), ("q_idx", nodes.Q), ("kv_idx", nodes.K))

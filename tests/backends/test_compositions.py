@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import maskalg as ma
-from tests.composition_cases import BATCH, HEADS, composition, lengths
-from tests.gradient_cases import gradients
+from tests.cases.compositions import BATCH, HEADS, composition, lengths
+from tests.cases.gradients import gradients
 
 
 @pytest.mark.parametrize("seed", range(60))

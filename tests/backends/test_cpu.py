@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.attention import checked_call
-from maskalg.backends.cpu import attend
+from maskalg.backends.cpu.backend import attend
 from maskalg.testing import oracle
 
 LENGTH = 150

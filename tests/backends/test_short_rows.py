@@ -6,12 +6,12 @@ import torch
 import maskalg as ma
 from maskalg import causal
 from maskalg.codegen.hooks import Style
-from maskalg.normalform import bound
-from maskalg.tiles import hopper_tile_for, tiles_for
+from maskalg.engine.normal_form import bound
+from maskalg.tiles.forward import hopper_tile_for, tiles_for
 
 
 def chosen(expression, dim, short):
-    from maskalg.backends.triton_plan import structure_plan
+    from maskalg.backends.triton.plan import structure_plan
 
     structure, style = bound(expression).structure, Style(ptx=True)
     plan = structure_plan(structure, style, dim, dim, torch.bfloat16, "sm_90", short=short)
@@ -20,9 +20,9 @@ def chosen(expression, dim, short):
 
 @pytest.fixture(autouse=True)
 def gluon(monkeypatch):
-    from maskalg.backends import triton_hopper
+    from maskalg.backends.triton.families import hopper
 
-    monkeypatch.setattr(triton_hopper, "has_gluon", lambda: True)
+    monkeypatch.setattr(hopper, "has_gluon", lambda: True)
 
 
 @pytest.mark.parametrize("dim", [64, 128])

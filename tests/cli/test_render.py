@@ -58,7 +58,7 @@ def test_compiles_for_an_absent_gpu(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_counts_of_instructions() -> None:
     pytest.importorskip("triton", reason="needs Triton")
-    from maskalg.backends.triton_offline import instructions
+    from maskalg.backends.triton.offline import instructions
 
     ptx = """.version 8.7
 .visible .entry kernel(
@@ -104,6 +104,6 @@ def test_without_triton(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "maskalg.backends.triton_offline", raising=False)
+    monkeypatch.delitem(sys.modules, "maskalg.backends.triton.offline", raising=False)
     assert main(["render", "causal", "--target", "sm_90"]) == 2
     assert "compiling needs Triton, which is not installed" in capsys.readouterr().err

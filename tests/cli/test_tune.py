@@ -7,9 +7,9 @@ import torch
 
 from maskalg.cli import doctor, machine, main
 from maskalg.cli.machine import Gpu, Triton
-from maskalg.tiles import Tile
-from maskalg.tuned import store
-from maskalg.tuned.choices import PATTERNS, Choice, Choices, Key
+from maskalg.tiles.forward import Tile
+from maskalg.tiles.tuned import store
+from maskalg.tiles.tuned.choices import PATTERNS, Choice, Choices, Key
 
 H200 = store.Machine("NVIDIA H200", "sm_90", "3.6.0", "0123456789ab")
 GPU, TRITON = Gpu("NVIDIA H200", "sm_90", 140), Triton("3.6.0", "3.6.0", True, "yes")
@@ -31,7 +31,7 @@ def cache(tmp_path, monkeypatch):
 def session(monkeypatch):
     """A GPU that is not here: the searches that were asked for, and what they find."""
     pytest.importorskip("triton", reason="needs Triton")
-    from maskalg.backends import triton_tuned
+    from maskalg.backends.triton import tuned
     from maskalg.bench import tuning_session
     from maskalg.bench.tuning import Finding
 
@@ -48,7 +48,7 @@ def session(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(triton_tuned, "this_machine", lambda device: H200)
+    monkeypatch.setattr(tuned, "this_machine", lambda device: H200)
     monkeypatch.setattr(tuning_session, "findings", findings)
     return asked
 

@@ -7,11 +7,11 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from maskalg.backward_tiles import backward_tiles_for
-from maskalg.normalform import bound
-from maskalg.tiles import tiles_for
-from tests.many_numbers import windows
-from tests.pointers import pointer_to
+from maskalg.engine.normal_form import bound
+from maskalg.tiles.backward import backward_tiles_for
+from maskalg.tiles.forward import tiles_for
+from tests.cases.many_numbers import windows
+from tests.cases.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -26,8 +26,8 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
     """A kernel as the backend would launch it for `expression`, at the first tile of its table."""
     from maskalg_kernels import backward, entries, forward, offline
 
-    from maskalg.backends import triton_plan as backend
-    from maskalg.backends.triton_constants import count_constants
+    from maskalg.backends.triton import plan as backend
+    from maskalg.backends.triton.constants import count_constants
     from maskalg.codegen.entries import entries_of
     from maskalg.codegen.hooks import Style, hooks_of
     from maskalg.codegen.store import load

@@ -7,17 +7,17 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
-from maskalg.decode_tiles import decode_tiles_for
-from maskalg.normalform import bound
-from tests.pointers import pointer_to
+from maskalg.engine.normal_form import bound
+from maskalg.tiles.decode import decode_tiles_for
+from tests.cases.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")
 from maskalg_kernels.decode import decode
 from maskalg_kernels.offline import compile_kernel
 
-from maskalg.backends.triton_constants import has_dependent_launches, has_tma
-from maskalg.backends.triton_decode import decode_constants
-from maskalg.backends.triton_plan import structure_plan
+from maskalg.backends.triton.constants import has_dependent_launches, has_tma
+from maskalg.backends.triton.families.decode import decode_constants
+from maskalg.backends.triton.plan import structure_plan
 from maskalg.codegen.hooks import Style
 
 pytestmark = pytest.mark.skipif(

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("triton", reason="needs Triton")
 from maskalg_kernels import offline
 
-from maskalg.backends.triton_fitting import MOST_SPILLED
-from maskalg.backends.triton_offline import kernels_offline
-from maskalg.decode_tiles import decode_tiles_for
+from maskalg.backends.triton.launching.fitting import MOST_SPILLED
+from maskalg.backends.triton.offline import kernels_offline
 from maskalg.testing.catalogue import CATALOGUE
+from maskalg.tiles.decode import decode_tiles_for
 from tests.codegen.test_compile import ELEMENTS
 
 pytestmark = pytest.mark.skipif(

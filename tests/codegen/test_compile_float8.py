@@ -10,8 +10,8 @@ from maskalg import causal
 from tests.codegen.test_compile_hopper import compiled, expressions
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton_offline import compile_offline
-from maskalg.backends.triton_trust import has_gluon
+from maskalg.backends.triton.offline import compile_offline
+from maskalg.backends.triton.trust import has_gluon
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"

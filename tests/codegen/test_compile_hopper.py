@@ -11,10 +11,10 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from maskalg.normalform import bound
-from maskalg.tiles import HopperTile, hopper_tile_for
-from tests.many_numbers import windows
-from tests.pointers import pointer_to
+from maskalg.engine.normal_form import bound
+from maskalg.tiles.forward import HopperTile, hopper_tile_for
+from tests.cases.many_numbers import windows
+from tests.cases.pointers import pointer_to
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -51,10 +51,10 @@ def compiled(
     """`tile`, or what the table chooses, compiled; None where it leaves it to plain."""
     from maskalg_kernels.hopper_offline import compile_hopper_forward
 
-    from maskalg.backends import triton_plan as backend
-    from maskalg.backends.triton_constants import weight_constants
-    from maskalg.backends.triton_hopper import hopper_constants, hopper_options
-    from maskalg.backends.triton_trust import has_gluon
+    from maskalg.backends.triton import plan as backend
+    from maskalg.backends.triton.constants import weight_constants
+    from maskalg.backends.triton.families.hopper import hopper_constants, hopper_options
+    from maskalg.backends.triton.trust import has_gluon
     from maskalg.codegen.hooks import Style, hooks_of
 
     if not has_gluon():
@@ -219,8 +219,8 @@ def test_linear_biases_leave_three_consumers_enough_registers():
 )
 def test_many_numbers(backward, kernels):
     """Each consumer loads those past 24 before its loop, the producer where it finds runs."""
-    from maskalg.backends.triton_hopper import has_gluon
-    from maskalg.backends.triton_offline import compile_offline
+    from maskalg.backends.triton.families.hopper import has_gluon
+    from maskalg.backends.triton.offline import compile_offline
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
@@ -246,14 +246,14 @@ def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
     """The gradient kernel that the table chooses, compiled; None where it leaves it to plain."""
     from maskalg_kernels.hopper_offline import compile_hopper_backward
 
-    from maskalg.backends import triton_plan as backend
-    from maskalg.backends.triton_backward import backward_plan
-    from maskalg.backends.triton_constants import weight_constants
-    from maskalg.backends.triton_hopper_backward import (
+    from maskalg.backends.triton import plan as backend
+    from maskalg.backends.triton.constants import weight_constants
+    from maskalg.backends.triton.families.backward import backward_plan
+    from maskalg.backends.triton.families.hopper_backward import (
         hopper_backward_constants,
         hopper_backward_options,
     )
-    from maskalg.backends.triton_trust import has_gluon
+    from maskalg.backends.triton.trust import has_gluon
     from maskalg.codegen.hooks import Style
 
     if not has_gluon():
@@ -296,8 +296,8 @@ def test_gradients_of_keys_of_64_dimensions(name):
 
 def in_one_pass(expression, dim=64):
     """The plan of the gradients, and the structure."""
-    from maskalg.backends import triton_plan as backend
-    from maskalg.backends.triton_backward import backward_plan
+    from maskalg.backends.triton import plan as backend
+    from maskalg.backends.triton.families.backward import backward_plan
     from maskalg.codegen.hooks import Style
 
     form = bound(expression)
@@ -342,10 +342,10 @@ def test_visits(mask):
 def test_all_gradients(name, more, dim, spills):
     from maskalg_kernels.hopper_offline import compile_hopper_gradients
 
-    from maskalg.backends import triton_plan as backend
-    from maskalg.backends.triton_hopper_backward import hopper_backward_options
-    from maskalg.backends.triton_one_pass import one_pass_constants, one_pass_tile
-    from maskalg.backends.triton_trust import has_gluon
+    from maskalg.backends.triton import plan as backend
+    from maskalg.backends.triton.families.hopper_backward import hopper_backward_options
+    from maskalg.backends.triton.families.one_pass import one_pass_constants, one_pass_tile
+    from maskalg.backends.triton.trust import has_gluon
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from maskalg import nodes
 from maskalg.codegen import store
 from maskalg.codegen.hooks import imports
-from maskalg.codegen.triton_text import Arguments, TritonText
-from maskalg.node import REAL_FUNCTIONS
+from maskalg.codegen.text.triton import Arguments, TritonText
+from maskalg.formula import nodes
+from maskalg.formula.node import REAL_FUNCTIONS
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(

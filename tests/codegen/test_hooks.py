@@ -6,7 +6,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.codegen import store
 from maskalg.codegen.hooks import Style, hooks_of
-from maskalg.normalform import bound
+from maskalg.engine.normal_form import bound
 
 
 def source(expression):

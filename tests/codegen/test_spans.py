@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import maskalg as ma
-from maskalg import causal, document, nodes, sliding
+from maskalg import causal, document, sliding
 from maskalg.codegen.spans import contiguous, equal_ids, interval_of
-from maskalg.evaluate import Environment, evaluate
-from maskalg.normalform import bound
-from maskalg.schedule.steps import read_step
+from maskalg.engine.evaluate import Environment, evaluate
+from maskalg.engine.normal_form import bound
+from maskalg.formula import nodes
+from maskalg.schedule.intervals.steps import read_step
 
 LENGTH = 24
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import maskalg as ma
-from maskalg import testing, weights
+from maskalg import testing
+from maskalg.values import weights
 
 from .pages import ROOT
 

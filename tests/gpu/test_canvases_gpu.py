@@ -5,7 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from tests.gradient_cases import check_gradients
+from tests.cases.gradients import check_gradients
 
 pytestmark = pytest.mark.gpu
 

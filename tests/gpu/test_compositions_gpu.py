@@ -8,8 +8,8 @@ import torch
 
 import maskalg as ma
 from maskalg.testing import assert_labels_exact
-from tests.composition_cases import BATCH, HEADS, composition, lengths
-from tests.gradient_cases import check_gradients
+from tests.cases.compositions import BATCH, HEADS, composition, lengths
+from tests.cases.gradients import check_gradients
 
 pytestmark = [
     pytest.mark.gpu,

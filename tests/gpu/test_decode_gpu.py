@@ -5,7 +5,8 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from tests import decode_cases, weight_cases
+from tests.cases import decoding as decode_cases
+from tests.cases import weights as weight_cases
 
 pytestmark = pytest.mark.gpu
 

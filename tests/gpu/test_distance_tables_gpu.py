@@ -5,10 +5,10 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
-from maskalg.backends.triton_distances import tables_are_worth
-from maskalg.extents import Extents
-from tests.table_cases import compared
-from tests.weight_cases import worst_error
+from maskalg.backends.triton.distances import tables_are_worth
+from maskalg.engine.extents import Extents
+from tests.cases.tables import compared
+from tests.cases.weights import worst_error
 
 pytestmark = pytest.mark.gpu
 

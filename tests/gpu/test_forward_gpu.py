@@ -114,7 +114,7 @@ def test_repeats_bitwise():
 
 
 def test_new_values_compile_nothing():
-    from maskalg.backends.triton import compilations
+    from maskalg.backends.triton.backend import compilations
 
     q, k, v = (torch.randn(1, 2, 640, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     ids = torch.arange(1000, device="cuda")
@@ -145,8 +145,8 @@ def test_no_wait_for_the_device():
 @pytest.fixture
 def natural_form(monkeypatch):
     """A context in which hooks are rendered without inline assembly."""
-    from maskalg.backends import triton_plan as backend
-    from maskalg.backends.triton_tuned import look_again
+    from maskalg.backends.triton import plan as backend
+    from maskalg.backends.triton.tuned import look_again
     from maskalg.codegen.hooks import Style
 
     @contextlib.contextmanager

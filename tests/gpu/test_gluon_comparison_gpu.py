@@ -7,12 +7,12 @@ pytestmark = pytest.mark.gpu
 
 
 def test_the_kernels_agree(capsys, monkeypatch):
-    from maskalg.backends import triton_trust
+    from maskalg.backends.triton import trust
     from maskalg.bench import gluon
 
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs a Hopper GPU")
-    monkeypatch.setenv(triton_trust.SWITCH, "1")  # put back behind the program, which sets it
+    monkeypatch.setenv(trust.SWITCH, "1")  # put back behind the program, which sets it
     assert gluon.main(torch.cuda.current_device()) == 0
     print(capsys.readouterr().out)
-    triton_trust.verdict.cache_clear()
+    trust.verdict.cache_clear()

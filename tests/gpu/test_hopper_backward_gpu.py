@@ -20,8 +20,8 @@ TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 2e-2}
 @pytest.fixture
 def launches(monkeypatch):
     """Collects the names of the kernels launched."""
-    from maskalg.backends import triton
-    from maskalg.backends import triton_backward as backend
+    from maskalg.backends.triton import backend as triton
+    from maskalg.backends.triton.families import backward as backend
 
     # `causal` is one object: other tests may have called it with these shapes.
     monkeypatch.setattr(triton, "ready_for", lambda *_: None)

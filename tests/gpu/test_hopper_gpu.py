@@ -50,7 +50,7 @@ def expressions(device):
 @pytest.fixture
 def launches(monkeypatch):
     """Counts launches of the warp-specialised kernel."""
-    from maskalg.backends import triton as backend
+    from maskalg.backends.triton import backend as backend
 
     found, launch = [], backend.hopper_launches
     monkeypatch.setattr(backend, "hopper_launches", lambda *a: (found.append(a), launch(*a))[1])
@@ -97,7 +97,7 @@ def test_expressions(name, dtype, launches):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_long_documents(dim, dtype, launches, monkeypatch):
     """Documents of 343 keys on average, as of thousands."""
-    from maskalg.backends import triton_plan
+    from maskalg.backends.triton import plan as triton_plan
 
     monkeypatch.setattr(triton_plan, "LONG_DOCUMENT", 343)
     of_lengths = ma.document.from_lengths([430, 1, 600], device="cuda")
@@ -185,7 +185,7 @@ def test_repeats_bitwise(launches):
 
 
 def test_new_values_compile_nothing():
-    from maskalg.backends.triton_hopper import hopper_compilations
+    from maskalg.backends.triton.families.hopper import hopper_compilations
 
     q, k, v = inputs(128, torch.bfloat16)
     ids = torch.arange(1000, device="cuda", dtype=torch.int32)

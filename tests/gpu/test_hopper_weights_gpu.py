@@ -5,7 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from tests.weight_cases import compared, worst_error
+from tests.cases.weights import compared, worst_error
 
 pytestmark = [
     pytest.mark.gpu,
@@ -54,13 +54,14 @@ def expressions(device="cpu"):
 @pytest.fixture
 def launches(monkeypatch):
     """Collects the names of the warp-specialised kernels launched."""
-    from maskalg.backends import triton, triton_backward
+    from maskalg.backends.triton import backend as triton
+    from maskalg.backends.triton.families import backward
 
     found = []
     for module, name in (
         (triton, "hopper_launches"),
-        (triton_backward, "queries_launch"),
-        (triton_backward, "keys_launch"),
+        (backward, "queries_launch"),
+        (backward, "keys_launch"),
     ):
         launch = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, f=launch, n=name: (found.append(n), f(*a))[1])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from tests.gradient_cases import check_gradients
+from tests.cases.gradients import check_gradients
 
 pytestmark = pytest.mark.gpu
 

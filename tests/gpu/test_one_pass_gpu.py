@@ -4,12 +4,13 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg import backward_tiles, causal, sliding
+from maskalg import causal, sliding
+from maskalg.tiles import backward
 from tests.gpu.test_hopper_backward_gpu import check, inputs, launches  # noqa: F401
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton_backward import backward_plan
-from maskalg.backends.triton_tuned import look_again
+from maskalg.backends.triton.families.backward import backward_plan
+from maskalg.backends.triton.tuned import look_again
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,15 +37,15 @@ MASKS = {
 @pytest.fixture(autouse=True)
 def least(monkeypatch):
     """Lengths that the float64 reference can have are served by two kernels otherwise."""
-    set_least(monkeypatch, backward_tiles.Least(0, 0, 0, 0))
+    set_least(monkeypatch, backward.Least(0, 0, 0, 0))
     yield
     backward_plan.cache_clear()
     look_again()
 
 
 def set_least(monkeypatch, least):
-    monkeypatch.setattr(backward_tiles, "_LEAST", least)
-    monkeypatch.setattr(backward_tiles, "_LEAST_OF", {})
+    monkeypatch.setattr(backward, "_LEAST", least)
+    monkeypatch.setattr(backward, "_LEAST_OF", {})
     backward_plan.cache_clear()
     look_again()  # what is remembered of calls was chosen by another least
 
@@ -58,9 +59,9 @@ def in_one_pass(launches):  # noqa: F811
 @pytest.fixture(params=[1, 20])
 def turned(request, monkeypatch):
     """How many programs start with the first keys: those of one head, or of some; else all do."""
-    from maskalg.backends import triton_one_pass
+    from maskalg.backends.triton.families import one_pass
 
-    monkeypatch.setattr(triton_one_pass, "_PROGRAMS_TURNED", request.param)
+    monkeypatch.setattr(one_pass, "_PROGRAMS_TURNED", request.param)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -292,9 +293,9 @@ def test_a_formula_of_the_score_is_left_to_two_kernels(launches):  # noqa: F811
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("name", ["everything", "causal", "thirds"])
 def test_query_heads_of_a_program(name, dim, members, in_one_pass, turned, monkeypatch):
-    from maskalg.backends import triton_one_pass
+    from maskalg.backends.triton.families import one_pass
 
-    monkeypatch.setattr(triton_one_pass, "_members", lambda _: members)
+    monkeypatch.setattr(one_pass, "_members", lambda _: members)
     query = torch.randn(2, 12, 700, dim, device="cuda", dtype=torch.bfloat16)
     key, value = torch.randn(2, 2, 2, 900, dim, device="cuda", dtype=torch.bfloat16)
     check(MASKS[name], [query, key, value])
@@ -310,7 +311,7 @@ def test_scores_of_any_size(dim, factor, scale, dtype, monkeypatch):
     change = torch.randn_like(query)
     found = {}
     for kernels, most in ((1, 0), (2, 2**60)):
-        set_least(monkeypatch, backward_tiles.Least(most, most, most, most))
+        set_least(monkeypatch, backward.Least(most, most, most, most))
         out = ma.attention(*leaves, causal, scale=scale)
         found[kernels] = torch.autograd.grad(out, leaves, change)
     for one, two in zip(found[1], found[2], strict=True):

@@ -5,12 +5,12 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from maskalg.backends import triton as backend
-from maskalg.backends import triton_tuned
+from maskalg.backends.triton import backend as backend
+from maskalg.backends.triton import tuned
 from maskalg.schedule import constants
-from tests.gradient_cases import check_gradients, gradients
-from tests.many_numbers import windows
-from tests.remembered import forget
+from tests.cases.gradients import check_gradients, gradients
+from tests.cases.many_numbers import windows
+from tests.cases.remembered import forget
 
 pytestmark = [
     pytest.mark.gpu,
@@ -118,7 +118,7 @@ def test_tuned_choices_are_looked_up_again(launched):
     for _ in range(3):
         check(qkv, expression)
     before = len(launched)
-    triton_tuned.look_again()
+    tuned.look_again()
     check(qkv, expression)
     assert len(launched) == before + 1
 
@@ -141,11 +141,11 @@ def test_profilers_hear_of_every_launch():
 @pytest.fixture(params=["two kernels", "one pass"])
 def kernels(request, monkeypatch):
     """Whether the reference's lengths are served by one pass."""
-    from maskalg import backward_tiles
-    from maskalg.backends.triton_backward import backward_plan
+    from maskalg.backends.triton.families.backward import backward_plan
+    from maskalg.tiles import backward
 
     if request.param == "one pass":
-        monkeypatch.setattr(backward_tiles, "_LEAST", backward_tiles.Least(0, 0, 0, 0))
+        monkeypatch.setattr(backward, "_LEAST", backward.Least(0, 0, 0, 0))
     backward_plan.cache_clear()
     forget()
     yield request.param
@@ -190,7 +190,7 @@ def test_another_kind_of_gradient_is_another_launch(kernels, launched):
     for _ in range(4):
         for tensors, options in kinds:
             check_gradients(tensors, expression, **options)
-    from maskalg.normalform import bound
+    from maskalg.engine.normal_form import bound
 
     remembered = [kind for kind in bound(expression).remembered if kind[0] == "backward"]
     assert len(remembered) == len(kinds)
@@ -274,7 +274,7 @@ def test_gradients_in_a_graph_are_those_of_its_replay(mask, kernels):
 
 @pytest.mark.parametrize("of", ["documents", "numbers"])
 def test_tables_of_a_graph_are_its_own(of):
-    from maskalg.normalform import bound
+    from maskalg.engine.normal_form import bound
 
     ids = torch.arange(LENGTH, device="cuda") // 50
     expression = causal & ma.document(ids) if of == "documents" else windows(15)

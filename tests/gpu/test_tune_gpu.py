@@ -18,13 +18,13 @@ SCORE = causal & sliding(100)
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """An empty cache folder of its own; what was looked up before is looked up again after."""
-    from maskalg.backends import triton_tuned
+    from maskalg.backends.triton import tuned
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("MASKALG_TUNED", raising=False)
-    triton_tuned.look_again()
+    tuned.look_again()
     yield tmp_path / "maskalg"
-    triton_tuned.look_again()
+    tuned.look_again()
 
 
 def inputs(dim):
@@ -43,14 +43,14 @@ def computed(tensors):
 
 def trial_of(tensors):
     from maskalg.attention import checked_call
-    from maskalg.backends.triton_trial import Trial
+    from maskalg.backends.triton.trial import Trial
 
     return Trial(checked_call(*(t.detach() for t in tensors), SCORE))
 
 
 def favouring(tile):
     """A clock by which this tile is twice as fast as any other; nothing is timed."""
-    from maskalg.tuned.choices import text
+    from maskalg.tiles.tuned.choices import text
 
     return lambda runs, rounds: {
         name: [0.5 if name == text(tile) else 1.0] * rounds for name in runs
@@ -60,7 +60,7 @@ def favouring(tile):
 @pytest.mark.parametrize("dim", [64, 128])
 def test_every_candidate_computes_the_same_or_says_why_not(dim):
     from maskalg.bench.tuning import search
-    from maskalg.tuned.choices import KERNELS
+    from maskalg.tiles.tuned.choices import KERNELS
 
     trial = trial_of(inputs(dim))
     for kernel in KERNELS:
@@ -72,18 +72,18 @@ def test_every_candidate_computes_the_same_or_says_why_not(dim):
 
 @pytest.mark.parametrize("dim", [64, 128])
 def test_what_is_kept_is_used(dim, cache):
-    from maskalg.backends import triton_tuned
-    from maskalg.backends.triton_plan import plan_of, steps_of
+    from maskalg.backends.triton import tuned
+    from maskalg.backends.triton.plan import plan_of, steps_of
     from maskalg.bench.tuning import search
     from maskalg.bench.tuning_session import store
-    from maskalg.tiles import Tile
-    from maskalg.tuned.candidates import first_candidates
-    from maskalg.tuned.choices import KERNELS
-    from maskalg.tuned.store import files
+    from maskalg.tiles.forward import Tile
+    from maskalg.tiles.tuned.candidates import first_candidates
+    from maskalg.tiles.tuned.choices import KERNELS
+    from maskalg.tiles.tuned.store import files
 
     tensors = inputs(dim)
     before = computed(tensors)
-    trial, machine = trial_of(tensors), triton_tuned.this_machine(tensors[0].device)
+    trial, machine = trial_of(tensors), tuned.this_machine(tensors[0].device)
     chosen = {}
     for kernel in KERNELS:
         key = trial.key(kernel)
@@ -92,7 +92,7 @@ def test_what_is_kept_is_used(dim, cache):
         found = search(key, [trial], favouring(chosen[kernel]), 2)
         assert found.kept and found.best == chosen[kernel]
         store(found, machine)
-    triton_tuned.look_again()
+    tuned.look_again()
     assert len(files()) == 1
 
     plan = plan_of(trial._call)
@@ -107,7 +107,7 @@ def test_what_is_kept_is_used(dim, cache):
     assert all(torch.equal(a, b) for a, b in zip(after, computed(tensors), strict=True))
 
     assert main(["tune", "--forget"]) == 0
-    triton_tuned.look_again()
+    tuned.look_again()
     assert all(torch.equal(a, b) for a, b in zip(before, computed(tensors), strict=True))
 
 

@@ -5,7 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
-from tests.weight_cases import compared, expressions, weights, worst_error
+from tests.cases.weights import compared, expressions, weights, worst_error
 
 pytestmark = pytest.mark.gpu
 

@@ -10,9 +10,9 @@ from tiny_models import SMALL, padding, pair, tokens
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import maskalg as ma
-from maskalg import normalform
+from maskalg.engine import normal_form
 from maskalg.integrations.transformers import attend, make_mask, model_mask
-from maskalg.masks.document import documents_in
+from maskalg.values.masks.documents.document import documents_in
 
 DECODERS = ("llama", "qwen2", "mistral", "gemma2", "gemma3", "gpt_oss", "llama4")
 # float32 sums in another order: each of a few hundred operations on the way rounds by 2**-24.
@@ -180,22 +180,22 @@ def test_a_new_step_traces_and_proves_nothing(name, monkeypatch):
     """Documents of other lengths, in a row of another length."""
     from transformers import masking_utils
 
-    import maskalg.evaluate
+    import maskalg.engine.evaluate
     from maskalg.proof.proof import proofs_made
     from maskalg.tracing import trace
 
     model = pair(name)[0]
     packed_step(model, (4, 6, 3))
-    proofs, structures = proofs_made(), len(normalform._STRUCTURES)
+    proofs, structures = proofs_made(), len(normal_form._STRUCTURES)
 
     def refuse(*args, **options):
         raise AssertionError("the second step repeats work of the first")
 
     monkeypatch.setattr(trace, "_attempt", refuse)
-    monkeypatch.setattr(maskalg.evaluate, "to_dense", refuse)
+    monkeypatch.setattr(maskalg.engine.evaluate, "to_dense", refuse)
     monkeypatch.setattr(masking_utils, "sdpa_mask", refuse)
     packed_step(model, (7, 2, 5, 1))
-    assert proofs_made() == proofs and len(normalform._STRUCTURES) == structures
+    assert proofs_made() == proofs and len(normal_form._STRUCTURES) == structures
 
 
 class Reads(TorchDispatchMode):

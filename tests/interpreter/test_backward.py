@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg import causal, nodes, sliding
-
-from ..gradient_cases import check_gradients
+from maskalg import causal, sliding
+from maskalg.formula import nodes
+from maskalg.formula.printing import named
+from tests.cases.gradients import check_gradients
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -44,7 +45,7 @@ def expressions():
 
 
 def _of_score(build):
-    return causal + ma.algebra.Bias(nodes.TRUE, build(nodes.SCORE), ma.printing.named("tested"))
+    return causal + ma.Bias(nodes.TRUE, build(nodes.SCORE), named("tested"))
 
 
 @pytest.mark.parametrize("name", list(expressions()))

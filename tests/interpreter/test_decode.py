@@ -7,7 +7,8 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from tests import decode_cases, weight_cases
+from tests.cases import decoding as decode_cases
+from tests.cases import weights as weight_cases
 from tests.interpreter.test_ready import found_anew  # noqa: F401
 
 pytestmark = pytest.mark.skipif(
@@ -23,19 +24,19 @@ def launched(monkeypatch):
 
     On a GPU it does from more keys on.
     """
-    from maskalg.backends import triton_decode
+    from maskalg.backends.triton.families import decode
 
-    monkeypatch.setattr(triton_decode, "_LEAST_KEYS", LENGTH)
-    monkeypatch.setattr(triton_decode, "_LEAST_OF_SPLIT", LENGTH // 2)
+    monkeypatch.setattr(decode, "_LEAST_KEYS", LENGTH)
+    monkeypatch.setattr(decode, "_LEAST_OF_SPLIT", LENGTH // 2)
     found = []
-    of_parts = triton_decode._of_parts
+    of_parts = decode._of_parts
 
     def noted(*arguments):
         launch = of_parts(*arguments)
         found.append(launch.made[0].shape[1])
         return launch
 
-    monkeypatch.setattr(triton_decode, "_of_parts", noted)
+    monkeypatch.setattr(decode, "_of_parts", noted)
     return found
 
 

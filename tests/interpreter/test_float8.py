@@ -82,7 +82,7 @@ def test_a_factor_that_is_not_positive():
 
 @pytest.mark.parametrize("shape", [(2, 3, 200, 72), (1, 1, 1, 8), (1, 2, 128, 64)])
 def test_values_in_order(shape):
-    from maskalg.backends.triton_float8 import values_in_order
+    from maskalg.backends.triton.families.float8 import values_in_order
 
     value = torch.randn(shape).to(torch.float8_e4m3fn)
     apart = torch.stack([value.view(torch.uint8)] * 2, -1)[..., 0].view(value.dtype)

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg import causal, nodes, sliding
+from maskalg import causal, sliding
+from maskalg.formula import nodes
+from maskalg.formula.printing import named
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -66,7 +68,7 @@ def expressions():
 def _of_score(build):
     """A bias that is a formula of the score and the distance."""
     node = build(nodes.SCORE, nodes.subtract(nodes.Q, nodes.K))
-    return causal + ma.algebra.Bias(nodes.TRUE, node, ma.printing.named("tested"))
+    return causal + ma.Bias(nodes.TRUE, node, named("tested"))
 
 
 REAL = {
@@ -184,9 +186,9 @@ def test_refusals():
 
 
 def test_explain_names_the_kernels_of_gradients(monkeypatch):
-    from maskalg.backends import triton_plan
-    from maskalg.backends.triton_trust import has_gluon
-    from maskalg.tuned.choices import NOTHING_TUNED
+    from maskalg.backends.triton import plan
+    from maskalg.backends.triton.trust import has_gluon
+    from maskalg.tiles.tuned.choices import NOTHING_TUNED
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
@@ -198,7 +200,7 @@ def test_explain_names_the_kernels_of_gradients(monkeypatch):
         return ma.explain(tensor, tensor, tensor, mask, backend="triton").gradients
 
     assert told(causal).startswith("dQ: plain Triton, 32 x 16")
-    monkeypatch.setattr(triton_plan, "machine_of", lambda _: ("sm_90", NOTHING_TUNED))
+    monkeypatch.setattr(plan, "machine_of", lambda _: ("sm_90", NOTHING_TUNED))
     one = "one kernel, Gluon on Hopper, 128 queries at a time"
     assert told(causal) == told(causal & sliding(1024)) == one
     gluon = "Gluon on Hopper, 64 x 64, 3 stages"

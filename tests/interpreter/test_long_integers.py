@@ -22,7 +22,7 @@ from maskalg_kernels.long_integers import (
 
 import maskalg as ma
 from maskalg import causal, head, kv_idx, q_idx, scalar, table
-from tests.test_long_integers import numbers, packed, unpacked
+from tests.engine.test_long_integers import numbers, packed, unpacked
 
 COUNT = 2048
 LENGTH, HEADS = 40, 2

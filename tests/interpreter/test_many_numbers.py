@@ -9,9 +9,8 @@ import maskalg as ma
 from maskalg.attention import checked_call
 from maskalg.codegen.arguments import NumbersTable
 from maskalg.codegen.hooks import hooks_of
-from maskalg.normalform import bound
-
-from ..many_numbers import expressions, sixty, windows
+from maskalg.engine.normal_form import bound
+from tests.cases.many_numbers import expressions, sixty, windows
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -59,8 +58,8 @@ def test_few_queries_of_many_keys(q_len):
 
 
 def test_other_numbers_need_no_other_kernel():
-    from maskalg.backends.triton_arguments import scalars_of, tables_of
-    from maskalg.backends.triton_plan import plan_of
+    from maskalg.backends.triton.arguments import scalars_of, tables_of
+    from maskalg.backends.triton.plan import plan_of
 
     mask = windows(15)
     query = torch.randn(1, 2, LENGTH, 16)

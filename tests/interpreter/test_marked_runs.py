@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.normalform import bound
+from maskalg.engine.normal_form import bound
 from maskalg.schedule import marked_runs
-from maskalg.schedule.summary_labels import summarised
+from maskalg.schedule.summaries.labels import summarised
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
-from tests.gradient_cases import check_gradients
+from tests.cases.gradients import check_gradients
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"

@@ -7,9 +7,9 @@ import torch
 
 import maskalg as ma
 from maskalg.attention import checked_call
-from maskalg.backends.triton_constants import count_constants
-from maskalg.backward_tiles import Least
-from tests.many_numbers import windows
+from maskalg.backends.triton.constants import count_constants
+from maskalg.tiles.backward import Least
+from tests.cases.many_numbers import windows
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -33,9 +33,9 @@ MASKS = {
 
 def turns_of(mask, q_len, kv_len):
     """What the kernels mark, and count."""
-    from maskalg.backends import triton_plan as backend
-    from maskalg.backends.triton_arguments import scalars_of, tables_of
-    from maskalg.backends.triton_one_pass import room_for_turns, turn_launches
+    from maskalg.backends.triton import plan as backend
+    from maskalg.backends.triton.arguments import scalars_of, tables_of
+    from maskalg.backends.triton.families.one_pass import room_for_turns, turn_launches
 
     query, key = torch.randn(1, 1, q_len, 64), torch.randn(1, 1, kv_len, 64)
     call = checked_call(query, key, key, mask)
@@ -166,7 +166,7 @@ def test_counts_of_other_rows(rows, tiles):
     ],
 )
 def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, served):
-    from maskalg.backends.triton_one_pass import tiles_in_turn
+    from maskalg.backends.triton.families.one_pass import tiles_in_turn
 
     query, key = torch.randn(2, heads, q_len, 64), torch.randn(2, kv_heads, kv_len, 64)
     call = checked_call(query, key, key, ma.causal)
@@ -185,7 +185,7 @@ def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, serve
     ],
 )
 def test_short_bands_are_left_to_two_kernels(mask, served):
-    from maskalg.backends.triton_one_pass import tiles_in_turn
+    from maskalg.backends.triton.families.one_pass import tiles_in_turn
 
     tensor = torch.randn(2, 4, 2048, 64)
     least = Least(kv_keys=0, keys=0, pairs=0, queries=0, band=3.1)
@@ -212,7 +212,7 @@ CUTS = torch.tensor([0, 500, 1200, 2048])
     ],
 )
 def test_short_documents_are_left_to_two_kernels(mask, served):
-    from maskalg.backends.triton_one_pass import tiles_in_turn
+    from maskalg.backends.triton.families.one_pass import tiles_in_turn
 
     tensor = torch.randn(1, 1, 2048, 64)
     least = Least(kv_keys=0, keys=0, pairs=0, queries=0, document=5)
@@ -228,23 +228,23 @@ def test_short_documents_are_left_to_two_kernels(mask, served):
 )
 def test_query_heads_of_a_program(group, kv_len, members):
     """One, but all that share keys where counters would outnumber queries."""
-    from maskalg.backends import triton_one_pass
+    from maskalg.backends.triton.families import one_pass
 
     query, key = torch.randn(2, 2 * group, 300, 64), torch.randn(1, 1, 1, 64)
     key = key.expand(2, 2, kv_len, 64)
     call = checked_call(query, key, key, ma.everything)
-    block, counters = triton_one_pass.one_pass_counts(64, call)
+    block, counters = one_pass.one_pass_counts(64, call)
     assert block == 128
     assert counters == (0 if members == group else 2 * 2 * -(-kv_len // 128) * 2)
-    assert triton_one_pass._members(call) == members
+    assert one_pass._members(call) == members
 
 
 def test_what_is_launched(monkeypatch):
     """The order of the kernels on a Hopper GPU, up to the one that only it can run."""
     from dataclasses import replace
 
-    from maskalg.backends import triton as entry
-    from maskalg.backends import triton_backward as backend
+    from maskalg.backends.triton import backend as entry
+    from maskalg.backends.triton.families import backward as backend
 
     given, counted = [], []
     monkeypatch.setattr(backend, "serves", lambda *_: True)

@@ -10,9 +10,9 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from tests import gradient_cases
-from tests.many_numbers import windows
-from tests.remembered import forget
+from tests.cases import gradients as gradient_cases
+from tests.cases.many_numbers import windows
+from tests.cases.remembered import forget
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -29,10 +29,10 @@ def found_anew(monkeypatch):
     """Lets calls be remembered as on a GPU, and collects those for which all was found anew."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    from maskalg.backends import triton as backend
-    from maskalg.backends import triton_ready, triton_template
-    from maskalg.backends.triton_descriptors import Descriptor
-    from maskalg.backends.triton_launch import Variant
+    from maskalg.backends.triton import backend as backend
+    from maskalg.backends.triton.launching import ready, template
+    from maskalg.backends.triton.launching.descriptors import Descriptor
+    from maskalg.backends.triton.launching.launch import Variant
 
     def variant_of(launch):
         arguments, constants = launch.first()
@@ -54,9 +54,9 @@ def found_anew(monkeypatch):
     for name in ("launch_forward", "fill_gradients"):
         launch = getattr(backend, name)
         monkeypatch.setattr(backend, name, lambda *a, f=launch: (found.append(a), f(*a))[1])
-    monkeypatch.setattr(triton_template, "variant_of", variant_of)
-    monkeypatch.setattr(triton_template, "start", start)
-    monkeypatch.setattr(triton_ready, "watched", lambda: False)
+    monkeypatch.setattr(template, "variant_of", variant_of)
+    monkeypatch.setattr(template, "start", start)
+    monkeypatch.setattr(ready, "watched", lambda: False)
     forget()
     yield found
     forget()
@@ -225,7 +225,7 @@ def test_tables_that_are_new_at_each_call_are_not_kept(found_anew):
     for _ in range(8):
         check(inputs(), expression)
     assert len(found_anew) == 2
-    from maskalg.normalform import bound
+    from maskalg.engine.normal_form import bound
 
     assert set(map(type, bound(expression).remembered.values())) == {int}
 
@@ -246,12 +246,12 @@ def test_a_sink_ends_with_its_model(found_anew):
 
 
 def test_tuned_choices_are_looked_up_again(found_anew):
-    from maskalg.backends import triton_tuned
+    from maskalg.backends.triton import tuned
 
     expression = causal & sliding(33)
     for _ in range(3):
         check(inputs(), expression)
-    triton_tuned.look_again()
+    tuned.look_again()
     check(inputs(), expression)
     check(inputs(), expression)
     assert len(found_anew) == 3
@@ -262,7 +262,7 @@ def test_an_expression_remembers_some_kinds_of_calls(found_anew):
     tensors = [t[:, :, :3].contiguous() for t in inputs(heads=1)]
     for turn in range(70):
         check(tensors, expression, scale=1 / (turn + 1))
-    from maskalg.normalform import bound
+    from maskalg.engine.normal_form import bound
 
     assert len(bound(expression).remembered) <= 65
 
@@ -293,7 +293,7 @@ def test_another_kind_of_gradient_is_another_launch(found_anew):
     for _ in range(3):
         for tensors, options in kinds:
             check_gradients(tensors, expression, **options)
-    from maskalg.normalform import bound
+    from maskalg.engine.normal_form import bound
 
     remembered = [kind for kind in bound(expression).remembered if kind[0] == "backward"]
     assert len(remembered) == len(kinds) - 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from tests.real_mask_cases import LENGTH, masks
+from tests.cases.real_masks import LENGTH, masks
 
 pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import maskalg as ma
-from tests.table_cases import compared, scores
-from tests.weight_cases import worst_error
+from tests.cases.tables import compared, scores
+from tests.cases.weights import worst_error
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def trial():
     from maskalg.attention import checked_call
-    from maskalg.backends.triton_trial import Trial
+    from maskalg.backends.triton.trial import Trial
 
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 1, 20, 16) for _ in range(3))
@@ -27,7 +27,7 @@ def trial():
 @pytest.mark.parametrize("kernel", ["forward", "queries", "keys"])
 def test_tiles_agree(trial, kernel):
     from maskalg.bench.agreement import TOLERANCE, distance
-    from maskalg.tiles import Tile
+    from maskalg.tiles.forward import Tile
 
     (table,) = trial.table(kernel)
     wanted = trial.attempt(trial.run(kernel, table))
@@ -39,7 +39,7 @@ def test_tiles_agree(trial, kernel):
 
 
 def test_key(trial):
-    from maskalg.tuned.choices import Key
+    from maskalg.tiles.tuned.choices import Key
 
     assert trial.key("keys") == Key("keys", 16, 4, "banded", True)
     assert trial.architecture == "interpreter"
@@ -53,7 +53,7 @@ def test_what_does_not_run_says_why(trial):
 
 
 def test_a_tier_this_machine_lacks(trial):
-    from maskalg.backward_tiles import HopperBackwardTile
+    from maskalg.tiles.backward import HopperBackwardTile
 
     assert not trial.serves(HopperBackwardTile(64, 2))
 
@@ -61,8 +61,8 @@ def test_a_tier_this_machine_lacks(trial):
 def test_a_search_by_a_clock_that_is_given(trial):
     """One tile is twice as fast as the others; each is launched once, and compared."""
     from maskalg.bench.tuning import search
-    from maskalg.tiles import Tile
-    from maskalg.tuned.choices import text
+    from maskalg.tiles.forward import Tile
+    from maskalg.tiles.tuned.choices import text
 
     fast = Tile(32, 16, 4, 2)
 

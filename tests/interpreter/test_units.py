@@ -10,8 +10,8 @@ import maskalg as ma
 from maskalg import causal, kv_idx, q_idx
 from maskalg.codegen.hooks import Style, hooks_of
 from maskalg.codegen.store import load
-from maskalg.extents import Extents, distances_are_short
-from maskalg.normalform import bound
+from maskalg.engine.extents import Extents, distances_are_short
+from maskalg.engine.normal_form import bound
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 tl = triton.language

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from tests.weight_cases import compared, expressions, weights, worst_error
+from tests.cases.weights import compared, expressions, weights, worst_error
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"

@@ -7,8 +7,9 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import maskalg as ma
-from maskalg import alibi, causal, document, normalform, prefix, sliding, softcap
-from maskalg.recent import Recent
+from maskalg import alibi, causal, document, prefix, sliding, softcap
+from maskalg.engine import normal_form
+from maskalg.engine.recent import Recent
 
 from .cases import assert_close, assert_equal, ids_of, inputs, with_gradients
 
@@ -197,7 +198,7 @@ def test_a_step_of_a_cache():
 
 def test_atoms_write_no_number_down_before_it_is_wrong():
     """A dynamic number has no text in a compiled function: `shown` leaves it out there."""
-    folder = Path(ma.__file__).parent / "masks"
+    folder = Path(ma.__file__).parent / "values" / "masks"
     assert not [path.name for path in folder.glob("*.py") if "!r}" in path.read_text()]
 
 
@@ -254,7 +255,7 @@ def test_a_constant_is_part_of_the_structure():
 
 
 def test_a_structure_first_met_in_a_graph(monkeypatch):
-    monkeypatch.setattr(normalform, "_STRUCTURES", Recent(64))
+    monkeypatch.setattr(normal_form, "_STRUCTURES", Recent(64))
     compiled = torch.compile(
         lambda q, k, v, i: ma.attention(q, k, v, document(i) | prefix(3)),
         backend="eager",

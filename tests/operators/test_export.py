@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg import alibi, causal, document, normalform, sliding
-from maskalg.recent import Recent
+from maskalg import alibi, causal, document, sliding
+from maskalg.engine import normal_form
+from maskalg.engine.recent import Recent
 
 from .cases import assert_equal, ids_of, inputs
 
@@ -68,7 +69,7 @@ def test_saved_and_loaded_where_the_structure_is_new(monkeypatch):
     file = io.BytesIO()
     torch.export.save(torch.export.export(model, example(70)), file)
     wanted = model(*example(70))
-    monkeypatch.setattr(normalform, "_STRUCTURES", Recent(64))
+    monkeypatch.setattr(normal_form, "_STRUCTURES", Recent(64))
     file.seek(0)
     assert_equal([torch.export.load(file).module()(*example(70))], [wanted])
 

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import (
 
 import maskalg as ma
 from maskalg import alibi, causal, document, sliding, softcap
-from maskalg.normalform import bound
+from maskalg.engine.normal_form import bound
 
 from .cases import assert_close, assert_equal, ids_of, inputs, with_gradients
 

@@ -65,7 +65,7 @@ def test_functions_of_flex_attention_are_traced(path: Path) -> None:
 def test_scores_attributes_and_modules(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(read(f"{path}:score"), ma.Score)
     assert read(f"{path}:Model.mask") == causal
-    assert read("maskalg.masks:causal") == causal
+    assert read("maskalg.values.masks:causal") == causal
     monkeypatch.chdir(path.parent)
     assert read("their_masks:mask") == causal & sliding(4)
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskalg import errors
-from maskalg.algebra import Bias, Mask, Score
 from maskalg.parsing import NAMES, is_place, parse
+from maskalg.values.algebra import Bias, Mask, Score
 
 ATOMS = st.one_of(
     st.sampled_from(["causal", "everything", "nothing"]),

@@ -7,7 +7,7 @@ import torch
 from flex_masks import FLAGS, N, Windowed, back, chunks, masks, with_default
 
 import maskalg as ma
-from maskalg.normalform import bound
+from maskalg.engine.normal_form import bound
 from maskalg.testing import oracle
 from maskalg.tracing.pointwise import pointwise
 

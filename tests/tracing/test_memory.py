@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.normalform import bound
+from maskalg.engine.normal_form import bound
 from maskalg.tracing import memory
 from maskalg.tracing import trace as tracing
 

@@ -6,8 +6,8 @@ from pytorch_functions import B, H, N, masks, refused, scores
 from torch.nn.attention.flex_attention import create_block_mask
 
 import maskalg as ma
-from maskalg.evaluate import Environment, evaluate
-from maskalg.normalform import bound
+from maskalg.engine.evaluate import Environment, evaluate
+from maskalg.engine.normal_form import bound
 from maskalg.testing import oracle
 from maskalg.tracing.pointwise import pointwise
 

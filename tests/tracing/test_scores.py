@@ -5,9 +5,9 @@ import torch
 from flex_scores import B, H, N, scores
 
 import maskalg as ma
-from maskalg import nodes
-from maskalg.evaluate import Environment, evaluate
-from maskalg.normalform import bound
+from maskalg.engine.evaluate import Environment, evaluate
+from maskalg.engine.normal_form import bound
+from maskalg.formula import nodes
 from maskalg.tracing.pointwise import pointwise
 
 GRID = [

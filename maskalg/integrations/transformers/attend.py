@@ -7,12 +7,12 @@ from typing import Any, Final
 import torch
 
 from ... import errors
-from ...algebra import Bias, Mask, Score
 from ...attention import attention
-from ...biases import dense_bias
-from ...biases import softcap as softcap_bias
-from ...expression import Expression
-from ...weights import softmax, softmax_with_sink
+from ...values.algebra import Bias, Mask, Score
+from ...values.biases import dense_bias
+from ...values.biases import softcap as softcap_bias
+from ...values.expression import Expression
+from ...values.weights import softmax, softmax_with_sink
 from ..written import from_tensor
 from .model_mask import ModelMask
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import torch
 
 from ... import errors
-from ...algebra import Mask
-from ...index import batch, kv_idx, table
-from ...masks import causal
 from ...tracing import mask as traced
+from ...values.algebra import Mask
+from ...values.index import batch, kv_idx, table
+from ...values.masks import causal
 from .model_mask import ModelMask
 
 # What others need to write a mask out, or to leave one out.

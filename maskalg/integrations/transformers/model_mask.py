@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 
 from ... import errors
-from ...algebra import Mask, Score
+from ...values.algebra import Mask, Score
 from .packing import within_documents
 
 

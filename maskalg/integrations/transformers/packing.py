@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from ... import errors
-from ...algebra import Mask
-from ...masks import document
-from ...masks.document import packed_ids
+from ...values.algebra import Mask
+from ...values.masks import document
+from ...values.masks.documents.document import packed_ids
 
 
 def within_documents(

@@ -1,0 +1,96 @@
+"""The CPU backend: attention by tiles of queries over the pieces of keys the schedule names.
+
+Empty tiles are not visited and full ones not masked. Scores exist for one tile at a time, forward
+and backward, so memory is linear in the lengths: besides inputs and outputs, float32 copies of
+key and value where these are of half precision, and at most some tens of MiB.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+
+from ... import errors
+from ..call import Call, Result
+from ..reference import with_sink
+from .backward import backward
+from .forward import forward
+
+# The first call of a function in MKL, made by several threads at once, can return values of low
+# precision (PyTorch issue 188792); one call by one thread beforehand settles it.
+for _warm in (torch.ones(1), torch.ones(1, dtype=torch.float64)):
+    torch.exp2(_warm), torch.log2(_warm), torch.tanh(_warm)
+
+
+def attend(call: Call) -> Result:
+    """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted.
+
+    Accumulated in float32 (float64 for float64 inputs), which is also the dtype of lse. Gradients
+    go to query, key, value and floating-point tables of the bias, and come through lse too; the
+    same inputs give the same bits.
+    """
+    if call.differentiable():
+        floating = [(s.index, t) for s, t in call.form.tensors() if t.is_floating_point()]
+        places, tables = [i for i, _ in floating], [t for _, t in floating]
+        out, lse = cast(
+            "tuple[torch.Tensor, torch.Tensor]",
+            _Attention.apply(call, tuple(places), call.query, call.key, call.value, *tables),  # type: ignore[no-untyped-call]
+        )
+    else:
+        out, lse = forward(call, call.return_lse or call.weight.sink is not None)
+    return with_sink(out, lse, call.weight.sink), lse if call.return_lse else None
+
+
+def compute(call: Call, lse_wanted: bool) -> Result:
+    """Output without a sink and, where wanted, lse; see `attend`."""
+    out, lse = forward(call, lse_wanted)
+    return out, lse if lse_wanted else None
+
+
+def differentiate(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+) -> list[torch.Tensor]:
+    """Gradients of query, key, value and the tables in these slots, in their dtypes."""
+    found = backward(call, saved, change, tables)
+    inputs = zip(
+        (found.query, found.key, found.value), (call.query, call.key, call.value), strict=True
+    )
+    of_tables = [found.tables[i].to(cast(torch.Tensor, call.form.values[i]).dtype) for i in tables]
+    return [*(gradient.to(tensor.dtype) for gradient, tensor in inputs), *of_tables]
+
+
+class _Attention(torch.autograd.Function):
+    """Forward and backward passes as one differentiable operation."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, call: Call, places: tuple[int, ...], *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = forward(call, lse_wanted=True)
+        ctx.save_for_backward(*tensors[:3], out, lse, *call.watched)
+        # The inputs are saved as autograd wants them saved, and put back in backward.
+        none = out.new_empty(0)
+        ctx.call = call.with_inputs(none, none, none)
+        ctx.places = places
+        ctx.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_out: torch.Tensor | None, grad_lse: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise errors.no_double_backward()
+        query, key, value, out, lse, *_ = ctx.saved_tensors
+        call = ctx.call.with_inputs(query, key, value)
+        wanted = ctx.needs_input_grad[5:]
+        places = tuple([place for place, w in zip(ctx.places, wanted, strict=True) if w])
+        if grad_out is None:
+            grad_out = torch.zeros_like(out)
+        found = iter(differentiate(call, (out, lse), (grad_out, grad_lse), places))
+        inputs = [next(found) for _ in range(3)]
+        return (None, None, *inputs, *[next(found) if w else None for w in wanted])

@@ -1,0 +1,276 @@
+"""The backward pass on a CPU: weights are computed again, one tile of queries after another.
+
+With s the biased score of a kept pair, p = exp(s - lse), and delta = sum(dO * O) - dlse of a query,
+
+    dV = p^T dO        ds = p * (dO V^T - delta)        dQ = (ds f') K        dK = (ds f')^T Q
+
+where f' is the slope of the bias at the score, left to autograd where the bias is not additive or
+a table of it wants a gradient. For weights w that have a formula, with z their sum (1 where they
+are not normalised, and then without delta),
+
+    dV = w^T dO / z        ds = w' * (dO V^T - delta) / z
+
+A large lse, such as that of a row whose bias is -1e9 everywhere, holds the sum of weights only
+roughly: largest score and sum of such rows are found again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+
+from ...engine.evaluate import Environment, evaluate
+from ...formula.node import Node
+from ...formula.parameters import Slot
+from ..call import Call
+from ..results import empty_gradients
+from .elements import LOG2E, Elements, has_nan, memory_of
+from .formula import differentiated
+from .forward import biased_scores, piece_weights, score_factor
+from .operands import Operands, accumulation, operands
+from .plan import Group, Piece, Row, plan
+
+
+@dataclass
+class Gradients:
+    """Gradients of the inputs, and of the tables of the bias that want one, by slot."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    tables: dict[int, torch.Tensor]
+
+
+@dataclass
+class _Saved:
+    """What one group's rows need of the forward pass, in the dtype of accumulation.
+
+    Attributes:
+        gradient: of the output, `[batch, heads, q_len, value_dim]`.
+        lse2: in units of ln 2, +inf where nothing is kept, `[batch, heads, q_len, 1]`.
+        delta: `[batch, heads, q_len, 1]`.
+    """
+
+    gradient: torch.Tensor
+    lse2: torch.Tensor
+    delta: torch.Tensor
+
+
+def backward(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+) -> Gradients:
+    """Gradients in the dtype of accumulation, added up in one fixed order.
+
+    Of inputs they lie as `empty_gradients` has them.
+
+    Args:
+        call: the inputs.
+        saved: output and lse of the forward pass.
+        change: gradients of the output and of the lse, None where that was not used.
+        tables: slots of the bias that want a gradient.
+    """
+    dtype = accumulation(call.query.dtype)
+    dq, dk, dv = empty_gradients(call.query, call.key, call.value, dtype)
+    of_tables = {i: _zeros(_tensor(call, i), dtype) for i in tables}
+    found = Gradients(dq.zero_(), dk.zero_(), dv.zero_(), of_tables)
+    out, lse = saved
+    if 0 in (*out.shape[:3], call.extents.kv_len):
+        return found
+    gradient = change[0].to(dtype)
+    delta = (gradient * out.to(dtype)).sum(dim=-1, keepdim=True)
+    if change[1] is not None:
+        delta -= change[1].to(dtype).unsqueeze(-1)
+    if call.weight.formula is None:
+        # +inf says that nothing is kept, never that a large lse overflows.
+        lse2 = (lse * LOG2E).clamp(max=torch.finfo(dtype).max)
+        lse2 = torch.where(lse == float("-inf"), float("inf"), lse2).unsqueeze(-1)
+    else:
+        divisor = torch.where(lse == 0, 1.0, lse) if call.weight.normalised else lse.new_ones(())
+        gradient = gradient / divisor.unsqueeze(-1)
+        delta = delta / divisor.unsqueeze(-1) if call.weight.normalised else delta.zero_()
+        lse2 = torch.zeros_like(delta)
+    memory = memory_of(call.form, call.extents, dtype)
+    scratch = torch.empty(0, dtype=dtype)
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        for group in plan(call.form, call.extents):
+            members = (
+                slice(*group.batch),
+                slice(None) if group.heads is None else list(group.heads),
+            )
+            tile = _Saved(gradient[members], lse2[members], delta[members])
+            _Group(call, group, tile, Elements(call, group, dtype, memory), scratch, found).add()
+    return found
+
+
+class _Group:
+    """The batch entries and heads that visit the same keys: adds their part to the gradients."""
+
+    def __init__(
+        self,
+        call: Call,
+        group: Group,
+        saved: _Saved,
+        elements: Elements,
+        scratch: torch.Tensor,
+        found: Gradients,
+    ) -> None:
+        self.call, self.group, self.saved = call, group, saved
+        self.elements, self.scratch, self.found = elements, scratch, found
+        self.inputs: Operands = operands(call, group)
+        self.key = torch.zeros_like(self.inputs.key)
+        self.value = torch.zeros_like(self.inputs.value)
+        bias, readings = differentiated(call.form.structure, tuple(found.tables))
+        self.bias: Node = bias
+        self.readings: tuple[Node, ...] = readings
+
+    def add(self) -> None:
+        batch = slice(*self.group.batch)
+        heads = self.group.heads
+        for row in self.group.rows:
+            if row.pieces:
+                members = slice(None) if heads is None else list(heads)
+                change = self.inputs.spread(self._row(row), row)
+                self.found.query[batch, members, slice(*row.rows)] = change
+        for mine, theirs in ((self.key, self.found.key), (self.value, self.found.value)):
+            part = mine.view(batch.stop - batch.start, -1, *mine.shape[1:])
+            if heads is None:
+                theirs[batch] += part
+            else:
+                of_heads = torch.tensor(heads) // self.call.group
+                theirs[batch] = theirs[batch].index_add(1, of_heads, part)
+
+    def _row(self, row: Row) -> torch.Tensor:
+        """The gradient of a tile of queries; those of its keys and values are added up."""
+        inputs, saved = self.inputs, self.saved
+        plain = inputs.tile(inputs.query, row)
+        gradient, lse2, delta = (
+            inputs.tile(t, row) for t in (saved.gradient, saved.lse2, saved.delta)
+        )
+        elements = self.elements
+        shift: tuple[torch.Tensor, ...] = (lse2,)
+        if self.call.weight.formula is None and _is_rough(lse2):
+            elements = elements.in_natural_units()
+            shift = self._largest_and_sum(elements, plain, row)
+        query = plain * score_factor(self.call, elements)
+        total = torch.zeros_like(query)
+        for piece in row.pieces:
+            columns = slice(*piece.columns)
+            if self.call.weight.formula is None:
+                scores = self._masked_scores(elements, query, row, piece)
+                for part in shift:
+                    scores.sub_(part)
+                weights = elements.weights(scores)
+            else:
+                weights = piece_weights(
+                    self.call, inputs, self.elements, plain, row, piece, self.scratch
+                )
+            self.value[:, columns].baddbmm_(weights.transpose(1, 2), gradient)
+            change = torch.bmm(gradient, inputs.value[:, columns].transpose(1, 2)).sub_(delta)
+            if self.call.weight.formula is None:
+                change.mul_(weights)
+            else:
+                spread = inputs.spread(change, row)
+                self.elements.keep(spread, row.rows, piece.columns[0], piece.masked)
+            change = self._through_bias(change, plain, row, piece).mul_(self.call.scale)
+            self.key[:, columns].baddbmm_(change.transpose(1, 2), plain)
+            total.baddbmm_(change, inputs.key[:, columns])
+        return total
+
+    def _masked_scores(
+        self, elements: Elements, query: torch.Tensor, row: Row, piece: Piece
+    ) -> torch.Tensor:
+        """After bias and mask, of scaled queries; in the scratch where that serves."""
+        scores = biased_scores(self.inputs, elements, query, row, piece.columns, self.scratch)
+        elements.mask(self.inputs.spread(scores, row), row.rows, piece.columns[0], piece.masked)
+        return scores
+
+    def _largest_and_sum(
+        self, elements: Elements, plain: torch.Tensor, row: Row
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two parts of lse, apart: the largest score, and the log of the sum of weights."""
+        query = plain * score_factor(self.call, elements)
+        m = query.new_full((*query.shape[:2], 1), torch.finfo(query.dtype).min)
+        total = torch.zeros_like(m)
+        for piece in row.pieces:
+            scores = self._masked_scores(elements, query, row, piece)
+            highest = torch.maximum(scores.amax(dim=-1, keepdim=True), m)
+            total.mul_(elements.power(m.sub_(highest)))
+            total.add_(elements.weights(scores.sub_(highest)).sum(dim=-1, keepdim=True))
+            m = highest
+        return m, torch.where(total == 0, float("inf"), total.log())
+
+    def _through_bias(
+        self, change: torch.Tensor, plain: torch.Tensor, row: Row, piece: Piece
+    ) -> torch.Tensor:
+        """From the gradient of biased scores to that of plain ones, and of tables on the way."""
+        if self.elements.formulas.additive and not self.readings:
+            return change
+        columns = slice(*piece.columns)
+        scores = torch.bmm(plain, self.inputs.key[:, columns].transpose(1, 2))
+        scores = self.inputs.spread(scores.mul_(self.call.scale), row).requires_grad_()
+        environment = self.elements.environment(row.rows, (piece.columns,))
+        entries = [evaluate(r, environment).detach().requires_grad_() for r in self.readings]
+        wanted = self.inputs.spread(change, row)
+        got = self._slopes(environment, scores, entries, wanted, None)
+        if any(part is not None and has_nan(part) for part in got):
+            every = torch.ones((), dtype=torch.bool)
+            kept = self.elements.kept(row.rows, piece) if piece.masked else every
+            got = self._slopes(environment, scores, entries, wanted, kept)
+        for reading, part in zip(self.readings, got[1:], strict=True):
+            if part is not None:
+                self._add_to_table(reading, part, environment)
+        return change.zero_() if got[0] is None else got[0].reshape(change.shape)
+
+    def _slopes(
+        self,
+        environment: Environment,
+        scores: torch.Tensor,
+        entries: list[torch.Tensor],
+        wanted: torch.Tensor,
+        kept: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """`wanted` times the slope of the bias, at scores and at entries of tables.
+
+        Args:
+            kept: the pairs to take gradients of; None for all, which is faster.
+        """
+        inputs = [scores, *entries]
+        with torch.enable_grad():
+            values = (*environment.values, *entries)
+            of_piece = replace(environment, values=values, score=scores, kept=kept)
+            biased = evaluate(self.bias, of_piece).expand_as(scores)
+        if not biased.requires_grad:
+            return (None,) * len(inputs)
+        return torch.autograd.grad(biased, inputs, wanted, allow_unused=True)
+
+    def _add_to_table(self, reading: Node, part: torch.Tensor, env: Environment) -> None:
+        """Add the gradient of a reading, entry by entry, to that of its table."""
+        table = self.found.tables[cast(Slot, reading.own[0]).index]
+        place: torch.Tensor = torch.zeros((), dtype=torch.int64)
+        for axis, index in enumerate(reading.args):
+            entry = evaluate(index, env).clamp(0, table.shape[axis] - 1)
+            place = place * table.shape[axis] + entry
+        table.view(-1).index_add_(0, place.expand(part.shape).reshape(-1), part.reshape(-1))
+
+
+def _is_rough(lse2: torch.Tensor) -> bool:
+    """Whether weights relative to lse would be wrong by more than 2**-13 of them in some row.
+
+    Args:
+        lse2: in units of ln 2, -inf where it overflows, +inf where nothing is kept.
+    """
+    large = lse2.abs() * torch.finfo(lse2.dtype).eps > 2.0**-13
+    return bool((large & (lse2 != float("inf"))).any())
+
+
+def _tensor(call: Call, slot: int) -> torch.Tensor:
+    return cast(torch.Tensor, call.form.values[slot])
+
+
+def _zeros(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros_like(tensor, dtype=dtype, memory_format=torch.contiguous_format)

@@ -1,0 +1,277 @@
+"""Masks and biases of the tiles the CPU backend visits, remembered where tiles share them."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, cast
+
+import torch
+import torch.nn.functional as F
+
+from ...engine.evaluate import Environment, evaluate
+from ...engine.extents import Extents
+from ...engine.normal_form import Bound, Structure
+from ...formula.node import Node
+from ..call import Call
+from .formula import Field, Formulas, formulas
+from .plan import Group, Piece, Range
+
+LOG2E: Final = 1 / math.log(2)
+_REMEMBERED_BYTES: Final = 32 << 20
+
+Key = tuple[object, ...]
+
+
+@dataclass
+class Memory:
+    """Tensors by key, the oldest forgotten when they take more than 32 MiB."""
+
+    tensors: dict[Key, torch.Tensor] = field(default_factory=dict)
+    held: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, key: Key, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        found = self.tensors.get(key)
+        if found is None:
+            found = make()
+            with self.lock:
+                self.tensors[key] = found
+                self.held += found.numel() * found.element_size()
+                while self.held > _REMEMBERED_BYTES:
+                    oldest = self.tensors.pop(next(iter(self.tensors)))
+                    self.held -= oldest.numel() * oldest.element_size()
+        return found
+
+
+def memory_of(form: Bound, extents: Extents, dtype: torch.dtype) -> Memory:
+    """Where the tiles of a call are remembered: kept for later calls where no tensor is read."""
+    if form.structure.tables:
+        return Memory()
+    return _kept_memory(
+        form.structure, cast("tuple[int | float, ...]", form.values), extents, dtype
+    )
+
+
+@lru_cache(maxsize=4)
+def _kept_memory(
+    structure: Structure, numbers: tuple[int | float, ...], extents: Extents, dtype: torch.dtype
+) -> Memory:
+    return Memory()
+
+
+class Elements:
+    """The mask and the bias of one group of a call, tile by tile.
+
+    Attributes:
+        unit: how many units of scores make a natural one: scores are in units of ln 2.
+    """
+
+    unit: float = LOG2E
+
+    def __init__(self, call: Call, group: Group, dtype: torch.dtype, memory: Memory) -> None:
+        heads = range(call.extents.heads) if group.heads is None else group.heads
+        self.indices = {
+            "batch": torch.arange(*group.batch).view(-1, 1, 1, 1),
+            "head": torch.tensor(list(heads)).view(1, -1, 1, 1),
+        }
+        self.members = (group.batch, group.heads)
+        self.dtype = dtype
+        self.weighted = call.weight.formula is not None
+        self.memory = memory
+        self.formulas: Formulas = formulas(call.form.structure)
+        self.values = call.form.values
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether scores are other than products of queries and keys."""
+        return self.formulas.bias.op != "score"
+
+    def in_natural_units(self) -> Elements:
+        """The same for scores as they are, which may be as large as numbers are: but slower."""
+        natural = copy.copy(self)
+        natural.unit = 1.0
+        return natural
+
+    def mask(
+        self, scores: torch.Tensor, rows: Range, first: int, masked: tuple[Range, ...]
+    ) -> None:
+        """Put -inf into `scores` `[batch, heads, rows, columns]` where the mask drops a pair.
+
+        Args:
+            first: the key of the first column.
+            masked: the ranges of keys to look at, within the columns.
+        """
+        if not masked:
+            return
+        ceiling = self._shared(
+            self.formulas.mask, "mask", rows, masked, lambda: self._ceiling(rows, masked)
+        )
+        at = 0
+        for left, end in masked:
+            part = scores[..., left - first : end - first]
+            # Not an addition: +inf - inf would be NaN. Not `masked_fill_`: 20 times slower here.
+            limit = ceiling[..., at : at + end - left]
+            torch.minimum(part, limit, out=part)
+            if self.has_bias and has_nan(part):
+                part.masked_fill_(limit < 0, float("-inf"))
+            at += end - left
+
+    def keep(
+        self, weights: torch.Tensor, rows: Range, first: int, masked: tuple[Range, ...]
+    ) -> None:
+        """Put 0 into `weights` where the mask drops a pair; arguments as of `mask`."""
+        if not masked:
+            return
+        kept = self._shared(
+            self.formulas.mask, "keep", rows, masked, lambda: self._kept(rows, masked)
+        )
+        at = 0
+        for left, end in masked:
+            part, factor = weights[..., left - first : end - first], kept[..., at : at + end - left]
+            part.mul_(factor)
+            if has_nan(part):
+                part.masked_fill_(factor == 0, 0.0)
+            at += end - left
+
+    def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
+        """What is added to scores, -inf where a pair is dropped, for an additive bias.
+
+        Broadcastable to `[batch, heads, rows, columns]`. None where some query keeps nothing, which
+        `scaled_dot_product_attention` leaves undefined.
+        """
+
+        def make() -> torch.Tensor:
+            if not piece.masked:
+                return self._natural_field(rows, piece.columns)
+            dropped = self._dropped(rows, piece)
+            nothing_kept = bool((dropped.amax(dim=-1) < 0).any())
+            if nothing_kept:
+                return dropped.new_empty(0)
+            if not self.formulas.fields:
+                return dropped
+            added = dropped + self._natural_field(rows, piece.columns)
+            return added.masked_fill(dropped < 0, float("-inf")) if has_nan(added) else added
+
+        columns = (piece.columns, *piece.masked)
+        mask = self._shared(self.formulas.together, "additive", rows, columns, make)
+        return mask if mask.numel() else None
+
+    def kept(self, rows: Range, piece: Piece) -> torch.Tensor:
+        """Where the mask keeps a pair, over the columns of a piece; broadcastable."""
+        return self._dropped(rows, piece) == 0
+
+    def _dropped(self, rows: Range, piece: Piece) -> torch.Tensor:
+        """-inf where the mask drops a pair, else 0, over the columns of a piece."""
+        ceiling = self._ceiling(rows, piece.masked).clamp_(max=0)
+        whole = ceiling.new_zeros(*ceiling.shape[:-1], piece.columns[1] - piece.columns[0])
+        at = 0
+        for left, end in piece.masked:
+            part = ceiling[..., at : at + end - left]
+            whole[..., left - piece.columns[0] : end - piece.columns[0]] = part
+            at += end - left
+        return whole
+
+    def _natural_field(self, rows: Range, columns: Range) -> torch.Tensor:
+        values = self.evaluate(self.formulas.fields[0].formula, rows, (columns,)).to(self.dtype)
+        # A formula without indices is one number, which torch's attention does not broadcast.
+        return values.view(values.shape or (1, 1, 1, 1))
+
+    def field(self, number: int, rows: Range, columns: Range) -> torch.Tensor:
+        """A field of the bias over a tile, in units of scores where it is added to a logarithm.
+
+        Broadcastable to `[batch, heads, rows, columns]`; not to be written to.
+        """
+        part = self.formulas.fields[number]
+        factor = self.unit if self.formulas.additive and not self.weighted else 1.0
+
+        def make() -> torch.Tensor:
+            values = self.evaluate(part.formula, rows, (columns,))
+            return values if factor == 1.0 else values * factor
+
+        return self._shared(part, (number, factor), rows, (columns,), make)
+
+    def biased(self, scores: torch.Tensor, rows: Range, columns: Range) -> torch.Tensor:
+        """The bias at `scores` `[batch, heads, rows, columns]`, a new contiguous tensor."""
+        fields = [self.field(i, rows, columns) for i in range(len(self.formulas.fields))]
+        environment = Environment(self.indices, (*self.values, *fields), scores)
+        result = evaluate(self.formulas.bias, environment).to(self.dtype)
+        return (
+            torch.empty_like(scores).copy_(result)
+            if result is scores
+            else result.expand(scores.shape).contiguous()
+        )
+
+    def weights(self, scores: torch.Tensor) -> torch.Tensor:
+        """`power(scores)`, scores relative to the row's largest or to its lse.
+
+        With a bias, which may spread scores widely, weights under 2^-100 become 0: products of
+        subnormal numbers are three times slower.
+        """
+        weights = self.power(scores)
+        return (
+            F.threshold(weights, 2.0**-100, 0.0, inplace=True) if self.formulas.fields else weights
+        )
+
+    def power(self, scores: torch.Tensor) -> torch.Tensor:
+        """e to the power of scores in their units, in place."""
+        return scores.exp2_() if self.unit == LOG2E else scores.exp_()
+
+    def evaluate(self, formula: Node, rows: Range, columns: tuple[Range, ...]) -> torch.Tensor:
+        """A part of the bias without scores, over `rows` and the ranges of `columns` in a line."""
+        return evaluate(formula, self.environment(rows, columns))
+
+    def environment(self, rows: Range, columns: tuple[Range, ...]) -> Environment:
+        """Of a tile, for the bias: in the precision of scores, which masks are not computed in."""
+        double = self.dtype == torch.float64
+        return Environment(self.at(rows, columns), self.values, double=double)
+
+    def at(self, rows: Range, columns: tuple[Range, ...]) -> dict[str, torch.Tensor]:
+        """The indices of a tile as `[batch, heads, rows, columns]` views."""
+        ranges = [torch.arange(*part) for part in columns]
+        keys = ranges[0] if len(ranges) == 1 else torch.cat(ranges)
+        queries = torch.arange(*rows)
+        return {
+            **self.indices,
+            "q_idx": queries.view(1, 1, -1, 1),
+            "kv_idx": keys.view(1, 1, 1, -1),
+        }
+
+    def _ceiling(self, rows: Range, masked: tuple[Range, ...]) -> torch.Tensor:
+        """+inf where the mask keeps a pair, -inf where it drops it."""
+        return self._kept(rows, masked).sub_(0.5).mul_(float("inf"))
+
+    def _kept(self, rows: Range, masked: tuple[Range, ...]) -> torch.Tensor:
+        """1 where the mask keeps a pair, 0 where it drops it."""
+        environment = Environment(self.at(rows, masked), self.values)
+        kept = evaluate(self.formulas.mask.formula, environment)
+        width = sum(end - first for first, end in masked)
+        kept = kept.expand(*(kept.shape[:-1] or (1, 1, 1)), width)
+        return kept.to(self.dtype)
+
+    def _shared(
+        self,
+        part: Field,
+        name: object,
+        rows: Range,
+        columns: tuple[Range, ...],
+        make: Callable[[], torch.Tensor],
+    ) -> torch.Tensor:
+        """What `make` returns, from memory where a tile at the same distance had it made."""
+        if not part.by_distance:
+            return make()
+        distances = tuple([(a - rows[0], b - rows[0]) for a, b in columns])
+        members = self.members if part.of_members else None
+        return self.memory.of((name, members, rows[1] - rows[0], distances), make)
+
+
+def has_nan(tensor: torch.Tensor) -> bool:
+    """Whether an entry is NaN, or infinite entries cancel: one pass, as a bias may make such pairs.
+
+    Of dropped pairs these are put right by what costs twenty times as much.
+    """
+    return bool(tensor.sum().isnan())

@@ -1,0 +1,167 @@
+"""What the CPU backend visits: for each tile of queries, the pieces of keys it multiplies with.
+
+Batch entries and heads that visit the same keys are computed together; those that do not, such as
+the documents of different batch entries, one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, cast
+
+import torch
+
+from ...engine.extents import Extents
+from ...engine.normal_form import Bound, Structure, Value
+from ...formula.parameters import Slot
+from ...schedule.block_map import EMPTY, PARTIAL
+from ...schedule.runs import RunTable, run_table
+
+# Scores held at once: 4 MiB in float32, about the second-level cache of two cores.
+TILE_ELEMENTS: Final = 1 << 20
+_BLOCK_Q: Final = 64
+# Runs end at multiples of this: fine enough to waste little, coarse enough for vector registers.
+_BLOCK_KV: Final = 16
+_NARROWEST: Final = 256
+# Fewer keys that all queries drop take less time than one more multiplication.
+_BRIDGED: Final = 64
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Keys `columns`, of which only those in `masked` need the mask; half-open ranges."""
+
+    columns: Range
+    masked: tuple[Range, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tile of queries, half-open, and the disjoint pieces of keys it visits, in order."""
+
+    rows: Range
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Batch entries (a half-open range) and query heads (None: all) with the same rows."""
+
+    batch: Range
+    heads: tuple[int, ...] | None
+    rows: tuple[Row, ...]
+
+
+def plan(form: Bound, extents: Extents) -> tuple[Group, ...]:
+    """The groups of a call; remembered where the mask reads no tensor."""
+    structure = form.structure
+    if structure.mask_tables:
+        return _plan(form, extents)
+    used = {cast(Slot, parameter).index for parameter in structure.mask.params}
+    numbers = tuple([v if i in used else 0 for i, v in enumerate(form.values)])
+    return _remembered(structure, cast("tuple[int | float, ...]", numbers), extents)
+
+
+@lru_cache(maxsize=256)
+def _remembered(
+    structure: Structure, numbers: tuple[int | float, ...], extents: Extents
+) -> tuple[Group, ...]:
+    return _plan(Bound(structure, cast("tuple[Value, ...]", numbers)), extents)
+
+
+def _plan(form: Bound, extents: Extents) -> tuple[Group, ...]:
+    if 0 in (extents.batch, extents.heads, extents.q_len):
+        return ()
+    block_q = min(_BLOCK_Q, extents.q_len)
+    table = run_table(form, extents, (block_q, _BLOCK_KV))
+    groups: list[Group] = []
+    for batch, heads, (at_batch, at_head) in _alike(table, extents):
+        width = _width(extents.heads if heads is None else len(heads), block_q)
+        rows = _rows(table, (at_batch, at_head), extents, block_q, width)
+        together = max(1, width // max(extents.kv_len, 1))
+        for first in range(batch[0], batch[1], together):
+            groups.append(Group((first, min(first + together, batch[1])), heads, rows))
+    return tuple(groups)
+
+
+def _width(heads: int, block_q: int) -> int:
+    """How many keys a piece may have."""
+    return max(TILE_ELEMENTS // (heads * block_q), _NARROWEST)
+
+
+def _alike(
+    table: RunTable, extents: Extents
+) -> list[tuple[Range, tuple[int, ...] | None, tuple[int, int]]]:
+    """Batch range and heads with equal runs, and where in the table these runs stand."""
+    batches, heads = table.first.shape[:2]
+    whole = torch.stack([table.first, table.end, table.label], dim=-1).flatten(2)
+    if (whole == whole[:1, :1]).all():
+        return [((0, extents.batch), None, (0, 0))]
+    found: list[tuple[Range, tuple[int, ...] | None, tuple[int, int]]] = []
+    for batch in range(batches):
+        # One entry of the table stands for the whole batch where the mask does not read it.
+        here = (0, extents.batch) if batches == 1 else (batch, batch + 1)
+        if (whole[batch] == whole[batch, :1]).all():
+            found.append((here, None, (batch, 0)))
+            continue
+        kinds = whole[batch].unique(dim=0, return_inverse=True)[1].tolist()
+        for kind in sorted(set(kinds)):
+            members = tuple([head for head in range(heads) if kinds[head] == kind])
+            found.append((here, members, (batch, members[0])))
+    return found
+
+
+def _rows(
+    table: RunTable, at: tuple[int, int], extents: Extents, block_q: int, width: int
+) -> tuple[Row, ...]:
+    runs = torch.stack([table.first[at], table.end[at], table.label[at]], dim=-1).tolist()
+    rows = []
+    for number, row in enumerate(runs):
+        ranges = [
+            (first * _BLOCK_KV, min(end * _BLOCK_KV, extents.kv_len), label == PARTIAL)
+            for first, end, label in row
+            if label != EMPTY and first < end
+        ]
+        first = number * block_q
+        pieces = tuple([part for span in _spans(ranges) for part in _cut(span, width)])
+        rows.append(Row((first, min(first + block_q, extents.q_len)), pieces))
+    return tuple(rows)
+
+
+def _spans(ranges: list[tuple[int, int, bool]]) -> list[Piece]:
+    """Runs that are near each other joined, so that one multiplication serves them."""
+    spans: list[Piece] = []
+    for first, end, partial in ranges:
+        joins = bool(spans) and first - spans[-1].columns[1] <= _BRIDGED
+        before = spans.pop() if joins else Piece((first, first), ())
+        masked, gap = before.masked, before.columns[1]
+        for part in ((gap, first), (first, end) if partial else (end, end)):
+            masked = _with(masked, part)
+        spans.append(Piece((before.columns[0], end), masked))
+    return spans
+
+
+def _with(ranges: tuple[Range, ...], more: Range) -> tuple[Range, ...]:
+    """Ranges in order, and one that begins at their end or later."""
+    if more[0] == more[1]:
+        return ranges
+    if ranges and ranges[-1][1] == more[0]:
+        return (*ranges[:-1], (ranges[-1][0], more[1]))
+    return (*ranges, more)
+
+
+def _cut(span: Piece, width: int) -> list[Piece]:
+    """A span as pieces of at most `width` keys."""
+    first, end = span.columns
+    if end - first <= width:
+        return [span]
+    pieces = []
+    # Cut at multiples of the width: rows then share distances, and what is remembered by distance.
+    for left in range(first - first % width, end, width):
+        columns = (max(left, first), min(left + width, end))
+        masked = [(max(a, columns[0]), min(b, columns[1])) for a, b in span.masked]
+        pieces.append(Piece(columns, tuple([(a, b) for a, b in masked if a < b])))
+    return pieces

@@ -1,0 +1,189 @@
+"""What the kernels are passed: numbers and tables of an expression, and what descriptors allow.
+
+Triton compiles a launcher in C for each list of types of a kernel's arguments, which takes 0.3 s.
+So all expressions pass as many integers and, but for long lists, as many tables. Numbers past
+those integers lie in a table.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final, cast
+
+import torch
+
+from ... import errors
+from ...codegen.arguments import (
+    MOST_PASSED,
+    DistanceNumber,
+    DistanceTable,
+    DivisorArgument,
+    NumbersTable,
+    Scalar,
+    ScalarArgument,
+    TableArgument,
+)
+from ...codegen.divisors import factor_and_shift, value_of
+from ...codegen.hooks import Hooks
+from ...engine.extents import Extents
+from ...engine.normal_form import Bound, Value
+from ...schedule.constants import constant
+from ...schedule.intervals.steps import StepTables, step_tables
+from ...schedule.marked_runs import layout_of, marked_runs
+from ..call import Call
+from .distances import distance_number, distance_table
+
+_TABLES_TOGETHER: Final = 8
+_INFINITY: Final = 0x7F800000
+_MINUS_INFINITY: Final = _INFINITY - 2**31  # the sign is the highest of 32 bits
+_CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
+
+
+def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
+    """The numbers `S` of the hooks as integers, and zeros up to as many as the kernels take."""
+    found = _numbers(hooks.scalars[:MOST_PASSED], form, extents)
+    return found + [0] * (MOST_PASSED - len(found))
+
+
+def _numbers(arguments: tuple[Scalar, ...], form: Bound, extents: Extents) -> list[int]:
+    found: list[int] = []
+    for argument in arguments:
+        if isinstance(argument, ScalarArgument):
+            found.append(_scalar(argument, form.values))
+        elif isinstance(argument, DivisorArgument):
+            found.append(_of_divisor(argument, form.values))
+        elif isinstance(argument, DistanceNumber):
+            found.append(distance_number(argument, extents))
+        else:
+            layout = layout_of(form, extents, argument.of)
+            found.append(getattr(layout, argument.number))
+    return found
+
+
+def padded(tables: tuple[torch.Tensor, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
+    """The tables `T` as they are passed: with empty ones up to a multiple of eight."""
+    return tables + (_no_table(device),) * tables_missing(len(tables))
+
+
+def tables_missing(count: int) -> int:
+    """How many empty tables are passed behind so many others."""
+    return -count % _TABLES_TOGETHER if count else _TABLES_TOGETHER
+
+
+@lru_cache(maxsize=64)
+def _no_table(device: torch.device) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.int32, device=device)
+
+
+def tables_of(
+    hooks: Hooks, call: Call, numbers: torch.Tensor | None = None
+) -> tuple[torch.Tensor, ...]:
+    """The tables `T` of the hooks, contiguous; `numbers` is that of numbers where it is known."""
+    steps: dict[tuple[int, int | None], StepTables] = {}
+    found = []
+    for argument in hooks.tables:
+        if isinstance(argument, TableArgument):
+            found.append(_table(argument, call.form.values, steps))
+        elif isinstance(argument, DistanceTable):
+            found.append(distance_table(argument.formula, call))
+        elif isinstance(argument, NumbersTable):
+            found.append(_numbers_table(hooks, call) if numbers is None else numbers)
+        else:
+            found.append(marked_runs(call.form, call.extents, argument.of, call.query.device))
+    return tuple(found)
+
+
+def numbers_among(hooks: Hooks, tables: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
+    """The table of numbers among the tables of the hooks."""
+    for argument, table in zip(hooks.tables, tables, strict=True):
+        if isinstance(argument, NumbersTable):
+            return table
+    return None
+
+
+def _numbers_table(hooks: Hooks, call: Call) -> torch.Tensor:
+    """The numbers past those of `S`: one tensor while they are the same, on a stream."""
+    device = call.query.device
+    numbers = _numbers(hooks.scalars[MOST_PASSED:], call.form, call.extents)
+
+    def make() -> tuple[torch.Tensor]:
+        # Added by kernels that are passed them: no memory of the host is copied, so that nothing
+        # waits for it and a graph does not read it.
+        table = torch.zeros(len(numbers), dtype=torch.int32, device=device)
+        torch._foreach_add_(table.unbind(), numbers)
+        return (table,)
+
+    return constant(("numbers", *numbers), device, make)[0]
+
+
+def sinks_of(call: Call) -> torch.Tensor | None:
+    """The logit of each head that joins the normaliser, `[heads]`."""
+    sink = call.weight.sink
+    if sink is None or isinstance(sink, torch.Tensor):
+        return sink if sink is None else sink.contiguous()
+    heads, device = call.extents.heads, call.query.device
+    # 0.0 and -0.0 are equal.
+    key = ("sinks", repr(sink), heads)
+    return constant(key, device, lambda: (torch.full((heads,), float(sink), device=device),))[0]
+
+
+def describable(tensor: torch.Tensor) -> bool:
+    """What a tensor descriptor needs: unit last stride, the others positive units of 16 bytes."""
+    return tensor.data_ptr() % 16 == 0 and _in_units(tensor.stride(), tensor.element_size())
+
+
+@lru_cache(maxsize=4096)
+def _in_units(strides: tuple[int, int, int, int], element_bytes: int) -> bool:
+    batch, head, row, last = strides
+    units = (batch | head | row) * element_bytes % 16 == 0
+    return last == 1 and min(batch, head, row) > 0 and units
+
+
+def _bits(value: float) -> int:
+    """The bits of a number as float32, as an integer with a sign."""
+    try:
+        return cast(int, struct.unpack("<i", struct.pack("<f", value))[0])
+    except OverflowError:
+        return _INFINITY if value > 0 else _MINUS_INFINITY
+
+
+def _of_divisor(argument: DivisorArgument, values: tuple[Value, ...]) -> int:
+    factor, shift = factor_and_shift(value_of(argument.divisor, values))
+    if argument.part == "shift":
+        return shift
+    return factor - 2**32 if factor >= 2**31 else factor  # the same 32 bits, with a sign
+
+
+def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int:
+    value = values[argument.slot]
+    if argument.real:
+        return _bits(cast(float, value))
+    if argument.axis is None:
+        return cast(int, value)
+    sizes = cast(torch.Tensor, value).shape
+    if argument.kv_slot is None:
+        return sizes[argument.axis]
+    others = cast(torch.Tensor, values[argument.kv_slot]).shape
+    return max(shape[argument.axis] for shape in (sizes, others) if len(shape) == 2)
+
+
+def _table(
+    argument: TableArgument,
+    values: tuple[Value, ...],
+    steps: dict[tuple[int, int | None], StepTables],
+) -> torch.Tensor:
+    """A table; `steps` keeps those of each pair of ids, which are looked up once a call."""
+    tensor = cast(torch.Tensor, values[argument.slot])
+    if argument.step is not None:
+        pair = (argument.slot, argument.kv_slot)
+        tables = steps.get(pair)
+        if tables is None:
+            kv_ids = cast(torch.Tensor, values[cast(int, argument.kv_slot)])
+            tables = steps[pair] = step_tables(tensor, kv_ids)
+        return tables.named(argument.step)
+    if tensor.is_contiguous():
+        return tensor
+    if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:
+        raise errors.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
+    return tensor.contiguous()

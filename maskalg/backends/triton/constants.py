@@ -1,0 +1,114 @@
+"""The kernels' constants: what follows from hooks, shapes, tiles and the architecture."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+import triton
+
+from ... import errors
+from ...codegen.arguments import MOST_PASSED
+from ...codegen.hooks import Hooks
+from ...codegen.store import load
+from ...tiles.forward import Tile
+from ...values.weights import Weight
+
+_HEADS_TOGETHER: Final = 8
+
+
+def has_tma(arch: str) -> bool:
+    """Whether the architecture copies tiles by descriptor (Hopper's tensor memory accelerator)."""
+    return arch in ("sm_90", "sm_100", "sm_103", "sm_120", "interpreter")
+
+
+def has_dependent_launches(arch: str) -> bool:
+    """Whether programs of a kernel may start before those of the kernel before it have ended."""
+    return arch in ("sm_90", "sm_100", "sm_103", "sm_120")
+
+
+def hook_constants(hooks: Hooks) -> dict[str, Any]:
+    """The rendered hooks as the kernel's constants."""
+    module = load(hooks.source, hooks.digest)
+    return {
+        "HOLD": module.hold,
+        "MASKED": module.masked,
+        "BIASED": module.biased if hooks.biased else None,
+        "NEXT_RUN": module.next_run,
+        **count_constants(hooks),
+    }
+
+
+def hooks_ahead(hooks: Hooks) -> dict[str, Any]:
+    """The constants of kernels that begin to load what they need later."""
+    if not hooks.ahead:
+        return {"AHEAD": None}
+    module = load(hooks.source, hooks.digest)
+    return {"AHEAD": module.ahead, "BIASED": module.biased_ahead}
+
+
+def count_constants(hooks: Hooks) -> dict[str, int]:
+    """How many of the numbers and tables that a kernel is passed its hooks read."""
+    return {"NUMBERS": min(len(hooks.scalars), MOST_PASSED), "TABLES": len(hooks.tables)}
+
+
+def shape_constants(
+    head_dim: int, value_dim: int, dtype: torch.dtype, wide: bool, arch: str
+) -> dict[str, Any]:
+    """The constants that follow from the shapes of the inputs."""
+    return {
+        "HEAD_DIM": head_dim,
+        "VALUE_DIM": value_dim,
+        "HEAD_PAD": power_of_two(head_dim),
+        "VALUE_PAD": power_of_two(value_dim),
+        "HEADS_TOGETHER": _HEADS_TOGETHER,
+        "WIDE": wide,
+        "PRECISION": precision(dtype, arch),
+    }
+
+
+def weight_constants(weight: Weight) -> dict[str, Any]:
+    """The constants that follow from the weight function."""
+    return {"WEIGHTED": weight.formula is not None, "NORMALISED": weight.normalised}
+
+
+def precision(dtype: torch.dtype, arch: str) -> str:
+    """How float32 products are made: three tf32 products on NVIDIA's matrix units, else exactly.
+
+    Three products keep all but the last two or three of the 24 bits. Exact products are left to
+    other targets: here they spill kilobytes of registers, and one such variant was miscompiled.
+    """
+    if not arch.startswith("sm_"):
+        return "ieee"  # not every GPU of AMD knows another name
+    # Of half precision it is not used: those products are exact.
+    return "tf32x3" if dtype == torch.float32 else "tf32"
+
+
+def tile_constants(tile: Tile) -> dict[str, Any]:
+    """A tile as the kernel's constants and launch options."""
+    return {
+        "BLOCK_M": tile.block_q,
+        "BLOCK_N": tile.block_kv,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+        "ONE_LOOP": tile.one_loop,
+    }
+
+
+def power_of_two(size: int) -> int:
+    """The side of the block that holds `size` elements, at least 16."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+@lru_cache(maxsize=64)
+def architecture(device: torch.device) -> str:
+    """ "sm_90", "gfx942" and the like; "interpreter" for the CPU under TRITON_INTERPRET=1."""
+    if device.type == "cpu":
+        if not triton.knobs.runtime.interpret:
+            raise errors.no_gpu()
+        return "interpreter"
+    if torch.version.hip is not None:
+        return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"

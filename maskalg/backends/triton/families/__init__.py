@@ -1,0 +1,1 @@
+"""The families of kernels: what each serves, and its launches."""

@@ -1,0 +1,1 @@
+"""Launching kernels, the first time and again."""

@@ -1,0 +1,139 @@
+"""Tensor descriptors at a second launch, encoded once for a tensor's place in memory.
+
+Triton encodes every descriptor anew at each launch, and looks at all other arguments in Python to
+find the descriptors among them. An encoded descriptor says where a tensor lies and how, nothing
+else, so one of the same place and shape is the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from types import FunctionType
+from typing import Any, Final, NamedTuple
+
+import torch
+from triton.compiler import CompiledKernel
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+_MOST: Final = 4096  # descriptors kept, of about 200 bytes
+_ENCODED: Final[dict[Hashable, list[Any]]] = {}
+
+
+class Descriptor:
+    """What Triton's launcher reads of a tensor descriptor, without checking it again.
+
+    It stands for a `TensorDescriptor` of the same tensor and block at a second launch.
+    """
+
+    __slots__ = ("base", "padding", "round_f32_to_tf32", "shape", "strides")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.base, self.shape, self.strides = tensor, tensor.shape, tensor.stride()
+        self.padding, self.round_f32_to_tf32 = "zero", False
+
+
+def blocks_of_keys(
+    key: torch.Tensor, value: torch.Tensor, rows: int, constants: dict[str, Any]
+) -> tuple[TensorDescriptor, TensorDescriptor]:
+    """Descriptors of keys and values in blocks of so many rows, for Triton's own launch."""
+    described = [
+        TensorDescriptor(t, t.shape, t.stride(), [1, 1, rows, constants[pad]])
+        for t, pad in ((key, "HEAD_PAD"), (value, "VALUE_PAD"))
+    ]
+    return described[0], described[1]
+
+
+class Encoder(NamedTuple):
+    """The launcher below the one that encodes descriptors, and what encodes them.
+
+    Attributes:
+        launch: takes both counts of programs, the stream and the arguments, descriptors encoded.
+        encode: a descriptor, and how its blocks lie in shared memory.
+        blocks: that of each descriptor in the order of the arguments, and its text.
+    """
+
+    launch: Callable[[tuple[int, int], int, list[Any]], None]
+    encode: Callable[[Any, Any], list[Any]]
+    blocks: list[tuple[Any, str]]
+
+    def encoded(self, arguments: list[Any]) -> list[Any]:
+        """The arguments with their descriptors encoded."""
+        found: list[Any] = []
+        blocks = iter(self.blocks)
+        for argument in arguments:
+            if type(argument) is not Descriptor:
+                found.append(argument)
+                continue
+            block, text = next(blocks)
+            key = (argument.base.data_ptr(), argument.shape, argument.strides, text)
+            parts = _ENCODED.get(key)
+            if parts is None:
+                if len(_ENCODED) >= _MOST:
+                    _ENCODED.clear()
+                parts = _ENCODED[key] = self.encode(argument, block)
+            found += parts
+        return found
+
+
+def encoder_of(compiled: CompiledKernel) -> Encoder | None:
+    """The encoder of a kernel with descriptors; None where Triton's launcher is another one.
+
+    It relies on `CudaLauncher` of `triton/backends/nvidia/driver.py` as it is in the tested
+    releases: `launch` is a closure over the `launcher` in C and over `tensordesc_meta`, a
+    dictionary for each descriptor; `make_tensordesc_arg` encodes one. In Triton 3.6 the launcher in
+    C takes the arguments one by one; since 3.7 it takes them as one list, behind a description of
+    it. `tests/backends/triton/test_launches.py` compares the bytes that reach the driver with those
+    of Triton's own launch.
+    """
+    launcher = compiled.run
+    wrapper = getattr(launcher, "launch", None)
+    if not isinstance(wrapper, FunctionType) or wrapper.__closure__ is None:
+        return None
+    cells = [cell.cell_contents for cell in wrapper.__closure__]
+    free = dict(zip(wrapper.__code__.co_freevars, cells, strict=True))
+    blocks, scratch = free.get("tensordesc_meta"), ("global_scratch_size", "profile_scratch_size")
+    if (
+        not callable(free.get("launcher"))
+        or not blocks
+        or not all(isinstance(block, dict) for block in blocks)
+        or any(getattr(launcher, size, 1) for size in scratch)
+        or getattr(launcher, "gsan_enabled", False)
+    ):
+        return None
+    try:
+        from triton.backends.nvidia.driver import make_tensordesc_arg
+
+        launch = _launch_in_c(compiled, launcher, free["launcher"])
+    except (ImportError, AttributeError):
+        return None
+    encode = make_tensordesc_arg
+    if encode.__code__.co_argcount == 3:  # since 3.8, of the launch, which it does not read
+        encode = _without_launch(make_tensordesc_arg)
+    told = [(block, sys.intern(str(sorted(block.items())))) for block in blocks]
+    return Encoder(launch, encode, told)
+
+
+def _launch_in_c(
+    compiled: CompiledKernel, launcher: Any, in_c: Callable[..., None]
+) -> Callable[[tuple[int, int], int, list[Any]], None]:
+    handle = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl)
+    metadata = (compiled.packed_metadata, None, None, None)
+    scratch = (None, None)
+    if not hasattr(launcher, "arg_annotations"):  # 3.6
+
+        def launch(programs: tuple[int, int], stream: int, arguments: list[Any]) -> None:
+            in_c(*programs, 1, stream, *handle, *scratch, *metadata, *arguments)
+
+        return launch
+
+    described = (launcher.arg_annotations, launcher.kernel_signature)
+
+    def launch_described(programs: tuple[int, int], stream: int, arguments: list[Any]) -> None:
+        in_c(*programs, 1, stream, *handle, *metadata, *scratch, *described, arguments)
+
+    return launch_described
+
+
+def _without_launch(encode: Callable[[Any, Any, Any], list[Any]]) -> Callable[..., list[Any]]:
+    return lambda argument, block: encode(argument, block, None)

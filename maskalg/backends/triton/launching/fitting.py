@@ -1,0 +1,123 @@
+"""Which of several tiles serves: the first that Triton compiles and that fits the device.
+
+Tables list for each kind of GPU what fits as far as they know, so that one tile is compiled. What
+an expression reads and computes beside the products is not theirs to know: this is. Tiles that
+failed are remembered with what they were tried for, and not tried for it again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, TypeVar
+
+import triton
+
+from .... import errors
+from ....tiles.forward import LAST_RESORT, Tile
+from .launch import CompilerError, Launch
+
+T = TypeVar("T")
+
+MOST_SPILLED: Final = 256
+"""Bytes of memory in which a thread may keep what registers do not hold, where a tile is left that
+keeps fewer. Measured on an H200, so few cost less than a smaller tile does."""
+
+_NO_ROOM: Final = "it needs more shared memory or registers than the GPU has"
+_MOST: Final = 4096
+_FAILED: Final[dict[tuple[Hashable, Hashable], str]] = {}
+_SPILLING: Final[dict[tuple[Hashable, Hashable], str]] = {}
+"""Tiles that compile, and were passed over for one that spills less."""
+
+
+def first_that_fits(candidates: Iterable[T], spilled: Callable[[T], int | None]) -> T | None:
+    """The first candidate that spills at most `MOST_SPILLED`, else the one that spills least.
+
+    What `spilled` says of one is None where it does not serve at all; where it is None for all,
+    the result is the last.
+    """
+    least: tuple[int, T] | None = None
+    last: T | None = None
+    for candidate in candidates:
+        last, bytes_spilled = candidate, spilled(candidate)
+        if bytes_spilled is None:
+            continue
+        if bytes_spilled <= MOST_SPILLED:
+            return candidate
+        if least is None or bytes_spilled < least[0]:
+            least = bytes_spilled, candidate
+    return last if least is None else least[1]
+
+
+def with_last_resort(tiles: tuple[Tile, ...]) -> tuple[Tile, ...]:
+    """The tiles of a table, if any, and behind them one that is tried where all of them fail."""
+    return (*tiles, LAST_RESORT) if tiles else ()
+
+
+def that_fits(plan: Hashable, launches: Iterable[Launch]) -> Launch | None:
+    """The launch that serves, not made yet; None where there is none to try.
+
+    Args:
+        plan: the kernel, and what its launches follow from but for the tile.
+        launches: in the order to try.
+
+    Raises:
+        BackendError: Triton compiles none of them, or the device has no room for any.
+    """
+    if triton.knobs.runtime.interpret:
+        return next(iter(launches), None)
+    serving: dict[Hashable, int] = {}
+
+    def spilled(launch: Launch) -> int | None:
+        if serving and launch.tile == LAST_RESORT:
+            return None
+        of_launch = _spilled(plan, launch)
+        if of_launch is not None:
+            serving[launch.tile] = of_launch
+        return of_launch
+
+    found = first_that_fits(launches, spilled)
+    if found is None:
+        return None
+    if (why := _FAILED.get((plan, found.tile))) is not None:
+        raise errors.no_tile_serves(why)
+    for tile, count in serving.items():
+        if tile != found.tile:
+            _note(_SPILLING, (plan, tile), f"it spills {count} bytes a thread")
+    return found
+
+
+def why_not(plan: Hashable, tile: Hashable) -> str | None:
+    """Why a tile that was tried does not serve; `plan` as of `that_fits`."""
+    return _FAILED.get((plan, tile)) or _SPILLING.get((plan, tile))
+
+
+def failed(plan: Hashable) -> bool:
+    """Whether any tile failed; `plan` as of `that_fits`."""
+    return any(of == plan for of, _ in _FAILED)
+
+
+def _spilled(plan: Hashable, launch: Launch) -> int | None:
+    """Bytes that a launch spills, None where it fails."""
+    if (plan, launch.tile) in _FAILED:
+        return None
+    why = _NO_ROOM
+    try:
+        found = launch.spilled()
+    except CompilerError as problem:
+        found, why = None, next(iter(str(problem).strip().splitlines()), "")[:200]
+        warnings.warn(errors.tile_not_compiled(str(launch.tile), why), stacklevel=2)
+    if found is None:
+        _note(_FAILED, (plan, launch.tile), why)
+    # What the kernels of Hopper spill was measured with each of their tiles.
+    elif not isinstance(launch.tile, Tile):
+        return 0
+    return found
+
+
+def _note(
+    known: dict[tuple[Hashable, Hashable], str], at: tuple[Hashable, Hashable], why: str
+) -> None:
+    if len(known) >= _MOST:
+        known.clear()
+    known[at] = why

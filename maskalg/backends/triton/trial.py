@@ -1,0 +1,139 @@
+"""One kernel of a call at a time, with a tile of one's choice: what tuning launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from triton.errors import TritonError
+
+from ...codegen.hooks import hooks_of
+from ...engine.extents import Extents
+from ...engine.normal_form import Bound
+from ...tiles.backward import HopperBackwardTile
+from ...tiles.forward import HopperTile, Pattern, Tile, as_long
+from ...tiles.tuned.candidates import table_tiles
+from ...tiles.tuned.choices import Configuration, Kernel, Key
+from ..call import Call
+from ..results import empty_gradients
+from .arguments import sinks_of
+from .backend import launch_forward
+from .families.backward import fill_gradients, fill_rows
+from .families.rows import Rows, rows_of
+from .plan import Plan, documents_are_long, pattern_of, plan_of, steps_of
+from .trust import has_gluon
+from .tuned import machine_of
+
+Run = Callable[[], tuple[torch.Tensor, ...]]
+
+
+def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[Pattern, bool]:
+    """What a kernel's tile is chosen by: the pattern of long rows, and whether scores change."""
+    gradients = kernel != "forward"
+    pattern = pattern_of(form.structure, gradients=gradients)
+    if not gradients and documents_are_long(form, extents):
+        pattern = as_long(pattern)
+    return pattern, hooks_of(form.structure).biased
+
+
+class Trial:
+    """A call ready for trials of its kernels; what is stored for the device plays no part in it.
+
+    The call's inputs must be what every tier serves: contiguous, of equal head dimensions that are
+    powers of two, with softmax weights and a positive scale.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._plan = plan_of(call, tuned=False)
+        self._steps, self._shape = steps_of(call, self._plan, tuned=False)
+        self.architecture, _ = machine_of(call.query.device)
+        self._backward: tuple[Rows, torch.Tensor] | None = None
+
+    def key(self, kernel: Kernel) -> Key:
+        """What the tile of this kernel would be chosen by."""
+        query, pattern = self._call.query, self._plan.pattern
+        if kernel != "forward":
+            pattern = pattern_of(self._call.form.structure, gradients=True)
+        biased = self._plan.hooks.biased
+        return Key(kernel, query.shape[-1], query.dtype.itemsize, pattern, biased)
+
+    def table(self, kernel: Kernel) -> tuple[Configuration, ...]:
+        """What the tables would try, in order."""
+        tiles = table_tiles(self.architecture, self.key(kernel))
+        return tuple(tile for tile in tiles if self.serves(tile))
+
+    def serves(self, tile: Configuration) -> bool:
+        """Whether this machine has the tier of the tile."""
+        return isinstance(tile, Tile) or (self.architecture == "sm_90" and has_gluon())
+
+    def run(self, kernel: Kernel, tile: Configuration) -> Run:
+        """A function that computes with `tile`: out and lse, or dQ, or dK and dV."""
+        return self._forward(tile) if kernel == "forward" else self._gradient(kernel, tile)
+
+    def attempt(self, run: Run) -> tuple[torch.Tensor, ...] | str:
+        """What the function computes, or why it cannot.
+
+        Raises RuntimeError where the device itself has failed.
+        """
+        query = self._call.query
+        # Memory that was NaN is handed out again: an element that is not written is seen.
+        poison = [torch.full_like(query, float("nan")) for _ in range(2)]
+        del poison
+        result: tuple[torch.Tensor, ...] | str
+        try:
+            result = run()
+        except (TritonError, RuntimeError) as problem:
+            why = next(iter(str(problem).splitlines()), "")
+            result = f"{type(problem).__name__}: {why}"
+        if query.is_cuda:
+            torch.cuda.synchronize(query.device)
+        return result
+
+    def _forward(self, tile: Configuration) -> Run:
+        plain = (tile,) if isinstance(tile, Tile) else ()
+        hopper = tile if isinstance(tile, HopperTile) else None
+        plan = replace(self._plan, hopper=hopper, candidates=plain)
+        return lambda: self._output(plan)
+
+    def _output(self, plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
+        query = self._call.query
+        out = torch.empty_like(query)
+        lse = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        launch_forward(self._call, plan, out, lse)
+        return out, lse
+
+    def _gradient(self, kernel: Kernel, tile: Configuration) -> Run:
+        plain = (tile,) if isinstance(tile, Tile) else ()
+        hopper = tile if isinstance(tile, HopperBackwardTile) else None
+        # The other kernel has no tile, and is not launched.
+        steps = replace(
+            self._steps,
+            query_tiles=plain if kernel == "queries" else (),
+            key_tiles=plain if kernel == "keys" else (),
+            hopper_queries=hopper if kernel == "queries" else None,
+            hopper_keys=hopper if kernel == "keys" else None,
+            one_pass_from=None,
+        )
+        rows, grad_out = self._rows()
+
+        def run() -> tuple[torch.Tensor, ...]:
+            call, tma = self._call, self._plan.tma
+            dq, dk, dv = results = empty_gradients(call.query, call.key, call.value)
+            fill_gradients(call, steps, self._shape, tma, rows, grad_out, results)
+            return (dq,) if kernel == "queries" else (dk, dv)
+
+        return run
+
+    def _rows(self) -> tuple[Rows, torch.Tensor]:
+        """What the backward kernels are given, from a forward pass with the tables' tile."""
+        if self._backward is None:
+            saved = self._output(self._plan)
+            torch.manual_seed(1)
+            grad_out = torch.randn_like(saved[0])
+            sinks = sinks_of(self._call)
+            rows = rows_of(self._call, saved, None, sinks)
+            fill_rows(self._call, self._steps, self._shape, self._plan.tma, rows, grad_out)
+            self._backward = rows, grad_out
+        return self._backward

@@ -1,0 +1,106 @@
+"""Whether the Gluon kernels serve on this machine: Gluon is experimental, and each release differs.
+
+Releases of Triton that were tested are trusted. Of any other, the kernels are compiled and compared
+with the plain ones on the user's GPU, once for a device, a release and a state of the kernels, in a
+process of its own: kernels that hang or fault there harm nothing. The verdict is kept in the cache
+folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+import triton
+
+from ... import errors
+from ...codegen.store import cache_dir, replace
+from ...tiles.tuned.store import file_name
+from .constants import architecture
+from .tuned import this_machine
+from .versions import is_tested
+
+SWITCH: Final = "MASKALG_GLUON"
+"""The environment variable that decides it: 0 for the plain kernels, 1 for trust."""
+
+_LONGEST: Final = 600  # seconds of the comparison; Triton compiles some twenty kernels
+_COMPARISON: Final = "maskalg.bench.gluon"  # the program, of a later stage than this
+
+
+class Verdict(NamedTuple):
+    """Whether the kernels serve, and why."""
+
+    serves: bool
+    why: str
+
+
+@lru_cache(maxsize=1)
+def verdict() -> Verdict:
+    """The verdict for this process; a comparison is made where there is none yet."""
+    found = known()
+    if found is None:
+        found = _compared()
+        warnings.warn(errors.unknown_triton(triton.__version__, *found), stacklevel=2)
+    return found
+
+
+def has_gluon() -> bool:
+    """Whether the Gluon kernels serve."""
+    return verdict().serves
+
+
+def known() -> Verdict | None:
+    """The verdict if it takes no comparison."""
+    try:
+        import maskalg_kernels.hopper_forward  # noqa: F401
+    except (ImportError, AttributeError) as problem:
+        return Verdict(False, f"Gluon of Triton {triton.__version__} lacks what is used: {problem}")
+    switch = os.environ.get(SWITCH)
+    if switch in ("0", "1"):
+        return Verdict(switch == "1", f"{SWITCH}={switch}")
+    if is_tested():
+        return Verdict(True, f"tested with Triton {triton.__version__}")
+    if not torch.cuda.is_available() or architecture(_device()) != "sm_90":
+        return Verdict(True, "compiled only: there is no GPU that runs it")
+    try:
+        stored = json.loads(_place().read_text(encoding="utf-8"))
+        return Verdict(bool(stored["serves"]), str(stored["why"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _place() -> Path:
+    return cache_dir() / "gluon" / file_name(this_machine(_device()))
+
+
+def _device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _compared() -> Verdict:
+    """The verdict of a comparison, kept in the cache folder."""
+    command = [sys.executable, "-m", _COMPARISON, str(torch.cuda.current_device())]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST)
+    except subprocess.TimeoutExpired:
+        found = Verdict(False, f"the comparison did not end in {_LONGEST} s")
+    except OSError as problem:
+        return Verdict(False, f"no process could be started: {problem}")
+    else:
+        lines = ended.stdout.splitlines() or ["ended without a word"]
+        if ended.returncode == 0:
+            found = Verdict(True, lines[-1])
+        else:
+            said = lines if ended.returncode == 1 else ended.stderr.splitlines() or lines
+            found = Verdict(False, said[-1][:200])
+    with suppress(OSError):
+        replace(_place(), json.dumps(found._asdict()))
+    return found

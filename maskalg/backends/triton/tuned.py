@@ -1,0 +1,71 @@
+"""What was tuned on a device, looked up once a process, and how it goes before the tables."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TypeVar
+
+import torch
+import triton
+
+from ...tiles.backward import HopperBackwardTile
+from ...tiles.forward import HopperTile, Tile
+from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
+from ...tiles.tuned.store import Machine, choices_on, kernels_digest
+from .constants import architecture
+
+generation = 0
+"""How often choices were looked up anew."""
+
+_Hopper = TypeVar("_Hopper", HopperTile, HopperBackwardTile)
+
+
+@lru_cache(maxsize=64)
+def machine_of(device: torch.device) -> tuple[str, Choices]:
+    """The architecture of a device, and the choices stored for devices of its name."""
+    arch = architecture(device)
+    if device.type == "cpu":
+        return arch, NOTHING_TUNED
+    return arch, choices_on(torch.cuda.get_device_name(device), arch, triton.__version__)
+
+
+def this_machine(device: torch.device) -> Machine:
+    """What times on a GPU depend on."""
+    name = torch.cuda.get_device_name(device)
+    return Machine(name, architecture(device), triton.__version__, kernels_digest())
+
+
+def look_again() -> None:
+    """Forget what was looked up: choices were stored or deleted."""
+    global generation
+    generation += 1
+    machine_of.cache_clear()
+
+
+def preferred(
+    key: Key,
+    tuned: Choices,
+    hopper: _Hopper | None,
+    tiles: tuple[Tile, ...],
+    kind: type[_Hopper],
+    *,
+    served: bool,
+) -> tuple[_Hopper | None, tuple[Tile, ...]]:
+    """The tile of the warp-specialised kernel and those of the plain one, with a choice first.
+
+    The tables' plain tiles stay behind it: a choice that does not fit another mask gives way.
+
+    Args:
+        key: of the plan.
+        tuned: the choices of the device.
+        hopper: the table's tile of the warp-specialised kernel, or None.
+        tiles: the table's of the plain kernel.
+        kind: of a tile of that warp-specialised kernel.
+        served: whether that kernel serves the plan at all.
+    """
+    choice = tuned.tile(key)
+    if isinstance(choice, Tile):
+        return None, (choice, *tiles)
+    if served and isinstance(choice, kind):
+        return choice, tiles
+    return hopper, tiles

@@ -1,0 +1,1 @@
+"""Formulas as Triton source and as PTX."""

@@ -1,0 +1,139 @@
+"""The integers that kernels of an expression compute in: of 32, 64 or 128 bits.
+
+Closed forms multiply what a mask divides by, and change sides of what it compares, so what bounds a
+loop may be larger than all that the mask computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from ... import errors
+from ...engine.extents import MOST_OF_ENTRY, Extents, fits_int32
+from ...engine.normal_form import Bound, Structure, transposed
+from ...engine.widths import Known, bits_of, known_of, limits
+from ...formula import nodes
+from ...formula.comparisons import arranged, holds_entry
+from ...formula.node import Node
+from ...formula.printing import formula_text
+from ...proof.proof import prove_structure
+from ..bounds_text import in_kernels
+from ..style import Style
+from . import long_integers
+
+_UNTOLD: Final = 2**31
+"""What positions are below where no lengths are known."""
+_DIGITS: Final = ("mul", "floordiv", "mod")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Whether indices are computed in 64 bits, and the limbs that other integers take at most."""
+
+    wide: bool = False
+    limbs: int = 1
+
+
+def sizes_of(form: Bound, extents: Extents | None = None) -> Sizes:
+    """The integers of a call, or of an expression where no lengths are known.
+
+    Raises:
+        MaskValueError: a mask or a bias that kernels would need more than 128 bits for.
+    """
+    if extents is None:
+        return _sizes(form.structure, known_of(form.values), False, None)
+    most = max(extents.q_len, extents.kv_len, extents.batch, extents.heads, 1)
+    wide = not fits_int32(form, extents)
+    # A power of two at least, so that a cache of keys that grows finds the same.
+    return _sizes(form.structure, known_of(form.values), wide, 1 << (most - 1).bit_length())
+
+
+@lru_cache(maxsize=4096)
+def _sizes(
+    structure: Structure, values: tuple[Known, ...], wide: bool, positions: int | None
+) -> Sizes:
+    """The integers, where positions are below a number; None where no lengths are known."""
+    most = _UNTOLD if positions is None else positions
+    wide = wide or (positions is not None and _multiples_outgrow(structure, values, most))
+    limbs = 1
+    for of_bounds, root in _roots(structure, wide):
+        bits = max(bits_of(part, values, most) for part in _computed(root))
+        if bits <= 63:
+            continue
+        size = max(bits_of(part, values, most) for part in _kept(root))
+        needed = (
+            long_integers.LIMBS
+            if size <= long_integers.most_bits(root)
+            else long_integers.LIMBS + 1
+        )
+        if needed > long_integers.LIMBS and not of_bounds:
+            raise errors.integer_too_long(formula_text(root), size, long_integers.most_bits(root))
+        limbs = max(limbs, needed)
+    return Sizes(wide, limbs)
+
+
+def elements_are_short(structure: Structure, style: Style) -> bool:
+    """Whether each element is decided in 32 bits, or 64 beside entries, whatever bounds take.
+
+    Warp-specialised kernels have no registers for more.
+    """
+    if style.wide or style.limbs == 1:
+        return not style.wide
+    return all(of_bounds for of_bounds, _ in _roots(structure, style.wide))
+
+
+def _computed(root: Node) -> tuple[Node, ...]:
+    """What 64 bits must hold for a root to be computed in them, however its terms are arranged."""
+    return (nodes.subtract(*root.args),) if long_integers.compares_integers(root) else (root,)
+
+
+def _kept(root: Node) -> tuple[Node, ...]:
+    """What is computed of a root in more than 64 bits."""
+    return arranged(root).args if long_integers.compares_integers(root) else (root,)
+
+
+@lru_cache(maxsize=4096)
+def _roots(structure: Structure, wide: bool) -> tuple[tuple[bool, Node], ...]:
+    """The roots that may need more than 64 bits, and whether they are of bounds alone."""
+    formulas = [(False, structure.mask), (False, structure.bias)]
+    formulas += [(True, bound) for bound in _bounds(structure)]
+    found = [(bound, root) for bound, formula in formulas for root in long_integers.roots(formula)]
+    return tuple(dict.fromkeys((b, r) for b, r in found if long_integers.is_long(r, wide=wide)))
+
+
+@lru_cache(maxsize=4096)
+def _bounds(structure: Structure) -> tuple[Node, ...]:
+    """The bounds of loops over keys and over queries."""
+    entries = any(node.op == "read" and node.kind == "int" for node in structure.mask.walk())
+    if not entries and structure.mask.ops().isdisjoint(_DIGITS):
+        # Sums of positions and numbers, as the mask itself has them.
+        return ()
+    forms = [prove_structure(one).forms for one in (structure, transposed(structure))]
+    spans = [span for form in forms for span in (*form.touched, *form.unfull)]
+    bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
+    return tuple(dict.fromkeys(filter(in_kernels, bounds)))
+
+
+def _multiples_outgrow(structure: Structure, values: tuple[Known, ...], most: int) -> bool:
+    """Whether a bound multiplies positions and numbers past what kernels of 32 bits add."""
+    end = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
+    return any(
+        max(-low, high) >= end
+        for low, high in (limits(part, values, most) for part in _multiples(structure))
+    )
+
+
+@lru_cache(maxsize=4096)
+def _multiples(structure: Structure) -> tuple[Node, ...]:
+    return tuple(dict.fromkeys(part for bound in _bounds(structure) for part in _sums(bound)))
+
+
+def _sums(bound: Node) -> Iterator[Node]:
+    """What a bound adds and multiplies, without entries of tensors."""
+    for part in bound.walk():
+        if part.kind == "int" and "mul" in part.ops():
+            terms = part.args if part.op == "add" else (part,)
+            yield nodes.add(*[term for term in terms if not holds_entry(term)])

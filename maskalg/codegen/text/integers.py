@@ -1,0 +1,179 @@
+"""Integer arithmetic as Triton source: comparisons on vectors, and entries that do not overflow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ...engine.extents import MOST_OF_ENTRY
+from ...formula import nodes
+from ...formula.cases import split_extremum
+from ...formula.comparisons import (
+    POSITIONS,
+    arranged,
+    entry_of,
+    holds_entry,
+    is_negative,
+    outgrows_entries,
+    strict,
+    terms_of,
+)
+from ...formula.node import Node
+from . import long_integers, reals
+
+if TYPE_CHECKING:
+    from .triton import TritonText
+
+
+def split(node: Node) -> Node | None:
+    """A comparison over an outer minimum or maximum of both positions, as a formula without it.
+
+    CUDA 13's assembler miscompiles an integer absolute value in a predicate. Of one position it is
+    a vector, which is computed before.
+    """
+    left, right = node.args
+    difference = nodes.subtract(left, right)
+    if node.op == "ge":
+        return split_extremum(difference, mixed=True)
+    if split_extremum(difference, mixed=True) is None:
+        return None
+    return nodes.conjunction(nodes.ge(left, right), nodes.ge(right, left))
+
+
+def sides(node: Node) -> Node:
+    """A comparison of integers with all that reads the key index alone on one side.
+
+    Each side is then a vector over queries or over keys, unless a term mixes the two.
+    """
+    left, right = node.args
+    if "read" in (left.op, right.op):
+        return strict(node)
+    if any(holds_entry(arg) for arg in node.args):
+        return arranged(node)
+    difference = nodes.subtract(left, right)
+    if node.op == "eq" and (equal := _equal_remainders(difference)) is not None:
+        return equal
+    terms = terms_of(difference)
+    keyed = [term for term in terms if term.indices() == {"kv_idx"}]
+    rest = [term for term in terms if term.indices() != {"kv_idx"}]
+    if keyed and not is_negative(keyed[0]):
+        keyed, rest = rest, keyed
+    return Node(node.op, "bool", (nodes.add(*rest), nodes.negate(nodes.add(*keyed))))
+
+
+def _equal_remainders(difference: Node) -> Node | None:
+    """`(q - k) % c == 0` as `q % c == k % c`; None for other differences from 0."""
+    factors = difference.args if difference.op == "mul" else (difference,)
+    inner = factors[-1]
+    if inner.op != "mod" or factors[:-1] not in ((), (nodes.const(-1),)):
+        return None
+    x, divisor = inner.args
+    terms = terms_of(x)
+    keyed = [term for term in terms if term.indices() & POSITIONS == {"kv_idx"}]
+    rest = [term for term in terms if "kv_idx" not in term.indices()]
+    apart = keyed and rest and len(keyed) + len(rest) == len(terms)
+    if not apart or holds_entry(x) or divisor.indices() & POSITIONS:
+        return None
+    left, right = nodes.add(*rest), nodes.negate(nodes.add(*keyed))
+    return Node("eq", "bool", (nodes.mod(left, divisor), nodes.mod(right, divisor)))
+
+
+def _term(text: TritonText, node: Node, *, long: bool) -> str:
+    """A term of an integer sum, or a factor: where it is an entry, so that none overflows.
+
+    `long` computes in 64 bits. Else an entry beyond all positions is taken as one nearer to
+    them, which compares with them alike.
+    """
+    shown = text(node)
+    if not holds_entry(node):
+        return shown
+    if long:
+        return f"({shown}).to(tl.int64)"
+    most = long_integers.MOST_WIDE if text.wide else MOST_OF_ENTRY
+    shown = f"({shown}).to(tl.int64)" if text.wide else shown
+    return f"tl.minimum(tl.maximum({shown}, {-most}), {most})"
+
+
+def compared(text: TritonText, node: Node) -> str:
+    """A comparison of integers."""
+    extremum = split(node)
+    if extremum is not None:
+        return text(extremum)
+    if text.limbs > 1 and long_integers.is_long(node, wide=text.wide):
+        return long_integers.compared(text, node)
+    apart = sides(node)
+    sign = {"ge": ">=", "gt": ">", "eq": "=="}[apart.op]
+    long = outgrows_entries(apart)
+    text = text.longer(apart) if long else text
+    shown = [summed(text, arg, long=long) if arg.op == "add" else text(arg) for arg in apart.args]
+    return f"({shown[0]} {sign} {shown[1]})"
+
+
+def summed(text: TritonText, node: Node, *, long: bool = False) -> str:
+    """A sum of integers, or of real numbers; `long` where it is compared with entries."""
+    if text.exact and node.kind == "real":
+        return reals.stepwise(text, node)
+    long = long or text.long or outgrows_entries(node)
+
+    def number(term: Node) -> str:
+        return text.real(term) if node.kind == "real" else _term(text, term, long=long)
+
+    result = ""
+    terms = reals.terms(node) if node.kind == "real" else node.args
+    for term in sorted(terms, key=lambda t: (t.op == "const", is_negative(t))):
+        if is_negative(term):
+            positive = nodes.negate(term)
+            result = f"{result} - {number(positive)}" if result else f"(-{number(positive)})"
+        else:
+            result = f"{result} + {number(term)}" if result else number(term)
+    return f"({result})"
+
+
+def floored(text: TritonText, node: Node) -> str | None:
+    """A quotient or a remainder of a sum with one entry e, whatever e is; None of other numbers.
+
+    e = c * a + r, so that (p + e) // c is a + (p + r) // c, and the remainders are equal.
+    """
+    x, c = node.args
+    term = entry_of(x)
+    if term is None or text.wide:
+        return None
+    shown, sign = _signed(text, term)
+    by = text(c)
+    last = f"({_rest(text, x, term)} {sign} floor_mod({shown}, {by}))"
+    if node.op == "mod":
+        return f"floor_mod({last}, {by})"
+    left, right = f"floor_div({last}, {by})", f"floor_div({shown}, {by})"
+    if c.op == "const" and cast(int, c.data) > 1:
+        return f"({left} {sign} {right})"
+    # Of 1, the quotient of the largest entry is as large.
+    return f"saturated({left}, {right})" if sign == "+" else f"saturated({left} + 1, ~{right})"
+
+
+def real_sum(text: TritonText, node: Node) -> str | None:
+    """A sum with one entry as a real number of a bias, whatever the entry is; None of others.
+
+    What 32 bits do not hold is added to it as a real number: of most entries, 0.
+    """
+    term = entry_of(node)
+    if term is None or text.wide or text.exact:
+        return None
+    shown, sign = _signed(text, term)
+    most = MOST_OF_ENTRY
+    near = f"tl.minimum(tl.maximum({shown}, {-most}), {most})"
+    total = f"({_rest(text, node, term)} {sign} {near}).to(tl.float32)"
+    return f"({total} {sign} ({shown} - {near}).to(tl.float32))"
+
+
+def _signed(text: TritonText, term: Node) -> tuple[str, str]:
+    """A term without its sign, and the sign."""
+    return (text(nodes.negate(term)), "-") if is_negative(term) else (text(term), "+")
+
+
+def _rest(text: TritonText, total: Node, term: Node) -> str:
+    return text(nodes.add(*[other for other in total.args if other is not term]))
+
+
+def multiplied(text: TritonText, node: Node) -> str:
+    """A product of integers: entries are widened, for multiples leave their dtype."""
+    text = text.longer(node)
+    return "(" + " * ".join(_term(text, factor, long=True) for factor in node.args) + ")"

@@ -1,0 +1,300 @@
+"""Formulas evaluated with torch: the dense oracle, and the tiles a proof leaves open.
+
+Integers are those of mathematics. They are evaluated in 64 bits where nothing in a formula can
+leave them, else in more (`long_integers.py`); a result past 64 bits is given as their end, which
+compares with positions alike. A comparison of sums is split into a part that reads the key index
+and a part that does not: `q - k <= w` costs one broadcast comparison of two vectors instead of a
+matrix of differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+import numpy as np
+import torch
+
+from ..formula.comparisons import arranged
+from ..formula.node import Node, in_order
+from ..formula.parameters import Slot
+from ..values.algebra import Mask
+from . import long_integers as longs
+from .dropped import of_kept, outside, within
+from .extents import Extents, dependence, resolve
+from .functions import function_of
+from .long_integers import Long
+from .normal_form import Bound, Value, bound
+from .saturation import as_float32, whole
+from .widths import compares_in_64, limbs, outgrows
+
+StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a formula is evaluated at.
+
+    `indices` holds an integer tensor for each index name, broadcastable against each other;
+    `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
+    monotone tables of closed forms, of documents and of sets. `double` asks for numbers of 64 bits
+    where no score says so. `kept` is where the score and tables read without an index get gradients
+    from; None for everywhere.
+    """
+
+    indices: Mapping[str, torch.Tensor]
+    values: tuple[Value, ...]
+    score: torch.Tensor | None = None
+    step: StepReader | None = None
+    double: bool = False
+    kept: torch.Tensor | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.indices.values())).device
+
+    @property
+    def real(self) -> torch.dtype:
+        """What numbers are computed in: float32 in every mask, float64 in biases of such scores."""
+        of_score = self.score is not None and self.score.dtype == torch.float64
+        return torch.float64 if of_score or self.double else torch.float32
+
+
+def evaluate(node: Node, env: Environment) -> torch.Tensor:
+    """The value of the formula, broadcast over the indices it reads; integers in 64 bits.
+
+    Raises:
+        MaskValueError: an integer that may have more bits than `long_integers` hold.
+    """
+    if node.kind == "int" and outgrows(node, env.values):
+        return longs.clamped(_long(node, env, limbs(node, env.values)))
+    rule = _RULES.get(node.op)
+    if rule is None:
+        raise NotImplementedError(f"no value for {node.op!r}: add it to maskalg/engine/evaluate.py")
+    return rule(node, env)
+
+
+def _long(node: Node, env: Environment, limbs: int) -> Long:
+    """The exact value of an integer formula."""
+    if node.op == "const":
+        return longs.of_number(cast(int, node.data), limbs, env.device)
+    if not outgrows(node, env.values):
+        return longs.of(evaluate(node, env), limbs)
+    if node.op == "where":
+        then, otherwise = (_long(arg, env, limbs) for arg in node.args[1:])
+        return longs.where(evaluate(node.args[0], env), then, otherwise)
+    return longs.computed(node.op, [_long(arg, env, limbs) for arg in node.args])
+
+
+def _operand(node: Node, env: Environment) -> torch.Tensor:
+    """The value of a formula that is taken as a real number."""
+    if node.kind == "int" and outgrows(node, env.values):
+        return longs.real(_long(node, env, limbs(node, env.values))).to(env.real)
+    return evaluate(node, env)
+
+
+def grid(
+    extents: Extents,
+    batch: int,
+    heads: int,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    device: torch.device,
+) -> dict[str, torch.Tensor]:
+    """Indices of a rectangle of the attention matrix as `[batch, heads, q, k]` views."""
+    return {
+        "batch": torch.arange(batch, device=device).view(-1, 1, 1, 1),
+        "head": torch.arange(heads, device=device).view(1, -1, 1, 1),
+        "q_idx": torch.arange(*rows, device=device).view(1, 1, -1, 1),
+        "kv_idx": torch.arange(*columns, device=device).view(1, 1, 1, -1),
+    }
+
+
+def to_dense(
+    mask: Mask, q_len: int, kv_len: int | None, *, batch: int | None, heads: int | None
+) -> torch.Tensor:
+    """The Boolean matrix `[batch, heads, q_len, kv_len]` of a mask; see `Mask.to_dense`."""
+    form = bound(mask)
+    extents = resolve(form, q_len, kv_len, batch, heads)
+    sizes = dependence(form.structure.mask, form, extents)
+    device = device_of(form)
+    indices = grid(
+        extents, sizes.batch, sizes.heads, (0, extents.q_len), (0, extents.kv_len), device
+    )
+    kept = evaluate(form.structure.mask, Environment(indices, form.values))
+    return kept.expand(sizes.batch, sizes.heads, extents.q_len, extents.kv_len).clone()
+
+
+def device_of(form: Bound) -> torch.device:
+    """The device the tensors of an expression live on; the CPU when it has none."""
+    return next((tensor.device for _, tensor in form.tensors()), torch.device("cpu"))
+
+
+def _index(node: Node, env: Environment) -> torch.Tensor:
+    return env.indices[cast(str, node.data)]
+
+
+def _const(node: Node, env: Environment) -> torch.Tensor:
+    return _number(cast(float, node.data), env)
+
+
+def _scalar(node: Node, env: Environment) -> torch.Tensor:
+    return _number(cast(float, env.values[cast(Slot, node.own[0]).index]), env)
+
+
+def _number(value: bool | int | float, env: Environment) -> torch.Tensor:
+    dtype = env.real if isinstance(value, float) else None
+    if dtype == torch.float32:
+        value = as_float32(value)
+    # Filled on the device: a copy from here would wait for it.
+    return torch.full((), value, dtype=dtype, device=env.device)
+
+
+def _read(node: Node, env: Environment) -> torch.Tensor:
+    table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
+    entries = _entries(table, node, env)
+    if table.is_floating_point():
+        return entries.to(env.real)
+    # Small and unsigned integers would wrap in the arithmetic that follows.
+    return entries.to(torch.int64) if node.kind == "int" else entries
+
+
+def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:
+    if not node.args:
+        return of_kept(table, env.kept)
+    indices = [
+        evaluate(arg, env).clamp(0, max(table.shape[axis] - 1, 0))
+        for axis, arg in enumerate(node.args)
+    ]
+    if table.numel() == 0:
+        shape = np.broadcast_shapes(*[index.shape for index in indices])
+        return table.new_zeros(shape)
+    return table[tuple(indices)]
+
+
+def _extent(node: Node, env: Environment) -> torch.Tensor:
+    table = cast(torch.Tensor, env.values[cast(Slot, node.own[0]).index])
+    return torch.full((), table.shape[cast(int, node.data)], device=env.device)
+
+
+def _step(node: Node, env: Environment) -> torch.Tensor:
+    assert env.step is not None, "closed forms are evaluated with their step tables"
+    return env.step(node, [evaluate(arg, env) for arg in node.args])
+
+
+def _member(node: Node, env: Environment) -> torch.Tensor:
+    assert env.step is not None, "closed forms are evaluated with their sets"
+    return env.step(node, [evaluate(arg, env) for arg in node.args[1:]])
+
+
+def _score(node: Node, env: Environment) -> torch.Tensor:
+    assert env.score is not None, "a bias is evaluated at a score"
+    return of_kept(env.score, env.kept)
+
+
+def _opaque(node: Node, env: Environment) -> torch.Tensor:
+    function = cast(Callable[..., torch.Tensor], node.data)
+    return function(*[evaluate(arg, env) for arg in node.args])
+
+
+def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Rule:
+    def rule(node: Node, env: Environment) -> torch.Tensor:
+        real = node.kind == "real"
+        parts = [(_operand if real else evaluate)(arg, env) for arg in in_order(node)]
+        if not real:
+            # Small operands first: vectors combine before they meet a matrix.
+            parts.sort(key=lambda part: part.numel())
+        result = parts[0]
+        for part in parts[1:]:
+            result = operation(result, part)
+        return result
+
+    return rule
+
+
+def _compare(node: Node, env: Environment) -> torch.Tensor:
+    kinds = {arg.kind for arg in node.args}
+    if kinds == {"int"}:
+        node = arranged(node)
+        if not compares_in_64(node, env.values):
+            size = max(limbs(side, env.values) for side in node.args)
+            return longs.COMPARISONS[node.op](*[_long(side, env, size) for side in node.args])
+    value = _operand if "real" in kinds else evaluate
+    return _COMPARISONS[node.op](*[value(side, env) for side in node.args])
+
+
+def _of_two(
+    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *, whole: bool = False
+) -> Rule:
+    def rule(node: Node, env: Environment) -> torch.Tensor:
+        left, right = ((evaluate if whole else _operand)(arg, env) for arg in node.args)
+        # Divisors of integers are at least 1, but in a branch that is not taken.
+        return operation(left, right.clamp(min=1) if whole else right)
+
+    return rule
+
+
+def _where(node: Node, env: Environment) -> torch.Tensor:
+    chosen = evaluate(node.args[0], env)
+    value = _operand if node.kind == "real" else evaluate
+    then = value(node.args[1], replace(env, kept=within(env.kept, chosen)))
+    otherwise = value(node.args[2], replace(env, kept=outside(env.kept, chosen)))
+    return torch.where(chosen, then, otherwise)
+
+
+def _call(node: Node, env: Environment) -> torch.Tensor:
+    argument = _operand(node.args[0], env)
+    if not argument.is_floating_point():
+        argument = argument.to(env.real)
+    if node.data == "float":
+        return argument
+    return function_of(cast(str, node.data))(argument)
+
+
+def _power(node: Node, env: Environment) -> torch.Tensor:
+    base, exponent = (_operand(arg, env) for arg in node.args)
+    if not base.is_floating_point():
+        base = base.to(env.real)
+    return torch.pow(base, exponent)
+
+
+def _trunc(node: Node, env: Environment) -> torch.Tensor:
+    return whole(evaluate(node.args[0], env))
+
+
+Rule = Callable[[Node, Environment], torch.Tensor]
+
+_RULES: dict[str, Rule] = {
+    "index": _index,
+    "const": _const,
+    "scalar": _scalar,
+    "read": _read,
+    "extent": _extent,
+    "step": _step,
+    "member": _member,
+    "score": _score,
+    "opaque": _opaque,
+    "add": _fold(torch.add),
+    "mul": _fold(torch.mul),
+    "min": _fold(torch.minimum),
+    "max": _fold(torch.maximum),
+    "and": _fold(torch.logical_and),
+    "or": _fold(torch.logical_or),
+    "floordiv": _of_two(torch.floor_divide, whole=True),
+    "mod": _of_two(torch.remainder, whole=True),
+    "div": _of_two(torch.true_divide),
+    "pow": _power,
+    "trunc": _trunc,
+    "bitand": _fold(torch.bitwise_and),
+    "bitor": _fold(torch.bitwise_or),
+    "bitxor": _fold(torch.bitwise_xor),
+    "ge": _compare,
+    "gt": _compare,
+    "eq": _compare,
+    "where": _where,
+    "not": lambda node, env: ~evaluate(node.args[0], env),
+    "call": _call,
+}
+
+_COMPARISONS: Final = {"ge": torch.ge, "gt": torch.gt, "eq": torch.eq}

@@ -1,0 +1,292 @@
+"""Do the tensors of an expression fit the lengths, the batch and the heads of a call?
+
+Table indices are bounded by interval arithmetic on the formula, so that a shift or a chunk number
+is checked like a plain position. An index that depends on another tensor, or in which a position
+stands twice, is not bounded here; it is clamped to the table when read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, cast
+
+import torch
+
+from .. import errors
+from ..formula.integer_ranges import RULES, Interval
+from ..formula.nodes import Node
+from ..formula.parameters import Slot, plain_number
+from ..formula.printing import formula_text
+from ..values.masks.documents.document import documents_in
+from .normal_form import Bound, Value
+
+MOST_OF_ENTRY: Final = 2**30
+"""What kernels of 32 bits add of an entry: beyond it, entries exceed all sums of positions."""
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Lengths of one call; `batch` and `heads` are those the inputs have."""
+
+    q_len: int
+    kv_len: int
+    batch: int
+    heads: int
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How many batch entries and heads an expression distinguishes: 1 where it does not."""
+
+    batch: int
+    heads: int
+
+
+def resolve(
+    bound: Bound, q_len: int, kv_len: int | None, batch: int | None, heads: int | None
+) -> Extents:
+    """The extents of a call, with batch and heads inferred from the tables where not given.
+
+    Raises:
+        ValueError: negative lengths, tables that do not fit, or batch entries or heads that no
+            table tells.
+    """
+    q_len, kv_len, batch, heads = map(plain_number, (q_len, kv_len, batch, heads))
+    for name, value in (("q_len", q_len), ("kv_len", kv_len), ("batch", batch), ("heads", heads)):
+        required = name == "q_len"
+        if (value is None and not required) or (_is_integer(value) and cast(int, value) >= 0):
+            continue
+        raise errors.length(name, value)
+    sizes = _sizes(bound)
+    batch = _told(bound, sizes, "batch") if batch is None else batch
+    heads = _told(bound, sizes, "head") if heads is None else heads
+    extents = Extents(q_len, q_len if kv_len is None else kv_len, batch, heads)
+    check(bound, extents)
+    return extents
+
+
+def _told(bound: Bound, sizes: dict[str, list[int]], index: str) -> int:
+    """How many batch entries, or heads, the tables tell; 1 where nothing depends on them."""
+    if bound.structure.depends_on(index) and not sizes[index]:
+        raise errors.needs_count(index)
+    return max(sizes[index], default=1)
+
+
+def fitting(query: Shape, key: Shape, value: Shape) -> Extents:
+    """The extents of inputs of these shapes; raises where they do not fit together."""
+    if torch.compiler.is_dynamo_compiling():
+        return _fitting(query, key, value)
+    try:
+        return _remembered(query, key, value)
+    except TypeError:  # the symbolic sizes of a trace cannot be looked up
+        return _fitting(query, key, value)
+
+
+def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
+    for name, shape in (("query", query), ("key", key), ("value", value)):
+        if len(shape) != 4:
+            raise errors.not_4d(name, tuple(shape))
+    (batch, heads, q_len, dim), (key_batch, kv_heads, kv_len, key_dim) = query, key
+    wrong = None
+    if not batch == key_batch == value[0]:
+        wrong = "the batch sizes differ (write one entry for all as x.expand(batch, -1, -1, -1))"
+    elif kv_heads != value[1]:
+        wrong = "key and value have different numbers of heads"
+    elif kv_heads == 0 or heads % kv_heads:
+        wrong = f"{heads} query heads are no multiple of {kv_heads} key-value heads"
+    elif kv_len != value[2]:
+        wrong = "key and value have different lengths"
+    elif dim != key_dim:
+        wrong = "query and key have different head dimensions"
+    if wrong is not None:
+        raise errors.shapes_do_not_fit(wrong, query, key, value)
+    return Extents(q_len, kv_len, batch, heads)
+
+
+_remembered = lru_cache(maxsize=4096)(_fitting)
+
+
+def check(bound: Bound, extents: Extents) -> None:
+    """Raise `ValueError` when a table is too short, or has another batch or number of heads."""
+    sizes = {
+        "q_idx": extents.q_len,
+        "kv_idx": extents.kv_len,
+        "batch": extents.batch,
+        "head": extents.heads,
+    }
+    for slot, axis, index in bound.structure.table_indices:
+        size = cast(torch.Tensor, bound.values[slot.index]).shape[axis]
+        if index.op != "index":
+            _check_computed(bound, extents, (slot, axis, index), size)
+            continue
+        found = sizes[cast(str, index.data)]
+        if index.data in ("batch", "head"):
+            if size not in (1, found):
+                shape = _table_shape(bound, slot)
+                raise errors.table_extent(slot.name, shape, axis, found, str(index.data))
+        elif size < found:
+            raise _too_short(bound, extents, (slot, axis), found)
+
+
+def _check_computed(
+    bound: Bound, extents: Extents, place: tuple[Slot, int, Node], size: int
+) -> None:
+    """Check an index that is computed from others, as far as its limits are known."""
+    slot, axis, index = place
+    limits = bounds_of(index, extents, bound.values)
+    if limits is None or limits[1] < limits[0] or _repeats(index):
+        return
+    if limits[0] < 0:
+        raise errors.negative_index(slot.name, formula_text(index), limits[0])
+    if limits[1] >= size:
+        raise _too_short(bound, extents, (slot, axis), limits[1] + 1)
+
+
+def _too_short(
+    bound: Bound, extents: Extents, place: tuple[Slot, int], needed: int
+) -> errors.MaskValueError:
+    what = f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
+    slot, axis = place
+    packed = documents_in(cast(torch.Tensor, bound.values[slot.index])) is not None
+    shape = _table_shape(bound, slot)
+    return errors.table_too_short(slot.name, shape, axis, needed, what, packed)
+
+
+def _table_shape(bound: Bound, slot: Slot) -> tuple[int, ...]:
+    return tuple(cast(torch.Tensor, bound.values[slot.index]).shape)
+
+
+def _repeats(index: Node) -> bool:
+    """Whether an index stands twice, so that the extremes found may never occur together."""
+    names = [node.data for node in index.walk() if node.op == "index"]
+    return len(names) != len(set(names))
+
+
+def dependence(mask: Node, bound: Bound, extents: Extents) -> Dependence:
+    """How many batch entries and heads `mask` tells apart, given what is bound to it."""
+    if mask.indices().isdisjoint(("batch", "head")):
+        return Dependence(1, 1)
+    sizes = {"batch": [1], "head": [1]}
+    inside_reads = {"batch": 0, "head": 0}
+    total = {"batch": 0, "head": 0}
+    for node in mask.walk():
+        if node.op == "index" and node.data in total:
+            total[node.data] += 1
+        if node.op != "read":
+            continue
+        for axis, index in enumerate(node.args):
+            if index.op == "index" and index.data in sizes:
+                inside_reads[index.data] += 1
+                sizes[index.data].append(_shape(bound.values, node)[axis])
+    found = {"batch": extents.batch, "head": extents.heads}
+    counts = {
+        name: found[name] if total[name] > inside_reads[name] else max(sizes[name])
+        for name in found
+    }
+    return Dependence(counts["batch"], counts["head"])
+
+
+def is_untold(bound: Bound, index: str) -> bool:
+    """Whether calls differ in how many batch entries, or heads, a formula tells apart.
+
+    A table of one entry there serves calls with any number of them.
+    """
+    formulas = (bound.structure.mask, bound.structure.bias)
+    total = sum(n.op == "index" and n.data == index for f in formulas for n in f.walk())
+    sizes = _sizes(bound)[index]
+    return total > len(sizes) and max(sizes, default=1) == 1
+
+
+def bounds_of(node: Node, extents: Extents, values: tuple[Value, ...]) -> Interval | None:
+    """Smallest and largest value of an integer formula, or None where a tensor decides."""
+    if node.op == "index":
+        size = {
+            "q_idx": extents.q_len,
+            "kv_idx": extents.kv_len,
+            "batch": extents.batch,
+            "head": extents.heads,
+        }[cast(str, node.data)]
+        return 0, size - 1
+    if node.op == "const":
+        return cast(int, node.data), cast(int, node.data)
+    if node.op == "scalar":
+        value = cast(int, values[cast(Slot, node.own[0]).index])
+        return value, value
+    if node.op == "extent":
+        size = _shape(values, node)[cast(int, node.data)]
+        return size, size
+    rule = RULES.get(node.op)
+    if rule is None:
+        return None
+    parts = [bounds_of(arg, extents, values) for arg in node.args]
+    if any(part is None for part in parts):
+        return None
+    known = cast("list[Interval]", parts)
+    if any(high < low for low, high in known):
+        return 0, -1
+    return rule(known)
+
+
+def _shape(values: tuple[Value, ...], node: Node) -> tuple[int, ...]:
+    value = values[cast(Slot, node.own[0]).index]
+    return tuple(cast("tuple[int, ...]", value.shape))  # type: ignore[union-attr]
+
+
+def _sizes(bound: Bound) -> dict[str, list[int]]:
+    sizes: dict[str, list[int]] = {"batch": [], "head": []}
+    for node in bound.structure.reads:
+        for axis, index in enumerate(node.args):
+            if index.op == "index" and index.data in sizes:
+                sizes[index.data].append(_shape(bound.values, node)[axis])
+    return sizes
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def fits_int32(bound: Bound, extents: Extents) -> bool:
+    """Whether index arithmetic of the call stays well within 32 bits.
+
+    True when lengths, numbers, constants and products add up to less than 2**31; kernels otherwise
+    compute in 64 bits. Entries of tensors and truncated numbers, of any size, are added to what is
+    below `MOST_OF_ENTRY`.
+    """
+    structure = bound.structure
+    total = extents.q_len + extents.kv_len + 4096 + 2 * _numbers(bound) + structure.constants
+    most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
+    if total >= most or not structure.multiplies:
+        return total < most
+    products = _products(bound, extents)
+    return products is not None and total + products < most
+
+
+def distances_are_short(bound: Bound, extents: Extents) -> bool:
+    """Whether sums of positions and numbers stay below 2**22, which real numbers hold exactly."""
+    most = max(extents.q_len, extents.kv_len) + _numbers(bound) + bound.structure.constants
+    return most <= 2**22
+
+
+def _numbers(bound: Bound) -> int:
+    total = 0  # written out for speed
+    for value in bound.values:
+        if isinstance(value, int):
+            total += abs(value)
+    return total
+
+
+def _products(bound: Bound, extents: Extents) -> int | None:
+    """What the products of a formula add up to at most; None where a tensor decides."""
+    total = 0
+    for formula in (bound.structure.mask, bound.structure.bias):
+        for node in formula.walk():
+            if node.op != "mul" or node.kind != "int":
+                continue
+            limits = bounds_of(node, extents, bound.values)
+            if limits is None:
+                return None
+            total += max(-limits[0], limits[1])
+    return total

@@ -1,0 +1,88 @@
+"""Inputs of float8 (e4m3): making them, and what their numbers stand for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from .. import errors
+
+FLOAT8: Final = torch.float8_e4m3fn
+
+Descales = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""What numbers of query, key and value are multiplied by: contiguous float32 `[batch, heads]`, of
+key and value `[batch, kv_heads]`."""
+
+_LARGEST: Final = torch.finfo(FLOAT8).max
+
+
+def to_float8(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A tensor in float8 with one factor for each head, as `attention` takes them.
+
+    Args:
+        tensor: `[batch, heads, length, dim]` of a floating-point dtype. The largest number of each
+            head becomes 448, the largest of float8; others keep 3 bits behind the first.
+
+    Returns:
+        The numbers in `torch.float8_e4m3fn`, and what each is to be multiplied by: float32
+        `[batch, heads]`. A head of zeros has the factor 1.
+
+    Raises:
+        TypeError, ValueError: no floating-point tensor of four dimensions.
+
+    Source: Micikevicius et al., FP8 Formats for Deep Learning (2022).
+
+    Examples:
+        >>> q8, q_descale = to_float8(torch.randn(1, 8, 128, 64))
+        >>> q8.dtype, q_descale.shape
+        (torch.float8_e4m3fn, torch.Size([1, 8]))
+    """
+    if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+        found = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise errors.tensor_dtype("to_float8", "tensor", found, "of a floating-point dtype")
+    if tensor.dim() != 4:
+        wanted = "[batch, heads, length, dim]"
+        raise errors.tensor_shape("to_float8", "tensor", list(tensor.shape), wanted)
+    wide = tensor.float()
+    if not wide.numel():
+        return wide.to(FLOAT8), wide.new_ones(wide.shape[:2])
+    descale = wide.abs().amax(dim=(2, 3)) / _LARGEST
+    descale = torch.where(descale == 0, 1.0, descale)
+    # Division may round the largest number up, beyond what float8 has.
+    scaled = (wide / descale[:, :, None, None]).clamp(-_LARGEST, _LARGEST)
+    return scaled.to(FLOAT8), descale
+
+
+def descales_of(
+    descale: object, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> Descales:
+    """The factors of query, key and value, each contiguous `[batch, heads]`; raises where they do
+    not fit."""
+    if query.dtype != FLOAT8:
+        raise errors.descale_without_float8(query.dtype)
+    if not isinstance(descale, (tuple, list)) or len(descale) != 3:
+        raise errors.not_three_descales(descale)
+    found = []
+    for name, factor, tensor in zip(
+        ("query", "key", "value"), descale, (query, key, value), strict=True
+    ):
+        shape = tensor.shape[:2]
+        if isinstance(factor, torch.Tensor) and factor.requires_grad and torch.is_grad_enabled():
+            raise errors.float8_gradient()
+        if not isinstance(factor, torch.Tensor) or factor.dtype != torch.float32:
+            what = factor.dtype if isinstance(factor, torch.Tensor) else type(factor).__name__
+            raise errors.descale_dtype(name, what)
+        if factor.device != query.device:
+            raise errors.descale_device(name, factor.device, query.device)
+        if factor.shape != shape:
+            if factor.dim() > 2 or not _broadcasts(factor.shape, shape):
+                raise errors.descale_shape(name, list(factor.shape), list(shape))
+            factor = factor.expand(shape)
+        found.append(factor.contiguous())
+    return found[0], found[1], found[2]
+
+
+def _broadcasts(shape: torch.Size, wanted: torch.Size) -> bool:
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return all(size in (1, other) for size, other in pairs)

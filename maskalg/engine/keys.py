@@ -1,0 +1,131 @@
+"""A structure read back from its key.
+
+An operator of a compiled or an exported graph is passed the key of a structure as text. The
+process that runs the graph need not be the one that built the expression, so the text suffices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, cast, get_args
+
+import torch
+
+from .. import errors
+from ..formula.node import Node, Op
+from ..formula.nodes import numeric
+from ..formula.parameters import Kind, Parameter, Scalar, Table
+from ..formula.printing import named
+from ..values.expression import Expression
+from .normal_form import Structure, bound, known
+
+_TOKEN: Final = re.compile(r"[()]|[^\s()]+")
+_PARAMETER: Final = re.compile(r"([$@])(\w+):(bool|int|real)(\d*)(?:>=(-?\d+))?")
+_DTYPES: Final[dict[str, torch.dtype]] = {
+    "bool": torch.bool,
+    "int": torch.int64,
+    "real": torch.float32,
+}
+_KINDS: Final[dict[str, Kind]] = {
+    **dict.fromkeys(("index", "extent", "floordiv", "mod", "trunc"), "int"),
+    **dict.fromkeys(("bitand", "bitor", "bitxor"), "int"),
+    **dict.fromkeys(("score", "div", "pow", "call"), "real"),
+    **dict.fromkeys(("ge", "gt", "eq", "and", "or", "not"), "bool"),
+}
+_NUMBERS: Final = ("add", "mul", "min", "max", "where")
+
+
+def structure_of(key: str) -> Structure:
+    """The structure with this key: looked up, or read from the text where it is new here.
+
+    Raises:
+        ValueError: a text that is no key.
+    """
+    structure = known(key)
+    if structure is not None:
+        return structure
+    formulas, _, pattern = key.rpartition(" / ")
+    try:
+        reader = _Reader(formulas, [int(place) for place in pattern.split(",") if place])
+        mask, bias = reader.node(), reader.node("+")
+        structure = bound(Expression(mask, bias, named("key"))).structure
+    except (StopIteration, IndexError, AttributeError, ValueError) as error:
+        raise errors.not_a_key(key) from error
+    if structure.key != key:
+        raise errors.not_a_key(key)
+    return structure
+
+
+class _Reader:
+    """Reads the nodes of a key one after the other, with parameters that stand for its slots."""
+
+    def __init__(self, formulas: str, pattern: list[int]) -> None:
+        self.tokens: Iterator[str] = iter(_TOKEN.findall(formulas))
+        self.places = iter(pattern)
+        self.scalars: dict[int, Scalar] = {}
+        self.tensors: dict[int, torch.Tensor] = {}
+
+    def node(self, before: str | None = None) -> Node:
+        """The next node; a token that is expected `before` it is skipped."""
+        if before is not None and next(self.tokens) != before:
+            raise ValueError(before)
+        if next(self.tokens) != "(":
+            raise ValueError("(")
+        return self._rest()
+
+    def _rest(self) -> Node:
+        op = next(self.tokens)
+        if op not in get_args(Op):
+            raise ValueError(op)
+        data: object = None
+        own: list[Parameter] = []
+        args: list[Node] = []
+        for token in self.tokens:
+            if token == ")":
+                break
+            if token == "(":
+                args.append(self._rest())
+            elif token[0] in "$@":
+                own.append(self._parameter(token))
+            else:
+                data = _data(op, token)
+        return Node(cast(Op, op), _kind(op, data, own, args), tuple(args), data, tuple(own))
+
+    def _parameter(self, text: str) -> Parameter:
+        found = _PARAMETER.fullmatch(text)
+        if found is None:
+            raise ValueError(text)
+        sign, name, kind, rank, low = found.groups()
+        bound_below = None if low is None else int(low)
+        place = next(self.places)
+        if sign == "$":
+            value = 0 if kind == "int" else 0.0
+            return self.scalars.setdefault(place, Scalar(name, value, bound_below))
+        empty = torch.empty([0] * int(rank), dtype=_DTYPES[kind])
+        return Table(name, self.tensors.setdefault(place, empty), bound_below)
+
+
+def _data(op: str, token: str) -> object:
+    """What stands after the operation: a name, the number of a dimension, or a constant."""
+    if op == "extent":
+        return int(token)
+    if op != "const":
+        return token
+    if token in ("True", "False"):
+        return token == "True"
+    return int(token) if re.fullmatch(r"-?\d+", token) else float(token)
+
+
+def _kind(op: str, data: object, own: list[Parameter], args: list[Node]) -> Kind:
+    if op in ("scalar", "read"):
+        return own[0].kind
+    if op == "const":
+        return "bool" if isinstance(data, bool) else "int" if isinstance(data, int) else "real"
+    if op in _NUMBERS:
+        return numeric(args[1:] if op == "where" else args)
+    if op == "opaque":  # a function of the process that took it
+        raise ValueError(op)
+    if op not in _KINDS:
+        raise NotImplementedError(f"no kind for {op!r}: add it to maskalg/engine/keys.py")
+    return _KINDS[op]

@@ -1,0 +1,266 @@
+"""Structure apart from values: the key of an expression, its slots, and what is bound to them.
+
+Two expressions with the same key share one proof and one kernel. The key is found without
+visiting the formula again: nodes carry the text of their structure and their parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Final, Literal, cast
+
+import torch
+
+from ..formula import nodes
+from ..formula.derived import Derived, follow
+from ..formula.nodes import Node
+from ..formula.parameters import Parameter, Scalar, Slot, Table
+from ..values.expression import Expression
+from .recent import Recent
+
+Value = int | float | torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """An expression without its values; `slots[i]` is the place of `values[i]`.
+
+    `remembered` is what backends found out about it, without tensors.
+    """
+
+    key: str
+    mask_key: str
+    mask: Node
+    bias: Node
+    slots: tuple[Slot, ...]
+    remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def scalars(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if not slot.is_table)
+
+    @cached_property
+    def tables(self) -> tuple[Slot, ...]:
+        return tuple(slot for slot in self.slots if slot.is_table)
+
+    @property
+    def mask_tables(self) -> bool:
+        """Whether the mask, and so the schedule, reads a tensor."""
+        return any(isinstance(p, Slot) and p.is_table for p in self.mask.params)
+
+    @property
+    def same_for_all_heads(self) -> bool:
+        """Whether the mask is one for all batch entries and heads."""
+        known = all(node.op != "opaque" for node in self.mask.walk())
+        return known and self.mask.indices() <= {"q_idx", "kv_idx"}
+
+    @cached_property
+    def constants(self) -> int:
+        """What the integers that stand in the formulas add up to, without signs and factors."""
+        parts = [part for formula in (self.mask, self.bias) for part in formula.walk()]
+        terms = [arg for part in parts if part.op != "mul" for arg in part.args]
+        found = [term.data for term in terms if term.op == "const" and term.kind == "int"]
+        return sum(abs(cast(int, number)) for number in found)
+
+    @cached_property
+    def reads(self) -> tuple[Node, ...]:
+        """Every reading of a table in mask and bias."""
+        formulas = (self.mask, self.bias)
+        return tuple(n for formula in formulas for n in formula.walk() if n.op == "read")
+
+    @cached_property
+    def table_indices(self) -> tuple[tuple[Slot, int, Node], ...]:
+        """Each index of each reading: the table, the dimension, and the formula of the index."""
+        return tuple(
+            (cast(Slot, node.own[0]), axis, index)
+            for node in self.reads
+            for axis, index in enumerate(node.args)
+        )
+
+    @cached_property
+    def reads_positions(self) -> bool:
+        """Whether a table is read at the query or the key index, so element by element."""
+        return any(node.indices() & {"q_idx", "kv_idx"} for node in self.reads)
+
+    @cached_property
+    def reads_pairs(self) -> bool:
+        """Whether a table has an entry for each query and key."""
+        return any(nodes.Q in node.args and nodes.K in node.args for node in self.reads)
+
+    @cached_property
+    def mask_reads_positions(self) -> bool:
+        """Whether the mask reads a table so."""
+        nodes_read = [node for node in self.mask.walk() if node.op == "read"]
+        return any(node.indices() & {"q_idx", "kv_idx"} for node in nodes_read)
+
+    @cached_property
+    def mask_rows(self) -> tuple[Slot, ...]:
+        """The tables that the mask reads, but for single entries."""
+        reads = [node for node in self.mask.walk() if node.op == "read" and node.args]
+        return tuple(dict.fromkeys(cast(Slot, node.own[0]) for node in reads))
+
+    @cached_property
+    def multiplies(self) -> bool:
+        """Whether integers are multiplied, other than by -1, so that magnitudes can grow."""
+        return any(
+            node.op == "mul" and node.kind == "int" and not _is_negation(node)
+            for formula in (self.mask, self.bias)
+            for node in formula.walk()
+        )
+
+    @cached_property
+    def truncates(self) -> bool:
+        """Whether real numbers become integers, which may be as large as those are."""
+        return any("trunc" in formula.ops() for formula in (self.mask, self.bias))
+
+    @cached_property
+    def rows_of_keys(self) -> frozenset[int]:
+        """The slots of tables read key by key, along their last dimension."""
+        by_key = [node for node in self.reads if node.args[-1:] == (nodes.K,)]
+        return frozenset(cast(Slot, node.own[0]).index for node in by_key)
+
+    def depends_on(self, index: str) -> bool:
+        """Whether mask or bias mention the index `batch`, `head`, `q_idx` or `kv_idx`."""
+        return index in self.mask.indices() or index in self.bias.indices()
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A structure with a value for each slot; `remembered` is what backends found out about it."""
+
+    structure: Structure
+    values: tuple[Value, ...]
+    remembered: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def tensors(self) -> Iterator[tuple[Slot, torch.Tensor]]:
+        for slot, value in zip(self.structure.slots, self.values, strict=True):
+            if isinstance(value, torch.Tensor):
+                yield slot, value
+
+    @property
+    def long(self) -> bool:
+        """Whether a table holds integers of 64 bits."""
+        for value in self.values:
+            if isinstance(value, torch.Tensor) and value.dtype == torch.int64:
+                return True
+        return False
+
+    def grain(self, kv_len: int = 0) -> Literal[1, 2, 8]:
+        """What divides keys and the rows of all tables that are read key by key; 1 without any."""
+        rows = self.structure.rows_of_keys
+        lengths = kv_len if rows else 1
+        for slot in rows:
+            lengths |= cast(torch.Tensor, self.values[slot]).shape[-1]
+        return 8 if lengths % 8 == 0 else 2 if lengths % 2 == 0 else 1
+
+
+_STRUCTURES: Final[Recent[str, Structure]] = Recent(4096)
+
+
+def bound(expression: Expression) -> Bound:
+    """The normal form of an expression: found in microseconds once its structure was met."""
+    form = expression.__dict__.get("_form")
+    if form is None:
+        form = expression.__dict__["_form"] = _bound(expression)
+        parameters = expression.mask_node.params + expression.bias_node.params
+        derived = dict.fromkeys(p for p in parameters if isinstance(p, Derived))
+        expression.__dict__["_derived"] = tuple(derived)
+    follow(expression.__dict__["_derived"])
+    return cast(Bound, form)
+
+
+def keyed(expression: Expression) -> tuple[str, list[Parameter]]:
+    """The key of an expression and what is bound to its slots, in their order.
+
+    Plain enough for `torch.compile` to follow: parameters are told apart by `is`, for the number
+    that `id` gives would become a condition of the compiled code.
+    """
+    mask, bias = expression.mask_node, expression.bias_node
+    distinct: list[Parameter] = []
+    pattern: list[str] = []
+    for parameter in mask.params + bias.params:
+        place = _place(parameter, distinct)
+        if place == len(distinct):
+            distinct.append(parameter)
+        pattern.append(str(place))
+    return f"{mask.skeleton} + {bias.skeleton} / {','.join(pattern)}", distinct
+
+
+def known(key: str) -> Structure | None:
+    """The structure with this key, where this process has met it."""
+    return _STRUCTURES.recall(key)
+
+
+def _bound(expression: Expression) -> Bound:
+    key, distinct = keyed(expression)
+    structure = _STRUCTURES.recall(key)
+    if structure is None:
+        structure = _STRUCTURES.keep(key, _structure(key, expression, distinct))
+    return Bound(structure, tuple([value_of(parameter) for parameter in distinct]))
+
+
+def _place(parameter: Parameter, distinct: list[Parameter]) -> int:
+    """Where a parameter stands among others; their number where it is new.
+
+    One tensor read in two places is one slot; numbers are told apart by object.
+    """
+    for place, other in enumerate(distinct):
+        if other is parameter or (
+            isinstance(other, Table)
+            and isinstance(parameter, Table)
+            and other.tensor is parameter.tensor
+        ):
+            return place
+    return len(distinct)
+
+
+def _is_negation(node: Node) -> bool:
+    return len(node.args) == 2 and any(arg.data == -1 for arg in node.args if arg.op == "const")
+
+
+def value_of(parameter: Parameter) -> Value:
+    """The number or the tensor of a parameter."""
+    assert not isinstance(parameter, Slot)
+    return parameter.value if isinstance(parameter, Scalar) else parameter.tensor
+
+
+def _structure(key: str, expression: Expression, distinct: list[Parameter]) -> Structure:
+    names: set[str] = set()
+    slots: list[Slot] = []
+    for index, parameter in enumerate(distinct):
+        assert not isinstance(parameter, Slot)
+        name, count = parameter.name, 1
+        while name in names:
+            count += 1
+            name = f"{parameter.name}_{count}"
+        names.add(name)
+        slots.append(Slot(index, name, parameter))
+
+    def slot_of(parameter: Parameter) -> Slot:
+        return slots[_place(parameter, distinct)]
+
+    mask = nodes.with_parameters(expression.mask_node, slot_of)
+    bias = nodes.with_parameters(expression.bias_node, slot_of)
+    of_mask = {p.text for p in mask.params}
+    named = [f"{s.text} {s.name} {s.kind} {s.low}" for s in slots if s.text in of_mask]
+    mask_key = f"{mask.skeleton} / {', '.join(named)}"
+    return Structure(key, mask_key, mask, bias, tuple(slots))
+
+
+@lru_cache(maxsize=4096)
+def transposed(structure: Structure) -> Structure:
+    """The mask with the roles of queries and keys exchanged: M'(q, k) = M(k, q)."""
+    swapped = {"q_idx": nodes.K, "kv_idx": nodes.Q}
+
+    def replace(node: Node) -> Node | None:
+        return swapped.get(str(node.data)) if node.op == "index" else None
+
+    return Structure(
+        key=f"transposed {structure.key}",
+        mask_key=f"transposed {structure.mask_key}",
+        mask=nodes.substitute(structure.mask, replace),
+        bias=structure.bias,
+        slots=structure.slots,
+    )

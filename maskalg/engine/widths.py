@@ -1,0 +1,185 @@
+"""How large the integers of a formula may become, by its numbers and by the dtypes of its tensors.
+
+A formula of integers means what it means in mathematics, whatever its size. Arithmetic of 64 bits
+computes it where nothing in it can leave them, which is told here without looking at entries.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, cast
+
+import torch
+
+from .. import errors
+from ..formula.integer_ranges import RULES, Interval
+from ..formula.node import Node
+from ..formula.parameters import Slot
+from ..formula.printing import formula_text
+from .long_integers import MOST_BITS, limbs_for
+from .normal_form import Value
+
+POSITIONS: Final = 2**40  # more than a sequence has, or a batch entries and heads
+LEAST_64, MOST_64 = -(2**63), 2**63 - 1
+
+_LEAVES: Final = ("index", "const", "scalar", "read", "extent", "step", "member", "trunc", "opaque")
+BITWISE: Final = ("bitand", "bitor", "bitxor")
+
+Measure = tuple[Interval, int]  # limits, and the most bits of all integers in a formula
+Known = int | torch.dtype | Interval | None
+"""A number, the dtype of a table or the limits of its entries; None for a number left open."""
+Told = Value | Known
+
+
+def outgrows(node: Node, values: tuple[Value, ...], positions: int = POSITIONS) -> bool:
+    """Whether an integer formula, or what it is directly made of, may leave 64 bits."""
+    if node.op in _LEAVES and node.op != "const":
+        return False
+    if not node.grows and not _reads_long(node, values):
+        # Sums and the like of 32 bits.
+        return False
+    parts = (node, *[arg for arg in node.args if arg.kind == "int"])
+    return not all(inside(limits(part, values, positions)) for part in parts)
+
+
+def fits_64(node: Node, values: tuple[Value, ...]) -> bool:
+    """Whether an integer formula has 64 bits, whatever it is made of: `evaluate` is exact."""
+    return inside(limits(node, values))
+
+
+def compares_in_64(node: Node, values: tuple[Value, ...]) -> bool:
+    """Whether a comparison is that of its sides in 64 bits, stopped at their ends where past them.
+
+    One side that has 64 bits is enough, if the ends are none of its values.
+    """
+    if not any(outgrows(side, values) for side in node.args):
+        return True
+    return any(inside(limits(side, values), margin=1) for side in node.args)
+
+
+def inside(limits: Interval, margin: int = 0) -> bool:
+    """Whether integers between limits have 64 bits, and are `margin` from their ends at least."""
+    return LEAST_64 + margin <= limits[0] and limits[1] <= MOST_64 - margin
+
+
+def limits(node: Node, values: tuple[Told, ...], positions: int = POSITIONS) -> Interval:
+    """What an integer formula is at least and at most, at indices up to `positions` in size."""
+    return _measured(node, values, positions)[0]
+
+
+def bits_of(node: Node, values: tuple[Told, ...], positions: int = POSITIONS) -> int:
+    """The bits of the largest integer, without its sign, that an integer formula is made of.
+
+    Of a table, the limits of its entries can stand in `values`.
+    """
+    return _measured(node, values, positions)[1]
+
+
+def limbs(node: Node, values: tuple[Value, ...], positions: int = POSITIONS) -> int:
+    """How many limbs of `long_integers` an integer formula, and all it is made of, is computed in.
+
+    Raises:
+        MaskValueError: more than they hold.
+    """
+    bits = bits_of(node, values, positions)
+    if bits > MOST_BITS:
+        raise errors.integer_too_long(formula_text(node), bits, MOST_BITS)
+    return limbs_for(bits)
+
+
+def known_of(values: tuple[Value, ...]) -> tuple[Known, ...]:
+    """The values of an expression as far as sizes depend on them: of a number, limits of so many
+    bits, so that one which changes at each call is mostly the same."""
+    return tuple(
+        [_limits_of(known) if type(known) is int else known for known in map(_known, values)]
+    )
+
+
+def _limits_of(number: int) -> Interval:
+    most = (1 << abs(number).bit_length()) - 1
+    return (0, most) if number >= 0 else (-most, 0)
+
+
+def _measured(node: Node, values: tuple[Told, ...], positions: int) -> Measure:
+    return _measure(
+        node, tuple([_known(values[cast(Slot, p).index]) for p in node.params]), positions
+    )
+
+
+def _known(value: Told) -> Known:
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    if isinstance(value, (tuple, torch.dtype)):
+        return value
+    # A number that torch.compile keeps open would become one.
+    return value if type(value) is int and not torch.compiler.is_dynamo_compiling() else None
+
+
+def _measure(node: Node, known: tuple[Known, ...], positions: int) -> Measure:
+    if torch.compiler.is_dynamo_compiling():
+        return _measure_anew(node, known, positions)
+    return _remembered(node, known, positions)
+
+
+def _measure_anew(node: Node, known: tuple[Known, ...], positions: int) -> Measure:
+    own = len(node.own)
+    if node.op in _LEAVES or node.kind != "int":
+        found, bits = _of_leaf(node, known[0] if own else None, positions), 0
+    else:
+        parts: list[Measure] = []
+        place = own
+        for arg in node.args:
+            count = len(arg.params)
+            parts.append(_measure(arg, known[place : place + count], positions))
+            place += count
+        found = _of_parts(node, [part[0] for part in parts])
+        bits = max(part[1] for part in parts)
+    return found, max(bits, abs(found[0]).bit_length(), abs(found[1]).bit_length())
+
+
+_remembered = lru_cache(maxsize=16384)(_measure_anew)
+
+
+def _of_leaf(node: Node, known: Known, positions: int) -> Interval:
+    if node.kind != "int":
+        return 0, 1  # a condition, or a real number, which is no integer's limit
+    if node.op == "const":
+        return cast(int, node.data), cast(int, node.data)
+    if isinstance(known, tuple):
+        return known
+    if node.op == "scalar" and isinstance(known, int):
+        return known, known
+    if node.op in ("scalar", "trunc"):
+        return -(2**31), 2**31
+    if node.op in ("read", "opaque"):
+        dtype = known if isinstance(known, torch.dtype) and node.op == "read" else torch.int64
+        if dtype == torch.bool:
+            return 0, 1
+        return torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    return -positions, positions
+
+
+def _of_parts(node: Node, parts: list[Interval]) -> Interval:
+    if node.op == "where":
+        (a, b), (c, d) = parts[1:]
+        return min(a, c), max(b, d)
+    if node.op in BITWISE:
+        bits = max(max(~low if low < 0 else low, ~high if high < 0 else high).bit_length()
+                   for low, high in parts)  # fmt: skip
+        return -(1 << bits), (1 << bits) - 1
+    if node.op in ("floordiv", "mod"):
+        # Divisors are at least 1, but in a branch that is not taken.
+        low, high = parts[1]
+        parts = [parts[0], (max(low, 1), max(high, 1))]
+    found = RULES[node.op](parts)
+    assert found is not None, node.op
+    return found
+
+
+def _reads_long(node: Node, values: tuple[Value, ...]) -> bool:
+    for parameter in node.params:
+        if isinstance(parameter, Slot) and parameter.is_table:
+            value = values[parameter.index]
+            if isinstance(value, torch.Tensor) and value.dtype == torch.int64:
+                return True
+    return False

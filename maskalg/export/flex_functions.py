@@ -1,0 +1,254 @@
+"""Expressions as functions for FlexAttention: Python source that torch traces and compiles.
+
+Numbers of the expression are Python numbers in the function, and tensors are captured tensors.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Any, Final, cast
+
+import torch
+
+from ..engine import long_integers as longs
+from ..engine.evaluate import Environment, evaluate
+from ..engine.normal_form import Bound, bound
+from ..engine.saturation import MOST_WHOLE
+from ..engine.widths import LEAST_64, MOST_64, compares_in_64, limbs, outgrows
+from ..formula import nodes
+from ..formula.comparisons import arranged, strict
+from ..formula.node import Node, in_order
+from ..formula.parameters import Slot
+from ..values.algebra import Mask
+from ..values.expression import Expression
+
+_NAMES: Final = {"batch": "b", "head": "h", "q_idx": "q_idx", "kv_idx": "kv_idx"}
+
+_INFIX: Final = {
+    **{"add": "+", "mul": "*", "floordiv": "//", "mod": "%", "div": "/", "pow": "**"},
+    **{"and": "&", "or": "|", "ge": ">=", "gt": ">", "eq": "=="},
+    **{"bitand": "&", "bitor": "|", "bitxor": "^"},
+}
+
+_TEMPLATE: Final = """
+def make(torch, math, longs, values):
+{values}
+    def {name}({arguments}):
+        return {result}
+
+    return {name}
+"""
+
+
+def flex_function(expression: Expression) -> Callable[..., torch.Tensor]:
+    """`mask_mod` of a mask, `score_mod` of a bias or a score; see `Mask.to_mask_mod`."""
+    form = bound(expression)
+    text = _Text(form)
+    mask, bias = form.structure.mask, form.structure.bias
+    if isinstance(expression, Mask):
+        name, arguments, result = "mask_mod", "b, h, q_idx, kv_idx", text.tensor(mask)
+    else:
+        name, arguments, result = "score_mod", "score, b, h, q_idx, kv_idx", text.tensor(bias)
+        if mask.op != "const" or not mask.data:
+            result = f'torch.where({text.tensor(mask)}, {result}, -float("inf"))'
+    values = "\n".join(f"    {n} = values[{i}]" for i, n in enumerate(text.names))
+    source = _TEMPLATE.format(values=values, name=name, arguments=arguments, result=result)
+    return _compiled(source, [*form.values, *text.functions])
+
+
+def _compiled(source: str, values: list[Any]) -> Callable[..., torch.Tensor]:
+    """The function of a source that tracebacks and compilers find."""
+    filename = f"<maskalg {hash(source):x}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    scope: dict[str, Any] = {}
+    exec(compile(source, filename, "exec"), scope)
+    return cast(Callable[..., torch.Tensor], scope["make"](torch, math, longs, values))
+
+
+class _Text:
+    """Prints formulas in Python, telling numbers of Python from tensors."""
+
+    def __init__(self, form: Bound) -> None:
+        self.names = [f"{slot.name}_" for slot in form.structure.slots]
+        self.functions: list[object] = []
+        self._values = form.values
+
+    def tensor(self, node: Node) -> str:
+        """The text of a result, which must be a tensor."""
+        text = self(node)
+        return f"torch.full_like(q_idx, {text}, dtype=torch.bool)" if _is_number(node) else text
+
+    def __call__(self, node: Node) -> str:
+        node = strict(node)
+        if node.kind == "int" and outgrows(node, self._values):
+            if _is_number(node):
+                return f"min(max({self._plain(node)}, {LEAST_64}), {MOST_64})"
+            exact = f"longs.clamped({self._long(node, limbs(node, self._values))})"
+            return self._unless_traced(exact, node)
+        if node.op in longs.COMPARISONS and all(arg.kind == "int" for arg in node.args):
+            return self._compared(node)
+        return self._plain(node)
+
+    def _compared(self, node: Node) -> str:
+        """A comparison of integers, exact where they may leave 64 bits."""
+        if _is_number(node) or not any(outgrows(side, self._values) for side in node.args):
+            return self._plain(node)
+        node = arranged(node)
+        if compares_in_64(node, self._values):
+            return self._plain(node)
+        size = max(limbs(side, self._values) for side in node.args)
+        sides = ", ".join(self._long(side, size) for side in node.args)
+        return self._unless_traced(f"longs.COMPARISONS[{node.op!r}]({sides})", node)
+
+    def _unless_traced(self, exact: str, node: Node) -> str:
+        """An exact text for tensors; what `maskalg.mask` traces has integers of any size anyway."""
+        return f"({exact} if longs.is_tensor(q_idx) else {self._plain(node)})"
+
+    def _long(self, node: Node, size: int) -> str:
+        """An integer as `long_integers` hold it."""
+        if _is_number(node):
+            return f"longs.of_number({self._plain(node)}, {size}, q_idx.device)"
+        if not outgrows(node, self._values):
+            return f"longs.of({self(node)}, {size})"
+        if node.op == "where":
+            then, otherwise = (self._long(arg, size) for arg in node.args[1:])
+            if _is_number(node.args[0]):
+                return f"({then} if {self(node.args[0])} else {otherwise})"
+            return f"longs.where({self(node.args[0])}, {then}, {otherwise})"
+        parts = ", ".join(self._long(arg, size) for arg in node.args)
+        return f"longs.computed({node.op!r}, [{parts}])"
+
+    def _operand(self, node: Node) -> str:
+        """A number as an operand of real ones."""
+        if node.kind != "int" or not outgrows(node, self._values):
+            return self(node)
+        if _is_number(node):
+            return f"float({self._plain(node)})"
+        exact = f"longs.real({self._long(node, limbs(node, self._values))}).float()"
+        return self._unless_traced(exact, node)
+
+    def _plain(self, node: Node) -> str:
+        """The text of an operation on what is computed in 64 bits, or on Python's numbers."""
+        op, args = node.op, node.args
+        # Python's numbers have no ends.
+        inner = self._plain if _is_number(node) else self
+        if args and node.kind == "real" and _is_number(node):
+            # Rounded as it is everywhere, which Python would not do.
+            here = Environment({"q_idx": torch.zeros((), dtype=torch.int64)}, self._values)
+            return self(nodes.const(float(evaluate(node, here))))
+        if op == "eq" and all(arg.op == "read" and arg.kind != "real" for arg in args):
+            return f"({' == '.join(map(self._entry, args))})"
+        if op in ("add", "mul"):
+            args = _combined(node)
+        if op in _INFIX:
+            real = any(arg.kind == "real" for arg in (node, *args))
+            parts = [(self._operand if real else inner)(arg) for arg in args]
+            return "(" + f" {_INFIX[op]} ".join(parts) + ")"
+        if op == "index":
+            return _NAMES[str(node.data)]
+        if op == "const":
+            finite = not isinstance(node.data, float) or math.isfinite(node.data)
+            return repr(node.data) if finite else f'float("{node.data}")'
+        if op == "score":
+            return "score"
+        if op == "scalar":
+            return self.names[cast(Slot, node.own[0]).index]
+        if op == "extent":
+            return str(self._shape(node)[cast(int, node.data)])
+        if op == "not":
+            return f"(not {self(args[0])})" if _is_number(node) else f"(~{self(args[0])})"
+        if op == "where" and _is_number(args[0]):
+            return f"({inner(args[1])} if {inner(args[0])} else {inner(args[2])})"
+        if op == "where":
+            value = self._operand if node.kind == "real" else self
+            return f"torch.where({self(args[0])}, {value(args[1])}, {value(args[2])})"
+        rule = {"read": self._read, "call": self._call, "trunc": self._trunc}.get(op)
+        if rule is not None:
+            return rule(node)
+        if op in ("min", "max"):
+            return self._extremum(node)
+        if op == "opaque":
+            return self._opaque(node)
+        raise NotImplementedError(f"no torch text for {op!r}: add it to export/flex_functions.py")
+
+    def _shape(self, node: Node) -> tuple[int, ...]:
+        return tuple(cast(torch.Tensor, self._values[cast(Slot, node.own[0]).index]).shape)
+
+    def _read(self, node: Node) -> str:
+        text = self._entry(node)
+        # Integers of 64 bits, as they are everywhere: small ones would wrap. Numbers of float32.
+        value = cast(torch.Tensor, self._values[cast(Slot, node.own[0]).index])
+        if node.kind == "int" and value.dtype != torch.int64:
+            return f"{text}.long()"
+        return f"{text}.float()" if node.kind == "real" and value.dtype != torch.float32 else text
+
+    def _entry(self, node: Node) -> str:
+        """An entry of a table in the dtype of the table."""
+        name = self.names[cast(Slot, node.own[0]).index]
+        if not node.args:
+            return name
+        shape = self._shape(node)
+        return f"{name}[{', '.join(map(self._place, node.args, shape))}]"
+
+    def _place(self, index: Node, size: int) -> str:
+        """An index of a table: positions as they are, anything else kept inside, as it is read."""
+        if size == 1:
+            return "0"
+        if index.op == "index":
+            return self(index)
+        if _is_number(index):
+            return f"min(max({self(index)}, 0), {size - 1})"
+        return f"torch.clamp({self(index)}, 0, {size - 1})"
+
+    def _call(self, node: Node) -> str:
+        text, name = self._operand(node.args[0]), str(node.data)
+        if name == "float":
+            return f"float({text})" if _is_number(node) else f"({text}).float()"
+        if not _is_number(node):
+            return f"torch.{name}({text})"
+        return f"torch.{name}(torch.tensor(float({text})))"
+
+    def _trunc(self, node: Node) -> str:
+        text = self(node.args[0])
+        if _is_number(node):
+            return f"int({text})"
+        return f"({text}).nan_to_num(0.0).clamp(-{MOST_WHOLE}, {MOST_WHOLE}).long()"
+
+    def _extremum(self, node: Node) -> str:
+        """`min` and `max` of Python, `torch.clamp` to a number, or of two tensors."""
+        side = {"min": "max", "max": "min"}[node.op]
+        inner = self._plain if _is_number(node) else self
+        numbers = [inner(arg) for arg in node.args if _is_number(arg)]
+        tensors = [self(arg) for arg in node.args if not _is_number(arg)]
+        number = f"{node.op}({', '.join(numbers)})" if len(numbers) > 1 else "".join(numbers)
+        if not tensors:
+            return number
+        text = tensors[0]
+        for other in tensors[1:]:
+            text = f"torch.{node.op}imum({text}, {other})"
+        return f"torch.clamp({text}, {side}={number})" if numbers else text
+
+    def _opaque(self, node: Node) -> str:
+        function = getattr(node.data, "function", node.data)
+        if function not in self.functions:
+            self.functions.append(function)
+            self.names.append(f"function_{len(self.functions)}")
+        place = len(self.names) - len(self.functions) + self.functions.index(function)
+        return f"{self.names[place]}({', '.join(self(arg) for arg in node.args)})"
+
+
+def _combined(node: Node) -> tuple[Node, ...]:
+    """What a sum or a product combines, the numbers that it begins with as one."""
+    args = in_order(node)
+    numbers = tuple(takewhile(_is_number, args))
+    if node.kind != "real" or len(numbers) < 2:
+        return args
+    return Node(node.op, nodes.numeric(numbers), numbers), *args[len(numbers) :]
+
+
+def _is_number(node: Node) -> bool:
+    """Whether the text of a formula is a Python number: it reads no index, score or tensor."""
+    return not any(part.op in ("index", "score", "read", "opaque") for part in node.walk())

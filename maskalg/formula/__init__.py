@@ -1,0 +1,1 @@
+"""Formulas: nodes, the parameters they read, and what is told from a formula alone."""

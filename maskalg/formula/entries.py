@@ -1,0 +1,121 @@
+"""Tensors that users give: as such, or as lists or arrays of their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .. import errors
+
+Entries = torch.Tensor | Sequence[Any] | NDArray[Any]
+"""A tensor, or its entries: numbers in a list, lists of these for rows, or an array of numpy.
+
+They become a tensor on the CPU, without a gradient; an array is copied, for what is written to it
+later would go unseen. For a GPU give a tensor, or move the expression by `.to(device)`. Flags are
+True and False: among numbers they are refused, not counted as 1 and 0.
+"""
+
+INTEGER_DTYPES: Final = (torch.int32, torch.int64)
+
+
+def as_tensor(value: object) -> object:
+    """Entries as a tensor; anything else as it is, and lists of rows that differ in length."""
+    array = value if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" else None
+    if array is None and not (isinstance(value, (list, tuple, range)) and _alike(value)):
+        return value
+    try:
+        tensor = torch.tensor(value) if array is None else torch.from_numpy(_plain(array))
+    except (TypeError, ValueError, RuntimeError):
+        return value
+    # No entries have no kind, but flags that an array says they are.
+    return tensor if tensor.numel() or tensor.dtype == torch.bool else tensor.long()
+
+
+def kind_of(value: object) -> str:
+    """What an error calls a value: the dtype of a tensor or of entries, or the type."""
+    tensor = as_tensor(value)
+    if not isinstance(tensor, torch.Tensor):
+        return type(value).__name__
+    return str(tensor.dtype) if tensor is value else f"{type(value).__name__} of {tensor.dtype}"
+
+
+def is_listed(value: object) -> bool:
+    """Whether a value is a tensor, or stands for one: a list or an array."""
+    return isinstance(value, (torch.Tensor, np.ndarray, list, tuple, range))
+
+
+def integers(call: str, name: str, value: object, wanted: str = "") -> torch.Tensor:
+    """A tensor of 32-bit or 64-bit integers."""
+    return _checked(call, name, value, INTEGER_DTYPES, wanted or _INTEGERS)
+
+
+def booleans(call: str, name: str, value: object) -> torch.Tensor:
+    """A Boolean tensor."""
+    return _checked(call, name, value, (torch.bool,), "a bool tensor")
+
+
+def booleans_or_integers(call: str, name: str, value: object) -> torch.Tensor:
+    """A tensor of flags, or of integers that stand for them."""
+    dtypes = (torch.bool, *INTEGER_DTYPES)
+    return _checked(call, name, value, dtypes, "a bool or integer tensor")
+
+
+def reals(
+    call: str, name: str, value: object, wanted: str = "a floating-point tensor"
+) -> torch.Tensor:
+    """A floating-point tensor; whole numbers in a list or an array count as real ones."""
+    tensor = real_entries(value)
+    if isinstance(tensor, torch.Tensor) and tensor.dtype.is_floating_point:
+        return tensor
+    raise errors.tensor_dtype(call, name, kind_of(value), wanted)
+
+
+def real_entries(value: object) -> object:
+    """Entries as a tensor, of real numbers where they are whole; tensors as they are."""
+    tensor = as_tensor(value)
+    if tensor is value or not isinstance(tensor, torch.Tensor):
+        return value
+    return tensor.to(torch.get_default_dtype()) if tensor.dtype in INTEGER_DTYPES else tensor
+
+
+_INTEGERS: Final = "an int32 or int64 tensor"
+
+
+def _checked(
+    call: str, name: str, value: object, dtypes: tuple[torch.dtype, ...], wanted: str
+) -> torch.Tensor:
+    tensor = as_tensor(value)
+    if isinstance(tensor, torch.Tensor) and tensor.dtype in dtypes:
+        return tensor
+    raise errors.tensor_dtype(call, name, kind_of(value), wanted)
+
+
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy that does not run backwards or have its bytes swapped, its integers of 32 or 64 bits.
+
+    Torch takes neither of the former; tables take no other integers.
+    """
+    dtype = array.dtype.newbyteorder("=")
+    if dtype.kind in "iu" and dtype != np.int32 and np.can_cast(dtype, np.int64):
+        dtype = np.dtype(np.int64)
+    return array.astype(dtype, order="C")
+
+
+def _alike(values: Sequence[object]) -> bool:
+    """Whether lists hold numbers alone or flags alone; tensors would lose their gradient there."""
+    return _all(values, flags=False) or _all(values, flags=True)
+
+
+def _all(values: Sequence[object], flags: bool) -> bool:
+    return all(
+        _all(value, flags)
+        if isinstance(value, (list, tuple))
+        else isinstance(value, (bool, np.bool_) if flags else Real)
+        and (flags or not isinstance(value, bool))
+        for value in values
+    )

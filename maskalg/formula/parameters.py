@@ -1,0 +1,112 @@
+"""Parameters of a formula: the values that are kept apart from its structure.
+
+A `Scalar` or a `Table` is a leaf of a formula. Its *text* (name, kind, declared bound, rank)
+belongs to the structure; its *value* does not. Two masks that differ in values alone share one
+proof and one kernel. A `Slot` stands for either in a normal form, where values are gone.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from numbers import Integral, Real
+from typing import Any, Final, Literal, cast
+
+import torch
+
+from .. import errors
+
+Kind = Literal["bool", "int", "real"]
+
+INT32_MAX: Final = 2**31 - 1
+
+INTEGERS: Final = cast("tuple[type[int], ...]", (int, torch.SymInt))
+"""What counts as an integer: under `torch.export` a length is a symbol, not an `int`."""
+
+
+def plain_number(value: Any) -> Any:
+    """A number of numpy as Python's; anything else as it is."""
+    if isinstance(value, (*INTEGERS, float)) or not isinstance(value, Real):
+        return value
+    return operator.index(value) if isinstance(value, Integral) else float(value)
+
+
+def no_nan(call: str, value: float) -> None:
+    """Refuse NaN: it equals nothing, so that no expression with it would equal itself."""
+    if not torch.compiler.is_compiling() and isinstance(value, float) and math.isnan(value):
+        raise errors.not_a_number(call)
+
+
+class Scalar:
+    """A number with a name: a window, a chunk length, a shift.
+
+    `low` is the declared lower bound that proofs may use; it is checked by the atom that binds it.
+    A `positive` number is above 0 and finite: the atom and `bind` check it, no proof uses it.
+    """
+
+    __slots__ = ("kind", "low", "name", "positive", "text", "value")
+
+    def __init__(
+        self, name: str, value: int | float, low: int | None = None, positive: bool = False
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.low = low
+        self.positive = positive
+        self.kind: Kind = "int" if isinstance(value, INTEGERS) else "real"
+        self.text = f"${name}:{self.kind}" + ("" if low is None else f">={low}")
+
+    def with_value(self, value: int | float) -> Scalar:
+        return Scalar(self.name, value, self.low, self.positive)
+
+    @property
+    def identity(self) -> object:
+        """What `==` and the hash of a mask compare: the number itself."""
+        return self.value
+
+
+class Table:
+    """A tensor with a name, read at indices: document ids, lengths, slopes, a dense mask."""
+
+    __slots__ = ("kind", "low", "name", "tensor", "text")
+
+    def __init__(self, name: str, tensor: torch.Tensor, low: int | None = None) -> None:
+        self.name = name
+        self.tensor = tensor
+        self.low = low
+        self.kind: Kind = _kind_of(tensor.dtype)
+        bound = "" if low is None else f">={low}"
+        self.text = f"@{name}:{self.kind}{tensor.ndim}{bound}"
+
+    @property
+    def identity(self) -> object:
+        """What `==` and the hash of a mask compare: the tensor object, not its contents."""
+        return id(self.tensor)
+
+
+class Slot:
+    """The place of a parameter in a normal form: position `index` of the values bound to it."""
+
+    __slots__ = ("index", "is_table", "kind", "low", "name", "ndim", "text")
+
+    def __init__(self, index: int, name: str, source: Scalar | Table) -> None:
+        self.index = index
+        self.name = name
+        self.kind: Kind = source.kind
+        self.low = source.low
+        self.is_table = isinstance(source, Table)
+        self.ndim = source.tensor.ndim if isinstance(source, Table) else 0
+        self.text = f"#{index}"
+
+    @property
+    def identity(self) -> object:
+        return self.index
+
+
+Parameter = Scalar | Table | Slot
+
+
+def _kind_of(dtype: torch.dtype) -> Kind:
+    if dtype == torch.bool:
+        return "bool"
+    return "real" if dtype.is_floating_point else "int"

@@ -1,0 +1,115 @@
+"""Do query, key, value and the tensors of an expression fit together?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf, isfinite
+from numbers import Real
+from typing import cast
+
+import torch
+from torch.autograd import forward_ad
+
+from .. import errors
+from ..engine.extents import Extents, check, fitting
+from ..engine.float8 import FLOAT8
+from ..engine.normal_form import Bound
+from ..formula.parameters import INTEGERS
+from ..values.weights import Weight
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, FLOAT8)
+_KEPT = (torch.float64, FLOAT8)  # by autocast
+
+
+def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
+    """The extents of a call; raises where shapes, dtypes or devices do not fit."""
+    check_tensor("query", query)
+    check_tensor("key", key)
+    check_tensor("value", value)
+    shape = query.shape
+    extents = fitting(shape, key.shape, value.shape)
+    if shape[3] == 0:
+        raise errors.no_head_dim(shape)
+    dtype, device = query.dtype, query.device
+    if dtype not in _DTYPES:
+        raise errors.unsupported_dtype(dtype)
+    if not dtype == key.dtype == value.dtype:
+        raise errors.tensors_differ("dtype", f"{dtype}, {key.dtype}, {value.dtype}")
+    if not device == key.device == value.device:
+        raise errors.tensors_differ("device", f"{device}, {key.device}, {value.device}")
+    return extents
+
+
+def check_tensor(name: str, tensor: object) -> None:
+    """Refuse what is no tensor, a nested one, or one that lies on several devices."""
+    if not isinstance(tensor, torch.Tensor):
+        raise errors.not_a_tensor(name, tensor)
+    if tensor.is_nested:
+        raise errors.nested_tensor(name)
+    if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
+        raise errors.distributed_tensor(name)
+
+
+def no_tangents(tensors: Iterable[object]) -> None:
+    """Refuse tensors that forward-mode differentiation follows: results would carry no tangent."""
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise errors.no_forward_mode()
+
+
+def checked_scale(scale: object) -> float | None:
+    """The factor of q . k as a Python number; refuses what is none, or not finite."""
+    if type(scale) is float and -inf < scale < inf:
+        return scale
+    if scale is None or isinstance(scale, torch.SymFloat):
+        return cast("float | None", scale)
+    if isinstance(scale, torch.Tensor):
+        on_cpu = scale.device.type == "cpu" and not torch.compiler.is_compiling()
+        if scale.requires_grad or scale.numel() != 1 or not on_cpu or scale.is_complex():
+            raise errors.scale_tensor(tuple(scale.shape), scale.device, scale.requires_grad)
+    elif isinstance(scale, bool) or not isinstance(scale, (*INTEGERS, Real)):
+        raise errors.scale_type(scale)
+    found = float(cast(float, scale))
+    if not torch.compiler.is_compiling() and not isfinite(found):
+        raise errors.scale_not_finite(found)
+    return found
+
+
+def check_tables(form: Bound, extents: Extents, device: torch.device) -> None:
+    """Check the tensors of an expression against a call: their device and their shapes."""
+    for slot, tensor in form.tensors():
+        if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
+            raise errors.distributed_tensor(slot.name)
+        if tensor.device != device:
+            raise errors.wrong_device(slot.name, tensor.device, device)
+    check(form, extents)
+
+
+def check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:
+    """Refuse what is no weight function, or one that does not fit the call."""
+    if not isinstance(weight, Weight):
+        raise errors.unsupported_weight(weight)
+    if return_lse and weight.formula is not None:
+        raise errors.no_lse_of(weight.name)
+    sink = weight.sink
+    if isinstance(sink, torch.Tensor):
+        if sink.shape[0] != query.shape[1]:
+            raise errors.tensor_shape(weight.name, "sink", list(sink.shape), f"[{query.shape[1]}]")
+        if sink.device != query.device:
+            raise errors.wrong_device("sink", sink.device, query.device)
+
+
+def as_autocast_wants(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The inputs in the dtype of the surrounding `torch.autocast`, as torch's attention takes them.
+
+    float64 stays, as it does there, and so does float8. Tensors of the expression stay too: scores
+    are accumulated in float32 whatever the inputs are.
+    """
+    dtype = torch.get_autocast_dtype(query.device.type)
+    query, key, value = (
+        t.to(dtype) if t.is_floating_point() and t.dtype not in _KEPT else t
+        for t in (query, key, value)
+    )
+    return query, key, value

@@ -1,0 +1,1 @@
+"""The certificate: claims of a proof, proved again by other means."""

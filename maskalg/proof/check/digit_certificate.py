@@ -1,0 +1,245 @@
+"""The claims of grid forms, proved again: blocks decided digit by digit.
+
+What schedules do with digits is fixed and tested on its own: an interval of positions is split in
+boxes of digits, each axis gives the key coordinates of a box of queries, and keys are those with
+all of their coordinates there. So these claims together say that the blocks are right:
+
+- *pairs*: the mask holds at a query and a key exactly where some clause does, for the tile of that
+  query alone; `q // c` and `q % c` are what the law of floor division says of them;
+- *wider*: what an axis keeps of one coordinate it keeps of every interval around it (sound);
+- *met*: what an axis keeps of an interval it keeps of some coordinate in it (exact). The digits of
+  a box are independent of each other, so coordinates found axis by axis are those of one query;
+- *digits*: the later digits of a coordinate are below their radices, and take every value there;
+- *hull*: the intervals that kernels walk hold every key of every clause (sound).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import sympy as sp
+
+from ...formula import nodes
+from ...formula.nodes import Node
+from ...formula.printing import formula_text
+from ..closed_forms import ClosedForms, Span
+from ..digits.forms import (
+    Axis,
+    AxisSpan,
+    GridClause,
+    GridForms,
+    GridPart,
+    Leaf,
+    Tree,
+    digit_texts,
+    span_text,
+)
+from ..symbols import ROW_FIRST, ROW_LAST
+from .arithmetic import AtLeastZero, Condition
+from .cubes import cases, cubes
+from .digit_formulas import at_one_query, digits_of, pair_formula, span_formula
+from .encoding import Encoder
+from .obligations import UNCHECKED, Obligation, additions, discharged, met, pair_of_tile, reached
+from .span_formulas import between, hull_formula
+from .witnesses import witnesses
+
+# What is reasoned about here; forms that say more are not verified.
+_FIELDS: Final[dict[type, tuple[str, ...]]] = {
+    GridForms: ("parts",),
+    GridPart: ("q_offset", "k_offset", "tree", "touched", "unfull"),
+    GridClause: ("conditions", "q_lows", "q_highs", "k_lows", "k_highs", "axes"),
+    Axis: ("digits", "radices"),
+    AxisSpan: ("lows", "highs", "guards"),
+    Span: ("lows", "highs", "guards"),
+}
+
+Kind = Literal["sound", "exact"]
+
+
+@dataclass(frozen=True)
+class _Projected:
+    """An axis of a clause with what it keeps; `signed` where a coordinate may be below zero."""
+
+    tree: Tree
+    axis: Axis
+    spans: tuple[AxisSpan, ...]
+    signed: bool
+
+    @property
+    def text(self) -> str:
+        names = digit_texts(self.tree)
+        return ", ".join(names[digit] for digit in self.axis.digits)
+
+    def domain(self, encoder: Encoder) -> list[Condition]:
+        """An interval of query coordinates, and a key coordinate."""
+        first, last, key = (encoder.term(node) for node in (ROW_FIRST, ROW_LAST, nodes.K))
+        known = [] if self.signed else [first, key]
+        return [AtLeastZero(gap) for gap in (last - first, *known)]
+
+
+def digit_claims(mask: Node, forms: ClosedForms) -> Iterator[Obligation]:
+    """Every claim of the grid forms of a mask, and how it was proved."""
+    grid = forms.grid
+    if not isinstance(grid, GridForms):
+        yield Obligation("both", "sound", "blocks by digits", f"{UNCHECKED}: no forms of digits")
+        return
+    seen: set[_Projected] = set()
+    for side, holds, hull in (("touched", True, forms.touched), ("not full", False, forms.unfull)):
+        opposite = cubes(mask, not holds)
+        sides = [(part, part.touched if holds else part.unfull) for part in grid.parts]
+        clauses = [(part, clause) for part, found in sides for clause in found]
+        yield from _additions(side, grid, clauses, hull)
+        alternatives = [case for cube in cubes(mask, holds) for case in cases(cube)]
+        yield from _kept(side, alternatives, clauses)
+        for part, clause in clauses:
+            yield from _disjoint(side, clause)
+            claim = f"each pair of a clause is met: {_axes_text(part, clause)}"
+            yield Obligation(side, "exact", claim, _implied(pair_formula(part, clause), opposite))
+            for axis, spans in clause.axes:
+                projected = _Projected(part.tree, axis, spans, _signed(part, axis))
+                if projected not in seen:
+                    seen.add(projected)
+                    yield from _axis_claims(side, projected)
+        yield from _hull_claims(side, clauses, hull)
+
+
+def _additions(
+    side: str,
+    grid: GridForms,
+    clauses: list[tuple[GridPart, GridClause]],
+    hull: tuple[Span, ...],
+) -> Iterator[Obligation]:
+    values: list[object] = [grid, *grid.parts, *(clause for _, clause in clauses), *hull]
+    for _, clause in clauses:
+        for axis, spans in clause.axes:
+            values += [axis, *spans]
+    for value in values:
+        base = next((kind for kind in _FIELDS if isinstance(value, kind)), None)
+        for name in additions(value, _FIELDS[base] if base else ()):
+            yield Obligation(side, "sound", f"blocks by {name}", f"{UNCHECKED}: {name}")
+
+
+def _kept(
+    side: str, alternatives: list[Node], clauses: list[tuple[GridPart, GridClause]]
+) -> Iterator[Obligation]:
+    for cube in alternatives:
+        encoder = Encoder()
+        conditions = [*pair_of_tile(encoder), encoder.condition(cube)]
+        conditions += [encoder.condition(pair_formula(*clause), False) for clause in clauses]
+        claim = f"in a clause of digits, where {formula_text(cube)}"
+        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
+
+
+def _implied(pair: Node, opposite: list[Node]) -> str:
+    """How it is proved that no pair in the clause is in one of the cubes of the other side."""
+    found = dict.fromkeys(_apart(pair, cube) for cube in opposite)
+    left = next((by for by in found if by.startswith(UNCHECKED)), None)
+    return left or max(found, key=len, default="linear arithmetic")
+
+
+def _apart(pair: Node, cube: Node) -> str:
+    encoder = Encoder()
+    conditions = [*pair_of_tile(encoder), encoder.condition(pair), encoder.condition(cube)]
+    return discharged(encoder, conditions)
+
+
+def _disjoint(side: str, clause: GridClause) -> Iterator[Obligation]:
+    """Coordinates are chosen axis by axis, so no digit is on two of them."""
+    digits = [digit for axis, _ in clause.axes for digit in axis.digits]
+    if len(digits) != len(set(digits)):
+        why = f"{UNCHECKED}: a digit on two axes"
+        yield Obligation(side, "exact", "the axes of a clause are independent", why)
+
+
+def _axis_claims(side: str, projected: _Projected) -> Iterator[Obligation]:
+    if len(projected.axis.digits) > 1:
+        by = "digits" if _every_value(projected) else f"{UNCHECKED}: not digits in their order"
+        yield Obligation(side, "sound", f"later digits take every value: {projected.text}", by)
+    for span in projected.spans:
+        pointwise = at_one_query((span,))
+        text = f"{projected.text}: {span_text(span)}"
+        encoder = Encoder()
+        x, first, last = (encoder.term(node) for node in (nodes.Q, ROW_FIRST, ROW_LAST))
+        conditions = [*projected.domain(encoder), AtLeastZero(x - first), AtLeastZero(last - x)]
+        conditions.append(encoder.condition(pointwise))
+        conditions += [encoder.condition(span_formula(other), False) for other in projected.spans]
+        claim = f"kept of every interval around a query: {text}"
+        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
+        by = met(_reached(projected, span, points) for points in witnesses(pointwise, ()))
+        yield Obligation(side, "exact", f"each coordinate is met: {text}", by)
+
+
+def _reached(projected: _Projected, span: AxisSpan, points: list[Node]) -> str:
+    encoder = Encoder()
+    conditions = [*projected.domain(encoder), encoder.condition(span_formula(span))]
+    return reached(encoder, conditions, at_one_query((span,)), points)
+
+
+def _every_value(projected: _Projected) -> bool:
+    """Whether the digits stand in order, and those after the first take every value below their
+    radix, whatever the others are."""
+    axis = projected.axis
+    if list(axis.digits) != sorted(set(axis.digits)) or len(axis.radices) != len(axis.digits) - 1:
+        return False
+    encoder = Encoder()
+    counts = _counts(projected.tree, None, encoder)
+    return all(
+        counts[digit] is not None and sp.expand(counts[digit] - encoder.term(radix)) == 0
+        for digit, radix in zip(axis.digits[1:], axis.radices, strict=True)
+    )
+
+
+def _counts(tree: Tree, numbers: Any, encoder: Encoder) -> list[Any]:
+    """How many values each digit of a number below `numbers` has; None where that is unbounded, or
+    depends on other digits."""
+    if isinstance(tree, Leaf):
+        return [numbers]
+    radix = encoder.term(tree.radix)
+    if numbers is None:
+        return _counts(tree.major, None, encoder) + _counts(tree.minor, radix, encoder)
+    whole, rest = sp.fraction(sp.cancel(numbers / radix))
+    if rest != 1:
+        return [None for _ in digit_texts(tree)]
+    return _counts(tree.major, whole, encoder) + _counts(tree.minor, radix, encoder)
+
+
+def _hull_claims(
+    side: str, clauses: list[tuple[GridPart, GridClause]], hull: tuple[Span, ...]
+) -> Iterator[Obligation]:
+    """Whatever the top digit of a tile's queries lets a clause keep is in the hull."""
+    for kept in dict.fromkeys(kept for clause in clauses for kept in _kept_by_top(*clause)):
+        encoder = Encoder()
+        conditions = [*pair_of_tile(encoder), encoder.condition(kept)]
+        conditions += [encoder.condition(hull_formula(one), holds=False) for one in hull]
+        claim = f"in an interval, where {formula_text(kept)}"
+        yield Obligation(side, "sound", claim, discharged(encoder, conditions))
+
+
+def _kept_by_top(part: GridPart, clause: GridClause) -> Iterator[Node]:
+    """Formulas of q0, q1 and the key, one of which holds where the clause keeps the key."""
+    tops = [spans for axis, spans in clause.axes if axis.digits == (0,)]
+    places = {
+        index: digits_of(part.tree, nodes.add(index, offset))[0]
+        for index, offset in (
+            (ROW_FIRST, part.q_offset),
+            (ROW_LAST, part.q_offset),
+            (nodes.K, part.k_offset),
+        )
+    }
+    bounds = between(nodes.K, clause.k_lows, clause.k_highs)
+    for span in tops[0] if tops else (AxisSpan((), (), ()),):
+        top = nodes.substitute(span_formula(span), places.get)
+        yield nodes.conjunction(top, *bounds, *clause.conditions)
+
+
+def _signed(part: GridPart, axis: Axis) -> bool:
+    """Whether a coordinate may be below zero: the top digit alone, where an offset moves it."""
+    moved = part.q_offset, part.k_offset
+    return axis.digits[0] == 0 and any(offset != nodes.const(0) for offset in moved)
+
+
+def _axes_text(part: GridPart, clause: GridClause) -> str:
+    names = digit_texts(part.tree)
+    return " and ".join(names[d] for axis, _ in clause.axes for d in axis.digits) or "every pair"

@@ -1,0 +1,82 @@
+"""Claims of a proof, and how each is discharged: by a system of conditions without solution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Final, Literal
+
+from ...formula import nodes
+from ...formula.nodes import Node
+from ..symbols import ROW_FIRST, ROW_LAST
+from .arithmetic import All, Any_, AtLeastZero, Condition, negated
+from .encoding import Encoder
+from .refutation import refutation
+
+UNCHECKED: Final = "unchecked"
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """A claim of a proof.
+
+    Attributes:
+        side: "touched" or "not full".
+        kind: "sound" or "exact".
+        claim: what is claimed, as text.
+        by: how it was proved: "linear arithmetic", with the laws that entered, or "unchecked",
+            with a reason.
+    """
+
+    side: str
+    kind: Literal["sound", "exact"]
+    claim: str
+    by: str
+
+    @property
+    def proved(self) -> bool:
+        return not self.by.startswith(UNCHECKED)
+
+
+def discharged(encoder: Encoder, conditions: list[Condition]) -> str:
+    """How it is proved that the conditions never hold together, or that it is not."""
+    verdict = refutation(encoder.complete(conditions))
+    if verdict != "refuted":
+        why = "too large" if verdict == "too large" else "linear arithmetic does not decide it"
+        return f"{UNCHECKED}: {why}"
+    laws = " and ".join(sorted(encoder.laws))
+    return f"linear arithmetic with the laws of {laws}" if laws else "linear arithmetic"
+
+
+def pair_of_tile(encoder: Encoder) -> list[Condition]:
+    """A key, and a query of the tile."""
+    order = (nodes.const(0), ROW_FIRST, nodes.Q, ROW_LAST)
+    low, q0, q, q1 = (encoder.term(node) for node in order)
+    gaps = (q0 - low, q - q0, q1 - q, encoder.term(nodes.K))
+    return [AtLeastZero(gap) for gap in gaps]
+
+
+def reached(
+    encoder: Encoder, conditions: list[Condition], cube: Node, points: Iterable[Node]
+) -> str:
+    """How it is proved that, under the conditions, one of the points is a query of q0..q1 in the
+    cube."""
+    q0, q1 = (encoder.term(index) for index in (ROW_FIRST, ROW_LAST))
+    for point in points:
+        at = encoder.term(point)
+        moved = nodes.substitute(cube, {nodes.Q: point}.get)
+        inside = negated(All((AtLeastZero(at - q0), AtLeastZero(q1 - at))))
+        conditions = [*conditions, Any_((inside, encoder.condition(moved, False)))]
+    return discharged(encoder, conditions)
+
+
+def met(tries: Iterable[str]) -> str:
+    """The first of several ways that proves that some query keeps a key."""
+    proofs = (by for by in tries if not by.startswith(UNCHECKED))
+    return next(proofs, f"{UNCHECKED}: no query was found for every key")
+
+
+def additions(value: object, known: tuple[str, ...]) -> list[str]:
+    """Names of what a value says beyond the fields that are known."""
+    names = [field.name for field in fields(value)]  # type: ignore[arg-type]
+    return [name for name in names if name not in known and getattr(value, name)]

@@ -1,0 +1,82 @@
+"""What the parts of a span decide, as formulas of one query and one key.
+
+A section looks at each position of a tile, and a remainder at a box of positions: both mark a tile
+if and only if some pair in it satisfies the formula here. For the section that is what it counts;
+for the remainder it is the law of `boxed_distances`. A certificate compares the formulas with the
+mask, pair by pair.
+"""
+
+from __future__ import annotations
+
+from ...formula import nodes
+from ...formula.nodes import Node
+from ..closed_forms import Residue, Section, Span
+
+_INDEX = {"q_idx": nodes.Q, "kv_idx": nodes.K}
+
+
+def boxed_distances(
+    queries: tuple[int, int], keys: tuple[int, int], limits: tuple[int, int]
+) -> tuple[int, int]:
+    """The distances q - k of a box, both ends included; none where the first exceeds the last.
+
+    Every number between the two is the distance of some pair in the box, provided that neither
+    interval is empty. So a remainder occurs in the box if the first number that has it, from the
+    least distance on, is not above the greatest.
+    """
+    return max(queries[0] - keys[1], limits[0]), min(queries[1] - keys[0], limits[1])
+
+
+def hull_formula(span: Span) -> Node:
+    """The key lies between the bounds of the span, is one of its keys, and its guards hold."""
+    parts = between(nodes.K, span.lows, span.highs)
+    parts += [nodes.ge(guard, nodes.const(0)) for guard in span.guards]
+    return nodes.conjunction(*parts, *(() if span.keys is None else (span.keys,)))
+
+
+def residue_formula(residue: Residue) -> Node:
+    """The pair lies in the box and has the remainder (or another one)."""
+    distance = nodes.subtract(nodes.Q, nodes.K)
+    remainder = nodes.mod(nodes.add(distance, residue.offset), residue.modulus)
+    has_it = nodes.eq(remainder, residue.residue)
+    return nodes.conjunction(
+        *between(nodes.Q, residue.q_lows, residue.q_highs),
+        *between(nodes.K, residue.k_lows, residue.k_highs),
+        *between(distance, residue.d_lows, residue.d_highs),
+        has_it if residue.holds else nodes.negation(has_it),
+    )
+
+
+def section_formula(section: Section) -> Node:
+    """The pair is one that the section counts."""
+    parts = between(_INDEX[section.own], section.lows, section.highs)
+    parts += [*section.others, *section.members, *section.distances]
+    for f, g, holds in section.equal:
+        same = nodes.eq(f, g)
+        parts.append(same if holds else nodes.negation(same))
+    parts += [nodes.ge(nodes.add(f, g), nodes.const(0)) for f, g in section.order]
+    relation = section.relation
+    if relation is not None:
+        f, g = relation.f, relation.g
+        places = (
+            {nodes.Q: f, nodes.K: g} if relation.own_index == "q_idx" else {nodes.Q: g, nodes.K: f}
+        )
+        parts.append(nodes.substitute(relation.node, places.get))
+    return nodes.conjunction(*parts)
+
+
+def span_formula(span: Span) -> Node:
+    """Everything that must hold for a pair in a tile that the span marks."""
+    parts = [hull_formula(span)]
+    if span.residue is not None:
+        parts.append(residue_formula(span.residue))
+    if span.section is not None:
+        parts.append(section_formula(span.section))
+    if span.clause is not None:
+        parts.append(span.clause)
+    return nodes.conjunction(*parts)
+
+
+def between(value: Node, lows: tuple[Node, ...], highs: tuple[Node, ...]) -> list[Node]:
+    """The value is none below and none above the bounds."""
+    return [nodes.ge(value, low) for low in lows] + [nodes.ge(high, value) for high in highs]

@@ -1,0 +1,124 @@
+"""The closed forms of a mask on a grid: for each digit of a position, intervals of key digits.
+
+No SymPy here. A position is written in mixed radix: `x` splits by a radix `c` into `x // c` and
+`x % c`, and each part may split further. The *leaves* of that tree are the digits; they are
+numbered from the most to the least significant. An *axis* is a coordinate made of one digit or
+of several (in tiled order: tile number and place in the tile).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...formula.nodes import Node
+from ...formula.printing import formula_text
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One digit, by its number."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """A number as `major * radix + minor`, with minor below the radix."""
+
+    radix: Node
+    major: Tree
+    minor: Tree
+
+
+Tree = Leaf | Split
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A coordinate of one or more digits, most significant first.
+
+    `radices[i]` tells digit i + 1 apart from those before it: with digits a and b, the coordinate
+    is `a * radices[0] + b`.
+    """
+
+    digits: tuple[int, ...]
+    radices: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class AxisSpan:
+    """Key coordinates `max(lows) <= k <= min(highs)` of one axis, when every guard is >= 0.
+
+    The formulas range over `q0, q1`, the first and last query coordinate on the axis.
+    """
+
+    lows: tuple[Node, ...]
+    highs: tuple[Node, ...]
+    guards: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class GridClause:
+    """Keys of a box of queries: on every axis in `axes` in one of its spans, all at once.
+
+    `conditions` are masks of batch and head. The other bounds are on the query and the key index
+    themselves.
+    """
+
+    conditions: tuple[Node, ...]
+    q_lows: tuple[Node, ...]
+    q_highs: tuple[Node, ...]
+    k_lows: tuple[Node, ...]
+    k_highs: tuple[Node, ...]
+    axes: tuple[tuple[Axis, tuple[AxisSpan, ...]], ...]
+
+
+@dataclass(frozen=True)
+class GridPart:
+    """Clauses over one tree of digits.
+
+    Attributes:
+        q_offset, k_offset: what is added to the indices before they are written in digits.
+        tree: the digits of both.
+        touched, unfull: clauses of the mask and of its negation.
+    """
+
+    q_offset: Node
+    k_offset: Node
+    tree: Tree
+    touched: tuple[GridClause, ...]
+    unfull: tuple[GridClause, ...]
+
+
+@dataclass(frozen=True)
+class GridForms:
+    """Exact forms of a mask in which queries and keys meet digit by digit.
+
+    A key is touched when a clause of some part touches it, and likewise not full.
+    """
+
+    parts: tuple[GridPart, ...]
+
+
+def digit_texts(tree: Tree, text: str = "x") -> list[str]:
+    """How each digit is computed from a position x, for a person."""
+    if isinstance(tree, Leaf):
+        return [text]
+    radix = formula_text(tree.radix)
+    radix = f"({radix})" if tree.radix.args else radix
+    inner = text if text == "x" else f"({text})"
+    return digit_texts(tree.major, f"{inner} // {radix}") + digit_texts(
+        tree.minor, f"{inner} % {radix}"
+    )
+
+
+def span_text(span: AxisSpan) -> str:
+    """The key coordinates of a span, for a person."""
+    low, high = _extreme_text("max", span.lows), _extreme_text("min", span.highs)
+    text = f"{f'{low} <= ' if low else ''}k{f' <= {high}' if high else ''}"
+    return text + "".join([f" if {formula_text(guard)} >= 0" for guard in span.guards])
+
+
+def _extreme_text(name: str, bounds: tuple[Node, ...]) -> str:
+    texts = [formula_text(bound) for bound in bounds]
+    return texts[0] if len(texts) == 1 else f"{name}({', '.join(texts)})" if texts else ""

@@ -1,0 +1,179 @@
+"""The rung of digits: masks in which queries and keys meet one digit (or one axis) at a time.
+
+The mask and its negation become clauses, each a conjunction of one formula an axis. Of a box of
+queries (an interval on every axis) a clause keeps the product of what its formulas keep: some
+query of the box keeps the key if and only if, axis by axis, some coordinate does. Each axis is
+projected by the same elimination as a whole mask is, so nothing is lost. A tile of queries is a
+handful of boxes.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, cast
+
+from ...formula import nodes
+from ...formula.nodes import Node
+from ...formula.parameters import Parameter, Slot
+from ...formula.printing import formula_text
+from ..literals import Clauses
+from ..projection import KeyInterval, Projection
+from ..signs import OverBudget, Signs
+from ..symbols import Symbols, k, q, q0
+from .clauses import DigitClause, DigitClauses, Paths, putting
+from .forms import AxisSpan, GridClause, GridForms, GridPart, digit_texts, span_text
+from .tree import POSITIONS, DigitTree, NotAGrid
+
+_MOST_CONDITIONS: Final = 2
+_BOUND_TEXT: Final = {"q_low": "q >=", "q_high": "q <=", "k_low": "k >=", "k_high": "k <="}
+
+
+@dataclass(frozen=True)
+class GridProof:
+    """The forms of a grid mask, the same as text, and the bounds declared for its parameters."""
+
+    forms: GridForms
+    touched: tuple[str, ...]
+    unfull: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
+def grid_proof(mask: Node) -> GridProof | None:
+    """The forms of a mask that reads minor digits `x % c`; None where digits do not decide it."""
+    if not any(node.op == "mod" and node.indices() & POSITIONS for node in mask.walk()):
+        return None
+    try:
+        parts = _parts(mask, _MOST_CONDITIONS)
+    except (NotAGrid, OverBudget):
+        return None
+    bounds = {f"{p.name} >= {p.low}" for p in mask.params if isinstance(p, Slot) and p.low}
+    return GridProof(
+        GridForms(parts),
+        tuple([_text(part, clause) for part in parts for clause in part.touched]),
+        tuple([_text(part, clause) for part in parts for clause in part.unfull]),
+        tuple(sorted(bounds)),
+    )
+
+
+def _parts(mask: Node, conditions: int) -> tuple[GridPart, ...]:
+    """The mask over one tree of digits, or by the cases of a condition without positions."""
+    try:
+        return (_part(mask),)
+    except NotAGrid:
+        condition = next((n for n in mask.walk() if _is_condition(n)), None)
+        if condition is None or not conditions:
+            raise
+    found: list[GridPart] = []
+    for holds in (True, False):
+        case = nodes.substitute(mask, putting(condition, nodes.const(holds)))
+        given = condition if holds else nodes.negation(condition)
+        found += [_under(given, part) for part in _parts(case, conditions - 1)]
+    return tuple(found)
+
+
+def _part(mask: Node) -> GridPart:
+    tree = DigitTree()
+    tree.collect(mask)
+    formula = tree.gathered(mask)
+    clauses = DigitClauses(tree, formula)
+    sides = []
+    for holds in (True, False):
+        projected = [_projected(tree, clause) for clause in clauses.of(formula, holds)]
+        sides.append(tuple(dict.fromkeys([clause for clause in projected if clause is not None])))
+    offsets = tree.offset("q_idx"), tree.offset("kv_idx")
+    return GridPart(*offsets, tree.tree(), sides[0], sides[1])
+
+
+def _is_condition(node: Node) -> bool:
+    return node.kind == "bool" and node.op != "const" and not node.indices() & POSITIONS
+
+
+def _under(condition: Node, part: GridPart) -> GridPart:
+    def given(clauses: tuple[GridClause, ...]) -> tuple[GridClause, ...]:
+        return tuple([replace(c, conditions=(condition, *c.conditions)) for c in clauses])
+
+    return replace(part, touched=given(part.touched), unfull=given(part.unfull))
+
+
+def _projected(tree: DigitTree, clause: DigitClause) -> GridClause | None:
+    """A clause with the key intervals of each axis; None where an axis keeps nothing."""
+    by_axis: dict[Paths, list[Node]] = {}
+    for paths, formula in clause.axes:
+        by_axis.setdefault(paths, []).append(tree.plain(formula))
+    used = [path for paths in by_axis for path in paths]
+    if len(used) != len(set(used)):
+        raise NotAGrid("one digit in two axes")
+    axes = []
+    for paths, formulas in by_axis.items():
+        spans = _spans(nodes.conjunction(*formulas), tree.may_be_negative(paths[0]))
+        if not spans:
+            return None
+        axes.append((tree.axis(paths), spans))
+    sides: dict[str, list[Node]] = {name: [] for name in _BOUND_TEXT}
+    for name, limit in clause.bounds:
+        sides[name].append(limit)
+    q_low, q_high, k_low, k_high = (tuple(limits) for limits in sides.values())
+    return GridClause(clause.conditions, q_low, q_high, k_low, k_high, tuple(axes))
+
+
+def _spans(formula: Node, negative: bool) -> tuple[AxisSpan, ...]:
+    """The intervals an axis keeps; axes of one structure share one projection."""
+    # By name, so that axes with parameters named alike number them alike.
+    own = sorted(dict.fromkeys(cast("tuple[Slot, ...]", formula.params)), key=lambda s: s.name)
+    renamed: dict[Parameter, Parameter] = {}
+    for index, parameter in enumerate(own):
+        slot = renamed[parameter] = copy(parameter)
+        slot.index, slot.name, slot.text = index, f"n{index}", f"#{index}"
+    back = dict(zip([slot.text for slot in renamed.values()], own, strict=True))
+    kinds = tuple([(slot.low, slot.kind, slot.is_table) for slot in own])
+    spans = _project(nodes.with_parameters(formula, renamed.__getitem__), kinds, negative)
+
+    def restored(bounds: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple([nodes.with_parameters(b, lambda p: back[p.text]) for b in bounds])
+
+    return tuple([AxisSpan(restored(s.lows), restored(s.highs), restored(s.guards)) for s in spans])
+
+
+@lru_cache(maxsize=1024)
+def _project(formula: Node, kinds: tuple[object, ...], negative: bool) -> tuple[AxisSpan, ...]:
+    """`kinds` tells apart what the text of a formula leaves out of its slots."""
+    symbols = Symbols()
+    if negative:
+        for symbol in (q, k, q0):
+            del symbols.lows[symbol]
+    signs = Signs(symbols)
+    projection = Projection(symbols, signs)
+    spans: dict[AxisSpan, None] = {}
+    for clause in Clauses(symbols, signs).of(formula, True):
+        interval = projection.interval(clause)
+        if interval is None:
+            continue
+        plain = interval.exact and interval.congruence is None and not interval.documents
+        # Sets hold positions, and the indices here are digits of them.
+        if not plain or interval.keys or symbols.sets:
+            raise NotAGrid("an axis that is not projected exactly")
+        spans[_axis_span(interval, symbols)] = None
+    return tuple(spans)
+
+
+def _axis_span(interval: KeyInterval, symbols: Symbols) -> AxisSpan:
+    lows, highs, guards = (
+        tuple([symbols.to_node(expression) for expression in side])
+        for side in (interval.lows, interval.highs, interval.guards)
+    )
+    return AxisSpan(lows, highs, guards)
+
+
+def _text(part: GridPart, clause: GridClause) -> str:
+    names = digit_texts(part.tree)
+    texts = [
+        f"{', '.join(names[d] for d in axis.digits)}: {' or '.join(span_text(s) for s in spans)}"
+        for axis, spans in clause.axes
+    ]
+    limits = (clause.q_lows, clause.q_highs, clause.k_lows, clause.k_highs)
+    for sign, side in zip(_BOUND_TEXT.values(), limits, strict=True):
+        texts += [f"{sign} {formula_text(limit)}" for limit in side]
+    texts += [f"if {formula_text(condition)}" for condition in clause.conditions]
+    return "; ".join(texts) or "every key"

@@ -1,0 +1,268 @@
+"""The digits of positions a formula computes with: `q // c`, `q % c`, `(q // c) % d`, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final, Literal, cast
+
+from ...formula import nodes
+from ...formula.nodes import Node
+from ...formula.parameters import Slot
+from .forms import Axis, Leaf, Split, Tree
+
+POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
+Side = Literal["q_idx", "kv_idx"]
+Path = tuple[str, ...]  # "//" and "%" from the whole position down to a part of it
+
+
+class NotAGrid(Exception):
+    """The formula is not one of digit pairs; the present rung answers."""
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """An expression that is an axis of one side: digits at paths, most significant first."""
+
+    side: Side
+    paths: tuple[Path, ...]
+
+
+@dataclass
+class DigitTree:
+    """The radices found in a formula, the same for queries and keys.
+
+    `roots` holds what is written in digits: the index, or the index plus an offset.
+    """
+
+    roots: dict[Side, Node] = field(default_factory=dict)
+    radices: dict[Path, Node] = field(default_factory=dict)
+
+    def collect(self, formula: Node) -> None:
+        """Learn the tree from every division in a formula.
+
+        Raises:
+            NotAGrid: divisions that do not form one tree.
+        """
+        for node in formula.walk():
+            if node.op in ("floordiv", "mod") and node.indices() & POSITIONS:
+                self._path_of(node, learn=True)
+        for index in (nodes.Q, nodes.K):
+            self.roots.setdefault(cast(Side, index.data), index)
+
+    def coordinate(self, node: Node) -> Coordinate | None:
+        """What axis a node is, or None."""
+        found = self._path_of(node, learn=False)
+        if found is not None:
+            side, path = found
+            return Coordinate(side, tuple(self._leaves_below(path)))
+        if _is_gathered(node):
+            return self._composite(node.args[0])
+        return None
+
+    def axis(self, paths: tuple[Path, ...]) -> Axis:
+        """An axis by the numbers of its digits."""
+        numbers = {path: number for number, path in enumerate(self._leaves_below(()))}
+        return Axis(
+            tuple([numbers[path] for path in paths]),
+            tuple([self._size_of(path) for path in paths[1:]]),
+        )
+
+    def axes_in(self, formula: Node) -> Iterator[tuple[Path, ...]]:
+        """The axes a formula computes with, the largest expressions that are one."""
+        found = self.coordinate(formula)
+        if found is not None:
+            yield found.paths
+        else:
+            for arg in formula.args:
+                yield from self.axes_in(arg)
+
+    def gathered(self, formula: Node) -> Node:
+        """The formula with sums `a * c + b` that are one coordinate kept together."""
+
+        def gather(node: Node) -> Node | None:
+            if _is_gathered(node):
+                return node
+            if node.op != "add":
+                return None
+            return self._gathered_sum([nodes.substitute(term, gather) for term in node.args])
+
+        return nodes.substitute(formula, gather)
+
+    def _gathered_sum(self, terms: list[Node]) -> Node:
+        for i, j in combinations(range(len(terms)), 2):
+            for sign in (1, -1):
+                pair = [nodes.mul(nodes.const(sign), terms[place]) for place in (i, j)]
+                whole = nodes.add(*pair)
+                if self._composite(whole) is not None:
+                    # A quotient by one is not merged with the sum around it.
+                    kept = Node("floordiv", "int", (whole, nodes.const(1)))
+                    rest = [term for place, term in enumerate(terms) if place not in (i, j)]
+                    return self._gathered_sum([*rest, nodes.mul(nodes.const(sign), kept)])
+        return nodes.add(*terms)
+
+    def plain(self, formula: Node) -> Node:
+        """A formula on one axis with its coordinates written as q and k."""
+
+        def rename(node: Node) -> Node | None:
+            found = None if node.op == "index" else self.coordinate(node)
+            if found is None:
+                return None
+            return nodes.Q if found.side == "q_idx" else nodes.K
+
+        return nodes.substitute(formula, rename)
+
+    def quotient(self, number: Node) -> tuple[Side, Node, Node] | None:
+        """What a number is when it is `(index + offset) // unit`: side, unit and offset."""
+        if number.op == "index" and number.data in POSITIONS:
+            return cast(Side, number.data), nodes.const(1), nodes.const(0)
+        found = self._path_of(number, learn=False)
+        if found is None or "%" in found[1]:
+            return None
+        side, path = found
+        units = [self.radices[path[:depth]] for depth in range(len(path))]
+        return side, nodes.mul(nodes.const(1), *units), self.offset(side)
+
+    def tree(self) -> Tree:
+        """The tree with its digits numbered."""
+        numbers = {path: number for number, path in enumerate(self._leaves_below(()))}
+
+        def build(path: Path) -> Tree:
+            if path not in self.radices:
+                return Leaf(numbers[path])
+            return Split(self.radices[path], build((*path, "//")), build((*path, "%")))
+
+        return build(())
+
+    def offset(self, side: Side) -> Node:
+        """What is added to the index of a side before it is written in digits."""
+        root = self.roots[side]
+        if root.op == "index":
+            return nodes.const(0)
+        return nodes.add(*[term for term in root.args if not term.indices() & POSITIONS])
+
+    def may_be_negative(self, path: Path) -> bool:
+        """Whether a digit can be below zero: only the top one, where an offset moves it."""
+        return "%" not in path and any(root.op != "index" for root in self.roots.values())
+
+    def _leaves_below(self, path: Path) -> list[Path]:
+        if path not in self.radices:
+            return [path]
+        return self._leaves_below((*path, "//")) + self._leaves_below((*path, "%"))
+
+    def _size_of(self, path: Path) -> Node:
+        """How many values a part has; every number below that occurs, whatever the parts above.
+
+        Raises:
+            NotAGrid: the top digit, or a part whose range depends on the parts above.
+        """
+        if not path:
+            raise NotAGrid("the top digit behind others")
+        above, radix = path[:-1], self.radices[path[:-1]]
+        if path[-1] == "%" and "%" not in above:
+            return radix
+        quotient = _quotient(self._size_of(above), radix)
+        return radix if path[-1] == "%" else quotient
+
+    def _path_of(self, node: Node, *, learn: bool) -> tuple[Side, Path] | None:
+        if node.op in ("floordiv", "mod"):
+            found = self._path_of(node.args[0], learn=learn)
+            if found is None:
+                return None
+            side, path = found
+            radix = node.args[1]
+            if learn:
+                _check_radix(radix)
+                if self.radices.setdefault(path, radix) != radix:
+                    raise NotAGrid("a position divided by different numbers")
+            return side, (*path, "//" if node.op == "floordiv" else "%")
+        indices = node.indices() & POSITIONS
+        if len(indices) != 1:
+            if learn:
+                raise NotAGrid("a division of what is not one position")
+            return None
+        side = cast(Side, next(iter(indices)))
+        if learn:
+            if not _is_root(node) or self.roots.setdefault(side, node) != node:
+                raise NotAGrid("a division of what is not one position")
+            return side, ()
+        return (side, ()) if node == self.roots[side] else None
+
+    def _composite(self, node: Node) -> Coordinate | None:
+        """`a * c + b`, where b is a digit with c values."""
+        if node.op != "add" or len(node.args) != 2:
+            return None
+        for scaled, low in (node.args, node.args[::-1]):
+            minor = self.coordinate(low)
+            if minor is None or len(minor.paths) != 1:
+                continue
+            try:
+                rest = _quotient(scaled, self._size_of(minor.paths[0]))
+            except NotAGrid:
+                continue
+            major = self.coordinate(rest)
+            if major is None or major.side != minor.side:
+                continue
+            paths = major.paths + minor.paths
+            # An interval of positions is one of such a number only in their own order.
+            if sorted(paths, key=self._leaves_below(()).index) == list(paths):
+                return Coordinate(major.side, paths)
+        return None
+
+
+def _quotient(product: Node, divisor: Node) -> Node:
+    """The other factors of a product that has the factors of `divisor`.
+
+    Raises:
+        NotAGrid: it does not have them.
+    """
+    number, rest = factors(product)
+    least, gone = factors(divisor)
+    for factor in gone:
+        if factor not in rest:
+            raise NotAGrid("a radix that is no multiple of the one below")
+        rest.remove(factor)
+    if number % least:
+        raise NotAGrid("a radix that is no multiple of the one below")
+    return nodes.mul(nodes.const(number // least), *rest)
+
+
+def factors(product: Node) -> tuple[int, list[Node]]:
+    """A product as its number and its other factors."""
+    number, rest = 1, []
+    for factor in product.args if product.op == "mul" else (product,):
+        if factor.op == "const":
+            number *= cast(int, factor.data)
+        else:
+            rest.append(factor)
+    return number, rest
+
+
+def _is_gathered(node: Node) -> bool:
+    return node.op == "floordiv" and node.args[1] == nodes.const(1)
+
+
+def _is_root(node: Node) -> bool:
+    """The index itself, or the index plus what does not depend on positions."""
+    if node.op == "index":
+        return True
+    return (
+        node.op == "add"
+        and sum(bool(arg.indices() & POSITIONS) for arg in node.args) == 1
+        and (any(arg in (nodes.Q, nodes.K) for arg in node.args))
+    )
+
+
+def _check_radix(radix: Node) -> None:
+    """Radices are positive numbers, the same for every batch entry and head."""
+    if radix.op == "const" and cast(int, radix.data) >= 1:
+        return
+    slot = radix.own[0] if radix.op == "scalar" else None
+    if isinstance(slot, Slot) and slot.low is not None and slot.low >= 1:
+        return
+    if radix.op == "mul":
+        for factor in radix.args:
+            _check_radix(factor)
+        return
+    raise NotAGrid("a divisor that is not a positive number")

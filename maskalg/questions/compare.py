@@ -1,0 +1,176 @@
+"""How two masks relate: what only one of them keeps, each way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+import torch
+
+from ..engine.extents import Extents
+from ..engine.normal_form import Bound, bound
+from ..formula import nodes
+from ..formula.node import Node
+from ..formula.parameters import Table
+from ..values.algebra import Mask, formula
+from .domain import Lengths, Reach, reach
+from .search import Place, Search, kept_near, search, search_near
+
+_SPREAD: Final = 1024
+_ELEMENTS: Final = 1 << 24
+_LONGEST: Final = 1 << 20  # positions looked at where no length is given
+_CHANGES: Final = 128  # entries at which two tensors differ, whose positions are looked at
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one mask keeps and the other does not.
+
+    Attributes:
+        mask: those pairs.
+        empty: whether there are none; None where that was not found out.
+        place: one of them, where one was found.
+    """
+
+    mask: Mask
+    empty: bool | None
+    place: Place | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What only `a` keeps and what only `b` keeps."""
+
+    only_a: Side
+    only_b: Side
+
+    @property
+    def equivalent(self) -> bool | None:
+        """True (proved, or looked at everywhere), False (a pair was found), or None."""
+        states = (self.only_a.empty, self.only_b.empty)
+        return False if False in states else None if None in states else True
+
+    def __str__(self) -> str:
+        a, b = self.only_a.empty, self.only_b.empty
+        if a and b:
+            return "equivalent"
+        if a:
+            return "A implies B" + (", and B does not imply A" if b is False else "")
+        if b:
+            return "B implies A" + (", and A does not imply B" if a is False else "")
+        if a is False and b is False:
+            return "different: neither implies the other"
+        if self.equivalent is False:
+            return "different: " + ("A does not imply B" if a is False else "B does not imply A")
+        return "not known: neither a proof nor a pair that tells them apart was found"
+
+
+def compare(a: Mask, b: Mask, lengths: Lengths) -> Comparison:
+    """Ask about both sides; a proof comes first, for it costs nothing by the position.
+
+    Tensors with the same entries are taken as one.
+    """
+    known: list[torch.Tensor] = []
+    a, b = _sharing(a, known), _sharing(b, known)
+    places = _differing(a, b)
+    return Comparison(_side(a, b, lengths, places), _side(b, a, lengths, places))
+
+
+def _sharing(mask: Mask, known: list[torch.Tensor]) -> Mask:
+    """A mask on tensors that are known where it holds the same entries; others become known.
+
+    Proofs look at which tensor is read, not at its entries.
+    """
+    same = {}
+    for name, value in mask.parameters.items():
+        if isinstance(value, torch.Tensor):
+            alike = (t for t in known if t.dtype == value.dtype and torch.equal(t, value))
+            found = next(alike, None)
+            if found is None:
+                known.append(value)
+            elif found is not value:
+                same[name] = found
+    return mask.bind(same)
+
+
+def _differing(a: Mask, b: Mask) -> list[int]:
+    """Positions at which tensors of one shape, one of each mask, have different entries."""
+    places: set[int] = set()
+    for own in _tensors(a):
+        for other in _tensors(b):
+            if own.shape == other.shape and own.ndim:
+                changes = (own != other).nonzero()[:, -1]
+                step = max(1, len(changes) // _CHANGES)
+                places |= {int(at) for at in changes[::step][:_CHANGES]}
+    return sorted({max(0, at + step) for at in places for step in (-1, 0, 1)})
+
+
+def _tensors(mask: Mask) -> list[torch.Tensor]:
+    return [value for value in mask.parameters.values() if isinstance(value, torch.Tensor)]
+
+
+def _within(a: Node, b: Node) -> bool:
+    """Whether `b` is `a` without some of its conditions, or with more alternatives."""
+    if set(_parts(a, "and")) >= set(_parts(b, "and")):
+        return True
+    return set(_parts(a, "or")) <= set(_parts(b, "or"))
+
+
+def _parts(node: Node, op: str) -> tuple[Node, ...]:
+    return node.args if node.op == op else (node,)
+
+
+def _side(a: Mask, b: Mask, lengths: Lengths, places: list[int]) -> Side:
+    from .emptiness import never_kept
+
+    mask = a & ~b
+    form = bound(mask)
+    extents = lengths.extents(form)  # lengths that do not fit are an error, whatever is proved
+    proved = _within(a.mask_node, b.mask_node)
+    if proved or never_kept(bound(_with_numbers(mask)), for_all=False):
+        return Side(mask, True, None)
+    within = reach(form, lengths) if extents is None else Reach(extents, whole=True)
+    looked = _looked(form, _shortened(within), places)
+    if looked.found is not None:
+        return Side(mask, False, looked.found)
+    return Side(mask, True if looked.complete else None, None)
+
+
+def _with_numbers(mask: Mask) -> Mask:
+    """A mask with numbers in place of integer tensors of one entry, which a proof can use."""
+
+    def replace(node: Node) -> Node | None:
+        if node.op != "read" or node.kind != "int":
+            return None
+        tensor = cast(Table, node.own[0]).tensor
+        return nodes.const(int(tensor.item())) if tensor.numel() == 1 else None
+
+    return formula(nodes.substitute(mask.mask_node, replace))
+
+
+def _shortened(within: Reach) -> Reach:
+    """At most `_LONGEST` positions where no length is given: what is further is seldom needed."""
+    whole, extents = within.whole, within.extents
+    q_len, kv_len = (min(length, _LONGEST) for length in (extents.q_len, extents.kv_len))
+    if whole or (q_len, kv_len) == (extents.q_len, extents.kv_len):
+        return within
+    return Reach(Extents(q_len, kv_len, extents.batch, extents.heads), whole=False)
+
+
+def _looked(form: Bound, within: Reach, places: list[int]) -> Search:
+    """What a search finds in about a second.
+
+    Where masks differ is seldom where the first tiles lie: numbers of the formula come first, then
+    where tensors differ and positions spread over the lengths, then tiles that a proof leaves.
+    """
+    near = search_near(form, Reach(within.extents, whole=False))
+    if near.found is not None:
+        return near
+    extents = within.extents
+    for side in sorted({extents.q_len, extents.kv_len}):
+        step = max(1, side // _SPREAD)
+        found = kept_near(form, within, sorted({*places, *range(0, side, step)}))
+        if len(found):
+            return Search(Place(*found[0].tolist()), True)
+    looked = search(form, extents, _ELEMENTS)
+    return Search(looked.found, looked.complete and (within.whole or looked.found is not None))

@@ -1,0 +1,124 @@
+"""True, False or None: statements about masks, each as the emptiness of one mask.
+
+False comes from a pair that was evaluated, True from a proof or from looking everywhere.
+"""
+
+from __future__ import annotations
+
+from .. import errors
+from ..engine.normal_form import bound
+from ..values.algebra import Mask
+from .domain import Lengths, reach
+from .search import ELEMENTS_LOOKED_AT, Place, Search, search, search_near
+
+
+def implies(
+    a: Mask,
+    b: Mask,
+    q_len: int | None = None,
+    kv_len: int | None = None,
+    *,
+    batch: int | None = None,
+    heads: int | None = None,
+    for_all: bool = False,
+) -> bool | None:
+    """Whether `b` keeps every pair that `a` keeps.
+
+    The question ranges over every batch entry, head and position from 0 on, or over the lengths
+    given; with bound tensors, over the positions, batch entries and heads they hold.
+
+        >>> implies(causal & sliding(4), window(3, 0))
+        True
+
+    Args:
+        a: a mask. Numbers have the values bound to them.
+        b: a mask, likewise.
+        q_len: number of queries to ask about; None asks about all positions.
+        kv_len: number of keys; None means `q_len`.
+        batch: batch size, as `mask.blocks` takes it.
+        heads: number of heads, likewise.
+        for_all: ask about all values of the parameters within their declared bounds. A parameter
+            is shared where the same `ma.scalar` or tensor is used twice.
+
+    Returns:
+        True (proved), False (`a.witness(b)` finds a pair), or None where neither was found.
+
+    Raises:
+        TypeError: an argument that is not a mask.
+        ValueError: lengths that the bound tensors do not fit.
+    """
+    _check_masks("implies", a, b)
+    return empty(a & ~b, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
+
+
+def equivalent(
+    a: Mask,
+    b: Mask,
+    q_len: int | None = None,
+    kv_len: int | None = None,
+    *,
+    batch: int | None = None,
+    heads: int | None = None,
+    for_all: bool = False,
+) -> bool | None:
+    """Whether `a` and `b` keep the same pairs; arguments and answers as for `implies`.
+
+        >>> equivalent(causal & sliding(4), window(3, 0))
+        True
+        >>> equivalent(causal, ~causal, 8)
+        False
+
+    `a == b` compares formulas; this compares what they mean.
+    """
+    _check_masks("equivalent", a, b)
+    lengths = Lengths(q_len, kv_len, batch, heads)
+    forward = empty(a & ~b, lengths, for_all=for_all)
+    if forward is False:
+        return False
+    backward = empty(b & ~a, lengths, for_all=for_all)
+    if backward is False:
+        return False
+    return True if forward and backward else None
+
+
+def witness(a: Mask, b: Mask, lengths: Lengths) -> Place | None:
+    """A pair that one mask keeps and the other does not; see `Mask.witness`."""
+    _check_masks("witness", a, b)
+    for mask in (a & ~b, b & ~a):
+        found = find(mask, lengths).found
+        if found is not None:
+            return found
+    return None
+
+
+def empty(mask: Mask, lengths: Lengths, *, for_all: bool) -> bool | None:
+    """Whether a mask keeps no pair; see `Mask.is_empty`."""
+    # SymPy is loaded when something is asked, not with the package.
+    from .emptiness import never_kept
+
+    looked = find(mask, lengths)
+    if looked.found is not None:
+        return False
+    if looked.complete and not for_all:
+        return True
+    return True if never_kept(bound(mask), for_all=for_all) else None
+
+
+def find(mask: Mask, lengths: Lengths) -> Search:
+    """A kept pair of a mask, with the values bound to it."""
+    form = bound(mask)
+    extents = lengths.extents(form)
+    if extents is not None:
+        return search(form, extents)
+    within = reach(form, lengths)
+    near = search_near(form, within)
+    size = within.extents.q_len * within.extents.kv_len
+    if near.found is None and within.whole and size <= ELEMENTS_LOOKED_AT:
+        return search(form, within.extents)
+    return near
+
+
+def _check_masks(call: str, *masks: object) -> None:
+    for mask in masks:
+        if not isinstance(mask, Mask):
+            raise errors.not_a_mask(call, mask)

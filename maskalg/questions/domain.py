@@ -1,0 +1,84 @@
+"""Where a question is asked: lengths that are given, or every position there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from .. import errors
+from ..engine.extents import Extents, check, is_untold, resolve
+from ..engine.normal_form import Bound
+
+FAR: Final = 1 << 24  # as far as positions are looked at where no tensor ends them
+_TRIED: Final = 4  # batch entries and heads to look at where no tensor tells how many there are
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths as a user gives them: every position where `q_len` is None."""
+
+    q_len: int | None = None
+    kv_len: int | None = None
+    batch: int | None = None
+    heads: int | None = None
+
+    def extents(self, form: Bound) -> Extents | None:
+        """The lengths for a formula, checked, or None where they are not given.
+
+        Raises:
+            ValueError: as `mask.blocks` does, or `kv_len` without `q_len`.
+        """
+        if self.q_len is not None:
+            return resolve(form, self.q_len, self.kv_len, self.batch, self.heads)
+        if self.kv_len is not None:
+            raise errors.kv_len_alone(self.kv_len)
+        return None
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Positions that can be looked at; `whole` says that there are no others."""
+
+    extents: Extents
+    whole: bool
+
+
+def reach(form: Bound, lengths: Lengths) -> Reach:
+    """The positions that the tensors of a formula hold, at most `FAR`."""
+    batch, heads = _asked(form, "batch", lengths.batch), _asked(form, "head", lengths.heads)
+    told = resolve(form, 0, 0, batch, heads)
+
+    def within(q_len: int, kv_len: int) -> Extents:
+        return Extents(q_len, kv_len, told.batch, told.heads)
+
+    def fits(q_len: int, kv_len: int) -> bool:
+        try:
+            check(form, within(q_len, kv_len))
+        except errors.MaskValueError:
+            return False
+        return True
+
+    q_len = _largest(lambda length: fits(length, 1))
+    kv_len = _largest(lambda length: fits(1, length))
+    if not fits(q_len, kv_len):
+        side = _largest(lambda length: fits(length, length))
+        return Reach(within(side, side), False)
+    counted = (batch, heads) == (lengths.batch, lengths.heads)
+    return Reach(within(q_len, kv_len), counted and max(q_len, kv_len) < FAR)
+
+
+def _asked(form: Bound, index: str, given: int | None) -> int | None:
+    """How many batch entries or heads to look at; None for as many as the tensors tell."""
+    return _TRIED if given is None and is_untold(form, index) else given
+
+
+def _largest(fits: Callable[[int], bool]) -> int:
+    """The largest length up to `FAR` that fits, where shorter ones do too."""
+    if fits(FAR):
+        return FAR
+    low, high = 0, FAR
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,129 @@
+"""A kept pair of a mask, found by evaluation: what shows that a statement about masks is false."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, cast
+
+import torch
+
+from ..engine.evaluate import Environment, device_of, evaluate, grid
+from ..engine.extents import Extents, dependence
+from ..engine.normal_form import Bound
+from ..schedule.block_map import EMPTY, FULL
+from ..schedule.runs import run_table
+from .domain import Reach
+
+ELEMENTS_LOOKED_AT: Final = 1 << 26
+_BLOCK: Final = 128
+_TILES_AT_ONCE: Final = 64
+_NEAR: Final = 24
+_CANDIDATES: Final = 384
+
+
+class Place(NamedTuple):
+    """An element of the attention matrix."""
+
+    batch: int
+    head: int
+    q_idx: int
+    kv_idx: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """A kept pair, or None; `complete` says that None means there is none."""
+
+    found: Place | None
+    complete: bool
+
+
+def search(form: Bound, extents: Extents, elements: int = ELEMENTS_LOOKED_AT) -> Search:
+    """A kept pair within lengths, looked for in the tiles that the proof leaves.
+
+    `elements` is how many to look at, at most.
+    """
+    if 0 in (extents.q_len, extents.kv_len, extents.batch, extents.heads):
+        return Search(None, True)
+    table = run_table(form, extents, (_BLOCK, _BLOCK))
+    tiles = torch.where(table.label == EMPTY, 0, table.end - table.first)
+    full = ((table.label == FULL) & (tiles > 0)).nonzero()
+    if len(full):
+        batch, head, row, run = full[0].tolist()
+        column = int(table.first[batch, head, row, run])
+        return Search(Place(batch, head, row * _BLOCK, column * _BLOCK), True)
+    runs = (tiles > 0).nonzero()
+    past = tiles[tiles > 0].cumsum(0)
+    count = int(past[-1]) if len(past) else 0
+    most = max(1, elements // _BLOCK**2)
+    # All of them, or as many as may be looked at, evenly spread.
+    chosen = torch.arange(min(count, most)) * count // max(min(count, most), 1)
+    owner = torch.searchsorted(past, chosen, right=True)
+    ahead = past[owner] - chosen  # tiles of the run from this one on
+    columns = table.end[tuple(runs[owner].T)] - ahead
+    places = torch.cat([runs[owner, :3], columns[:, None]], dim=1)
+    found = _kept_in_tiles(form, places, extents)
+    return Search(found, found is not None or count <= most)
+
+
+def search_near(form: Bound, within: Reach) -> Search:
+    """A kept pair among small positions and those near the numbers of the formula."""
+    places = kept_near(form, within, candidates(form))
+    if not len(places):
+        return Search(None, within.whole and 0 in (within.extents.q_len, within.extents.kv_len))
+    return Search(Place(*places[0].tolist()), True)
+
+
+def kept_near(form: Bound, within: Reach, positions: list[int]) -> torch.Tensor:
+    """The kept pairs at some positions, int64 `[pairs, 4]`: batch, head, query and key."""
+    extents = within.extents
+    sizes = dependence(form.structure.mask, form, extents)
+    device = device_of(form)
+    q_idx = torch.tensor([p for p in positions if p < extents.q_len], device=device).long()
+    kv_idx = torch.tensor([p for p in positions if p < extents.kv_len], device=device).long()
+    indices = grid(extents, sizes.batch, sizes.heads, (0, 1), (0, 1), device)
+    indices |= {"q_idx": q_idx.view(1, 1, -1, 1), "kv_idx": kv_idx.view(1, 1, 1, -1)}
+    kept = evaluate(form.structure.mask, Environment(indices, form.values))
+    batch, head, row, column = kept.expand(
+        sizes.batch, sizes.heads, len(q_idx), len(kv_idx)
+    ).nonzero(as_tuple=True)
+    return torch.stack([batch, head, q_idx[row], kv_idx[column]], dim=1).cpu()
+
+
+def candidates(form: Bound) -> list[int]:
+    """Positions where the formula may change: near zero, its numbers, and their sums."""
+    numbers = {abs(value) for value in form.values if isinstance(value, int)}
+    for node in form.structure.mask.walk():
+        if node.op == "const" and node.kind == "int":
+            numbers.add(abs(cast(int, node.data)))
+    for _, tensor in form.tensors():
+        numbers |= set(tensor.shape)
+        if tensor.numel() <= _NEAR and not tensor.is_floating_point():
+            numbers |= {abs(int(entry)) for entry in tensor.flatten().tolist()}
+    sums = sorted(numbers | {a + b for a in numbers for b in numbers})
+    near = [number + step for number in sums for step in (0, -1, 1, -2, 2)]
+    ordered = dict.fromkeys([*range(_NEAR), *(place for place in near if place >= 0)])
+    return sorted(list(ordered)[:_CANDIDATES])
+
+
+def _kept_in_tiles(form: Bound, places: torch.Tensor, extents: Extents) -> Place | None:
+    """The first kept pair of the tiles at `places` `[tiles, 4]`."""
+    device = device_of(form)
+    step = torch.arange(_BLOCK, device=device)
+    for part in places.to(device).split(_TILES_AT_ONCE):
+        # A tile cut by the length repeats its last row or column.
+        q_idx = (part[:, 2, None] * _BLOCK + step).clamp(max=extents.q_len - 1)
+        kv_idx = (part[:, 3, None] * _BLOCK + step).clamp(max=extents.kv_len - 1)
+        indices = {
+            "batch": part[:, 0, None, None],
+            "head": part[:, 1, None, None],
+            "q_idx": q_idx[:, :, None],
+            "kv_idx": kv_idx[:, None, :],
+        }
+        kept = evaluate(form.structure.mask, Environment(indices, form.values))
+        found = kept.expand(len(part), _BLOCK, _BLOCK).nonzero()
+        if len(found):
+            tile, row, column = found[0].tolist()
+            batch, head = part[tile, :2].tolist()
+            return Place(batch, head, int(q_idx[tile, row]), int(kv_idx[tile, column]))
+    return None

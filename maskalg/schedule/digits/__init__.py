@@ -1,0 +1,1 @@
+"""The rung of digits with numbers put in."""

@@ -1,0 +1,225 @@
+"""Grid forms with values put in: the boxes of keys that rows of tiles touch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+
+from ...engine.evaluate import Environment, evaluate
+from ...engine.normal_form import Value
+from ...formula import nodes
+from ...formula.nodes import Node
+from ...proof.digits.forms import Axis, AxisSpan, GridClause, GridPart
+from .digits import (
+    FAR,
+    Digits,
+    Numeral,
+    Piece,
+    Radix,
+    axis_numeral,
+    numeral,
+    pieces,
+    sizes,
+    top_digit,
+)
+
+Found = tuple[torch.Tensor, ...]  # the fields of `Boxes`, of one clause
+
+
+@dataclass(frozen=True)
+class GridRows:
+    """Tiles of queries, flat: their queries `q0..q1`, batch entry and head, `[rows]` each."""
+
+    q0: torch.Tensor
+    q1: torch.Tensor
+    batch: torch.Tensor
+    head: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes of keys in order of rows.
+
+    `row` is `[boxes]`; `low` and `high` are `[boxes, digits]`; only keys between `first` and
+    `last` count, `[boxes]`, both included. Numbers are keys plus the offset of the forms.
+    """
+
+    row: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+    first: torch.Tensor
+    last: torch.Tensor
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """A box of queries for some of the rows, `row`, and what their keys may be.
+
+    `digits` are those of the queries; keys lie between `first` and `last`, as numbers with the
+    offset, and have their digits in `every`.
+    """
+
+    row: torch.Tensor
+    digits: Digits
+    first: torch.Tensor
+    last: torch.Tensor
+    every: Digits
+
+
+class Grid:
+    """A part of grid forms in one call: radices as numbers, bounds evaluated on demand."""
+
+    def __init__(self, part: GridPart, values: tuple[Value, ...], kv_len: int) -> None:
+        self.part = part
+        self.numeral: Numeral = numeral(part.tree, values)
+        self._values = values
+        self._kv_len = kv_len
+        self._sizes = sizes(self.numeral)
+
+    def key_offset(self, rows: GridRows) -> torch.Tensor:
+        """What is added to keys before they are written in digits, `[rows]`."""
+        return self._at_rows(self.part.k_offset, rows)
+
+    def boxes(self, clauses: tuple[GridClause, ...], rows: GridRows) -> Boxes:
+        """The keys that the clauses keep of some query of each row, as boxes."""
+        # Clauses share most of their bounds and axes, which are computed once.
+        queries: dict[object, list[_Queries]] = {}
+        kept: dict[object, list[Piece]] = {}
+        found: list[Found] = []
+        for clause in clauses:
+            bounds = replace(clause, axes=())
+            if bounds not in queries:
+                queries[bounds] = self._queries(clause, rows)
+            for number, box in enumerate(queries[bounds]):
+                for axis in clause.axes:
+                    if (bounds, number, axis) not in kept:
+                        kept[bounds, number, axis] = self._of_axis(*axis, rows, box)
+                found += _crossed(box, [kept[bounds, number, axis] for axis in clause.axes])
+        if not found:
+            none = torch.zeros(0, dtype=torch.int64, device=rows.q0.device)
+            digits = none.reshape(0, len(self._sizes))
+            return Boxes(none, digits, digits, none, none)
+        row, low, high, first, last = (torch.cat(parts) for parts in zip(*found, strict=True))
+        # In a row, boxes with the widest range of the top digit first: they hold most tiles.
+        width = high[:, 0] - low[:, 0]
+        order = (row * (int(width.max()) + 1) - width).argsort(stable=True)
+        return Boxes(row[order], low[order], high[order], first[order], last[order])
+
+    def _queries(self, clause: GridClause, rows: GridRows) -> list[_Queries]:
+        """The queries of each row within the bounds of a clause, as boxes."""
+        q_low, q_high = rows.q0, rows.q1
+        k_low = torch.zeros_like(q_low)
+        k_high = torch.full_like(q_low, self._kv_len - 1)
+        for limit in clause.q_lows:
+            q_low = torch.maximum(q_low, self._at_rows(limit, rows))
+        for limit in clause.q_highs:
+            q_high = torch.minimum(q_high, self._at_rows(limit, rows))
+        for limit in clause.k_lows:
+            k_low = torch.maximum(k_low, self._at_rows(limit, rows))
+        for limit in clause.k_highs:
+            k_high = torch.minimum(k_high, self._at_rows(limit, rows))
+        some = k_low <= k_high
+        for condition in clause.conditions:
+            some = some & self._at_rows(condition, rows)
+        move = self._at_rows(self.part.q_offset, rows)
+        offset = self.key_offset(rows)
+        found = []
+        for digits, holds in pieces(self.numeral, q_low + move, q_high + move):
+            row = (holds & some).nonzero()[:, 0]
+            if len(row):
+                there = {d: (_of(low, row), _of(high, row)) for d, (low, high) in digits.items()}
+                first, last = (k_low + offset)[row], (k_high + offset)[row]
+                found.append(_Queries(row, there, first, last, self._every(first, last)))
+        return found
+
+    def _every(self, first: torch.Tensor, last: torch.Tensor) -> Digits:
+        """Every digit that keys between `first` and `last` may have."""
+        full: Digits = {}
+        for digit, size in self._sizes.items():
+            if size is None:
+                full[digit] = (top_digit(self.numeral, first), top_digit(self.numeral, last))
+            else:
+                zero = torch.zeros_like(first)
+                full[digit] = (zero, zero + size - 1)
+        return full
+
+    def _of_axis(
+        self,
+        axis: Axis,
+        spans: tuple[AxisSpan, ...],
+        rows: GridRows,
+        box: _Queries,
+    ) -> list[Piece]:
+        """What an axis keeps of a box of queries, as disjoint intervals of its digits."""
+        number = axis_numeral(axis, self._values)
+        low, high = (_joined(number, {d: e[i] for d, e in box.digits.items()}) for i in (0, 1))
+        least, most = (_joined(number, {d: e[i] for d, e in box.every.items()}) for i in (0, 1))
+        indices = {"q0": low, "q1": high, "batch": rows.batch[box.row], "head": rows.head[box.row]}
+        env = Environment(indices, self._values)
+        lows, highs = [], []
+        for span in spans:
+            below, above = least, most
+            for bound in span.lows:
+                below = torch.maximum(below, evaluate(bound, env))
+            for bound in span.highs:
+                above = torch.minimum(above, evaluate(bound, env))
+            for guard in span.guards:
+                above = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), above, -FAR)
+            lows.append(below)
+            highs.append(above)
+        found: list[Piece] = []
+        for below, above in _united(torch.stack(lows, dim=1), torch.stack(highs, dim=1)):
+            found += pieces(number, below, above)
+        return found
+
+    def _at_rows(self, node: Node, rows: GridRows) -> torch.Tensor:
+        env = Environment({"batch": rows.batch, "head": rows.head}, self._values)
+        return evaluate(node, env).expand(rows.q0.shape)
+
+
+def _crossed(box: _Queries, axes: list[list[Piece]]) -> list[Found]:
+    """The keys that all axes keep, a box for each choice of their intervals."""
+    found: list[Found] = []
+    for choice in product(*axes):
+        digits = dict(box.every)
+        holds = torch.ones_like(box.first, dtype=torch.bool)
+        for piece, some in choice:
+            digits |= piece
+            holds = holds & some
+        place = holds.nonzero()[:, 0]
+        if len(place):
+            low = torch.stack([_of(digits[d][0], place) for d in range(len(digits))], dim=1)
+            high = torch.stack([_of(digits[d][1], place) for d in range(len(digits))], dim=1)
+            found.append((box.row[place], low, high, box.first[place], box.last[place]))
+    return found
+
+
+def _of(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return values.expand(len(rows)) if values.ndim == 0 else values[rows]
+
+
+def _joined(number: Numeral, digits: dict[int, torch.Tensor]) -> torch.Tensor:
+    """A coordinate from its digits."""
+    if isinstance(number, Radix):
+        return _joined(number.major, digits) * number.radix + _joined(number.minor, digits)
+    return digits[number.index]
+
+
+def _united(lows: torch.Tensor, highs: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The union of the intervals in each row of `[boxes, intervals]`, as disjoint intervals.
+
+    An interval is empty where its low end exceeds its high end.
+    """
+    empty = lows > highs
+    lows, order = torch.where(empty, FAR, lows).sort(dim=1)
+    highs = torch.where(empty, -FAR, highs).gather(1, order)
+    reach = highs.cummax(dim=1).values
+    starts = torch.ones_like(lows, dtype=torch.bool)
+    starts[:, 1:] = lows[:, 1:] > reach[:, :-1] + 1
+    group = starts.cumsum(dim=1) - 1
+    low = torch.full_like(lows, FAR).scatter_reduce(1, group, lows, "amin")
+    high = torch.full_like(highs, -FAR).scatter_reduce(1, group, highs, "amax")
+    used = (low <= high).any(dim=0).tolist()
+    return [(low[:, i], high[:, i]) for i, some in enumerate(used) if some]

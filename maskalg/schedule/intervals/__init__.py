@@ -1,0 +1,1 @@
+"""The rung of intervals with numbers put in."""

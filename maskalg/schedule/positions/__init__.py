@@ -1,0 +1,1 @@
+"""Clauses decided position by position: sets, sections and relations."""

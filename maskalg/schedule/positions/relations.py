@@ -1,0 +1,235 @@
+"""Tables of pairs of categories: has a position of a range a category that another one allows?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, cast
+
+import numpy as np
+import torch
+from torch.nn.functional import pad
+
+from ...engine.evaluate import Environment, evaluate
+from ...formula import nodes
+from ...formula.nodes import Node
+from ...formula.parameters import Slot
+from ...proof.closed_forms import Relation, Section
+from .ranges import Maxima, union
+from .sets import At, PositionSet, over_positions, rows_at, set_of
+from .tile_pairs import Rest, TilePairs, by_tile
+
+_CATEGORIES_OF_A_WORD: Final = 62
+_MOST_ENTRIES: Final = 1 << 24
+_MOST_OF_RANGES: Final = 1 << 26
+
+
+@dataclass(frozen=True)
+class Categories:
+    """The category of an own position is one that the category of the other one allows.
+
+    `own` `[batch, heads, own]` and `other` `[batch, heads, other]` are the categories; `allowed`
+    is bool `[batch, heads, own categories, other categories]`. `members` are the own positions that
+    count.
+    """
+
+    own: torch.Tensor
+    other: torch.Tensor
+    allowed: torch.Tensor
+    members: torch.Tensor
+    own_block: int
+
+    @cached_property
+    def _groups(self) -> list[tuple[torch.Tensor, Maxima]]:
+        """For each 62 categories, what other categories allow and positions have, as bits."""
+        groups = []
+        for start in range(0, self.allowed.shape[2], _CATEGORIES_OF_A_WORD):
+            part = self.allowed[:, :, start : start + _CATEGORIES_OF_A_WORD]
+            bits = 1 << torch.arange(part.shape[2], device=self.own.device)
+            here = self.members & (self.own >= start) & (self.own < start + part.shape[2])
+            entries = torch.where(here, 1 << (self.own - start).clamp(0, part.shape[2] - 1), 0)
+            present = Maxima.of(entries, self.own_block, torch.bitwise_or)
+            groups.append(((part * bits[:, None]).sum(dim=2), present))
+        return groups
+
+    def some(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        column = rows_at(self.other, at, other)
+        some = torch.zeros_like(low, dtype=torch.bool)
+        for words, present in self._groups:
+            some = some | ((present.over(at, low, high) & rows_at(words, at, column)) != 0)
+        return some
+
+    def count(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        column = rows_at(self.other, at, other)
+        columns = self.allowed.shape[3]
+        flat = self.allowed.flatten(2)
+        total = torch.zeros_like(low)
+        for category in range(self.allowed.shape[2]):
+            members = set_of(self.members & (self.own == category))
+            wanted = rows_at(flat, at, category * columns + column)
+            total = total + torch.where(wanted, members.between(at, low, high), 0)
+        return total
+
+    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        met = torch.zeros_like(pairs.own, dtype=torch.bool)
+        zero = torch.zeros((), dtype=torch.int64, device=met.device)
+        for words, present in self._groups:
+            at = (
+                torch.arange(words.shape[0], device=met.device).view(-1, 1, 1),
+                torch.arange(words.shape[1], device=met.device).view(1, -1, 1),
+            )
+            wanted = torch.where(pairs.holds, rows_at(words, at, self.other), zero)
+            wanted = union(by_tile(wanted, pairs.sides[1], 0))
+            held = union(by_tile(present.table[0], pairs.sides[0], 0))
+            met |= (
+                rows_at(wanted, pairs.at, pairs.other) & rows_at(held, pairs.at, pairs.own)
+            ) != 0
+        return met, torch.ones_like(met)
+
+
+@dataclass(frozen=True)
+class CategoryRanges:
+    """Categories of which a range of own positions has every one between its first and last.
+
+    `own`, `other` and `allowed` are those of `Categories`; with `both` a range of other positions
+    also has every category between those of its ends.
+    """
+
+    own: torch.Tensor
+    other: torch.Tensor
+    allowed: torch.Tensor
+    members: PositionSet
+    both: bool
+
+    @cached_property
+    def _before(self) -> torch.Tensor:
+        """How many members stand before the first position of each category, or later ones."""
+        rows = torch.arange(self.allowed.shape[2] + 1, device=self.own.device)
+        rows = rows.expand(*self.own.shape[:2], -1).contiguous()
+        first = torch.searchsorted(self.own.contiguous(), rows)
+        shape = np.broadcast_shapes(first.shape[:2], self.members.counts.shape[:2])
+        counts = self.members.counts.expand(*shape, -1)
+        return counts.gather(-1, first.expand(*shape, -1))
+
+    @cached_property
+    def _counts(self) -> torch.Tensor:
+        """Members of categories that a column allows, before each row: `[…, columns, rows + 1]`.
+
+        Sums run along the last dimension, which is several times as fast as down the table.
+        """
+        sizes = self._before.diff(dim=-1)[:, :, None].to(torch.int32)
+        return pad((self.allowed.mT * sizes).cumsum(dim=3, dtype=torch.int32), (1, 0))
+
+    def some(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        return self.count(at, other, low, high) > 0
+
+    def count(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        column = rows_at(self.other, at, other)
+        total = torch.zeros_like(low)
+        for sign, end in ((1, high + 1), (-1, low)):
+            # Members allowed before `end`, which stands in row `row` of the table.
+            row = rows_at(self.own, at, end.clamp(max=self.own.shape[-1] - 1))
+            inside = rows_at(self.members.counts, at, end) - rows_at(self._before, at, row)
+            inside = _entry(self.allowed, at, row, column) * inside
+            total = total + sign * (_entry(self._counts, at, column, row) + inside)
+        return total
+
+    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.both:
+            unknown = torch.zeros_like(pairs.own, dtype=torch.bool)
+            return unknown, unknown
+        columns = self._columns(pairs.sides[0])
+        left, right = (rows_at(self.other, pairs.at, end) for end in pairs.other_ends)
+        upto = _entry(columns, pairs.at, right + 1, pairs.own)
+        met = upto > _entry(columns, pairs.at, left, pairs.own)
+        first, last = pairs.own_ends
+        every = self.members.between(pairs.at, first, last) == last - first + 1
+        return met, (pairs.all_hold() & every) | ~met
+
+    def _columns(self, side: int) -> torch.Tensor:
+        """How many columns each own tile allows before each one, `[…, columns + 1, tiles]`."""
+        first = torch.arange(0, self.own.shape[-1], side, device=self.own.device)
+        last = (first + side - 1).clamp(max=self.own.shape[-1] - 1)
+        low, high = (
+            self.own[:, :, None, end].expand(*self._counts.shape[:2], self._counts.shape[2], -1)
+            for end in (first, last)
+        )
+        some = self._counts.gather(-1, high + 1) > self._counts.gather(-1, low)
+        return pad(some.cumsum(dim=2, dtype=torch.int32), (0, 0, 1, 0))
+
+
+def related(
+    section: Section,
+    lengths: tuple[int, int],
+    members: torch.Tensor,
+    own_block: int,
+    env: Environment,
+) -> Rest | None:
+    """The test of a section with a relation; None where its table is too large to be counted."""
+    relation = section.relation
+    assert relation is not None
+    other_index = "kv_idx" if relation.own_index == "q_idx" else "q_idx"
+    sizes = (
+        categories(relation.node, relation.own_index, env),
+        categories(relation.node, other_index, env),
+    )
+    ranges = sizes[0] > _CATEGORIES_OF_A_WORD and _takes_every_value(relation.f)
+    if sizes[0] * sizes[1] > (_MOST_OF_RANGES if ranges else _MOST_ENTRIES) or 0 in sizes:
+        return None
+    own = over_positions(relation.f, section.own, lengths[0], env).clamp(0, sizes[0] - 1)
+    other = over_positions(relation.g, section.other, lengths[1], env).clamp(0, sizes[1] - 1)
+    allowed = table_of(relation, other_index, sizes, env)
+    if ranges:
+        both = _takes_every_value(relation.g)
+        return CategoryRanges(own, other, allowed, set_of(members), both)
+    return Categories(own, other, allowed, members, own_block)
+
+
+def _entry(table: torch.Tensor, at: At, row: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+    """Entries of `[batch, heads, rows, columns]`; size 1 serves every batch entry or head."""
+    return rows_at(table.flatten(2), at, row * table.shape[3] + column)
+
+
+def table_of(
+    relation: Relation, other_index: str, sizes: tuple[int, int], env: Environment
+) -> torch.Tensor:
+    """Which pairs of categories are related, bool `[batch, heads, own, other]`."""
+    at = {
+        "batch": env.indices["batch"].view(-1, 1, 1, 1),
+        "head": env.indices["head"].view(1, -1, 1, 1),
+        relation.own_index: torch.arange(sizes[0], device=env.device).view(-1, 1),
+        other_index: torch.arange(sizes[1], device=env.device),
+    }
+    found = evaluate(relation.node, Environment(at, env.values, step=env.step))
+    return found[(None,) * (4 - found.ndim)].expand(-1, -1, *sizes)
+
+
+def categories(node: Node, index: str, env: Environment) -> int:
+    """How many entries the tables have along the axes that are read at an index."""
+    sizes = [0]
+    for read in node.walk():
+        for axis, arg in enumerate(read.args):
+            if read.op == "read" and arg.op == "index" and arg.data == index:
+                table = cast(torch.Tensor, env.values[cast(Slot, read.own[0]).index])
+                sizes.append(table.shape[axis])
+    return max(sizes)
+
+
+def _takes_every_value(f: Node) -> bool:
+    """Whether f is an index over a number, so that it misses no value between two of its own."""
+    if f.op == "floordiv":
+        f = f.args[0]
+    terms = f.args if f.op == "add" else (f,)
+    places = [term for term in terms if term in (nodes.Q, nodes.K)]
+    rest = [term for term in terms if term not in places]
+    return len(places) == 1 and not any(
+        index in ("q_idx", "kv_idx") for term in rest for index in term.indices()
+    )

@@ -1,0 +1,304 @@
+"""Sections with values put in: which tiles hold a pair that a clause keeps, position by position.
+
+For every position of the other index the bounds of the own index are computed once. What else the
+own position must satisfy becomes a table that answers for a whole range of positions at once:
+counts of members, sorted classes of equal entries, maxima over powers of two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from ...engine.evaluate import Environment
+from ...engine.widths import LEAST_64, MOST_64, fits_64
+from ...formula import nodes
+from ...formula.comparisons import is_negative, terms_of
+from ...formula.nodes import Node, conjunction
+from ...proof.closed_forms import Section
+from ..intervals.intervals import Rows
+from .equalities import Equalities
+from .own_bounds import Bounds
+from .rank_ranges import RankRanges
+from .relations import related
+from .rests import LOWEST, AtLeast, Distances, Members
+from .sets import MEMORY, at_places, over_positions, rows_at, set_of
+from .tile_pairs import Rest, TilePairs
+
+_POSITIONS_AT_ONCE: Final = 1 << 20
+_SAMPLES: Final = 64
+_RADIX: Final = 2**62  # of the digits of integers past 64 bits
+
+
+@dataclass(frozen=True)
+class PreparedSection:
+    """A section over all positions of a call.
+
+    `low` and `high`, within the own positions, and `holds` are `[batch, heads, positions of the
+    other index]`; where `holds`, low <= high. `rest` is what an own position must satisfy besides.
+    """
+
+    section: Section
+    low: torch.Tensor
+    high: torch.Tensor
+    holds: torch.Tensor
+    rest: Rest | None
+    lengths: tuple[int, int]  # of the own and of the other index
+
+    def tiles(self, places: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
+        """Which tiles at `places` `[n, 4]` (batch, head, row, column) hold such a pair.
+
+        Tiles are asked for as wholes first. That decides where the own positions of a tile are all
+        within the bounds of every other position, and where there is no such pair even so; what
+        is left is decided position by position.
+        """
+        own_axis = 2 if self.section.own == "q_idx" else 3
+        sides = block if own_axis == 2 else block[::-1]
+        at = (places[:, 0], places[:, 1])
+        own, other = places[:, own_axis], places[:, 5 - own_axis]
+        pairs = TilePairs(at, own, other, self.holds, sides, self.lengths)
+        bounds = Bounds.of(self.low, self.high, self.holds, self.lengths[0], sides[1])
+        met = bounds.meet(pairs)
+        if self.rest is None:
+            return met
+        left = met.nonzero()[:, 0]
+        pairs_left = pairs.chosen(left)
+        found, known = self.rest.between(pairs_left)
+        met[left] = found | ~known
+        left = left[~known | (found & ~bounds.cover(pairs_left))]
+        every = torch.arange(sides[1], device=left.device)
+        if sides[1] > 4 * _SAMPLES:
+            # A tile that holds many such pairs is known by a few of its positions.
+            found = self._by_position(pairs.chosen(left), every[:: sides[1] // _SAMPLES])
+            met[left[found]] = True
+            left = left[~found]
+        met[left] = self._by_position(pairs.chosen(left), every)
+        return met
+
+    def _by_position(self, pairs: TilePairs, offsets: torch.Tensor) -> torch.Tensor:
+        """Which pairs hold one, as far as other positions at `offsets` in their tile tell."""
+        assert self.rest is not None
+        found = [torch.zeros(0, dtype=torch.bool, device=offsets.device)]
+        for part in torch.arange(len(pairs.own), device=offsets.device).split(
+            max(1, _POSITIONS_AT_ONCE // len(offsets))
+        ):
+            some = pairs.chosen(part)
+            at = (some.at[0][:, None], some.at[1][:, None])
+            first, last = some.own_ends
+            # A tile cut by the length repeats its last position, which changes nothing.
+            other = some.other[:, None] * pairs.sides[1] + offsets
+            other = other.clamp(max=self.lengths[1] - 1)
+            low = torch.maximum(rows_at(self.low, at, other), first[:, None])
+            high = torch.minimum(rows_at(self.high, at, other), last[:, None])
+            kept = rows_at(self.holds, at, other) & (low <= high)
+            high = torch.where(kept, high, first[:, None])
+            low = torch.where(kept, low, first[:, None])
+            found.append((kept & self.rest.some(at, other, low, high)).any(dim=-1))
+        return torch.cat(found)
+
+    def counts(self, batch: int, heads: int) -> torch.Tensor:
+        """How many own positions each other position takes, `[batch, heads, positions]`."""
+        device = self.low.device
+        shape = (batch, heads, self.lengths[1])
+        row = torch.arange(batch, device=device).view(-1, 1, 1)
+        head = torch.arange(heads, device=device).view(1, -1, 1)
+        other = torch.arange(self.lengths[1], device=device).view(1, 1, -1)
+        low, high = self.low.expand(shape), self.high.expand(shape)
+        if self.rest is None:
+            count = high - low + 1
+        else:
+            # Ranges that do not hold may be empty.
+            low = torch.minimum(low, high)
+            count = self.rest.count((row, head), other, low, high)
+        return torch.where(self.holds, count, 0)
+
+
+def prepared(section: Section, rows: Rows, block: tuple[int, int]) -> PreparedSection | None:
+    """The section over the positions of a call, remembered while its tensors live unchanged.
+
+    None where a table of pairs is too large for it.
+    """
+    env, extents = rows.environment, rows.extents
+    own_block = block[0] if section.own == "q_idx" else block[1]
+    lengths = (extents.q_len, extents.kv_len)
+    if section.own == "kv_idx":
+        lengths = lengths[::-1]
+    sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
+    equalities = tuple(node for f, g, _ in section.equal for node in (f, g))
+    relation = section.relation
+    related_nodes = () if relation is None else (relation.node, relation.f, relation.g)
+    return MEMORY.recall(
+        (section, lengths, sizes, own_block, env.device),
+        (
+            *section.lows,
+            *section.highs,
+            *section.others,
+            *section.members,
+            *equalities,
+            *(node for pair in section.order for node in pair),
+            *section.distances,
+            *related_nodes,
+        ),
+        env.values,
+        lambda: section_over(section, lengths, own_block, env),
+    )
+
+
+def section_over(
+    section: Section, lengths: tuple[int, int], own_block: int, env: Environment
+) -> PreparedSection | None:
+    """The section over `lengths` positions of the own and of the other index, not remembered."""
+
+    def over_other(node: Node) -> torch.Tensor:
+        return over_positions(node, section.other, lengths[1], env)
+
+    low = torch.zeros((1, 1, lengths[1]), dtype=torch.int64, device=env.device)
+    high = torch.full_like(low, lengths[0] - 1)
+    for bound in section.lows:
+        low = torch.maximum(low, over_other(bound))
+    for bound in section.highs:
+        high = torch.minimum(high, over_other(bound))
+    holds = over_other(conjunction(*section.others)) & (low <= high)
+    last = max(lengths[0] - 1, 0)
+    low, high = low.clamp(0, last), high.clamp(0, last)
+    members = over_positions(conjunction(*section.members), section.own, lengths[0], env)
+    rest: Rest | None = None
+    if section.order:
+        rest = _ordered(section, lengths, members, own_block, env)
+        if rest is None:
+            return None
+    elif section.equal:
+        rest = _equal(section, lengths, members, env)
+    elif section.relation is not None:
+        rest = related(section, lengths, members, own_block, env)
+        if rest is None:
+            return None
+    elif section.distances:
+        rest = _distant(section, lengths, env)
+    elif section.members:
+        rest = Members(set_of(members))
+    return PreparedSection(section, low, high, holds, rest, lengths)
+
+
+def _distant(section: Section, lengths: tuple[int, int], env: Environment) -> Distances:
+    """Some distance q - k of a set, for q (or k) in a range and one k (or q)."""
+    by_query = section.own == "q_idx"
+    q_len, kv_len = lengths if by_query else lengths[::-1]
+    # A distance d is looked at as query d and key 0.
+    places = {
+        "kv_idx": torch.zeros((1, 1, 1), dtype=torch.int64, device=env.device),
+        "q_idx": torch.arange(1 - kv_len, q_len, device=env.device).view(1, 1, -1),
+    }
+    kept = at_places(places, conjunction(*section.distances), env)
+    members = set_of(kept.expand(*kept.shape[:2], q_len + kv_len - 1))
+    return Distances(members, kv_len - 1, by_query)
+
+
+def _ordered(
+    section: Section,
+    lengths: tuple[int, int],
+    members: torch.Tensor,
+    own_block: int,
+    env: Environment,
+) -> Rest | None:
+    """f(own) between two values of the other position for some member in a range.
+
+    With one limit only, the maximum of f over the range decides. None where f may leave 64 bits, by
+    the dtypes of tables, and on the CPU by their entries.
+    """
+    first = section.order[0][0]
+    base = nodes.negate(first) if is_negative(terms_of(first)[0]) else first
+    own = over_positions(base, section.own, lengths[0], env)
+    if not _has_64(base, own, env):
+        return None
+    ends = torch.iinfo(torch.int64)
+    least = torch.full((1, 1, lengths[1]), ends.min, device=env.device)
+    most = torch.full_like(least, ends.max)
+    for f, g in section.order:
+        from_below = f == base
+        limit, never = _limit(g, from_below, section.other, lengths[1], env)
+        if from_below:
+            least = torch.maximum(least, limit)
+        else:
+            most = torch.minimum(most, limit)
+        least, most = torch.where(never, ends.max, least), torch.where(never, ends.min, most)
+    apart = None
+    for f, g, holds in section.equal:
+        wanted = g if f == base else nodes.negate(g)
+        value = over_positions(wanted, section.other, lengths[1], env).to(torch.int64)
+        if not _has_64(wanted, value, env):
+            return None
+        if holds:
+            least, most = torch.maximum(least, value), torch.minimum(most, value)
+        else:
+            apart = value
+
+    ranges = RankRanges.of(own, members, (least, most), apart)
+    if section.equal or any(f != first for f, _ in section.order):
+        return ranges
+    # By rank, for ranks have negatives and a number above them all, as entries may not.
+    low, high = ranges.limits
+    if first == base:
+        ranks = ranges.ranks
+        limits = torch.where(low < high, low, ranges.count_of_ranks)
+    else:
+        ranks = -ranges.ranks
+        limits = torch.where(low < high, 1 - high, 1)
+    return AtLeast(torch.where(members, ranks, LOWEST), limits, own_block, lambda: ranges)
+
+
+def _has_64(node: Node, found: torch.Tensor, env: Environment) -> bool:
+    """Whether an integer formula has 64 bits; past their ends it is evaluated as an end."""
+    if fits_64(node, env.values):
+        return True
+    ends = torch.iinfo(torch.int64)
+    # A look at entries, for which no GPU is waited.
+    return found.device.type == "cpu" and not bool(
+        ((found == ends.min) | (found == ends.max)).any()
+    )
+
+
+def _limit(
+    g: Node, from_below: bool, other: str, length: int, env: Environment
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The least x with x + g >= 0, or the most with g >= x; and where no x of 64 bits is one."""
+    wanted = nodes.negate(g) if from_below else g
+    limit = over_positions(wanted, other, length, env)
+    if fits_64(wanted, env.values):
+        return limit, torch.zeros_like(limit, dtype=torch.bool)
+    past = (
+        nodes.ge(wanted, nodes.const(MOST_64 + 1))
+        if from_below
+        else nodes.ge(nodes.const(LEAST_64 - 1), wanted)
+    )
+    return limit, over_positions(past, other, length, env)
+
+
+def _equal(
+    section: Section, lengths: tuple[int, int], members: torch.Tensor, env: Environment
+) -> Equalities:
+    """Entries equal for all pairs that hold and different for all others."""
+    pairs = [
+        [
+            (
+                over_positions(of_own, section.own, lengths[0], env),
+                over_positions(of_other, section.other, lengths[1], env),
+            )
+            for of_own, of_other in zip(*_in_64(f, g, env), strict=True)
+        ]
+        for f, g, _ in section.equal
+    ]
+    return Equalities.of(pairs, [holds for _, _, holds in section.equal], members, lengths)
+
+
+def _in_64(f: Node, g: Node, env: Environment) -> tuple[list[Node], list[Node]]:
+    """Integers that have 64 bits and are equal where f and g are: these, or their digits."""
+    found: tuple[list[Node], list[Node]] = [], []
+    radix = nodes.const(_RADIX)
+    while any(side.kind == "int" and not fits_64(side, env.values) for side in (f, g)):
+        for digits, side in zip(found, (f, g), strict=True):
+            digits.append(nodes.mod(side, radix))
+        f, g = nodes.floordiv(f, radix), nodes.floordiv(g, radix)
+    return [*found[0], f], [*found[1], g]

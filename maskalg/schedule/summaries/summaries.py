@@ -1,0 +1,243 @@
+"""Tiles decided from summaries of blocks: three-valued logic over ranges of values.
+
+For what no section expresses. Every part of a formula that reads one index is evaluated once over
+all positions and summarised for each block of them: smallest and largest value, whether it holds
+somewhere and everywhere, and the set of its values in 64 bits. Parts that read both indices
+combine these by interval arithmetic; a tensor of pairs is summarised block by block
+(`pair_blocks`). What remains unknown is never taken as true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from ...engine.evaluate import Environment
+from ...engine.widths import compares_in_64
+from ...formula import nodes
+from ...formula.comparisons import arranged
+from ...formula.nodes import Node
+from ...proof.separation import equal_sides, positions, related
+from ..constants import constant, numbers_of
+from ..intervals.intervals import Rows
+from ..positions.sets import At, over_positions, rows_at
+from .interval_rules import RULES, UNBOUNDED, Pair, folded, saturated
+from .pair_blocks import pair_blocks
+from .pair_counts import entries_within, pair_counts
+
+Places = tuple[torch.Tensor, ...]  # batch entries, heads, rows and columns
+
+
+class Summaries:
+    """Formulas over tiles, each result a pair of tensors that broadcast as the places do.
+
+    Places are the batch entry, the head, the row and the column of each tile; None is all tiles,
+    `[batch, heads, rows, columns]`. Tensors over pairs are gone through once unless `pairs` is
+    False; then they tell nothing.
+    """
+
+    def __init__(
+        self, rows: Rows, places: Places | None, block: tuple[int, int], pairs: bool = True
+    ) -> None:
+        self._rows = rows
+        self._pairs = pairs
+        self._known: dict[tuple[str, Node], tuple[torch.Tensor, ...]] = {}
+        self._env: Environment = rows.environment
+        self._block = block
+        self._places = places
+        lengths = rows.lengths
+        self._sides = {"q_idx": (lengths[0], block[0]), "kv_idx": (lengths[1], block[1])}
+        if places is None:
+            indices = self._env.indices
+            self._at: At = (indices["batch"][..., None], indices["head"][..., None])
+        else:
+            self._at = (places[0], places[1])
+
+    def at(self, places: Places) -> Summaries:
+        """The same for other tiles: what was summarised over all positions is not done again."""
+        other = Summaries(self._rows, places, self._block, self._pairs)
+        other._known = self._known
+        return other
+
+    def met(self, clause: Node) -> Pair:
+        """Whether some pair of a tile surely satisfies a clause, and whether one may.
+
+        One of its parts may hold for some pairs only, if the others hold for every pair.
+        """
+        parts = clause.args if clause.op == "and" else (clause,)
+        every, perhaps = zip(*[self.truth(part) for part in parts], strict=True)
+        surely = torch.stack(every).all(0)
+        for number, part in enumerate(parts):
+            if self._exact(part):
+                others = torch.stack([*every[:number], perhaps[number], *every[number + 1 :]])
+                surely = surely | others.all(0)
+        return surely, torch.stack(perhaps).all(0)
+
+    def _exact(self, node: Node) -> bool:
+        """Whether `truth` tells exactly if a part holds for some pair."""
+        if node.op == "not":
+            return self._exact(node.args[0])
+        if node.op == "ge" and all(arg.kind == "int" for arg in node.args):
+            # The extremes of a part of the query and of one of the key are both attained.
+            compared = arranged(node)
+            apart = all(len(positions(side)) < 2 for side in compared.args)
+            return apart and compares_in_64(compared, self._env.values)
+        # Entries within ranges of categories, or of an index, may be those of no pair.
+        enclosed = _mixed(node) is not None or related(node) is not None
+        return len(positions(node)) < 2 or (node.op == "read" and not enclosed)
+
+    def truth(self, node: Node) -> Pair:
+        """Whether a Boolean formula surely holds for some pair of a tile, and whether it may.
+
+        Sure means for every pair, so that conjunctions of sure parts are sure.
+        """
+        if len(positions(node)) < 2:
+            every, some = self._of("holds", node)
+            return every, some
+        if self._places is not None:
+            return self._truth(node)
+        surely, perhaps = self._remembered("truth", node, lambda: self._truth(node))
+        return surely, perhaps
+
+    def _truth(self, node: Node) -> Pair:
+        """The same for a formula of both positions."""
+        if node.op == "not":
+            surely, perhaps = self.truth(node.args[0])
+            return ~perhaps, ~surely
+        if node.op in ("and", "or"):
+            join = torch.logical_and if node.op == "and" else torch.logical_or
+            return folded([self.truth(arg) for arg in node.args], join, join)
+        if (relation := related(node)) is not None:
+            counts = pair_counts(relation, self._env)
+            if counts is not None:
+                return counts.within(self._at, *[self.bounds(part) for part in relation[1:]])
+        if node.op in ("ge", "eq") and all(arg.kind == "int" for arg in node.args):
+            if node.op == "ge" and self._exact(node):
+                return self._compared(arranged(node))
+            low, high = self.bounds(nodes.subtract(*node.args))
+            if node.op == "ge":
+                return low >= 0, high >= 0
+            return (low == 0) & (high == 0), (low <= 0) & (high >= 0) & self._may_equal(node)
+        if node.op == "read" and (index := _mixed(node)) is not None:
+            entries = entries_within(node, self.bounds(index), self._at, self._env)
+            if entries is not None:
+                return entries
+        if node.op == "read" and self._pairs:
+            found = pair_blocks(node, self._rows.lengths, self._block, self._env)
+            if self._places is None:
+                return found.every.marks, found.some.marks
+            row, column = self._places[2:]
+            return found.every.at(self._at, row, column), found.some.at(self._at, row, column)
+        unknown = torch.zeros_like(self._at[0], dtype=torch.bool)
+        return unknown, ~unknown
+
+    def _compared(self, node: Node) -> Pair:
+        """A comparison of a part of the query with one of the key, by their own extremes."""
+        operation = torch.gt if node.op == "gt" else torch.ge
+        least, most = zip(*[self._of("extremes", side) for side in node.args], strict=True)
+        return operation(least[0], most[1]), operation(most[0], least[1])
+
+    def bounds(self, node: Node) -> Pair:
+        """The smallest and the largest value of an integer formula in each tile, or beyond."""
+        if len(positions(node)) < 2:
+            least, most = self._of("range", node)
+            return least, most
+        rule = RULES.get(node.op)
+        if rule is None:
+            largest = torch.full_like(self._at[0], UNBOUNDED)
+            return -largest, largest
+        if node.op == "where":
+            return rule([self.bounds(arg) for arg in node.args[1:]])
+        if node.op == "add":
+            node = _grouped(node)
+        low, high = rule([self.bounds(arg) for arg in node.args])
+        return saturated(low, high)
+
+    def _may_equal(self, node: Node) -> torch.Tensor:
+        """False where the values of both sides, by their last six bits, have none in common."""
+        sides = equal_sides(node)
+        if sides is None:
+            return torch.ones_like(self._at[0], dtype=torch.bool)
+        (left,), (right,) = (self._of("values", side) for side in sides)
+        return (left & right) != 0
+
+    def _blocks(self, kind: str, node: Node) -> torch.Tensor:
+        """A formula of one index at all positions, `[batch, heads, blocks, block]`."""
+        length, side = self._sides[_index(node)]
+        entries = over_positions(node, _index(node), length, self._env)
+        if missing := -length % side:
+            last = entries[..., -1:].expand(*entries.shape[:2], missing)
+            entries = torch.cat([entries, last], dim=-1)
+        return entries.view(*entries.shape[:2], -1, side)
+
+    def _of(self, kind: str, node: Node) -> list[torch.Tensor]:
+        """A summary of a formula of one index, read at the tiles."""
+        summary = self._known.get((kind, node))
+        if summary is None:
+            summary = self._known[kind, node] = self._remembered(
+                kind, node, lambda: _KINDS[kind](self._blocks(kind, node))
+            )
+        return [self._of_tiles(part, _index(node)) for part in summary]
+
+    def _of_tiles(self, part: torch.Tensor, index: str) -> torch.Tensor:
+        """Entries of `[batch, heads, blocks]`, of which size 1 serves every batch entry or head."""
+        of_queries = index == "q_idx"
+        if self._places is None:
+            return part.unsqueeze(3 if of_queries else 2)
+        place = self._places[2 if of_queries else 3]
+        if part.shape[0] == part.shape[1] == 1:
+            return part[0, 0, place]
+        return rows_at(part, self._at, place)
+
+    def _remembered(
+        self, kind: str, node: Node, make: Callable[[], tuple[torch.Tensor, ...]]
+    ) -> tuple[torch.Tensor, ...]:
+        """What `make` gives, once for all calls where no tensor decides the formula."""
+        numbers = numbers_of(node, self._env.values)
+        if numbers is None:
+            return make()
+        members = tuple(self._env.indices[name].numel() for name in ("batch", "head"))
+        key = ("tiles", kind, numbers, self._rows.lengths, self._block, members)
+        return constant(key, self._env.device, make)
+
+
+def _range(entries: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    least, most = entries.aminmax(dim=-1)
+    return saturated(least, most)
+
+
+def _last_bits(entries: torch.Tensor) -> torch.Tensor:
+    """The set of the last six bits of the entries of each block, as 64 bits."""
+    bit = entries.to(torch.int64) & 63
+    present = bit.new_zeros((*bit.shape[:-1], 64))
+    found: torch.Tensor = present.scatter_(-1, bit, 1 << bit).sum(dim=-1)
+    return found
+
+
+_KINDS: Final[dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]]] = {
+    "holds": lambda entries: (entries.all(-1), entries.any(-1)),
+    "range": _range,
+    "extremes": lambda entries: tuple(entries.aminmax(dim=-1)),
+    "values": lambda entries: (_last_bits(entries),),
+}
+
+
+def _mixed(node: Node) -> Node | None:
+    """An index of a reading that depends on both positions."""
+    return next((arg for arg in node.args if len(positions(arg)) == 2), None)
+
+
+def _index(node: Node) -> str:
+    return next(iter(positions(node)), "kv_idx")
+
+
+def _grouped(node: Node) -> Node:
+    """A sum with the terms of one index joined, so that each index counts once."""
+    alone = {
+        index: [t for t in node.args if positions(t) == {index}] for index in ("q_idx", "kv_idx")
+    }
+    joined = [nodes.add(*terms) for terms in alone.values() if terms]
+    rest = [term for term in node.args if len(positions(term)) != 1]
+    return Node("add", "int", (*joined, *rest))

@@ -1,0 +1,164 @@
+"""Candidates: the tables' tiles to start from, and tiles one step away from one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from ..backward import HopperBackwardTile, backward_tiles_for, hopper_backward_tile_for
+from ..forward import HopperTile, Tile, hopper_tile_for, tiles_for
+from .choices import PATTERNS, Configuration, Key, legal
+
+_BLOCKS: Final = (32, 256)
+_HOPPER_BLOCKS: Final = (64, 128)  # 256 columns of scores leave a consumer no registers
+_WARPS: Final = (4, 8)
+_STAGES: Final = (2, 4)
+_HOPPER_STAGES: Final = (2, 5)
+_HOPPER_SHARED: Final = 227 * 1024  # bytes of a multiprocessor
+
+_REGISTERS: Final = {
+    1: ((128, 232, 24), (80, 136, 24)),
+    2: ((168, 240, 24), (168, 232, 40)),
+    3: ((128, 160, 32), (128, 152, 56)),
+}
+"""By consumers: what a thread starts with, a consumer's holds, the producer's holds.
+
+Masks that read tensors to find their runs want more for the producer. Of one consumer two programs
+run at once on a multiprocessor, or three.
+"""
+
+
+def table_tiles(architecture: str, key: Key) -> tuple[Configuration, ...]:
+    """What the tables try for `key`, in order, on inputs that every tier serves."""
+    shape = (architecture, key.head_pad, key.element_bytes, key.pattern)
+    hopper: HopperTile | HopperBackwardTile | None
+    if key.kernel == "forward":
+        hopper = hopper_tile_for(*shape, biased=key.biased)
+        plain = tiles_for(*shape)
+    else:
+        hopper = hopper_backward_tile_for(*shape, of=key.kernel, biased=key.biased)
+        plain = backward_tiles_for(*shape, of=key.kernel)
+    return plain if hopper is None else (hopper, *plain)
+
+
+def first_candidates(architecture: str, key: Key) -> tuple[Configuration, ...]:
+    """Where a search starts: what the tables try for `key`, neighbours of the first of these, and
+    what the tables try first for other masks, and in the warp-specialised kernels for other heads.
+    """
+    own = table_tiles(architecture, key)
+    others = [
+        tile
+        for head_pad in dict.fromkeys((key.head_pad, 64, 128))
+        for pattern in PATTERNS
+        for biased in (False, True)
+        for tile in _firsts(
+            table_tiles(
+                architecture, replace(key, head_pad=head_pad, pattern=pattern, biased=biased)
+            ),
+            plain=head_pad == key.head_pad,
+        )
+    ]
+    return _kept(architecture, key, (*own, *neighbours(architecture, key, own[0]), *others))
+
+
+def neighbours(architecture: str, key: Key, tile: Configuration) -> tuple[Configuration, ...]:
+    """The tiles that differ from `tile` in one respect, as far as they are legal."""
+    if isinstance(tile, Tile):
+        found: Iterable[Configuration] = _of_plain(tile)
+    elif isinstance(tile, HopperTile):
+        found = _of_hopper(tile)
+    else:
+        found = _of_hopper_backward(tile)
+    return tuple(near for near in _kept(architecture, key, found) if near != tile)
+
+
+def _of_plain(tile: Tile) -> Iterator[Tile]:
+    for block in _beside(tile.block_q, _BLOCKS):
+        yield replace(tile, block_q=block)
+    for block in _beside(tile.block_kv, _BLOCKS):
+        yield replace(tile, block_kv=block)
+    for warps in _beside(tile.warps, _WARPS):
+        yield replace(tile, warps=warps)
+    for stages in (tile.stages - 1, tile.stages + 1):
+        if _STAGES[0] <= stages <= _STAGES[1]:
+            yield replace(tile, stages=stages)
+    yield replace(tile, one_loop=not tile.one_loop)
+
+
+def _of_hopper(tile: HopperTile) -> Iterator[HopperTile]:
+    for block in _beside(tile.block_kv, _HOPPER_BLOCKS):
+        yield replace(tile, block_kv=block)
+    for stages in (tile.stages - 1, tile.stages + 1):
+        if _HOPPER_STAGES[0] <= stages <= _HOPPER_STAGES[1]:
+            yield replace(tile, stages=stages)
+    for consumers, budgets in _REGISTERS.items():
+        dealt = budgets if consumers == tile.consumers else budgets[:1]
+        for registers, of_consumer, of_producer in dealt:
+            yield replace(
+                tile,
+                consumers=consumers,
+                registers=registers,
+                consumer_registers=of_consumer,
+                producer_registers=of_producer,
+                turns=tile.turns and consumers > 1,
+            )
+    if tile.consumers > 1:
+        yield replace(tile, turns=not tile.turns)
+    yield replace(tile, persistent=not tile.persistent)
+    yield replace(tile, overlap=not tile.overlap)
+
+
+def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[HopperBackwardTile]:
+    for block in _beside(tile.block, _HOPPER_BLOCKS):
+        yield replace(tile, block=block)
+    for stages in (tile.stages - 1, tile.stages + 1):
+        if _HOPPER_STAGES[0] <= stages <= _HOPPER_STAGES[1]:
+            yield replace(tile, stages=stages)
+    yield replace(tile, overlap=not tile.overlap)
+    yield replace(tile, anew=not tile.anew)
+    yield replace(tile, persistent=not tile.persistent)
+    yield replace(tile, consumers=2 if tile.consumers == 1 else 1)
+
+
+def _beside(size: int, limits: tuple[int, int]) -> list[int]:
+    return [other for other in (size // 2, size * 2) if limits[0] <= other <= limits[1]]
+
+
+def _firsts(tiles: tuple[Configuration, ...], *, plain: bool) -> list[Configuration]:
+    """The first tile of each tier."""
+    hopper = [tile for tile in tiles[:1] if not isinstance(tile, Tile)]
+    return [*hopper, *([tile for tile in tiles if isinstance(tile, Tile)][:1] if plain else [])]
+
+
+def _kept(architecture: str, key: Key, tiles: Iterable[Configuration]) -> tuple[Configuration, ...]:
+    """Each once, in order, where legal, not larger than trusted, and with memory for its rings."""
+    largest = _trusted_area(architecture, key)
+    return tuple(
+        tile
+        for tile in dict.fromkeys(tiles)
+        if legal(key, tile)
+        and (
+            tile.block_q * tile.block_kv <= largest
+            if isinstance(tile, Tile)
+            else _rings(key, tile) <= _HOPPER_SHARED
+        )
+    )
+
+
+def _trusted_area(architecture: str, key: Key) -> int:
+    """The most elements of a tile. In float32 large tiles spill kilobytes of registers, and one was
+    miscompiled: none is larger than what the tables have."""
+    if key.element_bytes == 2:
+        return 128 * 256
+    tiles = [tile for tile in table_tiles(architecture, key) if isinstance(tile, Tile)]
+    return max(tile.block_q * tile.block_kv for tile in tiles)
+
+
+def _rings(key: Key, tile: HopperTile | HopperBackwardTile) -> int:
+    """Bytes that a warp-specialised kernel needs at least: its rows and the stages of its rings."""
+    row = key.head_pad * key.element_bytes
+    if isinstance(tile, HopperTile):
+        return tile.consumers * 64 * row + tile.stages * tile.block_kv * 2 * row
+    places = 2 if tile.persistent else 1
+    return places * 2 * 64 * tile.consumers * row + tile.stages * tile.block * 2 * row

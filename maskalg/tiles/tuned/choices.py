@@ -1,0 +1,142 @@
+"""Choices: for what, which tile, and how it compared with the table's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, get_args
+
+from ..backward import HopperBackwardTile
+from ..forward import HopperTile, Pattern, Tile
+
+Kernel = Literal["forward", "queries", "keys"]
+"""The forward kernel, and those of the gradients of queries, and of keys and values."""
+
+Configuration: TypeAlias = Tile | HopperTile | HopperBackwardTile
+"""A tile of the plain tier, or of the warp-specialised kernels of sm_90."""
+
+KERNELS: Final[tuple[Kernel, ...]] = get_args(Kernel)
+PATTERNS: Final[tuple[Pattern, ...]] = get_args(Pattern)
+HEAD_PADS: Final = (16, 32, 64, 128, 256)
+"""Padded head dimensions."""
+
+_SIDES: Final = (16, 32, 64, 128, 256)
+_HOPPER_SIDES: Final = (32, 64, 128, 256)
+_LARGEST_BACKWARD_PAD: Final = 128  # two sums of 256 dimensions exceed a consumer's registers
+_THREADS: Final = 128  # of a consumer, and as many are counted for the producer
+_REGISTERS: Final = 65536  # of a multiprocessor
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a tile is chosen by, on one device; see `maskalg.tiles.forward.tiles_for`.
+
+    Attributes:
+        kernel: which one.
+        head_pad: the larger of the padded head dimensions of key and value.
+        element_bytes: 2 or 4.
+        pattern: what a row of the mask looks like.
+        biased: whether the expression changes scores.
+    """
+
+    kernel: Kernel
+    head_pad: int
+    element_bytes: int
+    pattern: Pattern
+    biased: bool
+
+    def __str__(self) -> str:
+        bias = ", biased" if self.biased else ""
+        return f"{self.kernel} D{self.head_pad} {8 * self.element_bytes} bits {self.pattern}{bias}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tile that was faster than the table's.
+
+    Attributes:
+        tile: what to launch.
+        instead_of: the table's, in words.
+        ratio: time of the table's over that of `tile`, median of paired rounds.
+        spread: the least and the most ratio of a round.
+        measured: when, ISO 8601 in UTC.
+    """
+
+    tile: Configuration
+    instead_of: str
+    ratio: float
+    spread: tuple[float, float]
+    measured: str
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """The choices of one device. Plans are looked up by them, so they are compared by identity."""
+
+    by_key: Mapping[Key, Choice] = field(default_factory=lambda: MappingProxyType({}))
+
+    def tile(self, key: Key) -> Configuration | None:
+        """The tile chosen for `key`, or None where the table's stays."""
+        choice = self.by_key.get(key)
+        return None if choice is None else choice.tile
+
+
+NOTHING_TUNED: Final = Choices()
+
+
+def text(tile: Configuration) -> str:
+    """A tile in a few words."""
+    if isinstance(tile, Tile):
+        loops = ", one loop" if tile.one_loop else ""
+        return f"{tile.block_q}x{tile.block_kv}, {tile.warps} warps, {tile.stages} stages{loops}"
+    if isinstance(tile, HopperTile):
+        words = [
+            f"Gluon {tile.consumers}x64x{tile.block_kv}",
+            f"{tile.stages} stages",
+            f"{tile.consumer_registers}/{tile.producer_registers} of {tile.registers} registers",
+            *(["turns"] if tile.turns else []),
+            *(["persistent"] if tile.persistent else []),
+            *(["overlap"] if tile.overlap else []),
+        ]
+        return ", ".join(words)
+    words = [f"Gluon {tile.consumers}x64x{tile.block}", f"{tile.stages} stages"]
+    words += ["overlap"] if tile.overlap else []
+    words += ["persistent"] if tile.persistent else []
+    words += ["anew"] if tile.anew else []
+    return ", ".join(words)
+
+
+def legal(key: Key, tile: Configuration) -> bool:
+    """Whether the kernel of `key` can be built with `tile`, on a device with room for it.
+
+    A consumer that waits for more registers than there are would wait for ever: that is what this
+    must keep away from the device.
+    """
+    if isinstance(tile, Tile):
+        sides = tile.block_q in _SIDES and tile.block_kv in _SIDES
+        return sides and tile.warps in (1, 2, 4, 8, 16) and 1 <= tile.stages <= 8
+    if key.element_bytes != 2 or not 2 <= tile.stages <= 8:
+        return False
+    if isinstance(tile, HopperBackwardTile):
+        return (
+            key.kernel != "forward"
+            and 64 <= key.head_pad <= _LARGEST_BACKWARD_PAD
+            and tile.block in _HOPPER_SIDES
+            and not (tile.overlap and key.kernel == "keys")
+            and not (tile.anew and key.kernel == "queries")
+            and tile.consumers in (1, 2)
+        )
+    groups = tile.consumers + 1
+    dealt = tile.consumers * tile.consumer_registers + tile.producer_registers
+    return (
+        key.kernel == "forward"
+        and key.head_pad >= 64
+        and tile.consumers in (1, 2, 3)
+        and not (tile.turns and tile.consumers == 1)
+        and tile.block_kv in _HOPPER_SIDES
+        and all(n % 8 == 0 for n in (tile.consumer_registers, tile.producer_registers))
+        and 24 <= tile.producer_registers <= tile.consumer_registers <= 248
+        and dealt <= groups * tile.registers
+        and groups * tile.registers * _THREADS <= _REGISTERS
+    )

@@ -1,0 +1,1 @@
+"""What recorded operations of torch mean as formulas."""

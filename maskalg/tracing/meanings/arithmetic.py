@@ -1,0 +1,277 @@
+"""Operations on single formulas, as Python and torch mean them: numbers, comparisons, logic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Final, Literal, cast
+
+from ... import errors
+from ...formula import nodes
+from ...formula.nodes import Node
+from ..bounds import Bounds
+from .rounding import constant_of, rounded, unfolded
+from .wrapping import converted, refuse_wrapping
+
+ONE, ZERO = nodes.const(1), nodes.const(0)
+
+# Whole powers are written out as products; higher ones leave 64 bits in any case.
+_MOST_FACTORS: Final = 16
+
+
+def number(node: Node) -> Node:
+    """A truth value as 0 or 1; a number as it is."""
+    return nodes.where(node, ONE, ZERO) if node.kind == "bool" else node
+
+
+def truth(node: Node) -> Node:
+    """Whether a number is not 0; a truth value as it is."""
+    if node.op == "const":
+        return nodes.const(bool(node.data))
+    return node if node.kind == "bool" else nodes.negation(equal(node, ZERO))
+
+
+def real(node: Node) -> Node:
+    node = number(node)
+    if node.op == "const":
+        return nodes.const(float(cast(float, node.data)))
+    return nodes.call("float", node)
+
+
+def add(bounds: Bounds, x: Node, y: Node) -> Node:
+    """Of two truth values torch's sum is `or`."""
+    if x.kind == y.kind == "bool":
+        return either(x, y)
+    refuse_wrapping("+", x, y)
+    x, y = number(x), number(y)
+    folded = constant_of("add", x) and constant_of("add", y)
+    if "real" in (x.kind, y.kind) and (bounds.exact or folded):
+        x, y = rounded("add", x), rounded("add", y)
+    return nodes.add(x, y)
+
+
+def subtract(bounds: Bounds, x: Node, y: Node) -> Node:
+    refuse_wrapping("-", x, y)
+    x, y = number(x), number(y)
+    if x.kind == y.kind == "int":
+        return nodes.subtract(x, y)
+    return add(bounds, x, nodes.negate(y))
+
+
+def multiply(bounds: Bounds, x: Node, y: Node) -> Node:
+    """Of two truth values torch's product is `and`."""
+    if x.kind == y.kind == "bool":
+        return both(x, y)
+    refuse_wrapping("*", x, y)
+    x, y = number(x), number(y)
+    if "real" in (x.kind, y.kind):
+        x, y = unfolded(bounds, x, y), unfolded(bounds, y, x)
+    return nodes.mul(x, y)
+
+
+def divide(x: Node, y: Node) -> Node:
+    return nodes.divide(number(x), number(y))
+
+
+def floor_divide(bounds: Bounds, x: Node, y: Node) -> Node:
+    x, y = number(x), number(y)
+    if "real" in (x.kind, y.kind):
+        _check_quotient("//", bounds, y)
+        return nodes.call("floor", nodes.divide(x, y))
+    if y.op == "const" and cast(int, y.data) < 0:
+        x, y = nodes.negate(x), nodes.negate(y)
+    return nodes.floordiv(x, bounds.divisor(y))
+
+
+def remainder(bounds: Bounds, x: Node, y: Node) -> Node:
+    """With the sign of the divisor."""
+    x, y = number(x), number(y)
+    if "real" in (x.kind, y.kind):
+        _check_quotient("%", bounds, y)
+        whole = nodes.call("floor", nodes.divide(x, y))
+        return nodes.subtract(x, nodes.mul(y, whole))
+    if y.op == "const" and cast(int, y.data) < 0:
+        return nodes.negate(remainder(bounds, nodes.negate(x), nodes.negate(y)))
+    return nodes.mod(x, bounds.divisor(y))
+
+
+def _check_quotient(sign: str, bounds: Bounds, divisor: Node) -> None:
+    """Refuse a rounded quotient where torch's remainder is exact, and is compared."""
+    of_two = divisor.op == "const" and math.frexp(cast(float, divisor.data))[0] in (0.5, -0.5)
+    if bounds.exact and not of_two:
+        raise errors.untraceable(f"`{sign}` of real numbers, but by a power of two,")
+
+
+def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
+    """Rounded towards zero, as C divides."""
+    x, y = number(x), number(y)
+    if "real" in (x.kind, y.kind):
+        return nodes.call("float", nodes.truncated(nodes.divide(x, y)))
+    if y.op == "const" and cast(int, y.data) < 0:
+        return nodes.negate(truncating_divide(bounds, x, nodes.negate(y)))
+    if bounds.never_negative(x):
+        return floor_divide(bounds, x, y)
+    below = nodes.negate(floor_divide(bounds, nodes.negate(x), y))
+    return nodes.where(nodes.ge(x, ZERO), floor_divide(bounds, x, y), below)
+
+
+def truncating_remainder(bounds: Bounds, x: Node, y: Node) -> Node:
+    """With the sign of the dividend, as C's and `torch.fmod`'s."""
+    if "real" in (x.kind, y.kind):
+        _check_quotient("fmod", bounds, y)
+    return nodes.subtract(number(x), nodes.mul(number(y), truncating_divide(bounds, x, y)))
+
+
+def power(bounds: Bounds, x: Node, y: Node) -> Node:
+    x, y = number(x), number(y)
+    return _whole_power(bounds, x, y) if x.kind == y.kind == "int" else nodes.power(x, y)
+
+
+def _whole_power(bounds: Bounds, x: Node, y: Node) -> Node:
+    """A power of integers, which real numbers would round: a product, or a shifted bit."""
+    if y.op == "const":
+        count = cast(int, y.data)
+        if not 0 <= count <= _MOST_FACTORS:
+            raise errors.traced_power(f"the power {count}")
+        return ONE if count == 0 else reduce(partial(multiply, bounds), [x] * count)
+    if x.op != "const" or cast(int, x.data).bit_count() != 1 or cast(int, x.data) < 1:
+        raise errors.traced_power("a power that is no number")
+    exact = nodes.power(real(x), real(y))
+    raised = nodes.truncated(nodes.call("floor", nodes.add(exact, nodes.const(0.5))))
+    if x.data == 1 or bounds.never_negative(y):
+        return raised
+    return nodes.where(nodes.ge(y, ZERO), raised, ZERO)
+
+
+def absolute(x: Node) -> Node:
+    x = number(x)
+    if x.kind == "real":
+        return nodes.call("abs", x)
+    return nodes.maximum(x, negate(x))
+
+
+def negate(x: Node) -> Node:
+    refuse_wrapping("-", x)
+    return nodes.negate(number(x))
+
+
+def minimum(x: Node, y: Node) -> Node:
+    if x.kind == y.kind == "bool":
+        return both(x, y)
+    return nodes.minimum(number(x), number(y))
+
+
+def maximum(x: Node, y: Node) -> Node:
+    if x.kind == y.kind == "bool":
+        return either(x, y)
+    return nodes.maximum(number(x), number(y))
+
+
+def greater_equal(x: Node, y: Node) -> Node:
+    return nodes.ge(number(x), number(y))
+
+
+def greater(x: Node, y: Node) -> Node:
+    return nodes.gt(number(x), number(y))
+
+
+def equal(x: Node, y: Node) -> Node:
+    if x.kind == y.kind == "bool":
+        return nodes.disjunction(
+            nodes.conjunction(x, y), nodes.conjunction(nodes.negation(x), nodes.negation(y))
+        )
+    return nodes.eq(_unsigned(number(x), y), _unsigned(number(y), x))
+
+
+def _unsigned(side: Node, other: Node) -> Node:
+    """`abs(x) % m == 0` holds where `x % m == 0` does, which the proof knows more about."""
+    if side.op == "mod" and other.op == "const" and other.data == 0:
+        inner = side.args[0]
+        if inner.op == "max" and len(inner.args) == 2:
+            first, second = inner.args
+            if first == nodes.negate(second):
+                return nodes.mod(first, side.args[1])
+    return side
+
+
+def where(condition: Node, then: Node, otherwise: Node) -> Node:
+    condition = truth(condition)
+    if condition.op == "const":
+        return then if condition.data else otherwise
+    if then.kind == otherwise.kind == "bool":
+        return nodes.disjunction(
+            nodes.conjunction(condition, then),
+            nodes.conjunction(nodes.negation(condition), otherwise),
+        )
+    return nodes.where(condition, number(then), number(otherwise))
+
+
+def both(x: Node, y: Node) -> Node:
+    return nodes.conjunction(truth(x), truth(y))
+
+
+def either(x: Node, y: Node) -> Node:
+    return nodes.disjunction(truth(x), truth(y))
+
+
+def exactly_one(x: Node, y: Node) -> Node:
+    return nodes.negation(equal(truth(x), truth(y)))
+
+
+def bitwise(
+    op: Literal["bitand", "bitor", "bitxor"], logical: Callable[[Node, Node], Node]
+) -> Callable[[Node, Node], Node]:
+    """`&`, `|` or `^`: logic on truth values, bits on integers."""
+
+    def rule(x: Node, y: Node) -> Node:
+        if x.kind == y.kind == "bool":
+            return logical(x, y)
+        x, y = number(x), number(y)
+        if "real" in (x.kind, y.kind):
+            raise errors.untraceable("a bitwise operation on real numbers")
+        return nodes.bitwise(op, x, y)
+
+    return rule
+
+
+def invert(x: Node) -> Node:
+    if x.kind == "bool":
+        return nodes.negation(x)
+    refuse_wrapping("~", x)
+    return nodes.subtract(nodes.const(-1), x)
+
+
+def shift_left(x: Node, y: Node) -> Node:
+    refuse_wrapping("<<", x)
+    return nodes.mul(number(x), nodes.const(2 ** _shift(y)))
+
+
+def shift_right(x: Node, y: Node) -> Node:
+    return nodes.floordiv(number(x), nodes.const(2 ** _shift(y)))
+
+
+def _shift(y: Node) -> int:
+    if y.op != "const" or y.kind != "int" or not 0 <= cast(int, y.data) < 31:
+        raise errors.untraceable("a shift by anything but a number from 0 to 30")
+    return cast(int, y.data)
+
+
+def sign(x: Node) -> Node:
+    x = number(x)
+    one, zero = (nodes.const(1.0), nodes.const(0.0)) if x.kind == "real" else (ONE, ZERO)
+    return nodes.where(
+        nodes.gt(x, ZERO), one, nodes.where(nodes.gt(ZERO, x), nodes.negate(one), zero)
+    )
+
+
+def whole(x: Node) -> Node:
+    """As an integer, rounded towards zero."""
+    return nodes.truncated(converted(number(x)))
+
+
+def floored(bounds: Bounds, x: Node) -> Node:
+    """`math.floor`, an integer; of a quotient of integers it is their floor division."""
+    if x.op == "div" and x.args[0].kind == x.args[1].kind == "int":
+        return floor_divide(bounds, *x.args)
+    return x if x.kind == "int" else nodes.truncated(nodes.call("floor", x))

@@ -1,0 +1,63 @@
+"""Entries of captured tensors of small integers, with which torch computes in as few bits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from ... import errors
+from ...formula.nodes import Node
+from ...formula.parameters import Table
+
+NARROW: Final = (torch.uint8, torch.int8, torch.int16, torch.uint16)
+
+
+class _Converted(Node):
+    """Entries that the function made integers of 32 or 64 bits: equal to what they were."""
+
+    __slots__ = ()
+
+
+def converted(node: Node) -> Node:
+    """What `x.int()` or `x.long()` makes of a formula: entries that do not wrap any more."""
+    if _narrow(node) is None:
+        return node
+    return _Converted(node.op, node.kind, node.args, node.data, node.own)
+
+
+def refuse_wrapping(sign: str, *operands: Node) -> None:
+    """Entries of 8 or 16 bits wrap where torch computes with them, and with numbers, alone."""
+    if any(node.kind == "real" for node in operands):
+        return
+    tables = [_narrow(node) for node in operands if node.op not in ("const", "scalar")]
+    if tables and all(table is not None for table in tables):
+        raise errors.traced_narrow(sign, *next(table for table in tables if table is not None))
+
+
+def dtype_of(node: Node) -> torch.dtype:
+    """What torch would hold a value in, as far as conversions to it tell."""
+    if node.kind == "bool":
+        return torch.bool
+    if node.kind == "int":
+        found = _narrow(node)
+        return torch.int64 if found is None else found[1]
+    if any(part.op == "score" for part in node.walk()):
+        return torch.float32
+    tables = [part.own[0] for part in node.walk() if part.op == "read" and part.kind == "real"]
+    dtypes = [table.tensor.dtype for table in tables if isinstance(table, Table)]
+    return max(dtypes, key=lambda dtype: dtype.itemsize, default=torch.float32)
+
+
+def _narrow(node: Node) -> tuple[str, torch.dtype] | None:
+    """The table of small integers that a formula is an entry of."""
+    if isinstance(node, _Converted):
+        return None
+    if node.op == "read" and isinstance(node.own[0], Table):
+        dtype = node.own[0].tensor.dtype
+        return (node.own[0].name, dtype) if dtype in NARROW else None
+    if node.op not in ("where", "min", "max"):
+        return None
+    chosen = node.args[1:] if node.op == "where" else node.args
+    found = [_narrow(arg) for arg in chosen if arg.op not in ("const", "scalar")]
+    return found[0] if found and None not in found else None

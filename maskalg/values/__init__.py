@@ -1,0 +1,1 @@
+"""What a user composes: masks, biases, scores, index expressions and weights."""

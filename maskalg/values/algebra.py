@@ -1,0 +1,561 @@
+"""Masks, biases and scores: values composed with `&`, `|`, `~`, `+`, `@`.
+
+`Mask & | ~` keep sets of (query, key) pairs; `Mask + Bias` is a `Score`; biases add with `+` and
+nest with `@`. Python binds `+` tighter than `&`, so `a & b + bias` is `a & (b + bias)`; `Mask &
+Score` is defined so that both spellings mean the same.
+
+An operand that only an error message is for is typed `NoReturn`, as no value is: a type checker
+refuses it, and at run time the message comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, TypeGuard, overload
+
+import torch
+
+from .. import errors
+from ..formula import nodes
+from ..formula.entries import is_listed
+from ..formula.nodes import SCORE, TRUE, Node
+from ..formula.parameters import Scalar, no_nan, plain_number
+from ..formula.printing import Label, named
+from ..formula.score_terms import added, composed, joined
+from .expression import Expression
+from .not_numbers import NotNumbers
+
+if TYPE_CHECKING:
+    from ..proof.proof import Proof
+    from ..questions.cost import Cost
+    from ..questions.rows import Bandwidth
+    from ..questions.search import Place
+    from ..schedule.block_map import BlockMap
+    from ..schedule.segments import Segments
+
+
+class Mask(NotNumbers, Expression):
+    """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
+
+    `operands` are the masks that `&`, `|` or `~` made it from, for `simplify`; a mask that was
+    bound, shifted, moved or pickled has none.
+    """
+
+    operands: tuple[Mask, ...] = ()
+
+    def __init__(
+        self, mask_node: Node, bias_node: Node, label: Label, operands: tuple[Mask, ...] = ()
+    ) -> None:
+        assert bias_node is SCORE or bias_node.op == "score"
+        super().__init__(mask_node, SCORE, label)
+        object.__setattr__(self, "operands", operands)
+
+    @overload
+    def __and__(self, other: Mask) -> Mask: ...
+    @overload
+    def __and__(self, other: Score) -> Score: ...
+    def __and__(self, other: object) -> Mask | Score:
+        if isinstance(other, Mask):
+            node = nodes.conjunction(self.mask_node, other.mask_node)
+            return Mask(node, SCORE, Label("&", (self.label, other.label)), (self, other))
+        if isinstance(other, Bias):
+            raise errors.mask_and_bias(self, other)
+        if isinstance(other, Score):
+            return _combined(self, other)
+        _no_mask(self, "&", other)
+        return NotImplemented
+
+    def __rand__(self, other: NoReturn) -> Mask:
+        _no_mask(self, "&", other)
+        return NotImplemented
+
+    def __or__(self, other: Mask) -> Mask:
+        if isinstance(other, Mask):
+            node = nodes.disjunction(self.mask_node, other.mask_node)
+            return Mask(node, SCORE, Label("|", (self.label, other.label)), (self, other))
+        if isinstance(other, (Bias, Score)):
+            raise errors.or_with_bias(self, other)
+        _no_mask(self, "|", other)
+        return NotImplemented
+
+    def __ror__(self, other: NoReturn) -> Mask:
+        _no_mask(self, "|", other)
+        return NotImplemented
+
+    def __xor__(self, other: NoReturn) -> Mask:
+        if isinstance(other, Mask):
+            raise errors.exclusive_or(self, other)
+        _no_mask(self, "^", other)
+        return NotImplemented
+
+    def __sub__(self, other: NoReturn) -> Mask:
+        _no_difference(self, other)
+        return NotImplemented
+
+    def __invert__(self) -> Mask:
+        return Mask(nodes.negation(self.mask_node), SCORE, Label("~", (self.label,)), (self,))
+
+    def complement(self) -> Mask:
+        """`~mask`, for compiled functions: torch.compile does not follow `~` (torch 2.13)."""
+        return self.__invert__()
+
+    def __add__(self, other: Bias | Score) -> Score:
+        if isinstance(other, Bias):
+            label = Label("+", (self.label, other.label))
+            return Score(self.mask_node, other.bias_node, label)
+        if isinstance(other, Score):  # such as ma.score of a function that returns -inf
+            return _combined(self, other)
+        if isinstance(other, Mask):
+            raise errors.mask_plus_mask(self, other)
+        _no_bias(self, "+", other)
+        return NotImplemented
+
+    def __radd__(self, other: NoReturn) -> Mask:
+        _no_bias(self, "+", other)
+        return NotImplemented
+
+    def prove(self) -> Proof:
+        """The closed forms of the empty and the full blocks, for all values of the parameters."""
+        from ..proof.proof import prove
+
+        return prove(self)
+
+    def blocks(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | tuple[int, int] = 128,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> BlockMap:
+        """The label of each block of the attention matrix, equal to dense evaluation.
+
+        Args:
+            q_len: number of queries.
+            kv_len: number of keys; `None` means `q_len`.
+            block: side of a block, or `(block_q, block_kv)`. The last row and column of blocks
+                may be cut by the length; a block is full when every element in range is kept.
+            batch: batch size, where the mask depends on it; inferred from bound tensors.
+            heads: number of heads, likewise; required when the formula computes with `head`.
+
+        Returns:
+            A `BlockMap` with `labels` uint8 `[batch, heads, rows, columns]`, EMPTY=0, PARTIAL=1,
+            FULL=2, size 1 where the mask does not depend on batch or head.
+
+        Examples:
+            >>> (causal & sliding(4)).blocks(8, block=2).labels[0, 0].tolist()
+            [[1, 0, 0, 0], [2, 1, 0, 0], [1, 2, 1, 0], [0, 1, 2, 1]]
+        """
+        from ..schedule.block_map import blocks
+
+        return blocks(self, q_len, kv_len, block=block, batch=batch, heads=heads)
+
+    def segments(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | tuple[int, int] = 128,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Segments:
+        """What each tile of queries visits, as a few ranges of tiles: the public row schedule.
+
+        Takes what `blocks` takes, and costs time and memory by the row, not by the block.
+
+        Returns:
+            `Segments` with int32 arrays `row_start`, `first`, `end`, `label`: compressed rows,
+            disjoint and in order, without padding.
+        """
+        from ..schedule.segments import segments
+
+        return segments(self, q_len, kv_len, block=block, batch=batch, heads=heads)
+
+    def is_empty(
+        self,
+        q_len: int | None = None,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+        for_all: bool = False,
+    ) -> bool | None:
+        """Whether no pair is kept: True, False, or None where neither was found.
+
+        Without lengths the question ranges over every position from 0 on that bound tensors hold;
+        `ma.implies` describes the arguments, `for_all` among them.
+        """
+        from ..questions.decide import empty
+        from ..questions.domain import Lengths
+
+        return empty(self, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
+
+    def witness(
+        self,
+        other: Mask,
+        q_len: int | None = None,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Place | None:
+        """A pair `(batch, head, q_idx, kv_idx)` that either this mask or `other` keeps, not both.
+
+        None where none was found: `ma.equivalent` says whether there is none. Without lengths,
+        small positions and those near the numbers of the formulas are looked at.
+        """
+        from ..questions.decide import witness
+        from ..questions.domain import Lengths
+
+        return witness(self, other, Lengths(q_len, kv_len, batch, heads))
+
+    def cost(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | tuple[int, int] = 128,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Cost:
+        """Kept elements, blocks by label and operations of attention under the mask.
+
+        Takes what `blocks` takes, and counts all batch entries and heads. Kept elements are summed
+        over intervals, boxes or the clauses of the mask, and evaluated piece by piece only where
+        none of these tell. More than 1,048,576 blocks are labelled where intervals do it; otherwise
+        they are counted as `segments` names them, and `Cost.labelled` says so.
+
+        Raises:
+            MaskValueError: more elements to evaluate than a minute or two allows.
+        """
+        from ..questions.cost import cost
+        from ..questions.domain import Lengths
+
+        return cost(self, Lengths(q_len, kv_len, batch, heads), block)
+
+    def bandwidth(self) -> Bandwidth:
+        """The smallest band around the diagonal that holds every kept pair, at all positions.
+
+        Returns:
+            `Bandwidth(left, right)` with `-left <= kv_idx - q_idx <= right` for each kept pair,
+            None for a side without a limit that was proved. An empty mask has the band (0, 0).
+        """
+        from ..questions.rows import bandwidth
+
+        return bandwidth(self)
+
+    def rows_have_a_key(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> bool | None:
+        """Whether each query keeps at least one key, in every batch entry and head.
+
+        A query without a key has output 0. None where the closed forms leave more elements open
+        than are worth evaluating (2**28). Takes what `blocks` takes.
+        """
+        from ..questions.domain import Lengths
+        from ..questions.rows import rows_have_a_key
+
+        return rows_have_a_key(self, Lengths(q_len, kv_len, batch, heads))
+
+    def simplify(self) -> Mask:
+        """An equivalent mask without the parts that others make superfluous; printing shows it.
+
+        Equivalent for the values bound now, at every position that bound tensors hold. The mask
+        itself is returned where nothing could be left out.
+
+            >>> (causal & (sliding(4) | ~causal) & sliding(9)).simplify()
+            causal & sliding(4)
+        """
+        from ..questions.simplify import simplify
+
+        return simplify(self)
+
+    def to_dense(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> torch.Tensor:
+        """The Boolean matrix `[batch, heads, q_len, kv_len]`, True where kept: the oracle.
+
+        Batch and heads have size 1 where the mask does not depend on them.
+        """
+        from ..engine.evaluate import to_dense
+
+        return to_dense(self, q_len, kv_len, batch=batch, heads=heads)
+
+    def to_mask_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `mask_mod(b, h, q_idx, kv_idx)`, with the values bound now."""
+        from ..export.flex_functions import flex_function
+
+        return flex_function(self)
+
+    def show(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        width: int = 64,
+        block: int = 128,
+        batch: int = 0,
+        head: int = 0,
+    ) -> None:
+        """Print a picture of the empty, partial and full blocks, and what they save.
+
+        `width` is the most columns of the picture, `block` the side of the blocks that are
+        counted, `batch` and `head` the entry shown of a mask that depends on them.
+        """
+        from ..views.inspect.terminal import show
+
+        show(self, q_len, kv_len, width=width, block=block, batch=batch, head=head)
+
+
+class Bias(Expression):
+    """What a score becomes: a function f(s) of the scaled score s, and of the indices.
+
+    `f + g` is f(s) + g(s) - s, so additive biases add in any order; `f @ g` is f(g(s)).
+    """
+
+    def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
+        assert mask_node is TRUE or mask_node.data is True
+        super().__init__(TRUE, bias_node, label)
+
+    @overload
+    def __add__(self, other: Bias | float) -> Bias: ...
+    @overload
+    def __add__(self, other: Mask | Score) -> Score: ...
+    def __add__(self, other: object) -> Bias | Score:
+        if isinstance(other, Bias):
+            node = joined(self.bias_node, other.bias_node)
+            return Bias(TRUE, node, Label("+", (self.label, other.label)))
+        if isinstance(other, (Mask, Score)):
+            return other + self
+        other = plain_number(other)
+        if _is_number(other):
+            return self if other == 0 else self + constant(other)
+        _no_bias(self, "+", other)
+        return NotImplemented
+
+    def __radd__(self, other: float) -> Bias:
+        if _is_number(plain_number(other)):
+            return self + other
+        _no_bias(self, "+", other)
+        return NotImplemented
+
+    def __sub__(self, other: Bias | float) -> Bias:
+        if isinstance(other, Bias) or _is_number(plain_number(other)):
+            return self + (-other)
+        _no_difference(self, other)
+        return NotImplemented
+
+    def to_score_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`, with the values bound now."""
+        from ..export.flex_functions import flex_function
+
+        return flex_function(self)
+
+    def __neg__(self) -> Bias:
+        return self * -1
+
+    def __mul__(self, other: float) -> Bias:
+        other = plain_number(other)
+        if not _is_number(other):
+            _no_factor(self, other)
+            return NotImplemented
+        no_nan("bias * number", other)
+        amount = Scalar("factor", float(other))
+        rest = nodes.mul(nodes.scalar(amount), added(self.bias_node))
+        return Bias(TRUE, nodes.add(SCORE, rest), Label("*", (amount, self.label)))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: float) -> Bias:
+        other = plain_number(other)
+        if not _is_number(other):
+            _no_factor(self, other)
+            return NotImplemented
+        if other == 0:
+            raise errors.divided_by_zero(self)
+        return self * (1 / other)
+
+    @overload
+    def __matmul__(self, other: Bias) -> Bias: ...
+    @overload
+    def __matmul__(self, other: Score) -> Score: ...
+    def __matmul__(self, other: object) -> Bias | Score:
+        if not isinstance(other, (Bias, Score)):
+            _no_bias(self, "@", other)
+            return NotImplemented
+        node = composed(self.bias_node, other.bias_node)
+        label = Label("@", (self.label, other.label))
+        if isinstance(other, Bias):
+            return Bias(TRUE, node, label)
+        return Score(other.mask_node, node, label)
+
+    @overload
+    def of(self, inner: Bias) -> Bias: ...
+    @overload
+    def of(self, inner: Score) -> Score: ...
+    def of(self, inner: Bias | Score) -> Bias | Score:
+        """`self @ inner`, for compiled functions: torch.compile does not follow `@` (torch 2.13).
+
+        Raises:
+            TypeError: `inner` is no bias and no score.
+        """
+        if not isinstance(inner, (Bias, Score)):
+            raise errors.applied_to(self, inner)
+        return self.__matmul__(inner)
+
+    def __and__(self, other: NoReturn) -> NoReturn:
+        raise errors.mask_and_bias(other, self)
+
+    __rand__ = __and__
+
+    def __or__(self, other: NoReturn) -> NoReturn:
+        raise errors.or_with_bias(self, other)
+
+    def __ror__(self, other: NoReturn) -> NoReturn:
+        raise errors.or_with_bias(other, self)
+
+    def __invert__(self) -> NoReturn:
+        raise errors.not_of_bias(self)
+
+
+class Score(NotNumbers, Expression):
+    """A mask and a bias: everything attention does to its scores before the softmax."""
+
+    def to_score_mod(self) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`: -inf where the mask drops.
+
+        FlexAttention skips blocks by the mask alone: give it `score.mask.to_mask_mod()` too.
+        """
+        from ..export.flex_functions import flex_function
+
+        return flex_function(self)
+
+    @property
+    def mask(self) -> Mask:
+        return Mask(self.mask_node, SCORE, Label("name", (f"({self.label}).mask", self.label)))
+
+    @property
+    def bias(self) -> Bias:
+        return Bias(TRUE, self.bias_node, Label("name", (f"({self.label}).bias", self.label)))
+
+    def __and__(self, other: Mask | Score) -> Score:
+        if isinstance(other, (Mask, Score)):
+            return _combined(self, other)
+        if isinstance(other, Bias):
+            raise errors.mask_and_bias(self, other)
+        _no_mask(self, "&", other)
+        return NotImplemented
+
+    def __add__(self, other: Bias | Mask) -> Score:
+        if isinstance(other, Bias):
+            node = joined(self.bias_node, other.bias_node)
+            return Score(self.mask_node, node, Label("+", (self.label, other.label)))
+        if isinstance(other, Score):
+            raise errors.score_plus_score(self, other)
+        if isinstance(other, Mask):  # as in mask + score
+            return self & other
+        _no_bias(self, "+", other)
+        return NotImplemented
+
+    def __sub__(self, other: NoReturn) -> Mask:
+        _no_difference(self, other)
+        return NotImplemented
+
+    def __or__(self, other: NoReturn) -> NoReturn:
+        raise errors.or_with_bias(self, other)
+
+    def __ror__(self, other: NoReturn) -> NoReturn:
+        raise errors.or_with_bias(other, self)
+
+    def __invert__(self) -> NoReturn:
+        raise errors.not_of_bias(self)
+
+
+def named_mask(name: str, node: Node, says: str) -> Mask:
+    """A mask that is a name; `says` is what `help` prints of it, where others show their class."""
+    mask = Mask(node, SCORE, named(name))
+    says += "\n\n`help(maskalg.Mask)` lists what a mask can do."
+    object.__setattr__(mask, "__doc__", says)
+    return mask
+
+
+everything = named_mask("everything", TRUE, "Every query keeps every key.")
+"""Every query keeps every key."""
+
+nothing = named_mask("nothing", nodes.FALSE, "No query keeps a key: outputs are 0.")
+"""No query keeps a key: outputs are 0."""
+
+
+def formula(node: Node) -> Mask:
+    """A mask from a Boolean formula, printed as the formula."""
+    return Mask(node, SCORE, Label("formula", (node,)))
+
+
+def additive(node: Node) -> Bias:
+    """The bias that adds a real formula to the score, printed as the formula."""
+    return Bias(TRUE, nodes.add(SCORE, node), Label("formula", (node,)))
+
+
+def _no_mask(mask: Expression, sign: str, other: object) -> None:
+    """Refuse what was meant as a mask; strangers are left to Python."""
+    if isinstance(other, bool):
+        raise errors.flag_for_mask(mask, sign, other)
+    if is_listed(other):
+        raise errors.tensor_for_mask(mask, sign, other)
+    if errors.instead(other):
+        raise errors.stranger_for_mask(mask, sign, other)
+
+
+def _no_bias(what: Expression, sign: str, other: object) -> None:
+    """Refuse what was meant as a bias."""
+    if sign in "+-" and _is_number(plain_number(other)):
+        raise errors.mask_plus_number(what, sign, other)
+    if is_listed(other):
+        raise errors.tensor_for_bias(what, sign, other)
+    if errors.instead(other):
+        raise errors.stranger_for_bias(what, sign, other)
+
+
+def _no_factor(bias: Bias, factor: object) -> None:
+    """Refuse a factor that is a number for each head or position."""
+    if is_listed(factor) or isinstance(factor, Expression):
+        raise errors.tensor_for_factor(bias, factor)
+
+
+def _no_difference(left: Expression, right: object) -> None:
+    """Refuse a difference that `&` or `+` stands for."""
+    if isinstance(right, (Mask, Score)):
+        raise errors.minus_mask(left, right)
+    if isinstance(right, Bias):
+        raise errors.mask_minus_bias(left, right)
+    _no_bias(left, "-", right)
+
+
+def _combined(left: Expression, right: Expression) -> Score:
+    return Score(
+        nodes.conjunction(left.mask_node, right.mask_node),
+        joined(left.bias_node, right.bias_node),
+        Label("&", (left.label, right.label)),
+    )
+
+
+def constant(value: int | float) -> Bias:
+    """The bias that adds a number, which is an argument of the kernel."""
+    no_nan("bias + number", value)
+    number = nodes.scalar(Scalar("constant", float(value)))
+    return Bias(TRUE, nodes.add(SCORE, number), Label("formula", (number,)))
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,26 @@
+"""Scores that fade with distance, for linear weights."""
+
+from __future__ import annotations
+
+from ...formula import nodes
+from ...formula.entries import Entries
+from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
+from ...formula.printing import called
+from ..algebra import Bias
+from .arguments import real_table
+
+
+def decay(log_rates: Entries) -> Bias:
+    """s * exp(log_rates[head] * |q - k|): the retention's decay, for `weight=ma.linear`.
+
+    Args:
+        log_rates: floating `[heads]`, the natural log of each head's rate, below 0 for decay;
+            receives a gradient when it requires one.
+
+    Source: Sun et al., "Retentive Network" (2023).
+    """
+    table = real_table("decay", "log_rates", log_rates, (1,), "[heads]")
+    distance = nodes.maximum(nodes.subtract(Q, K), nodes.subtract(K, Q))
+    exponent = nodes.mul(nodes.read(table, HEAD), distance)
+    faded = nodes.mul(SCORE, nodes.call("exp", exponent))
+    return Bias(TRUE, faded, called("decay", table))

@@ -1,0 +1,84 @@
+"""A small network on the relative distance of a key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import Entries
+from ...formula.nodes import HEAD, SCORE, TRUE, K, Node, Q
+from ...formula.printing import called
+from ..algebra import Bias
+from .arguments import real_table
+
+
+@dataclass(frozen=True)
+class FireParameters:
+    """What FIRE learns; each tensor is floating and receives a gradient when it requires one.
+
+    Attributes:
+        w1: `[hidden]`, the first layer's weight.
+        b1: `[hidden]`, its offset.
+        w2: `[heads, hidden]`, the second layer's weight.
+        b2: `[heads]`, its offset.
+        c: `[1]`, > 0: how fast the logarithm grows.
+        threshold: `[1]`, > 0: queries before it are treated as if they stood there.
+    """
+
+    w1: Entries
+    b1: Entries
+    w2: Entries
+    b2: Entries
+    c: Entries
+    threshold: Entries
+
+
+def fire(parameters: FireParameters) -> Bias:
+    """s + f(log(1 + c * d) / log(1 + c * max(threshold, q)))[head] with d = max(q - k, 0).
+
+    f(x) = w2 relu(w1 x + b1) + b2 is a network with one hidden layer, written out term by term: the
+    formula grows with the number of hidden units (32 in the paper).
+
+    Args:
+        parameters: the six tensors, see `FireParameters`.
+
+    Source: FIRE (Li et al., 2023).
+    """
+    call = "fire"
+    if not isinstance(parameters, FireParameters):
+        raise errors.fire_parameters(parameters)
+    shapes = {
+        "w1": "[hidden]",
+        "b1": "[hidden]",
+        "w2": "[heads, hidden]",
+        "b2": "[heads]",
+        "c": "[1]",
+        "threshold": "[1]",
+    }
+    tables = {
+        name: real_table(call, name, getattr(parameters, name), (wanted.count(",") + 1,), wanted)
+        for name, wanted in shapes.items()
+    }
+    hidden, heads = len(tables["w1"].tensor), len(tables["w2"].tensor)
+    for name, wanted in shapes.items():
+        shape = list(tables[name].tensor.shape)
+        if shape[-1] != {"c": 1, "threshold": 1, "b2": heads}.get(name, hidden):
+            raise errors.tensor_shape(call, name, shape, wanted)
+    zero = nodes.const(0)
+    c, threshold = (nodes.read(tables[name], zero) for name in ("c", "threshold"))
+    behind = nodes.maximum(nodes.subtract(Q, K), zero)
+    x = nodes.divide(_grown(c, behind), _grown(c, nodes.maximum(threshold, Q)))
+    terms = [nodes.read(tables["b2"], HEAD)]
+    for unit in range(hidden):
+        place = nodes.const(unit)
+        inside = nodes.add(
+            nodes.mul(nodes.read(tables["w1"], place), x), nodes.read(tables["b1"], place)
+        )
+        active = nodes.maximum(inside, nodes.const(0.0))
+        terms.append(nodes.mul(nodes.read(tables["w2"], HEAD, place), active))
+    return Bias(TRUE, nodes.add(SCORE, *terms), called(call, *tables.values()))
+
+
+def _grown(c: Node, distance: Node) -> Node:
+    return nodes.call("log", nodes.add(nodes.mul(c, distance), nodes.const(1.0)))

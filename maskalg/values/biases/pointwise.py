@@ -1,0 +1,54 @@
+"""Biases given as tensors: one number for each key, or for each pair."""
+
+from __future__ import annotations
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import Entries
+from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
+from ...formula.printing import called
+from ..algebra import Bias
+from .arguments import real_table
+
+
+def key_bias(tensor: Entries) -> Bias:
+    """s + tensor[batch, head, k]: what every query adds for a key.
+
+    Args:
+        tensor: floating `[length]` or `[batch, heads, length]`; batch and heads of size 1 are
+            broadcast. Receives a gradient when it requires one.
+
+    Raises:
+        TypeError: no floating-point tensor.
+        ValueError: a tensor of another rank. One of two dimensions is refused, as nothing tells
+            `[batch, length]` from `[heads, length]`: write which by a dimension of size 1.
+    """
+    shapes = "[length] or [batch, heads, length]"
+    table = real_table("key_bias", "tensor", tensor, (1, 2, 3), shapes)
+    shape = table.tensor.shape
+    if len(shape) == 2:
+        raise errors.key_bias_rows(list(shape))
+    added = nodes.read(table, *[BATCH, HEAD, K][-len(shape) :])
+    return Bias(TRUE, nodes.add(SCORE, added), called("key_bias", table))
+
+
+def dense_bias(tensor: Entries) -> Bias:
+    """s + tensor[batch, head, q, k]: a bias written out for every pair.
+
+    Args:
+        tensor: floating `[q, k]`, `[heads, q, k]` or `[batch, heads, q, k]`; dimensions of size 1
+            are broadcast. Receives a gradient when it requires one.
+
+    Source: `attn_mask` of torch's `scaled_dot_product_attention`; pair biases of AlphaFold (Jumper
+    et al., 2021), edge biases of Graphormer (Ying et al., 2021).
+    """
+    shapes = "[q, k], [heads, q, k] or [batch, heads, q, k]"
+    table = real_table("dense_bias", "tensor", tensor, (2, 3, 4), shapes)
+    shape = table.tensor.shape
+    indices = [BATCH, HEAD, Q, K][-len(shape) :]
+    # A single row or column serves every query or key; batch and head broadcast when read.
+    for axis in (-2, -1):
+        if shape[axis] == 1:
+            indices[axis] = nodes.const(0)
+    added = nodes.read(table, *indices)
+    return Bias(TRUE, nodes.add(SCORE, added), called("dense_bias", table))

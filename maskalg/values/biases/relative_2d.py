@@ -1,0 +1,85 @@
+"""Learned biases on the distance of two cells of an image."""
+
+from __future__ import annotations
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import Entries
+from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Node, Q
+from ...formula.parameters import Table
+from ...formula.printing import called
+from ..algebra import Bias
+from .arguments import real_table
+
+
+def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
+    """s + table[(y_q - y_k + H - 1) * (2 W - 1) + x_q - x_k + W - 1, head] in a window of H x W.
+
+    Token i stands at y = i // W, x = i mod W; the sequence is one window of H * W tokens.
+
+    Args:
+        table: floating `[(2 H - 1) * (2 W - 1), heads]`, as Swin's `relative_position_bias_table`.
+            Receives a gradient when it requires one.
+        window: (H, W), both >= 1.
+
+    Source: Swin Transformer (Liu et al., 2021).
+    """
+    call = f"relative_2d(…, window={window!r})"
+    if not isinstance(window, tuple) or len(window) != 2:
+        raise errors.tensor_dtype(call, "window", repr(window), "a pair (height, width)")
+    for name, side in zip(("height", "width"), window, strict=True):
+        if isinstance(side, bool) or not isinstance(side, int):
+            raise errors.not_an_integer(call, name, side, 1)
+        if side < 1:
+            raise errors.below(call, name, side, 1)
+    table = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]").tensor
+    places = [2 * side - 1 for side in window]
+    if table.shape[0] != places[0] * places[1]:
+        raise errors.window_table(call, window, places[0] * places[1], table.shape[0])
+    # A view, so that places off the window are noticed instead of read in the next row.
+    entries = Table("table", table.view(*places, table.shape[1]))
+    height, width = (_side(entries, axis) for axis in (0, 1))
+    rows = nodes.subtract(nodes.floordiv(Q, width), nodes.floordiv(K, width))
+    columns = nodes.subtract(nodes.mod(Q, width), nodes.mod(K, width))
+    one = nodes.const(1)
+    added = nodes.read(
+        entries,
+        nodes.add(rows, nodes.subtract(height, one)),
+        nodes.add(columns, nodes.subtract(width, one)),
+        HEAD,
+    )
+    return Bias(TRUE, nodes.add(SCORE, added), called("relative_2d", entries))
+
+
+def _side(entries: Table, axis: int) -> Node:
+    """The side of the window along an axis of `2 * side - 1` places."""
+    return nodes.floordiv(nodes.add(nodes.extent(entries, axis), nodes.const(1)), nodes.const(2))
+
+
+def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:
+    """s + rel_h[batch, head, q, y_k] + rel_w[batch, head, q, x_k] on keys in W columns.
+
+    Key k stands at y = k // W, x = k mod W. The tensors are what queries score the rows and the
+    columns with: `rel_h = einsum("bhqd,qyd->bhqy", query, rows)` and `rel_w` alike.
+
+    Args:
+        rel_h: floating `[batch, heads, queries, H]`.
+        rel_w: floating `[batch, heads, queries, W]`. Both receive a gradient when they require one,
+            and batch and heads of size 1 are broadcast.
+
+    Source: MViTv2 (Li et al., 2022); Segment Anything (Kirillov et al., 2023).
+    """
+    of_rows = real_table("decomposed", "rel_h", rel_h, (4,), "[batch, heads, queries, H]")
+    of_columns = real_table("decomposed", "rel_w", rel_w, (4,), "[batch, heads, queries, W]")
+    rel_h, rel_w = of_rows.tensor, of_columns.tensor
+    if rel_h.shape[:3] != rel_w.shape[:3]:
+        wanted = f"{list(rel_h.shape[:3])} and W, as rel_h has"
+        raise errors.tensor_shape("decomposed", "rel_w", list(rel_w.shape), wanted)
+    if rel_w.shape[3] < 1:
+        raise errors.tensor_shape("decomposed", "rel_w", list(rel_w.shape), "[…, W] with W >= 1")
+    width = nodes.extent(of_columns, 3)
+    added = (
+        nodes.read(of_rows, BATCH, HEAD, Q, nodes.floordiv(K, width)),
+        nodes.read(of_columns, BATCH, HEAD, Q, nodes.mod(K, width)),
+    )
+    return Bias(TRUE, nodes.add(SCORE, *added), called("decomposed", of_rows, of_columns))

@@ -1,0 +1,34 @@
+"""Relative positions that the query attends to."""
+
+from __future__ import annotations
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import Entries
+from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
+from ...formula.printing import called
+from ..algebra import Bias
+from .arguments import real_table
+
+
+def shaw(rows: Entries) -> Bias:
+    """s + rows[batch, head, q, clip(k - q, -d, d) + d]: what a query scores a distance with.
+
+    With embeddings `[2 * d + 1, head_dim]` of the clipped distances,
+    `rows = scale * query @ embeddings.T`; queries and embeddings get their gradients through it.
+
+    Args:
+        rows: floating `[batch, heads, queries, 2 * d + 1]`; batch and heads of size 1 are
+            broadcast. Receives a gradient when it requires one.
+
+    Source: relative position representations for keys, Shaw, Uszkoreit, Vaswani (2018).
+    """
+    shapes = "[batch, heads, queries, 2 * d + 1]"
+    table = real_table("shaw", "rows", rows, (4,), shapes)
+    shape = list(table.tensor.shape)
+    if shape[3] % 2 == 0:
+        raise errors.tensor_shape("shaw", "rows", shape, shapes)
+    farthest = nodes.floordiv(nodes.extent(table, 3), nodes.const(2))
+    clipped = nodes.maximum(nodes.minimum(nodes.subtract(K, Q), farthest), nodes.negate(farthest))
+    added = nodes.read(table, BATCH, HEAD, Q, nodes.add(clipped, farthest))
+    return Bias(TRUE, nodes.add(SCORE, added), called("shaw", table))

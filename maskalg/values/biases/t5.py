@@ -1,0 +1,72 @@
+"""Learned biases on buckets of distances that grow with the distance."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import Entries
+from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
+from ...formula.parameters import Table
+from ...formula.printing import called
+from ..algebra import Bias
+from .arguments import real_table
+
+
+def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:
+    """s + table[bucket(k - q), head].
+
+    With n buckets for a direction, distances d < n // 2 have a bucket each; farther ones share
+    buckets whose width grows with the logarithm of d, up to `max_distance`, from where on all share
+    the last. With `bidirectional` half of the buckets are for keys before the query and its own,
+    half for keys after it; without, keys after the query count as distance 0.
+
+    Args:
+        table: floating `[buckets, heads]`, as T5's `relative_attention_bias.weight`; an even number
+            of buckets, at least 4 with `bidirectional`, at least 2 without. Receives a gradient
+            when it requires one.
+        bidirectional: True for encoders, False for decoders.
+        max_distance: more than half of the buckets of a direction.
+
+    Source: T5 (Raffel et al., 2020).
+    """
+    call = f"t5(…, bidirectional={bidirectional!r}, max_distance={max_distance!r})"
+    entries = real_table(call, "table", table, (2,), "[buckets, heads]")
+    weight = entries.tensor
+    count = weight.shape[0] // 2 if bidirectional else weight.shape[0]
+    if count < 2 or weight.shape[0] % 2:
+        wanted = "[buckets, heads] with an even number of buckets, 4 or more when bidirectional"
+        raise errors.tensor_shape(call, "table", list(weight.shape), wanted)
+    if isinstance(max_distance, bool) or not isinstance(max_distance, int):
+        raise errors.not_an_integer(call, "max_distance", max_distance, count // 2 + 1)
+    if max_distance <= count // 2:
+        raise errors.below(call, "max_distance", max_distance, count // 2 + 1)
+    buckets = Table("buckets", _buckets(count, max_distance).to(weight.device))
+    ahead = nodes.subtract(K, Q)
+    zero, last = nodes.const(0), nodes.subtract(nodes.extent(buckets, 0), nodes.const(1))
+    if not bidirectional:
+        distance = nodes.maximum(nodes.subtract(Q, K), zero)
+        bucket = nodes.read(buckets, nodes.minimum(distance, last))
+    else:
+        distance = nodes.maximum(nodes.subtract(Q, K), ahead)
+        half = nodes.floordiv(nodes.extent(entries, 0), nodes.const(2))
+        side = nodes.where(nodes.gt(ahead, zero), half, zero)
+        bucket = nodes.add(nodes.read(buckets, nodes.minimum(distance, last)), side)
+    added = nodes.read(entries, bucket, HEAD)
+    printed = [] if bidirectional else ["bidirectional=False"]
+    return Bias(TRUE, nodes.add(SCORE, added), called("t5", entries, *printed))
+
+
+def _buckets(count: int, max_distance: int) -> torch.Tensor:
+    """The bucket of each distance 0 … max_distance of one direction, int32.
+
+    In float32 and in the order of the original, which decides where a bucket ends.
+    """
+    exact = count // 2
+    distances = torch.arange(max_distance + 1)
+    growth = torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    far = (exact + (growth * (count - exact)).to(torch.int64)).clamp(max=count - 1)
+    return torch.where(distances < exact, distances, far).to(torch.int32)

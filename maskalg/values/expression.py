@@ -1,0 +1,291 @@
+"""What masks, biases and scores share: their parameters, printing, equality, `bind` and `shift`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import torch
+
+from .. import errors
+from ..formula import nodes
+from ..formula.binding import rebound
+from ..formula.derived import with_derived
+from ..formula.entries import Entries, as_tensor, integers
+from ..formula.node import Node
+from ..formula.parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table, plain_number
+from ..formula.printing import Label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Self = TypeVar("Self", bound="Expression")
+Shift = int | Entries
+
+
+class Expression:
+    """A mask, a bias or a score. Never changed in place.
+
+    Equality is that of structure, scalar values and identity of tensors; the hash is of structure
+    and scalars. A pickled copy of an expression that holds tensors is therefore unequal to it.
+    """
+
+    mask_node: Node
+    bias_node: Node
+    label: Label
+    # Arrays of numpy would apply an operator to each of their entries.
+    __array_ufunc__ = None
+
+    def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
+        object.__setattr__(self, "mask_node", mask_node)
+        object.__setattr__(self, "bias_node", bias_node)
+        object.__setattr__(self, "label", label)
+
+    def __repr__(self) -> str:
+        return str(self.label)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Expression):
+            return NotImplemented
+        return (
+            type(self) is type(other)
+            and self.mask_node == other.mask_node
+            and self.bias_node == other.bias_node
+        )
+
+    def __hash__(self) -> int:
+        scalars = sorted(p.value for p in self._params if isinstance(p, Scalar))
+        return hash((self.mask_node.skeleton, self.bias_node.skeleton, *scalars))
+
+    def __bool__(self) -> NoReturn:
+        if self.label.kind == "formula":
+            raise errors.comparison_as_bool(self)
+        raise errors.used_as_bool(self)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise errors.assigned(self, name, name in self.parameters)
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise errors.no_attribute(type(self).__name__, name)
+
+    def __getstate__(self) -> tuple[Node, Node, Label]:
+        return self.mask_node, self.bias_node, self.label
+
+    def __setstate__(self, state: tuple[Node, Node, Label]) -> None:
+        for name, part in zip(("mask_node", "bias_node", "label"), state, strict=True):
+            object.__setattr__(self, name, part)
+
+    @property
+    def _params(self) -> tuple[Parameter, ...]:
+        return self.mask_node.params + self.bias_node.params
+
+    @property
+    def _named(self) -> dict[str, Scalar | Table]:
+        """Parameters by a name that is unique: the second window written is `window_2`."""
+        found: dict[str, Scalar | Table] = {}
+        own = {id(parameter): parameter for parameter in self._params}
+        written = dict.fromkeys(id(parameter) for parameter in self.label.parameters())
+        for place in [*written, *own]:
+            parameter = own.pop(place, None)
+            if parameter is None:
+                continue
+            assert not isinstance(parameter, Slot)
+            name, count = parameter.name, 1
+            while name in found:
+                count += 1
+                name = f"{parameter.name}_{count}"
+            found[name] = parameter
+        return found
+
+    @property
+    def parameters(self) -> dict[str, int | float | torch.Tensor]:
+        """The values bound to the expression, by name; `bind` takes the same names."""
+        return {
+            name: p.value if isinstance(p, Scalar) else p.tensor for name, p in self._named.items()
+        }
+
+    def plot(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | None = None,
+        batch: int = 0,
+        head: int = 0,
+        ax: Axes | None = None,
+        title: str | None = None,
+        legend: bool = True,
+    ) -> Axes:
+        """Draw on matplotlib axes: blocks of a mask, a heat map of a bias or a score.
+
+        `ma.plot` draws several side by side; `views.inspect.figure.plot` describes the arguments.
+        """
+        from ..views.inspect.figure import plot
+
+        return plot(
+            self, q_len, kv_len,
+            block=block, batch=batch, head=head, ax=ax, title=title, legend=legend,
+        )  # fmt: skip
+
+    def explore(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        path: str | Path,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Path:
+        """Write a page to look into it: pan, zoom, read why, move the parameters.
+
+        One HTML file below 5 MB that needs no network. It computes labels, elements and the
+        values of a bias itself, from the closed forms, the formulas and the bound tensors, which
+        it holds compressed.
+
+        Args:
+            q_len: number of queries; up to a million and more.
+            kv_len: number of keys; None means `q_len`.
+            batch: batch entries, as in `blocks`.
+            heads: heads, as in `blocks`.
+            path: the file to write, such as "mask.html".
+
+        Returns:
+            The path that was written.
+
+        Raises:
+            MaskTypeError: a bias that is the same everywhere, such as `softcap`.
+            MaskValueError: what `blocks` raises, tensors that do not shrink to a page, a formula
+                a page cannot compute (`opaque=True`), or a path that cannot be written.
+        """
+        from ..views.explore import explore
+
+        return explore(self, q_len, kv_len, path=path, batch=batch, heads=heads)
+
+    def _repr_html_(self) -> str | None:
+        """What Jupyter shows: a picture, the formula and the facts; None where there is none."""
+        from ..views.notebook.notebook import expression_html
+
+        return expression_html(self)
+
+    def _repr_latex_(self) -> str | None:
+        """The formula typeset, where only that is shown."""
+        from ..views.notebook.notebook import expression_math
+
+        return expression_math(self)
+
+    def bind(self: Self, values: Mapping[str, object] | None = None, /, **named: object) -> Self:
+        """The same structure with other values: `mask.bind(window=512)`.
+
+        The proof and the compiled kernel of the structure serve the new expression as they are.
+
+        Args:
+            values: new values by the names of `parameters`, also as keywords: a number for a
+                number; for a tensor another of its kind and rank, or a list or an array of its
+                entries, which goes to the device of the one it replaces.
+
+        Raises:
+            TypeError: a name the expression does not have, or a value of another kind.
+            ValueError: a number that the atom would not take, or a tensor of another rank.
+
+        Examples:
+            >>> sliding(256).bind(window=512)
+            sliding(512)
+        """
+        replacement: dict[int, Parameter] = {}
+        known = self._named
+        if values is not None and not isinstance(values, Mapping):
+            raise errors.bound_by_position(values)
+        for name, value in {**(values or {}), **named}.items():
+            if name not in known:
+                raise errors.unknown_parameter(name, list(known))
+            old = known[name]
+            replacement[id(old)] = rebound(name, old, value, (self.mask_node, self.bias_node))
+        return self._replaced(replacement)
+
+    def to(self: Self, device: torch.device | str) -> Self:
+        """The same expression with every tensor on `device`; their dtypes stay."""
+        if isinstance(device, torch.dtype):
+            raise errors.to_dtype(device)
+        tables = [p for p in self._params if isinstance(p, Table)]
+        tensors = {id(p.tensor): p.tensor.to(device) for p in tables}
+        return self._replaced({id(p): Table(p.name, tensors[id(p.tensor)], p.low) for p in tables})
+
+    def _replaced(self: Self, replacement: dict[int, Parameter]) -> Self:
+        if not replacement:
+            return self
+        replacement = with_derived(self._params, replacement)
+
+        def other(parameter: Parameter) -> Parameter:
+            return replacement.get(id(parameter), parameter)
+
+        return type(self)(
+            nodes.with_parameters(self.mask_node, other),
+            nodes.with_parameters(self.bias_node, other),
+            self.label.replace(replacement),
+        )
+
+    def shift(self: Self, q: Shift = 0, kv: Shift = 0) -> Self:
+        """M'(q, k) = M(q + `q`, k + `kv`): a step of a KV cache, a shard, a chunk of prefill.
+
+        Args:
+            q: positions to add to the query index: an integer, or an integer tensor that is 0-d
+                or per batch `[batch]`, on the device of the inputs.
+            kv: the same for the key index.
+
+        Examples:
+            >>> causal.shift(q=2).to_dense(1, 4)[0, 0].int().tolist()
+            [[1, 1, 1, 0]]
+        """
+        offsets = {
+            name: _offset(name, plain_number(move))
+            for name, move in (("q", q), ("kv", kv))
+            if not _is_zero(move)
+        }
+        if not offsets:
+            return self
+        moved = {
+            index: nodes.add(Node("index", "int", data=index), offsets[name])
+            for name, index in (("q", "q_idx"), ("kv", "kv_idx"))
+            if name in offsets
+        }
+
+        def replace(node: Node) -> Node | None:
+            return moved.get(str(node.data)) if node.op == "index" else None
+
+        moves: list[Parameter | str] = []
+        for name, offset in offsets.items():
+            moves += [name, offset.params[0]]
+        return type(self)(
+            nodes.substitute(self.mask_node, replace),
+            nodes.substitute(self.bias_node, replace),
+            Label("shift", (self.label, *moves)),
+        )
+
+
+def _is_zero(move: Shift) -> bool:
+    """Whether a shift is surely none; asking it of a symbol would fix the symbol's range."""
+    if type(move) is not int or not torch.compiler.is_compiling():
+        return type(move) is int and move == 0
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(move == 0)
+
+
+def _offset(name: str, move: Shift) -> Node:
+    call = f"shift({name}=…)"
+    if isinstance(move, INTEGERS) and not isinstance(move, bool):
+        if abs(move) > INT32_MAX:
+            raise errors.above_int32(call, name, move)
+        return nodes.scalar(Scalar(f"{name}_shift", move))
+    if not isinstance(as_tensor(move), torch.Tensor):
+        raise errors.not_an_integer(call, name, move, -INT32_MAX)
+    tensor = integers(call, name, move)
+    table = Table(f"{name}_shift", tensor)
+    if tensor.ndim == 0:
+        return nodes.read(table)
+    if tensor.ndim == 1:
+        return nodes.read(table, nodes.BATCH)
+    raise errors.tensor_shape(call, name, list(tensor.shape), "[] or [batch]")

@@ -1,0 +1,297 @@
+"""Index expressions: `q_idx`, `kv_idx`, `batch`, `head`, and arithmetic on them.
+
+Comparing two index expressions gives a mask: `q_idx - kv_idx <= 3`. Named numbers and tensors
+enter through `scalar` and `table`, so that a new value is a new argument, not a new structure.
+A real number, a floating-point table or `/` makes a real expression, which `bias` adds to scores.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, cast, overload
+
+import torch
+
+from .. import errors
+from ..formula import nodes
+from ..formula.entries import Entries, as_tensor
+from ..formula.nodes import Node
+from ..formula.parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
+from ..formula.printing import formula_text
+from .algebra import Bias, Mask, Score, additive, formula
+
+
+class Index:
+    """A number, integer or real, as a function of batch, head, query and key index."""
+
+    __slots__ = ("node",)
+    node: Node
+    __array_ufunc__ = None  # arrays of numpy would apply an operator to each of their entries
+
+    def __init__(self, node: Node) -> None:
+        object.__setattr__(self, "node", node)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise errors.assigned(self, name, False)
+
+    def __reduce__(self) -> tuple[type[Index], tuple[Node]]:
+        return Index, (self.node,)
+
+    def __repr__(self) -> str:
+        return formula_text(self.node)
+
+    def __bool__(self) -> NoReturn:
+        raise errors.used_as_bool(self)
+
+    __hash__ = object.__hash__
+
+    def __add__(self, other: Index | float) -> Index:
+        return Index(nodes.add(self.node, as_node(other)))
+
+    def __sub__(self, other: Index | float) -> Index:
+        return Index(nodes.subtract(self.node, as_node(other)))
+
+    def __rsub__(self, other: Index | float) -> Index:
+        return Index(nodes.subtract(as_node(other), self.node))
+
+    def __neg__(self) -> Index:
+        return Index(nodes.negate(self.node))
+
+    def __mul__(self, other: Index | float) -> Index:
+        return Index(nodes.mul(self.node, as_node(other)))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Index | float) -> Index:
+        return Index(nodes.divide(self.node, as_node(other)))
+
+    def __rtruediv__(self, other: Index | float) -> Index:
+        return Index(nodes.divide(as_node(other), self.node))
+
+    def __pow__(self, other: Index | float) -> Index:
+        return Index(nodes.power(self.node, as_node(other)))
+
+    def __rpow__(self, other: Index | float) -> Index:
+        return Index(nodes.power(as_node(other), self.node))
+
+    def __floordiv__(self, other: Index | float) -> Index:
+        return Index(nodes.floordiv(self.node, _divisor(self, other)))
+
+    def __mod__(self, other: Index | float) -> Index:
+        return Index(nodes.mod(self.node, _divisor(self, other)))
+
+    def __abs__(self) -> Index:
+        if self.node.kind == "real":
+            return Index(nodes.call("abs", self.node))
+        return Index(nodes.maximum(self.node, nodes.negate(self.node)))
+
+    def __invert__(self) -> NoReturn:
+        raise errors.not_of_index(self)
+
+    def __and__(self, other: NoReturn) -> NoReturn:
+        raise errors.unparenthesised(self, "&", other)
+
+    def __rand__(self, other: NoReturn) -> NoReturn:
+        raise errors.unparenthesised(other, "&", self)
+
+    def __or__(self, other: NoReturn) -> NoReturn:
+        raise errors.unparenthesised(self, "|", other)
+
+    def __ror__(self, other: NoReturn) -> NoReturn:
+        raise errors.unparenthesised(other, "|", self)
+
+    def __ge__(self, other: Index | float) -> Mask:
+        return formula(nodes.ge(self.node, as_node(other)))
+
+    def __le__(self, other: Index | float) -> Mask:
+        return formula(nodes.ge(as_node(other), self.node))
+
+    def __gt__(self, other: Index | float) -> Mask:
+        return formula(nodes.gt(self.node, as_node(other)))
+
+    def __lt__(self, other: Index | float) -> Mask:
+        return formula(nodes.gt(as_node(other), self.node))
+
+    def __eq__(self, other: object) -> Mask:  # type: ignore[override]
+        return formula(nodes.eq(self.node, as_node(other)))
+
+    def __ne__(self, other: object) -> Mask:  # type: ignore[override]
+        return formula(nodes.negation(nodes.eq(self.node, as_node(other))))
+
+
+q_idx = Index(nodes.Q)
+"""The global position of the query, from 0 on: `causal` is `q_idx >= kv_idx`."""
+
+kv_idx = Index(nodes.K)
+"""The global position of the key, from 0 on."""
+
+batch = Index(nodes.BATCH)
+"""The number of the batch entry, from 0 on."""
+
+head = Index(nodes.HEAD)
+"""The number of the query head, from 0 on: `where(head % 2 == 0, causal, sliding(64))`."""
+
+
+class TableExpression:
+    """A tensor waiting for its indices: `table(flags)[kv_idx]` is a mask when flags is Boolean."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __repr__(self) -> str:
+        return f"table({self._table.name}{list(self._table.tensor.shape)})"
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise errors.unread_table(self._table.name, list(self._table.tensor.shape))
+
+    __hash__ = object.__hash__
+
+    def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
+        """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.
+
+        Both to type checkers, for the type of a tensor does not say its dtype: a variable that
+        takes `m & causal` later is annotated, `m: Mask = table(flags)[kv_idx]`.
+        """
+        given = indices if isinstance(indices, tuple) else (indices,)
+        tensor = self._table.tensor
+        if len(given) != tensor.ndim:
+            raise errors.table_rank(self._table.name, tuple(tensor.shape), len(given))
+        node = nodes.read(self._table, *[_integer(index) for index in given])
+        return cast("Entry", formula(node) if node.kind == "bool" else Index(node))
+
+
+if TYPE_CHECKING:
+
+    class Entry(Index, Mask):  # type: ignore[misc]
+        """What a table reads: a mask where its tensor is Boolean, else a number."""
+
+        __invert__ = Mask.__invert__  # type: ignore[assignment]
+        __and__ = Mask.__and__  # type: ignore[assignment]
+        __or__ = Mask.__or__  # type: ignore[assignment]
+        __rand__ = Mask.__rand__  # type: ignore[assignment]
+        __ror__ = Mask.__ror__  # type: ignore[assignment]
+
+        @overload  # type: ignore[override]
+        def __add__(self, other: Index | float) -> Index: ...
+        @overload
+        def __add__(self, other: Bias) -> Score: ...
+        def __add__(self, other: object) -> Index | Score: ...
+
+
+def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) -> Index:
+    """A named number whose value is an argument of the kernel, not part of the structure.
+
+    Args:
+        value: an integer within 32 bits, or a real number.
+        name: what `bind`, `parameters` and printed proofs call it.
+        low: a lower bound that proofs may use; checked here and in `bind`.
+
+    Raises:
+        TypeError: a value that is no number.
+        ValueError: a value below `low` or past 32 bits, or a name the proof uses itself.
+
+    Examples:
+        >>> near = q_idx - kv_idx < scalar(64, "reach", low=1)
+        >>> near.bind(reach=128).parameters
+        {'reach': 128}
+    """
+    _check_name(name)
+    value = plain_number(value)
+    if isinstance(value, bool) or not isinstance(value, (*INTEGERS, float)):
+        raise errors.not_a_scalar(value, name, low)
+    no_nan("scalar(nan)", value)
+    if low is not None and value < low:
+        raise errors.below(f"scalar({value!r})", name, value, low)
+    if not isinstance(value, float) and abs(value) > INT32_MAX:
+        raise errors.above_int32(f"scalar({value!r})", name, value)
+    return Index(nodes.scalar(Scalar(name, value, low)))
+
+
+def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> TableExpression:
+    """A tensor to be read at index expressions: `table(ranks)[q_idx] >= table(ranks)[kv_idx]`.
+
+    Args:
+        tensor: Boolean, integer or floating, of any number of dimensions, on the device of the
+            inputs. Boolean entries are masks, floating ones receive a gradient when the tensor
+            requires one; masks read them in float32, as kernels do, whatever their dtype.
+            Positions are read where they fall: it must be as long as the sequences. Sums and
+            products of integer entries are exact, whatever their size; int32 ones are faster.
+        name: what `bind`, `parameters` and printed proofs call it.
+        low: a lower bound of integer entries, which is enforced when an entry is read.
+
+    Raises:
+        TypeError: something that is no tensor.
+        ValueError: a name the proof uses itself; at the call, a tensor that is too short.
+
+    Examples:
+        >>> rank = table(torch.tensor([2, 0, 1]), "rank")
+        >>> (rank[q_idx] >= rank[kv_idx]).to_dense(3)[0, 0].int().tolist()
+        [[1, 1, 1], [0, 1, 0], [0, 1, 1]]
+    """
+    _check_name(name)
+    entries = as_tensor(tensor)
+    if not isinstance(entries, torch.Tensor):
+        raise errors.not_a_table(tensor)
+    if entries.is_complex():
+        raise errors.complex_table(name, entries.dtype)
+    return TableExpression(Table(name, entries, low))
+
+
+def as_node(value: object) -> Node:
+    """The formula of an index expression or of a number."""
+    if isinstance(value, Index):
+        return value.node
+    value = plain_number(value)
+    if isinstance(value, float):
+        no_nan("index expression", value)
+        return nodes.const(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) > INT32_MAX:
+            raise errors.above_int32("index expression", "the constant", value)
+        # A number that torch.compile keeps open becomes one: a constant is part of the structure.
+        return nodes.const(int(value))
+    raise errors.not_an_index(value)
+
+
+def bias(expression: Index | float) -> Bias:
+    """The bias that adds `expression` to the score: `bias(-log(1 + abs(q_idx - kv_idx)))`.
+
+    Args:
+        expression: an index expression, of integers or real numbers, or a number.
+
+    Examples:
+        >>> causal & sliding(64) + bias(-0.5 * abs(q_idx - kv_idx))
+        causal & sliding(64) + -0.5*max(kv_idx - q_idx, q_idx - kv_idx)
+    """
+    return additive(nodes.call("float", as_node(expression)))
+
+
+def _integer(value: object) -> Node:
+    node = as_node(value)
+    if node.kind == "real":
+        raise errors.real_index(value)
+    return node
+
+
+def _check_name(name: object) -> None:
+    """Names stand beside the proof's own symbols, so they must not be mistaken for them."""
+    taken = ("q", "k", "q0", "q1", "batch", "head")
+    if not isinstance(name, str) or not name.isidentifier() or name in taken:
+        raise errors.reserved_name(name)
+
+
+def _divisor(left: Index, value: object) -> Node:
+    _integer(left)
+    node = _integer(value)
+    if node.op == "const" and isinstance(node.data, int) and node.data < 1:
+        raise errors.below(f"{left!r} // or % …", "the divisor", node.data, 1)
+    if node.op == "const":
+        return node
+    declared = node.own[0].low if node.op == "scalar" else None
+    if node.op == "max":
+        declared = max((arg.data for arg in node.args if isinstance(arg.data, int)), default=None)
+    if declared is None or declared < 1:
+        raise errors.divisor_unbounded(f"{left!r} // or % {value!r}")
+    return node

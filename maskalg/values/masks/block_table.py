@@ -1,0 +1,107 @@
+"""A table of blocks: which tiles of the attention matrix are kept."""
+
+from __future__ import annotations
+
+import torch
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import Entries, booleans_or_integers, integers
+from ...formula.nodes import BATCH, HEAD, SCORE, K, Node, Q
+from ...formula.parameters import Parameter, Table
+from ...formula.printing import called
+from ..algebra import Mask
+from .arguments import entries_within, integer, marked, readable
+
+Block = int | tuple[int, int]
+
+
+class _BlockTable:
+    """Whole blocks, kept as a table says: `block_table(table, block)`, or from lists of indices."""
+
+    __slots__ = ()
+
+    def __call__(self, table: Entries, block: Block) -> Mask:
+        """table[batch, head, q // block, k // block]: whole blocks are kept or dropped.
+
+        Args:
+            table: `[rows, columns]`, `[heads, rows, columns]` or `[batch, heads, rows, columns]`;
+                Boolean, or integers of which 0 drops a block. Batch and heads of size 1 are
+                broadcast.
+            block: side of a block in positions, >= 1, or `(block_q, block_kv)`.
+
+        Source: random blocks of BigBird (Zaheer et al., 2020); MoBA, NSA, Quest and VSA, which
+        choose blocks by score.
+        """
+        sides = _sides("block_table", block)
+        table = booleans_or_integers("block_table", "table", table)
+        if table.ndim not in (2, 3, 4):
+            wanted = "[rows, columns], [heads, rows, columns] or [batch, heads, rows, columns]"
+            raise errors.tensor_shape("block_table", "table", list(table.shape), wanted)
+        entries = Table("table", table)
+        (q_side, _), (k_side, _) = sides[0], sides[-1]
+        leading = [BATCH, HEAD][4 - table.ndim :]
+        node = nodes.read(entries, *leading, nodes.floordiv(Q, q_side), nodes.floordiv(K, k_side))
+        if node.kind == "int":
+            node = nodes.negation(nodes.eq(node, nodes.const(0)))
+        return Mask(node, SCORE, called("block_table", entries, *[side for _, side in sides]))
+
+    def from_kv_indices(
+        self,
+        kv_indices: Entries,
+        block: Block,
+        *,
+        columns: int,
+        kv_num_blocks: Entries | None = None,
+    ) -> Mask:
+        """The blocks of each row by number: FlexAttention's lists, or a top-k choice.
+
+        Args:
+            kv_indices: integer tensor `[…, rows, count]` of column numbers in any order, where … is
+                nothing, `heads` or `batch, heads`.
+            block: as above.
+            columns: number of columns of blocks.
+            kv_num_blocks: integer tensor `[…, rows]`: how many entries of each row count, as in
+                FlexAttention's `BlockMask`; by default those that are not negative.
+
+        Raises:
+            ValueError: on the CPU, an entry that counts and is no column. On a GPU and in compiled
+                functions, where nothing waits for entries, it keeps nothing.
+        """
+        call = "block_table.from_kv_indices"
+        kv_indices = integers(call, "kv_indices", kv_indices)
+        if kv_num_blocks is not None:
+            kv_num_blocks = integers(call, "kv_num_blocks", kv_num_blocks)
+        integer(call, "columns", columns, low=0)
+        if kv_indices.ndim not in (2, 3, 4):
+            raise errors.tensor_shape(
+                call, "kv_indices", list(kv_indices.shape), "[…, rows, count]"
+            )
+        if kv_num_blocks is None:
+            counts = kv_indices >= 0
+        else:
+            if kv_num_blocks.shape != kv_indices.shape[:-1]:
+                raise errors.tensor_shape(
+                    call,
+                    "kv_num_blocks",
+                    list(kv_num_blocks.shape),
+                    str(list(kv_indices.shape[:-1])),
+                )
+            places = torch.arange(kv_indices.shape[-1], device=kv_indices.device)
+            counts = places < kv_num_blocks[..., None]
+        if readable(counts):
+            entries_within(call, "kv_indices", kv_indices[counts], 0, columns)
+        return self(marked(torch.where(counts, kv_indices, -1), columns), block)
+
+
+def _sides(call: str, block: object) -> list[tuple[Node, Parameter]]:
+    """One side, or that of the queries and that of the keys."""
+    if isinstance(block, tuple) and len(block) == 2:
+        return [
+            integer(call, name, side, low=1)
+            for name, side in zip(("block_q", "block_kv"), block, strict=True)
+        ]
+    return [integer(call, "block", block, low=1)]
+
+
+block_table = _BlockTable()

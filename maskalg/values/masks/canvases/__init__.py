@@ -1,0 +1,1 @@
+"""Masks on canvases: neighborhoods, tiles and frames of images and videos."""

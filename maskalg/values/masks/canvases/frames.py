@@ -1,0 +1,49 @@
+"""The two patterns of attention heads in video models: within frames, and across them."""
+
+from __future__ import annotations
+
+from ....formula import nodes
+from ....formula.nodes import SCORE, K, Node, Q
+from ....formula.printing import called
+from ...algebra import Mask
+from ..arguments import integer, shown
+
+
+def spatial(frame: int, reach: int = 0) -> Mask:
+    """|q // frame - k // frame| <= reach: attention within a frame, and frames next to it.
+
+    Args:
+        frame: tokens of a frame, >= 1; frames are stored one after the other.
+        reach: frames before and after the query's own that are kept too, >= 0.
+
+    `where(head % 2 == 0, spatial(n), temporal(n))` chooses by head.
+
+    Source: spatial heads of Sparse VideoGen (Xi et al., 2025).
+    """
+    call = f"spatial({shown(frame)}, {shown(reach)})"
+    size, printed = integer(call, "frame", frame, low=1)
+    limit, printed_limit = integer(call, "reach", reach, low=0)
+    node = _near(nodes.floordiv(Q, size), nodes.floordiv(K, size), limit)
+    return Mask(node, SCORE, called("spatial", printed, printed_limit))
+
+
+def temporal(frame: int, reach: int = 0) -> Mask:
+    """|q % frame - k % frame| <= reach: attention to the same place in every frame.
+
+    Args:
+        frame: tokens of a frame, >= 1; frames are stored one after the other.
+        reach: tokens of a frame before and after the query's place that are kept too, >= 0.
+
+    Source: temporal heads of Sparse VideoGen (Xi et al., 2025).
+    """
+    call = f"temporal({shown(frame)}, {shown(reach)})"
+    size, printed = integer(call, "frame", frame, low=1)
+    limit, printed_limit = integer(call, "reach", reach, low=0)
+    node = _near(nodes.mod(Q, size), nodes.mod(K, size), limit)
+    return Mask(node, SCORE, called("temporal", printed, printed_limit))
+
+
+def _near(q: Node, k: Node, limit: Node) -> Node:
+    return nodes.conjunction(
+        nodes.ge(limit, nodes.subtract(q, k)), nodes.ge(limit, nodes.subtract(k, q))
+    )

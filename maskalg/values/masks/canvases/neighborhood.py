@@ -1,0 +1,139 @@
+"""Neighborhood attention on canvases of one to three axes, in three orders of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ....formula import nodes
+from ....formula.nodes import SCORE, K, Q
+from ....formula.parameters import Table
+from ....formula.printing import Label
+from ...algebra import Mask
+from .canvas import (
+    Flags,
+    Sizes,
+    canvas,
+    inside,
+    printed,
+    printed_products,
+    row_major,
+    tile_major,
+    tiling,
+    value_of,
+    windows_on,
+    within,
+)
+
+
+def neighborhood(shape: Sizes, window: Sizes, dilation: Sizes = 1, causal: Flags = False) -> Mask:
+    """On every axis of a canvas, the `window` keys centred on the query.
+
+    Near a border the window is shifted to stay inside the canvas, so that a query in the canvas
+    keeps `window` keys an axis wherever it stands. An even window reaches one further back than
+    ahead. With a dilation d, the same holds among the positions with the query's remainder mod d.
+    On a causal axis the window ends at the query instead, and is cut by the border.
+
+    Tokens are in row-major order. Positions outside of the canvas keep nothing and are not kept.
+
+    Args:
+        shape: extents of the canvas, one to three of them, the slowest first.
+        window: keys for each axis, >= 1; one number serves every axis.
+        dilation: steps between keys for each axis, >= 1, with window * dilation <= extent.
+        causal: for each axis, whether keys ahead of the query are dropped.
+
+    Source: NATTEN (Hassani et al., "Neighborhood Attention Transformer", 2023; dilated: 2022;
+    causal: "Faster Neighborhood Attention", 2024).
+    """
+    extents = canvas("neighborhood", shape)
+    windows, parts = windows_on("neighborhood", extents, window, dilation, causal)
+    numbers = [extent for extent, _ in extents]
+    q, k = row_major(numbers, Q), row_major(numbers, K)
+    node = nodes.conjunction(inside(windows, q, k), within(numbers[0], q[0]))
+    return Mask(node, SCORE, Label("call", ("neighborhood", printed(extents), *parts)))
+
+
+def tiled_neighborhood(shape: Sizes, tile: Sizes, window: Sizes, causal: Flags = False) -> Mask:
+    """`neighborhood` on tokens that are stored tile by tile.
+
+    The tiles of the canvas follow each other in row-major order, and so do the tokens of a tile:
+    neighbours are stored close to each other, and a block of queries meets few blocks of keys.
+
+    Args:
+        shape: extents of the canvas, as `neighborhood` takes them.
+        tile: sides of a tile, >= 1; each divides the canvas.
+        window: keys for each axis, as `neighborhood` takes them, and so `causal`.
+
+    Source: static tiles of attention-gym; token permutation of NATTEN (Hassani et al.,
+    "Generalized Neighborhood Attention", 2025).
+    """
+    call = "tiled_neighborhood"
+    tiles, sides = tiling(call, shape, tile)
+    windows, parts = windows_on(call, canvas(call, shape), window, causal=causal)
+    counts, lengths = [count for count, _ in tiles], [side for side, _ in sides]
+    windows = [
+        replace(w, extent=nodes.mul(a, b)) for w, a, b in zip(windows, counts, lengths, strict=True)
+    ]
+    q, k = tile_major(counts, lengths, Q), tile_major(counts, lengths, K)
+    node = nodes.conjunction(inside(windows, q, k), within(windows[0].extent, q[0]))
+    label = Label("call", (call, printed_products(tiles, sides), printed(sides), *parts))
+    return Mask(node, SCORE, label)
+
+
+def morton_neighborhood(
+    shape: Sizes,
+    window: Sizes,
+    dilation: Sizes = 1,
+    causal: Flags = False,
+    *,
+    device: torch.device | str | None = None,
+) -> Mask:
+    """`neighborhood` on tokens in Morton order (along a Z-shaped curve).
+
+    Tokens are sorted by the number whose bits are those of their coordinates, interleaved, the
+    fastest axis lowest; a canvas need not be square nor a power of two. The coordinates are
+    tables, int32 `[tokens]`, so lengths are at most the size of the canvas.
+
+    Args:
+        shape: extents of the canvas, as `neighborhood` takes them.
+        window: keys for each axis, likewise `dilation` and `causal`, as `neighborhood` takes them.
+        device: where the tables live.
+
+    Source: Morton-ordered neighborhood of attention-gym.
+    """
+    call = "morton_neighborhood"
+    extents = canvas(call, shape)
+    windows, parts = windows_on(call, extents, window, dilation, causal)
+    tables = [
+        Table(f"{extent.name}_of", places.to(device=device, dtype=torch.int32))
+        for (_, extent), places in zip(
+            extents, _morton([value_of(extent) for extent in extents]), strict=True
+        )
+    ]
+    q, k = ([nodes.read(table, x) for table in tables] for x in (Q, K))
+    return Mask(inside(windows, q, k), SCORE, Label("call", (call, printed(extents), *parts)))
+
+
+def _morton(extents: list[int]) -> list[torch.Tensor]:
+    """The coordinates of the tokens of a canvas in Morton order."""
+    axes = len(extents)
+    code = torch.zeros([1] * axes, dtype=torch.int64)
+    for axis, extent in enumerate(extents):
+        spread = _spread(extent, axes) << (axes - 1 - axis)
+        code = code + spread.view([-1 if other == axis else 1 for other in range(axes)])
+    place = code.flatten().argsort()
+    coordinates = []
+    for extent in reversed(extents):
+        coordinates.append(place % extent)
+        place = place // extent
+    return coordinates[::-1]
+
+
+def _spread(extent: int, axes: int) -> torch.Tensor:
+    """The numbers below `extent`, each bit moved to `axes` times its place."""
+    number = torch.arange(extent)
+    spread = torch.zeros_like(number)
+    for bit in range(extent.bit_length()):
+        spread |= (number >> bit & 1) << (bit * axes)
+    return spread

@@ -1,0 +1,1 @@
+"""Masks of tokens: packed documents, trees, shared prefixes, media."""

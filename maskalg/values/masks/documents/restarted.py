@@ -1,0 +1,185 @@
+"""Masks whose positions start again at 0 in every packed document."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, Literal
+
+import torch
+
+from .... import errors
+from ....formula import nodes
+from ....formula.derived import Derived
+from ....formula.distances import by_distance
+from ....formula.entries import Entries
+from ....formula.nodes import SCORE, K, Node, Q
+from ....formula.parameters import Parameter
+from ....formula.printing import Label
+from ...algebra import Mask
+from ..arguments import at, positions
+from .document import packed
+
+
+class _PerDocument:
+    """A mask within every packed document: `per_document(causal | prefix(3), ids)`.
+
+    From ids, or from cumulative lengths by `per_document.from_cu_seqlens`.
+    """
+
+    __slots__ = ()
+
+    def __call__(
+        self,
+        mask: Mask,
+        ids: Entries,
+        kv_ids: Entries | None = None,
+        *,
+        align: Literal["last", "first"] = "last",
+    ) -> Mask:
+        """ids[q] = ids[k], and `mask` at positions counted from the first token of the document.
+
+        `per_document(causal | prefix(3), ids)` is a prefix language model in every document of a
+        packed sequence. Where `mask` depends on q - k alone this is `mask & document(ids)`.
+
+        Args:
+            mask: what is kept within a document; it may not read tensors at positions.
+            ids: integer tensor `[length]` or `[batch, length]` as `document` takes it. Positions
+                are counted from the first occurrence of an id, which is found here and where others
+                are bound, not where entries are changed in place.
+            kv_ids: the ids of the keys where they differ from those of the queries. Positions are
+                counted from the document's first key then, and its last query stands where its last
+                key does (bottom right), as FlashAttention has it: with `causal`, two queries and
+                five keys of a document are the last two steps of five.
+            align: "first" has the first query of a document stand where its first key does (top
+                left), as xformers' `BlockDiagonalCausalMask` and `causal_upper_left` of torch do.
+
+        Raises:
+            TypeError, ValueError: `ids` of another type or shape; a mask that reads a tensor at
+                positions, whose length cannot be checked here; another `align`.
+
+        Source: document masks of attention-gym, which restart positions at cumulative lengths.
+
+        Examples:
+            >>> chunk = per_document(causal, [4, 7, 7], [4, 4, 7, 7, 7])
+            >>> chunk.to_dense(3, 5)[0, 0].int().tolist()
+            [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
+        """
+        call = "per_document(…)"
+        if align not in _AHEAD:
+            raise errors.unknown_alignment(call, align, list(_AHEAD))
+        if not isinstance(mask, Mask):
+            raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
+        for node in mask.mask_node.walk():
+            if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
+                raise errors.table_in_document(call, node.own[0].name)
+        queries = positions(call, "ids", ids)
+        keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids)
+        query = Q
+        if keys is not queries:
+            query = nodes.add(Q, at(Derived("ahead", (queries, keys), _AHEAD[align]), Q))
+        start = nodes.const(0)
+        if not by_distance(mask.mask_node):
+            start = at(Derived("start", (queries, keys), _first), Q)
+        inner = _restarted(mask.mask_node, query, start)
+        same = nodes.eq(at(queries, Q), at(keys, K))
+        printed: tuple[Parameter | str, ...] = (queries,) if keys is queries else (queries, keys)
+        if align != "last":
+            printed += ("align='first'",)
+        label = Label("call", ("per_document", mask.label, *printed))
+        return Mask(nodes.conjunction(inner, same), SCORE, label)
+
+    def from_cu_seqlens(
+        self,
+        mask: Mask,
+        cu_seqlens: Entries,
+        kv_cu_seqlens: Entries | None = None,
+        *,
+        total: int | tuple[int, int] | None = None,
+        align: Literal["last", "first"] = "last",
+    ) -> Mask:
+        """`mask` in documents between consecutive entries of `cu_seqlens` `[documents + 1]`.
+
+        `per_document.from_cu_seqlens(causal, cu_seqlens_q, cu_seqlens_k)` is variable-length
+        attention with `causal=True`, `window(left, right)` in place of `causal` its `window_size`:
+        the last query of a document stands where its last key does. A query that has no key there,
+        for its document has more queries than keys, has output 0.
+
+        Args:
+            mask: as `per_document` takes it.
+            cu_seqlens: as `document.from_cu_seqlens` takes it, and likewise `kv_cu_seqlens` and
+                `total`.
+            align: as `per_document` takes it.
+
+        Raises:
+            TypeError, ValueError: what `per_document` and `document.from_cu_seqlens` raise.
+
+        Source: `flash_attn_varlen_func` of FlashAttention.
+
+        Examples:
+            >>> chunk = per_document.from_cu_seqlens(causal, [0, 1, 3], [0, 2, 5])
+            >>> chunk.to_dense(3, 5)[0, 0].int().tolist()
+            [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
+        """
+        call = "per_document.from_cu_seqlens"
+        return packed(call, partial(self, mask, align=align), cu_seqlens, kv_cu_seqlens, total)
+
+
+def _restarted(mask: Node, query: Node, start: Node) -> Node:
+    """`mask` with `query` for the query, and positions counted from `start`.
+
+    Query and key share a document, hence its start: distances stay what they were.
+    """
+
+    def moved(node: Node, by: Node | None = None) -> Node:
+        def replace(node: Node) -> Node | None:
+            if by is not None and node.op in ("ge", "gt", "eq") and by_distance(node):
+                return moved(node)
+            if node.op != "index" or node.data not in ("q_idx", "kv_idx"):
+                return None
+            place = query if node.data == "q_idx" else node
+            return place if by is None else nodes.subtract(place, by)
+
+        return nodes.substitute(node, replace)
+
+    return moved(mask, start)
+
+
+def _last_ahead(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
+    """By how much the last key of each query's document comes after its last query."""
+    return _ends(ids, kv_ids)[1] - _ends(ids, ids)[1]
+
+
+def _first_ahead(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
+    """By how much the first key of each query's document comes after its first query."""
+    return _ends(ids, kv_ids)[0] - _ends(ids, ids)[0]
+
+
+_AHEAD: Final = {"last": _last_ahead, "first": _first_ahead}
+
+
+def _first(ids: torch.Tensor, kv_ids: torch.Tensor) -> torch.Tensor:
+    """The first key of each query's document."""
+    return _ends(ids, kv_ids)[0]
+
+
+def _ends(ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each of `ids` the first and last place in `kv_ids` with the same id, int32; any without.
+
+    Nothing is read back: where the tensors live on a GPU, nobody waits for it.
+    """
+    shape = torch.broadcast_shapes(ids.shape[:-1], kv_ids.shape[:-1])
+    # Others than those bound may come in another integer type.
+    common = torch.promote_types(ids.dtype, kv_ids.dtype)
+    wanted = ids.to(common).expand(*shape, -1).contiguous()
+    if kv_ids.shape[-1] == 0:
+        none = torch.zeros_like(wanted, dtype=torch.int32)
+        return none, none
+    given = kv_ids.to(common).expand(*shape, -1)
+    order = given.argsort(dim=-1, stable=True)
+    arranged = given.gather(-1, order)
+    first = torch.searchsorted(arranged, wanted).clamp(max=given.shape[-1] - 1)
+    last = (torch.searchsorted(arranged, wanted, right=True) - 1).clamp(min=0)
+    return order.gather(-1, first).to(torch.int32), order.gather(-1, last).to(torch.int32)
+
+
+per_document = _PerDocument()

@@ -1,0 +1,131 @@
+"""Masks on the distance between query and key, and on chunks of positions."""
+
+from __future__ import annotations
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import Entries
+from ...formula.nodes import SCORE, K, Node, Q
+from ...formula.parameters import Parameter
+from ...formula.printing import called
+from ..algebra import Mask, named_mask
+from .arguments import integer, integer_or_per_head, shown
+
+ZERO = nodes.const(0)
+DISTANCE = nodes.subtract(Q, K)
+
+causal = named_mask(
+    "causal",
+    nodes.ge(Q, K),
+    "q >= k: each query keeps itself and everything before it.\n\n"
+    "Positions count from the first query and key; `causal.shift(q=kv_len - q_len)` aligns the\n"
+    "last ones.",
+)
+"""q >= k: each query keeps itself and everything before it. Positions count from the first query
+and key (top left), also where there are more keys than queries. FlashAttention aligns the last ones
+(bottom right): write `causal.shift(q=kv_len - q_len)`."""
+
+
+def sliding(window: int | Entries) -> Mask:
+    """|q - k| < window: with `causal`, `window` keys, the query's own included.
+
+    Args:
+        window: number of keys, >= 1; an integer, or an integer tensor `[heads]` or
+            `[batch, heads]` on the device of the inputs, whose entries below 1 count as 1.
+
+    Source: Longformer (Beltagy et al., 2020), which has windows that grow from layer to layer;
+    Mistral, Gemma.
+
+    Examples:
+        >>> (causal & sliding(2)).to_dense(4)[0, 0].int().tolist()
+        [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    """
+    w, printed = integer_or_per_head(f"sliding({shown(window)})", "window", window, low=1)
+    last = nodes.subtract(w, nodes.const(1))
+    node = nodes.conjunction(nodes.ge(last, DISTANCE), nodes.ge(nodes.add(DISTANCE, last), ZERO))
+    return Mask(node, SCORE, called("sliding", printed))
+
+
+def window(left: int | None, right: int | None) -> Mask:
+    """-left <= k - q <= right, both ends kept; `None` leaves a side open.
+
+    Positions count from the first query and key (top left). FlashAttention aligns the last ones
+    (bottom right): write `window(left, right).shift(q=kv_len - q_len)`, and None for its -1.
+
+    Args:
+        left: keys before the query that are kept, >= 0, or None for all.
+        right: keys after the query that are kept, >= 0, or None for all.
+
+    Source: `window_size` of FlashAttention.
+    """
+    call = f"window({shown(left)}, {shown(right)})"
+    ahead = nodes.subtract(K, Q)
+    limits: list[Node] = []
+    printed: list[Parameter | str] = []
+    for name, value in (("left", left), ("right", right)):
+        if value is None:
+            printed.append("None")
+            continue
+        if type(value) is int and value < 0:
+            raise errors.negative_window(call, name, value)
+        limit, parameter = integer(call, name, value, low=0)
+        printed.append(parameter)
+        distance = nodes.negate(ahead) if name == "left" else ahead
+        limits.append(nodes.ge(limit, distance))
+    return Mask(nodes.conjunction(*limits), SCORE, called("window", *printed))
+
+
+def dilated(dilation: int) -> Mask:
+    """(q - k) mod dilation = 0: every `dilation`-th key, counted from the query's own.
+
+    Args:
+        dilation: distance between two kept keys, >= 1.
+
+    Source: dilated sliding windows of Longformer, as `sliding(w) & dilated(d)`.
+    """
+    d, printed = integer(f"dilated({shown(dilation)})", "dilation", dilation, low=1)
+    node = nodes.eq(nodes.mod(nodes.subtract(Q, K), d), ZERO)
+    return Mask(node, SCORE, called("dilated", printed))
+
+
+def strided(stride: int) -> Mask:
+    """q >= k and (q - k < stride or (q - k) mod stride = 0): what is near, and every stride-th key.
+
+    Args:
+        stride: length of the local window and distance of the far keys, >= 1; about the square
+            root of the length makes the mask as sparse as it gets.
+
+    Source: the strided pattern of Sparse Transformers (Child et al., 2019).
+    """
+    d, printed = integer(f"strided({shown(stride)})", "stride", stride, low=1)
+    distance = nodes.subtract(Q, K)
+    near = nodes.gt(d, distance)
+    far = nodes.eq(nodes.mod(distance, d), ZERO)
+    node = nodes.conjunction(nodes.ge(Q, K), nodes.disjunction(near, far))
+    return Mask(node, SCORE, called("strided", printed))
+
+
+def chunked(chunk: int) -> Mask:
+    """q // chunk = k // chunk: attention within chunks of `chunk` positions.
+
+    Args:
+        chunk: positions in a chunk, >= 1.
+
+    Source: local layers of Llama 4; block-local attention.
+    """
+    c, printed = integer(f"chunked({shown(chunk)})", "chunk", chunk, low=1)
+    node = nodes.eq(nodes.floordiv(Q, c), nodes.floordiv(K, c))
+    return Mask(node, SCORE, called("chunked", printed))
+
+
+def block_causal(chunk: int) -> Mask:
+    """q // chunk >= k // chunk: causal between chunks, everything within one.
+
+    Args:
+        chunk: positions in a chunk, >= 1.
+
+    Source: block-autoregressive diffusion and video models.
+    """
+    c, printed = integer(f"block_causal({shown(chunk)})", "chunk", chunk, low=1)
+    node = nodes.ge(nodes.floordiv(Q, c), nodes.floordiv(K, c))
+    return Mask(node, SCORE, called("block_causal", printed))

@@ -1,0 +1,27 @@
+"""Language models over a permuted order of the tokens."""
+
+from __future__ import annotations
+
+from ...formula import nodes
+from ...formula.entries import Entries
+from ...formula.nodes import SCORE, K, Q
+from ...formula.printing import called
+from ..algebra import Mask
+from .arguments import at, positions
+
+
+def permutation(rank: Entries, *, strict: bool = False) -> Mask:
+    """rank[q] >= rank[k]: causal in another order than that of the positions.
+
+    Args:
+        rank: integer tensor `[length]` or `[batch, length]`: the place of each position in the
+            order of prediction.
+        strict: rank[q] > rank[k], without the token itself: the query stream of two-stream
+            attention. The first token in the order then keeps nothing.
+
+    Source: XLNet (Yang et al., 2019).
+    """
+    table = positions("permutation", "rank", rank)
+    compare = nodes.gt if strict else nodes.ge
+    printed = ["strict=True"] if strict else []
+    return Mask(compare(at(table, Q), at(table, K)), SCORE, called("permutation", table, *printed))

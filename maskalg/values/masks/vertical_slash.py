@@ -1,0 +1,68 @@
+"""Columns and diagonals chosen for each head."""
+
+from __future__ import annotations
+
+import torch
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import Entries, integers
+from ...formula.nodes import SCORE, K, Q
+from ...formula.printing import called
+from ..algebra import Mask
+from .arguments import at_head, entries_within, flags_per_head, marked
+
+
+class _VerticalSlash:
+    """Columns and diagonals, kept as flags say: `vertical_slash(vertical, slash)`, or lists."""
+
+    __slots__ = ()
+
+    def __call__(self, vertical: Entries, slash: Entries) -> Mask:
+        """q >= k and (vertical[k] or slash[q - k]).
+
+        Args:
+            vertical: Boolean tensor over keys: `[length]`, `[heads, length]` or
+                `[batch, heads, length]`; dimensions of size 1 are broadcast.
+            slash: Boolean tensor over distances q - k, of such a shape; entry 0 is the diagonal.
+
+        Source: the vertical-slash pattern of MInference (Jiang et al., 2024).
+        """
+        columns = flags_per_head("vertical_slash", "vertical", vertical)
+        diagonals = flags_per_head("vertical_slash", "slash", slash)
+        distance = nodes.maximum(nodes.subtract(Q, K), nodes.const(0))
+        kept = nodes.disjunction(at_head(columns, K), at_head(diagonals, distance))
+        node = nodes.conjunction(nodes.ge(Q, K), kept)
+        return Mask(node, SCORE, called("vertical_slash", columns, diagonals))
+
+    def from_indices(self, vertical: Entries, slash: Entries, length: int) -> Mask:
+        """Columns and diagonals by number, as MInference's kernels take them.
+
+        Args:
+            vertical: integer tensor `[count]`, `[heads, count]` or `[batch, heads, count]` of key
+                positions, in any order.
+            slash: integer tensor of such a shape, of distances q - k.
+            length: number of positions, >= 0; all indices lie below it.
+
+        Raises:
+            ValueError: on the CPU, an index that is no position. On a GPU and in compiled
+                functions, where nothing waits for entries, it keeps nothing.
+        """
+        return self(
+            _flags("vertical", vertical, length),
+            _flags("slash", slash, length),
+        )
+
+
+def _flags(name: str, given: Entries, length: int) -> torch.Tensor:
+    call = "vertical_slash.from_indices"
+    indices = integers(call, name, given)
+    if indices.ndim not in (1, 2, 3):
+        raise errors.tensor_shape(
+            call, name, list(indices.shape), "[count], [heads, count] or [batch, heads, count]"
+        )
+    entries_within(call, name, indices, 0, length)
+    return marked(indices, length)
+
+
+vertical_slash = _VerticalSlash()

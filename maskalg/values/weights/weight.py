@@ -1,0 +1,104 @@
+"""What a weight function is: one value, whichever formula it comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from ... import errors
+from ...formula.entries import Entries, reals
+from ...formula.parameters import plain_number
+from ..algebra import Bias, Score
+from ..expression import Expression
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """What turns a score into a weight.
+
+    The output of a query is the sum of w(s) * v over the kept keys, divided by z when
+    `normalised`, where z is the sum of w(s), plus exp(sink) when there is a sink.
+
+    Attributes:
+        name: what errors and `explain` call it.
+        formula: w as a function of the score; None is exp.
+        normalised: whether the output is divided by z; a query whose z is 0 has output 0.
+        sink: a logit that takes part in z alone, a number or floating `[heads]`; of exp only.
+    """
+
+    name: str
+    formula: Bias | None = None
+    normalised: bool = True
+    sink: float | torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.formula is not None and not isinstance(self.formula, Bias):
+            raise errors.weight_formula(self.name, self.formula)
+        if self.formula is None and not self.normalised:
+            raise errors.weight_unnormalised_exp(self.name)
+        if self.formula is not None and self.sink is not None:
+            raise errors.weight_sink_of_formula(self.name)
+        check_logit(self.name, "sink", self.sink)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What it holds, by the names `bind` takes."""
+        if isinstance(self.sink, torch.Tensor):
+            return {"sink": self.sink}
+        values = {} if self.formula is None else self.formula.parameters
+        return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+
+    def bind(self, tensors: Mapping[str, torch.Tensor]) -> Weight:
+        """The same function with other tensors."""
+        if self.formula is None:
+            return Weight(self.name, None, self.normalised, tensors.get("sink", self.sink))
+        return Weight(self.name, self.formula.bind(tensors), self.normalised)
+
+    def applied(self, expression: Expression) -> Expression:
+        """`expression` with w(bias(s)) for its bias; itself where w is exp."""
+        if self.formula is None:
+            return expression
+        if torch.compiler.is_compiling():
+            return self._applied(self.formula, expression)
+        remembered = expression.__dict__.get("_weighted")
+        if remembered is not None and remembered[0] is self:
+            return cast(Expression, remembered[1])
+        result = self._applied(self.formula, expression)
+        expression.__dict__["_weighted"] = (self, result)
+        return result
+
+    @staticmethod
+    def _applied(formula: Bias, expression: Expression) -> Expression:
+        scores = Score(expression.mask_node, expression.bias_node, expression.label)
+        # As a method: torch.compile does not follow the operator `@` of our classes.
+        return formula.__matmul__(scores)
+
+
+def logit(call: str, name: str, value: float | Entries) -> float | torch.Tensor:
+    """What a user gives for a logit, checked: a number, a tensor, or its entries."""
+    value = plain_number(value)
+    listed = not isinstance(value, (int, float, torch.Tensor))
+    wanted = "a number, or a floating-point tensor"
+    given = reals(call, name, value, wanted) if listed else cast("float | torch.Tensor", value)
+    check_logit(call, name, given)
+    return given
+
+
+def check_logit(call: str, name: str, value: object) -> None:
+    """A logit for each head, or one for all of them."""
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        if value is not None and not torch.compiler.is_compiling() and math.isnan(value):
+            raise errors.not_a_logit(call, name)
+        return
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+        found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+        raise errors.tensor_dtype(call, name, found, "a floating-point tensor or a number")
+    if value.ndim != 1:
+        raise errors.logit_shape(call, name, list(value.shape))

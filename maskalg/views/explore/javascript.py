@@ -1,0 +1,224 @@
+"""A formula as JavaScript: what the page computes for an element, and for a bound.
+
+Numbers of the page are doubles: integers are exact far beyond 32 bits, `//` and `%` round down by
+`floorDiv` and `floorMod` of `static/arithmetic.js`, and real numbers are rounded to float32 after
+each operation, as torch computes them. `S` holds the numbers bound to slots, `T` the tensors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar, cast
+
+from ... import errors
+from ...formula.node import Node, in_order
+from ...formula.parameters import Slot
+
+INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "B", "head": "H", "q0": "q0", "q1": "q1"}
+
+
+@dataclass
+class JavaScript:
+    """Prints formulas; numbers what they read.
+
+    Attributes:
+        pairs: slots of query ids and key ids whose step tables are read, by their place.
+        sets: conditions on one index whose members are looked up, each with the name of the
+            index and that of the number of its positions.
+        lengths: the number of positions of an index; of the mask with queries and keys exchanged
+            the two change places.
+    """
+
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    sets: list[tuple[Node, str, str]] = field(default_factory=list)
+    lengths: dict[str, str] = field(default_factory=lambda: {"q_idx": "Q_LEN", "kv_idx": "KV_LEN"})
+
+    def __call__(self, node: Node) -> str:
+        rule = _RULES.get(node.op)
+        if rule is None:
+            raise errors.not_in_a_page(str(node.data or node.op))
+        return rule(self, node)
+
+    def number(self, node: Node) -> str:
+        """An operand beside real numbers: integers are rounded to float32."""
+        return self(node) if node.kind == "real" else f"f({self(node)})"
+
+    def pair(self, slots: tuple[int, int]) -> int:
+        return _place(slots, self.pairs)
+
+    def set_of(self, node: Node, index: str) -> int:
+        return _place((node, index, self.lengths[index]), self.sets)
+
+
+Item = TypeVar("Item")
+
+
+def _place(item: Item, known: list[Item]) -> int:
+    if item not in known:
+        known.append(item)
+    return known.index(item)
+
+
+def text(value: object) -> str:
+    """A value as JSON that can stand in a script: no `<` ends it early."""
+    plain = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        plain = plain.replace(character, f"\\u{ord(character):04x}")
+    return plain
+
+
+def slot_index(node: Node) -> int:
+    return cast(Slot, node.own[0]).index
+
+
+def _const(js: JavaScript, node: Node) -> str:
+    value = node.data
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "NaN"
+        if math.isinf(value):
+            return "Infinity" if value > 0 else "(-Infinity)"
+        return f"f({value!r})"
+    return f"({value})" if cast(int, value) < 0 else str(value)
+
+
+def _scalar(js: JavaScript, node: Node) -> str:
+    return _rounded(f"S[{slot_index(node)}]", node)
+
+
+def _read(js: JavaScript, node: Node) -> str:
+    places = [f"T[{slot_index(node)}]", *map(js, node.args)]
+    found = f"read{min(len(node.args), 2) or ''}({', '.join(places)})"
+    return f"({found} !== 0)" if node.kind == "bool" else found
+
+
+def _step(js: JavaScript, node: Node) -> str:
+    q_slot, kv_slot = (cast(Slot, own).index for own in node.own)
+    row = js(node.args[0]) if len(node.args) > 1 else "0"
+    return f"step({js.pair((q_slot, kv_slot))}, {text(node.data)}, {row}, {js(node.args[-1])})"
+
+
+def _member(js: JavaScript, node: Node) -> str:
+    look = "firstFrom" if node.data == "next" else "lastUntil"
+    return f"{look}({js.set_of(node.args[0], 'q_idx')}, {js(node.args[-1])})"
+
+
+def _rounded(text: str, node: Node) -> str:
+    return f"f({text})" if node.kind == "real" else text
+
+
+def _fold(sign: str) -> Rule:
+    def rule(js: JavaScript, node: Node) -> str:
+        operand = js.number if node.kind == "real" else js
+        first, *others = in_order(node)
+        result = operand(first)
+        for arg in others:
+            result = _rounded(f"({result} {sign} {operand(arg)})", node)
+        return result
+
+    return rule
+
+
+def _extreme(function: str) -> Rule:
+    def rule(js: JavaScript, node: Node) -> str:
+        operand = js.number if node.kind == "real" else js
+        return f"Math.{function}({', '.join(map(operand, node.args))})"
+
+    return rule
+
+
+def _apply(function: str) -> Rule:
+    def rule(js: JavaScript, node: Node) -> str:
+        return f"{function}({', '.join(map(js, node.args))})"
+
+    return rule
+
+
+def _compare(sign: str) -> Rule:
+    def rule(js: JavaScript, node: Node) -> str:
+        kinds = {arg.kind for arg in node.args}
+        if "real" in kinds:
+            operand: Callable[[Node], str] = js.number
+        elif len(kinds) == 2:
+            operand = lambda arg: f"(+{js(arg)})"  # noqa: E731
+        else:
+            operand = js
+        return f"({operand(node.args[0])} {sign} {operand(node.args[1])})"
+
+    return rule
+
+
+def _logic(sign: str) -> Rule:
+    def rule(js: JavaScript, node: Node) -> str:
+        return "(" + f" {sign} ".join(map(js, node.args)) + ")"
+
+    return rule
+
+
+def _where(js: JavaScript, node: Node) -> str:
+    condition, then, otherwise = node.args
+    operand = js.number if node.kind == "real" else js
+    return f"({js(condition)} ? {operand(then)} : {operand(otherwise)})"
+
+
+_FUNCTIONS: Final = {
+    **{name: f"Math.{name}" for name in ("exp", "expm1", "log", "log2", "log1p", "sqrt")},
+    **{name: f"Math.{name}" for name in ("sin", "cos", "tan", "tanh", "abs", "floor", "ceil")},
+    "exp2": "exp2",
+    "sigmoid": "sigmoid",
+}
+
+
+def _call(js: JavaScript, node: Node) -> str:
+    argument = js.number(node.args[0])
+    if node.data == "float":
+        return argument
+    if node.data not in _FUNCTIONS:
+        raise errors.not_in_a_page(str(node.data))
+    return f"f({_FUNCTIONS[node.data]}({argument}))"
+
+
+def _power(js: JavaScript, node: Node) -> str:
+    return f"f(Math.pow({', '.join(map(js.number, node.args))}))"
+
+
+def _quotient(js: JavaScript, node: Node) -> str:
+    return f"f({js.number(node.args[0])} / {js.number(node.args[1])})"
+
+
+Rule = Callable[[JavaScript, Node], str]
+
+_RULES: Final[dict[str, Rule]] = {
+    "index": lambda js, node: INDICES[cast(str, node.data)],
+    "const": _const,
+    "scalar": _scalar,
+    "read": _read,
+    "extent": lambda js, node: f"T[{slot_index(node)}].shape[{node.data}]",
+    "step": _step,
+    "member": _member,
+    "add": _fold("+"),
+    "mul": _fold("*"),
+    "div": _quotient,
+    "min": _extreme("min"),
+    "max": _extreme("max"),
+    "floordiv": _apply("floorDiv"),
+    "mod": _apply("floorMod"),
+    "trunc": _apply("whole"),
+    "bitand": _logic("&"),
+    "bitor": _logic("|"),
+    "bitxor": _logic("^"),
+    "and": _logic("&&"),
+    "or": _logic("||"),
+    "not": lambda js, node: f"!{js(node.args[0])}",
+    "ge": _compare(">="),
+    "gt": _compare(">"),
+    "eq": _compare("==="),
+    "where": _where,
+    "call": _call,
+    "pow": _power,
+}

@@ -1,0 +1,118 @@
+"""The page: one HTML file with everything it needs, and leave to load nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from ... import errors
+from ...values.algebra import Bias, Mask, Score
+from ...values.expression import Expression
+from ..inspect.heat import reads_positions
+from .javascript import text
+from .payload import Call, payload
+
+MOST_BYTES: Final = 5_000_000
+
+SCRIPTS: Final = (
+    "arithmetic.js",
+    "tables.js",
+    "closed_forms.js",
+    "labels.js",
+    "schedule.js",
+    "visits.js",
+    "theme.js",
+    "view.js",
+    "picture.js",
+    "bias.js",
+    "strips.js",
+    "reasons.js",
+    "panel.js",
+    "controls.js",
+    "input.js",
+    "explorer.js",
+)
+"""The files of the page's script, in order; the script of the mask stands after the first two."""
+
+
+def explore(
+    expression: Expression,
+    q_len: int,
+    kv_len: int | None = None,
+    *,
+    path: str | Path,
+    batch: int | None = None,
+    heads: int | None = None,
+) -> Path:
+    """Write a page to look into an expression; see `Expression.explore`."""
+    page = html(expression, q_len, kv_len, batch=batch, heads=heads)
+    target = Path(path)
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as problem:
+        raise errors.page_not_written(target, problem.strerror or str(problem)) from problem
+    return target
+
+
+def html(
+    expression: Expression,
+    q_len: int,
+    kv_len: int | None = None,
+    *,
+    batch: int | None = None,
+    heads: int | None = None,
+) -> str:
+    """The page as text: HTML that needs no network, under 5 MB.
+
+    Raises:
+        MaskValueError: lengths or tensors that do not fit, a formula a page cannot compute, or
+            tensors that do not shrink far enough.
+    """
+    if not isinstance(expression, (Mask, Bias, Score)):
+        raise errors.not_explorable(expression)
+    if isinstance(expression, Bias) and not reads_positions(expression.bias_node):
+        raise errors.same_everywhere(expression)
+    made = payload(expression, Call(q_len, kv_len, batch, heads))
+    sources = [_static(name) for name in SCRIPTS]
+    script = "\n".join(
+        ['"use strict";', "(() => {", *sources[:2], made.script, *sources[2:], "})();", ""]
+    )
+    style = _static("explorer.css")
+    page = _static("explorer.html")
+    parts = {
+        "TITLE": escape(made.title),
+        "POLICY": _policy(script, style),
+        "STYLE": style,
+        "DATA": text(made.data),
+        "SCRIPT": script,
+    }
+    # One pass, so that what one part holds is never taken for the place of another.
+    pieces = page.split("{{")
+    page = pieces[0] + "".join(_filled(piece, parts) for piece in pieces[1:])
+    size = len(page.encode())
+    if size > MOST_BYTES:
+        raise errors.page_too_large(size, MOST_BYTES, made.sizes)
+    return page
+
+
+def _filled(piece: str, parts: dict[str, str]) -> str:
+    name, rest = piece.split("}}", 1)
+    return parts[name] + rest
+
+
+def _static(name: str) -> str:
+    return (files(__package__) / "static" / name).read_text(encoding="utf-8")
+
+
+def _policy(script: str, style: str) -> str:
+    """A content security policy under which this script and this style run, and nothing else."""
+    hashes = [
+        "sha256-" + base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        for part in (script, style)
+    ]
+    own = f"script-src '{hashes[0]}'; style-src '{hashes[1]}'; img-src data:"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"

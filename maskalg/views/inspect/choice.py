@@ -1,0 +1,120 @@
+"""One batch entry and one head of an expression: what a picture shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from ... import errors
+from ...formula.nodes import Node
+from ...formula.parameters import Table
+from ...values.expression import Expression
+
+Expr = TypeVar("Expr", bound=Expression)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A batch entry and a head, counted from 0. Where there is but one, it is meant."""
+
+    batch: int = 0
+    head: int = 0
+
+    def place(self, batches: int, heads: int) -> tuple[int, int]:
+        """Where it lies among so many entries and heads."""
+        return min(self.batch, batches - 1), min(self.head, heads - 1)
+
+    def notes(self, expression: Expression) -> tuple[str, ...]:
+        """What a reader must know: which of how many, where the expression tells them apart."""
+        notes = []
+        batches, heads = (_told(expression, name) for name in ("batch", "head"))
+        if batches > 1 or _stands_bare(expression, "batch"):
+            notes.append(f"batch entry {self.batch}" + (f" of {batches}" if batches > 1 else ""))
+        if any("head" in node.indices() for node in _formulas(expression)):
+            notes.append(f"head {self.head}" + (f" of {heads}" if heads > 1 else ""))
+        return tuple(notes)
+
+    def check(self, call: str, expression: Expression) -> None:
+        """Raise where the tensors of the expression have no such batch entry or head."""
+        for name, value in (("batch", self.batch), ("head", self.head)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise errors.not_an_integer(call, name, value, 0)
+            if value < 0:
+                raise errors.below(call, name, value, 0)
+            count = _told(expression, name)
+            if count > 1 and value >= count:
+                raise errors.no_such_entry(call, name, value, count)
+
+
+def of_one(expression: Expr, choice: Choice) -> tuple[Expr, int | None, int | None]:
+    """The expression with its tables cut down to one batch entry and head where they can be.
+
+    Returns:
+        The expression, and the `batch` and `heads` to ask its blocks for: numbers where no tensor
+        tells them, as one with a single entry for all does not. `choice.place` then says which of
+        the labels are meant.
+    """
+    cut: dict[str, torch.Tensor] = {}
+    for name, tensor in expression.parameters.items():
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        for index, at in (("batch", choice.batch), ("head", choice.head)):
+            for axis in _own_axes(expression, tensor, index):
+                if tensor.shape[axis] > 1:
+                    cut[name] = cut.get(name, tensor).narrow(axis, at, 1)
+    counts = [
+        at + 1 if _stands_bare(expression, index) and _told(expression, index) <= 1 else None
+        for index, at in (("batch", choice.batch), ("head", choice.head))
+    ]
+    return (expression.bind(cut) if cut else expression), counts[0], counts[1]
+
+
+def _formulas(expression: Expression) -> tuple[Node, Node]:
+    return expression.mask_node, expression.bias_node
+
+
+def _reads(expression: Expression) -> list[Node]:
+    return [n for formula in _formulas(expression) for n in formula.walk() if n.op == "read"]
+
+
+def _told(expression: Expression, index: str) -> int:
+    """How many entries of `index` the tables have, 1 being one for all; 0 where no table tells."""
+    sizes = [
+        node.own[0].tensor.shape[axis]
+        for node in _reads(expression)
+        for axis, arg in enumerate(node.args)
+        if arg.op == "index" and arg.data == index and isinstance(node.own[0], Table)
+    ]
+    return max(sizes, default=0)
+
+
+def _stands_bare(expression: Expression, index: str) -> bool:
+    """Whether the formula computes with `index`, besides reading tables at it."""
+    every = sum(
+        n.op == "index" and n.data == index for f in _formulas(expression) for n in f.walk()
+    )
+    at_axes = sum(
+        arg.op == "index" and arg.data == index for n in _reads(expression) for arg in n.args
+    )
+    return every > at_axes
+
+
+def _own_axes(expression: Expression, tensor: torch.Tensor, index: str) -> list[int]:
+    """The axes of a tensor that are read at the plain `index` alone, wherever it is read."""
+    if _stands_bare(expression, index):
+        return []
+    axes: set[int] | None = None
+    for formula in _formulas(expression):
+        for node in formula.walk():
+            if not any(isinstance(p, Table) and p.tensor is tensor for p in node.own):
+                continue
+            # The size of a table, and what is no plain read, forbid cutting it.
+            found = {i for i, arg in enumerate(node.args) if node.op == "read" and _is(arg, index)}
+            axes = found if axes is None else axes & found
+    return sorted(axes or ())
+
+
+def _is(node: Node, index: str) -> bool:
+    return node.op == "index" and node.data == index

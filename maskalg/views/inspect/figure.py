@@ -1,0 +1,213 @@
+"""`mask.plot()`: an expression on matplotlib axes, as blocks or as a heat map.
+
+matplotlib is imported when something is drawn; `pip install 'maskalg[plot]'` brings it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ... import errors
+from ...schedule.block_map import EMPTY, FULL
+from ...values.algebra import Bias, Mask, Score
+from ...values.expression import Expression
+from .choice import Choice
+from .curve import draw_curve
+from .heat import Heat, heat, reads_positions
+from .palette import DIVERGING, DROPPED, LIGHT, NAMES
+from .picture import Picture, picture
+from .terminal import percent, size_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CELLS: Final = 256
+_MOST_LINES: Final = 40
+_POINT: Final = 72  # points an inch
+
+
+def plot(
+    expression: Expression,
+    q_len: int,
+    kv_len: int | None = None,
+    *,
+    block: int | None = None,
+    batch: int = 0,
+    head: int = 0,
+    ax: Axes | None = None,
+    title: str | None = None,
+    legend: bool = True,
+) -> Axes:
+    """Draw a mask, a bias or a score on matplotlib axes.
+
+    A mask is drawn as its empty, partial and full blocks; of blocks of one element these are
+    dropped and kept elements. A bias or a score is a heat map of what it adds to a score, with
+    what the mask drops left grey; one that does more than adding shows what a score of 1
+    becomes, and one that is the same everywhere, such as `softcap`, is drawn as a curve. Queries
+    run down, keys to the right.
+
+    Args:
+        expression: what to draw.
+        q_len: number of queries.
+        kv_len: number of keys; `None` means `q_len`.
+        block: side of a block in positions, 1 for single elements; by default the smallest power
+            of two that makes at most 256 blocks a side.
+        batch, head: which batch entry and head, where the expression tells them apart.
+        ax: axes to draw on; by default those of a new figure.
+        title: the heading; by default the expression.
+        legend: whether to explain the colours beside the picture.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: something that is no expression.
+        ValueError: lengths, a batch entry or a head that the bound tensors do not have.
+    """
+    require_matplotlib("plot")
+    content = drawable(expression, q_len, kv_len, block, Choice(batch, head))
+    return draw(content, ax, title=title, legend=legend, largest=None)
+
+
+Drawable = Picture | Heat | Bias
+
+
+def require_matplotlib(call: str) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise errors.not_installed(call, "matplotlib", "plot")
+
+
+def drawable(
+    expression: object, q_len: int, kv_len: int | None, block: int | None, choice: Choice
+) -> Drawable:
+    """What will be drawn of an expression: blocks, values, or a bias that is one curve."""
+    if not isinstance(expression, (Mask, Bias, Score)):
+        raise errors.not_to_plot(expression)
+    choice.check("plot", expression)
+    if isinstance(expression, Mask):
+        return picture(expression, q_len, kv_len, cells=CELLS, block=block, choice=choice)
+    if isinstance(expression, Bias) and not reads_positions(expression.bias_node):
+        return expression
+    values = heat(expression, q_len, kv_len, cells=CELLS, block=block, choice=choice)
+    if isinstance(expression, Bias):
+        return values
+    return values.where_kept(
+        picture(expression.mask, q_len, kv_len, cells=CELLS, block=values.block, choice=choice)
+    )
+
+
+def draw(
+    content: Drawable, ax: Axes | None, *, title: str | None, legend: bool, largest: float | None
+) -> Axes:
+    """Draw on the axes, or on those of a new figure."""
+    if ax is None:
+        from matplotlib import pyplot
+
+        ax = pyplot.subplots(figsize=(5.2, 5.2), layout="constrained")[1]
+    heading = title or str(content if isinstance(content, Bias) else content.title)
+    _title(ax, heading)
+    if isinstance(content, Bias):
+        draw_curve(content, ax)
+    elif isinstance(content, Heat):
+        _draw_values(content, ax, legend=legend, largest=largest)
+    else:
+        _draw_blocks(content, ax, legend=legend)
+    return ax
+
+
+def _draw_blocks(shown: Picture, ax: Axes, *, legend: bool) -> None:
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    _image(ax, shown, shown.labels.numpy(), cmap=ListedColormap(LIGHT), vmin=EMPTY, vmax=FULL)
+    if not legend:
+        said = [f"{percent(shown.empty_share)} empty", *shown.notes]
+        ax.set_xlabel(fill(". ".join(said), 40), size="small")
+        return
+    handles = [
+        Patch(facecolor=LIGHT[label], edgecolor="#8894a2", linewidth=0.5, label=f"{name} {count}")
+        for label, (name, count) in enumerate(zip(block_names(shown), shown.counts(), strict=True))
+        if name
+    ]
+    text = ". ".join([size_text(shown), *shown.notes])
+    _below(ax, handles, text)
+
+
+def block_names(shown: Picture) -> tuple[str, str, str]:
+    """What the three labels are called; blocks of one element are never partial."""
+    return ("dropped", "", "kept") if shown.block == 1 else NAMES
+
+
+def _draw_values(shown: Heat, ax: Axes, *, legend: bool, largest: float | None) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("maskalg", DIVERGING).with_extremes(bad=DROPPED)
+    limit = (shown.largest if largest is None else largest) or 1.0
+    image = _image(ax, shown, shown.values.numpy(), cmap=colours, vmin=-limit, vmax=limit)
+    if legend:
+        figure = cast("Any", ax.figure)
+        bar = figure.colorbar(image, ax=ax, shrink=0.7, pad=0.03)
+        bar.outline.set_linewidth(0.5)
+        _below(ax, [], ". ".join(shown.notes))
+
+
+def _below(ax: Axes, handles: list[Any], text: str) -> None:
+    """The legend under the picture, and a sentence."""
+    if not handles and not text:
+        return
+    ax.legend(
+        handles=handles,
+        title=fill(text, 68),
+        title_fontsize="small",
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.01),
+        ncols=3,
+        frameon=False,
+    )
+
+
+def _image(ax: Axes, shown: Picture | Heat, values: Any, **options: Any) -> Any:
+    """The matrix as an image in positions, with ticks and lines at the boundaries of blocks."""
+    block, (rows, columns) = shown.block, values.shape
+    extent = (0, max(columns, 1) * block, max(rows, 1) * block, 0)
+    # The image is kept as it is: viewers of vector formats enlarge it without blurring.
+    image = ax.imshow(values, extent=extent, interpolation="none", aspect="equal", **options)
+    ax.set_xlim(0, max(shown.kv_len, 1))
+    ax.set_ylim(max(shown.q_len, 1), 0)
+    ax.xaxis.set_ticks_position("top")
+    ax.xaxis.set_label_position("bottom")
+    most = 8 if _width(ax) > 3 * _POINT else 4
+    for axis, length in ((ax.xaxis, shown.kv_len), (ax.yaxis, shown.q_len)):
+        axis.set_ticks(ticks(length, block, most))
+        axis.set_tick_params(labelsize="small", length=3)
+    if isinstance(shown, Picture) and block > 1 and max(rows, columns) <= _MOST_LINES:
+        ax.vlines(range(block, shown.kv_len, block), 0, shown.q_len, color="white", lw=0.4)
+        ax.hlines(range(block, shown.q_len, block), 0, shown.kv_len, color="white", lw=0.4)
+    for spine in ax.spines.values():
+        spine.set_linewidth(0.6)
+    return image
+
+
+def ticks(length: int, block: int, most: int) -> list[int]:
+    """Positions at boundaries of blocks, from 0 on, at most `most` steps apart."""
+    blocks = -(-length // block)
+    step = 1
+    while step * most < blocks:
+        step *= 2
+    return list(range(0, length + 1, step * block))
+
+
+def _width(ax: Axes) -> float:
+    """The width of the axes in points, before a legend or a bar of colours takes some of it."""
+    return _POINT * float(ax.get_window_extent().width) / float(ax.figure.dpi)
+
+
+def _title(ax: Axes, heading: str) -> None:
+    """The heading, small enough for the picture, in as many lines as it needs."""
+    # A character of a monospaced font is 0.6 of the font size wide.
+    widest = 1.15 * _width(ax) / 0.6
+    size = max(7.0, min(10.0, widest / max(len(heading), 1)))
+    ax.set_title(fill(heading, int(widest / size)), family="monospace", size=size)

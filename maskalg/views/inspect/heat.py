@@ -1,0 +1,106 @@
+"""What a bias makes of scores, at a size that fits a picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from ...engine.evaluate import Environment, evaluate
+from ...engine.extents import resolve
+from ...engine.normal_form import bound
+from ...formula.nodes import Node
+from ...schedule.block_map import EMPTY, block_pair
+from ...values.algebra import Bias, Score
+from .choice import Choice, of_one
+from .picture import FIRST, Picture, fitting_block
+
+
+@dataclass(frozen=True, eq=False)
+class Heat:
+    """Values of a bias for one batch entry and head.
+
+    Attributes:
+        title: the expression.
+        values: float64 `[rows, columns]`, the value at the first element of each block; NaN where
+            it is no finite number, or a mask keeps nothing of the block.
+        block: side of a block in positions.
+        q_len, kv_len: lengths in positions.
+        notes: what a reader must know about it, a sentence each.
+    """
+
+    title: str
+    values: torch.Tensor
+    block: int
+    q_len: int
+    kv_len: int
+    notes: tuple[str, ...]
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value, 0 where there is none."""
+        found = self.values[self.values.isfinite()].abs()
+        return float(found.max()) if len(found) else 0.0
+
+    def where_kept(self, shown: Picture) -> Heat:
+        """The same without the blocks that a picture of as many blocks shows as empty."""
+        values = self.values.masked_fill(shown.labels == EMPTY, torch.nan)
+        return replace(self, values=values)
+
+
+def heat(
+    expression: Bias | Score,
+    q_len: int,
+    kv_len: int | None,
+    *,
+    cells: int,
+    block: int | None = None,
+    choice: Choice = FIRST,
+) -> Heat:
+    """The values of a bias, or of the bias of a score, at most `cells` a side.
+
+    They are what it adds to a score; of a bias that does more than adding, what a score of 1
+    becomes.
+    """
+    title, notes = str(expression), choice.notes(expression)
+    narrowed, batches, heads = of_one(expression, choice)
+    narrowed = narrowed.to("cpu")
+    form = bound(narrowed)
+    extents = resolve(form, q_len, kv_len, batches, heads)
+    if block is None:
+        block = fitting_block(max(extents.q_len, extents.kv_len), cells)
+    else:
+        block, _ = block_pair(block)
+    adds = is_additive(expression.bias_node)
+    if not adds:
+        notes = ("what a score of 1 becomes", *notes)
+    if block > 1:
+        notes = (f"the value at the first element of each block of {block} x {block}", *notes)
+    batch, head = choice.place(extents.batch, extents.heads)
+    indices = {
+        "batch": torch.tensor(batch),
+        "head": torch.tensor(head),
+        "q_idx": torch.arange(0, extents.q_len, block)[:, None],
+        "kv_idx": torch.arange(0, extents.kv_len, block)[None, :],
+    }
+    score = torch.tensor(0.0 if adds else 1.0, dtype=torch.float64)
+    values = evaluate(form.structure.bias, Environment(indices, form.values, score, double=True))
+    shape = (len(indices["q_idx"]), indices["kv_idx"].shape[1])
+    values = values.detach().double().expand(shape).clone()
+    values[~values.isfinite()] = torch.nan
+    return Heat(title, values, block, extents.q_len, extents.kv_len, notes)
+
+
+def is_additive(bias: Node) -> bool:
+    """Whether the bias is the score and something that does not read it."""
+    if bias.op == "score":
+        return True
+    scores = [term for term in bias.args if term.op == "score"]
+    rest = [term for term in bias.args if term.op != "score"]
+    reads = any(node.op == "score" for term in rest for node in term.walk())
+    return bias.op == "add" and len(scores) == 1 and not reads
+
+
+def reads_positions(bias: Node) -> bool:
+    """Whether the bias differs from one query or key to the next."""
+    return bool({"q_idx", "kv_idx"} & bias.indices())

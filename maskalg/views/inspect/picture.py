@@ -1,0 +1,201 @@
+"""What every picture of a mask shows: labels of blocks at a size that fits, and their counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+import torch
+
+from ... import errors
+from ...engine.extents import Extents, dependence, resolve
+from ...engine.normal_form import Bound, bound
+from ...proof.proof import prove
+from ...questions.cost import decides_every_tile
+from ...schedule.block_map import EMPTY, FULL, PARTIAL, block_pair
+from ...schedule.intervals.intervals import rows_of
+from ...schedule.intervals.steps import step_tables
+from ...schedule.runs import run_table
+from ...schedule.summaries.summaries import Summaries
+from ...values.algebra import Mask
+from .choice import Choice, of_one
+from .elements import labels_by_elements
+
+# Where the proof leaves blocks open, elements are evaluated up to this many: about a second.
+_MOST_ELEMENTS: Final = 1 << 26
+# Where tiles are decided position by position, this many positions are looked up.
+_MOST_LOOKUPS: Final = 1 << 18
+FIRST: Final = Choice()
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """The blocks of one batch entry and one head.
+
+    Attributes:
+        title: the expression.
+        labels: uint8 `[rows, columns]`, EMPTY=0, PARTIAL=1, FULL=2.
+        block: side of a block in positions; the last row and column may be cut.
+        q_len, kv_len: lengths in positions.
+        notes: what a reader must know about it, a sentence each.
+    """
+
+    title: str
+    labels: torch.Tensor
+    block: int
+    q_len: int
+    kv_len: int
+    notes: tuple[str, ...]
+
+    def counts(self) -> tuple[int, int, int]:
+        """How many blocks are empty, partial and full."""
+        found = torch.bincount(self.labels.flatten().to(torch.int64), minlength=3).tolist()
+        return found[0], found[1], found[2]
+
+    @property
+    def empty_share(self) -> float:
+        """Share of the blocks that are empty."""
+        return self.counts()[EMPTY] / max(self.labels.numel(), 1)
+
+    def kept_share(self) -> tuple[float, float]:
+        """Least and greatest share of elements that are kept, as far as blocks tell."""
+        rows, columns = self.labels.shape
+        heights = _sides(rows, self.block, self.q_len)
+        widths = _sides(columns, self.block, self.kv_len)
+        areas = heights[:, None] * widths[None, :]
+        total = max(float(areas.sum()), 1.0)
+        least = float(areas[self.labels == FULL].sum()) / total
+        return least, float(areas[self.labels != EMPTY].sum()) / total
+
+
+def picture(
+    mask: Mask,
+    q_len: int,
+    kv_len: int | None,
+    *,
+    cells: int,
+    block: int | None = None,
+    choice: Choice = FIRST,
+    most_elements: int | None = None,
+) -> Picture:
+    """The picture of one batch entry and head of a mask, at most `cells` blocks a side.
+
+    Args:
+        mask: the mask.
+        q_len: number of queries.
+        kv_len: number of keys; `None` means `q_len`.
+        cells: how many rows and columns of blocks fit.
+        block: side of a block; by default the smallest power of two that fits `cells`.
+        choice: which batch entry and head.
+        most_elements: where the proof leaves blocks open, how many elements may be evaluated;
+            by default what takes about a second.
+    """
+    title, notes = str(mask), choice.notes(mask)
+    mask, batches, heads = of_one(mask, choice)
+    mask = mask.to("cpu")
+    form = bound(mask)
+    extents = resolve(form, q_len, kv_len, batches, heads)
+    if block is None:
+        block = fitting_block(max(extents.q_len, extents.kv_len), cells)
+    else:
+        block, _ = block_pair(block)
+    most = _MOST_ELEMENTS if most_elements is None else most_elements
+    sizes = dependence(form.structure.mask, form, extents)
+    place = choice.place(sizes.batch, sizes.heads)
+    small = extents.q_len * extents.kv_len <= most
+    if is_decided(mask, form, extents, block) or (small and not _by_position(mask)):
+        blocks = mask.blocks(q_len, kv_len, block=block, batch=batches, heads=heads)
+        found = blocks.labels[place]
+    elif decides_every_tile(form):
+        found = _labels_of_runs(form, extents, block, place)
+    elif small:
+        found = labels_by_elements(form, extents, block, place)
+    else:
+        found = _labels_of_runs(form, extents, block, place)
+        _decide_open(found, form, extents, block, place)
+        notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
+    return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
+
+
+def fitting_block(length: int, cells: int) -> int:
+    """The smallest power of two that cuts `length` into at most `cells` blocks."""
+    block = 1
+    while block * cells < length:
+        block *= 2
+    return block
+
+
+def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
+    """Whether the closed forms decide every block soon, so that no element is evaluated."""
+    forms = prove(mask).forms
+    spans = forms.touched + forms.unfull
+    lookups = -(-extents.q_len // block) * extents.kv_len
+    if lookups > _MOST_LOOKUPS and _by_position(mask):
+        return False
+    pairs = {pair for span in spans for pair in span.documents}
+    for q_ids, kv_ids in pairs:
+        of_queries = cast(torch.Tensor, form.values[q_ids.index])
+        of_keys = cast(torch.Tensor, form.values[kv_ids.index])
+        if not step_tables(of_queries, of_keys).contiguous():
+            return False
+    return forms.exact
+
+
+def _by_position(mask: Mask) -> bool:
+    """Whether blocks are decided position by position, which may take more than their elements."""
+    forms = prove(mask).forms
+    return any(span.section is not None for span in forms.touched + forms.unfull)
+
+
+def _labels_of_runs(
+    form: Bound, extents: Extents, block: int, place: tuple[int, int]
+) -> torch.Tensor:
+    """Labels from the runs a kernel would visit: never a wrong empty or full."""
+    rows, columns = -(-extents.q_len // block), -(-extents.kv_len // block)
+    labels = torch.zeros(rows, columns, dtype=torch.uint8)
+    table = run_table(form, extents, (block, block))
+    for row in range(rows):
+        for run in table.row(*place, row):
+            labels[row, max(run.first, 0) : run.end] = run.label
+    return labels
+
+
+def _decide_open(
+    labels: torch.Tensor, form: Bound, extents: Extents, block: int, place: tuple[int, int]
+) -> None:
+    """Put empty and full where the smallest and largest values in a partial block tell."""
+    open_ = (labels == PARTIAL).nonzero()
+    sizes = dependence(form.structure.mask, form, extents)
+    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block, labels.device)
+    places = torch.cat([torch.tensor(place).expand(len(open_), 2), open_], dim=1)
+    told = Summaries(rows, places.unbind(dim=1), (block, block), pairs=False)
+    surely, perhaps = told.truth(form.structure.mask)
+    found = torch.where(surely, FULL, torch.where(perhaps, PARTIAL, EMPTY))
+    labels[open_.unbind(dim=1)] = found.to(torch.uint8)
+
+
+def _sides(count: int, block: int, length: int) -> torch.Tensor:
+    """The side of each block in positions, float64, the last one cut by the length."""
+    starts = torch.arange(count, dtype=torch.float64) * block
+    return (length - starts).clamp(max=block)
+
+
+def require_cells(call: str, argument: str, value: object, low: int) -> int:
+    """`value` as an integer >= `low`, or the error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise errors.not_an_integer(call, argument, value, low)
+    if value < low:
+        raise errors.below(call, argument, value, low)
+    return value
+
+
+def evaluated(mask: Mask, q_len: int, kv_len: int, *, cells: int, choice: Choice) -> Picture:
+    """The same picture by a look at every element, without a proof."""
+    title, notes = str(mask), choice.notes(mask)
+    mask, batches, heads = of_one(mask, choice)
+    form = bound(mask.to("cpu"))
+    extents = resolve(form, q_len, kv_len, batches, heads)
+    sizes = dependence(form.structure.mask, form, extents)
+    block = fitting_block(max(q_len, kv_len), cells)
+    labels = labels_by_elements(form, extents, block, choice.place(sizes.batch, sizes.heads))
+    return Picture(title, labels, block, q_len, kv_len, notes)

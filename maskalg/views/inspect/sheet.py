@@ -1,0 +1,139 @@
+"""`ma.plot()`: several pictures side by side: layers, heads, or the parts of a composition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ... import errors
+from ...values.algebra import Bias, Mask, Score
+from .choice import Choice
+from .figure import Drawable, block_names, draw, drawable, require_matplotlib
+from .heat import Heat
+from .palette import LIGHT
+from .picture import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Drawn = Mask | Bias | Score
+_SIDE: Final = 3.1
+
+
+def plot(
+    expressions: Drawn | Sequence[Drawn],
+    q_len: int,
+    kv_len: int | None = None,
+    *,
+    parts: bool = False,
+    head: int | Sequence[int] = 0,
+    batch: int = 0,
+    block: int | None = None,
+    columns: int = 4,
+    titles: Sequence[str] | None = None,
+) -> list[Axes]:
+    """Draw expressions side by side in one figure, each as its own `plot` method would.
+
+        ma.plot([local_layer, global_layer], 4096)      # layers
+        ma.plot(mask, 4096, head=[0, 1, 2])             # heads, with one scale of colours
+        ma.plot(causal & document(ids), 4096, parts=True)  # causal, document(ids), and both
+
+    Args:
+        expressions: a mask, a bias or a score, or several of them.
+        q_len: number of queries.
+        kv_len: number of keys; `None` means `q_len`.
+        parts: draw before each expression what it was composed of: the operands of its outermost
+            `&`, `|` or `~`, and the mask and the bias of a score. An expression that was bound,
+            shifted, moved or pickled no longer knows its operands.
+        head: the head, or several, each expression then once for each head.
+        batch: the batch entry.
+        block: side of a block in positions, 1 for single elements; by default the smallest power
+            of two that makes at most 256 blocks a side.
+        columns: most pictures in a row.
+        titles: a heading for each picture; by default the expression, and the head of several.
+
+    Returns:
+        The axes, one for each picture, of a new figure.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: something that is no expression.
+        ValueError: lengths, a batch entry or heads that the bound tensors do not have.
+    """
+    require_matplotlib("plot")
+    given = [expressions] if isinstance(expressions, (Mask, Bias, Score)) else list(expressions)
+    if parts:
+        given = [part for expression in given for part in composed_of(expression)]
+    several = not isinstance(head, int)
+    heads = [head] if isinstance(head, int) else list(head)
+    panels = [(expression, one) for expression in given for one in heads]
+    if not panels:
+        raise errors.nothing_to_plot()
+    if titles is not None and len(titles) != len(panels):
+        raise errors.titles_do_not_fit(len(titles), len(panels))
+    drawn = [drawable(what, q_len, kv_len, block, Choice(batch, one)) for what, one in panels]
+    headings = list(titles or (f"{what}, head {h}" if several else str(what) for what, h in panels))
+    return _side_by_side(drawn, headings, columns, one_scale=several)
+
+
+def composed_of(expression: Drawn) -> list[Drawn]:
+    """The operands of the outermost operation, and the expression itself last."""
+    if isinstance(expression, Score):
+        return [expression.mask, expression.bias, expression]
+    if not isinstance(expression, Mask):
+        return [expression]
+    return [*_operands(expression, expression.label.kind), expression]
+
+
+def _operands(mask: Mask, kind: str) -> list[Mask]:
+    """What `kind` joined, however the operands were put in parentheses."""
+    found: list[Mask] = []
+    for operand in mask.operands:
+        inner = _operands(operand, kind) if operand.label.kind == kind else []
+        found += inner or [operand]
+    return found
+
+
+def _side_by_side(
+    drawn: list[Drawable], headings: list[str], columns: int, *, one_scale: bool
+) -> list[Axes]:
+    from matplotlib import pyplot
+
+    columns = max(1, min(columns, len(drawn)))
+    rows = -(-len(drawn) // columns)
+    figure, grid = pyplot.subplots(
+        rows,
+        columns,
+        figsize=(_SIDE * columns, (_SIDE + 0.25) * rows + 0.3),
+        squeeze=False,
+        layout="constrained",
+    )
+    places = list(grid.flat)
+    heats = [content for content in drawn if isinstance(content, Heat)]
+    largest = max((content.largest for content in heats), default=0.0) if one_scale else None
+    for content, heading, ax in zip(drawn, headings, places, strict=False):
+        draw(content, ax, title=heading, legend=isinstance(content, Heat), largest=largest)
+    for ax in places[len(drawn) :]:
+        ax.set_axis_off()
+    _legend(figure, [content for content in drawn if isinstance(content, Picture)])
+    return places[: len(drawn)]
+
+
+def _legend(figure: object, shown: list[Picture]) -> None:
+    """One legend for all pictures of blocks."""
+    from matplotlib.patches import Patch
+
+    names = dict.fromkeys(
+        (name, label)
+        for content in shown
+        for label, name in enumerate(block_names(content))
+        if name
+    )
+    handles = [
+        Patch(facecolor=LIGHT[label], edgecolor="#8894a2", linewidth=0.5, label=name)
+        for name, label in names
+    ]
+    if handles:
+        cast("Any", figure).legend(
+            handles=handles, loc="outside lower center", ncols=len(handles), frameon=False
+        )

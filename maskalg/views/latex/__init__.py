@@ -1,0 +1,1 @@
+"""Formulas typeset in LaTeX."""

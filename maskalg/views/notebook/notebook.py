@@ -1,0 +1,189 @@
+"""What a notebook shows of masks, biases, scores, blocks, segments and proofs.
+
+A picture, the formula typeset, and the facts. Nothing here raises: what cannot be drawn is shown
+without a picture, or as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from ...values.algebra import Bias, Mask, Score
+from ...values.expression import Expression
+from ..inspect.heat import heat, reads_positions
+from ..inspect.palette import NAMES
+from ..inspect.picture import FIRST, Picture, evaluated, picture
+from ..inspect.terminal import kept_text, percent, size_text
+from ..latex.latex import expression_latex, latex
+from .lengths import lengths_to_show
+from .pooled import pooled, pooled_segments
+from .svg import STYLE, blocks_svg, heat_svg, key_svg
+
+if TYPE_CHECKING:
+    from ...proof.proof import Proof
+    from ...schedule.block_map import BlockMap
+    from ...schedule.segments import Segments
+
+_CELLS: Final = 64
+_HEAT_CELLS: Final = 64
+_MOST_PICTURES: Final = 4
+# What is looked at element by element: the product with the length of the formula, as text.
+_MOST_WORK: Final = 1 << 33
+_MOST_ELEMENTS: Final = 1 << 24
+_SHORT: Final = 512
+# Longer formulas are neither typeset nor proved for a display.
+_LONGEST_FORMULA: Final = 6000
+
+
+def expression_html(expression: Expression) -> str | None:
+    """A mask, a bias or a score as HTML."""
+    return _quietly(lambda: _expression(expression))
+
+
+def expression_math(expression: Expression) -> str | None:
+    """The formula between signs of dollar."""
+    return _quietly(lambda: _math(expression) and f"$\\displaystyle {_math(expression)}$")
+
+
+def block_map_html(found: BlockMap) -> str | None:
+    """The labels of up to four batch entries and heads, and their counts."""
+    return _quietly(lambda: _block_map(found))
+
+
+def segments_html(found: Segments) -> str | None:
+    """The segments of up to four batch entries and heads, and what they hold."""
+    return _quietly(lambda: _segments(found))
+
+
+def proof_html(proof: Proof) -> str | None:
+    """The formula typeset, and the proof."""
+    lines = str(proof).split("\n", 1)[1]
+    return _quietly(lambda: _page([], [_formula(latex(proof.mask)), f"<pre>{escape(lines)}</pre>"]))
+
+
+def _quietly(show: Callable[[], str | None]) -> str | None:
+    """What `show` returns; None, and so plain text, where it fails."""
+    try:
+        return show()
+    except Exception:  # a display that fails would hide the value that the reader asked for
+        return None
+
+
+def _page(pictures: list[str], facts: list[str]) -> str:
+    column = f'<div class="ma-facts">{"".join(facts)}</div>'
+    return f'<div class="maskalg"><style>{STYLE}</style>{"".join(pictures)}{column}</div>'
+
+
+def _expression(expression: Expression) -> str:
+    facts = [f'<div class="ma-title">{escape(str(expression))}</div>']
+    math = _quietly(lambda: _math(expression))
+    facts += [_formula(math)] if math else []
+    drawn = _quietly(lambda: _drawn(expression, facts))
+    return _page([drawn] if drawn else [], facts)
+
+
+def _math(expression: Expression) -> str | None:
+    size = len(expression.mask_node.skeleton) + len(expression.bias_node.skeleton)
+    return expression_latex(expression) if size <= _LONGEST_FORMULA else None
+
+
+def _formula(text: str) -> str:
+    # Signs of less and more are entities here; MathJax reads them as text.
+    return f'<div class="ma-formula">\\({escape(text)}\\)</div>'
+
+
+def _drawn(expression: Expression, facts: list[str]) -> str | None:
+    """The picture of an expression; what it shows is added to the facts."""
+    if isinstance(expression, Bias) and not reads_positions(expression.bias_node):
+        return None
+    lengths = lengths_to_show(expression, FIRST)
+    if lengths is None:
+        return None
+    if isinstance(expression, Mask):
+        shown = _picture(expression, *lengths, _CELLS)
+        facts += [_soft(size_text(shown)), _soft(kept_text(shown)), *map(_soft, shown.notes)]
+        facts.append(_legend(shown.counts()))
+        return blocks_svg(shown.labels, (shown.block, shown.block), shown.q_len, shown.kv_len)
+    assert isinstance(expression, (Bias, Score))
+    return _heat(expression, lengths, facts)
+
+
+def _heat(expression: Bias | Score, lengths: tuple[int, int], facts: list[str]) -> str:
+    kept = None
+    if isinstance(expression, Score):
+        kept = _picture(expression.mask, *lengths, _HEAT_CELLS)
+        lengths = (kept.q_len, kept.kv_len)
+    shown = heat(expression, *lengths, cells=_HEAT_CELLS)
+    if kept is not None:
+        shown = shown.where_kept(kept)
+    facts.append(_soft(f"{shown.q_len} queries, {shown.kv_len} keys"))
+    if kept is not None:
+        facts.append(_soft(f"{percent(kept.empty_share)} of the blocks empty"))
+    found = shown.values[shown.values.isfinite()]
+    if len(found):
+        facts.append(_soft(f"values from {float(found.min()):.4g} to {float(found.max()):.4g}"))
+    facts += map(_soft, shown.notes)
+    return heat_svg(shown.values, shown.block, shown.largest, shown.q_len, shown.kv_len)
+
+
+def _picture(mask: Mask, q_len: int, kv_len: int, cells: int) -> Picture:
+    """A picture within about a second: by evaluation where there is little, else by the proof."""
+    work = len(mask.mask_node.skeleton)
+    if q_len * kv_len <= min(_MOST_ELEMENTS, _MOST_WORK // work):
+        return evaluated(mask, q_len, kv_len, cells=cells, choice=FIRST)
+    is_formula = all(node.op != "opaque" for node in mask.mask_node.walk())
+    if is_formula and work <= _LONGEST_FORMULA:
+        return picture(mask, q_len, kv_len, cells=cells, most_elements=_MOST_ELEMENTS)
+    rows, columns = min(q_len, _SHORT), min(kv_len, _SHORT)
+    return evaluated(mask, rows, columns, cells=cells, choice=FIRST)
+
+
+def _block_map(found: BlockMap) -> str:
+    pictures = []
+    for labels in found.labels.flatten(0, 1)[:_MOST_PICTURES]:
+        cells, times = pooled(labels, _CELLS)
+        side = (times * found.block[0], times * found.block[1])
+        pictures.append(blocks_svg(cells.cpu(), side, found.q_len, found.kv_len))
+    visited, full = (int(x.count_nonzero()) for x in (found.labels, found.labels >> 1))
+    shape = "{} x {} x {} x {}".format(*found.labels.shape)
+    facts = [_soft(f"{found.q_len} queries, {found.kv_len} keys, {_sides(found.block)}")]
+    facts.append(_soft(f"labels {shape} (batch, heads, rows, columns)"))
+    facts.append(_legend((found.labels.numel() - visited, visited - full, full)))
+    if found.evaluated:
+        facts.append(_soft(f"{found.evaluated} blocks were evaluated"))
+    return _page(pictures, [_heading("BlockMap"), *facts])
+
+
+def _segments(found: Segments) -> str:
+    batches, heads, rows = found.shape
+    pictures = []
+    for one in range(min(batches * heads, _MOST_PICTURES)):
+        cells, times = pooled_segments(found, one * rows, _CELLS)
+        side = (times * found.block[0], times * found.block[1])
+        pictures.append(blocks_svg(cells, side, found.q_len, found.kv_len))
+    facts = [
+        _soft(f"{found.q_len} queries, {found.kv_len} keys, {_sides(found.block)}"),
+        _soft(f"{len(found.first)} segments in {batches} x {heads} x {rows} rows "
+              f"(batch, heads, rows), {found.nbytes} bytes"),
+        _legend(found.counts()),
+    ]  # fmt: skip
+    return _page(pictures, [_heading("Segments"), *facts])
+
+
+def _sides(block: tuple[int, int]) -> str:
+    return f"blocks of {block[0]} x {block[1]}"
+
+
+def _heading(text: str) -> str:
+    return f'<div class="ma-title">{escape(text)}</div>'
+
+
+def _soft(text: str) -> str:
+    return f'<div class="ma-soft">{escape(text)}</div>'
+
+
+def _legend(counts: tuple[int, int, int]) -> str:
+    keys = [f"{key_svg(name)} {name} {count}" for name, count in zip(NAMES, counts, strict=True)]
+    return f"<div>{' &nbsp; '.join(keys)}</div>"

@@ -1,0 +1,73 @@
+"""Which of several tiles serves."""
+
+import pytest
+
+pytest.importorskip("triton", reason="launches of Triton's kernels")
+
+from maskalg.backends.triton.launching.fitting import (
+    MOST_SPILLED,
+    first_that_fits,
+    that_fits,
+    why_not,
+)
+from maskalg.backends.triton.launching.launch import Launch, Sizes
+from maskalg.tiles.forward import Tile
+
+LARGE = {"first": None, "second": MOST_SPILLED + 9, "third": MOST_SPILLED + 4}
+
+
+def test_the_first_that_spills_little():
+    asked = []
+    spills = {"first": None, "second": MOST_SPILLED + 1, "third": MOST_SPILLED, "fourth": 0}
+    found = first_that_fits(spills, lambda name: asked.append(name) or spills[name])
+    assert found == "third" and asked == ["first", "second", "third"]
+
+
+def test_the_one_that_spills_least_where_all_spill():
+    assert first_that_fits(LARGE, LARGE.get) == "third"
+
+
+def test_the_last_where_there_is_room_for_none():
+    assert first_that_fits("ab", lambda name: None) == "b"
+    assert first_that_fits("", lambda name: 0) is None
+
+
+class Kernel:
+    """A kernel whose compiled form says what it spills, or that there is no room."""
+
+    def __init__(self, n_spills):
+        self.n_spills, self.compilations = n_spills, 0
+
+    def warmup(self, *arguments, grid, **constants):
+        self.compilations += 1
+        return self
+
+    @property
+    def run(self):
+        from triton.runtime.errors import OutOfResources
+
+        if self.n_spills is None:
+            raise OutOfResources(300_000, 232_448, "shared memory")
+
+
+@pytest.mark.parametrize("words, found", [(None, None), (0, 0), (70, 280)])
+def test_what_a_launch_spills_is_asked_once(words, found):
+    kernel = Kernel(words)
+    sizes = Sizes(1, (1,), ())
+    launch = Launch(kernel, ("fitting", words), [], sizes, dict, lambda call, strides: sizes)
+    assert [launch.spilled() for _ in range(2)] == [found, found]
+    assert kernel.compilations == 1
+
+
+def test_a_tile_that_spills_gives_way_and_is_told(monkeypatch):
+    import triton
+
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    sizes, large, small = Sizes(1, (1,), ()), Tile(64, 64, 4, 2), Tile(32, 32, 4, 2)
+    launches = [
+        Launch(Kernel(words), ("way", tile), [], sizes, dict, lambda *_: sizes, tile=tile)
+        for tile, words in ((large, 100), (small, 0))
+    ]
+    assert that_fits("gives way", launches).tile == small
+    assert why_not("gives way", large) == "it spills 400 bytes a thread"
+    assert why_not("gives way", small) is None

@@ -1,0 +1,260 @@
+"""Every kernel launched several times: Triton's own launch and those after it pass the same bytes.
+
+The GPU is a stub below Triton's launcher in C (`tests/cases/stub_gpu.py`).
+"""
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, document, sliding
+from maskalg.engine.normal_form import bound
+from tests.cases.stub_gpu import stub_gpu
+
+triton = pytest.importorskip("triton", reason="launches of Triton's kernels")
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="nothing is compiled"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="the stub is compiled by gcc"),
+]
+
+IDS = torch.arange(1024, dtype=torch.int32) // 300
+
+
+class Arena:
+    """New tensors lie where those of their size lay in the call before."""
+
+    def __init__(self):
+        self.kept, self.counts = {}, {}
+
+    @contextmanager
+    def call(self, monkeypatch):
+        self.counts = {}
+        with monkeypatch.context() as patched:
+            for name in ("empty", "empty_like", "empty_strided"):
+                patched.setattr(torch, name, self.placed(getattr(torch, name)))
+            for name in ("new_empty", "new_empty_strided"):
+                patched.setattr(torch.Tensor, name, self.placed(getattr(torch.Tensor, name)))
+            yield
+
+    def placed(self, function):
+        def place(*arguments, **keywords):
+            made = function(*arguments, **keywords)
+            kind = (tuple(made.shape), made.stride(), made.dtype)
+            count = self.counts[kind] = self.counts.get(kind, -1) + 1
+            return self.kept.setdefault((kind, count), made)
+
+        return place
+
+
+def inputs(dim=128, dtype=torch.bfloat16, length=1024, queries=None, heads=4, kv_heads=2, batch=1):
+    q = torch.randn(batch, heads, queries or length, dim).to(dtype)
+    k, v = (torch.randn(batch, kv_heads, length, dim).to(dtype) for _ in range(2))
+    return q, k, v
+
+
+WINDOW = causal & sliding(128)
+SLOPES = torch.rand(4)
+QUERIES = {"hopper_forward", "hopper_backward_queries"}
+ONE_PASS = {"hopper_forward", "gradient_rows", "hopper_gradients"}
+CASES = {
+    "window": (WINDOW, {}, {*QUERIES, "hopper_backward_keys"}),
+    "documents": (causal & document(IDS), {"dim": 64}, {"hopper_forward"}),
+    "one pass": (causal, {"length": 4096, "heads": 16, "kv_heads": 16}, ONE_PASS),
+    "wide": (WINDOW, {"dim": 256}, {"hopper_forward", "backward_keys"}),
+    "float32": (WINDOW, {"dim": 64, "dtype": torch.float32}, {"forward", "backward_keys"}),
+    "odd": (causal + ma.softcap(30.0), {"dim": 36}, {"forward", "backward_queries"}),
+    "slopes": (causal + ma.alibi(SLOPES), {"dim": 64}, {"backward_entries"}),
+    "marks": (ma.neighborhood((32, 32), 5), {}, {"hopper_forward"}),
+    "one row": (causal.shift(q=2047), {"length": 2048, "queries": 1}, {"decode", "joined"}),
+    "some rows": (causal.shift(q=2000), {"length": 2048, "queries": 48}, {"decode", "joined"}),
+}
+
+
+def launches_of(call, launches, monkeypatch):
+    """The launches of a call through Triton's binding, and of the two after it."""
+    from maskalg.backends.triton.launching import launch
+
+    call()
+    launch._VARIANTS.clear()
+    arena, found = Arena(), []
+    for _ in range(4):
+        launches.clear()
+        with arena.call(monkeypatch):
+            call()
+        found.append(list(launches))
+    return found
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_on_hopper(name, monkeypatch, tmp_path):
+    check(name, "sm_90", CASES[name][2], monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_100", "sm_120"])
+@pytest.mark.parametrize("name", ["window", "one row"])
+def test_elsewhere(name, target, monkeypatch, tmp_path):
+    kernels = {"decode", "joined"} if "row" in name else {"forward", "backward_keys"}
+    check(name, target, kernels, monkeypatch, tmp_path)
+
+
+def check(name, target, kernels, monkeypatch, folder):
+    """Each kernel is launched again with the parameters of its first launch."""
+    score, sizes, _ = CASES[name]
+    q, k, v = inputs(**sizes)
+    of = [tensor.requires_grad_(q.shape[2] == k.shape[2]) for tensor in (q, k, v)]
+    grad_out = torch.ones_like(q)
+
+    def call():
+        out = ma.attention(q, k, v, score, backend="triton")
+        if out.requires_grad:
+            torch.autograd.grad(out, [*of, SLOPES] if name == "slopes" else of, grad_out)
+
+    SLOPES.requires_grad_(name == "slopes")
+    with stub_gpu(monkeypatch, folder, target) as launches:
+        first, *others = launches_of(call, launches, monkeypatch)
+    assert {launched.name for launched in first} >= kernels, {one.name for one in first}
+    for again in others:
+        names = {launched.name for launched in again}
+        assert names >= kernels
+        expected = [launched for launched in first if launched.name in names]
+        assert [differing(*pair) for pair in zip(again, expected, strict=True)] == [[]] * len(again)
+
+
+def differing(launched, expected):
+    """The parameters of a launch that are not as expected."""
+    assert (launched.name, launched.grid) == (expected.name, expected.grid)
+    pairs = zip(launched.parameters, expected.parameters, strict=True)
+    return [(i, a.hex(), b.hex()) for i, (a, b) in enumerate(pairs) if a != b]
+
+
+OTHERS = {
+    "window": {"length": 896},
+    "documents": {"length": 960},
+    "one pass": {"length": 4224},
+    "wide": {"length": 1000},
+    "float32": {"length": 777},
+    "odd": {"length": 960},
+    "marks": {"batch": 2},
+    "one row": {"length": 2051},
+    "some rows": {"length": 2100},
+}
+
+
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_another_size_on_hopper(name, monkeypatch, tmp_path):
+    check_other_size(name, "sm_90", monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_100"])
+@pytest.mark.parametrize("name", ["window", "one row"])
+def test_another_size_elsewhere(name, target, monkeypatch, tmp_path):
+    check_other_size(name, target, monkeypatch, tmp_path)
+
+
+def check_other_size(name, target, monkeypatch, folder):
+    """Nothing is prepared for a call of another size; what is launched is as Triton launches it."""
+    from maskalg.backends.triton import backend as backend
+    from maskalg.backends.triton.launching import launch
+
+    score, sizes, kernels = CASES[name]
+    if target != "sm_90":
+        kernels = {"decode", "joined"} if "row" in name else {"forward", "backward_keys"}
+    forms = bound(score)
+    arena = Arena()
+
+    def call(tensors):
+        grads = tensors[0].shape[2] == tensors[1].shape[2]
+        of = [tensor.requires_grad_(grads) for tensor in tensors]
+        with arena.call(monkeypatch):
+            change = torch.empty_like(tensors[0])
+            out = ma.attention(*tensors, score, backend="triton")
+            if grads:
+                torch.autograd.grad(out, of, change)
+
+    def forget():
+        forms.remembered.clear()
+        forms.structure.remembered.clear()
+
+    forget()
+    other = inputs(**(sizes | OTHERS[name]))
+    with stub_gpu(monkeypatch, folder, target) as launches:
+        for _ in range(2):
+            call(inputs(**sizes))
+        launches.clear()
+        known = len(launch._VARIANTS)
+        with monkeypatch.context() as patched:
+            for prepared in ("plan_of", "launch_forward", "fill_gradients"):
+                patched.setattr(backend, prepared, lambda *_: pytest.fail("prepared anew"))
+            call(other)
+        found = launches[:]
+        assert len(launch._VARIANTS) == known
+        forget()
+        launch._VARIANTS.clear()
+        launches.clear()
+        call(other)
+    assert {launched.name for launched in found} >= kernels, found
+    pairs = zip(sorted(found, key=by_name), sorted(launches, key=by_name), strict=True)
+    assert [differing(*pair) for pair in pairs] == [[]] * len(found)
+
+
+def by_name(launched):
+    """Tables that are the same for every call of a size are made first."""
+    return launched.name
+
+
+@pytest.mark.parametrize("cache", ["sliced", "joined anew"])
+def test_tokens_of_a_growing_cache(cache, monkeypatch, tmp_path):
+    """Nothing grows with their number, and a step of another length costs little Python."""
+    from maskalg.backends.triton.launching import descriptors, launch, ready
+    from maskalg.engine import normal_form
+
+    q, *whole = inputs(length=2048, queries=1, heads=8)
+
+    def step(n):
+        k, v = (tensor[:, :, :n] for tensor in whole)
+        if cache == "joined anew":
+            k, v = k.contiguous(), v.contiguous()
+        score = (causal & sliding(300)).shift(q=n - 1)
+        return calls_of(lambda: ma.attention(q, k, v, score, backend="triton"))
+
+    structure = bound((causal & sliding(300)).shift(q=7)).structure
+    structure.remembered.clear()
+    with stub_gpu(monkeypatch, tmp_path, "sm_90") as launches:
+        for n in (1100, 1101):
+            step(n)
+        memories = (
+            launch._VARIANTS, launch._TRIED, descriptors._ENCODED,
+            normal_form._STRUCTURES, structure.remembered,
+        )  # fmt: skip
+        known = list(map(len, memories))
+        launches.clear()
+        calls = [step(n) for n in range(1102, 1202)]
+        assert len(launches) == 2 * 100
+        assert list(map(len, memories)) == known
+        assert max(calls) <= 150
+        # One expression that is called with all lengths.
+        fixed = causal & sliding(300)
+        for n in range(1000, 1000 + 2 * ready._MOST):
+            ma.attention(q, *(t[:, :, :n] for t in whole), fixed, backend="triton")
+        assert len(bound(fixed).remembered) <= ready._MOST
+
+
+def calls_of(function):
+    """How many Python functions of the package a call calls."""
+    folder, count = os.path.dirname(ma.__file__), 0
+
+    def hear(frame, event, _):
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(folder)
+
+    sys.setprofile(hear)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count

@@ -1,0 +1,86 @@
+"""The pattern that tiles are chosen by, from the structure of an expression alone."""
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, sliding
+from maskalg.codegen.hooks import Style
+from maskalg.engine.extents import Extents
+from maskalg.engine.normal_form import bound
+from maskalg.schedule.intervals.bands import tiles_of_documents
+from maskalg.tiles.backward import one_pass_for
+
+pytest.importorskip("triton", reason="needs Triton")
+from maskalg.backends.triton.plan import pattern_of, structure_plan
+
+BIAS = ma.dense_bias(torch.zeros(8, 8))
+MASK = ma.dense(torch.ones(8, 8, dtype=torch.bool))
+IDS = torch.zeros(8, dtype=torch.int32)
+
+# Of the forward pass and of gradients.
+CASES = {
+    "full": (ma.everything, "full", "full"),
+    "causal": (causal, "dense", "dense"),
+    "window": (causal & sliding(3), "banded", "banded"),
+    "documents": (causal & ma.document(IDS), "reading", "reading"),
+    "documents & window": (causal & sliding(3) & ma.document(IDS), "reading band", "reading band"),
+    "bias of keys": (causal + ma.key_bias(torch.zeros(8)), "reading", "dense"),
+    "mask of pairs": (MASK, "pairs", "reading"),
+    "bias of pairs": (BIAS, "pairs", "pairs"),
+    "causal, bias of pairs": (causal + BIAS, "pairs", "pairs"),
+    "both of pairs": (MASK + BIAS, "pairs", "reading"),
+    "window, bias of pairs": (causal & sliding(3) + BIAS, "reading", "banded"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_patterns(name):
+    expression, forward, gradients = CASES[name]
+    structure = bound(expression).structure
+    found = (pattern_of(structure), pattern_of(structure, gradients=True))
+    assert found == (forward, gradients)
+
+
+@pytest.mark.parametrize(
+    "pattern, dims",
+    [
+        ("dense", {64, 128}),
+        ("banded", {64, 128}),
+        ("reading", {64, 128}),
+        ("reading band", {}),
+        ("pairs", {128}),
+    ],
+)
+def test_which_gradients_are_made_in_one_pass(pattern, dims):
+    served = {d for d in (64, 128, 256) if one_pass_for("sm_90", d, 2, pattern, additive=True)}
+    assert served == set(dims)
+
+
+@pytest.mark.parametrize(
+    "mask, tiles",
+    [
+        (ma.document.from_lengths([300, 340]), 2.5),
+        (causal & ma.document.from_cu_seqlens([0, 100, 400, 600, 640]), 1.25),
+        (ma.document.from_cu_seqlens(torch.tensor([0, 600]), total=640) & (ma.kv_idx < 9), 5),
+        (ma.document(IDS), 0),
+        (ma.document.from_lengths([300, 340]) | (ma.table(IDS)[ma.kv_idx] > 0), 0),
+        (causal, 0),
+    ],
+)
+def test_tiles_of_documents(mask, tiles):
+    assert tiles_of_documents(bound(mask), Extents(640, 640, 1, 1), 128) == tiles
+
+
+def test_long_documents_take_the_tiles_of_long_rows():
+    at = (
+        bound(causal & ma.document(IDS)).structure,
+        Style(ptx=True),
+        128,
+        128,
+        torch.bfloat16,
+        "sm_90",
+    )
+    short, long = structure_plan(*at), structure_plan(*at, long=True)
+    assert (short.pattern, long.pattern) == ("reading", "long documents")
+    assert (short.hopper.consumers, long.hopper.consumers) == (1, 2)

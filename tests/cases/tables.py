@@ -1,0 +1,71 @@
+"""Scores with tables that want a gradient, which tests of every backend run over."""
+
+import torch
+
+import maskalg as ma
+from maskalg import causal, head, kv_idx, q_idx, sliding
+from maskalg.formula import nodes
+from maskalg.formula.printing import named
+
+HEADS = 4
+
+
+def scores(device="cpu", length=50):
+    """Name: a score, and the tables in it."""
+    generator = torch.Generator().manual_seed(4)
+
+    def learned(*shape):
+        return torch.randn(shape, generator=generator).to(device).requires_grad_()
+
+    slopes = torch.rand(HEADS, generator=generator).to(device).requires_grad_()
+    rates = (-torch.rand(HEADS, generator=generator)).to(device).requires_grad_()
+    clipped, all_heads = learned(HEADS, 15), learned(31)
+    cap = torch.tensor(1.5, device=device, requires_grad=True)
+    caps = torch.linspace(1, 3, HEADS, device=device, requires_grad=True)
+    of_keys, of_queries = learned(2, length), learned(HEADS, length)
+    dense = learned(1, length, length)
+    kinds = torch.randint(0, 3, (length,), generator=generator).to(device)
+    pairs = learned(HEADS, 3, 3)
+    of_query, of_key = ma.table(kinds)[q_idx], ma.table(kinds)[kv_idx]
+    added = {
+        "slopes": (ma.alibi(slopes), [slopes]),
+        "distances": (ma.relative(clipped), [clipped]),
+        "distances of all heads": (ma.relative(all_heads), [all_heads]),
+        "keys": (bias(ma.table(of_keys)[ma.batch, kv_idx]), [of_keys]),
+        "queries": (bias(ma.table(of_queries)[head, q_idx]), [of_queries]),
+        "dense": (bias(ma.table(dense)[head * 0, q_idx, kv_idx]), [dense]),
+        "kinds": (bias(ma.table(pairs)[head, of_query, of_key]), [pairs]),
+        "decay": (ma.decay(rates), [rates]),
+        "a cap": (ma.softcap(cap) @ ma.alibi(slopes), [cap, slopes]),
+        "a cap of each head": (ma.softcap(caps) + ma.relative(clipped), [caps, clipped]),
+        "capped": (ma.softcap(2.0) @ ma.relative(clipped), [clipped]),
+        "two": (ma.alibi(slopes) + ma.relative(clipped), [slopes, clipped]),
+        "chosen by the head": (ma.where(head < 2, ma.alibi(slopes), 0.5), [slopes]),
+        "chosen by the key": (
+            ma.where(of_key == 1, ma.softcap(2.0) @ ma.relative(clipped), ma.alibi(slopes)),
+            [slopes, clipped],
+        ),
+        "one in two places": (
+            ma.relative(clipped) + bias(ma.table(clipped)[head, kv_idx % 15]),
+            [clipped],
+        ),
+    }
+    mask = causal & (sliding(length // 2) | ma.prefix(3))
+    return {name: (mask + term, tables) for name, (term, tables) in added.items()}
+
+
+def bias(entry):
+    """An entry of a table, added to the score."""
+    return ma.Bias(nodes.TRUE, nodes.add(nodes.SCORE, entry.node), entry_label(entry))
+
+
+def entry_label(entry):
+    return named(str(entry))
+
+
+def compared(inputs, score, tables, backend, weight=ma.softmax):
+    """Output, and the gradients of inputs and tables, of one weighted sum."""
+    out = ma.attention(*inputs, score, backend=backend, weight=weight)
+    generator = torch.Generator().manual_seed(3)
+    change = torch.randn(out.shape, generator=generator).to(out.device)
+    return [out, *torch.autograd.grad((out.double() * change).sum(), [*inputs, *tables])]

@@ -1,0 +1,222 @@
+"""Every mistake the algebra can meet, and what the message says.
+
+Each message names what was typed, what was found, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from torch.nn.attention.flex_attention import create_block_mask
+
+import maskalg as ma
+from maskalg import (
+    alibi,
+    block_table,
+    causal,
+    implies,
+    kv_idx,
+    padding,
+    q_idx,
+    sliding,
+    softcap,
+    table,
+    where,
+)
+from tests.cases.mistakes import BIAS, FLAGS, FLOATS, IDS, SCORE, Mistake, raises, traced
+
+# What was typed, and the texts the TypeError must hold.
+ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
+    "of a mask": (lambda: softcap(30).of(causal), (".of(causal) takes the bias", "got Mask")),
+    "and": (lambda: causal and sliding(4), ("causal has no truth value", "`a & b`")),
+    "or": (lambda: sliding(4) or causal, ("sliding(4) has no truth value", "`a | b`")),
+    "not": (lambda: not causal, ("causal has no truth value", "`~a`")),
+    "if": (lambda: 1 if causal else 2, ("`if`", "`a & b`")),
+    "if score": (lambda: 1 if SCORE else 2, ("causal + alibi(slopes[2]) has no truth value",)),
+    "if index": (lambda: 1 if q_idx else 2, ("q_idx has no truth value",)),
+    "chained comparison": (
+        lambda: 0 <= q_idx < kv_idx,
+        ("q_idx >= 0 has no truth value", "(x <= q_idx) & (q_idx < y)"),
+    ),
+    "or of a bias in parentheses": (
+        lambda: causal | (sliding(4) + BIAS),
+        ("`causal | (sliding(4) + alibi(slopes[2]))` has no meaning", "`(a | b) + bias`"),
+    ),
+    "or of a bias without parentheses": (
+        lambda: causal | sliding(4) + BIAS,
+        ("Python binds `+` tighter than `|`", "write `(a | b) + bias`"),
+    ),
+    "score or mask": (lambda: SCORE | causal, ("has no meaning", "`(a | b) + bias`")),
+    "score or score": (lambda: SCORE | SCORE, ("has no meaning",)),
+    "mask or bias": (lambda: causal | BIAS, ("`causal | (alibi(slopes[2]))` has no meaning",)),
+    "bias or mask": (lambda: BIAS | causal, ("has no meaning", "`(a | b) + bias`")),
+    "not a score": (lambda: ~SCORE, ("~(causal + alibi(slopes[2]))", "`~mask + bias`")),
+    "not a bias": (lambda: ~BIAS, ("~(alibi(slopes[2]))", "only a mask can be negated")),
+    "mask and bias": (
+        lambda: causal & BIAS,
+        ("`causal & alibi(slopes[2])`", "Write `causal + alibi(slopes[2])`"),
+    ),
+    "bias and mask": (lambda: BIAS & causal, ("Write `causal + alibi(slopes[2])`",)),
+    "score and bias": (lambda: SCORE & BIAS, ("adds to the score",)),
+    "mask plus mask": (lambda: causal + sliding(4), ("`causal + sliding(4)`", "`a & b`")),
+    "score plus score": (lambda: SCORE + SCORE, ("adds two scores", "`a & b`")),
+    "mask equals index": (lambda: q_idx == causal, ("expected an index expression", "type Mask")),
+    "index and tensor": (lambda: q_idx >= IDS, ("`ma.table(tensor)[index]`", "type Tensor")),
+    "real divisor": (lambda: q_idx // 2.5, ("2.5 is a real number", "`ma.truncate(x)`")),
+    "index and complex number": (lambda: q_idx + 2j, ("2j of type complex", "`ma.scalar(value)`")),
+    "index and Boolean": (lambda: q_idx + True, ("True of type bool",)),
+    "table index": (lambda: table(IDS)[causal], ("expected an index expression",)),
+    "table that is not read": (
+        lambda: table(IDS, "ids") == table(IDS),
+        ("table(ids) of shape [4] was compared without an index", "`ma.table(tensor)[q_idx] =="),
+    ),
+    "mask and table": (lambda: causal & table(IDS > 0), ("write ma.table(tensor)[kv_idx]",)),
+    "table or mask": (lambda: table(IDS > 0) | causal, ("write ma.table(tensor)[kv_idx]",)),
+    "index and table": (lambda: q_idx >= table(IDS, "ids"), ("got table(ids[4])",)),
+    "not an index": (lambda: ~table(IDS)[kv_idx], ("`~(table[kv_idx])`", "Write `x == 0`")),
+    "integers for flags": (lambda: causal & table(IDS)[kv_idx], ("stand for flags are `x != 0`",)),
+    "too many table indices": (
+        lambda: table(IDS, "ids")[q_idx, kv_idx],
+        ("table ids has shape [4] and takes 1 index, 2 were given",),
+    ),
+    "too few table indices": (
+        lambda: table(IDS[None], "ids")[q_idx],
+        ("shape [1, 4] and takes 2 indices, 1 were given",),
+    ),
+    "where without a condition": (lambda: where(q_idx, causal, causal), ("ma.where", "got Index")),
+    "where of a mask and an index": (
+        lambda: where(causal, causal, q_idx),
+        ("two masks, two biases or two index expressions", "got Mask and Index"),
+    ),
+    "comparisons without parentheses": (
+        lambda: q_idx >= kv_idx & kv_idx < 3,
+        ("`kv_idx & kv_idx`", "`(q_idx >= kv_idx) & (kv_idx < 3)`"),
+    ),
+    "mask or comparison": (
+        lambda: causal | kv_idx < 3,
+        ("`causal | kv_idx`", "`(q_idx >= kv_idx) | (kv_idx < 3)`"),
+    ),
+    "mask and tensor": (
+        lambda: causal & FLAGS,
+        ("`causal & tensor`: a torch.bool tensor of shape [4, 4]", "`ma.dense(tensor)`"),
+    ),
+    "tensor or mask": (lambda: FLAGS | causal, ("`causal | tensor`", "`ma.table(tensor)[kv_idx]`")),
+    "mask and padding": (
+        lambda: causal & FLAGS[:2],
+        ("torch.bool tensor of shape [2, 4] is no mask", "`ma.padding.from_mask(tensor)`"),
+    ),
+    "score and tensor": (lambda: SCORE & FLAGS, ("`ma.dense(tensor)`",)),
+    "array or mask": (
+        lambda: np.ones((1, 4), bool) | causal,
+        ("`causal | array`: a bool array of shape [1, 4] is no mask", "`ma.dense(tensor)`"),
+    ),
+    "mask and list": (lambda: causal & [[True]], ("`causal & list`: a list is no mask",)),
+    "array plus bias": (
+        lambda: np.ones(4) + BIAS,
+        ("a float64 array of shape [4] is no bias", "`ma.key_bias(tensor)`"),
+    ),
+    "bias times array": (
+        lambda: BIAS * np.ones(4),
+        ("`alibi(slopes[2]) * ndarray`: a bias takes a number", "`ma.where(condition, bias, 0)`"),
+    ),
+    "mask times bias": (lambda: BIAS * causal, ("takes a number as its factor",)),
+    "array of numbers and index": (lambda: np.ones(4) * q_idx, ("of type ndarray",)),
+    "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
+    "flag or mask": (lambda: False | causal, ("`causal | False`", "`ma.nothing`")),
+    "exclusive or": (
+        lambda: causal ^ sliding(4),
+        ("`causal ^ sliding(4)`", "`(a & ~b) | (b & ~a)`"),
+    ),
+    "mask minus mask": (lambda: causal - sliding(4), ("`causal - sliding(4)`", "`a & ~b`")),
+    "mask minus bias": (lambda: causal - BIAS, ("from a mask. Write `mask + (-bias)`",)),
+    "score minus bias": (lambda: SCORE - BIAS, ("`mask + (-bias)`",)),
+    "mask plus tensor": (lambda: causal + FLOATS, ("`causal + tensor`", "`ma.dense_bias(tensor)`")),
+    "tensor plus bias": (lambda: FLOATS + BIAS, ("shape [4] is no bias", "`ma.key_bias(tensor)`")),
+    "score minus tensor": (lambda: SCORE - FLOATS, ("`ma.dense_bias(tensor)`",)),
+    "mask and function of ours": (
+        lambda: causal & sliding,
+        ("`causal & sliding`: `&` joins masks", "sliding was not called: write sliding(window)."),
+    ),
+    "mask and value of ours": (lambda: causal & padding, ("write padding(lengths).",)),
+    "value of ours and mask": (lambda: block_table | causal, ("write block_table(table, block).",)),
+    "mask and function": (
+        lambda: causal & (lambda b, h, q, k: q >= k),
+        ("`causal & <lambda>`", "enters as ma.mask(function), one of scores as ma.score(function)"),
+    ),
+    "mask and BlockMask": (
+        lambda: causal & create_block_mask(traced, None, None, 8, 8, device="cpu"),
+        ("`causal & BlockMask`", "ma.mask(block_mask.mask_mod)"),
+    ),
+    "mask and nothing": (lambda: causal & None, ("`causal & None`", "write `ma.everything`")),
+    "mask plus nothing": (lambda: causal + None, ("`+` takes a bias. Leave it out",)),
+    "mask plus function": (lambda: SCORE + softcap, ("write softcap(cap).",)),
+    "bias of function": (lambda: softcap(3) @ alibi, ("`@` takes a bias", "alibi(slopes)")),
+    "larger index": (lambda: max(q_idx, kv_idx), ("has no truth value", "ma.maximum(x, y)")),
+    "smaller index": (lambda: min(q_idx, 3), ("ma.minimum(x, y) for `max` and `min`",)),
+    "where of a function": (lambda: where(causal, sliding, causal), ("write sliding(window)",)),
+    "where by a function": (lambda: where(sliding, causal, causal), ("write sliding(window)",)),
+    "question about a function": (lambda: implies(sliding, causal), ("write sliding(window)",)),
+    "question about a score": (lambda: implies(SCORE, causal), ("by its mask: score.mask",)),
+    "where of scores": (
+        lambda: where(causal, SCORE, SCORE),
+        ("got Score and Score", "ma.where(c, mask, other_mask) + ma.where(c, bias, other_bias)"),
+    ),
+    "where of a bias and an index": (
+        lambda: where(causal, BIAS, q_idx),
+        ("got Bias and Index", "ma.bias(x)"),
+    ),
+    "where of a bias and a tensor": (
+        lambda: where(causal, BIAS, FLOATS[0]),
+        ("got Bias and Tensor", "`ma.table(tensor)[index]`", "with [()]"),
+    ),
+    "where of a bias and a mask": (lambda: where(causal, BIAS, causal), ("got Bias and Mask",)),
+    "where of a mask and a number": (lambda: where(causal, causal, 0), ("Write `ma.nothing`",)),
+    "where of a bias and nothing": (lambda: where(causal, BIAS, None), ("Write 0 for no bias",)),
+    "where of a bias and True": (lambda: where(causal, BIAS, True), ("got Bias and bool",)),
+}
+
+
+@pytest.mark.parametrize("name", ALGEBRA)
+def test_algebra(name: str) -> None:
+    mistake, says = ALGEBRA[name]
+    raises(TypeError, mistake, *says)
+
+
+def test_strangers_are_left_to_python() -> None:
+    for mistake in (lambda: causal & 3, lambda: causal | "x", lambda: BIAS + "x", lambda: BIAS @ 3):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            mistake()
+
+
+def test_attributes_that_others_have() -> None:
+    for name in ("show", "prove", "blocks", "to_dense", "cost"):
+        says = f"a Score has no attribute {name!r}. Its mask has: write score.mask.{name}(…)."
+        raises(AttributeError, lambda name=name: getattr(SCORE, name), says)
+        raises(AttributeError, lambda name=name: getattr(BIAS, name), "asked of masks", "bias.plot")
+        assert callable(getattr(SCORE.mask, name))
+    raises(AttributeError, lambda: causal.shape, "no tensor", "to_dense(q_len", "model_mask(mask")
+    raises(AttributeError, lambda: causal.shwo, "a Mask has no attribute 'shwo'.")
+    assert copy.deepcopy(SCORE).mask == SCORE.mask
+
+
+@pytest.mark.parametrize(
+    "name, write",
+    [
+        ("flex_attention", "ma.attention(query, key, value, mask + bias)"),
+        ("create_block_mask", "nothing: ma.attention takes ma.mask(mask_mod)"),
+        ("and_masks", "`f & g`"),
+        ("nonsense", "has no attribute 'nonsense'."),
+    ],
+)
+def test_names_of_other_packages(name, write):
+    with pytest.raises(AttributeError) as caught:
+        getattr(ma, name)
+    assert write in str(caught.value)
+    assert not hasattr(ma, name)
+
+
+def test_masks_are_no_truth_values_of_pairs():
+    with pytest.raises(TypeError, match=r"pairs at which both hold or neither does are \(a & b\)"):
+        causal & ((ma.q_idx < 3) == (ma.kv_idx < 3))

@@ -1,0 +1,133 @@
+"""The row schedule: compressed rows that agree with the runs and with every element."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskalg import MaskValueError, causal, document, everything, nothing, prefix, sliding
+from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL
+from maskalg.schedule.runs import Run
+from maskalg.schedule.segments import Segments, compress
+from maskalg.testing import describe, oracle
+from maskalg.testing.case import BATCH, HEADS, Case
+from maskalg.testing.catalogue import CATALOGUE
+from maskalg.testing.strategies import Shape, masks, shapes
+from maskalg.values.algebra import Mask
+
+
+def of(mask: Mask, shape: Shape) -> Segments:
+    return mask.segments(*shape.lengths, block=shape.block, batch=BATCH, heads=HEADS)
+
+
+def check(case: Case, shape: Shape) -> None:
+    found = of(case.mask, shape)
+    dense = case.mask.to_dense(*shape.lengths, batch=BATCH, heads=HEADS).numpy()
+    wanted = oracle.labels(dense, *shape.block)
+    where = f"{describe(case.mask)}\n{shape}\n{found}"
+    assert found.shape == wanted.shape[:3], where
+    assert found.row_start[0] == 0 and found.row_start[-1] == len(found.first), where
+    assert (found.row_start.diff() >= 0).all(), where
+    counted = np.zeros(3, dtype=int)
+    for batch, head, row in np.ndindex(*found.shape):
+        labels = np.full(wanted.shape[3], EMPTY)
+        before = None
+        for run in found.row(batch, head, row):
+            assert run.label in (PARTIAL, FULL), where
+            assert 0 <= run.first < run.end <= wanted.shape[3], where
+            if before is not None:
+                assert before.end <= run.first, where
+                assert before.end < run.first or before.label != run.label, where
+            labels[run.first : run.end] = run.label
+            before = run
+        truth = wanted[batch, head, row]
+        assert not ((labels == EMPTY) & (truth != EMPTY)).any(), where
+        assert not ((labels == FULL) & (truth != FULL)).any(), where
+        counted += np.bincount(labels, minlength=3)
+    assert found.counts() == tuple(counted), where
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_catalogue(name: str) -> None:
+    for shape in (Shape(37, 37, 8, 5), Shape(40, 23, 7, 16), Shape(1, 33, 8, 8)):
+        check(CATALOGUE[name], shape)
+
+
+@given(masks(depth=2), shapes())
+def test_random_compositions(case: Case, shape: Shape) -> None:
+    check(case, shape)
+
+
+def test_written_out() -> None:
+    sinks = causal & (sliding(2) | prefix(2))
+    found = sinks.segments(8, block=2)
+    assert found.row_start.tolist() == [0, 1, 3, 5, 7]
+    assert found.first.tolist() == [0, 0, 1, 0, 1, 0, 2]
+    assert found.end.tolist() == [1, 1, 2, 1, 3, 1, 4]
+    assert found.label.tolist() == [1, 2, 1, 2, 1, 2, 1]
+    arrays = (found.row_start, found.first, found.end, found.label)
+    assert all(array.dtype == torch.int32 for array in arrays)
+    assert found.nbytes == 4 * (5 + 7 + 7 + 7)
+    assert str(found) == (
+        "Segments(q_len=8, kv_len=8, block=(2, 2), segments=7, empty=7, partial=6, full=3)"
+    )
+
+
+def test_nothing_to_visit_and_all_to_visit() -> None:
+    assert nothing.segments(100, block=16).counts() == (49, 0, 0)
+    assert nothing.segments(100, block=16).row_start.tolist() == [0] * 8
+    assert everything.segments(100, block=16).row(0, 0, 3) == [Run(0, 7, FULL)]
+    assert everything.segments(0).row_start.tolist() == [0]
+    assert everything.segments(5, 0).counts() == (0, 0, 0)
+
+
+def test_rows_of_each_batch_entry() -> None:
+    found = CATALOGUE["document per batch"].mask.segments(40, block=8)
+    assert found.shape[0] == BATCH
+    assert found.row(0, 0, 0) != found.row(1, 0, 0)
+    assert found.row(1, 5, 0) == found.row(1, 0, 0)
+
+
+def test_wrong_lengths_and_blocks_are_refused() -> None:
+    with pytest.raises(MaskValueError, match="q_len must be an integer >= 0"):
+        causal.segments(-1)
+    with pytest.raises(MaskValueError, match="block must be"):
+        causal.segments(8, block=0)
+    with pytest.raises(MaskValueError, match="Pass ids with at least 9"):
+        document(torch.zeros(8, dtype=torch.int32)).segments(9)
+
+
+pieces = st.tuples(st.integers(0, 2), st.sampled_from((EMPTY, PARTIAL, FULL)))
+
+
+@given(st.lists(st.lists(pieces, max_size=5), max_size=4))
+def test_compressed_rows_hold_what_the_runs_hold(rows: list[list[tuple[int, int]]]) -> None:
+    runs, wanted = [], []
+    for row, parts in enumerate(rows):
+        place, labels = 0, []
+        for size, label in parts:
+            runs.append((row, place, place + size, label))
+            labels += [label] * size
+            place += size
+        wanted.append(labels)
+    columns = [torch.tensor([run[i] for run in runs], dtype=torch.int64) for i in range(4)]
+    found = compress(*columns, len(rows))
+    for row, labels in enumerate(wanted):
+        held = [EMPTY] * len(labels)
+        own = range(int(found.row_start[row]), int(found.row_start[row + 1]))
+        for i in own:
+            first, end = int(found.first[i]), int(found.end[i])
+            held[first:end] = [int(found.label[i])] * (end - first)
+            touches = i > own.start and found.end[i - 1] == first
+            assert not (touches and found.label[i] == found.label[i - 1])
+        assert held == labels
+
+
+def test_a_million_tokens_take_little_memory() -> None:
+    length = 1 << 20
+    ids = torch.arange(512, dtype=torch.int32).repeat_interleave(2048)
+    for mask in (causal & sliding(4096), causal & document(ids) & sliding(4096)):
+        assert mask.segments(length).nbytes < 1 << 20
