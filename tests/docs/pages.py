@@ -63,7 +63,8 @@ NOT_RUN = {
 """Blocks that are not run, by page and first line, and why.
 
 Besides these, `make`, `pip install` and `python SCRIPT` are not run: CI and
-tests/package/test_examples.py run what they name. Of every command that is not run, what it names is looked up (`commands.py`).
+tests/package/test_examples.py run what they name. Of every command that is not run, what it names
+is looked up (`commands.py`).
 """
 
 
