@@ -38,10 +38,10 @@ from maskalg import errors
 from maskalg.backends.triton.launching.fitting import MOST_SPILLED
 from maskalg.backends.triton.offline import TARGETS, kernels_offline
 from maskalg.engine.float8 import FLOAT8
+from maskalg.formula.expression import Expression
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.catalogue_biases import BIASES
 from maskalg.values.algebra import everything
-from maskalg.values.expression import Expression
 from tests.cases.compositions import composition, lengths
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8": FLOAT8}

@@ -44,8 +44,8 @@ from maskalg.bench.cases import Case, Shape, cases, documents
 from maskalg.bench.contender import backward_of
 from maskalg.bench.contenders import contenders, inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
+from maskalg.formula.expression import Expression
 from maskalg.tiles.backward import Least
-from maskalg.values.expression import Expression
 
 DEVICE = "cuda"
 Attend = Callable[..., torch.Tensor]

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from . import errors, nn
+from . import views as views  # tells notebooks how to show values
 from .attention import attention
 from .engine.float8 import to_float8
 from .errors import (

@@ -13,6 +13,7 @@ from .backends.choice import backend_name, backend_of
 from .backends.float8 import attend_float8
 from .engine.float8 import FLOAT8, descales_of
 from .engine.normal_form import bound
+from .formula.expression import Expression
 from .operators.attend import Wanted, attend_traced, traced
 from .operators.inputs import (
     as_autocast_wants,
@@ -23,7 +24,6 @@ from .operators.inputs import (
     no_tangents,
 )
 from .values.algebra import everything
-from .values.expression import Expression
 from .values.weights import Weight, softmax
 
 ARGUMENTS: Final = (

@@ -19,6 +19,7 @@ from .codegen.text.integer_sizes import sizes_of
 from .engine.float8 import FLOAT8
 from .engine.hidden_masks import hidden
 from .engine.normal_form import Structure, bound
+from .formula.expression import Expression
 from .proof.proof import prove_structure
 from .schedule.digits.kernel_runs import by_digits
 from .schedule.marked_runs import marked
@@ -26,7 +27,6 @@ from .schedule.summaries.labels import summarised
 from .tiles.backward import HopperBackwardTile
 from .tiles.forward import HopperTile, Tile
 from .values.algebra import everything
-from .values.expression import Expression
 from .values.weights import Weight, softmax
 
 _Tile = TypeVar("_Tile")

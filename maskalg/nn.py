@@ -8,8 +8,8 @@ import torch
 
 from . import errors
 from .attention import attention
+from .formula.expression import Expression
 from .values.algebra import Bias, Mask, Score, everything
-from .values.expression import Expression
 from .values.weights import Weight, softmax
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import torch
 
+from ..formula.expression import Expression
 from ..formula.nodes import SCORE
 from ..values.algebra import Mask, everything
 from ..values.biases import alibi, dense_bias, softcap, t5
-from ..values.expression import Expression
 from ..values.index import kv_idx, table
 from ..values.masks import (
     block_table,

@@ -17,8 +17,8 @@ from ..backends.triton import trust
 from ..backends.triton.families.backward import backward_plan
 from ..backends.triton.plan import structure_plan
 from ..backends.triton.tuned import look_again
+from ..formula.expression import Expression
 from ..values.biases import softcap
-from ..values.expression import Expression
 from ..values.masks import causal, document, sliding
 from .agreement import TOLERANCE, distance
 

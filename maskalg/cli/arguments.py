@@ -10,8 +10,8 @@ import torch
 from .. import errors
 from ..engine.normal_form import bound
 from ..formula import nodes
+from ..formula.expression import Expression
 from ..values.algebra import Mask, Score
-from ..values.expression import Expression
 
 LENGTH_SHOWN: Final = 4096
 

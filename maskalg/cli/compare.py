@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..values.algebra import Mask
+from ..formula.expression import Expression
 from .arguments import EXPRESSIONS, add_expression, add_lengths, mask_of, natural
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _where(options: argparse.Namespace) -> str:
     return f"at {options.q_len:,} queries and {keys:,} keys"
 
 
-def _place_text(mask: Mask, place: Place) -> str:
+def _place_text(mask: Expression, place: Place) -> str:
     text = f"q_idx {place.q_idx}, kv_idx {place.kv_idx}"
     for name, value in (("batch", place.batch), ("head", place.head)):
         if name in mask.mask_node.indices():

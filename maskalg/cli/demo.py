@@ -12,9 +12,9 @@ import torch
 
 from ..attention import attention
 from ..errors import MaskValueError
+from ..formula.expression import Expression
 from ..values.algebra import Mask
 from ..values.biases import alibi
-from ..values.expression import Expression
 from ..values.masks import causal, document, sliding
 from ..views.inspect.terminal import percent, show
 from .corpus import Corpus, read_corpus

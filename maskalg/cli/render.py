@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..backends.triton.offline import Report
-    from ..values.expression import Expression
+    from ..formula.expression import Expression
 
 _DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _SKELETONS: Final = {False: "maskalg_kernels/forward.py", True: "maskalg_kernels/backward.py"}

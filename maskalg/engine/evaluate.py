@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from ..formula.comparisons import arranged
+from ..formula.expression import Expression
 from ..formula.node import Node, in_order
 from ..formula.parameters import Slot
-from ..values.algebra import Mask
 from . import long_integers as longs
 from .dropped import of_kept, outside, within
 from .extents import Extents, dependence, resolve
@@ -112,7 +112,7 @@ def grid(
 
 
 def to_dense(
-    mask: Mask, q_len: int, kv_len: int | None, *, batch: int | None, heads: int | None
+    mask: Expression, q_len: int, kv_len: int | None, *, batch: int | None, heads: int | None
 ) -> torch.Tensor:
     """The Boolean matrix `[batch, heads, q_len, kv_len]` of a mask; see `Mask.to_dense`."""
     form = bound(mask)

@@ -14,11 +14,11 @@ from typing import Final, cast
 import torch
 
 from .. import errors
+from ..formula.documents import documents_in
 from ..formula.integer_ranges import RULES, Interval
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, plain_number
 from ..formula.printing import formula_text
-from ..values.masks.documents.document import documents_in
 from .normal_form import Bound, Value
 
 MOST_OF_ENTRY: Final = 2**30

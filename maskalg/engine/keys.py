@@ -13,11 +13,11 @@ from typing import Final, cast, get_args
 import torch
 
 from .. import errors
+from ..formula.expression import Expression
 from ..formula.node import Node, Op
 from ..formula.nodes import numeric
 from ..formula.parameters import Kind, Parameter, Scalar, Table
 from ..formula.printing import named
-from ..values.expression import Expression
 from .normal_form import Structure, bound, known
 
 _TOKEN: Final = re.compile(r"[()]|[^\s()]+")

@@ -15,9 +15,9 @@ import torch
 
 from ..formula import nodes
 from ..formula.derived import Derived, follow
+from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.parameters import Parameter, Scalar, Slot, Table
-from ..values.expression import Expression
 from .recent import Recent
 
 Value = int | float | torch.Tensor

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from .. import errors
-from ..values.algebra import Mask
+from ..formula.expression import Expression
 from .elements import Elements, edges
 
 Interval = tuple[int, int]
@@ -33,7 +33,7 @@ class _Slice:
 
 
 def to_attention_slices(
-    mask: Mask, q_len: int, kv_len: int | None = None
+    mask: Expression, q_len: int, kv_len: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`(q_ranges, k_ranges, kinds)` of disjoint slices whose union is the mask.
 

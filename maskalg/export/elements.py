@@ -9,7 +9,7 @@ import torch
 from ..engine.evaluate import Environment, device_of, evaluate, grid
 from ..engine.extents import Dependence, Extents, dependence, resolve
 from ..engine.normal_form import bound
-from ..values.algebra import Mask
+from ..formula.expression import Expression
 
 # Elements of one strip: a few megabytes, however long the sequences are.
 _STRIP = 1 << 22
@@ -27,7 +27,7 @@ class Elements:
     sizes: Dependence
 
     def __init__(
-        self, mask: Mask, q_len: int, kv_len: int | None, batch: int | None, heads: int | None
+        self, mask: Expression, q_len: int, kv_len: int | None, batch: int | None, heads: int | None
     ) -> None:
         self._form = bound(mask)
         self.extents = resolve(self._form, q_len, kv_len, batch, heads)

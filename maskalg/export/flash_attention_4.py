@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
-from ..schedule.block_map import BlockMap
-from .block_lists import BlockLists, block_lists, ordered
+from .block_lists import BlockLists, ordered
 
 
 class BlockSparseTensors(NamedTuple):
@@ -28,17 +28,14 @@ class BlockSparseTensors(NamedTuple):
     block_size: tuple[int, int]
 
 
-def to_fa4(
-    found: BlockMap, batch: int | None, heads: int | None, device: torch.device | str | None
-) -> tuple[BlockSparseTensors, BlockSparseTensors]:
+def to_fa4(lists: BlockLists) -> tuple[BlockSparseTensors, BlockSparseTensors]:
     """The tensors of a block map for both passes; see `BlockMap.to_fa4`."""
-    lists = block_lists("to_fa4", found, batch, heads, device)
-    transposed = BlockLists(lists.partial.mT, lists.full.mT)
-    return _tensors(lists, found.block), _tensors(transposed, found.block)
+    transposed = replace(lists, partial=lists.partial.mT, full=lists.full.mT)
+    return _tensors(lists), _tensors(transposed)
 
 
-def _tensors(lists: BlockLists, block: tuple[int, int]) -> BlockSparseTensors:
-    return BlockSparseTensors(*_compact(lists.partial), *_compact(lists.full), block_size=block)
+def _tensors(lists: BlockLists) -> BlockSparseTensors:
+    return BlockSparseTensors(*_compact(lists.partial), *_compact(lists.full), lists.block)
 
 
 def _compact(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

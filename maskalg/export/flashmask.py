@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from .. import errors
-from ..values.algebra import Mask
+from ..formula.expression import Expression
 from .elements import Elements, edges
 
 
 def to_flashmask(
-    mask: Mask,
+    mask: Expression,
     q_len: int,
     kv_len: int | None = None,
     *,

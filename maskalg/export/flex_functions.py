@@ -20,10 +20,9 @@ from ..engine.saturation import MOST_WHOLE
 from ..engine.widths import LEAST_64, MOST_64, compares_in_64, limbs, outgrows
 from ..formula import nodes
 from ..formula.comparisons import arranged, strict
+from ..formula.expression import Expression
 from ..formula.node import Node, in_order
 from ..formula.parameters import Slot
-from ..values.algebra import Mask
-from ..values.expression import Expression
 
 _NAMES: Final = {"batch": "b", "head": "h", "q_idx": "q_idx", "kv_idx": "kv_idx"}
 
@@ -48,7 +47,7 @@ def flex_function(expression: Expression) -> Callable[..., torch.Tensor]:
     form = bound(expression)
     text = _Text(form)
     mask, bias = form.structure.mask, form.structure.bias
-    if isinstance(expression, Mask):
+    if expression.kind == "mask":
         name, arguments, result = "mask_mod", "b, h, q_idx, kv_idx", text.tensor(mask)
     else:
         name, arguments, result = "score_mod", "score, b, h, q_idx, kv_idx", text.tensor(bias)

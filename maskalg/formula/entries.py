@@ -49,6 +49,18 @@ def is_listed(value: object) -> bool:
     return isinstance(value, (torch.Tensor, np.ndarray, list, tuple, range))
 
 
+def readable(tensor: torch.Tensor) -> bool:
+    """Whether entries can be looked at: there are values, and no device to wait for."""
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    watched = torch._C._len_torch_dispatch_stack() > 0
+    return (
+        type(tensor) is torch.Tensor
+        and not watched
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
 def integers(call: str, name: str, value: object, wanted: str = "") -> torch.Tensor:
     """A tensor of 32-bit or 64-bit integers."""
     return _checked(call, name, value, INTEGER_DTYPES, wanted or _INTEGERS)

@@ -19,7 +19,7 @@ import torch
 
 from .. import errors
 from ..attention import attention
-from ..values.expression import Expression
+from ..formula.expression import Expression
 from ..values.masks import causal
 from .written import from_tensor
 

@@ -12,8 +12,8 @@ from ..backends.reference import with_sink
 from ..engine.float8 import FLOAT8, descales_of
 from ..engine.normal_form import keyed, value_of
 from ..formula.derived import follow
+from ..formula.expression import Expression
 from ..formula.parameters import INTEGERS
-from ..values.expression import Expression
 from ..values.weights import Weight
 from . import define as define
 from . import float8 as float8

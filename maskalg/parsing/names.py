@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
+from ..formula.expression import Expression
 from ..values import biases, choice, elementary, index, masks
 from ..values.algebra import Bias, Mask, Score, everything, nothing
-from ..values.expression import Expression
 from ..values.index import Index
 from . import tensors
 

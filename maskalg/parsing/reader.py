@@ -10,8 +10,8 @@ from typing import Any, Final
 import torch
 
 from .. import errors
+from ..formula.expression import Expression
 from ..values.algebra import Bias, Mask, Score
-from ..values.expression import Expression
 from ..values.index import Index, TableExpression
 from .names import NAMES, described, methods_of
 from .syntax import BINARY, COMPARISONS, FOREIGN, UNARY, tree_of

@@ -275,3 +275,30 @@ class Projection:
             (box.k_lows if bound_k[0] == "low" else box.k_highs).append(bound_k[1])
             return True
         return False
+
+
+def interval_text(interval: KeyInterval, by_position: bool) -> str:
+    """The keys of a clause as text; `by_position` says that its positions decide the rest."""
+    low = _extreme_text("max", interval.lows)
+    high = _extreme_text("min", interval.highs)
+    text = f"{low} <= " if low else ""
+    text += "k" + (f" <= {high}" if high else "")
+    if not low and not high:
+        text = "every key"
+    if interval.congruence is not None:
+        c = interval.congruence
+        distance = "q - k" if c.offset == 0 else f"q - k + {c.offset}"
+        text += f", where some ({distance}) % {c.modulus} {'==' if c.holds else '!='} {c.residue}"
+    if interval.keys:
+        text += f", where {formula_text(conjunction(*interval.keys))}"
+    if interval.guards:
+        text += ", if " + " and ".join(f"{guard} >= 0" for guard in interval.guards)
+    if by_position:
+        return f"{text} (at most: decided key by key or query by query)"
+    return text + ("" if interval.exact else " (at most)")
+
+
+def _extreme_text(name: str, expressions: list[Any]) -> str:
+    if len(expressions) < 2:
+        return str(expressions[0]) if expressions else ""
+    return f"{name}({', '.join(str(expression) for expression in expressions)})"

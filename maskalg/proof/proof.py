@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ..engine.normal_form import Structure, bound
 from ..engine.recent import Recent
 from ..formula import nodes
+from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.printing import formula_text
-from ..values.expression import Expression
+from ..formula.shown import Shown
 from .closed_forms import RUNGS, ClosedForms, Residue, Span, every_key, rung_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _made = 0
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(Shown):
     """Which blocks of a mask are empty, full or partial, for all values of its parameters.
 
     For a tile of queries q0..q1, a key k is *touched* when some query of the tile keeps it and
@@ -110,12 +111,6 @@ class Proof:
         if self.exact and documents and all(span.exact for span in self._spans()):
             claim += f" if equal entries of {' and '.join(documents)} are contiguous"
         return claim
-
-    def _repr_html_(self) -> str | None:
-        """What Jupyter shows; None where nothing can be drawn."""
-        from ..views.notebook.notebook import proof_html
-
-        return proof_html(self)
 
     def _spans(self) -> tuple[Span, ...]:
         return self.forms.touched + self.forms.unfull
@@ -201,6 +196,7 @@ def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
 def _project(
     clauses: list[Clause], projection: Any, symbols: Symbols, reasons: list[str]
 ) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+    from .projection import interval_text
     from .section import formula_of, section_of
 
     spans: dict[Span, str] = {}
@@ -253,33 +249,6 @@ def _residue(interval: KeyInterval, box: Box, symbols: Symbols) -> Residue:
         congruence.holds,
         *bounds,
     )
-
-
-def interval_text(interval: KeyInterval, by_position: bool) -> str:
-    """The keys of a clause as text; `by_position` says that its positions decide the rest."""
-    low = _extreme_text("max", interval.lows)
-    high = _extreme_text("min", interval.highs)
-    text = f"{low} <= " if low else ""
-    text += "k" + (f" <= {high}" if high else "")
-    if not low and not high:
-        text = "every key"
-    if interval.congruence is not None:
-        c = interval.congruence
-        distance = "q - k" if c.offset == 0 else f"q - k + {c.offset}"
-        text += f", where some ({distance}) % {c.modulus} {'==' if c.holds else '!='} {c.residue}"
-    if interval.keys:
-        text += f", where {formula_text(nodes.conjunction(*interval.keys))}"
-    if interval.guards:
-        text += ", if " + " and ".join(f"{guard} >= 0" for guard in interval.guards)
-    if by_position:
-        return f"{text} (at most: decided key by key or query by query)"
-    return text + ("" if interval.exact else " (at most)")
-
-
-def _extreme_text(name: str, expressions: list[Any]) -> str:
-    if len(expressions) < 2:
-        return str(expressions[0]) if expressions else ""
-    return f"{name}({', '.join(str(expression) for expression in expressions)})"
 
 
 def _assumptions(symbols: Symbols) -> tuple[str, ...]:

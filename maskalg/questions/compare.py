@@ -10,9 +10,9 @@ import torch
 from ..engine.extents import Extents
 from ..engine.normal_form import Bound, bound
 from ..formula import nodes
+from ..formula.expression import Expression, both, complement, with_formula
 from ..formula.node import Node
 from ..formula.parameters import Table
-from ..values.algebra import Mask, formula
 from .domain import Lengths, Reach, reach
 from .search import Place, Search, kept_near, search, search_near
 
@@ -32,7 +32,7 @@ class Side:
         place: one of them, where one was found.
     """
 
-    mask: Mask
+    mask: Expression
     empty: bool | None
     place: Place | None
 
@@ -65,7 +65,7 @@ class Comparison:
         return "not known: neither a proof nor a pair that tells them apart was found"
 
 
-def compare(a: Mask, b: Mask, lengths: Lengths) -> Comparison:
+def compare(a: Expression, b: Expression, lengths: Lengths) -> Comparison:
     """Ask about both sides; a proof comes first, for it costs nothing by the position.
 
     Tensors with the same entries are taken as one.
@@ -76,7 +76,7 @@ def compare(a: Mask, b: Mask, lengths: Lengths) -> Comparison:
     return Comparison(_side(a, b, lengths, places), _side(b, a, lengths, places))
 
 
-def _sharing(mask: Mask, known: list[torch.Tensor]) -> Mask:
+def _sharing(mask: Expression, known: list[torch.Tensor]) -> Expression:
     """A mask on tensors that are known where it holds the same entries; others become known.
 
     Proofs look at which tensor is read, not at its entries.
@@ -93,7 +93,7 @@ def _sharing(mask: Mask, known: list[torch.Tensor]) -> Mask:
     return mask.bind(same)
 
 
-def _differing(a: Mask, b: Mask) -> list[int]:
+def _differing(a: Expression, b: Expression) -> list[int]:
     """Positions at which tensors of one shape, one of each mask, have different entries."""
     places: set[int] = set()
     for own in _tensors(a):
@@ -105,7 +105,7 @@ def _differing(a: Mask, b: Mask) -> list[int]:
     return sorted({max(0, at + step) for at in places for step in (-1, 0, 1)})
 
 
-def _tensors(mask: Mask) -> list[torch.Tensor]:
+def _tensors(mask: Expression) -> list[torch.Tensor]:
     return [value for value in mask.parameters.values() if isinstance(value, torch.Tensor)]
 
 
@@ -120,10 +120,10 @@ def _parts(node: Node, op: str) -> tuple[Node, ...]:
     return node.args if node.op == op else (node,)
 
 
-def _side(a: Mask, b: Mask, lengths: Lengths, places: list[int]) -> Side:
+def _side(a: Expression, b: Expression, lengths: Lengths, places: list[int]) -> Side:
     from .emptiness import never_kept
 
-    mask = a & ~b
+    mask = both(a, complement(b))
     form = bound(mask)
     extents = lengths.extents(form)  # lengths that do not fit are an error, whatever is proved
     proved = _within(a.mask_node, b.mask_node)
@@ -136,7 +136,7 @@ def _side(a: Mask, b: Mask, lengths: Lengths, places: list[int]) -> Side:
     return Side(mask, True if looked.complete else None, None)
 
 
-def _with_numbers(mask: Mask) -> Mask:
+def _with_numbers(mask: Expression) -> Expression:
     """A mask with numbers in place of integer tensors of one entry, which a proof can use."""
 
     def replace(node: Node) -> Node | None:
@@ -145,7 +145,7 @@ def _with_numbers(mask: Mask) -> Mask:
         tensor = cast(Table, node.own[0]).tensor
         return nodes.const(int(tensor.item())) if tensor.numel() == 1 else None
 
-    return formula(nodes.substitute(mask.mask_node, replace))
+    return with_formula(mask, nodes.substitute(mask.mask_node, replace))
 
 
 def _shortened(within: Reach) -> Reach:

@@ -9,11 +9,11 @@ import torch
 
 from ..engine.extents import dependence
 from ..engine.normal_form import Bound, bound
+from ..formula.expression import Expression
 from ..proof.proof import prove_structure
 from ..schedule.block_map import block_pair, blocks
 from ..schedule.intervals.marks import is_interval
 from ..schedule.segments import Segments, segments
-from ..values.algebra import Mask
 from .counts import kept_pairs
 from .domain import Lengths
 
@@ -73,7 +73,7 @@ class Cost:
         )
 
 
-def cost(mask: Mask, lengths: Lengths, block: int | tuple[int, int]) -> Cost:
+def cost(mask: Expression, lengths: Lengths, block: int | tuple[int, int]) -> Cost:
     """The cost of attention under a mask; see `Mask.cost`."""
     pair = block_pair(block)
     form = bound(mask)

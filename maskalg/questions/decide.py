@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from .. import errors
 from ..engine.normal_form import bound
-from ..values.algebra import Mask
+from ..formula.expression import Expression, both, complement
 from .domain import Lengths, reach
 from .search import ELEMENTS_LOOKED_AT, Place, Search, search, search_near
 
 
 def implies(
-    a: Mask,
-    b: Mask,
+    a: Expression,
+    b: Expression,
     q_len: int | None = None,
     kv_len: int | None = None,
     *,
@@ -48,12 +48,12 @@ def implies(
         ValueError: lengths that the bound tensors do not fit.
     """
     _check_masks("implies", a, b)
-    return empty(a & ~b, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
+    return empty(both(a, complement(b)), Lengths(q_len, kv_len, batch, heads), for_all=for_all)
 
 
 def equivalent(
-    a: Mask,
-    b: Mask,
+    a: Expression,
+    b: Expression,
     q_len: int | None = None,
     kv_len: int | None = None,
     *,
@@ -72,26 +72,26 @@ def equivalent(
     """
     _check_masks("equivalent", a, b)
     lengths = Lengths(q_len, kv_len, batch, heads)
-    forward = empty(a & ~b, lengths, for_all=for_all)
+    forward = empty(both(a, complement(b)), lengths, for_all=for_all)
     if forward is False:
         return False
-    backward = empty(b & ~a, lengths, for_all=for_all)
+    backward = empty(both(b, complement(a)), lengths, for_all=for_all)
     if backward is False:
         return False
     return True if forward and backward else None
 
 
-def witness(a: Mask, b: Mask, lengths: Lengths) -> Place | None:
+def witness(a: Expression, b: Expression, lengths: Lengths) -> Place | None:
     """A pair that one mask keeps and the other does not; see `Mask.witness`."""
     _check_masks("witness", a, b)
-    for mask in (a & ~b, b & ~a):
+    for mask in (both(a, complement(b)), both(b, complement(a))):
         found = find(mask, lengths).found
         if found is not None:
             return found
     return None
 
 
-def empty(mask: Mask, lengths: Lengths, *, for_all: bool) -> bool | None:
+def empty(mask: Expression, lengths: Lengths, *, for_all: bool) -> bool | None:
     """Whether a mask keeps no pair; see `Mask.is_empty`."""
     # SymPy is loaded when something is asked, not with the package.
     from .emptiness import never_kept
@@ -104,7 +104,7 @@ def empty(mask: Mask, lengths: Lengths, *, for_all: bool) -> bool | None:
     return True if never_kept(bound(mask), for_all=for_all) else None
 
 
-def find(mask: Mask, lengths: Lengths) -> Search:
+def find(mask: Expression, lengths: Lengths) -> Search:
     """A kept pair of a mask, with the values bound to it."""
     form = bound(mask)
     extents = lengths.extents(form)
@@ -120,5 +120,5 @@ def find(mask: Mask, lengths: Lengths) -> Search:
 
 def _check_masks(call: str, *masks: object) -> None:
     for mask in masks:
-        if not isinstance(mask, Mask):
+        if not isinstance(mask, Expression) or mask.kind != "mask":
             raise errors.not_a_mask(call, mask)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..engine.normal_form import bound
-from ..values.algebra import Mask
-from ..values.index import kv_idx, q_idx
+from ..formula import nodes
+from ..formula.expression import Expression, both, with_formula
+from ..formula.nodes import K, Q
 from .counts import kept_keys
 from .decide import empty
 from .domain import Lengths, reach
@@ -28,7 +29,7 @@ class Bandwidth:
     right: int | None
 
 
-def bandwidth(mask: Mask) -> Bandwidth:
+def bandwidth(mask: Expression) -> Bandwidth:
     """The band that holds every kept pair; see `Mask.bandwidth`."""
     form = bound(mask)
     places = kept_near(form, reach(form, Lengths()), candidates(form))
@@ -37,12 +38,16 @@ def bandwidth(mask: Mask) -> Bandwidth:
         return Bandwidth(limit, limit)
     ahead = places[:, 3] - places[:, 2]
     left, right = int(-ahead.min()), int(ahead.max())
-    beyond = (q_idx - kv_idx > left, kv_idx - q_idx > right)
-    holds = [empty(mask & far, Lengths(), for_all=False) for far in beyond]
+    beyond = (
+        nodes.gt(nodes.subtract(Q, K), nodes.const(left)),
+        nodes.gt(nodes.subtract(K, Q), nodes.const(right)),
+    )
+    further = (both(mask, with_formula(mask, far)) for far in beyond)
+    holds = [empty(pairs, Lengths(), for_all=False) for pairs in further]
     return Bandwidth(left if holds[0] else None, right if holds[1] else None)
 
 
-def rows_have_a_key(mask: Mask, lengths: Lengths) -> bool | None:
+def rows_have_a_key(mask: Expression, lengths: Lengths) -> bool | None:
     """Whether each query keeps a key; see `Mask.rows_have_a_key`."""
     form = bound(mask)
     extents = lengths.extents(form)

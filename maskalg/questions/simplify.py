@@ -2,64 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
+from typing import Generic, TypeVar, cast
 
-from ..values.algebra import Mask, everything, formula, nothing
+from ..formula.expression import Expression, both, complement, either, with_formula
 from .decide import implies
 
-
-def simplify(mask: Mask) -> Mask:
-    """An equivalent mask with fewer operands, or the mask itself; see `Mask.simplify`."""
-    return _simplified(mask, everything)
+M = TypeVar("M", bound=Expression)
 
 
-def _simplified(mask: Mask, given: Mask) -> Mask:
-    """A mask that keeps, of the pairs that `given` keeps, the same as `mask`."""
-    if implies(given, mask):
-        return everything
-    if implies(given & mask, nothing):
-        return nothing
-    kind, operands = _operands(mask)
-    if kind == "~":
-        inner = _simplified(operands[0], given)
-        return mask if inner is operands[0] else ~inner
-    if not kind:
-        return mask
-    return _without_superfluous(mask, kind, operands, given)
+@dataclass(frozen=True)
+class Simplifier(Generic[M]):
+    """Equivalent masks with fewer operands; `everything` and `nothing` are what may be left."""
+
+    everything: M
+    nothing: M
+
+    def simplified(self, mask: M) -> M:
+        """An equivalent mask, or the mask itself; see `Mask.simplify`."""
+        return self._within(mask, self.everything)
+
+    def _within(self, mask: M, given: M) -> M:
+        """A mask that keeps, of the pairs that `given` keeps, the same as `mask`."""
+        if implies(given, mask):
+            return self.everything
+        if implies(both(given, mask), self.nothing):
+            return self.nothing
+        kind, operands = _operands(mask)
+        if kind == "~":
+            inner = self._within(operands[0], given)
+            return mask if inner is operands[0] else complement(inner)
+        if not kind:
+            return mask
+        return self._without_superfluous(mask, kind, operands, given)
+
+    def _without_superfluous(self, mask: M, kind: str, operands: list[M], given: M) -> M:
+        """Each operand simplified where it matters: where the others do not decide already."""
+        parts, place = list(operands), 0
+        while place < len(parts):
+            others = parts[:place] + parts[place + 1 :]
+            # In `a & b`, b matters where a keeps; in `a | b`, where a drops.
+            deciding = [other if kind == "&" else complement(other) for other in others]
+            part = self._within(parts[place], reduce(both, [given, *deciding]))
+            if part == (self.everything if kind == "&" else self.nothing) and others:
+                parts = others
+            else:
+                parts[place] = part
+                place += 1
+        same = len(parts) == len(operands)
+        if same and all(a is b for a, b in zip(parts, operands, strict=True)):
+            return mask
+        return reduce(both if kind == "&" else either, parts)
 
 
-def _without_superfluous(mask: Mask, kind: str, operands: list[Mask], given: Mask) -> Mask:
-    """Each operand simplified where it matters: where the others do not decide already."""
-    parts, place = list(operands), 0
-    while place < len(parts):
-        others = parts[:place] + parts[place + 1 :]
-        # In `a & b`, b matters where a keeps; in `a | b`, where a drops.
-        deciding = [other if kind == "&" else ~other for other in others]
-        part = _simplified(parts[place], _all([given, *deciding]))
-        if part == (everything if kind == "&" else nothing) and others:
-            parts = others
-        else:
-            parts[place] = part
-            place += 1
-    if len(parts) == len(operands) and all(a is b for a, b in zip(parts, operands, strict=True)):
-        return mask
-    return _all(parts) if kind == "&" else reduce(lambda a, b: a | b, parts)
-
-
-def _operands(mask: Mask) -> tuple[str, list[Mask]]:
+def _operands(mask: M) -> tuple[str, list[M]]:
     """The operation a mask was made by and its operands, chains of `&` or `|` flattened."""
     if not mask.operands:
         kind = {"and": "&", "or": "|", "not": "~"}.get(mask.mask_node.op, "")
         if mask.label.kind not in ("&", "|", "~", "formula"):
             return "", []
-        return kind, [formula(arg) for arg in mask.mask_node.args] if kind else []
+        return kind, [with_formula(mask, arg) for arg in mask.mask_node.args] if kind else []
     kind = mask.label.kind
-    found: list[Mask] = []
-    for operand in mask.operands:
+    found: list[M] = []
+    for operand in cast("tuple[M, ...]", mask.operands):
         joins = kind != "~" and operand.operands and operand.label.kind == kind
         found += _operands(operand)[1] if joins else [operand]
     return kind, found
-
-
-def _all(masks: list[Mask]) -> Mask:
-    return reduce(lambda a, b: a & b, masks)

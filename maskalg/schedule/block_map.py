@@ -9,11 +9,15 @@ import torch
 
 from .. import errors
 from ..engine.evaluate import device_of
-from ..engine.extents import Extents, dependence, resolve
+from ..engine.extents import Extents, dependence, is_untold, resolve
 from ..engine.normal_form import Bound, bound
+from ..export.block_lists import BlockLists
+from ..export.flash_attention_4 import BlockSparseTensors, to_fa4
+from ..export.flex import to_flex
+from ..formula.expression import Expression
 from ..formula.parameters import plain_number
+from ..formula.shown import Shown
 from ..proof.proof import prove_structure
-from ..values.algebra import Mask
 from .digits.runs import grid_labels, grid_runs
 from .intervals.intervals import rows_of
 from .intervals.marks import marks_of
@@ -22,15 +26,13 @@ from .summaries.open_tiles import looked_at
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-    from ..export.flash_attention_4 import BlockSparseTensors
-
 EMPTY: Final = 0
 PARTIAL: Final = 1
 FULL: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
-class BlockMap:
+class BlockMap(Shown):
     """Labels of the blocks of an attention matrix.
 
     Attributes:
@@ -47,7 +49,7 @@ class BlockMap:
     q_len: int
     kv_len: int
     evaluated: int
-    mask: Mask
+    mask: Expression
 
     def counts(self) -> tuple[int, int, int]:
         """How many blocks are empty, partial and full."""
@@ -84,9 +86,9 @@ class BlockMap:
 
         Source: `torch.nn.attention.flex_attention`.
         """
-        from ..export.flex import to_flex
-
-        return to_flex(self, batch, heads, device, separate_full_blocks)
+        lists = self._lists("to_flex", batch, heads, device)
+        mask = self.mask if device is None else self.mask.to(device)
+        return to_flex(lists, mask, separate_full_blocks)
 
     def to_fa4(
         self,
@@ -107,15 +109,31 @@ class BlockMap:
 
         Source: FlashAttention-4 (Zadouri et al., 2026), `flash_attn.cute.block_sparsity`.
         """
-        from ..export.flash_attention_4 import to_fa4
+        return to_fa4(self._lists("to_fa4", batch, heads, device))
 
-        return to_fa4(self, batch, heads, device)
-
-    def _repr_html_(self) -> str | None:
-        """What Jupyter shows; None where nothing can be drawn."""
-        from ..views.notebook.notebook import block_map_html
-
-        return block_map_html(self)
+    def _lists(
+        self, call: str, batch: int | None, heads: int | None, device: torch.device | str | None
+    ) -> BlockLists:
+        """The labels as lists of blocks, written out for `batch` entries and `heads` heads."""
+        sizes = list(self.labels.shape[:2])
+        form = bound(self.mask)
+        asked = (("batch", "batch", batch), ("heads", "head", heads))
+        for axis, (name, index, wanted) in enumerate(asked):
+            if wanted is None:
+                continue
+            # Blocks of the only entry that was asked for are no other entry's.
+            alike = sizes[axis] == 1 and not is_untold(form, index)
+            if type(wanted) is not int or wanted < 1 or not (alike or sizes[axis] == wanted):
+                raise errors.written_out(call, name, wanted, sizes[axis])
+            sizes[axis] = wanted
+        labels = self.labels.to(device).expand(*sizes, -1, -1)
+        full = labels == FULL
+        if self.q_len % self.block[0]:
+            full[:, :, -1] = False
+        if self.kv_len % self.block[1]:
+            full[..., -1] = False
+        partial = ((labels == PARTIAL) | (labels == FULL)) & ~full
+        return BlockLists(partial, full, self.block, (self.q_len, self.kv_len))
 
     def __repr__(self) -> str:
         empty, partial, full = self.counts()
@@ -126,7 +144,7 @@ class BlockMap:
 
 
 def blocks(
-    mask: Mask,
+    mask: Expression,
     q_len: int,
     kv_len: int | None,
     *,

@@ -13,9 +13,10 @@ import torch
 
 from ..engine.extents import Extents, dependence, resolve
 from ..engine.normal_form import Bound, bound
+from ..formula.expression import Expression
+from ..formula.shown import Shown
 from ..proof.digits.forms import GridForms
 from ..proof.proof import prove_structure
-from ..values.algebra import Mask
 from .block_map import EMPTY, FULL, PARTIAL, block_pair
 from .digits.runs import grid_runs
 from .runs import Run, RunTable, run_table
@@ -24,7 +25,7 @@ Shape = tuple[int, int, int]  # batch, heads and rows
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
+class Segments(Shown):
     """What each tile of queries visits: ordered, disjoint ranges of tiles of keys.
 
     Row `r = (batch_index * heads + head_index) * rows + tile` owns the segments from
@@ -76,12 +77,6 @@ class Segments:
         arrays = (self.row_start, self.first, self.end, self.label)
         return sum(array.numel() * array.element_size() for array in arrays)
 
-    def _repr_html_(self) -> str | None:
-        """What Jupyter shows; None where nothing can be drawn."""
-        from ..views.notebook.notebook import segments_html
-
-        return segments_html(self)
-
     def __repr__(self) -> str:
         empty, partial, full = self.counts()
         return (
@@ -125,7 +120,7 @@ def compress(
 
 
 def segments(
-    mask: Mask,
+    mask: Expression,
     q_len: int,
     kv_len: int | None,
     *,

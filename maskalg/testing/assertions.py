@@ -14,6 +14,7 @@ from ..engine.evaluate import device_of
 from ..engine.extents import dependence, resolve
 from ..engine.normal_form import Bound, bound
 from ..formula.entries import Entries, as_tensor
+from ..formula.expression import Expression
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from ..schedule.block_map import BlockMap, block_pair
@@ -21,7 +22,6 @@ from ..schedule.intervals.intervals import rows_of
 from ..schedule.intervals.marks import Marks, in_order, marks_of
 from ..tracing.pointwise import pointwise
 from ..values.algebra import Mask
-from ..values.expression import Expression
 from . import oracle
 from .mismatch import mismatch
 

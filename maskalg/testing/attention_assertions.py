@@ -11,7 +11,7 @@ import torch
 
 from .. import errors
 from ..attention import attention
-from ..values.expression import Expression
+from ..formula.expression import Expression
 from .assertions import describe
 
 # Of the largest value (at least 1) of the tensor that is compared.

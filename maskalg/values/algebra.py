@@ -18,11 +18,12 @@ import torch
 from .. import errors
 from ..formula import nodes
 from ..formula.entries import is_listed
+from ..formula.expression import Expression, both, complement, either
 from ..formula.nodes import SCORE, TRUE, Node
 from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
 from ..formula.score_terms import added, composed, joined
-from .expression import Expression
+from .drawn import Drawn
 from .not_numbers import NotNumbers
 
 if TYPE_CHECKING:
@@ -34,21 +35,24 @@ if TYPE_CHECKING:
     from ..schedule.segments import Segments
 
 
-class Mask(NotNumbers, Expression):
+class Mask(NotNumbers, Drawn):
     """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
 
-    `operands` are the masks that `&`, `|` or `~` made it from, for `simplify`; a mask that was
-    bound, shifted, moved or pickled has none.
+    `operands` are the masks that `&`, `|` or `~` made it of; a mask that was bound, shifted, moved
+    or pickled has none.
     """
 
-    operands: tuple[Mask, ...] = ()
+    kind = "mask"
 
     def __init__(
-        self, mask_node: Node, bias_node: Node, label: Label, operands: tuple[Mask, ...] = ()
+        self,
+        mask_node: Node,
+        bias_node: Node,
+        label: Label,
+        operands: tuple[Expression, ...] = (),
     ) -> None:
         assert bias_node is SCORE or bias_node.op == "score"
-        super().__init__(mask_node, SCORE, label)
-        object.__setattr__(self, "operands", operands)
+        super().__init__(mask_node, SCORE, label, operands)
 
     @overload
     def __and__(self, other: Mask) -> Mask: ...
@@ -56,8 +60,7 @@ class Mask(NotNumbers, Expression):
     def __and__(self, other: Score) -> Score: ...
     def __and__(self, other: object) -> Mask | Score:
         if isinstance(other, Mask):
-            node = nodes.conjunction(self.mask_node, other.mask_node)
-            return Mask(node, SCORE, Label("&", (self.label, other.label)), (self, other))
+            return both(self, other)
         if isinstance(other, Bias):
             raise errors.mask_and_bias(self, other)
         if isinstance(other, Score):
@@ -71,8 +74,7 @@ class Mask(NotNumbers, Expression):
 
     def __or__(self, other: Mask) -> Mask:
         if isinstance(other, Mask):
-            node = nodes.disjunction(self.mask_node, other.mask_node)
-            return Mask(node, SCORE, Label("|", (self.label, other.label)), (self, other))
+            return either(self, other)
         if isinstance(other, (Bias, Score)):
             raise errors.or_with_bias(self, other)
         _no_mask(self, "|", other)
@@ -93,7 +95,7 @@ class Mask(NotNumbers, Expression):
         return NotImplemented
 
     def __invert__(self) -> Mask:
-        return Mask(nodes.negation(self.mask_node), SCORE, Label("~", (self.label,)), (self,))
+        return complement(self)
 
     def complement(self) -> Mask:
         """`~mask`, for compiled functions: torch.compile does not follow `~` (torch 2.13)."""
@@ -272,9 +274,9 @@ class Mask(NotNumbers, Expression):
             >>> (causal & (sliding(4) | ~causal) & sliding(9)).simplify()
             causal & sliding(4)
         """
-        from ..questions.simplify import simplify
+        from ..questions.simplify import Simplifier
 
-        return simplify(self)
+        return Simplifier(everything, nothing).simplified(self)
 
     def to_dense(
         self,
@@ -318,13 +320,21 @@ class Mask(NotNumbers, Expression):
         show(self, q_len, kv_len, width=width, block=block, batch=batch, head=head)
 
 
-class Bias(Expression):
+class Bias(Drawn):
     """What a score becomes: a function f(s) of the scaled score s, and of the indices.
 
     `f + g` is f(s) + g(s) - s, so additive biases add in any order; `f @ g` is f(g(s)).
     """
 
-    def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
+    kind = "bias"
+
+    def __init__(
+        self,
+        mask_node: Node,
+        bias_node: Node,
+        label: Label,
+        operands: tuple[Expression, ...] = (),
+    ) -> None:
         assert mask_node is TRUE or mask_node.data is True
         super().__init__(TRUE, bias_node, label)
 
@@ -429,8 +439,10 @@ class Bias(Expression):
         raise errors.not_of_bias(self)
 
 
-class Score(NotNumbers, Expression):
+class Score(NotNumbers, Drawn):
     """A mask and a bias: everything attention does to its scores before the softmax."""
+
+    kind = "score"
 
     def to_score_mod(self) -> Callable[..., torch.Tensor]:
         """As FlexAttention's `score_mod(score, b, h, q_idx, kv_idx)`: -inf where the mask drops.

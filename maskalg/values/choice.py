@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, overload
 
 from .. import errors
 from ..formula import nodes
+from ..formula.expression import Expression
 from ..formula.nodes import SCORE, TRUE
 from ..formula.parameters import plain_number
 from ..formula.printing import Label, named
 from ..formula.score_terms import chosen
 from .algebra import Bias, Mask, constant
-from .expression import Expression
 from .index import Index, as_node
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from maskalg import (
     window,
 )
 from maskalg.engine.normal_form import Structure, bound
+from maskalg.formula.expression import Expression
 from maskalg.proof.proof import proofs_made
 from maskalg.testing.case import Case
 from maskalg.testing.strategies import masks
-from maskalg.values.expression import Expression
 
 IDS = torch.tensor([0, 0, 1, 1])
 OTHER = torch.tensor([3, 4, 4, 4, 4, 5])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.values.expression import Expression
+from maskalg.formula.expression import Expression
 
 IDS, FLAGS, ROWS = [0, 0, 1], [True, False, True], [[0, 1], [1, 0]]
 ATOMS: dict[str, tuple[Callable[..., Expression], tuple[Any, ...]]] = {

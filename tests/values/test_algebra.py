@@ -43,11 +43,11 @@ from maskalg import (
     window,
 )
 from maskalg.engine.normal_form import bound
+from maskalg.formula.expression import Expression
 from maskalg.testing import assert_same_mask
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.index_strategies import comparisons
 from maskalg.testing.strategies import masks
-from maskalg.values.expression import Expression
 from maskalg.values.index import Index
 
 IDS = torch.tensor([0, 0, 1, 1, 1, 2])

@@ -18,9 +18,9 @@ from ...codegen.hooks import Hooks, Style
 from ...codegen.text.integer_sizes import sizes_of
 from ...engine.float8 import FLOAT8
 from ...engine.normal_form import Bound, bound
+from ...formula.expression import Expression
 from ...tiles.decode import SIDES, decode_tiles_for
 from ...tiles.forward import Tile
-from ...values.expression import Expression
 from ...values.weights import softmax
 from .arguments import tables_missing
 from .constants import (

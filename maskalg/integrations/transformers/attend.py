@@ -8,10 +8,10 @@ import torch
 
 from ... import errors
 from ...attention import attention
+from ...formula.expression import Expression
 from ...values.algebra import Bias, Mask, Score
 from ...values.biases import dense_bias
 from ...values.biases import softcap as softcap_bias
-from ...values.expression import Expression
 from ...values.weights import softmax, softmax_with_sink
 from ..written import from_tensor
 from .model_mask import ModelMask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from ..proof import interval_text
+from ..projection import interval_text
 from .story import Step, Story, literal_text, story_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import torch
 
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure, Value
+from ...formula.documents import documents_in
 from ...proof.proof import prove_structure
-from ...values.masks.documents.document import documents_in
 from .intervals import key_range, rows_of
 
 

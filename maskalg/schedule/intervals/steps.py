@@ -19,9 +19,9 @@ import torch
 from torch.utils.weak import WeakIdRef
 
 from ...engine.normal_form import Value
+from ...formula.entries import readable
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
-from ...values.masks.arguments import readable
 from ..unchanged import state_of
 
 

@@ -6,7 +6,7 @@ import torch
 
 from ... import errors
 from ...formula import nodes
-from ...formula.entries import booleans, integers, is_listed
+from ...formula.entries import booleans, integers, is_listed, readable
 from ...formula.nodes import Node
 from ...formula.parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_number
 
@@ -98,18 +98,6 @@ def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: i
     least, most = (int(entry) for entry in tensor.aminmax())
     if least < low or most >= high:
         raise errors.entries_outside(call, name, (least, most), (low, high - 1))
-
-
-def readable(tensor: torch.Tensor) -> bool:
-    """Whether entries can be looked at: there are values, and no device to wait for."""
-    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    watched = torch._C._len_torch_dispatch_stack() > 0
-    return (
-        type(tensor) is torch.Tensor
-        and not watched
-        and not torch._C._are_functorch_transforms_active()
-    )
 
 
 def marked(places: torch.Tensor, count: int) -> torch.Tensor:

@@ -6,12 +6,12 @@ import torch
 
 from ... import errors
 from ...formula import nodes
-from ...formula.entries import Entries, booleans_or_integers, integers
+from ...formula.entries import Entries, booleans_or_integers, integers, readable
 from ...formula.nodes import BATCH, HEAD, SCORE, K, Node, Q
 from ...formula.parameters import Parameter, Table
 from ...formula.printing import called
 from ..algebra import Mask
-from .arguments import entries_within, integer, marked, readable
+from .arguments import entries_within, integer, marked
 
 Block = int | tuple[int, int]
 

@@ -11,9 +11,9 @@ import torch
 
 from ... import errors
 from ...formula.entries import Entries, reals
+from ...formula.expression import Expression
 from ...formula.parameters import plain_number
 from ..algebra import Bias, Score
-from ..expression import Expression
 
 
 @dataclass(frozen=True, eq=False)

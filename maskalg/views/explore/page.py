@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ... import errors
-from ...values.algebra import Bias, Mask, Score
-from ...values.expression import Expression
+from ...formula.expression import Expression
 from ..inspect.heat import reads_positions
 from .javascript import text
 from .payload import Call, payload
@@ -72,9 +71,9 @@ def html(
         MaskValueError: lengths or tensors that do not fit, a formula a page cannot compute, or
             tensors that do not shrink far enough.
     """
-    if not isinstance(expression, (Mask, Bias, Score)):
+    if not isinstance(expression, Expression):
         raise errors.not_explorable(expression)
-    if isinstance(expression, Bias) and not reads_positions(expression.bias_node):
+    if expression.kind == "bias" and not reads_positions(expression.bias_node):
         raise errors.same_everywhere(expression)
     made = payload(expression, Call(q_len, kv_len, batch, heads))
     sources = [_static(name) for name in SCRIPTS]

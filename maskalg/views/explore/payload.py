@@ -11,11 +11,11 @@ from ... import errors
 from ...engine.extents import Dependence, Extents, dependence, resolve
 from ...engine.normal_form import Bound, Value, bound, keyed, transposed
 from ...engine.widths import BITWISE, bits_of
+from ...formula.expression import Expression
 from ...formula.integer_ranges import Interval
 from ...formula.parameters import Parameter, Scalar, Slot
 from ...formula.printing import formula_text
 from ...proof.proof import prove_structure
-from ...values.expression import Expression
 from .bias import added_by
 from .closed_forms import forms_of, sets_script
 from .javascript import JavaScript

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
 from ... import errors
+from ...formula.expression import Expression
 from ...formula.nodes import Node
 from ...formula.parameters import Table
-from ...values.expression import Expression
 
 Expr = TypeVar("Expr", bound=Expression)
 
@@ -46,6 +46,12 @@ class Choice:
             count = _told(expression, name)
             if count > 1 and value >= count:
                 raise errors.no_such_entry(call, name, value, count)
+
+
+def parts_of(score: Expression) -> tuple[Expression, Expression]:
+    """The mask and the bias of a score."""
+    whole = cast(Any, score)
+    return whole.mask, whole.bias
 
 
 def of_one(expression: Expr, choice: Choice) -> tuple[Expr, int | None, int | None]:

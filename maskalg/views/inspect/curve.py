@@ -8,7 +8,7 @@ import torch
 
 from ...engine.evaluate import Environment, evaluate
 from ...engine.normal_form import bound
-from ...values.algebra import Bias
+from ...formula.expression import Expression
 from .palette import LIGHT
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _POINTS: Final = 201
 
 
-def draw_curve(bias: Bias, ax: Axes) -> None:
+def draw_curve(bias: Expression, ax: Axes) -> None:
     """The score after the bias over the score before, for the first batch entry and head.
 
     Scores run from minus to plus three times the largest number bound to the bias.

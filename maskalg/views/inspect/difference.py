@@ -9,11 +9,11 @@ import torch
 
 from ...engine.evaluate import Environment, device_of, evaluate
 from ...engine.normal_form import bound
+from ...formula.expression import Expression, both
 from ...questions.compare import Comparison
 from ...questions.domain import Lengths, reach
 from ...questions.search import Place
 from ...schedule.block_map import EMPTY
-from ...values.algebra import Mask
 from .picture import fitting_block, picture
 
 if TYPE_CHECKING:
@@ -43,20 +43,22 @@ class Difference:
     codes: torch.Tensor
 
 
-def overview(a: Mask, b: Mask, sides: Comparison, q_len: int, kv_len: int | None) -> Difference:
+def overview(
+    a: Expression, b: Expression, sides: Comparison, q_len: int, kv_len: int | None
+) -> Difference:
     """Blocks that hold a pair of each kind, at most 32 a side."""
     block = fitting_block(max(q_len, q_len if kv_len is None else kv_len), _CELLS)
     some = [
         picture(mask, q_len, kv_len, cells=_CELLS, block=block).labels != EMPTY
-        for mask in (a & b, sides.only_a.mask, sides.only_b.mask)
+        for mask in (both(a, b), sides.only_a.mask, sides.only_b.mask)
     ]
     title = f"blocks of {block} x {block}: where the masks may differ"
     return Difference(title, _codes(*some))
 
 
-def close_up(a: Mask, b: Mask, place: Place, lengths: Lengths) -> Difference:
+def close_up(a: Expression, b: Expression, place: Place, lengths: Lengths) -> Difference:
     """Elements around a pair, at most 32 a side."""
-    extents = reach(bound(a & b), lengths).extents
+    extents = reach(bound(both(a, b)), lengths).extents
     ends = (
         extents.q_len if lengths.q_len is None else lengths.q_len,
         extents.kv_len if lengths.q_len is None else lengths.kv_len or lengths.q_len,
@@ -79,7 +81,7 @@ def _codes(both: torch.Tensor, only_a: torch.Tensor, only_b: torch.Tensor) -> to
 
 
 def _kept(
-    mask: Mask, place: Place, rows: tuple[int, int], columns: tuple[int, int]
+    mask: Expression, place: Place, rows: tuple[int, int], columns: tuple[int, int]
 ) -> torch.Tensor:
     form = bound(mask)
     device = device_of(form)

@@ -7,13 +7,13 @@ from typing import cast
 import torch
 
 from ...formula import nodes
+from ...formula.expression import Expression
 from ...formula.node import Node
 from ...formula.parameters import Table
-from ...values.algebra import Mask
 from .choice import Choice
 
 
-def one_entry(mask: Mask, choice: Choice) -> Mask:
+def one_entry(mask: Expression, choice: Choice) -> Expression:
     """The mask with its batch and head index put in; `choice` was checked.
 
     Tables are cut down to the entry where all that is read of them is, so that documents of a
@@ -40,7 +40,7 @@ def one_entry(mask: Mask, choice: Choice) -> Mask:
                 args.append(nodes.const(min(at[name], max(size, 1) - 1)))
         return Node("read", node.kind, tuple(args), own=(cut.get(table, table),))
 
-    return Mask(nodes.substitute(mask.mask_node, replaced), mask.bias_node, mask.label)
+    return type(mask)(nodes.substitute(mask.mask_node, replaced), mask.bias_node, mask.label)
 
 
 def _cut(formula: Node, at: dict[str, int]) -> dict[Table, Table]:

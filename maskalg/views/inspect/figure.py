@@ -10,10 +10,9 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ... import errors
+from ...formula.expression import Expression
 from ...schedule.block_map import EMPTY, FULL
-from ...values.algebra import Bias, Mask, Score
-from ...values.expression import Expression
-from .choice import Choice
+from .choice import Choice, parts_of
 from .curve import draw_curve
 from .heat import Heat, heat, reads_positions
 from .palette import DIVERGING, DROPPED, LIGHT, NAMES
@@ -72,7 +71,7 @@ def plot(
     return draw(content, ax, title=title, legend=legend, largest=None)
 
 
-Drawable = Picture | Heat | Bias
+Drawable = Picture | Heat | Expression
 
 
 def require_matplotlib(call: str) -> None:
@@ -84,18 +83,20 @@ def drawable(
     expression: object, q_len: int, kv_len: int | None, block: int | None, choice: Choice
 ) -> Drawable:
     """What will be drawn of an expression: blocks, values, or a bias that is one curve."""
-    if not isinstance(expression, (Mask, Bias, Score)):
+    if not isinstance(expression, Expression):
         raise errors.not_to_plot(expression)
     choice.check("plot", expression)
-    if isinstance(expression, Mask):
+    if expression.kind == "mask":
         return picture(expression, q_len, kv_len, cells=CELLS, block=block, choice=choice)
-    if isinstance(expression, Bias) and not reads_positions(expression.bias_node):
+    if expression.kind == "bias" and not reads_positions(expression.bias_node):
         return expression
     values = heat(expression, q_len, kv_len, cells=CELLS, block=block, choice=choice)
-    if isinstance(expression, Bias):
+    if expression.kind == "bias":
         return values
     return values.where_kept(
-        picture(expression.mask, q_len, kv_len, cells=CELLS, block=values.block, choice=choice)
+        picture(
+            parts_of(expression)[0], q_len, kv_len, cells=CELLS, block=values.block, choice=choice
+        )
     )
 
 
@@ -107,9 +108,9 @@ def draw(
         from matplotlib import pyplot
 
         ax = pyplot.subplots(figsize=(5.2, 5.2), layout="constrained")[1]
-    heading = title or str(content if isinstance(content, Bias) else content.title)
+    heading = title or str(content if isinstance(content, Expression) else content.title)
     _title(ax, heading)
-    if isinstance(content, Bias):
+    if isinstance(content, Expression):
         draw_curve(content, ax)
     elif isinstance(content, Heat):
         _draw_values(content, ax, legend=legend, largest=largest)

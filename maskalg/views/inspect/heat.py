@@ -9,9 +9,9 @@ import torch
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import resolve
 from ...engine.normal_form import bound
+from ...formula.expression import Expression
 from ...formula.nodes import Node
 from ...schedule.block_map import EMPTY, block_pair
-from ...values.algebra import Bias, Score
 from .choice import Choice, of_one
 from .picture import FIRST, Picture, fitting_block
 
@@ -49,7 +49,7 @@ class Heat:
 
 
 def heat(
-    expression: Bias | Score,
+    expression: Expression,
     q_len: int,
     kv_len: int | None,
     *,

@@ -10,14 +10,14 @@ import torch
 from ... import errors
 from ...engine.extents import Extents, dependence, resolve
 from ...engine.normal_form import Bound, bound
+from ...formula.expression import Expression
 from ...proof.proof import prove
 from ...questions.cost import decides_every_tile
-from ...schedule.block_map import EMPTY, FULL, PARTIAL, block_pair
+from ...schedule.block_map import EMPTY, FULL, PARTIAL, block_pair, blocks
 from ...schedule.intervals.intervals import rows_of
 from ...schedule.intervals.steps import step_tables
 from ...schedule.runs import run_table
 from ...schedule.summaries.summaries import Summaries
-from ...values.algebra import Mask
 from .choice import Choice, of_one
 from .elements import labels_by_elements
 
@@ -69,7 +69,7 @@ class Picture:
 
 
 def picture(
-    mask: Mask,
+    mask: Expression,
     q_len: int,
     kv_len: int | None,
     *,
@@ -104,8 +104,7 @@ def picture(
     place = choice.place(sizes.batch, sizes.heads)
     small = extents.q_len * extents.kv_len <= most
     if is_decided(mask, form, extents, block) or (small and not _by_position(mask)):
-        blocks = mask.blocks(q_len, kv_len, block=block, batch=batches, heads=heads)
-        found = blocks.labels[place]
+        found = blocks(mask, q_len, kv_len, block=block, batch=batches, heads=heads).labels[place]
     elif decides_every_tile(form):
         found = _labels_of_runs(form, extents, block, place)
     elif small:
@@ -125,7 +124,7 @@ def fitting_block(length: int, cells: int) -> int:
     return block
 
 
-def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
+def is_decided(mask: Expression, form: Bound, extents: Extents, block: int) -> bool:
     """Whether the closed forms decide every block soon, so that no element is evaluated."""
     forms = prove(mask).forms
     spans = forms.touched + forms.unfull
@@ -141,7 +140,7 @@ def is_decided(mask: Mask, form: Bound, extents: Extents, block: int) -> bool:
     return forms.exact
 
 
-def _by_position(mask: Mask) -> bool:
+def _by_position(mask: Expression) -> bool:
     """Whether blocks are decided position by position, which may take more than their elements."""
     forms = prove(mask).forms
     return any(span.section is not None for span in forms.touched + forms.unfull)
@@ -189,7 +188,7 @@ def require_cells(call: str, argument: str, value: object, low: int) -> int:
     return value
 
 
-def evaluated(mask: Mask, q_len: int, kv_len: int, *, cells: int, choice: Choice) -> Picture:
+def evaluated(mask: Expression, q_len: int, kv_len: int, *, cells: int, choice: Choice) -> Picture:
     """The same picture by a look at every element, without a proof."""
     title, notes = str(mask), choice.notes(mask)
     mask, batches, heads = of_one(mask, choice)

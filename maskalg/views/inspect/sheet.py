@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ... import errors
-from ...values.algebra import Bias, Mask, Score
-from .choice import Choice
+from ...formula.expression import Expression
+from .choice import Choice, parts_of
 from .figure import Drawable, block_names, draw, drawable, require_matplotlib
 from .heat import Heat
 from .palette import LIGHT
@@ -16,12 +16,11 @@ from .picture import Picture
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Drawn = Mask | Bias | Score
 _SIDE: Final = 3.1
 
 
 def plot(
-    expressions: Drawn | Sequence[Drawn],
+    expressions: Expression | Sequence[Expression],
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -61,7 +60,7 @@ def plot(
         ValueError: lengths, a batch entry or heads that the bound tensors do not have.
     """
     require_matplotlib("plot")
-    given = [expressions] if isinstance(expressions, (Mask, Bias, Score)) else list(expressions)
+    given = [expressions] if isinstance(expressions, Expression) else list(expressions)
     if parts:
         given = [part for expression in given for part in composed_of(expression)]
     several = not isinstance(head, int)
@@ -76,18 +75,18 @@ def plot(
     return _side_by_side(drawn, headings, columns, one_scale=several)
 
 
-def composed_of(expression: Drawn) -> list[Drawn]:
+def composed_of(expression: Expression) -> list[Expression]:
     """The operands of the outermost operation, and the expression itself last."""
-    if isinstance(expression, Score):
-        return [expression.mask, expression.bias, expression]
-    if not isinstance(expression, Mask):
+    if expression.kind == "score":
+        return [*parts_of(expression), expression]
+    if expression.kind == "bias":
         return [expression]
     return [*_operands(expression, expression.label.kind), expression]
 
 
-def _operands(mask: Mask, kind: str) -> list[Mask]:
+def _operands(mask: Expression, kind: str) -> list[Expression]:
     """What `kind` joined, however the operands were put in parentheses."""
-    found: list[Mask] = []
+    found: list[Expression] = []
     for operand in mask.operands:
         inner = _operands(operand, kind) if operand.label.kind == kind else []
         found += inner or [operand]

@@ -9,11 +9,11 @@ import torch
 
 from ...engine.extents import resolve
 from ...engine.normal_form import bound
+from ...formula.expression import Expression
 from ...questions.cost import decides_every_tile, elements_of
 from ...questions.counts import kept_by_intervals, kept_keys
-from ...schedule.block_map import EMPTY, FULL
+from ...schedule.block_map import EMPTY, FULL, blocks
 from ...schedule.segments import segments
-from ...values.algebra import Mask
 from .picture import Picture, is_decided
 
 # What is looked at for exact counts: about half a second.
@@ -49,7 +49,7 @@ class Tally:
     total: int
 
 
-def tally(mask: Mask, q_len: int, kv_len: int | None, block: int) -> Tally:
+def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally:
     """The counts of a mask without batch and head, in time by the row and not by the block."""
     form = bound(mask)
     extents = resolve(form, q_len, kv_len, None, None)
@@ -61,7 +61,8 @@ def tally(mask: Mask, q_len: int, kv_len: int | None, block: int) -> Tally:
     if not exact and rows * columns <= _MOST_BLOCKS:
         exact = is_decided(mask, form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
         if exact:
-            empty, partial, full = mask.blocks(q_len, kv_len, block=block).counts()
+            labels = blocks(mask, q_len, kv_len, block=block, batch=None, heads=None)
+            empty, partial, full = labels.counts()
     visited = elements_of(visits)
     kept = None
     if 0 < q_len <= _MOST_ROWS and kv_len:

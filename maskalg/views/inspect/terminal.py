@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ...formula.expression import Expression
 from ...formula.printing import formula_text
 from ...schedule.block_map import EMPTY, FULL, PARTIAL
-from ...values.algebra import Mask
 from .choice import Choice
 from .entry import one_entry
 from .picture import Picture, picture, require_cells
@@ -56,7 +56,7 @@ _ASCII_LINES: Final = Frame("-", "|", "++++")
 
 
 def show(
-    mask: Mask,
+    mask: Expression,
     q_len: int,
     kv_len: int | None = None,
     *,
@@ -128,7 +128,7 @@ def size_text(shown: Picture) -> str:
     )
 
 
-def figure_lines(mask: Mask, found: Tally, shown: Picture) -> list[tuple[str, str]]:
+def figure_lines(mask: Expression, found: Tally, shown: Picture) -> list[tuple[str, str]]:
     """What is said above the picture: a name and a text each; the first is the title."""
     least, most = found.kept
     kept = f"{most:,} of {found.total:,} elements ({percent(most / max(found.total, 1))})"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
+from ...formula.expression import Expression
 from ...formula.nodes import SCORE, TRUE, Node
 from ...formula.parameters import Scalar
-from ...values.expression import Expression
 from .bounds import bounded, opposite
 from .names import call_latex, index_latex, name_latex
 from .sums import Number, Terms, number_text, terms_of

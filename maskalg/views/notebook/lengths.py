@@ -8,8 +8,8 @@ from typing import Final
 from ... import errors
 from ...engine.extents import resolve
 from ...engine.normal_form import bound
+from ...formula.expression import Expression
 from ...formula.parameters import Scalar
-from ...values.expression import Expression
 from ..inspect.choice import Choice, of_one
 
 # What fits more positions than this has no limit.

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ...values.algebra import Bias, Mask, Score
-from ...values.expression import Expression
+from ...formula.expression import Expression
+from ...formula.shown import Shown
+from ...proof.proof import Proof
+from ...schedule.block_map import BlockMap
+from ...schedule.segments import Segments
+from ..inspect.choice import parts_of
 from ..inspect.heat import heat, reads_positions
 from ..inspect.palette import NAMES
 from ..inspect.picture import FIRST, Picture, evaluated, picture
@@ -20,11 +24,6 @@ from ..latex.latex import expression_latex, latex
 from .lengths import lengths_to_show
 from .pooled import pooled, pooled_segments
 from .svg import STYLE, blocks_svg, heat_svg, key_svg
-
-if TYPE_CHECKING:
-    from ...proof.proof import Proof
-    from ...schedule.block_map import BlockMap
-    from ...schedule.segments import Segments
 
 _CELLS: Final = 64
 _HEAT_CELLS: Final = 64
@@ -37,30 +36,22 @@ _SHORT: Final = 512
 _LONGEST_FORMULA: Final = 6000
 
 
-def expression_html(expression: Expression) -> str | None:
-    """A mask, a bias or a score as HTML."""
-    return _quietly(lambda: _expression(expression))
+def html(value: Shown) -> str | None:
+    """A mask, a bias, a score, a proof, a block map or segments as HTML."""
+    if isinstance(value, Expression):
+        return _quietly(lambda: _expression(value))
+    if isinstance(value, Proof):
+        return _quietly(lambda: _proof(value))
+    if isinstance(value, BlockMap):
+        return _quietly(lambda: _block_map(value))
+    if isinstance(value, Segments):
+        return _quietly(lambda: _segments(value))
+    raise NotImplementedError(f"no display of {type(value).__name__}: add it to {__name__}")
 
 
 def expression_math(expression: Expression) -> str | None:
     """The formula between signs of dollar."""
     return _quietly(lambda: _math(expression) and f"$\\displaystyle {_math(expression)}$")
-
-
-def block_map_html(found: BlockMap) -> str | None:
-    """The labels of up to four batch entries and heads, and their counts."""
-    return _quietly(lambda: _block_map(found))
-
-
-def segments_html(found: Segments) -> str | None:
-    """The segments of up to four batch entries and heads, and what they hold."""
-    return _quietly(lambda: _segments(found))
-
-
-def proof_html(proof: Proof) -> str | None:
-    """The formula typeset, and the proof."""
-    lines = str(proof).split("\n", 1)[1]
-    return _quietly(lambda: _page([], [_formula(latex(proof.mask)), f"<pre>{escape(lines)}</pre>"]))
 
 
 def _quietly(show: Callable[[], str | None]) -> str | None:
@@ -96,24 +87,23 @@ def _formula(text: str) -> str:
 
 def _drawn(expression: Expression, facts: list[str]) -> str | None:
     """The picture of an expression; what it shows is added to the facts."""
-    if isinstance(expression, Bias) and not reads_positions(expression.bias_node):
+    if expression.kind == "bias" and not reads_positions(expression.bias_node):
         return None
     lengths = lengths_to_show(expression, FIRST)
     if lengths is None:
         return None
-    if isinstance(expression, Mask):
+    if expression.kind == "mask":
         shown = _picture(expression, *lengths, _CELLS)
         facts += [_soft(size_text(shown)), _soft(kept_text(shown)), *map(_soft, shown.notes)]
         facts.append(_legend(shown.counts()))
         return blocks_svg(shown.labels, (shown.block, shown.block), shown.q_len, shown.kv_len)
-    assert isinstance(expression, (Bias, Score))
     return _heat(expression, lengths, facts)
 
 
-def _heat(expression: Bias | Score, lengths: tuple[int, int], facts: list[str]) -> str:
+def _heat(expression: Expression, lengths: tuple[int, int], facts: list[str]) -> str:
     kept = None
-    if isinstance(expression, Score):
-        kept = _picture(expression.mask, *lengths, _HEAT_CELLS)
+    if expression.kind == "score":
+        kept = _picture(parts_of(expression)[0], *lengths, _HEAT_CELLS)
         lengths = (kept.q_len, kept.kv_len)
     shown = heat(expression, *lengths, cells=_HEAT_CELLS)
     if kept is not None:
@@ -128,7 +118,7 @@ def _heat(expression: Bias | Score, lengths: tuple[int, int], facts: list[str]) 
     return heat_svg(shown.values, shown.block, shown.largest, shown.q_len, shown.kv_len)
 
 
-def _picture(mask: Mask, q_len: int, kv_len: int, cells: int) -> Picture:
+def _picture(mask: Expression, q_len: int, kv_len: int, cells: int) -> Picture:
     """A picture within about a second: by evaluation where there is little, else by the proof."""
     work = len(mask.mask_node.skeleton)
     if q_len * kv_len <= min(_MOST_ELEMENTS, _MOST_WORK // work):
@@ -140,7 +130,14 @@ def _picture(mask: Mask, q_len: int, kv_len: int, cells: int) -> Picture:
     return evaluated(mask, rows, columns, cells=cells, choice=FIRST)
 
 
+def _proof(proof: Proof) -> str:
+    """The formula typeset, and the proof."""
+    lines = str(proof).split("\n", 1)[1]
+    return _page([], [_formula(latex(proof.mask)), f"<pre>{escape(lines)}</pre>"])
+
+
 def _block_map(found: BlockMap) -> str:
+    """The labels of up to four batch entries and heads, and their counts."""
     pictures = []
     for labels in found.labels.flatten(0, 1)[:_MOST_PICTURES]:
         cells, times = pooled(labels, _CELLS)
@@ -157,6 +154,7 @@ def _block_map(found: BlockMap) -> str:
 
 
 def _segments(found: Segments) -> str:
+    """The segments of up to four batch entries and heads, and what they hold."""
     batches, heads, rows = found.shape
     pictures = []
     for one in range(min(batches * heads, _MOST_PICTURES)):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .... import errors
-from ..arguments import readable
+from ....formula.entries import readable
 
 
 @dataclass(frozen=True, eq=False)

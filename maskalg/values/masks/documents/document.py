@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping
-from typing import Final
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from .... import errors
 from ....formula import nodes
-from ....formula.entries import Entries, integers, is_listed
+from ....formula.documents import note_documents
+from ....formula.entries import Entries, integers, is_listed, readable
 from ....formula.nodes import BATCH, SCORE, K, Q
 from ....formula.parameters import INTEGERS, Table, plain_number
 from ....formula.printing import called
 from ...algebra import Mask
-from ..arguments import at, integer, positions, readable
-
-_DOCUMENTS: Final[MutableMapping[torch.Tensor, int]] = WeakIdKeyDictionary()
+from ..arguments import at, integer, positions
 
 
 class _Document:
@@ -241,13 +238,8 @@ def packed_ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
     places = places.expand(*cu_seqlens.shape[:-1], length).contiguous()
     ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
     if not torch.compiler.is_compiling():
-        _DOCUMENTS[ids] = cu_seqlens.shape[-1] - 1
+        note_documents(ids, cu_seqlens.shape[-1] - 1)
     return ids
-
-
-def documents_in(ids: torch.Tensor) -> int | None:
-    """How many documents ids were made of here; None for others, which would have to be read."""
-    return _DOCUMENTS.get(ids)
 
 
 document = _Document()

@@ -7,12 +7,12 @@ import torch
 from .... import errors
 from ....formula import nodes
 from ....formula.derived import Derived
-from ....formula.entries import Entries, booleans
+from ....formula.entries import Entries, booleans, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import INT32_MAX, Table
 from ....formula.printing import called
 from ...algebra import Mask
-from ..arguments import at, entries_within, integer, positions, readable, shown
+from ..arguments import at, entries_within, integer, positions, shown
 
 
 def spans(ids: Entries) -> Mask:

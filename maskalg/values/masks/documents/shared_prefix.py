@@ -6,12 +6,12 @@ import torch
 
 from .... import errors
 from ....formula import nodes
-from ....formula.entries import Entries, integers
+from ....formula.entries import Entries, integers, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
-from ..arguments import at, entries_within, positions, readable
+from ..arguments import at, entries_within, positions
 from .ancestry import ancestry
 
 

@@ -3,44 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 import torch
 
 from .. import errors
-from ..formula import nodes
-from ..formula.binding import rebound
-from ..formula.derived import with_derived
-from ..formula.entries import Entries, as_tensor, integers
-from ..formula.node import Node
-from ..formula.parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table, plain_number
-from ..formula.printing import Label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from . import nodes
+from .binding import rebound
+from .derived import with_derived
+from .entries import Entries, as_tensor, integers
+from .node import Node
+from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table, plain_number
+from .printing import Label
+from .shown import Shown
 
 Self = TypeVar("Self", bound="Expression")
 Shift = int | Entries
 
 
-class Expression:
-    """A mask, a bias or a score. Never changed in place.
+class Expression(Shown):
+    """A mask, a bias or a score: two formulas with their values. Never changed in place.
+
+    `kind` says which of the three it is. `operands` are the masks that `&`, `|` or `~` made a mask
+    of; a mask that was bound, shifted, moved or pickled has none.
 
     Equality is that of structure, scalar values and identity of tensors; the hash is of structure
     and scalars. A pickled copy of an expression that holds tensors is therefore unequal to it.
     """
 
+    kind: Literal["mask", "bias", "score", ""] = ""
     mask_node: Node
     bias_node: Node
     label: Label
+    operands: tuple[Expression, ...] = ()
     # Arrays of numpy would apply an operator to each of their entries.
     __array_ufunc__ = None
 
-    def __init__(self, mask_node: Node, bias_node: Node, label: Label) -> None:
+    def __init__(
+        self,
+        mask_node: Node,
+        bias_node: Node,
+        label: Label,
+        operands: tuple[Expression, ...] = (),
+    ) -> None:
         object.__setattr__(self, "mask_node", mask_node)
         object.__setattr__(self, "bias_node", bias_node)
         object.__setattr__(self, "label", label)
+        object.__setattr__(self, "operands", operands)
 
     def __repr__(self) -> str:
         return str(self.label)
@@ -106,75 +115,6 @@ class Expression:
         return {
             name: p.value if isinstance(p, Scalar) else p.tensor for name, p in self._named.items()
         }
-
-    def plot(
-        self,
-        q_len: int,
-        kv_len: int | None = None,
-        *,
-        block: int | None = None,
-        batch: int = 0,
-        head: int = 0,
-        ax: Axes | None = None,
-        title: str | None = None,
-        legend: bool = True,
-    ) -> Axes:
-        """Draw on matplotlib axes: blocks of a mask, a heat map of a bias or a score.
-
-        `ma.plot` draws several side by side; `views.inspect.figure.plot` describes the arguments.
-        """
-        from ..views.inspect.figure import plot
-
-        return plot(
-            self, q_len, kv_len,
-            block=block, batch=batch, head=head, ax=ax, title=title, legend=legend,
-        )  # fmt: skip
-
-    def explore(
-        self,
-        q_len: int,
-        kv_len: int | None = None,
-        *,
-        path: str | Path,
-        batch: int | None = None,
-        heads: int | None = None,
-    ) -> Path:
-        """Write a page to look into it: pan, zoom, read why, move the parameters.
-
-        One HTML file below 5 MB that needs no network. It computes labels, elements and the
-        values of a bias itself, from the closed forms, the formulas and the bound tensors, which
-        it holds compressed.
-
-        Args:
-            q_len: number of queries; up to a million and more.
-            kv_len: number of keys; None means `q_len`.
-            batch: batch entries, as in `blocks`.
-            heads: heads, as in `blocks`.
-            path: the file to write, such as "mask.html".
-
-        Returns:
-            The path that was written.
-
-        Raises:
-            MaskTypeError: a bias that is the same everywhere, such as `softcap`.
-            MaskValueError: what `blocks` raises, tensors that do not shrink to a page, a formula
-                a page cannot compute (`opaque=True`), or a path that cannot be written.
-        """
-        from ..views.explore import explore
-
-        return explore(self, q_len, kv_len, path=path, batch=batch, heads=heads)
-
-    def _repr_html_(self) -> str | None:
-        """What Jupyter shows: a picture, the formula and the facts; None where there is none."""
-        from ..views.notebook.notebook import expression_html
-
-        return expression_html(self)
-
-    def _repr_latex_(self) -> str | None:
-        """The formula typeset, where only that is shown."""
-        from ..views.notebook.notebook import expression_math
-
-        return expression_math(self)
 
     def bind(self: Self, values: Mapping[str, object] | None = None, /, **named: object) -> Self:
         """The same structure with other values: `mask.bind(window=512)`.
@@ -263,6 +203,29 @@ class Expression:
             nodes.substitute(self.bias_node, replace),
             Label("shift", (self.label, *moves)),
         )
+
+
+def both(a: Self, b: Self) -> Self:
+    """The mask `a & b`."""
+    node = nodes.conjunction(a.mask_node, b.mask_node)
+    return type(a)(node, nodes.SCORE, Label("&", (a.label, b.label)), (a, b))
+
+
+def either(a: Self, b: Self) -> Self:
+    """The mask `a | b`."""
+    node = nodes.disjunction(a.mask_node, b.mask_node)
+    return type(a)(node, nodes.SCORE, Label("|", (a.label, b.label)), (a, b))
+
+
+def complement(mask: Self) -> Self:
+    """The mask `~mask`."""
+    label = Label("~", (mask.label,))
+    return type(mask)(nodes.negation(mask.mask_node), nodes.SCORE, label, (mask,))
+
+
+def with_formula(mask: Self, node: Node) -> Self:
+    """A mask of another formula, printed as the formula."""
+    return type(mask)(node, nodes.SCORE, Label("formula", (node,)))
 
 
 def _is_zero(move: Shift) -> bool:

@@ -1,0 +1,78 @@
+"""The pictures that masks, biases and scores share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..formula.expression import Expression
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Drawn(Expression):
+    """An expression with its pictures, whose code is imported when one is asked for."""
+
+    def plot(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        block: int | None = None,
+        batch: int = 0,
+        head: int = 0,
+        ax: Axes | None = None,
+        title: str | None = None,
+        legend: bool = True,
+    ) -> Axes:
+        """Draw on matplotlib axes: blocks of a mask, a heat map of a bias or a score.
+
+        `ma.plot` draws several side by side; `views.inspect.figure.plot` describes the arguments.
+        """
+        from ..views.inspect.figure import plot
+
+        return plot(
+            self, q_len, kv_len,
+            block=block, batch=batch, head=head, ax=ax, title=title, legend=legend,
+        )  # fmt: skip
+
+    def explore(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        path: str | Path,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Path:
+        """Write a page to look into it: pan, zoom, read why, move the parameters.
+
+        One HTML file below 5 MB that needs no network. It computes labels, elements and the
+        values of a bias itself, from the closed forms, the formulas and the bound tensors, which
+        it holds compressed.
+
+        Args:
+            q_len: number of queries; up to a million and more.
+            kv_len: number of keys; None means `q_len`.
+            batch: batch entries, as in `blocks`.
+            heads: heads, as in `blocks`.
+            path: the file to write, such as "mask.html".
+
+        Returns:
+            The path that was written.
+
+        Raises:
+            MaskTypeError: a bias that is the same everywhere, such as `softcap`.
+            MaskValueError: what `blocks` raises, tensors that do not shrink to a page, a formula
+                a page cannot compute (`opaque=True`), or a path that cannot be written.
+        """
+        from ..views.explore import explore
+
+        return explore(self, q_len, kv_len, path=path, batch=batch, heads=heads)
+
+    def _repr_latex_(self) -> str | None:
+        """The formula typeset, where only that is shown."""
+        from ..views.notebook.notebook import expression_math
+
+        return expression_math(self)
