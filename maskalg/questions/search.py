@@ -81,7 +81,7 @@ def kept_near(form: Bound, within: Reach, positions: list[int]) -> torch.Tensor:
     device = device_of(form)
     q_idx = torch.tensor([p for p in positions if p < extents.q_len], device=device).long()
     kv_idx = torch.tensor([p for p in positions if p < extents.kv_len], device=device).long()
-    indices = grid(extents, sizes.batch, sizes.heads, (0, 1), (0, 1), device)
+    indices = grid(sizes.batch, sizes.heads, (0, 1), (0, 1), device)
     indices |= {"q_idx": q_idx.view(1, 1, -1, 1), "kv_idx": kv_idx.view(1, 1, 1, -1)}
     kept = evaluate(form.structure.mask, Environment(indices, form.values))
     batch, head, row, column = kept.expand(
