@@ -86,13 +86,13 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
 def test_latex(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "causal & (dilated(3) | prefix(4))", "--latex") == (
         "\\begin{aligned}\n"
-        "\\text{mask} && q \\ge k \\land \\left(0 = \\left(q - k\\right) \\bmod "
-        "\\mathrm{dilation} \\lor \\mathrm{prefix} \\ge k + 1\\right) \\\\\n"
+        "\\text{mask} && \\begin{aligned} & q \\ge k \\\\ \\land\\; & \\left(\\left(q - k\\right) "
+        "\\bmod \\mathrm{dilation} = 0 \\lor k \\lt \\mathrm{prefix}\\right) \\end{aligned} \\\\\n"
         "\\text{given} && \\mathrm{dilation} \\ge 1, \\ \\mathrm{prefix} \\ge 0 \\\\\n"
-        "\\text{touched} && k \\le q_{1}, \\ \\exists q: q - k \\equiv 0 "
+        "\\text{touched} && k \\le q_1, \\ \\exists q: q - k \\equiv 0 "
         "\\pmod{\\mathrm{dilation}} \\\\\n"
-        "\\text{or} && k \\le \\min\\left(\\mathrm{prefix} - 1, q_{1}\\right) \\\\\n"
-        "\\text{not full} && q_{0} + 1 \\le k \\\\\n"
+        "\\text{or} && k \\le \\min\\left(\\mathrm{prefix} - 1, q_1\\right) \\\\\n"
+        "\\text{not full} && q_0 + 1 \\le k \\\\\n"
         "\\text{or} && \\mathrm{prefix} \\le k, \\ \\exists q: q - k \\not\\equiv 0 "
         "\\pmod{\\mathrm{dilation}}\n"
         "\\end{aligned}\n"

@@ -48,3 +48,8 @@ def name_latex(name: str) -> str:
 def call_latex(function: str, argument: str) -> str:
     """A real function of an argument that is LaTeX already."""
     return _CALLS[function].format(argument)
+
+
+def text_latex(text: str) -> str:
+    """Words among formulas."""
+    return rf"\text{{{''.join(_SPECIAL.get(c, c) if c in '_{}$&#%' else c for c in text)}}}"
