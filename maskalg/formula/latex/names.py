@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-_INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "b", "head": "h", "q0": "q_0", "q1": "q_1"}
+_INDICES: Final = {
+    "q_idx": "q",
+    "kv_idx": "k",
+    "batch": "b",
+    "head": "h",
+    "q0": "q_{0}",
+    "q1": "q_{1}",
+}
 _SPECIAL: Final = {
     "\\": r"\backslash ",
     "^": r"\wedge ",
