@@ -1,6 +1,6 @@
 """Rendered hooks as modules, whose sources lie in the user's cache folder.
 
-The files are for people and debuggers: what runs is the text that was rendered, never a file. One is
+The files are for people and debuggers: the text that was rendered runs, never a file. A file is
 written under another name and renamed, so that processes and threads never see half of it.
 """
 

@@ -1,5 +1,8 @@
 """Rendered hooks: their text, their arguments, and that values stay out of them."""
 
+import py_compile
+
+import pytest
 import torch
 
 import maskalg as ma
@@ -158,7 +161,7 @@ def test_store_writes_once_and_survives_a_read_only_cache(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("planted", [b"ANSWER = 13\n", b"\xff\xfe no text", b""])
 def test_what_lies_in_the_cache_folder_never_runs(tmp_path, monkeypatch, planted):
-    """Neither a source that is another one, nor a compiled file that claims to be of the right one."""
+    """Neither another source, nor a compiled file that claims to be of the right one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source, digest = "ANSWER = 42\n", f"test_planted_{len(planted)}"
     path = tmp_path / "maskalg" / "hooks" / f"maskalg_hooks_{digest}.py"
