@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch.nn.functional import pad
 
-from .constants import constant
+from .memory import constant
 
 _NONE: Final = 1 << 29  # twice a column past all others
 

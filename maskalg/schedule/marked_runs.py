@@ -18,7 +18,7 @@ from ..engine.normal_form import Bound, Structure
 from ..proof.proof import prove_structure
 from .digits.kernel_runs import MOST_BY_DIGITS, by_digits, digit_runs
 from .label_runs import runs_of
-from .positions.sets import MEMORY, memorable, stream_of
+from .memory import MEMORY, memorable, stream_of
 from .summaries.labels import MOST_TILES, Counts, summarised, summary_labels, tile_counts
 
 Of = Literal["queries", "keys"]

@@ -14,7 +14,7 @@ from ...engine.normal_form import Value
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...proof.closed_forms import Residue, Span
-from ..constants import constant
+from ..memory import constant
 from ..positions.sets import PositionSet, ends, position_set
 from .steps import read_step
 

@@ -16,7 +16,7 @@ from ...engine.extents import Extents, dependence
 from ...engine.normal_form import Bound, Structure
 from ...proof.proof import prove_structure
 from ..intervals.intervals import rows_of
-from ..positions.sets import MEMORY
+from ..memory import MEMORY
 from .summaries import Summaries
 
 MOST_TILES: Final = 1 << 22
