@@ -58,7 +58,7 @@ def proof_latex(proof: Proof) -> str:
         ("touched", story.kept, proof.touched),
         ("not full", story.dropped, proof.unfull),
     ):
-        if story.grid is not None or steps is None:
+        if story.digits or steps is None:
             found = [rf"\text{{{escaped(text)}}}" for text in texts]
         else:
             found = [_keys(step) for step in steps if step.interval is not None]
