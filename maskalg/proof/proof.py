@@ -17,7 +17,7 @@ from .closed_forms import RUNGS, ClosedForms, Residue, Span, every_key, rung_of
 
 if TYPE_CHECKING:
     from .check.certificate import Certificate
-    from .digits.prove import GridProof
+    from .digits.prove import DigitProof
     from .literals import Clause
     from .projection import Box, KeyInterval
     from .symbols import Symbols
@@ -138,16 +138,16 @@ def proofs_made() -> int:
 
 
 def _prove(structure: Structure) -> Proof:
-    from .digits.prove import grid_proof
+    from .digits.prove import digit_proof
     from .literals import Clauses
     from .projection import Projection
     from .signs import OverBudget, Signs
     from .symbols import Symbols
 
     started = time.perf_counter()
-    grid = grid_proof(structure.mask)
-    if grid is not None:
-        return _by_digits(structure, grid, started)
+    digits = digit_proof(structure.mask)
+    if digits is not None:
+        return _by_digits(structure, digits, started)
     symbols = Symbols()
     signs = Signs(symbols)
     clauses = Clauses(symbols, signs)
@@ -178,17 +178,17 @@ def _prove(structure: Structure) -> Proof:
     )
 
 
-def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
+def _by_digits(structure: Structure, digits: DigitProof, started: float) -> Proof:
     from .digits.hull import hull_spans
 
-    touched, unfull = (hull_spans(grid.forms, touched=side) for side in (True, False))
+    touched, unfull = (hull_spans(digits.forms, touched=side) for side in (True, False))
     return Proof(
         mask=structure.mask,
         formula=formula_text(structure.mask),
-        forms=ClosedForms(touched, unfull, "digits", (), grid.forms),
-        touched=grid.touched,
-        unfull=grid.unfull,
-        assumptions=grid.assumptions,
+        forms=ClosedForms(touched, unfull, "digits", (), digits.forms),
+        touched=digits.touched,
+        unfull=digits.unfull,
+        assumptions=digits.assumptions,
         milliseconds=1000 * (time.perf_counter() - started),
     )
 

@@ -11,8 +11,8 @@ from ...formula.node import Node
 from ...formula.nodes import substitute
 from ...formula.printing import formula_text
 from ..closed_forms import Section
-from ..digits.forms import GridForms, digit_texts
-from ..digits.prove import grid_proof
+from ..digits.forms import digit_texts
+from ..digits.prove import digit_proof
 from ..literals import (
     AtLeastZero,
     Clause,
@@ -52,22 +52,21 @@ class Story:
 
     Attributes:
         kept, dropped: steps of the mask and of its negation; None past the proof's budget.
-        grid: the forms by digits, which have no steps of that kind.
-        digits: how each digit is computed from a position x.
+        digits: how each digit is computed from a position x, where digits decide: such a proof has
+            no steps.
     """
 
     kept: tuple[Step, ...] | None
     dropped: tuple[Step, ...] | None
-    grid: GridForms | None
     digits: tuple[str, ...]
 
 
 def story_of(mask: Node) -> Story:
     """The steps by which `prove` comes to the closed forms of a mask without values."""
-    grid = grid_proof(mask)
-    if grid is not None:
-        digits = [text for part in grid.forms.parts for text in digit_texts(part.tree)]
-        return Story((), (), grid.forms, tuple(dict.fromkeys(digits)))
+    by_digits = digit_proof(mask)
+    if by_digits is not None:
+        digits = [text for part in by_digits.forms.parts for text in digit_texts(part.tree)]
+        return Story((), (), tuple(dict.fromkeys(digits)))
     symbols = Symbols()
     signs = Signs(symbols)
     clauses, projection = Clauses(symbols, signs), Projection(symbols, signs)
@@ -79,7 +78,7 @@ def story_of(mask: Node) -> Story:
             sides.append(tuple(found))
         except OverBudget:
             sides.append(None)
-    return Story(sides[0], sides[1], None, ())
+    return Story(sides[0], sides[1], ())
 
 
 def _step(clause: Clause, projection: Projection, symbols: Symbols, signs: Signs) -> Step:

@@ -28,7 +28,7 @@ def _mask(proof: Proof) -> list[Line]:
 
 
 def _literals(story: Story) -> list[Line]:
-    if story.grid is not None:
+    if story.digits:
         return _part("Digits of a position x", list(story.digits))
     lines = _part("Literals: a pair of a query q and a key k is", [])
     for name, steps in (("kept", story.kept), ("dropped", story.dropped)):
@@ -41,7 +41,7 @@ def _literals(story: Story) -> list[Line]:
 
 
 def _elimination(proof: Proof, story: Story) -> list[Line]:
-    if story.grid is not None:
+    if story.digits:
         lines = _part("Keys that some query of a box keeps or drops, digit by digit", [])
         for name, texts in (("touched", proof.touched), ("not full", proof.unfull)):
             lines += _texts(name, list(texts) or ["no key"])
