@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ..schedule.block_map import BlockMap
     from ..schedule.segments import Segments
 
+__all__ = ["Bias", "Mask", "Score"]
+
 
 class Mask(NotNumbers, Drawn):
     """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
@@ -9,7 +12,10 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import plain_number
 from ...formula.printing import called
 from ..algebra import Bias
+from ..by_hand import HEADS, BiasRows, Floats, places
 from .arguments import real_table
+
+__all__ = ["alibi"]
 
 
 def alibi(slopes: Entries) -> Bias:
@@ -33,3 +39,20 @@ def alibi(slopes: Entries) -> Bias:
     table = real_table("alibi", "slopes", slopes, (1,), "[heads]")
     added = nodes.mul(nodes.read(table, HEAD), nodes.subtract(K, Q))
     return Bias(TRUE, nodes.add(SCORE, added), called("alibi", table))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def alibi_by_hand(
+    slopes: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Floats:
+    """`slopes[h] · (k − q)`; `slopes` is `[heads]`."""
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    m = np.asarray(slopes, np.float64)
+    return m[None, :, None, None] * (k - q)
+
+
+def rows() -> BiasRows:
+    slopes = np.random.default_rng(1).uniform(0.2, 1.5, HEADS)
+    return {"alibi": (alibi, alibi_by_hand, (slopes,))}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries, is_listed
@@ -9,8 +12,11 @@ from ...formula.nodes import HEAD, SCORE, TRUE, Node
 from ...formula.parameters import Parameter, Scalar, plain_number
 from ...formula.printing import Label
 from ..algebra import Bias
+from ..by_hand import Floats
 from ..index import Index
 from .arguments import real_table
+
+__all__ = ["softcap"]
 
 
 def softcap(cap: float | Entries | Index) -> Bias:
@@ -50,3 +56,11 @@ def _cap(cap: object) -> tuple[Node, Parameter | Label]:
         raise errors.not_positive(f"softcap({cap!r})", "cap", cap)
     limit = Scalar("cap", float(cap), positive=True)
     return nodes.scalar(limit), limit
+
+
+# The second definition: of a score, for what is added depends on it.
+
+
+def softcap_by_hand(s: ArrayLike, c: float) -> Floats:
+    """`c · tanh(s / c)`, a score of any shape."""
+    return np.asarray(c * np.tanh(np.asarray(s, np.float64) / c), np.float64)

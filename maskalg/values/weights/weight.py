@@ -15,6 +15,8 @@ from ...formula.expression import Expression
 from ...formula.parameters import plain_number
 from ..algebra import Bias, Score
 
+__all__ = ["Weight"]
+
 
 @dataclass(frozen=True, eq=False)
 class Weight:
