@@ -50,11 +50,11 @@ class DigitRung:
         return MOST_TILES if self.reads_tensors else MOST_BY_DIGITS
 
     def runs(self, tiling: Tiling) -> TileRuns:
-        return digit_runs(self.forms, tiling).to("cpu")
+        return digit_runs(self.forms, tiling)
 
     def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
         nowhere = torch.zeros((0, 4), dtype=torch.int64, device=tiling.device)
-        return digit_runs(self.forms, tiling).labels(tiling.shape[3]), nowhere
+        return digit_runs(self.forms, tiling).to(tiling.device).labels(tiling.shape[3]), nowhere
 
     def decides_every_tile(self, form: Bound) -> bool:
         return True

@@ -45,7 +45,7 @@ class IntervalRung:
         label = labels_within(first, touched, unfull)
         shape = tiling.shape[:3]
         row = torch.arange(math.prod(shape)).repeat_interleave(first.shape[3])
-        parts = [part.cpu().flatten() for part in (first, end, label)]
+        parts = [part.flatten() for part in (first, end, label)]
         return TileRuns.of(row, parts[0], parts[1], parts[2], shape)
 
     def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,8 +53,9 @@ class IntervalRung:
         if 0 in shape:
             nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
             return torch.zeros(shape, dtype=torch.uint8, device=device), nowhere
-        touched = side_tiles(self.forms.touched, tiling)
-        unfull = side_tiles(self.forms.unfull, tiling)
+        rows = rows_of(tiling)
+        touched = side_tiles(self.forms.touched, tiling, rows)
+        unfull = side_tiles(self.forms.unfull, tiling, rows)
         unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
         places = unsure.nonzero()
         kept, may_keep = touched.decided(places, block)
