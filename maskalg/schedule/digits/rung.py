@@ -39,6 +39,7 @@ class DigitRung:
     reads_tensors: bool
 
     on_host: Final = "digits"
+    by_position: Final = False
 
     @property
     def in_kernel(self) -> Literal["digits", "summaries"]:
@@ -57,6 +58,9 @@ class DigitRung:
         return digit_runs(self.forms, tiling).to(tiling.device).labels(tiling.shape[3]), nowhere
 
     def decides_every_tile(self, form: Bound) -> bool:
+        return True
+
+    def leaves_none_open(self, form: Bound) -> bool:
         return True
 
     def kept_keys(

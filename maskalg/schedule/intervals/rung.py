@@ -20,7 +20,7 @@ from ..summaries.marks import summary_marks
 from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns, label_of
 from ..tiling import Tiling
 from .intervals import Rows, key_range, rows_of
-from .sides import is_interval, side_tiles
+from .sides import in_order, is_interval, side_tiles
 
 _ENDS_AT_ONCE: Final = 1 << 21
 
@@ -67,7 +67,14 @@ class IntervalRung:
         return labels, places[still]
 
     def decides_every_tile(self, form: Bound) -> bool:
-        return all(is_interval(span, form) for span in self.forms.touched + self.forms.unfull)
+        return all(is_interval(span, form) for span in self._spans)
+
+    @property
+    def by_position(self) -> bool:
+        return any(span.section is not None for span in self._spans)
+
+    def leaves_none_open(self, form: Bound) -> bool:
+        return self.forms.exact and all(in_order(span, form) for span in self._spans)
 
     def kept_keys(
         self, form: Bound, extents: Extents, most_spans: int | None = None
@@ -82,6 +89,10 @@ class IntervalRung:
 
     def marks(self, tiling: Tiling, of: Literal["queries", "keys"]) -> torch.Tensor:
         return summary_marks(tiling, of)
+
+    @property
+    def _spans(self) -> tuple[Span, ...]:
+        return self.forms.touched + self.forms.unfull
 
     def _ranges(self, rows: Rows, block_kv: int) -> tuple[Ranges, Ranges]:
         """Tiles of keys that the spans of each side meet, for each tile of queries."""
