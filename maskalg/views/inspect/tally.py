@@ -64,7 +64,7 @@ def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally
     rung = rung_of(form.structure)
     exact = rung.decides_every_tile(form)
     if not exact and rows * columns <= _MOST_BLOCKS:
-        exact = is_decided(mask, form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
+        exact = is_decided(form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
         if exact:
             labels = blocks(mask, q_len, kv_len, block=block, batch=None, heads=None)
             empty, partial, full = labels.counts()
