@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ... import errors
+from ...errors import MaskTypeError
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
@@ -35,10 +35,17 @@ def alibi(slopes: Entries) -> Bias:
         causal & sliding(64) + alibi(slopes[2])
     """
     if isinstance(plain_number(slopes), (int, float)):
-        raise errors.slopes_of_heads(slopes)
+        raise slopes_of_heads(slopes)
     table = real_table("alibi", "slopes", slopes, (1,), "[heads]")
     added = nodes.mul(nodes.read(table, HEAD), nodes.subtract(K, Q))
     return Bias(TRUE, nodes.add(SCORE, added), called("alibi", table))
+
+
+def slopes_of_heads(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"alibi: slopes must be a floating-point tensor [heads], got {found!r}. Write "
+        "alibi(2.0 ** (-8 / n * torch.arange(1, n + 1))) for the slopes of the paper for n heads."
+    )
 
 
 # The second definition, and the rows of the catalogue.

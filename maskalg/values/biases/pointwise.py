@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ... import errors
+from ...errors import MaskValueError
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
@@ -33,7 +33,7 @@ def key_bias(tensor: Entries) -> Bias:
     table = real_table("key_bias", "tensor", tensor, (1, 2, 3), shapes)
     shape = table.tensor.shape
     if len(shape) == 2:
-        raise errors.key_bias_rows(list(shape))
+        raise key_bias_rows(list(shape))
     added = nodes.read(table, *[BATCH, HEAD, K][-len(shape) :])
     return Bias(TRUE, nodes.add(SCORE, added), called("key_bias", table))
 
@@ -58,6 +58,13 @@ def dense_bias(tensor: Entries) -> Bias:
             indices[axis] = nodes.const(0)
     added = nodes.read(table, *indices)
     return Bias(TRUE, nodes.add(SCORE, added), called("dense_bias", table))
+
+
+def key_bias_rows(found: object) -> MaskValueError:
+    return MaskValueError(
+        f"key_bias: tensor of shape {found} may be [batch, length] or [heads, length]. Write "
+        "tensor[:, None] for the former, tensor[None] for the latter."
+    )
 
 
 # The second definition, and the rows of the catalogue.

@@ -45,7 +45,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
         if value < low:
             raise errors.below(call, name, value, low)
     if dim % 2:
-        raise errors.odd(call, "dim", dim)
+        raise odd(call, "dim", dim)
     distances = torch.arange(1 - length, length, dtype=torch.float64, device=factors.device)
     steps = torch.arange(1, dim // 2 + 1, dtype=torch.float64, device=factors.device)
     rates = 10000.0 ** (-2 * steps / dim)
@@ -56,6 +56,10 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     place = nodes.add(nodes.subtract(Q, K), middle)
     added = nodes.mul(nodes.read(table, HEAD), nodes.read(curve, place))
     return Bias(TRUE, nodes.add(SCORE, added), called("sandwich", table, str(length)))
+
+
+def odd(call: str, argument: str, value: int) -> errors.MaskValueError:
+    return errors.MaskValueError(f"{call}: {argument} must be even, got {value}.")
 
 
 # The second definition, and the rows of the catalogue.

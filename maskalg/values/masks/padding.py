@@ -79,9 +79,9 @@ class _Padding:
 def _lengths(name: str, lengths: object) -> Table:
     given = as_tensor(lengths)
     if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
-        raise errors.padding_dtype(name, kind_of(lengths))
+        raise padding_dtype(name, kind_of(lengths))
     if given.ndim != 1:
-        raise errors.padding_shape(name, list(given.shape))
+        raise padding_shape(name, list(given.shape))
     return Table(name, given, low=0)
 
 
@@ -110,6 +110,17 @@ def _padded(
 
 
 padding = _Padding()
+
+
+def padding_dtype(argument: str, found: object) -> errors.MaskTypeError:
+    problem = errors.tensor_dtype("padding", argument, found, "an int32 or int64 tensor")
+    return errors.MaskTypeError(f"{problem} {errors.FROM_MASK}")
+
+
+def padding_shape(argument: str, found: object) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{errors.tensor_shape('padding', argument, found, '[batch]')} {errors.FROM_MASK}"
+    )
 
 
 # The second definition, and the rows of the catalogue.

@@ -74,12 +74,12 @@ class _PerDocument:
         """
         call = "per_document(…)"
         if align not in _AHEAD:
-            raise errors.unknown_alignment(call, align, list(_AHEAD))
+            raise unknown_alignment(call, align, list(_AHEAD))
         if not isinstance(mask, Mask):
             raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
         for node in mask.mask_node.walk():
             if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
-                raise errors.table_in_document(call, node.own[0].name)
+                raise table_in_document(call, node.own[0].name)
         queries = positions(call, "ids", ids)
         keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids)
         query = Q
@@ -191,6 +191,21 @@ def _ends(ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 per_document = _PerDocument()
+
+
+def table_in_document(call: str, name: str) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: the inner mask reads {name} at positions, of which a document may have more than "
+        f"{name} has entries. Inside documents use masks of distances, lengths and chunks; combine "
+        f"masks on tensors outside: {call} & other."
+    )
+
+
+def unknown_alignment(call: str, found: object, known: list[str]) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: align must be one of {', '.join(map(repr, known))}, got {found!r}. Of a document "
+        "whose queries and keys differ in number, it says which of them stand side by side."
+    )
 
 
 # The second definition, and the rows of the catalogue.
