@@ -20,6 +20,7 @@ lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/vulture
 
 # A page that cannot be built, or a link that leads nowhere, is an error. Nothing is fetched.
 docs: $(DEV)

@@ -21,9 +21,7 @@ from .engine.hidden_masks import hidden
 from .engine.normal_form import Structure, bound
 from .formula.expression import Expression
 from .proof.proof import prove_structure
-from .schedule.digits.kernel_runs import by_digits
-from .schedule.marked_runs import marked
-from .schedule.summaries.labels import summarised
+from .schedule.rung import rung_of
 from .tiles.backward import HopperBackwardTile
 from .tiles.forward import HopperTile, Tile
 from .values.algebra import everything
@@ -252,9 +250,11 @@ def _bias(structure: Structure, tables: int) -> str:
 def _schedule(backend: str, structure: Structure, wider: bool) -> str:
     if backend == "reference":
         return "none: every pair is computed"
-    if backend == "triton" and by_digits(structure):
+    rung = rung_of(structure)
+    source = rung.in_kernel if backend == "triton" else rung.on_host
+    if backend == "triton" and source == "digits":
         return "runs of tiles that digits leave, found once for these lengths"
-    if marked(structure) if backend == "triton" else summarised(structure):
+    if source == "summaries":
         return "runs of tiles that summaries of the tensors leave, found once for these tensors"
     if wider:
         return "every tile: the closed forms have too many intervals for the kernel"

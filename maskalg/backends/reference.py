@@ -170,5 +170,5 @@ def _environment(
     call: Call, rows: tuple[int, int], columns: tuple[int, int], scores: torch.Tensor | None
 ) -> Environment:
     extents = call.extents
-    indices = grid(extents, extents.batch, extents.heads, rows, columns, call.query.device)
+    indices = grid(extents.batch, extents.heads, rows, columns, call.query.device)
     return Environment(indices, call.form.values, scores)

@@ -92,7 +92,7 @@ def tiles(dim: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return ((192, 128), (128, 128)) if dim <= 64 else ((128, 128), (64, 128))
 
 
-def dense(case: Case, spelling: Spelling, device: torch.device) -> Call:
+def dense(case: Case, spelling: Spelling, _: torch.device) -> Call:
     """With a mask that its arguments say."""
     flash_attn_func = importlib.import_module("flash_attn.cute").flash_attn_func
     return partial(flash_attn_func, **(spelling.fixed or {}), **_scored(case, spelling))

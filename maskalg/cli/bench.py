@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 
 from .. import errors
-
-LEAST_ROUNDS: Final = 3
 
 
 @dataclass(frozen=True)

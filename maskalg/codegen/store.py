@@ -1,13 +1,11 @@
-"""Rendered hooks as importable modules, in the user's cache folder.
+"""Rendered hooks as modules, whose sources lie in the user's cache folder.
 
-The source lies in a file, so that tracebacks, `inspect` and Triton find it. It is written under
-another name and renamed, so that processes and threads never see half of it. Where nothing can be
-written it lives in memory alone.
+The files are for people and debuggers: the text that was rendered runs, never a file. A file is
+written under another name and renamed, so that processes and threads never see half of it.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import linecache
 import os
 import tempfile
@@ -43,15 +41,18 @@ def load(source: str, digest: str) -> ModuleType:
 
 def _load(source: str, name: str) -> ModuleType:
     path = cache_dir() / "hooks" / f"{name}.py"
+    filename = str(path)
     try:
-        if not path.is_file() or path.read_text() != source:
+        if not path.is_file() or path.read_bytes() != source.encode():
             replace(path, source)
     except OSError:
-        return _in_memory(source, name)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+        filename = f"<{name}>"
+    # The text at hand runs, whatever lies in the folder, and is what `inspect` and tracebacks see:
+    # without a modification time an entry of linecache is not read again from its file.
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    module = ModuleType(name)
+    module.__file__ = filename
+    exec(compile(source, filename, "exec"), module.__dict__)
     return module
 
 
@@ -63,14 +64,3 @@ def replace(path: Path, text: str) -> None:
     ) as file:
         file.write(text)
     os.replace(file.name, path)
-
-
-def _in_memory(source: str, name: str) -> ModuleType:
-    filename = f"<{name}>"
-    lines = source.splitlines(keepends=True)
-    # Without a modification time the entry outlives `linecache.checkcache`.
-    linecache.cache[filename] = (len(source), None, lines, filename)
-    module = ModuleType(name)
-    module.__file__ = filename
-    exec(compile(source, filename, "exec"), module.__dict__)
-    return module

@@ -22,7 +22,7 @@ from ..formula.node import Node, in_order
 from ..formula.parameters import Slot
 from . import long_integers as longs
 from .dropped import of_kept, outside, within
-from .extents import Extents, dependence, resolve
+from .extents import dependence, resolve
 from .functions import function_of
 from .long_integers import Long
 from .normal_form import Bound, Value, bound
@@ -95,7 +95,6 @@ def _operand(node: Node, env: Environment) -> torch.Tensor:
 
 
 def grid(
-    extents: Extents,
     batch: int,
     heads: int,
     rows: tuple[int, int],
@@ -119,9 +118,7 @@ def to_dense(
     extents = resolve(form, q_len, kv_len, batch, heads)
     sizes = dependence(form.structure.mask, form, extents)
     device = device_of(form)
-    indices = grid(
-        extents, sizes.batch, sizes.heads, (0, extents.q_len), (0, extents.kv_len), device
-    )
+    indices = grid(sizes.batch, sizes.heads, (0, extents.q_len), (0, extents.kv_len), device)
     kept = evaluate(form.structure.mask, Environment(indices, form.values))
     return kept.expand(sizes.batch, sizes.heads, extents.q_len, extents.kv_len).clone()
 

@@ -51,7 +51,7 @@ class Elements:
 
     def _kept(self, rows: tuple[int, int], columns: tuple[int, int]) -> torch.Tensor:
         sizes = self.sizes
-        indices = grid(self.extents, sizes.batch, sizes.heads, rows, columns, self.device)
+        indices = grid(sizes.batch, sizes.heads, rows, columns, self.device)
         kept = evaluate(self._form.structure.mask, Environment(indices, self._form.values))
         return kept.expand(sizes.batch, sizes.heads, rows[1] - rows[0], columns[1] - columns[0])
 

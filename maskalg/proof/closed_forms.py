@@ -11,7 +11,7 @@ from typing import Final
 
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
-from .digits.forms import GridForms
+from .digits.forms import DigitForms
 from .separation import positions
 
 
@@ -111,21 +111,22 @@ class Span:
 class ClosedForms:
     """Empty: outside every `touched` span. Full: outside every `unfull` span.
 
-    Where `grid` is there, it decides each block exactly, and the spans only enclose what it keeps.
+    Where `digits` are there, they decide each block exactly, and the spans only enclose what is
+    kept.
     """
 
     touched: tuple[Span, ...]
     unfull: tuple[Span, ...]
     rung: str
     reasons: tuple[str, ...]
-    grid: GridForms | None = None
+    digits: DigitForms | None = None
 
     @property
     def exact(self) -> bool:
         """Whether every empty and full tile is found without looking at its elements, provided
         that ids are contiguous where spans rely on it."""
         spans = self.touched + self.unfull
-        return self.grid is not None or all(span.exact or span.decided for span in spans)
+        return self.digits is not None or all(span.exact or span.decided for span in spans)
 
 
 RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from ..engine.evaluate import device_of
 from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
 from ..proof.closed_forms import Section
 from ..proof.terms import signed_sum
 from ..schedule.intervals.intervals import rows_of
 from ..schedule.positions.sections import section_over
+from ..schedule.tiling import Tiling
 
 
 def summed(form: Bound, extents: Extents) -> int | None:
@@ -61,6 +61,6 @@ def _counted(section: Section, form: Bound, extents: Extents) -> torch.Tensor | 
         lengths = lengths[::-1]
     if 0 in lengths:
         return torch.zeros((*told, lengths[1]), dtype=torch.int64)
-    rows = rows_of(form.values, extents, told, extents.q_len, device_of(form))
+    rows = rows_of(Tiling(form, extents, (extents.q_len, extents.kv_len)))
     prepared = section_over(section, lengths, 1, rows.environment)
     return None if prepared is None else prepared.counts(*told)

@@ -10,16 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from .. import errors
-from ..engine.evaluate import device_of
-from ..engine.extents import dependence, resolve
+from ..engine.extents import resolve
 from ..engine.normal_form import Bound, bound
 from ..formula.entries import Entries, as_tensor
 from ..formula.expression import Expression
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
-from ..schedule.block_map import BlockMap, block_pair
-from ..schedule.intervals.intervals import rows_of
-from ..schedule.intervals.marks import Marks, in_order, marks_of
+from ..schedule.block_map import BlockMap
+from ..schedule.intervals.sides import SideTiles, in_order, side_tiles
+from ..schedule.tiling import Tiling, block_pair
 from ..tracing.pointwise import pointwise
 from ..values.algebra import Mask
 from . import oracle
@@ -189,18 +188,14 @@ def assert_closed_forms_sound(
     kept = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
     if 0 in kept.shape:
         return
-    sizes = dependence(form.structure.mask, form, extents)
-    device = device_of(form)
-    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block_q, device)
     forms = prove_structure(form.structure).forms
     row_ends = range(0, extents.q_len, block_q)
     for name, spans, holds in (("touched", forms.touched, kept), ("not full", forms.unfull, ~kept)):
         parts = [holds[:, :, i : i + block_q].any(axis=2) for i in row_ends]
         wanted: Bools = np.stack(parts, axis=2)
-        shape = (kept.shape[0], kept.shape[1], len(row_ends), extents.kv_len)
-        marks = marks_of(spans, form, rows, shape, 1)
-        claimed = _claimed_keys(marks, block_q)
-        exact = all(span.section is not None for span, _ in marks.open)
+        tiles = side_tiles(spans, Tiling(form, extents, (block_q, 1)))
+        claimed = _claimed_keys(tiles, block_q)
+        exact = all(span.section is not None for span, _ in tiles.open)
         wrong = claimed != wanted if exact else wanted & ~claimed
         place = _first_difference(wrong, np.zeros_like(wrong))
         assert place is None, (
@@ -210,17 +205,17 @@ def assert_closed_forms_sound(
         )
 
 
-def _claimed_keys(marks: Marks, block_q: int) -> Bools:
+def _claimed_keys(side: SideTiles, block_q: int) -> Bools:
     """The keys that some span holds, `[batch, heads, rows, keys]`: tiles one key wide."""
-    held = marks.surely.clone()
-    places = (marks.maybe & ~marks.surely).nonzero()
-    marked, perhaps = marks.decided(places, (block_q, 1))
-    held[places.unbind(dim=1)] = marked | perhaps
+    held = side.surely.clone()
+    places = (side.maybe & ~side.surely).nonzero()
+    met, perhaps = side.decided(places, (block_q, 1))
+    held[places.unbind(dim=1)] = met | perhaps
     return _numpy(held)
 
 
 def _decided(span: Span, form: Bound) -> bool:
-    """Whether no tile that a span may mark has to be looked at element by element."""
+    """Whether no tile that a span may meet has to be looked at element by element."""
     return span.section is not None or (span.exact and in_order(span, form))
 
 

@@ -86,8 +86,8 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
 def test_latex(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "causal & (dilated(3) | prefix(4))", "--latex") == (
         "\\begin{aligned}\n"
-        "\\text{mask} && q \\ge k \\land \\left(0 = \\left(q - k\\right) \\bmod "
-        "\\mathrm{dilation} \\lor \\mathrm{prefix} \\ge k + 1\\right) \\\\\n"
+        "\\text{mask} && \\begin{aligned} & q \\ge k \\\\ \\land\\; & \\left(\\left(q - k\\right) "
+        "\\bmod \\mathrm{dilation} = 0 \\lor k \\lt \\mathrm{prefix}\\right) \\end{aligned} \\\\\n"
         "\\text{given} && \\mathrm{dilation} \\ge 1, \\ \\mathrm{prefix} \\ge 0 \\\\\n"
         "\\text{touched} && k \\le q_{1}, \\ \\exists q: q - k \\equiv 0 "
         "\\pmod{\\mathrm{dilation}} \\\\\n"

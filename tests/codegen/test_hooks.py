@@ -1,5 +1,8 @@
 """Rendered hooks: their text, their arguments, and that values stay out of them."""
 
+import py_compile
+
+import pytest
 import torch
 
 import maskalg as ma
@@ -154,3 +157,18 @@ def test_store_writes_once_and_survives_a_read_only_cache(tmp_path, monkeypatch)
     import inspect
 
     assert module.f() == 7 and "return 7" in inspect.getsource(module.f)
+
+
+@pytest.mark.parametrize("planted", [b"ANSWER = 13\n", b"\xff\xfe no text", b""])
+def test_what_lies_in_the_cache_folder_never_runs(tmp_path, monkeypatch, planted):
+    """Neither another source, nor a compiled file that claims to be of the right one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source, digest = "ANSWER = 42\n", f"test_planted_{len(planted)}"
+    path = tmp_path / "maskalg" / "hooks" / f"maskalg_hooks_{digest}.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("ANSWER = 13\n")
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(path), invalidation_mode=mode)
+    path.write_bytes(planted)
+    module = store.load(source, digest)
+    assert module.ANSWER == 42 and path.read_text() == source

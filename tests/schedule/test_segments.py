@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskalg import MaskValueError, causal, document, everything, nothing, prefix, sliding
-from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL
-from maskalg.schedule.runs import Run
-from maskalg.schedule.segments import Segments, compress
+from maskalg.schedule.segments import Segments
+from maskalg.schedule.tile_runs import EMPTY, FULL, PARTIAL, Run, TileRuns
 from maskalg.testing import describe, oracle
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
@@ -114,7 +113,7 @@ def test_compressed_rows_hold_what_the_runs_hold(rows: list[list[tuple[int, int]
             place += size
         wanted.append(labels)
     columns = [torch.tensor([run[i] for run in runs], dtype=torch.int64) for i in range(4)]
-    found = compress(*columns, len(rows))
+    found = TileRuns.of(*columns, (1, 1, len(rows)))
     for row, labels in enumerate(wanted):
         held = [EMPTY] * len(labels)
         own = range(int(found.row_start[row]), int(found.row_start[row + 1]))

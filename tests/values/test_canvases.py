@@ -33,7 +33,8 @@ from maskalg.engine.normal_form import bound
 from maskalg.formula import nodes
 from maskalg.formula.nodes import SCORE
 from maskalg.proof.proof import proofs_made
-from maskalg.schedule.runs import run_table
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing import (
     assert_closed_forms_sound,
     assert_labels_exact,
@@ -210,7 +211,8 @@ def check(mask: ma.Mask, lengths: tuple[int, int], block: tuple[int, int]) -> No
     assert_labels_exact(mask, *lengths, block, **sizes)
     assert_closed_forms_sound(mask, *lengths, block[0], **sizes)
     form = bound(mask)
-    table = run_table(form, resolve(form, *lengths, 2, 2), block)
+    rung = rung_of(form.structure)
+    table = rung.runs(Tiling(form, resolve(form, *lengths, 2, 2), block))
     labels = mask.blocks(*lengths, block=block, **sizes).labels
     for b, h, r in np.ndindex(*labels.shape[:3]):
         row = torch.zeros(labels.shape[3], dtype=torch.uint8)
@@ -286,16 +288,17 @@ def test_formulas_that_are_not_of_digits_are_left_to_the_other_rungs() -> None:
     two = ((q_idx % 3) == (kv_idx % 3)) & ((q_idx % 4) == (kv_idx % 4))
     crossed = q_idx % 3 >= kv_idx // 3
     for mask in (two, crossed, neighborhood((4, 5), 3) & ma.sliding(4)):
-        assert mask.prove().forms.grid is None
+        assert mask.prove().forms.digits is None
         check(cast(ma.Mask, mask), (20, 20), (3, 4))
 
 
 def test_a_million_tokens() -> None:
     mask = neighborhood((1024, 1024), 13)
     form = bound(mask)
-    table = run_table(form, resolve(form, 1 << 20, None, 1, 1), (128, 128))
+    extents = resolve(form, 1 << 20, None, 1, 1)
+    table = rung_of(form.structure).runs(Tiling(form, extents, (128, 128)))
     # 13 rows of the canvas, of two tiles where the window is at a border and of three elsewhere.
-    assert table.first.shape == (1, 1, 8192, 13)
+    assert table.shape == (1, 1, 8192) and int(table.row_start.diff().max()) == 13
     assert int((table.end - table.first).sum()) == 1024 * 13 * (2 * 2 + 6 * 3)
     rows = table.row(0, 0, 8 * 500 + 3)
     assert [(run.first, run.end) for run in rows] == [

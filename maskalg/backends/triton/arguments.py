@@ -28,9 +28,9 @@ from ...codegen.divisors import factor_and_shift, value_of
 from ...codegen.hooks import Hooks
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Value
-from ...schedule.constants import constant
 from ...schedule.intervals.steps import StepTables, step_tables
 from ...schedule.marked_runs import layout_of, marked_runs
+from ...schedule.memory import constant
 from ..call import Call
 from .distances import distance_number, distance_table
 

@@ -13,7 +13,7 @@ from ...codegen.hooks import Style
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
 from ...formula.node import Node
-from ...schedule.positions.sets import MEMORY
+from ...schedule.memory import MEMORY
 from ..call import Call
 
 _FEWEST_PAIRS: Final = 1 << 24  # computing fewer takes less than the tables

@@ -45,7 +45,7 @@ from .witnesses import witnesses
 
 # What certificates reason about; a closed form that says more is not verified by them.
 # A field that is added to them is not here until it has a claim.
-_FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons", "grid")
+_FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons", "digits")
 _SPAN_FIELDS: Final = (
     *("lows", "highs", "guards", "residue", "exact", "documents", "keys", "section", "clause"),
 )
@@ -89,7 +89,7 @@ def certify(mask: Node, forms: ClosedForms) -> Certificate:
     found: list[Obligation] = []
     for name in additions(forms, _FORM_FIELDS):
         found.append(Obligation("both", "sound", f"blocks by {name}", f"{UNCHECKED}: {name}"))
-    if forms.grid is not None:
+    if forms.digits is not None:
         return Certificate((*found, *digit_claims(mask, forms)), forms.exact)
     for side, holds, spans in (("touched", True, forms.touched), ("not full", False, forms.unfull)):
         alternatives = cubes(mask, holds)

@@ -2,8 +2,8 @@
 
 A section looks at each position of a tile, and a remainder at a box of positions: both mark a tile
 if and only if some pair in it satisfies the formula here. For the section that is what it counts;
-for the remainder it is the law of `boxed_distances`. A certificate compares the formulas with the
-mask, pair by pair.
+for the remainder it is a law about the distances in a box (tests/proof/check/test_laws.py). A
+certificate compares the formulas with the mask, pair by pair.
 """
 
 from __future__ import annotations
@@ -13,18 +13,6 @@ from ...formula.nodes import Node
 from ..closed_forms import Residue, Section, Span
 
 _INDEX = {"q_idx": nodes.Q, "kv_idx": nodes.K}
-
-
-def boxed_distances(
-    queries: tuple[int, int], keys: tuple[int, int], limits: tuple[int, int]
-) -> tuple[int, int]:
-    """The distances q - k of a box, both ends included; none where the first exceeds the last.
-
-    Every number between the two is the distance of some pair in the box, provided that neither
-    interval is empty. So a remainder occurs in the box if the first number that has it, from the
-    least distance on, is not above the greatest.
-    """
-    return max(queries[0] - keys[1], limits[0]), min(queries[1] - keys[0], limits[1])
 
 
 def hull_formula(span: Span) -> Node:

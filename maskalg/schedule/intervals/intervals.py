@@ -10,12 +10,12 @@ import torch
 
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
-from ...engine.normal_form import Value
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...proof.closed_forms import Residue, Span
-from ..constants import constant
+from ..memory import constant
 from ..positions.sets import PositionSet, ends, position_set
+from ..tiling import Tiling
 from .steps import read_step
 
 
@@ -65,14 +65,10 @@ class KeyRange:
         )
 
 
-def rows_of(
-    values: tuple[Value, ...],
-    extents: Extents,
-    sizes: tuple[int, int],
-    block_q: int,
-    device: torch.device,
-) -> Rows:
-    """All tiles of queries of a call; `sizes` are the batch entries and heads to tell apart."""
+def rows_of(tiling: Tiling) -> Rows:
+    """All tiles of queries of a call, for the batch entries and heads that are told apart."""
+    values, extents, device = tiling.form.values, tiling.extents, tiling.device
+    block_q, sizes = tiling.block[0], tiling.shape[:2]
 
     def of_tiles() -> tuple[torch.Tensor, ...]:
         first = torch.arange(0, extents.q_len, block_q, device=device)

@@ -19,12 +19,13 @@ from ...formula.comparisons import is_negative, terms_of
 from ...formula.nodes import Node, conjunction
 from ...proof.closed_forms import Section
 from ..intervals.intervals import Rows
+from ..memory import MEMORY
 from .equalities import Equalities
 from .own_bounds import Bounds
 from .rank_ranges import RankRanges
 from .relations import related
 from .rests import LOWEST, AtLeast, Distances, Members
-from .sets import MEMORY, at_places, over_positions, rows_at, set_of
+from .sets import at_places, over_positions, rows_at, set_of
 from .tile_pairs import Rest, TilePairs
 
 _POSITIONS_AT_ONCE: Final = 1 << 20

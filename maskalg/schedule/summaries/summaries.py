@@ -20,8 +20,8 @@ from ...formula import nodes
 from ...formula.comparisons import arranged
 from ...formula.nodes import Node
 from ...proof.separation import equal_sides, positions, related
-from ..constants import constant, numbers_of
 from ..intervals.intervals import Rows
+from ..memory import constant, numbers_of
 from ..positions.sets import At, over_positions, rows_at
 from .interval_rules import RULES, UNBOUNDED, Pair, folded, saturated
 from .pair_blocks import pair_blocks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ... import errors
 from ...formula.expression import Expression
-from ...schedule.block_map import EMPTY, FULL
+from ...schedule.tile_runs import EMPTY, FULL
 from .choice import Choice, parts_of
 from .curve import draw_curve
 from .heat import Heat, heat, reads_positions

@@ -12,12 +12,13 @@ from ...engine.extents import Extents, dependence, resolve
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
 from ...proof.proof import prove
-from ...questions.cost import decides_every_tile
-from ...schedule.block_map import EMPTY, FULL, PARTIAL, block_pair, blocks
+from ...schedule.block_map import blocks
 from ...schedule.intervals.intervals import rows_of
 from ...schedule.intervals.steps import step_tables
-from ...schedule.runs import run_table
+from ...schedule.rung import rung_of
 from ...schedule.summaries.summaries import Summaries
+from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
+from ...schedule.tiling import Tiling, block_pair
 from .choice import Choice, of_one
 from .elements import labels_by_elements
 
@@ -105,12 +106,12 @@ def picture(
     small = extents.q_len * extents.kv_len <= most
     if is_decided(mask, form, extents, block) or (small and not _by_position(mask)):
         found = blocks(mask, q_len, kv_len, block=block, batch=batches, heads=heads).labels[place]
-    elif decides_every_tile(form):
-        found = _labels_of_runs(form, extents, block, place)
+    elif rung_of(form.structure).decides_every_tile(form):
+        found = _labels_of_runs(form, extents, block)[place]
     elif small:
         found = labels_by_elements(form, extents, block, place)
     else:
-        found = _labels_of_runs(form, extents, block, place)
+        found = _labels_of_runs(form, extents, block)[place]
         _decide_open(found, form, extents, block, place)
         notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
     return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
@@ -146,17 +147,10 @@ def _by_position(mask: Expression) -> bool:
     return any(span.section is not None for span in forms.touched + forms.unfull)
 
 
-def _labels_of_runs(
-    form: Bound, extents: Extents, block: int, place: tuple[int, int]
-) -> torch.Tensor:
+def _labels_of_runs(form: Bound, extents: Extents, block: int) -> torch.Tensor:
     """Labels from the runs a kernel would visit: never a wrong empty or full."""
-    rows, columns = -(-extents.q_len // block), -(-extents.kv_len // block)
-    labels = torch.zeros(rows, columns, dtype=torch.uint8)
-    table = run_table(form, extents, (block, block))
-    for row in range(rows):
-        for run in table.row(*place, row):
-            labels[row, max(run.first, 0) : run.end] = run.label
-    return labels
+    tiling = Tiling(form, extents, (block, block))
+    return rung_of(form.structure).runs(tiling).labels(tiling.shape[3])
 
 
 def _decide_open(
@@ -164,8 +158,7 @@ def _decide_open(
 ) -> None:
     """Put empty and full where the smallest and largest values in a partial block tell."""
     open_ = (labels == PARTIAL).nonzero()
-    sizes = dependence(form.structure.mask, form, extents)
-    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block, labels.device)
+    rows = rows_of(Tiling(form, extents, (block, block), labels.device))
     places = torch.cat([torch.tensor(place).expand(len(open_), 2), open_], dim=1)
     told = Summaries(rows, places.unbind(dim=1), (block, block), pairs=False)
     surely, perhaps = told.truth(form.structure.mask)

@@ -10,10 +10,12 @@ import torch
 from ...engine.extents import resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
-from ...questions.cost import decides_every_tile, elements_of
-from ...questions.counts import kept_by_intervals, kept_keys
-from ...schedule.block_map import EMPTY, FULL, blocks
+from ...questions.cost import elements_of
+from ...questions.counts import kept_keys
+from ...schedule.block_map import blocks
+from ...schedule.rung import rung_of
 from ...schedule.segments import segments
+from ...schedule.tile_runs import EMPTY, FULL
 from .picture import Picture, is_decided
 
 # What is looked at for exact counts: about half a second.
@@ -57,7 +59,8 @@ def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally
     rows, columns = -(-q_len // block), -(-kv_len // block)
     visits = segments(mask, q_len, kv_len, block=block, batch=None, heads=None)
     empty, partial, full = visits.counts()
-    exact = decides_every_tile(form)
+    rung = rung_of(form.structure)
+    exact = rung.decides_every_tile(form)
     if not exact and rows * columns <= _MOST_BLOCKS:
         exact = is_decided(mask, form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
         if exact:
@@ -68,7 +71,7 @@ def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally
     if 0 < q_len <= _MOST_ROWS and kv_len:
         kept = kept_keys(form, extents, budget=_MOST_ELEMENTS // 8)
     elif q_len and kv_len:
-        kept = kept_by_intervals(form, extents, most_spans=_MOST_ENDS // q_len)
+        kept = rung.kept_keys(form, extents, most_spans=_MOST_ENDS // q_len)
     if kept is None:
         bounds = (elements_of(visits, FULL), visited)
     else:

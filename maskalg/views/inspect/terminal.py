@@ -10,7 +10,7 @@ import torch
 
 from ...formula.expression import Expression
 from ...formula.printing import formula_text
-from ...schedule.block_map import EMPTY, FULL, PARTIAL
+from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from .choice import Choice
 from .entry import one_entry
 from .picture import Picture, picture, require_cells

@@ -11,6 +11,7 @@ from html import escape
 from typing import Final
 
 from ...formula.expression import Expression
+from ...formula.latex.latex import expression_latex, latex
 from ...formula.shown import Shown
 from ...proof.proof import Proof
 from ...schedule.block_map import BlockMap
@@ -20,7 +21,6 @@ from ..inspect.heat import heat, reads_positions
 from ..inspect.palette import NAMES
 from ..inspect.picture import FIRST, Picture, evaluated, picture
 from ..inspect.terminal import kept_text, percent, size_text
-from ..latex.latex import expression_latex, latex
 from .lengths import lengths_to_show
 from .pooled import pooled, pooled_segments
 from .svg import STYLE, blocks_svg, heat_svg, key_svg

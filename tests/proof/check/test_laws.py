@@ -14,11 +14,22 @@ from hypothesis import strategies as st
 from maskalg.proof.check.arithmetic import All, Any_, AtLeastZero, Condition, equal
 from maskalg.proof.check.refutation import DEEPEST, refutation, refuted
 from maskalg.proof.check.simplex import Simplex, TooLarge
-from maskalg.proof.check.span_formulas import boxed_distances
 from maskalg.schedule.intervals.steps import step_tables
 from maskalg.schedule.positions.sets import set_of
 
 numbers = st.integers(-7, 7)
+
+
+def boxed_distances(
+    queries: tuple[int, int], keys: tuple[int, int], limits: tuple[int, int]
+) -> tuple[int, int]:
+    """The distances q - k of a box, both ends included; none where the first exceeds the last.
+
+    Every number between the two is the distance of some pair in the box, provided that neither
+    interval is empty. So a remainder occurs in the box if the first number that has it, from the
+    least distance on, is not above the greatest.
+    """
+    return max(queries[0] - keys[1], limits[0]), min(queries[1] - keys[0], limits[1])
 
 
 @given(numbers, numbers, numbers, numbers, numbers, numbers, st.integers(1, 6), st.integers(-9, 9))

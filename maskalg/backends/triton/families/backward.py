@@ -19,7 +19,7 @@ from ....codegen.hooks import Hooks, Style, hooks_of
 from ....codegen.store import load
 from ....codegen.text.integer_sizes import elements_are_short
 from ....engine.normal_form import Structure, transposed
-from ....schedule.marked_runs import marked
+from ....schedule.rung import rung_of
 from ....tiles.backward import (
     HopperBackwardTile,
     Least,
@@ -112,7 +112,8 @@ def backward_plan(
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
     of_keys = _constants(hooks, module, "_of_keys")
     # Marks are not walked from the last tile.
-    looked_up = any(map(marked, (structure, transposed(structure))))
+    both_ways = (structure, transposed(structure))
+    looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
     spanned = structure.same_for_all_heads and not looked_up
     return BackwardPlan(
         hooks=hooks,

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from ....codegen.hooks import Hooks
-from ....schedule.positions.sets import stream_of
+from ....schedule.memory import stream_of
 from ...call import Call
 from .. import tuned as triton_tuned
 from ..arguments import numbers_among, padded, scalars_of, tables_of

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-_INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "b", "head": "h", "q0": "q_0", "q1": "q_1"}
+_INDICES: Final = {
+    "q_idx": "q",
+    "kv_idx": "k",
+    "batch": "b",
+    "head": "h",
+    "q0": "q_{0}",
+    "q1": "q_{1}",
+}
 _SPECIAL: Final = {
     "\\": r"\backslash ",
     "^": r"\wedge ",
@@ -48,3 +55,8 @@ def name_latex(name: str) -> str:
 def call_latex(function: str, argument: str) -> str:
     """A real function of an argument that is LaTeX already."""
     return _CALLS[function].format(argument)
+
+
+def text_latex(text: str) -> str:
+    """Words among formulas."""
+    return rf"\text{{{''.join(_SPECIAL.get(c, c) if c in '_{}$&#%' else c for c in text)}}}"

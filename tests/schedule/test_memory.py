@@ -10,7 +10,7 @@ from maskalg import causal, sliding
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.engine.recent import Recent
-from maskalg.schedule import constants
+from maskalg.schedule import memory
 from maskalg.schedule.marked_runs import marked_runs
 
 CPU = torch.device("cpu")
@@ -19,7 +19,7 @@ LENGTH = 4096
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch):
-    monkeypatch.setattr(constants, "_KNOWN", Recent(256))
+    monkeypatch.setattr(memory, "CONSTANTS", Recent(256))
 
 
 def routed(mask=causal):
@@ -33,11 +33,11 @@ def runs_of(mask):
 
 def test_a_new_tensor_makes_no_new_constants():
     runs_of(routed())
-    known = dict(constants._KNOWN)
+    known = dict(memory.CONSTANTS)
     assert known
     runs_of(routed())
-    assert known.keys() == constants._KNOWN.keys()
-    assert all(constants._KNOWN[key] is found for key, found in known.items())
+    assert known.keys() == memory.CONSTANTS.keys()
+    assert all(memory.CONSTANTS[key] is found for key, found in known.items())
 
 
 def test_numbers_tell_constants_apart():
@@ -53,7 +53,7 @@ def test_numbers_tell_constants_apart():
 def test_autograd_may_save_what_inference_made():
     with torch.inference_mode():
         runs_of(routed())
-    made = [tensor for found in constants._KNOWN.values() for tensor in found]
+    made = [tensor for found in memory.CONSTANTS.values() for tensor in found]
     assert made and not any(tensor.is_inference() for tensor in made)
 
 
@@ -64,9 +64,9 @@ def test_whoever_watches_gets_tensors_of_their_own():
 
     with Watch():
         runs_of(routed())
-    assert not constants._KNOWN
+    assert not memory.CONSTANTS
     runs_of(routed())
-    known = len(constants._KNOWN)
+    known = len(memory.CONSTANTS)
     with FakeTensorMode():
-        (found,) = constants.constant(("rows",), CPU, lambda: (torch.arange(3),))
-    assert type(found) is not torch.Tensor and len(constants._KNOWN) == known
+        (found,) = memory.constant(("rows",), CPU, lambda: (torch.arange(3),))
+    assert type(found) is not torch.Tensor and len(memory.CONSTANTS) == known

@@ -1,4 +1,7 @@
-"""Which tiles the spans of one side of a proof mark: surely, perhaps, or surely not."""
+"""Which tiles the spans of one side of a proof meet: surely, perhaps, or surely not.
+
+A tile that a touched span meets keeps some pair; one that an unfull span meets drops some.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from ...engine.normal_form import Bound
 from ...proof.closed_forms import Span
 from ..positions.sections import prepared
 from ..summaries.summaries import Summaries
-from .intervals import Rows, span_tiles
+from ..tiling import Tiling
+from .intervals import Rows, rows_of, span_tiles
 from .steps import step_tables
 
 
 @dataclass(frozen=True)
-class Marks:
-    """Tiles that some span may mark, and tiles that some span surely marks.
+class SideTiles:
+    """Tiles that some span may meet, and tiles that some span surely meets.
 
-    `open` holds the spans that are not exact by themselves, each with the tiles it may mark.
+    `open` holds the spans that are not exact by themselves, each with the tiles it may meet.
     """
 
     rows: Rows
@@ -30,15 +34,15 @@ class Marks:
     def decided(
         self, places: torch.Tensor, block: tuple[int, int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """For the tiles at `places` `[n, 4]`: which are marked, and which others may be.
+        """For the tiles at `places` `[n, 4]`: which are met, and which others may be.
 
-        Sections are asked only where no span marks a tile already.
+        Sections are asked only where no span meets a tile already.
         """
         at = places.unbind(dim=1)
-        marked = self.surely[at].clone()
-        perhaps = torch.zeros_like(marked)
+        met = self.surely[at].clone()
+        perhaps = torch.zeros_like(met)
         for span, tiles in self.open:
-            within = (tiles[at] & ~marked).nonzero()[:, 0]
+            within = (tiles[at] & ~met).nonzero()[:, 0]
             if not len(within):
                 continue
             section = None
@@ -46,11 +50,11 @@ class Marks:
                 section = prepared(span.section, self.rows, block)
             if section is None:
                 surely, maybe = self._summarised(span, places[within], block)
-                marked[within] = surely
+                met[within] = surely
                 perhaps[within] |= maybe
             else:
-                marked[within] = section.tiles(places[within], block)
-        return marked, perhaps & ~marked
+                met[within] = section.tiles(places[within], block)
+        return met, perhaps & ~met
 
     def _summarised(
         self, span: Span, places: torch.Tensor, block: tuple[int, int]
@@ -61,26 +65,20 @@ class Marks:
         return Summaries(self.rows, places.unbind(dim=1), block).met(span.clause)
 
 
-def marks_of(
-    spans: tuple[Span, ...],
-    form: Bound,
-    rows: Rows,
-    shape: tuple[int, int, int, int],
-    block_kv: int,
-) -> Marks:
+def side_tiles(spans: tuple[Span, ...], tiling: Tiling) -> SideTiles:
     """What the spans of one side say of all tiles, `[batch, heads, rows, columns]`."""
-    device = rows.environment.device
-    maybe = torch.zeros(shape, dtype=torch.bool, device=device)
-    surely = torch.zeros(shape, dtype=torch.bool, device=device)
+    rows = rows_of(tiling)
+    maybe = torch.zeros(tiling.shape, dtype=torch.bool, device=tiling.device)
+    surely = torch.zeros_like(maybe)
     undecided = []
     for span in spans:
-        tiles = span_tiles(span, rows, block_kv)
+        tiles = span_tiles(span, rows, tiling.block[1])
         maybe |= tiles
-        if span.exact and in_order(span, form):
+        if span.exact and in_order(span, tiling.form):
             surely |= tiles
         else:
             undecided.append((span, tiles))
-    return Marks(rows, maybe, surely, tuple(undecided))
+    return SideTiles(rows, maybe, surely, tuple(undecided))
 
 
 def in_order(span: Span, form: Bound) -> bool:

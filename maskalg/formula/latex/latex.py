@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, cast
 
-from ...formula.expression import Expression
-from ...formula.nodes import SCORE, TRUE, Node
-from ...formula.parameters import Scalar
+from ..expression import Expression
+from ..nodes import SCORE, TRUE, Node
+from ..parameters import Scalar
 from .bounds import bounded, opposite
 from .names import call_latex, index_latex, name_latex
 from .sums import Number, Terms, number_text, terms_of
@@ -49,7 +49,7 @@ def _latex(node: Node, around: int) -> str:
     rule = _RULES.get(node.op)
     if rule is None:
         raise NotImplementedError(
-            f"no LaTeX for {node.op!r}: add it to maskalg/views/latex/latex.py"
+            f"no LaTeX for {node.op!r}: add it to maskalg/formula/latex/latex.py"
         )
     return rule(node, around)
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final, cast
 
-from ...formula import nodes
-from ...formula.nodes import Node
-from ...formula.parameters import Scalar
+from .. import nodes
+from ..nodes import Node
+from ..parameters import Scalar
 
 Number = int | float
 
