@@ -40,42 +40,11 @@ def decode(
     heads,
     group,
     members,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_vd,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: tl.constexpr,
     TABLES: tl.constexpr,
     HOLD: tl.constexpr,
@@ -93,7 +62,7 @@ def decode(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
     DEPENDENT: tl.constexpr,
-):
+):  # fmt: skip
     """One split's sums of weighted values and of weights, and its maximum, for a tile of rows.
 
     Arguments as of `forward`, and:
@@ -107,31 +76,9 @@ def decode(
     `joined` may start while these run.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     if DEPENDENT:
         gdc_launch_dependents()
@@ -211,16 +158,13 @@ def joined(
     splits,
     batch_heads,
     heads,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_od,
+    stride_ob, stride_oh, stride_om, stride_od,
     VALUE_DIM: tl.constexpr,
     VALUE_PAD: tl.constexpr,
     WEIGHTED: tl.constexpr,
     NORMALISED: tl.constexpr,
     DEPENDENT: tl.constexpr,
-):
+):  # fmt: skip
     """The output of one query of one head, and its lse, from the parts of its splits.
 
     part and statistic are what `decode` wrote; o, lse and sink as of `forward`. DEPENDENT, programs

@@ -336,30 +336,8 @@ def hopper_forward(
     batch_heads,
     heads,
     group,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
     TABLES: gl.constexpr,
     HOLD: gl.constexpr,
@@ -382,7 +360,7 @@ def hopper_forward(
     NORMALISED: gl.constexpr,
     OVERLAP: gl.constexpr,
     APART: gl.constexpr,
-):
+):  # fmt: skip
     """What `forward` computes; `scale` must be positive.
 
     A program computes one row, `rows * batch_heads` in all; PERSISTENT programs, as many as run at
@@ -401,31 +379,9 @@ def hopper_forward(
     BLOCK_N keys, o is of half precision, and weights are those of a softmax.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     dtype: gl.constexpr = q_desc.dtype
     queries = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], q_desc.layout)

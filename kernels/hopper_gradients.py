@@ -292,30 +292,8 @@ def hopper_gradients(
     members,
     together,
     turned,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
     TABLES: gl.constexpr,
     HOLD: gl.constexpr,
@@ -326,7 +304,7 @@ def hopper_gradients(
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
-):
+):  # fmt: skip
     """dK and dV of 128 keys of one key-value head, and dQ / scale of every query in `sum_desc`.
 
     Arguments as of `hopper_backward_keys`, in blocks of BLOCK queries or 64 keys: 128 queries of 64
@@ -342,31 +320,9 @@ def hopper_gradients(
     turn: of `turns`, how many do so before. A tile with a counter of zero was not written.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     dtype: gl.constexpr = q_desc.dtype
     keys = gl.allocate_shared_memory(dtype, [CONSUMERS, 1, 1, ROWS, HEAD_PAD], k_desc.layout)

@@ -294,30 +294,8 @@ def hopper_backward_keys(
     batch_heads,
     heads,
     group,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
     TABLES: gl.constexpr,
     HOLD: gl.constexpr,
@@ -335,7 +313,7 @@ def hopper_backward_keys(
     NORMALISED: gl.constexpr,
     HELD: gl.constexpr,
     ANEW: gl.constexpr,
-):
+):  # fmt: skip
     """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
 
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
@@ -350,31 +328,9 @@ def hopper_backward_keys(
     computed at each step, where registers are scarce.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     dtype: gl.constexpr = q_desc.dtype
     places: gl.constexpr = HELD * CONSUMERS

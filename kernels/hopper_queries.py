@@ -384,30 +384,8 @@ def hopper_backward_queries(
     group,
     head_step,
     row_step,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
     TABLES: gl.constexpr,
     HOLD: gl.constexpr,
@@ -426,7 +404,7 @@ def hopper_backward_queries(
     WEIGHTED: gl.constexpr,
     NORMALISED: gl.constexpr,
     HELD: gl.constexpr,
-):
+):  # fmt: skip
     """dQ of CONSUMERS x 64 queries of one head.
 
     q, k, v, g (dO) and dq are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64
@@ -434,31 +412,9 @@ def hopper_backward_queries(
     WEIGHTED and NORMALISED as of `hopper_backward_keys`.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     dtype: gl.constexpr = q_desc.dtype
     places: gl.constexpr = HELD * CONSUMERS
