@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .backward import first_row
-from .forward import SCALARS
+from .elements import SCALARS
 from .runs import NO_TILE
 
 
