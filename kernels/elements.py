@@ -176,7 +176,7 @@ def weights_of_gradient(product, statistic, place, unit, hooks, PARTIAL):
     if hooks.WEIGHTED:
         return weights_and_slopes(product, statistic, place, unit, hooks, PARTIAL)
     else:
-        return weights(product, statistic, place, unit, hooks, PARTIAL), None
+        return weights(product, statistic, place, unit, hooks, PARTIAL), 0.0
 
 
 @triton.jit

@@ -355,6 +355,6 @@ def hopper_gradients(
         ),
         Options(
             Hooks(MASKED, BIASED, None, NEXT_RUN, False), HOLD, HEAD_PAD, VALUE_PAD, BLOCK,
-            CONSUMERS, 1,
+            CONSUMERS, HELD=1, ONE_PASS=True,
         ),
     )  # fmt: skip

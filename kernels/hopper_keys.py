@@ -86,6 +86,7 @@ class Options(NamedTuple):
     HEADS_TOGETHER: gl.constexpr = None
     NORMALISED: gl.constexpr = None
     ANEW: gl.constexpr = None
+    ONE_PASS: gl.constexpr = False
 
 
 @gluon.jit
@@ -105,7 +106,7 @@ def produce_queries(program, options):
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     BLOCK: gl.constexpr = options.BLOCK
     CONSUMERS: gl.constexpr = options.CONSUMERS
-    one, held, group, q_len = program.one_pass, program.held, program.group, program.q_len
+    held, group, q_len = program.held, program.group, program.q_len
     queries, gradients = program.queries, program.gradients
     HELD_BYTES: gl.constexpr = CONSUMERS * (
         program.k_desc.block_type.nbytes + program.v_desc.block_type.nbytes
@@ -117,12 +118,12 @@ def produce_queries(program, options):
     done = gl.to_tensor(0)
     start, stop, step = rows_of_program(program, options.HELD > 1)
     for w in range(start, stop, step):
-        if one is None:
+        if not options.ONE_PASS:
             batch, kv_head, k0, k1 = keys_of_program(w, program, options)
             first_head, members = kv_head * group, group
         else:
             batch, first_head, k0, k1, from_last = program_in_order(program)
-            kv_head, members = first_head // group, one.members
+            kv_head, members = first_head // group, program.one_pass.members
         place, ready = begin_filling(held, done, HELD_BYTES)
         for c in gl.static_range(CONSUMERS):
             first = [batch, kv_head, k0 + c * ROWS, 0]
@@ -132,20 +133,20 @@ def produce_queries(program, options):
         done += 1
         for head in range(first_head, first_head + members):
             row = (batch * program.heads * group + head) * program.padded
-            if one is None:
+            if not options.ONE_PASS:
                 span = Span(k0, k1, batch, head, q_len, program.S, program.T)
             else:
                 span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, program.S, program.T)
             run = first_tile(span, NEXT_RUN, BLOCK)
             while run.tile < NO_TILE:
-                if one is None:
+                if not options.ONE_PASS:
                     m = run.tile * BLOCK
                 else:
                     m = tile_in_order(run.tile, from_last, q_len, BLOCK) * BLOCK
                 first = [batch, head, m, 0]
                 stage, ready = begin_filling(queries, i, QUERY_BYTES)
                 copy_to_shared(program.q_desc, first, ready, queries.memory.index(stage))
-                if one is None:
+                if not options.ONE_PASS:
                     first_row = [row + m]
                     of_query = queries.beside.index(stage)
                     copy_to_shared(program.statistic_desc, first_row, ready, of_query)

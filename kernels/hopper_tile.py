@@ -162,7 +162,8 @@ def multiplied(i, p, acc, begun, vals):
     stage = wait_until_filled(vals, i)
     value = value_of(vals.memory, stage)
     dtype: gl.constexpr = vals.memory.dtype
-    operand = as_operand(p, acc.type.layout, dtype)
+    output: gl.constexpr = acc.type.layout
+    operand = as_operand(p, output, dtype)
     SUMMED: gl.constexpr = dtype == gl.float8e4nv
     product = warpgroup_mma(operand, value, acc, use_acc=False if SUMMED else begun, is_async=True)
     product = warpgroup_mma_wait(0, deps=[product])
