@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .backward import first_row, statistics_of, store_statistics
-from .forward import LOG2E
+from .elements import LOG2E
 
 PIECES = tl.constexpr(3)
 """Numbers of bfloat16 that add up to one of float32."""
