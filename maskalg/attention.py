@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 from . import errors
 from .backends.call import Call, scale_of
-from .backends.choice import backend_name, backend_of
+from .backends.choice import TRAITS, backend_name, backend_of
 from .backends.float8 import attend_float8
 from .engine.float8 import FLOAT8, descales_of
 from .engine.normal_form import bound
@@ -153,7 +153,7 @@ def attention(
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
         call = checked_call(query, key, value, expression, scale, return_lse, weight, descale)
-        if forward_ad._current_level >= 0 and chosen != "reference":
+        if forward_ad._current_level >= 0 and not TRAITS[chosen].of_torch:
             no_tangents((query, key, value, call.weight.sink, *call.form.values))
         if call.query.dtype == FLOAT8:
             out, lse = attend_float8(call, chosen)

@@ -8,7 +8,7 @@ import torch
 
 from .. import errors
 from .call import SMALLEST_SCALE, Call, Result
-from .choice import backend_of
+from .choice import TRAITS, backend_of
 
 
 def attend_float8(call: Call, backend: str) -> Result:
@@ -20,9 +20,9 @@ def attend_float8(call: Call, backend: str) -> Result:
     if call.differentiable():
         raise errors.float8_gradient()
     computing = backend_of(backend)
-    if backend == "triton":
+    if TRAITS[backend].float8:
         return computing.compute(call, call.return_lse)
-    out, lse = computing.attend(_dequantised(call, double=backend == "reference"))
+    out, lse = computing.attend(_dequantised(call, double=TRAITS[backend].wide))
     return out.to(call.out_dtype), None if lse is None else lse.float()
 
 

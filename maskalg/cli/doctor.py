@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .. import __version__
+from ..backends.choice import TRAITS
 from . import machine
 from .machine import Cache, Gpu, Triton, Tuned
 
@@ -123,11 +124,8 @@ def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
         kernels = Backend("triton", False, note)
     else:
         kernels = Backend("triton", True, ", ".join(sorted({gpu.architecture for gpu in gpus})))
-    return (
-        kernels,
-        Backend("cpu", True, "on any machine, by tiles"),
-        Backend("reference", True, "on any device, with memory for the dense matrix"),
-    )
+    others = ((name, traits.where) for name, traits in TRAITS.items())
+    return kernels, *(Backend(name, True, where) for name, where in others if where is not None)
 
 
 def tiers(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tier, ...]:

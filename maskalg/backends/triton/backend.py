@@ -12,6 +12,7 @@ from ...engine.float8 import FLOAT8
 from ..call import Call, Result, positively_scaled
 from ..results import empty_gradients, empty_result
 from .arguments import sinks_of
+from .explained import explain as explain
 from .families.backward import fill_gradients, fill_rows, route_of_gradients
 from .families.entries import table_gradients
 from .families.forward import launch_forward, route_of_forward

@@ -10,11 +10,12 @@ from typing import cast
 
 import torch
 
-from ..engine.evaluate import Environment, evaluate, grid
-from ..engine.normal_form import Bound
-from .call import Call, Result
-from .cpu.formula import differentiated
-from .results import in_order_of
+from ...engine.evaluate import Environment, evaluate, grid
+from ...engine.normal_form import Bound
+from ..call import Call, Result
+from ..cpu.formula import differentiated
+from ..results import in_order_of, with_sink
+from ..traits import Explained
 
 # The first call of a function in MKL, made by several threads at once, can return values of low
 # precision (PyTorch issue 188792); one call by one thread beforehand settles it.
@@ -64,6 +65,11 @@ def differentiate(
     return [*of_inputs, *[gradient.contiguous() for gradient in found[3:]]]
 
 
+def explain(call: Call) -> Explained:
+    """Nothing is chosen."""
+    return Explained("dense matrix of scores", bounds="none")
+
+
 def attend_rectangle(
     call: Call, rows: tuple[int, int], columns: tuple[int, int], *, masked: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,25 +115,6 @@ def softmax_rows(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tenso
     total = torch.where(empty, 1.0, total)
     lse = torch.where(empty, float("-inf"), highest + torch.log(total))
     return torch.matmul(weights / total, value), lse.squeeze(-1)
-
-
-def with_sink(
-    out: torch.Tensor, lse: torch.Tensor, sink: float | torch.Tensor | None
-) -> torch.Tensor:
-    """The output of a softmax whose normaliser holds exp(sink) too, from the one without it.
-
-    Args:
-        out: `[batch, heads, rows, value_dim]`.
-        lse: `[batch, heads, rows]`, without the sink.
-        sink: a number, or `[heads]`.
-    """
-    if sink is None:
-        return out
-    logits = sink.to(lse.dtype).unsqueeze(-1) if isinstance(sink, torch.Tensor) else sink
-    # exp(lse) / (exp(lse) + exp(sink)), with gradients 0 where nothing is kept.
-    some = lse != float("-inf")
-    share = torch.where(some, torch.sigmoid(torch.where(some, lse, 0.0) - logits), 0.0)
-    return out * share.unsqueeze(-1).to(out.dtype)
 
 
 def _weighted_rows(
