@@ -1,10 +1,16 @@
-"""What the warp-specialised kernels share: layouts, positions, and rings of stages."""
+"""What the warp-specialised kernels share: layouts, positions, rings of stages, groups of warps.
+
+The first group of four warps and those like it are consumers, which compute; one warp is the
+producer, which copies tiles into rings by the tensor memory accelerator.
+"""
+
+from typing import NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from .gluon_names import barrier
+from .gluon_names import barrier, builtin, copy_to_shared
 
 ROWS = gl.constexpr(64)
 """Queries of a consumer: what one matrix instruction of a warpgroup computes."""
@@ -64,21 +70,29 @@ def rows_from(first, N: gl.constexpr):
     return gl.convert_layout(positions, rows, assert_trivial=True)
 
 
-@gluon.jit
-def stage_of(i, STAGES: gl.constexpr):
-    """Stage of the i-th tile, and the phase in which its barriers complete."""
-    return i % STAGES, (i // STAGES) & 1
+class Ring(NamedTuple):
+    """Stages of shared memory that are filled in turn, and left by all consumers before the next.
+
+    A stage is one tile of `memory`, or one for each consumer, and one of `beside`, if there is any.
+    Barriers complete for the n-th time when a stage was filled, or left, n times.
+    """
+
+    memory: gl.shared_memory_descriptor
+    beside: gl.shared_memory_descriptor
+    ready: gl.shared_memory_descriptor
+    free: gl.shared_memory_descriptor
 
 
 @gluon.jit
-def release(free):
-    """Give memory back once every warp of the consumer is past its reads."""
-    barrier()
-    mbarrier.arrive(free, count=1)
+def memory_of(desc, TILES: gl.constexpr):
+    """Shared memory for so many blocks of a tensor."""
+    ROWS: gl.constexpr = desc.block_shape[2]
+    COLUMNS: gl.constexpr = desc.block_shape[3]
+    return gl.allocate_shared_memory(desc.dtype, [TILES, 1, 1, ROWS, COLUMNS], desc.layout)
 
 
 @gluon.jit
-def ring_of_barriers(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.constexpr = 1):
+def barriers_of(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.constexpr = 1):
     """The barriers of a ring: of stages all producers have filled, and all consumers have left."""
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -89,11 +103,75 @@ def ring_of_barriers(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: g
 
 
 @gluon.jit
-def rows_of_program(shape, PERSISTENT: gl.constexpr):
+def stage_of(ring, i):
+    """Stage of the i-th tile, and the phase in which its barriers complete."""
+    STAGES: gl.constexpr = ring.ready.shape[0]
+    return i % STAGES, (i // STAGES) & 1
+
+
+@gluon.jit
+def begin_filling(ring, i, NBYTES: gl.constexpr):
+    """The i-th stage, once it is free, and its barrier, which so many bytes will complete."""
+    stage, phase = stage_of(ring, i)
+    ready = ring.ready.index(stage)
+    mbarrier.wait(ring.free.index(stage), phase ^ 1)
+    mbarrier.expect(ready, NBYTES)
+    return stage, ready
+
+
+@gluon.jit
+def fill(ring, i, desc, at):
+    """Have a block of a tensor copied to the i-th stage, once it is free."""
+    stage, ready = begin_filling(ring, i, desc.block_type.nbytes)
+    copy_to_shared(desc, at, ready, ring.memory.index(stage))
+
+
+@gluon.jit
+def wait_until_filled(ring, i):
+    """The i-th stage, once it is filled."""
+    stage, phase = stage_of(ring, i)
+    mbarrier.wait(ring.ready.index(stage), phase)
+    return stage
+
+
+@gluon.jit
+def block_at(memory, stage):
+    """A block of shared memory, rows by columns."""
+    return memory.index(stage).reshape([memory.shape[3], memory.shape[4]])
+
+
+@gluon.jit
+def release(free):
+    """Give memory back once every warp of the consumer is past its reads."""
+    barrier()
+    mbarrier.arrive(free, count=1)
+
+
+@builtin
+def specialise(
+    consume, produce, consumers, registers, program, options, _semantic=None, _generator=None
+):
+    """Run `consume(C, program, options)` on four warps for each C < consumers, `produce(program,
+    options)` on one; a thread of later consumers, and of the producer, has so many registers."""
+    count = consumers.value
+    partitions = [(consume, (gl.constexpr(c), program, options)) for c in range(count)]
+    partitions.append((produce, (program, options)))
+    of_consumers, of_producer = registers
+    gl.warp_specialize(
+        partitions,
+        [4] * (count - 1) + [1],
+        [of_consumers] * (count - 1) + [of_producer],
+        _semantic=_semantic,
+        _generator=_generator,
+    )
+
+
+@gluon.jit
+def rows_of_program(program, PERSISTENT: gl.constexpr):
     """First, last and step of the rows a program computes."""
     first = gl.program_id(0)
     if PERSISTENT:
-        return first, shape[0] * shape[1], gl.num_programs(0)
+        return first, program.rows * program.batch_heads, gl.num_programs(0)
     else:
         return first, first + 1, gl.to_tensor(1)
 

@@ -134,11 +134,11 @@ def explain(
     if name == "reference":
         tier = "dense matrix of scores"
     if name == "triton":
-        from .backends.triton import backend as triton
+        from .backends.triton.families import forward
 
         tier, tile, tables = _of_triton(call)
         gradients = _gradients_of_triton(call)
-        compilations = triton.compilations()
+        compilations = forward.compilations()
     return Explanation(
         backend=name,
         tier=tier,
@@ -154,8 +154,7 @@ def explain(
 def _of_triton(call: Call) -> tuple[str, str, int]:
     """The family of kernels on a GPU, the tile, and the tables of distances that are read."""
     from .backends.triton import plan as triton_plan
-    from .backends.triton.families import decode
-    from .backends.triton.families import hopper as triton_hopper
+    from .backends.triton.families import decode, forward
 
     plan = triton_plan.plan_of(call)
     wide = ", 64-bit indices" if plan.style.wide else ""
@@ -166,7 +165,7 @@ def _of_triton(call: Call) -> tuple[str, str, int]:
         _, splits = few.counts(call.extents, best)
         sharing = f"{splits} programs share the keys of a row of tiles{failed}"
         return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}", tables
-    hopper = triton_hopper.serving(plan.hopper, call)
+    hopper = forward.serving(plan.hopper, call)
     first = () if hopper is None else (hopper,)
     best, failed = _serving(("forward", plan), (*first, *plan.candidates))
     if isinstance(best, HopperTile):
@@ -207,14 +206,14 @@ def _gradients_of_triton(call: Call) -> str:
     """The kernels of the backward pass; empty for inputs of float8, which have no gradients."""
     from .backends.triton import plan as triton_plan
     from .backends.triton.arguments import describable
-    from .backends.triton.families import hopper_backward, one_pass
+    from .backends.triton.families import backward, one_pass
     from .backends.triton.launching.fitting import failed
 
     if call.query.dtype == FLOAT8:
         return ""
     steps, shape = triton_plan.steps_of(call, triton_plan.plan_of(call))
     inputs = (call.query, call.key, call.value)
-    hopper = hopper_backward.serves(call, shape) and all(map(describable, inputs))
+    hopper = backward.serves(call, shape) and all(map(describable, inputs))
     if (
         hopper
         and one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None

@@ -7,16 +7,15 @@ import dataclasses
 import torch
 
 from .. import errors
-from .call import Call, Result
+from .call import SMALLEST_SCALE, Call, Result
 from .choice import backend_of
-from .triton.scale import SMALLEST
 
 
 def attend_float8(call: Call, backend: str) -> Result:
     """Output in bfloat16 and, where wanted, lse; there is no gradient."""
     if call.weight.formula is not None:
         raise errors.float8_weight(call.weight.name)
-    if not SMALLEST <= call.scale < float("inf"):
+    if not SMALLEST_SCALE <= call.scale < float("inf"):
         raise errors.float8_scale(call.scale)
     if call.differentiable():
         raise errors.float8_gradient()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .kinds import MaskTypeError, MaskValueError
 from .strangers import instead
 
-_FROM_MASK = (
+FROM_MASK = (
     "An attention mask [batch, kv_len], Boolean or of 0 and 1, enters as "
     "ma.padding.from_mask(attention_mask)."
 )
@@ -21,10 +21,6 @@ def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTyp
 def below(call: str, argument: str, value: int | float, low: int) -> MaskValueError:
     kind = "a number" if isinstance(value, float) else "an integer"
     return MaskValueError(f"{call}: {argument} must be {kind} >= {low}, got {value}.")
-
-
-def odd(call: str, argument: str, value: int) -> MaskValueError:
-    return MaskValueError(f"{call}: {argument} must be even, got {value}.")
 
 
 def not_a_number(call: str) -> MaskValueError:
@@ -52,10 +48,6 @@ def not_a_table(value: object) -> MaskTypeError:
         "table: tensor must be a tensor, or a list or an array of its entries, got "
         f"{value!r} of type {kind}. {hint}"
     )
-
-
-def negative_window(call: str, argument: str, value: int) -> MaskValueError:
-    return MaskValueError(f"{below(call, argument, value, 0)} None is unlimited.")
 
 
 def above_int32(call: str, argument: str, value: int) -> MaskValueError:
@@ -86,7 +78,7 @@ def _converted(argument: str, found: str, wanted: str) -> str:
     if found in ("Embedding", "Linear"):
         return f" Write {argument}.weight."
     if argument == "tensor" and "floating" in wanted and (whole or found == "torch.bool"):
-        return f" {_FROM_MASK} Write tensor.float() for numbers that are added."
+        return f" {FROM_MASK} Write tensor.float() for numbers that are added."
     if "floating" in wanted and whole:
         return f" Write {argument}.float()."
     if "bool" in wanted and found.startswith(("torch.float", "torch.bfloat")):
@@ -103,57 +95,6 @@ def _converted(argument: str, found: str, wanted: str) -> str:
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
-
-
-def padding_dtype(argument: str, found: object) -> MaskTypeError:
-    problem = tensor_dtype("padding", argument, found, "an int32 or int64 tensor")
-    return MaskTypeError(f"{problem} {_FROM_MASK}")
-
-
-def padding_shape(argument: str, found: object) -> MaskValueError:
-    return MaskValueError(f"{tensor_shape('padding', argument, found, '[batch]')} {_FROM_MASK}")
-
-
-def dense_dtype(found: object) -> MaskTypeError:
-    return MaskTypeError(f"{tensor_dtype('dense', 'tensor', found, 'a bool tensor')} {_FROM_MASK}")
-
-
-def key_bias_rows(found: object) -> MaskValueError:
-    return MaskValueError(
-        f"key_bias: tensor of shape {found} may be [batch, length] or [heads, length]. Write "
-        "tensor[:, None] for the former, tensor[None] for the latter."
-    )
-
-
-def canvas_shape(call: str, found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "
-        f"Write `{call}((height, width), …)`."
-    )
-
-
-def per_axis(call: str, argument: str, found: object, axes: int) -> MaskTypeError:
-    return MaskTypeError(
-        f"{call}: {argument} must be one value, or {axes} of them for a canvas of {axes} axes, "
-        f"got {found!r}."
-    )
-
-
-def window_too_large(
-    call: str, argument: str, size: int, dilation: int, extent: int
-) -> MaskValueError:
-    apart = f" {dilation} apart" if dilation > 1 else ""
-    return MaskValueError(
-        f"{call}: {argument} is {size} keys{apart}, the axis holds {extent}. Take at most "
-        f"{extent // dilation}."
-    )
-
-
-def tile_does_not_divide(call: str, axis: str, tile: int, extent: int) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: the {axis} {extent} of the canvas is no multiple of the tile's {tile}. Pad the "
-        f"canvas to {-(-extent // tile) * tile}."
-    )
 
 
 def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
@@ -182,20 +123,6 @@ def bound_by_position(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"bind({found!r}): values are bound by name. Write mask.bind(window=512), or "
         "mask.bind({'window': 512})."
-    )
-
-
-def fire_parameters(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"fire: parameters must be FireParameters, got {type(found).__name__}. Write "
-        "fire(ma.FireParameters(w1, b1, w2, b2, c, threshold))."
-    )
-
-
-def slopes_of_heads(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"alibi: slopes must be a floating-point tensor [heads], got {found!r}. Write "
-        "alibi(2.0 ** (-8 / n * torch.arange(1, n + 1))) for the slopes of the paper for n heads."
     )
 
 

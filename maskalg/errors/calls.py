@@ -142,13 +142,6 @@ def no_such_case(wanted: list[str], known: list[str]) -> MaskValueError:
     )
 
 
-def not_a_positive_number(call: str, argument: str, value: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{call}: {argument} must be a positive number, a floating-point tensor or an index "
-        f"expression, got {value!r} of type {type(value).__name__}."
-    )
-
-
 def not_positive(call: str, argument: str, value: float) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must be a positive finite number, got {value}.")
 

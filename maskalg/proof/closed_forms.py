@@ -129,10 +129,15 @@ class ClosedForms:
         return self.digits is not None or all(span.exact or span.decided for span in spans)
 
 
-RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")
+_RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")
 
 
-def rung_of(span: Span) -> str:
+def last_rung(spans: tuple[Span, ...]) -> str:
+    """The last step of the ladder that some of the spans need."""
+    return max(map(_rung_of, spans), key=_RUNGS.index, default=_RUNGS[0])
+
+
+def _rung_of(span: Span) -> str:
     """The step of the ladder that decides the last tiles of a span."""
     if not span.exact:
         if span.section is not None:

@@ -12,7 +12,7 @@ from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.printing import formula_text
 from ..formula.shown import Shown
-from .closed_forms import RUNGS, ClosedForms, Span, rung_of
+from .closed_forms import ClosedForms, Span, last_rung
 
 if TYPE_CHECKING:
     from .check.certificate import Certificate
@@ -148,7 +148,7 @@ def _prove(structure: Structure) -> Proof:
 
     found = eliminated(structure.mask)
     touched, unfull = found.kept.spans, found.dropped.spans
-    rung = RUNGS[max((RUNGS.index(rung_of(span)) for span in touched + unfull), default=0)]
+    rung = last_rung(touched + unfull)
     reasons = tuple(dict.fromkeys(found.kept.reasons + found.dropped.reasons))
     return Proof(
         mask=structure.mask,

@@ -38,6 +38,8 @@ class Rung(Protocol):
         in_kernel: the same in a kernel. It computes spans by itself, and looks up the marks of what
             it is told besides; marks of digits stand alone.
         most_marks: the most tiles that are marked for a kernel.
+        by_position: whether `labels` looks at the positions of some tiles one by one, which may
+            take longer than to evaluate their elements.
     """
 
     @property
@@ -48,6 +50,9 @@ class Rung(Protocol):
 
     @property
     def most_marks(self) -> int: ...
+
+    @property
+    def by_position(self) -> bool: ...
 
     def runs(self, tiling: Tiling) -> TileRuns:
         """The runs of a call, on the host: what is known soon, without a look at open tiles."""
@@ -61,6 +66,9 @@ class Rung(Protocol):
 
     def decides_every_tile(self, form: Bound) -> bool:
         """Whether `runs` gives each tile the label that its elements have."""
+
+    def leaves_none_open(self, form: Bound) -> bool:
+        """Whether `labels` decides every tile, so that no element is evaluated."""
 
     def kept_keys(
         self, form: Bound, extents: Extents, most_spans: int | None = None

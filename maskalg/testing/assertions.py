@@ -17,6 +17,7 @@ from ..formula.expression import Expression
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from ..schedule.block_map import BlockMap
+from ..schedule.intervals.intervals import rows_of
 from ..schedule.intervals.sides import SideTiles, in_order, side_tiles
 from ..schedule.tiling import Tiling, block_pair
 from ..tracing.pointwise import pointwise
@@ -190,10 +191,11 @@ def assert_closed_forms_sound(
         return
     forms = prove_structure(form.structure).forms
     row_ends = range(0, extents.q_len, block_q)
+    tiling = Tiling(form, extents, (block_q, 1))
     for name, spans, holds in (("touched", forms.touched, kept), ("not full", forms.unfull, ~kept)):
         parts = [holds[:, :, i : i + block_q].any(axis=2) for i in row_ends]
         wanted: Bools = np.stack(parts, axis=2)
-        tiles = side_tiles(spans, Tiling(form, extents, (block_q, 1)))
+        tiles = side_tiles(spans, tiling, rows_of(tiling))
         claimed = _claimed_keys(tiles, block_q)
         exact = all(span.section is not None for span, _ in tiles.open)
         wrong = claimed != wanted if exact else wanted & ~claimed

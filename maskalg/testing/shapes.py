@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import errors
-from .case import LONGEST
+from ..values.by_hand import LONGEST
 
 try:
     from hypothesis import strategies as st

@@ -28,20 +28,10 @@ from .. import errors
 from ..values import algebra, index
 from ..values import masks as atom
 from ..values.algebra import Mask
+from ..values.by_hand import ENTRIES, FARTHEST_SHIFT, LONGEST, Bools
 from ..values.index import Index, TableExpression
 from . import oracle
-from .case import (
-    BATCH,
-    ENTRIES,
-    FARTHEST_SHIFT,
-    HEADS,
-    LONGEST,
-    Bools,
-    Case,
-    grid,
-    matrix_of,
-    where,
-)
+from .case import BATCH, HEADS, Case, grid, matrix_of, where
 from .shapes import Shape, shapes
 
 try:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ..schedule.block_map import BlockMap
     from ..schedule.segments import Segments
 
+__all__ = ["Bias", "Mask", "Score"]
+
 
 class Mask(NotNumbers, Drawn):
     """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
@@ -313,7 +315,8 @@ class Mask(NotNumbers, Drawn):
         """Print a picture of the empty, partial and full blocks, and what they save.
 
         `width` is the most columns of the picture, `block` the side of the blocks that are
-        counted, `batch` and `head` the entry shown of a mask that depends on them.
+        counted (doubled while there are more than 65,536 rows of them), `batch` and `head` the
+        entry shown of a mask that depends on them.
         """
         from ..views.inspect.terminal import show
 

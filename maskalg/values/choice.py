@@ -17,6 +17,8 @@ from .index import Index, as_node
 if TYPE_CHECKING:
     from .index import Entry
 
+__all__ = ["where"]
+
 
 @overload
 def where(condition: Mask, then: Entry, otherwise: Entry) -> Entry: ...

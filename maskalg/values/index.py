@@ -19,6 +19,8 @@ from ..formula.parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, pla
 from ..formula.printing import formula_text
 from .algebra import Bias, Mask, Score, additive, formula
 
+__all__ = ["batch", "bias", "head", "kv_idx", "q_idx", "scalar", "table"]
+
 
 class Index:
     """A number, integer or real, as a function of batch, head, query and key index."""

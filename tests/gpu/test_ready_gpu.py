@@ -141,7 +141,7 @@ def test_profilers_hear_of_every_launch():
 @pytest.fixture(params=["two kernels", "one pass"])
 def kernels(request, monkeypatch):
     """Whether the reference's lengths are served by one pass."""
-    from maskalg.backends.triton.families.backward import backward_plan
+    from maskalg.backends.triton.plan import backward_plan
     from maskalg.tiles import backward
 
     if request.param == "one pass":

@@ -7,7 +7,6 @@ import torch
 
 import maskalg as ma
 from maskalg.attention import checked_call
-from maskalg.backends.triton.constants import count_constants
 from maskalg.tiles.backward import Least
 from tests.cases.many_numbers import windows
 
@@ -34,17 +33,17 @@ MASKS = {
 def turns_of(mask, q_len, kv_len):
     """What the kernels mark, and count."""
     from maskalg.backends.triton import plan as backend
-    from maskalg.backends.triton.arguments import scalars_of, tables_of
-    from maskalg.backends.triton.families.one_pass import room_for_turns, turn_launches
+    from maskalg.backends.triton.arguments import hooked
+    from maskalg.backends.triton.families.one_pass import turn_launches
 
     query, key = torch.randn(1, 1, q_len, 64), torch.randn(1, 1, kv_len, 64)
     call = checked_call(query, key, key, mask)
     plan = backend.plan_of(call)
     steps, shape = backend.steps_of(call, plan)
-    turns = room_for_turns(call, ANY, shape).fill_(7)
-    numbers = (scalars_of(steps.hooks, call.form, call.extents), tables_of(steps.hooks, call))
-    constants = shape | steps.in_one_pass | count_constants(steps.hooks)
-    visits, counts = turn_launches(call, turns, constants, numbers, mask)
+    numbers = hooked(steps.hooks, call)
+    visits, counts = turn_launches(call, shape, lambda: steps.in_one_pass, numbers, mask)
+    (turns,) = visits.made
+    turns.fill_(7)
     visits.run()
     visited = turns[0].clone()
     counts.run()
@@ -250,7 +249,7 @@ def test_what_is_launched(monkeypatch):
     monkeypatch.setattr(backend, "serves", lambda *_: True)
     of_turns = backend.turn_launches
     monkeypatch.setattr(
-        backend, "turn_launches", lambda *a: counted.append(a[2]["NEXT_RUN"]) or of_turns(*a)
+        backend, "turn_launches", lambda *a: counted.append(a[2]()["NEXT_RUN"]) or of_turns(*a)
     )
     monkeypatch.setattr(backend, "one_pass_launches", lambda *a: given.append(a) or [])
     steps_of = entry.steps_of
@@ -260,15 +259,16 @@ def test_what_is_launched(monkeypatch):
     tensors = [torch.randn(1, 2, 300, 64).requires_grad_() for _ in range(3)]
     out = ma.attention(*tensors, ma.causal, backend="triton")
     torch.autograd.grad(out, tensors, torch.ones_like(out))
-    ((call, turns, _shape, constants, _numbers, (shifts, counters, *_), outs, _fixed),) = given
-    later, earlier = turns.tolist()
+    ((call, _shape, constants, _numbers, tensors_given, _fixed),) = given
+    later, earlier = tensors_given["turn"].tolist()
     assert later == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
     assert earlier == [[0, 0, 0], [1, 1, 1], [1, 2, 2]]
-    assert counters.tolist() == [0] * 12
-    delta = -shifts.view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
+    assert tensors_given["counter"].tolist() == [0] * 12
+    delta = -tensors_given["shift"].view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
     torch.testing.assert_close(delta, out.detach()[0].sum(-1), atol=1e-4, rtol=1e-4)
     assert constants()["MASKED"] is not None
     # A visit more or less than there are turns for would be a wrong sum.
     assert counted == [constants()["NEXT_RUN"]]
-    assert [t.shape for t in outs[1:]] == [t.shape for t in tensors]
+    outs = [tensors_given[name] for name in ("dq", "dk", "dv")]
+    assert [t.shape for t in outs] == [t.shape for t in tensors]
     assert call.query.shape == tensors[0].shape

@@ -40,7 +40,6 @@ from maskalg.testing import (
     assert_labels_exact,
     assert_same_mask,
     oracle,
-    oracle_grids,
 )
 
 
@@ -109,7 +108,7 @@ def test_morton_order() -> None:
     mask = morton_neighborhood((2, 4), (1, 1))
     assert torch.equal(mask.to_dense(8)[0, 0], torch.eye(8, dtype=torch.bool))
     found = morton_neighborhood((4, 6), (3, 2)).to_dense(24)
-    wanted = oracle_grids.morton_neighborhood((4, 6), (3, 2), q_len=24, kv_len=24)
+    wanted = oracle.morton_neighborhood((4, 6), (3, 2), q_len=24, kv_len=24)
     assert np.array_equal(found.numpy(), wanted)
 
 
@@ -192,17 +191,17 @@ def grids(draw: DrawFn) -> tuple[ma.Mask, Any, int]:
         window = tuple(draw(st.integers(1, e // d)) for e, d in zip(shape, each, strict=True))
         one_way = tuple(draw(st.booleans()) for _ in shape)
         args = (shape, window, steps, one_way)
-        return neighborhood(*args), lambda **k: oracle_grids.neighborhood(*args, **k), tokens
+        return neighborhood(*args), lambda **k: oracle.neighborhood(*args, **k), tokens
     tile = tuple(draw(st.sampled_from([t for t in range(1, e + 1) if e % t == 0])) for e in shape)
     if kind == "tiles":
         window = tuple(draw(st.integers(1, e)) for e in shape)
         by_tile = (shape, tile, window)
         mask = tiled_neighborhood(*by_tile)
-        return mask, lambda **k: oracle_grids.tiled_neighborhood(*by_tile, **k), tokens
+        return mask, lambda **k: oracle.tiled_neighborhood(*by_tile, **k), tokens
     window = tuple(draw(st.integers(1, e // t)) for e, t in zip(shape, tile, strict=True))
     text = draw(st.integers(0, 9))
     mask = sliding_tile(shape, tile, window, text)
-    wanted = lambda **k: oracle_grids.sliding_tile(shape, tile, window, text, **k)  # noqa: E731
+    wanted = lambda **k: oracle.sliding_tile(shape, tile, window, text, **k)  # noqa: E731
     return mask, wanted, tokens + text
 
 

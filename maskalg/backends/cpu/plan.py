@@ -11,8 +11,6 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, cast
 
-import torch
-
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure, Value
 from ...formula.parameters import Slot
@@ -97,6 +95,8 @@ def _width(heads: int, block_q: int) -> int:
 def _alike(runs: TileRuns, extents: Extents) -> list[tuple[Range, tuple[int, ...] | None, int]]:
     """Batch range and heads with equal runs, and the first of them, counted through the batch."""
     batches, heads, rows = runs.shape
+    if batches == heads == 1:
+        return [((0, extents.batch), None, 0)]
     kinds = [_content(runs, member * rows, rows) for member in range(batches * heads)]
     if len(set(kinds)) == 1:
         return [((0, extents.batch), None, 0)]
@@ -126,14 +126,15 @@ def _rows(
     runs: TileRuns, member: int, extents: Extents, block_q: int, width: int
 ) -> tuple[Row, ...]:
     count = runs.shape[2]
-    ends = runs.row_start[member * count : (member + 1) * count + 1]
-    own = slice(int(ends[0]), int(ends[-1]))
-    columns = torch.stack([runs.first[own], runs.end[own], runs.label[own]], dim=1).tolist()
+    ends = runs.row_start.numpy()[member * count : (member + 1) * count + 1]
+    own = slice(ends[0], ends[-1])
+    columns = [column.numpy()[own].tolist() for column in (runs.first, runs.end, runs.label)]
+    every = list(zip(*columns, strict=True))
     rows = []
     for number, (begin, past) in enumerate(pairwise((ends - ends[0]).tolist())):
         ranges = [
             (first * _BLOCK_KV, min(end * _BLOCK_KV, extents.kv_len), label == PARTIAL)
-            for first, end, label in columns[begin:past]
+            for first, end, label in every[begin:past]
         ]
         first = number * block_q
         pieces = tuple([part for span in _spans(ranges) for part in _cut(span, width)])

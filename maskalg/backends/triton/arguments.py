@@ -8,8 +8,9 @@ those integers lie in a table.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import torch
 
@@ -35,9 +36,49 @@ from ..call import Call
 from .distances import distance_number, distance_table
 
 _TABLES_TOGETHER: Final = 8
+_PADDED_BLOCK: Final = 256  # the kernels' PADDED_BLOCK
 _INFINITY: Final = 0x7F800000
 _MINUS_INFINITY: Final = _INFINITY - 2**31  # the sign is the highest of 32 bits
 _CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
+
+
+class Hooked(NamedTuple):
+    """What an expression's hooks read in a kernel.
+
+    Attributes:
+        scalars: numbers, zeros behind them, as many as kernels are passed.
+        tables: tensors, empty ones behind them.
+    """
+
+    scalars: Sequence[int] = ()
+    tables: tuple[torch.Tensor, ...] = ()
+
+
+def hooked(hooks: Hooks, call: Call, tables: tuple[torch.Tensor, ...] | None = None) -> Hooked:
+    """What hooks read of a call; `tables` are those of `tables_of` where they are known."""
+    tables = tables_of(hooks, call) if tables is None else tables
+    scalars = scalars_of(hooks, call.form, call.extents)
+    return Hooked(scalars, padded(tables, call.query.device))
+
+
+def numbers_of(call: Call) -> dict[str, float]:
+    """The numbers that any kernel may be passed, by name; `padded` is `q_len` in whole tiles."""
+    extents = call.extents
+    return {
+        "scale": call.scale,
+        "q_len": extents.q_len,
+        "kv_len": extents.kv_len,
+        "padded": padded_length(extents.q_len),
+        "heads": extents.heads,
+        "kv_heads": call.key.shape[1],
+        "group": call.group,
+        "batch_heads": extents.batch * extents.heads,
+    }
+
+
+def padded_length(q_len: int) -> int:
+    """A length in whole tiles."""
+    return -(-q_len // _PADDED_BLOCK) * _PADDED_BLOCK
 
 
 def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:

@@ -12,10 +12,14 @@ from ... import errors
 from ...codegen.arguments import MOST_PASSED
 from ...codegen.hooks import Hooks
 from ...codegen.store import load
+from ...tiles.backward import HopperBackwardTile
 from ...tiles.forward import Tile
 from ...values.weights import Weight
 
 _HEADS_TOGETHER: Final = 8
+
+HOPPER_BACKWARD_REGISTERS: Final = {1: 128, 2: 168}
+"""What every thread starts with, by consumers; with one, two programs share a multiprocessor."""
 
 
 def has_tma(arch: str) -> bool:
@@ -93,6 +97,21 @@ def tile_constants(tile: Tile) -> dict[str, Any]:
         "num_warps": tile.warps,
         "num_stages": tile.stages,
         "ONE_LOOP": tile.one_loop,
+    }
+
+
+def hopper_backward_constants(tile: HopperBackwardTile) -> dict[str, Any]:
+    """A tile of the warp-specialised gradients, likewise."""
+    return {
+        "BLOCK": tile.block,
+        "STAGES": tile.stages,
+        "CONSUMERS": tile.consumers,
+        "HELD": 2 if tile.persistent else 1,
+        "OVERLAP": tile.overlap,
+        "ANEW": tile.anew,
+        # The four warps of the first consumer; Gluon adds the others.
+        "num_warps": 4,
+        "maxnreg": HOPPER_BACKWARD_REGISTERS[tile.consumers],
     }
 
 

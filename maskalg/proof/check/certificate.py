@@ -27,7 +27,7 @@ from ...formula.nodes import Node
 from ...formula.printing import formula_text
 from ..closed_forms import ClosedForms, Span
 from ..symbols import ROW_FIRST, ROW_LAST
-from .arithmetic import AtLeastZero, Condition
+from .arithmetic import Condition, NotNegative
 from .cubes import cubes
 from .digit_certificate import digit_claims
 from .encoding import Encoder
@@ -149,7 +149,7 @@ def _tries(span: Span, alternatives: list[Node]) -> Iterator[str]:
 def _reached(span: Span, cube: Node, points: list[Node]) -> str:
     encoder = Encoder(contiguous=bool(span.documents))
     k, q0, q1 = (encoder.term(index) for index in (nodes.K, ROW_FIRST, ROW_LAST))
-    conditions: list[Condition] = [AtLeastZero(q0), AtLeastZero(q1 - q0), AtLeastZero(k)]
+    conditions: list[Condition] = [NotNegative(q0), NotNegative(q1 - q0), NotNegative(k)]
     conditions.append(encoder.condition(hull_formula(span)))
     return reached(encoder, conditions, cube, points)
 

@@ -37,7 +37,7 @@ from ..digits.forms import (
     span_text,
 )
 from ..symbols import ROW_FIRST, ROW_LAST
-from .arithmetic import AtLeastZero, Condition
+from .arithmetic import Condition, NotNegative
 from .cubes import cases, cubes
 from .digit_formulas import at_one_query, digits_of, pair_formula, span_formula
 from .encoding import Encoder
@@ -76,7 +76,7 @@ class _Projected:
         """An interval of query coordinates, and a key coordinate."""
         first, last, key = (encoder.term(node) for node in (ROW_FIRST, ROW_LAST, nodes.K))
         known = [] if self.signed else [first, key]
-        return [AtLeastZero(gap) for gap in (last - first, *known)]
+        return [NotNegative(gap) for gap in (last - first, *known)]
 
 
 def digit_claims(mask: Node, forms: ClosedForms) -> Iterator[Obligation]:
@@ -162,7 +162,7 @@ def _axis_claims(side: str, projected: _Projected) -> Iterator[Obligation]:
         text = f"{projected.text}: {span_text(span)}"
         encoder = Encoder()
         x, first, last = (encoder.term(node) for node in (nodes.Q, ROW_FIRST, ROW_LAST))
-        conditions = [*projected.domain(encoder), AtLeastZero(x - first), AtLeastZero(last - x)]
+        conditions = [*projected.domain(encoder), NotNegative(x - first), NotNegative(last - x)]
         conditions.append(encoder.condition(pointwise))
         conditions += [encoder.condition(span_formula(other), False) for other in projected.spans]
         claim = f"kept of every interval around a query: {text}"

@@ -12,9 +12,10 @@ from typing import Final, cast
 
 from ...formula import nodes
 from ...formula.cases import split_extremum, split_where
+from ...formula.comparisons import POSITIONS
 from ...formula.nodes import Node
 from ..signs import OverBudget
-from .tree import POSITIONS, Coordinate, DigitTree, NotDigits, Path, Side, factors
+from .tree import Coordinate, DigitTree, NotDigits, Path, Side, factors
 
 Paths = tuple[Path, ...]
 

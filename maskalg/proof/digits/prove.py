@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, cast
 
 from ...formula import nodes
+from ...formula.comparisons import POSITIONS
 from ...formula.nodes import Node
 from ...formula.parameters import Parameter, Slot
 from ...formula.printing import formula_text
@@ -24,7 +25,7 @@ from ..signs import OverBudget, Signs
 from ..symbols import Symbols, k, q, q0
 from .clauses import DigitClause, DigitClauses, Paths, putting
 from .forms import AxisSpan, BoxClause, DigitForms, DigitPart, digit_texts, span_text
-from .tree import POSITIONS, DigitTree, NotDigits
+from .tree import DigitTree, NotDigits
 
 _MOST_CONDITIONS: Final = 2
 _BOUND_TEXT: Final = {"q_low": "q >=", "q_high": "q <=", "k_low": "k >=", "k_high": "k <="}

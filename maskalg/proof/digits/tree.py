@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Final, Literal, cast
+from typing import Literal, cast
 
 from ...formula import nodes
+from ...formula.comparisons import POSITIONS
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from .forms import Axis, Leaf, Split, Tree
 
-POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
 Side = Literal["q_idx", "kv_idx"]
 Path = tuple[str, ...]  # "//" and "%" from the whole position down to a part of it
 

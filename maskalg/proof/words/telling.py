@@ -12,8 +12,8 @@ from ...formula.printing import formula_text
 from ..digits.forms import DigitForms, digit_texts
 from ..elimination import Elimination, Step
 from ..literals import (
+    Alone,
     AtLeastZero,
-    Condition,
     Congruence,
     Equal,
     Opaque,
@@ -142,7 +142,7 @@ def literal_text(literal: ProofLiteral) -> str:
     return _short(node) if literal.holds else f"not ({_short(node)})"
 
 
-def formula_of_literal(literal: Condition | Related | Opaque) -> Node:
+def formula_of_literal(literal: Alone | Related | Opaque) -> Node:
     """What holds, or does not; an entry of a table of pairs is read at both categories."""
     if not isinstance(literal, Related):
         return literal.node

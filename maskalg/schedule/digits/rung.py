@@ -39,6 +39,7 @@ class DigitRung:
     reads_tensors: bool
 
     on_host: Final = "digits"
+    by_position: Final = False
 
     @property
     def in_kernel(self) -> Literal["digits", "summaries"]:
@@ -50,13 +51,16 @@ class DigitRung:
         return MOST_TILES if self.reads_tensors else MOST_BY_DIGITS
 
     def runs(self, tiling: Tiling) -> TileRuns:
-        return digit_runs(self.forms, tiling).to("cpu")
+        return digit_runs(self.forms, tiling)
 
     def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
         nowhere = torch.zeros((0, 4), dtype=torch.int64, device=tiling.device)
-        return digit_runs(self.forms, tiling).labels(tiling.shape[3]), nowhere
+        return digit_runs(self.forms, tiling).to(tiling.device).labels(tiling.shape[3]), nowhere
 
     def decides_every_tile(self, form: Bound) -> bool:
+        return True
+
+    def leaves_none_open(self, form: Bound) -> bool:
         return True
 
     def kept_keys(

@@ -21,7 +21,7 @@ Found = tuple[torch.Tensor, ...]  # row, first tile, end, and whether the tiles 
 
 
 def digit_runs(forms: DigitForms, tiling: Tiling) -> TileRuns:
-    """The runs of a call, on its device; each tile has the label that its elements have."""
+    """The runs of a call; each tile has the label that its elements have."""
     device, kv_len = tiling.device, tiling.extents.kv_len
     none = torch.zeros(0, dtype=torch.int64, device=device)
     found: list[Found] = [(none, none, none, none.to(torch.bool))]

@@ -20,7 +20,7 @@ from ..summaries.marks import summary_marks
 from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns, label_of
 from ..tiling import Tiling
 from .intervals import Rows, key_range, rows_of
-from .sides import is_interval, side_tiles
+from .sides import in_order, is_interval, side_tiles
 
 _ENDS_AT_ONCE: Final = 1 << 21
 
@@ -45,7 +45,7 @@ class IntervalRung:
         label = labels_within(first, touched, unfull)
         shape = tiling.shape[:3]
         row = torch.arange(math.prod(shape)).repeat_interleave(first.shape[3])
-        parts = [part.cpu().flatten() for part in (first, end, label)]
+        parts = [part.flatten() for part in (first, end, label)]
         return TileRuns.of(row, parts[0], parts[1], parts[2], shape)
 
     def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,8 +53,9 @@ class IntervalRung:
         if 0 in shape:
             nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
             return torch.zeros(shape, dtype=torch.uint8, device=device), nowhere
-        touched = side_tiles(self.forms.touched, tiling)
-        unfull = side_tiles(self.forms.unfull, tiling)
+        rows = rows_of(tiling)
+        touched = side_tiles(self.forms.touched, tiling, rows)
+        unfull = side_tiles(self.forms.unfull, tiling, rows)
         unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
         places = unsure.nonzero()
         kept, may_keep = touched.decided(places, block)
@@ -66,7 +67,14 @@ class IntervalRung:
         return labels, places[still]
 
     def decides_every_tile(self, form: Bound) -> bool:
-        return all(is_interval(span, form) for span in self.forms.touched + self.forms.unfull)
+        return all(is_interval(span, form) for span in self._spans)
+
+    @property
+    def by_position(self) -> bool:
+        return any(span.section is not None for span in self._spans)
+
+    def leaves_none_open(self, form: Bound) -> bool:
+        return self.forms.exact and all(in_order(span, form) for span in self._spans)
 
     def kept_keys(
         self, form: Bound, extents: Extents, most_spans: int | None = None
@@ -81,6 +89,10 @@ class IntervalRung:
 
     def marks(self, tiling: Tiling, of: Literal["queries", "keys"]) -> torch.Tensor:
         return summary_marks(tiling, of)
+
+    @property
+    def _spans(self) -> tuple[Span, ...]:
+        return self.forms.touched + self.forms.unfull
 
     def _ranges(self, rows: Rows, block_kv: int) -> tuple[Ranges, Ranges]:
         """Tiles of keys that the spans of each side meet, for each tile of queries."""

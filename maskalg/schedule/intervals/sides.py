@@ -15,7 +15,7 @@ from ...proof.closed_forms import Span
 from ..positions.sections import prepared
 from ..summaries.summaries import Summaries
 from ..tiling import Tiling
-from .intervals import Rows, rows_of, span_tiles
+from .intervals import Rows, span_tiles
 from .steps import step_tables
 
 
@@ -65,9 +65,8 @@ class SideTiles:
         return Summaries(self.rows, places.unbind(dim=1), block).met(span.clause)
 
 
-def side_tiles(spans: tuple[Span, ...], tiling: Tiling) -> SideTiles:
+def side_tiles(spans: tuple[Span, ...], tiling: Tiling, rows: Rows) -> SideTiles:
     """What the spans of one side say of all tiles, `[batch, heads, rows, columns]`."""
-    rows = rows_of(tiling)
     maybe = torch.zeros(tiling.shape, dtype=torch.bool, device=tiling.device)
     surely = torch.zeros_like(maybe)
     undecided = []

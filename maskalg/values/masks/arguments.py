@@ -97,7 +97,7 @@ def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: i
         return
     least, most = (int(entry) for entry in tensor.aminmax())
     if least < low or most >= high:
-        raise errors.entries_outside(call, name, (least, most), (low, high - 1))
+        raise entries_outside(call, name, (least, most), (low, high - 1))
 
 
 def marked(places: torch.Tensor, count: int) -> torch.Tensor:
@@ -120,3 +120,12 @@ def at(table: Table, position: Node) -> Node:
     """`table` at a position, per batch when the table is."""
     batch = [nodes.BATCH] if table.tensor.ndim == 2 else []
     return nodes.read(table, *batch, position)
+
+
+def entries_outside(
+    call: str, argument: str, found: tuple[int, int], wanted: tuple[int, int]
+) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: entries of {argument} must lie in {wanted[0]} … {wanted[1]}, got entries from "
+        f"{found[0]} to {found[1]}."
+    )

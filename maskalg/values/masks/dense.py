@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
@@ -11,6 +15,9 @@ from ...formula.nodes import BATCH, HEAD, SCORE, K, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Mask
+from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows
+
+__all__ = ["dense"]
 
 
 def dense(tensor: Entries) -> Mask:
@@ -21,7 +28,7 @@ def dense(tensor: Entries) -> Mask:
     """
     given = as_tensor(tensor)
     if not isinstance(given, torch.Tensor) or given.dtype != torch.bool:
-        raise errors.dense_dtype(kind_of(tensor))
+        raise dense_dtype(kind_of(tensor))
     tensor = given
     if tensor.ndim not in (2, 3, 4):
         raise errors.tensor_shape(
@@ -34,3 +41,39 @@ def dense(tensor: Entries) -> Mask:
         if tensor.shape[axis] == 1:
             indices[axis] = nodes.const(0)
     return Mask(nodes.read(table, *indices), SCORE, called("dense", table))
+
+
+def dense_dtype(found: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"{errors.tensor_dtype('dense', 'tensor', found, 'a bool tensor')} {errors.FROM_MASK}"
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def dense_by_hand(
+    array: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """`array[b, h, q, k]`; missing leading axes are added, an axis of size 1 is broadcast."""
+    given = np.asarray(array).astype(np.bool_)
+    given = given.reshape((1,) * (4 - given.ndim) + given.shape)
+    batch, heads, rows, cols = given.shape
+    keep = np.zeros((batch, heads, q_len, kv_len), np.bool_)
+    for i in range(q_len):
+        q = 0 if rows == 1 else i + q_shift
+        for j in range(kv_len):
+            k = 0 if cols == 1 else j + kv_shift
+            if not (0 <= q < rows and 0 <= k < cols):
+                raise IndexError(f"({q}, {k}) is outside an array of {rows} × {cols}")
+            keep[:, :, i, j] = given[:, :, q, k]
+    return keep
+
+
+def rows() -> MaskRows:
+    random = np.random.default_rng(20)
+    kept = (random.random((BATCH_SIZE, HEADS, 8, 8)) < 0.5).repeat(8, -1).repeat(8, -2)
+    return {
+        "dense": (dense(kept), partial(dense_by_hand, kept)),
+        "dense of keys": (dense(kept[:, :, :1]), partial(dense_by_hand, kept[:, :, :1])),
+    }

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries, integers
@@ -9,7 +14,10 @@ from ...formula.nodes import BATCH, HEAD, SCORE, K, Node, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Mask
+from ..by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRow, MaskRows, pairs
 from .arguments import shown
+
+__all__ = ["flashmask"]
 
 COLUMNS = {True: (1, 2), False: (2, 4)}
 
@@ -59,3 +67,40 @@ def flashmask(startend_row_indices: Entries, *, causal: bool) -> Mask:
     else:
         node = nodes.conjunction(outside(0), outside(2))
     return Mask(node, SCORE, called("flashmask", table, f"causal={bool(causal)}"))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def flashmask_by_hand(indices: ArrayLike, causal: bool, **at: int) -> Bools:
+    """Keys hidden from ranges of queries; `indices` is `[batch, heads, keys, 1, 2 or 4]`."""
+    given = np.asarray(indices)
+    forms = {
+        (True, 1): lambda c, end: [(c[0], end)],
+        (True, 2): lambda c, end: [(c[0], c[1])],
+        (False, 2): lambda c, end: [(c[0], end), (0, c[1])],
+        (False, 4): lambda c, end: [(c[0], c[1]), (c[2], c[3])],
+    }
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        columns = given[b if len(given) > 1 else 0, h if given.shape[1] > 1 else 0, k]
+        hidden = list(forms[causal, len(columns)](columns, q + 1))
+        return not any(low <= q < high for low, high in hidden) and not (causal and k > q)
+
+    return pairs(keep, given.shape[0], given.shape[1], **at)
+
+
+def rows() -> MaskRows:
+    def row(indices: NDArray[np.int64], causal: bool) -> MaskRow:
+        mask = flashmask(indices.astype(np.int32), causal=causal)
+        return mask, partial(flashmask_by_hand, indices, causal)
+
+    random = np.random.default_rng(21)
+    one = random.integers(0, ENTRIES + 1, (BATCH_SIZE, HEADS, ENTRIES, 1))
+    four = np.sort(random.integers(0, ENTRIES + 1, (BATCH_SIZE, 1, ENTRIES, 4)), axis=-1)
+    return {
+        "FlashMask, causal from a row on": row(one, True),
+        "FlashMask, causal between rows": row(four[..., 1:3], True),
+        "FlashMask, from below and above": row(four[..., 2:0:-1], False),
+        "FlashMask, two ranges": row(four[..., (2, 3, 0, 1)], False),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,7 +14,10 @@ from ...formula.nodes import SCORE, K, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Mask
+from ..by_hand import Bools, MaskRows, pairs
 from .arguments import integer
+
+__all__ = ["attention_slices"]
 
 KINDS = ("full", "causal", "inverse_causal", "bicausal")
 
@@ -53,7 +57,7 @@ def attention_slices(
     kind_numbers = [_kind(call, kind) for kind in _listed(kinds)]
     for name, given in (("k_ranges", keys), ("kinds", kind_numbers)):
         if len(given) != len(queries):
-            raise errors.lengths_differ(call, "q_ranges", name, (len(queries), len(given)))
+            raise lengths_differ(call, "q_ranges", name, (len(queries), len(given)))
     longest = max((end for _, end in queries), default=0)
     if q_len is not None:
         integer(call, "q_len", q_len, low=longest)
@@ -98,7 +102,7 @@ def _ranges(call: str, name: str, ranges: Ranges) -> list[tuple[int, int]]:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise errors.not_an_integer(call, name, value, 0)
         if not 0 <= entry[0] <= entry[1]:
-            raise errors.range_reversed(call, name, (entry[0], entry[1]))
+            raise range_reversed(call, name, (entry[0], entry[1]))
         found.append((entry[0], entry[1]))
     return found
 
@@ -112,4 +116,61 @@ def _kind(call: str, kind: object) -> int:
         return KINDS.index(kind)
     if isinstance(kind, int) and not isinstance(kind, bool) and 0 <= kind < len(KINDS):
         return kind
-    raise errors.unknown_kind(call, kind, list(KINDS))
+    raise unknown_kind(call, kind, list(KINDS))
+
+
+def lengths_differ(
+    call: str, left: str, right: str, found: tuple[int, int]
+) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: {left} and {right} must have equally many entries, got {found[0]} and {found[1]}."
+    )
+
+
+def range_reversed(call: str, argument: str, found: tuple[int, int]) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: a range of {argument} must be (start, end) with 0 <= start <= end, got {found}."
+    )
+
+
+def unknown_kind(call: str, found: object, known: list[str]) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: a kind must be one of {', '.join(known)}, or its number from 0, got {found!r}."
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def attention_slices_by_hand(
+    q_ranges: Sequence[tuple[int, int]],
+    k_ranges: Sequence[tuple[int, int]],
+    kinds: Sequence[int],
+    **at: int,
+) -> Bools:
+    """Rectangles, whole (0) or cut: the last query sees the last key (1), the first the first (2).
+
+    Kind 3 is cut both ways.
+    """
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        for (q0, q1), (k0, k1), kind in zip(q_ranges, k_ranges, kinds, strict=True):
+            if not (q0 <= q < q1 and k0 <= k < k1):
+                continue
+            from_end, from_start = (k1 - 1 - k) >= (q1 - 1 - q), (k - k0) >= (q - q0)
+            if {0: True, 1: from_end, 2: from_start, 3: from_end and from_start}[kind]:
+                return True
+        return False
+
+    return pairs(keep, **at)
+
+
+def rows() -> MaskRows:
+    slices = (
+        ((0, 9), (9, 20), (9, 20), (20, 31), (31, 40), (31, 40), (40, 64)),
+        ((0, 12), (0, 9), (12, 30), (9, 31), (2, 8), (20, 40), (40, 47)),
+        (0, 1, 2, 3, 3, 1, 1),
+    )
+    return {
+        "attention slices": (attention_slices(*slices), partial(attention_slices_by_hand, *slices))
+    }

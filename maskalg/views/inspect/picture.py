@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import torch
 
@@ -11,10 +11,8 @@ from ... import errors
 from ...engine.extents import Extents, dependence, resolve
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
-from ...proof.proof import prove
 from ...schedule.block_map import blocks
 from ...schedule.intervals.intervals import rows_of
-from ...schedule.intervals.steps import step_tables
 from ...schedule.rung import rung_of
 from ...schedule.summaries.summaries import Summaries
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
@@ -104,9 +102,10 @@ def picture(
     sizes = dependence(form.structure.mask, form, extents)
     place = choice.place(sizes.batch, sizes.heads)
     small = extents.q_len * extents.kv_len <= most
-    if is_decided(mask, form, extents, block) or (small and not _by_position(mask)):
+    rung = rung_of(form.structure)
+    if is_decided(form, extents, block) or (small and not rung.by_position):
         found = blocks(mask, q_len, kv_len, block=block, batch=batches, heads=heads).labels[place]
-    elif rung_of(form.structure).decides_every_tile(form):
+    elif rung.decides_every_tile(form):
         found = _labels_of_runs(form, extents, block)[place]
     elif small:
         found = labels_by_elements(form, extents, block, place)
@@ -125,26 +124,13 @@ def fitting_block(length: int, cells: int) -> int:
     return block
 
 
-def is_decided(mask: Expression, form: Bound, extents: Extents, block: int) -> bool:
-    """Whether the closed forms decide every block soon, so that no element is evaluated."""
-    forms = prove(mask).forms
-    spans = forms.touched + forms.unfull
+def is_decided(form: Bound, extents: Extents, block: int) -> bool:
+    """Whether the proof decides every block soon, so that no element is evaluated."""
+    rung = rung_of(form.structure)
     lookups = -(-extents.q_len // block) * extents.kv_len
-    if lookups > _MOST_LOOKUPS and _by_position(mask):
+    if lookups > _MOST_LOOKUPS and rung.by_position:
         return False
-    pairs = {pair for span in spans for pair in span.documents}
-    for q_ids, kv_ids in pairs:
-        of_queries = cast(torch.Tensor, form.values[q_ids.index])
-        of_keys = cast(torch.Tensor, form.values[kv_ids.index])
-        if not step_tables(of_queries, of_keys).contiguous():
-            return False
-    return forms.exact
-
-
-def _by_position(mask: Expression) -> bool:
-    """Whether blocks are decided position by position, which may take more than their elements."""
-    forms = prove(mask).forms
-    return any(span.section is not None for span in forms.touched + forms.unfull)
+    return rung.leaves_none_open(form)
 
 
 def _labels_of_runs(form: Bound, extents: Extents, block: int) -> torch.Tensor:

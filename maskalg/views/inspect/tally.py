@@ -18,6 +18,8 @@ from ...schedule.segments import segments
 from ...schedule.tile_runs import EMPTY, FULL
 from .picture import Picture, is_decided
 
+# Rows of blocks whose runs are found: some seconds and some hundred megabytes.
+_MOST_ROWS_OF_BLOCKS: Final = 1 << 16
 # What is looked at for exact counts: about half a second.
 _MOST_BLOCKS: Final = 1 << 20
 _MOST_ELEMENTS: Final = 1 << 27
@@ -62,7 +64,7 @@ def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally
     rung = rung_of(form.structure)
     exact = rung.decides_every_tile(form)
     if not exact and rows * columns <= _MOST_BLOCKS:
-        exact = is_decided(mask, form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
+        exact = is_decided(form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
         if exact:
             labels = blocks(mask, q_len, kv_len, block=block, batch=None, heads=None)
             empty, partial, full = labels.counts()
@@ -77,6 +79,13 @@ def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally
     else:
         bounds = (int(kept.sum()), int(kept.sum()))
     return Tally(block, rows, columns, empty, partial, full, exact, visited, bounds, q_len * kv_len)
+
+
+def counted_side(block: int, length: int) -> int:
+    """The side of the blocks to count: `block`, doubled while there are too many rows of them."""
+    while -(-length // block) > _MOST_ROWS_OF_BLOCKS:
+        block *= 2
+    return block
 
 
 def sharpened(found: Tally, shown: Picture) -> Tally:

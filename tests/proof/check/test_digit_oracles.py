@@ -14,7 +14,7 @@ from maskalg import causal, neighborhood, q_idx, tiled_neighborhood
 from maskalg.formula import nodes
 from maskalg.formula.nodes import Node
 from maskalg.formula.parameters import Slot
-from maskalg.proof.check.arithmetic import All, AtLeastZero, Condition
+from maskalg.proof.check.arithmetic import All, Condition, NotNegative
 from maskalg.proof.check.cubes import cubes
 from maskalg.proof.check.digit_formulas import at_one_query, pair_formula, span_formula
 from maskalg.proof.check.encoding import Encoder
@@ -169,7 +169,7 @@ def at_numbers(polynomial: Any, numbers: dict[Any, int]) -> int:
 
 
 def true_at(condition: Condition, numbers: dict[Any, int]) -> bool:
-    if isinstance(condition, AtLeastZero):
+    if isinstance(condition, NotNegative):
         return at_numbers(condition.expression, numbers) >= 0
     joined = all if isinstance(condition, All) else any
     return joined(true_at(part, numbers) for part in condition.parts)
