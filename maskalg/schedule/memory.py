@@ -119,10 +119,10 @@ def numbers_of(node: Node, values: tuple[Value, ...]) -> tuple[Hashable, ...] | 
     """A formula with its numbers, as a key; None where tensors or a function decide it."""
     if not _DECIDED_ELSEWHERE.isdisjoint(node.ops()):
         return None
-    bound = [values[i] for i in sorted({p.index for p in node.params if isinstance(p, Slot)})]
-    if any(isinstance(value, torch.Tensor) for value in bound):
+    used = [values[i] for i in sorted({p.index for p in node.params if isinstance(p, Slot)})]
+    if any(isinstance(value, torch.Tensor) for value in used):
         return None
-    return (node.skeleton, *map(repr, bound))  # 1 and 1.0 are equal, and so are 0.0 and -0.0
+    return (node.skeleton, *map(repr, used))  # 1 and 1.0 are equal, and so are 0.0 and -0.0
 
 
 def memorable(tensors: Sequence[torch.Tensor]) -> bool:
