@@ -60,6 +60,9 @@ class Memory:
         """What `make` gives for these tensors; `key` says all else that it depends on."""
         if torch.compiler.is_compiling():
             return make()
+        on_gpu = not tensors and torch.cuda.is_initialized()
+        if on_gpu and torch.cuda.is_current_stream_capturing():
+            return make()  # a graph has memory of its own, filled when it is replayed
         whole: list[Hashable] = [*key]
         for tensor in tensors:
             stream = 0
