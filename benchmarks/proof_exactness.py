@@ -84,7 +84,7 @@ def _dense(form: Bound, shape: Shape, batch: int, heads: int):  # type: ignore[n
     extents = resolve(form, *shape.lengths, batch, heads)
     sizes = dependence(form.structure.mask, form, extents)
     columns, device = (0, extents.kv_len), device_of(form)
-    at = grid(extents, sizes.batch, sizes.heads, (0, extents.q_len), columns, device)
+    at = grid(sizes.batch, sizes.heads, (0, extents.q_len), columns, device)
     kept = evaluate(form.structure.mask, Environment(at, form.values))
     return kept.expand(sizes.batch, sizes.heads, *shape.lengths).cpu().numpy()
 

@@ -1,4 +1,7 @@
-"""How many keys are kept: by intervals, boxes and sums; only what a proof leaves is evaluated."""
+"""How many keys are kept: by intervals, boxes and sums; only what a proof leaves is evaluated.
+
+Sums are signed, over the clauses of a mask, each counted without its elements.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ import torch
 
 from .. import errors
 from ..engine.evaluate import Environment, device_of, evaluate
-from ..engine.extents import Extents
+from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
+from ..proof.closed_forms import Section
+from ..proof.terms import signed_sum
+from ..schedule.intervals.intervals import rows_of
+from ..schedule.positions.sections import section_over
 from ..schedule.rung import rung_of
 from ..schedule.tile_runs import PARTIAL
 from ..schedule.tiling import Tiling
-from .sums import summed, summed_by_row
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
 _TILE: Final = 128
@@ -33,7 +39,7 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
     """
     counts = rung_of(form.structure).kept_keys(form, extents)
     if counts is None:
-        total = summed(form, extents)
+        total = _summed(form, extents)
         if total is not None:
             return total
         counts = _by_elements(form, extents, _MOST_EVALUATED)
@@ -55,7 +61,7 @@ def kept_keys(form: Bound, extents: Extents, budget: int | None = None) -> torch
     """
     counts = rung_of(form.structure).kept_keys(form, extents)
     if counts is None:
-        counts = summed_by_row(form, extents)
+        counts = _summed_by_row(form, extents)
     return _by_elements(form, extents, budget) if counts is None else counts
 
 
@@ -105,3 +111,56 @@ def _kept(form: Bound, rows: torch.Tensor, column: torch.Tensor) -> torch.Tensor
     indices["kv_idx"] = column.to(device)
     kept = evaluate(form.structure.mask, Environment(indices, form.values))
     return kept.expand(len(column)).cpu()
+
+
+def _summed(form: Bound, extents: Extents) -> int | None:
+    """How many elements are kept, of the batch entries and heads that the mask tells apart.
+
+    None where a clause cannot be counted.
+    """
+    found = signed_sum(form.structure)
+    if found is None:
+        return None
+    sizes = dependence(form.structure.mask, form, extents)
+    total = 0
+    for term in found.terms:
+        # Limits alone are counted fastest.
+        sections = [section for section in (term.keys, term.queries) if section is not None]
+        count = _counted(min(sections, key=lambda section: len(section.order)), form, extents)
+        if count is None:
+            return None
+        total += term.sign * int(count.sum())
+    whole = sizes.batch * sizes.heads * extents.q_len * extents.kv_len
+    return whole - total if found.dropped else total
+
+
+def _summed_by_row(form: Bound, extents: Extents) -> torch.Tensor | None:
+    """The number of keys each query keeps, int64 `[batch, heads, q_len]`.
+
+    None where a clause cannot be counted query by query.
+    """
+    found = signed_sum(form.structure)
+    if found is None:
+        return None
+    sizes = dependence(form.structure.mask, form, extents)
+    total = torch.zeros(sizes.batch, sizes.heads, extents.q_len, dtype=torch.int64)
+    for term in found.terms:
+        count = None if term.keys is None else _counted(term.keys, form, extents)
+        if count is None:
+            return None
+        total += term.sign * count.cpu()
+    return extents.kv_len - total if found.dropped else total
+
+
+def _counted(section: Section, form: Bound, extents: Extents) -> torch.Tensor | None:
+    """How many own positions each other position takes, `[batch, heads, other positions]`."""
+    sizes = dependence(form.structure.mask, form, extents)
+    told = (sizes.batch, sizes.heads)
+    lengths = (extents.q_len, extents.kv_len)
+    if section.own == "kv_idx":
+        lengths = lengths[::-1]
+    if 0 in lengths:
+        return torch.zeros((*told, lengths[1]), dtype=torch.int64)
+    rows = rows_of(Tiling(form, extents, (extents.q_len, extents.kv_len)))
+    prepared = section_over(section, lengths, 1, rows.environment)
+    return None if prepared is None else prepared.counts(*told)

@@ -60,6 +60,9 @@ class Memory:
         """What `make` gives for these tensors; `key` says all else that it depends on."""
         if torch.compiler.is_compiling():
             return make()
+        on_gpu = not tensors and torch.cuda.is_initialized()
+        if on_gpu and torch.cuda.is_current_stream_capturing():
+            return make()  # a graph has memory of its own, filled when it is replayed
         whole: list[Hashable] = [*key]
         for tensor in tensors:
             stream = 0
@@ -119,10 +122,10 @@ def numbers_of(node: Node, values: tuple[Value, ...]) -> tuple[Hashable, ...] | 
     """A formula with its numbers, as a key; None where tensors or a function decide it."""
     if not _DECIDED_ELSEWHERE.isdisjoint(node.ops()):
         return None
-    bound = [values[i] for i in sorted({p.index for p in node.params if isinstance(p, Slot)})]
-    if any(isinstance(value, torch.Tensor) for value in bound):
+    used = [values[i] for i in sorted({p.index for p in node.params if isinstance(p, Slot)})]
+    if any(isinstance(value, torch.Tensor) for value in used):
         return None
-    return (node.skeleton, *map(repr, bound))  # 1 and 1.0 are equal, and so are 0.0 and -0.0
+    return (node.skeleton, *map(repr, used))  # 1 and 1.0 are equal, and so are 0.0 and -0.0
 
 
 def memorable(tensors: Sequence[torch.Tensor]) -> bool:

@@ -9,7 +9,7 @@ import maskalg as ma
 from maskalg.engine.normal_form import bound
 from maskalg.schedule import marked_runs
 from maskalg.schedule.rung import rung_of
-from maskalg.schedule.summaries import marks
+from maskalg.schedule.summaries import labels
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
 from tests.cases.gradients import check_gradients
@@ -26,7 +26,7 @@ NAMES = [name for name, rung in RUNGS.items() if rung.on_host == "summaries"]
 def small(monkeypatch):
     """Marks of tiles of 16 positions, where a GPU has them of 64 and more, from some size on."""
     monkeypatch.setattr(marked_runs, "_SMALLEST_BITS", 4)
-    monkeypatch.setattr(marks, "_FEWEST_TILES", 0)
+    monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
 
 
 def inputs(q_len, kv_len, members=(BATCH, HEADS)):

@@ -28,8 +28,8 @@ from maskalg.engine.extents import dependence, resolve
 from maskalg.engine.normal_form import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.intervals.intervals import rows_of
-from maskalg.schedule.positions.ranges import Maxima
 from maskalg.schedule.positions.rank_ranges import RankRanges
+from maskalg.schedule.positions.rests import Maxima
 from maskalg.schedule.rung import rung_of
 from maskalg.schedule.summaries.summaries import Summaries
 from maskalg.schedule.tile_runs import EMPTY, FULL
@@ -54,7 +54,7 @@ def labels_of(
     extents = resolve(form, q_len, kv_len, 1, 2)
     sizes = dependence(form.structure.mask, form, extents)
     labels, places = rung_of(form.structure).labels(Tiling(form, extents, block))
-    at = grid(extents, sizes.batch, sizes.heads, (0, q_len), (0, kv_len), torch.device("cpu"))
+    at = grid(sizes.batch, sizes.heads, (0, q_len), (0, kv_len), torch.device("cpu"))
     kept = evaluate(form.structure.mask, Environment(at, form.values))
     kept = kept.expand(sizes.batch, sizes.heads, q_len, kv_len)
     return labels, places, torch.from_numpy(oracle.labels(kept.numpy(), *block))

@@ -70,3 +70,15 @@ def test_whoever_watches_gets_tensors_of_their_own():
     with FakeTensorMode():
         (found,) = memory.constant(("rows",), CPU, lambda: (torch.arange(3),))
     assert type(found) is not torch.Tensor and len(memory.CONSTANTS) == known
+
+
+def test_nothing_is_remembered_of_a_graph(monkeypatch):
+    """What a graph computes is there from its replay on, and only for itself."""
+    known, node = memory.Memory(8), bound(causal).structure.mask
+    made = [known.recall(("a",), (node,), (), object) for _ in range(2)]
+    assert made[0] is made[1]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert known.recall(("b",), (node,), (), object) is not known.recall(
+        ("b",), (node,), (), object
+    )

@@ -19,6 +19,7 @@ is read: x = y gives t[x] = t[y].
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -30,7 +31,6 @@ from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from .arithmetic import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
 from .document_laws import StepTerm, contiguous, inverses, own_places, same_document
-from .remainders import by_branch, congruence
 from .set_laws import MemberTerm, member_laws
 
 
@@ -292,3 +292,34 @@ def _at_least_one(node: Node) -> bool:
     if node.op == "mul":
         return all(map(_at_least_one, node.args))
     return node.op == "const" and cast(int, node.data) >= 1
+
+
+@dataclass(frozen=True)
+class SameRemainder:
+    """left mod modulus equals right mod modulus, or the number `right` itself."""
+
+    left: Node
+    right: Node
+    modulus: Node
+    number: bool
+
+
+def congruence(node: Node) -> SameRemainder | None:
+    """An equality of a remainder and of a remainder by the same divisor, or of any number."""
+    for one, other in (node.args, node.args[::-1]):
+        if one.op == "mod" and other.op == "mod" and one.args[1] == other.args[1]:
+            return SameRemainder(one.args[0], other.args[0], one.args[1], number=False)
+    for one, other in (node.args, node.args[::-1]):
+        if one.op == "mod":
+            return SameRemainder(one.args[0], other, one.args[1], number=True)
+    return None
+
+
+def by_branch(node: Node) -> Node:
+    """The equality of a `where` and a value as one of the equalities of its branches."""
+    where, other = node.args if node.args[0].op == "where" else node.args[::-1]
+    chosen, then, otherwise = where.args
+    return nodes.disjunction(
+        nodes.conjunction(chosen, nodes.eq(then, other)),
+        nodes.conjunction(nodes.negation(chosen), nodes.eq(otherwise, other)),
+    )

@@ -69,7 +69,7 @@ class _Queries:
 
 
 class PartInCall:
-    """A part of digit forms in one call: radices as numbers, bounds evaluated on demand."""
+    """A part of digit forms in one call: radices as numbers, limits evaluated on demand."""
 
     def __init__(self, forms: DigitPart, values: tuple[Value, ...], kv_len: int) -> None:
         self.forms = forms
@@ -84,19 +84,19 @@ class PartInCall:
 
     def boxes(self, clauses: tuple[BoxClause, ...], rows: TileRows) -> Boxes:
         """The keys that the clauses keep of some query of each row, as boxes."""
-        # Clauses share most of their bounds and axes, which are computed once.
+        # Clauses share most of their limits and axes, which are computed once.
         queries: dict[object, list[_Queries]] = {}
         kept: dict[object, list[Piece]] = {}
         found: list[Found] = []
         for clause in clauses:
-            bounds = replace(clause, axes=())
-            if bounds not in queries:
-                queries[bounds] = self._queries(clause, rows)
-            for number, box in enumerate(queries[bounds]):
+            limits = replace(clause, axes=())
+            if limits not in queries:
+                queries[limits] = self._queries(clause, rows)
+            for number, box in enumerate(queries[limits]):
                 for axis in clause.axes:
-                    if (bounds, number, axis) not in kept:
-                        kept[bounds, number, axis] = self._of_axis(*axis, rows, box)
-                found += _crossed(box, [kept[bounds, number, axis] for axis in clause.axes])
+                    if (limits, number, axis) not in kept:
+                        kept[limits, number, axis] = self._of_axis(*axis, rows, box)
+                found += _crossed(box, [kept[limits, number, axis] for axis in clause.axes])
         if not found:
             none = torch.zeros(0, dtype=torch.int64, device=rows.q0.device)
             digits = none.reshape(0, len(self._sizes))
@@ -108,7 +108,7 @@ class PartInCall:
         return Boxes(row[order], low[order], high[order], first[order], last[order])
 
     def _queries(self, clause: BoxClause, rows: TileRows) -> list[_Queries]:
-        """The queries of each row within the bounds of a clause, as boxes."""
+        """The queries of each row within the limits of a clause, as boxes."""
         q_low, q_high = rows.q0, rows.q1
         k_low = torch.zeros_like(q_low)
         k_high = torch.full_like(q_low, self._kv_len - 1)
@@ -161,10 +161,10 @@ class PartInCall:
         lows, highs = [], []
         for span in spans:
             below, above = least, most
-            for bound in span.lows:
-                below = torch.maximum(below, evaluate(bound, env))
-            for bound in span.highs:
-                above = torch.minimum(above, evaluate(bound, env))
+            for limit in span.lows:
+                below = torch.maximum(below, evaluate(limit, env))
+            for limit in span.highs:
+                above = torch.minimum(above, evaluate(limit, env))
             for guard in span.guards:
                 above = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), above, -FAR)
             lows.append(below)

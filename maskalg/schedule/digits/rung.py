@@ -16,8 +16,7 @@ from ...engine.extents import Extents
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
 from ...proof.digits.forms import DigitForms
-from ..summaries.labels import MOST_TILES
-from ..summaries.marks import summary_marks
+from ..summaries.labels import MOST_TILES, summary_marks
 from ..tile_runs import TileRuns, marked_runs_of
 from ..tiling import Tiling
 from .counts import digit_counts

@@ -99,10 +99,10 @@ def key_range(span: Span, rows: Rows) -> KeyRange:
     shape = np.broadcast_shapes(*[index.shape for index in env.indices.values()])
     low = torch.zeros((), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, rows.extents.kv_len - 1)
-    for bound in span.lows:
-        low = torch.maximum(low, evaluate(bound, env))
-    for bound in span.highs:
-        high = torch.minimum(high, evaluate(bound, env))
+    for limit in span.lows:
+        low = torch.maximum(low, evaluate(limit, env))
+    for limit in span.highs:
+        high = torch.minimum(high, evaluate(limit, env))
     for guard in span.guards:
         high = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), high, -1)
     low, high = low.expand(shape), high.expand(shape)
@@ -151,10 +151,10 @@ def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
     k_low = _extreme(residue.k_lows, None, env, torch.maximum, k_first)
     k_high = _extreme(residue.k_highs, None, env, torch.minimum, k_last)
     low, high = q_low - k_high, q_high - k_low
-    for bound in residue.d_lows:
-        low = torch.maximum(low, evaluate(bound, env)[..., None])
-    for bound in residue.d_highs:
-        high = torch.minimum(high, evaluate(bound, env)[..., None])
+    for limit in residue.d_lows:
+        low = torch.maximum(low, evaluate(limit, env)[..., None])
+    for limit in residue.d_highs:
+        high = torch.minimum(high, evaluate(limit, env)[..., None])
     some = (q_low <= q_high) & (k_low <= k_high) & (low <= high)
     unmoved = nodes.mod(nodes.subtract(residue.residue, residue.offset), residue.modulus)
     modulus, wanted = (evaluate(node, env)[..., None] for node in (residue.modulus, unmoved))
@@ -167,7 +167,7 @@ def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
 
 
 def _extreme(
-    bounds: Sequence[Node],
+    limits: Sequence[Node],
     start: torch.Tensor | None,
     env: Environment,
     operation: object,
@@ -175,7 +175,7 @@ def _extreme(
 ) -> torch.Tensor:
     result = columns if start is None else start
     assert result is not None and callable(operation)
-    for bound in bounds:
-        value = evaluate(bound, env)
+    for limit in limits:
+        value = evaluate(limit, env)
         result = operation(result, value[..., None] if columns is not None else value)
     return result

@@ -15,8 +15,7 @@ import torch
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound
 from ...proof.closed_forms import ClosedForms, Span
-from ..summaries.labels import MOST_TILES
-from ..summaries.marks import summary_marks
+from ..summaries.labels import MOST_TILES, summary_marks
 from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns, label_of
 from ..tiling import Tiling
 from .intervals import Rows, key_range, rows_of

@@ -15,9 +15,8 @@ from ...formula import nodes
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ...proof.closed_forms import Relation, Section
-from .ranges import Maxima, union
+from .rests import Maxima, Rest, TilePairs, by_tile, union
 from .sets import At, PositionSet, over_positions, rows_at, set_of
-from .tile_pairs import Rest, TilePairs, by_tile
 
 _CATEGORIES_OF_A_WORD: Final = 62
 _MOST_ENTRIES: Final = 1 << 24

@@ -2,20 +2,24 @@
 
 Tables of blocks, trees, spans of images and the like keep tiles that no interval says. Three-valued
 summaries of the tensors say of each tile whether something or all of it may be kept, on the
-tensors' device and without waiting for it.
+tensors' device and without waiting for it. Kernels look the labels up as runs: their marks.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, Literal
 
 import torch
 
 from ..intervals.intervals import rows_of
-from ..memory import MEMORY
+from ..memory import MEMORY, constant, memorable
+from ..tile_runs import marked_runs_of
 from ..tiling import Tiling
 from .summaries import Summaries
+
+_FEWEST_TILES: Final = 1 << 10  # visiting that many takes less than labelling them
+_FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each call, or one row
 
 MOST_TILES: Final = 1 << 22
 """More are not labelled: memory and time grow with their number."""
@@ -42,3 +46,29 @@ def _labels(tiling: Tiling) -> torch.Tensor:
     summaries = Summaries(rows_of(tiling), None, tiling.block, pairs)
     surely, perhaps = summaries.truth(tiling.form.structure.mask)
     return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).expand(tiling.shape).contiguous()
+
+
+def summary_marks(tiling: Tiling, of: Literal["queries", "keys"]) -> torch.Tensor:
+    """The runs of labels from summaries, as `marked_runs_of` makes them; remembered.
+
+    Where labelling takes longer than it saves, every tile is PARTIAL.
+    """
+    told = [value for value in tiling.form.values if isinstance(value, torch.Tensor)]
+    often = memorable(told) and tiling.extents.q_len > tiling.block[0]
+    fewest = _FEWEST_TILES if often else _FEWEST_EACH_TIME
+    batch, heads, rows, columns = tiling.shape
+    if not fewest < math.prod(tiling.shape) <= MOST_TILES:
+        shape = (batch, heads, rows, columns) if of == "queries" else (batch, heads, columns, rows)
+
+        def all_partial() -> tuple[torch.Tensor]:
+            ones = torch.ones(shape, dtype=torch.uint8, device=tiling.device)
+            return (marked_runs_of(ones),)
+
+        return constant(("all partial", shape), tiling.device, all_partial)[0]
+
+    def runs() -> torch.Tensor:
+        labels = summary_labels(tiling)
+        return marked_runs_of(labels if of == "queries" else labels.mT)
+
+    key = ("runs", of, tiling.key)
+    return MEMORY.recall(key, (tiling.form.structure.mask,), tiling.form.values, runs)
