@@ -7,10 +7,10 @@ from typing import Final
 
 import torch
 
-from .. import errors
 from ..engine.evaluate import Environment, device_of, evaluate
 from ..engine.extents import Extents
 from ..engine.normal_form import Bound
+from ..errors import MaskValueError
 from ..schedule.rung import rung_of
 from ..schedule.tile_runs import PARTIAL
 from ..schedule.tiling import Tiling
@@ -38,7 +38,7 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
             return total
         counts = _by_elements(form, extents, _MOST_EVALUATED)
         if counts is None:
-            raise errors.too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
+            raise too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
     return int(counts.sum())
 
 
@@ -105,3 +105,11 @@ def _kept(form: Bound, rows: torch.Tensor, column: torch.Tensor) -> torch.Tensor
     indices["kv_idx"] = column.to(device)
     kept = evaluate(form.structure.mask, Environment(indices, form.values))
     return kept.expand(len(column)).cpu()
+
+
+def too_many_to_count(q_len: int, kv_len: int, most: int) -> MaskValueError:
+    return MaskValueError(
+        f"cost(q_len={q_len}, kv_len={kv_len}) would have to evaluate more than {most} elements of "
+        "this mask, which no sum over its clauses counts: ask for shorter lengths, or count its "
+        "blocks alone by mask.segments(q_len, kv_len).counts()."
+    )

@@ -9,6 +9,7 @@ from typing import Final
 from .. import errors
 from ..engine.extents import Extents, check, is_untold, resolve
 from ..engine.normal_form import Bound
+from ..errors import MaskValueError
 
 FAR: Final = 1 << 24  # as far as positions are looked at where no tensor ends them
 _TRIED: Final = 4  # batch entries and heads to look at where no tensor tells how many there are
@@ -32,7 +33,7 @@ class Lengths:
         if self.q_len is not None:
             return resolve(form, self.q_len, self.kv_len, self.batch, self.heads)
         if self.kv_len is not None:
-            raise errors.kv_len_alone(self.kv_len)
+            raise kv_len_alone(self.kv_len)
         return None
 
 
@@ -82,3 +83,9 @@ def _largest(fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def kv_len_alone(kv_len: int) -> MaskValueError:
+    return MaskValueError(
+        f"kv_len={kv_len!r} was given without q_len: pass both, or neither for every position."
+    )
