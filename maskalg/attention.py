@@ -13,7 +13,6 @@ from .backends.choice import backend_name, backend_of
 from .backends.float8 import attend_float8
 from .engine.float8 import FLOAT8, descales_of
 from .engine.normal_form import bound
-from .errors import BackendError
 from .formula.expression import Expression
 from .operators.attend import Wanted, attend_traced, traced
 from .operators.inputs import (
@@ -193,8 +192,8 @@ def checked_call(
     return Call(query, key, value, form, extents, factor, return_lse, weight, descales)
 
 
-def no_values() -> BackendError:
-    return BackendError(
+def no_values() -> errors.BackendError:
+    return errors.BackendError(
         "attention: tensors on device 'meta' have shapes and no values to compute with. Make "
         "query, key and value on 'cpu' or 'cuda', or use FakeTensorMode for shapes."
     )

@@ -8,7 +8,6 @@ import torch
 
 from . import errors
 from .attention import attention
-from .errors import MaskTypeError, entering
 from .formula.expression import Expression
 from .values.algebra import Bias, Mask, Score, everything
 from .values.weights import Weight, softmax
@@ -155,7 +154,7 @@ def _joined(score: Expression, mask: Expression) -> Expression:
     if isinstance(mask, Bias):
         return score + mask
     if not isinstance(mask, (Mask, Score)):
-        raise module_mask(mask)
+        raise _module_mask(mask)
     return mask + score if isinstance(score, Bias) else score & mask
 
 
@@ -171,8 +170,8 @@ def _held(tensors: tuple[torch.Tensor, ...]) -> Held:
     return tuple([(tensor, tensor.device) for tensor in tensors])
 
 
-def module_mask(found: object) -> MaskTypeError:
-    return MaskTypeError(
+def _module_mask(found: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
         "ma.nn.Attention: mask must be a mask such as document(ids), a bias, or `mask + bias`, got "
-        f"{type(found).__name__}. {entering(found)}"
+        f"{type(found).__name__}. {errors.entering(found)}"
     )

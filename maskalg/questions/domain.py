@@ -9,7 +9,6 @@ from typing import Final
 from .. import errors
 from ..engine.extents import Extents, check, is_untold, resolve
 from ..engine.normal_form import Bound
-from ..errors import MaskValueError
 
 FAR: Final = 1 << 24  # as far as positions are looked at where no tensor ends them
 _TRIED: Final = 4  # batch entries and heads to look at where no tensor tells how many there are
@@ -85,7 +84,7 @@ def _largest(fits: Callable[[int], bool]) -> int:
     return low
 
 
-def kv_len_alone(kv_len: int) -> MaskValueError:
-    return MaskValueError(
+def kv_len_alone(kv_len: int) -> errors.MaskValueError:
+    return errors.MaskValueError(
         f"kv_len={kv_len!r} was given without q_len: pass both, or neither for every position."
     )
