@@ -144,7 +144,7 @@ def attention(
         raise errors.not_a_tensor("query", query)
     device = query.device.type
     if device == "meta":
-        raise errors.no_values()
+        raise no_values()
     chosen = backend_name(device, backend)
     if torch.is_autocast_enabled(device):
         query, key, value = as_autocast_wants(query, key, value)
@@ -190,3 +190,10 @@ def checked_call(
     descales = None if descale is None else descales_of(descale, query, key, value)
     factor = scale_of(query, checked_scale(scale))
     return Call(query, key, value, form, extents, factor, return_lse, weight, descales)
+
+
+def no_values() -> errors.BackendError:
+    return errors.BackendError(
+        "attention: tensors on device 'meta' have shapes and no values to compute with. Make "
+        "query, key and value on 'cpu' or 'cuda', or use FakeTensorMode for shapes."
+    )

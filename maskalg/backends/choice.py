@@ -9,7 +9,7 @@ from typing import Final, Protocol, cast
 
 import torch
 
-from .. import errors
+from . import messages
 from .call import Call, Result
 from .traits import Explained, Traits
 
@@ -57,11 +57,11 @@ def backend_name(device: str, name: str | None) -> str:
     """The backend that was asked for, or the one of a type of device."""
     if name is not None:
         if name not in BACKENDS:
-            raise errors.unknown_backend(name, list(BACKENDS))
+            raise messages.unknown_backend(name, list(BACKENDS))
         return name
     chosen = _BY_DEVICE.get(device)
     if chosen is None:
-        raise errors.no_backend_for(device)
+        raise messages.no_backend_for(device)
     return chosen
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import torch
 
 from .. import errors
+from . import messages
 from .call import SMALLEST_SCALE, Call, Result
 from .choice import TRAITS, backend_of
 
@@ -16,7 +17,7 @@ def attend_float8(call: Call, backend: str) -> Result:
     if call.weight.formula is not None:
         raise errors.float8_weight(call.weight.name)
     if not SMALLEST_SCALE <= call.scale < float("inf"):
-        raise errors.float8_scale(call.scale)
+        raise messages.float8_scale(call.scale)
     if call.differentiable():
         raise errors.float8_gradient()
     computing = backend_of(backend)

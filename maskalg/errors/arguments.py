@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .kinds import MaskTypeError, MaskValueError
-from .strangers import instead
 
 FROM_MASK = (
     "An attention mask [batch, kv_len], Boolean or of 0 and 1, enters as "
@@ -21,33 +20,6 @@ def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTyp
 def below(call: str, argument: str, value: int | float, low: int) -> MaskValueError:
     kind = "a number" if isinstance(value, float) else "an integer"
     return MaskValueError(f"{call}: {argument} must be {kind} >= {low}, got {value}.")
-
-
-def not_a_number(call: str) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: nan is no number. Write a finite one; what a query must not see is dropped by a "
-        "mask: `mask + bias`."
-    )
-
-
-def not_a_scalar(value: object, name: str, low: int | None) -> MaskTypeError:
-    least = "" if low is None else f" >= {low}"
-    hint = "Tensors enter through ma.table(tensor)[index], masks as they are."
-    return MaskTypeError(
-        f"scalar({value!r}): {name} must be a number{least}, got {value!r} of type "
-        f"{type(value).__name__}. {hint}"
-    )
-
-
-def not_a_table(value: object) -> MaskTypeError:
-    kind = type(value).__name__
-    hint = "Numbers in a list lie in rows of one length; True and False do not mix with them."
-    if kind not in ("list", "tuple", "ndarray"):
-        hint = instead(value) or "A number by name enters as ma.scalar(value)."
-    return MaskTypeError(
-        "table: tensor must be a tensor, or a list or an array of its entries, got "
-        f"{value!r} of type {kind}. {hint}"
-    )
 
 
 def above_int32(call: str, argument: str, value: int) -> MaskValueError:
@@ -95,39 +67,3 @@ def _converted(argument: str, found: str, wanted: str) -> str:
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
-
-
-def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
-    have = ", ".join(known) if known else "none"
-    return MaskTypeError(
-        f"bind({name}=…): this expression has no parameter {name!r}; it has {have}."
-    )
-
-
-def bound_tensor(name: str, wanted: tuple[str, int], found: tuple[object, int]) -> MaskValueError:
-    return MaskValueError(
-        f"bind({name}=…): expected a tensor of kind {wanted[0]} and rank {wanted[1]}, as it was "
-        f"built with, got {found[0]} and rank {found[1]}. Another kind or rank is another "
-        "structure: build a new expression."
-    )
-
-
-def to_dtype(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"to({found}): an expression moves to a device, and its tensors keep their dtypes. Write "
-        "mask.to('cuda'); convert a tensor before it enters: alibi(slopes.bfloat16())."
-    )
-
-
-def bound_by_position(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"bind({found!r}): values are bound by name. Write mask.bind(window=512), or "
-        "mask.bind({'window': 512})."
-    )
-
-
-def bound_type(name: str, value: object, wanted: str) -> MaskTypeError:
-    return MaskTypeError(
-        f"bind({name}=…): expected {wanted}, as it was built with, got {type(value).__name__}. "
-        "Another kind of value is another structure: build a new expression."
-    )

@@ -10,10 +10,10 @@ from typing import Final
 
 import torch
 
-from .. import errors
 from ..engine.evaluate import Environment, device_of, evaluate
 from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
+from ..errors import MaskValueError
 from ..proof.closed_forms import Section
 from ..proof.terms import signed_sum
 from ..schedule.intervals.intervals import rows_of
@@ -44,7 +44,7 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
             return total
         counts = _by_elements(form, extents, _MOST_EVALUATED)
         if counts is None:
-            raise errors.too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
+            raise too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
     return int(counts.sum())
 
 
@@ -164,3 +164,11 @@ def _counted(section: Section, form: Bound, extents: Extents) -> torch.Tensor | 
     rows = rows_of(Tiling(form, extents, (extents.q_len, extents.kv_len)))
     prepared = section_over(section, lengths, 1, rows.environment)
     return None if prepared is None else prepared.counts(*told)
+
+
+def too_many_to_count(q_len: int, kv_len: int, most: int) -> MaskValueError:
+    return MaskValueError(
+        f"cost(q_len={q_len}, kv_len={kv_len}) would have to evaluate more than {most} elements of "
+        "this mask, which no sum over its clauses counts: ask for shorter lengths, or count its "
+        "blocks alone by mask.segments(q_len, kv_len).counts()."
+    )

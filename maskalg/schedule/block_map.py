@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .. import errors
 from ..engine.extents import is_untold, resolve
 from ..engine.normal_form import bound
+from ..errors import MaskValueError
 from ..export.block_lists import BlockLists
 from ..export.flash_attention_4 import BlockSparseTensors, to_fa4
 from ..export.flex import to_flex
@@ -120,7 +120,7 @@ class BlockMap(Shown):
             # Blocks of the only entry that was asked for are no other entry's.
             alike = sizes[axis] == 1 and not is_untold(form, index)
             if type(wanted) is not int or wanted < 1 or not (alike or sizes[axis] == wanted):
-                raise errors.written_out(call, name, wanted, sizes[axis])
+                raise written_out(call, name, wanted, sizes[axis])
             sizes[axis] = wanted
         labels = self.labels.to(device).expand(*sizes, -1, -1)
         full = labels == FULL
@@ -157,3 +157,15 @@ def blocks(
     if len(places):
         labels[places.unbind(dim=1)] = label_of(*looked_at(tiling, places))
     return BlockMap(labels, pair, extents.q_len, extents.kv_len, places.shape[0], mask)
+
+
+def written_out(call: str, name: str, wanted: object, found: int) -> MaskValueError:
+    if found != 1:
+        hint = f"Pass {found}, or leave {name} out."
+    elif type(wanted) is int and wanted > 1:
+        hint = f"The mask tells others apart: find them with mask.blocks(…, {name}={wanted})."
+    else:
+        hint = f"Pass an integer >= 1, or leave {name} out."
+    return MaskValueError(
+        f"{call}({name}={wanted!r}): the blocks were found for {name}={found}. {hint}"
+    )

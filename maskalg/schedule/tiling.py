@@ -7,10 +7,10 @@ from functools import cached_property
 
 import torch
 
-from .. import errors
 from ..engine.evaluate import device_of
 from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
+from ..errors import MaskValueError
 from ..formula.parameters import plain_number
 
 
@@ -52,5 +52,11 @@ def block_pair(block: object) -> tuple[int, int]:
     sides = block if isinstance(block, (tuple, list)) else (block, block)
     pair = [plain_number(side) for side in sides]
     if len(pair) != 2 or not all(type(side) is int and side >= 1 for side in pair):
-        raise errors.block_size(block)
+        raise block_size(block)
     return pair[0], pair[1]
+
+
+def block_size(value: object) -> MaskValueError:
+    return MaskValueError(
+        f"block must be an integer >= 1 or a pair (block_q, block_kv) of them, got {value!r}."
+    )

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import errors
 from ..engine.extents import resolve
 from ..engine.normal_form import Bound, bound
 from ..formula.entries import Entries, as_tensor
@@ -22,7 +21,7 @@ from ..schedule.intervals.sides import SideTiles, in_order, side_tiles
 from ..schedule.tiling import Tiling, block_pair
 from ..tracing.pointwise import pointwise
 from ..values.algebra import Mask
-from . import oracle
+from . import messages, oracle
 from .mismatch import mismatch
 
 Bools = NDArray[np.bool_]
@@ -72,7 +71,7 @@ def assert_same_mask(
     """
     __tracebackhide__ = True
     if not isinstance(mask, Mask):
-        raise errors.not_under_test("assert_same_mask", "a mask", mask)
+        raise messages.not_under_test("assert_same_mask", "a mask", mask)
     expected = cast("Mask | torch.Tensor | Callable[..., Any]", as_tensor(expected))
     found = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
     shape = (q_len, q_len if kv_len is None else kv_len)
@@ -83,12 +82,12 @@ def assert_same_mask(
     elif isinstance(expected, torch.Tensor):
         wanted = _numpy(expected)
     elif not callable(expected):
-        raise errors.not_an_expected_mask(type(expected).__name__)
+        raise messages.not_an_expected_mask(type(expected).__name__)
     else:
         wanted = function_matrix(expected, batch or found.shape[0], heads or found.shape[1], *shape)
         source = f" and {getattr(expected, '__name__', expected)}"
     if wanted.dtype != np.bool_:
-        raise errors.not_an_expected_mask(f"one of {wanted.dtype}")
+        raise messages.not_an_expected_mask(f"one of {wanted.dtype}")
     if not found.shape[2:] == shape == wanted.shape[-2:]:
         raise AssertionError(
             f"{describe(mask)}{source}: shapes {found.shape} and {wanted.shape}, lengths {shape}"

@@ -22,12 +22,11 @@ from typing import Any, Final, cast
 import numpy as np
 import torch
 
-from .. import errors
 from ..values import biases as term
 from ..values import choice, index
 from ..values.algebra import Bias, Mask, Score
 from ..values.by_hand import LONGEST, Floats
-from . import oracle
+from . import messages, oracle
 from .assertions import describe
 from .case import BATCH, HEADS, Case, grid
 
@@ -37,7 +36,7 @@ try:
 
     from .strategies import Shape, masks, shapes
 except ImportError as missing:
-    raise errors.needs_hypothesis("maskalg.testing.score_strategies") from missing
+    raise messages.needs_hypothesis("maskalg.testing.score_strategies") from missing
 
 __all__ = ["BATCH", "HEADS", "ScoreCase", "Shape", "additive", "biases", "scores", "shapes"]
 

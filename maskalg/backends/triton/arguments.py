@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, cast
 
 import torch
 
-from ... import errors
 from ...codegen.arguments import (
     MOST_PASSED,
     DistanceNumber,
@@ -32,6 +31,7 @@ from ...engine.normal_form import Bound, Value
 from ...schedule.intervals.steps import StepTables, step_tables
 from ...schedule.marked_runs import layout_of, marked_runs
 from ...schedule.memory import constant
+from .. import messages
 from ..call import Call
 from .distances import distance_number, distance_table
 
@@ -226,5 +226,5 @@ def _table(
     if tensor.is_contiguous():
         return tensor
     if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:
-        raise errors.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
+        raise messages.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
     return tensor.contiguous()

@@ -8,13 +8,13 @@ from typing import Any, Final
 import torch
 import triton
 
-from ... import errors
 from ...codegen.arguments import MOST_PASSED
 from ...codegen.hooks import Hooks
 from ...codegen.store import load
 from ...tiles.backward import HopperBackwardTile
 from ...tiles.forward import Tile
 from ...values.weights import Weight
+from .. import messages
 
 _HEADS_TOGETHER: Final = 8
 
@@ -125,7 +125,7 @@ def architecture(device: torch.device) -> str:
     """ "sm_90", "gfx942" and the like; "interpreter" for the CPU under TRITON_INTERPRET=1."""
     if device.type == "cpu":
         if not triton.knobs.runtime.interpret:
-            raise errors.no_gpu()
+            raise messages.no_gpu()
         return "interpreter"
     if torch.version.hip is not None:
         return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]

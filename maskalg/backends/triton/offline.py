@@ -23,6 +23,7 @@ from ...tiles.backward import HopperBackwardTile
 from ...tiles.decode import SIDES, decode_tiles_for
 from ...tiles.forward import HopperTile, Tile
 from ...values.weights import softmax
+from .. import messages
 from .arguments import tables_missing
 from .constants import (
     has_tma,
@@ -125,7 +126,7 @@ def kernels_offline(
     of 0" and so on, of each reading of a bias's table.
     """
     if target not in _SHARED:
-        raise errors.unknown_target(target, list(TARGETS))
+        raise messages.unknown_target(target, list(TARGETS))
     if triton.knobs.runtime.interpret:
         raise errors.interpreter_compiles_nothing()
     request = _Request(bound(expression), target, head_dim, dtype)
@@ -151,7 +152,7 @@ def _told(target: str, compiler: Callable[[], Report]) -> Report:
         raise
     except Exception as problem:
         # Triton's compiler raises errors of many kinds, and some that are not its own.
-        raise errors.compiler_failed(target, problem) from problem
+        raise messages.compiler_failed(target, problem) from problem
 
 
 def table_dtypes(hooks: Hooks, form: Bound) -> list[torch.dtype]:

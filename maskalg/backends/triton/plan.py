@@ -41,6 +41,7 @@ from ...tiles.forward import (
     tiles_for,
 )
 from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
+from .. import messages
 from ..call import Call
 from .constants import count_constants, has_tma, hook_constants, power_of_two, shape_constants
 from .distances import style_of_gradients, tables_are_worth
@@ -137,9 +138,9 @@ def structure_plan(
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
     if dtype not in (torch.float16, torch.bfloat16, torch.float32, FLOAT8):
-        raise errors.kernel_dtype(dtype)
+        raise messages.kernel_dtype(dtype)
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
-        raise errors.float8_architecture(arch)
+        raise messages.float8_architecture(arch)
     wide, short_integers = style.wide, elements_are_short(structure, style)
     recompiled.count(structure)
     hooks = hooks_of(structure, style)

@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 import torch
 import triton
 
-from ... import errors
 from ...codegen.store import cache_dir, replace
 from ...tiles.tuned.store import file_name
+from .. import messages
 from .constants import architecture
 from .tuned import this_machine
 from .versions import is_tested
@@ -48,7 +48,7 @@ def verdict() -> Verdict:
     found = known()
     if found is None:
         found = _compared()
-        warnings.warn(errors.unknown_triton(triton.__version__, *found), stacklevel=2)
+        warnings.warn(messages.unknown_triton(triton.__version__, *found), stacklevel=2)
     return found
 
 

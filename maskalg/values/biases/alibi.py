@@ -12,8 +12,8 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import plain_number
 from ...formula.printing import called
 from ..algebra import Bias
+from ..arguments import real_table
 from ..by_hand import HEADS, BiasRows, Floats, places
-from .arguments import real_table
 
 __all__ = ["alibi"]
 

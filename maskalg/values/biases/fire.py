@@ -13,8 +13,8 @@ from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Node, Q
 from ...formula.printing import called
 from ..algebra import Bias
+from ..arguments import real_table
 from ..by_hand import HEADS, BiasRows, Floats, numbers
-from .arguments import real_table
 
 __all__ = ["FireParameters", "fire"]
 

@@ -14,9 +14,8 @@ from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
+from ..arguments import entries_within, real_table
 from ..by_hand import BATCH_SIZE, HEADS, WINDOWED, BiasRows, Floats, entry, numbers, padded
-from ..masks.arguments import entries_within
-from .arguments import real_table
 
 __all__ = ["graphormer"]
 

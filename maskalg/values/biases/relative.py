@@ -11,8 +11,8 @@ from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.printing import called
 from ..algebra import Bias
+from ..arguments import real_table
 from ..by_hand import HEADS, BiasRows, Floats
-from .arguments import real_table
 
 __all__ = ["relative"]
 

@@ -14,8 +14,8 @@ from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Node, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
+from ..arguments import real_table
 from ..by_hand import BATCH_SIZE, HEADS, WINDOW, WINDOWED, BiasRows, Floats, entry, numbers
-from .arguments import real_table
 
 __all__ = ["relative_2d", "decomposed"]
 

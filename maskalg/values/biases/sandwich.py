@@ -16,8 +16,8 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import Table, plain_number
 from ...formula.printing import called
 from ..algebra import Bias
+from ..arguments import real_table
 from ..by_hand import HEADS, WINDOWED, BiasRows, Floats, numbers
-from .arguments import real_table
 
 __all__ = ["sandwich"]
 

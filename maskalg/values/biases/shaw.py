@@ -11,8 +11,8 @@ from ...formula.entries import Entries
 from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ...formula.printing import called
 from ..algebra import Bias
+from ..arguments import real_table
 from ..by_hand import BATCH_SIZE, HEADS, WINDOWED, BiasRows, Floats, entry, numbers
-from .arguments import real_table
 
 __all__ = ["shaw"]
 

@@ -12,9 +12,9 @@ from ...formula.nodes import HEAD, SCORE, TRUE, Node
 from ...formula.parameters import Parameter, Scalar, plain_number
 from ...formula.printing import Label
 from ..algebra import Bias
+from ..arguments import real_table
 from ..by_hand import Floats
 from ..index import Index
-from .arguments import real_table
 
 __all__ = ["softcap"]
 

@@ -16,8 +16,8 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
+from ..arguments import real_table
 from ..by_hand import HEADS, BiasRows, Floats, numbers
-from .arguments import real_table
 
 __all__ = ["t5"]
 

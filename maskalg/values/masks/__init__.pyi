@@ -4,7 +4,6 @@ from .block_table import *
 from .canvases.frames import *
 from .canvases.neighborhood import *
 from .canvases.sliding_tile import *
-from .dense import *
 from .diffusion import *
 from .documents.document import *
 from .documents.media import *
@@ -13,11 +12,12 @@ from .documents.restarted import *
 from .documents.shared_prefix import *
 from .documents.spans import *
 from .documents.tree import *
-from .flashmask import *
+from .formats.dense import *
+from .formats.flashmask import *
+from .formats.slices import *
 from .global_tokens import *
 from .local import *
 from .padding import *
 from .permutation import *
 from .prefix import *
-from .slices import *
 from .vertical_slash import *

@@ -15,8 +15,8 @@ from ...formula.nodes import BATCH, HEAD, SCORE, K, Node, Q
 from ...formula.parameters import Parameter, Table
 from ...formula.printing import called
 from ..algebra import Mask
+from ..arguments import entries_within, integer, marked
 from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, padded, pairs
-from .arguments import entries_within, integer, marked
 
 __all__ = ["block_table"]
 

@@ -11,9 +11,9 @@ from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
+from .. import arguments
 from ..algebra import Mask
 from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
-from . import arguments
 
 __all__ = ["global_tokens"]
 

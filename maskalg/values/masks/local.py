@@ -14,8 +14,8 @@ from ...formula.nodes import SCORE, K, Node, Q
 from ...formula.parameters import Parameter
 from ...formula.printing import called
 from ..algebra import Mask, named_mask
+from ..arguments import integer, integer_or_per_head, shown
 from ..by_hand import Bools, MaskRows, entry, padded, pairs, places
-from .arguments import integer, integer_or_per_head, shown
 
 __all__ = ["causal", "sliding", "window", "dilated", "strided", "chunked", "block_causal"]
 

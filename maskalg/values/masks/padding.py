@@ -15,8 +15,8 @@ from ...formula.nodes import SCORE, K, Node, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Mask
+from ..arguments import at
 from ..by_hand import ENTRIES, LONGEST, Bools, MaskRows, entry, padded, pairs, places
-from .arguments import at
 
 __all__ = ["padding"]
 

@@ -12,8 +12,8 @@ from ...formula.entries import Entries
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
+from ..arguments import at, positions
 from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
-from .arguments import at, positions
 
 __all__ = ["permutation"]
 

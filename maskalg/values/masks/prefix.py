@@ -12,8 +12,8 @@ from ...formula.entries import Entries
 from ...formula.nodes import SCORE, K
 from ...formula.printing import called
 from ..algebra import Mask
+from ..arguments import integer_or_per_batch, shown
 from ..by_hand import LONGEST, Bools, MaskRows, places
-from .arguments import integer_or_per_batch, shown
 
 __all__ = ["prefix"]
 

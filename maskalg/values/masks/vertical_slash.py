@@ -14,8 +14,8 @@ from ...formula.entries import Entries, integers
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
+from ..arguments import at_head, entries_within, flags_per_head, marked
 from ..by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRows, entry, padded, pairs
-from .arguments import at_head, entries_within, flags_per_head, marked
 
 __all__ = ["vertical_slash"]
 

@@ -11,7 +11,7 @@ from ....formula import nodes
 from ....formula.nodes import Node
 from ....formula.parameters import Parameter, Scalar
 from ....formula.printing import Label
-from ..arguments import integer
+from ...arguments import integer
 
 Sizes = int | Sequence[int]
 Flags = bool | Sequence[bool]

@@ -8,8 +8,8 @@ from ....formula import nodes
 from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.printing import called
 from ...algebra import Mask
+from ...arguments import integer, shown
 from ...by_hand import Bools
-from ..arguments import integer, shown
 
 __all__ = ["spatial", "temporal"]
 

@@ -8,8 +8,8 @@ from ....formula import nodes
 from ....formula.nodes import SCORE, K, Q
 from ....formula.printing import Label
 from ...algebra import Mask
+from ...arguments import integer
 from ...by_hand import Bools, MaskRows
-from ..arguments import integer
 from . import by_hand
 from .canvas import (
     Sizes,

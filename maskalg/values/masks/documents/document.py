@@ -18,8 +18,8 @@ from ....formula.nodes import BATCH, SCORE, K, Q
 from ....formula.parameters import INTEGERS, Table, plain_number
 from ....formula.printing import called
 from ...algebra import Mask
+from ...arguments import at, integer, positions
 from ...by_hand import ENTRIES, IDS, Bools, MaskRows, pairs, places
-from ..arguments import at, integer, positions
 
 __all__ = ["document"]
 

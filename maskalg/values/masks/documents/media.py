@@ -16,8 +16,8 @@ from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import INT32_MAX
 from ....formula.printing import called
 from ...algebra import Mask
+from ...arguments import at, integer, positions, shown
 from ...by_hand import Bools, MaskRows, entry, padded, pairs
-from ..arguments import at, integer, positions, shown
 
 __all__ = ["media"]
 

@@ -14,8 +14,8 @@ from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
+from ...arguments import at, entries_within, positions
 from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
-from ..arguments import at, entries_within, positions
 
 __all__ = ["modality"]
 

@@ -19,8 +19,8 @@ from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.parameters import Parameter
 from ....formula.printing import Label
 from ...algebra import Mask
+from ...arguments import at, positions
 from ...by_hand import ENTRIES, IDS, Bools, MaskRow, MaskRows, entry, padded, pairs
-from ..arguments import at, positions
 from ..local import causal, chunked, sliding, window
 from ..prefix import prefix
 from .document import CUTS, packed, varlen_by_hand

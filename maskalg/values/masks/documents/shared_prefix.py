@@ -15,8 +15,8 @@ from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
+from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
-from ..arguments import at, entries_within, positions
 from .ancestry import ancestry
 
 __all__ = ["shared_prefix"]

@@ -16,8 +16,8 @@ from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
+from ...arguments import at, integer_or_per_batch, shown
 from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
-from ..arguments import at, integer_or_per_batch, shown
 from .ancestry import ancestry
 
 __all__ = ["tree"]

@@ -1,14 +1,14 @@
-"""What atoms accept: integers within declared bounds, and integer tensors per batch or head."""
+"""What masks and biases accept: integers within declared bounds, and tensors of some rank."""
 
 from __future__ import annotations
 
 import torch
 
-from ... import errors
-from ...formula import nodes
-from ...formula.entries import booleans, integers, is_listed, readable
-from ...formula.nodes import Node
-from ...formula.parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_number
+from .. import errors
+from ..formula import nodes
+from ..formula.entries import booleans, integers, is_listed, readable, reals
+from ..formula.nodes import Node
+from ..formula.parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_number
 
 
 def shown(value: object) -> str:
@@ -87,6 +87,14 @@ def flags_per_head(
     """A Boolean tensor over positions for all heads, per head, or per batch and head."""
     tensor = booleans(call, name, value)
     if tensor.ndim not in (1, 2, 3):
+        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    return Table(name, tensor)
+
+
+def real_table(call: str, name: str, value: object, ranks: tuple[int, ...], wanted: str) -> Table:
+    """A floating tensor with as many dimensions as `ranks` allows; `wanted` says which."""
+    tensor = reals(call, name, value)
+    if tensor.ndim not in ranks:
         raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
     return Table(name, tensor)
 

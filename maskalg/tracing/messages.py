@@ -1,13 +1,11 @@
-"""Of functions that cannot be traced."""
+"""Messages of functions that cannot be traced."""
 
 from __future__ import annotations
 
-from .kinds import BackendError, MaskalgError, MaskTypeError, MaskValueError
+from ..errors import MaskalgError, MaskTypeError, MaskValueError
 
 _OPAQUE = "or pass opaque=True, which evaluates the function itself, element by element"
 _TAKES = {"mask": "b, h, q_idx, kv_idx", "score": "score, b, h, q_idx, kv_idx"}
-
-
 _NO_FUNCTION = (
     "An expression stands as it is, without ma.mask; a BlockMask enters as ma.mask(block_mask), a "
     "tensor as ma.dense(tensor)."
@@ -174,13 +172,4 @@ def tracing_failed(name: str, reason: Exception) -> MaskTypeError:
     return MaskTypeError(
         f"{name} could not be traced: {type(reason).__name__}: {reason}. Write it with operators "
         f"and torch functions of its arguments, {_OPAQUE}."
-    )
-
-
-def opaque_on_gpu(name: str, is_mask: bool) -> BackendError:
-    dense = "ma.dense(mask.to_dense(q_len, kv_len, batch=…, heads=…))"
-    return BackendError(
-        f"{name} was taken with opaque=True, and GPU kernels hold formulas alone. "
-        + (f"Write {dense} for a tensor of its values" if is_mask else "Write it as a formula")
-        + ", or use backend='reference'."
     )

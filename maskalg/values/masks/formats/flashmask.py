@@ -7,15 +7,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ... import errors
-from ...formula import nodes
-from ...formula.entries import Entries, integers
-from ...formula.nodes import BATCH, HEAD, SCORE, K, Node, Q
-from ...formula.parameters import Table
-from ...formula.printing import called
-from ..algebra import Mask
-from ..by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRow, MaskRows, pairs
-from .arguments import shown
+from .... import errors
+from ....formula import nodes
+from ....formula.entries import Entries, integers
+from ....formula.nodes import BATCH, HEAD, SCORE, K, Node, Q
+from ....formula.parameters import Table
+from ....formula.printing import called
+from ...algebra import Mask
+from ...arguments import shown
+from ...by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRow, MaskRows, pairs
 
 __all__ = ["flashmask"]
 

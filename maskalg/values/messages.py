@@ -1,23 +1,8 @@
-"""Of operators between masks, biases and scores."""
+"""Messages of operators between masks, biases, scores and index expressions."""
 
 from __future__ import annotations
 
-from .kinds import MaskTypeError, MaskValueError
-from .strangers import instead
-
-
-def used_as_bool(what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{what!r} has no truth value: it was used with `and`, `or`, `not`, `if` or a chained "
-        "comparison. Write `a & b`, `a | b`, `~a`, and `(x <= q_idx) & (q_idx < y)`."
-    )
-
-
-def comparison_as_bool(what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{used_as_bool(what)} Write ma.maximum(x, y), ma.minimum(x, y) for `max` and `min` of "
-        "index expressions."
-    )
+from ..errors import MaskTypeError, MaskValueError, instead, own_name
 
 
 def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
@@ -223,3 +208,61 @@ def where_branches(then: object, otherwise: object) -> MaskTypeError:
 def _operand(value: object) -> str:
     text = repr(value)
     return f"({text})" if " " in text else text
+
+
+def not_a_scalar(value: object, name: str, low: int | None) -> MaskTypeError:
+    least = "" if low is None else f" >= {low}"
+    hint = "Tensors enter through ma.table(tensor)[index], masks as they are."
+    return MaskTypeError(
+        f"scalar({value!r}): {name} must be a number{least}, got {value!r} of type "
+        f"{type(value).__name__}. {hint}"
+    )
+
+
+def not_a_table(value: object) -> MaskTypeError:
+    kind = type(value).__name__
+    hint = "Numbers in a list lie in rows of one length; True and False do not mix with them."
+    if kind not in ("list", "tuple", "ndarray"):
+        hint = instead(value) or "A number by name enters as ma.scalar(value)."
+    return MaskTypeError(
+        "table: tensor must be a tensor, or a list or an array of its entries, got "
+        f"{value!r} of type {kind}. {hint}"
+    )
+
+
+def reserved_name(name: object) -> MaskValueError:
+    return MaskValueError(
+        f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
+        "batch and head."
+    )
+
+
+def divisor_unbounded(call: str) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the divisor is not known to be positive. Declare its lower bound: "
+        "ma.scalar(value, low=1), or ma.table(tensor, low=1)[index]."
+    )
+
+
+def where_condition(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
+        f"{type(found).__name__}. {instead(found)}".rstrip()
+    )
+
+
+def _shown(what: object) -> str:
+    if what is None:
+        return "None"
+    return getattr(what, "__name__", "") or own_name(what) or type(what).__name__
+
+
+def stranger_for_mask(mask: object, sign: str, what: object) -> MaskTypeError:
+    return MaskTypeError(f"`{mask!r} {sign} {_shown(what)}`: `{sign}` joins masks. {instead(what)}")
+
+
+def stranger_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} {sign} {_shown(what)}`: `{sign}` takes a bias. "
+        f"{'Leave it out.' if what is None else instead(what)}"
+    )

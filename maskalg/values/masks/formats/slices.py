@@ -8,14 +8,14 @@ from functools import partial
 import numpy as np
 import torch
 
-from ... import errors
-from ...formula import nodes
-from ...formula.nodes import SCORE, K, Q
-from ...formula.parameters import Table
-from ...formula.printing import called
-from ..algebra import Mask
-from ..by_hand import Bools, MaskRows, pairs
-from .arguments import integer
+from .... import errors
+from ....formula import nodes
+from ....formula.nodes import SCORE, K, Q
+from ....formula.parameters import Table
+from ....formula.printing import called
+from ...algebra import Mask
+from ...arguments import integer
+from ...by_hand import Bools, MaskRows, pairs
 
 __all__ = ["attention_slices"]
 

@@ -1,14 +1,13 @@
-"""Of expressions given as text, and of code they are loaded from."""
+"""Messages of expressions given as text, and of code they are loaded from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from .kinds import MaskalgError, MaskValueError
+from ..errors import MaskalgError, MaskValueError
 
 _AROUND = 32
-
 OF_TENSORS = (
     " Tensors are written as lists, [0, 0, 1], or read by load('ids.npy'); what is in code is "
     "named as file.py:name."

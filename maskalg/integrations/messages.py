@@ -1,8 +1,10 @@
-"""Of models of other libraries that ask for what maskalg does not compute."""
+"""Messages of models of other libraries that ask for what maskalg does not compute."""
 
 from __future__ import annotations
 
-from .kinds import BackendError, MaskTypeError, MaskValueError, MissingPackageError
+from ..errors import BackendError, MaskTypeError, MaskValueError, MissingPackageError
+
+_DROPOUTS = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout_rate")
 
 
 def integration_needs(package: str, least: str) -> MissingPackageError:
@@ -17,9 +19,6 @@ def registry_changed(package: str, version: str, missing: str) -> ImportError:
         f"{package} {version} has no {missing}, where maskalg registers its attention. Call "
         "ma.attention in the model itself, or install the version that constraints.txt names."
     )
-
-
-_DROPOUTS = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout_rate")
 
 
 def model_dropout(dropout: float, config: object) -> BackendError:

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from ... import errors
-from ...formula import nodes
-from ...formula.entries import Entries, as_tensor, kind_of
-from ...formula.nodes import BATCH, HEAD, SCORE, K, Q
-from ...formula.parameters import Table
-from ...formula.printing import called
-from ..algebra import Mask
-from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows
+from .... import errors
+from ....formula import nodes
+from ....formula.entries import Entries, as_tensor, kind_of
+from ....formula.nodes import BATCH, HEAD, SCORE, K, Q
+from ....formula.parameters import Table
+from ....formula.printing import called
+from ...algebra import Mask
+from ...by_hand import BATCH_SIZE, HEADS, Bools, MaskRows
 
 __all__ = ["dense"]
 
