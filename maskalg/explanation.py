@@ -195,11 +195,11 @@ def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:
 
 def _of_unknown_triton() -> str:
     """What was decided of the Gluon kernels, where this Triton was not tested."""
-    from .backends.triton import trust, versions
+    from .backends.triton import trust
 
-    if versions.is_tested():
+    if trust.is_tested():
         return ""
-    return f" (Triton {versions.version()}: {trust.verdict().why})"
+    return f" (Triton {trust.version()}: {trust.verdict().why})"
 
 
 def _gradients_of_triton(call: Call) -> str:
@@ -211,15 +211,15 @@ def _gradients_of_triton(call: Call) -> str:
 
     if call.query.dtype == FLOAT8:
         return ""
-    steps, shape = triton_plan.steps_of(call, triton_plan.plan_of(call))
+    steps = triton_plan.backward_plan_of(call, triton_plan.plan_of(call))
     inputs = (call.query, call.key, call.value)
-    hopper = backward.serves(call, shape) and all(map(describable, inputs))
+    hopper = backward.serves(call, steps) and all(map(describable, inputs))
     if (
         hopper
-        and one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None
+        and one_pass.tiles_in_turn(call, steps) is not None
         and not failed(("one pass", steps))
     ):
-        block = one_pass.one_pass_tile(shape["HEAD_PAD"]).block
+        block = one_pass.one_pass_tile(steps.shape["HEAD_PAD"]).block
         return f"one kernel, Gluon on Hopper, {block} queries at a time"
 
     def told(of: str, first: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:

@@ -21,7 +21,7 @@ from triton.compiler import CompiledKernel
 from ....engine.recent import Recent
 from ...call import Call
 from ..arguments import Hooked
-from ..versions import is_tested
+from ..trust import is_tested
 from .descriptors import Descriptor, Encoder, encoder_of
 from .spec import OPTIONS, KernelSpec, Sizes
 
