@@ -76,7 +76,7 @@ def numbers_of(call: Call) -> dict[str, float]:
         "scale": call.scale,
         "q_len": extents.q_len,
         "kv_len": extents.kv_len,
-        "padded": padded_length(extents.q_len),
+        "padded": -(-extents.q_len // _PADDED_BLOCK) * _PADDED_BLOCK,
         "heads": extents.heads,
         "kv_heads": call.key.shape[1],
         "group": call.group,
