@@ -52,7 +52,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
         constants |= entries.entry_constants(entry) | tile_constants(tile) | {"MODE": entry.mode}
     else:
         of = kernel.removeprefix("backward_")
-        plan = backward_plan(structure, pattern, style, target, dim, dtype.itemsize, weighted)
+        plan = backward_plan(structure, style, dim, dim, dtype, target, weighted)
         tile, *_ = backward_tiles_for(target, dim, dtype.itemsize, pattern, of=of)
         spec, hooks = backward.gradient_spec(of, tile), plan.hooks
         constants |= backward.gradient_constants(plan, of, tile)

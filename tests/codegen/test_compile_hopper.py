@@ -235,27 +235,23 @@ def test_without_lse():
 
 def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softmax):
     """The gradient kernel that the table chooses, compiled; None where it leaves it to plain."""
-    from maskalg.backends.triton.constants import shape_constants, weight_constants
+    from maskalg.backends.triton.constants import weight_constants
     from maskalg.backends.triton.families.backward import gradient_constants, gradient_spec
     from maskalg.backends.triton.launching.ahead import compile_kernel
     from maskalg.backends.triton.offline import table_dtypes
-    from maskalg.backends.triton.plan import backward_plan, pattern_of
+    from maskalg.backends.triton.plan import backward_plan
     from maskalg.backends.triton.trust import has_gluon
     from maskalg.codegen.hooks import Style
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
     form = bound(weight.applied(expression))
-    weighted, pattern = weight.formula is not None, pattern_of(form.structure)
-    plan = backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", dim, 2, weighted)
+    at = (dim, dim, dtype, "sm_90", weight.formula is not None)
+    plan = backward_plan(form.structure, Style(ptx=True), *at)
     tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
     if tile is None:
         return None
-    constants = {
-        **shape_constants(dim, dim, dtype, wide=False, arch="sm_90"),
-        **weight_constants(weight),
-        **gradient_constants(plan, of, tile),
-    }
+    constants = weight_constants(weight) | gradient_constants(plan, of, tile)
     tables = table_dtypes(plan.hooks, form)
     return compile_kernel(gradient_spec(of, tile), "sm_90", constants, dtype, tables)
 
@@ -281,12 +277,12 @@ def test_gradients_of_keys_of_64_dimensions(name):
 
 def in_one_pass(expression, dim=64):
     """The plan of the gradients, and the structure."""
-    from maskalg.backends.triton.plan import backward_plan, pattern_of
+    from maskalg.backends.triton.plan import backward_plan
     from maskalg.codegen.hooks import Style
 
     form = bound(expression)
-    pattern = pattern_of(form.structure)
-    return backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", dim, 2), form
+    at = (dim, dim, torch.float16, "sm_90")
+    return backward_plan(form.structure, Style(ptx=True), *at), form
 
 
 @pytest.mark.parametrize("mask", [ma.nothing, causal & (ma.kv_idx > ma.q_idx), causal, windows(13)])
@@ -317,8 +313,7 @@ def test_visits(mask):
     ],
 )
 def test_all_gradients(name, more, dim, spills):
-    from maskalg.backends.triton.constants import hopper_backward_constants, shape_constants
-    from maskalg.backends.triton.families.one_pass import ONE_PASS, one_pass_tile
+    from maskalg.backends.triton.families.one_pass import ONE_PASS, one_pass_constants
     from maskalg.backends.triton.launching.ahead import compile_kernel
     from maskalg.backends.triton.offline import table_dtypes
     from maskalg.backends.triton.trust import has_gluon
@@ -328,11 +323,7 @@ def test_all_gradients(name, more, dim, spills):
     name, *parts = name.split(", ")
     plan, form = in_one_pass(expressions()[name], dim)
     assert plan.one_pass_from is not None
-    constants = {
-        **shape_constants(dim, dim, torch.float16, wide=False, arch="sm_90"),
-        **plan.in_one_pass,
-        **hopper_backward_constants(one_pass_tile(dim)),
-    }
+    constants = one_pass_constants(plan)
     sums = dict.fromkeys(("key_sum", "value_sum"), torch.float32) | {"part_counter": torch.int32}
     tables, held = table_dtypes(plan.hooks, form), sums if parts else {}
     result = compile_kernel(ONE_PASS, "sm_90", constants, torch.float16, tables, held=held)

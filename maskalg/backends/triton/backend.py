@@ -19,7 +19,7 @@ from .families.forward import launch_forward, route_of_forward
 from .families.rows import BackwardPass, Rows, rows_of, sink_gradient
 from .launching.launch import elsewhere
 from .launching.ready import ready_for, remember
-from .plan import plan_of, steps_of
+from .plan import backward_plan_of, plan_of
 
 
 def attend(call: Call) -> Result:
@@ -115,13 +115,13 @@ def _gradients(
         ready.launch(given, results)
         return of_inputs, rows, []
     plan = plan_of(call)
-    steps, shape = steps_of(call, plan)
-    of = BackwardPass(call, steps, shape, plan.tma, rows, change[0])
+    steps = backward_plan_of(call, plan)
+    of = BackwardPass(call, steps, plan.tma, rows, change[0])
     if inputs:
         launches = fill_gradients(of, of_inputs)
         of_inputs[0] = of_inputs[0] if factor == 1 else of_inputs[0] * factor
         if alike and launches:
-            route = partial(route_of_gradients, steps, shape, plan.tma)
+            route = partial(route_of_gradients, steps, plan.tma)
             remember(call, "backward", given, results, steps.hooks, launches, route)
     else:
         fill_rows(of)

@@ -11,11 +11,11 @@ from ...tiles.backward import HopperBackwardTile
 from ...tiles.forward import HopperTile, Tile
 from ..call import Call
 from ..traits import Explained
-from . import trust, versions
+from . import trust
 from .arguments import describable
 from .families import backward, decode, forward, one_pass
 from .launching.fitting import failed, why_not
-from .plan import plan_of, steps_of
+from .plan import backward_plan_of, plan_of
 
 _Tile = TypeVar("_Tile")
 
@@ -66,24 +66,24 @@ def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:
 
 def _of_unknown_triton() -> str:
     """What was decided of the Gluon kernels, where this Triton was not tested."""
-    if versions.is_tested():
+    if trust.is_tested():
         return ""
-    return f" (Triton {versions.version()}: {trust.verdict().why})"
+    return f" (Triton {trust.version()}: {trust.verdict().why})"
 
 
 def _gradients(call: Call) -> str:
     """The kernels of the backward pass; empty for inputs of float8, which have no gradients."""
     if call.query.dtype == FLOAT8:
         return ""
-    steps, shape = steps_of(call, plan_of(call))
+    steps = backward_plan_of(call, plan_of(call))
     inputs = (call.query, call.key, call.value)
-    hopper = backward.serves(call, shape) and all(map(describable, inputs))
+    hopper = backward.serves(call, steps) and all(map(describable, inputs))
     if (
         hopper
-        and one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None
+        and one_pass.tiles_in_turn(call, steps) is not None
         and not failed(("one pass", steps))
     ):
-        block = one_pass.one_pass_tile(shape["HEAD_PAD"]).block
+        block = one_pass.one_pass_tile(steps.shape["HEAD_PAD"]).block
         return f"one kernel, Gluon on Hopper, {block} queries at a time"
 
     def told(of: str, first: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:

@@ -27,9 +27,7 @@ from .. import messages
 from .arguments import tables_missing
 from .constants import (
     has_tma,
-    hopper_backward_constants,
     power_of_two,
-    shape_constants,
     tile_constants,
     weight_constants,
 )
@@ -37,11 +35,11 @@ from .families.backward import gradient_constants, gradient_spec
 from .families.decode import DECODE, by_descriptor, decode_constants
 from .families.entries import ENTRIES, entry_constants, held_by
 from .families.forward import forward_constants, forward_spec
-from .families.one_pass import ONE_PASS, one_pass_tile
+from .families.one_pass import ONE_PASS, one_pass_constants, one_pass_tile
 from .launching.ahead import Compiled, compile_kernel
 from .launching.fitting import first_that_fits
 from .launching.spec import KernelSpec
-from .plan import SMALLEST_PAD, BackwardPlan, Plan, backward_plan, pattern_of, structure_plan
+from .plan import SMALLEST_PAD, BackwardPlan, Plan, backward_plan, structure_plan
 from .trust import has_gluon
 
 # Bytes of shared memory a program may have.
@@ -200,19 +198,15 @@ class _Request:
         large = power_of_two(self.head_dim) >= SMALLEST_PAD
         return large and self.described and has_gluon()
 
-    def plan_of_gradients(self) -> BackwardPlan:
-        structure = self.form.structure
-        pads, size = power_of_two(self.head_dim), self.dtype.itemsize
-        pattern = pattern_of(structure, gradients=True)
-        return backward_plan(structure, pattern, self.style, self.target, pads, size, False)
+    @property
+    def at(self) -> tuple[int, int, torch.dtype, str]:
+        return self.head_dim, self.head_dim, self.dtype, self.target
 
     def plan(self) -> Plan:
-        at = (self.head_dim, self.head_dim, self.dtype, self.target)
-        return structure_plan(self.form.structure, self.style, *at)
+        return structure_plan(self.form.structure, self.style, *self.at)
 
-    def shape(self) -> dict[str, Any]:
-        of_shape = shape_constants(self.head_dim, self.head_dim, self.dtype, False, self.target)
-        return of_shape | weight_constants(softmax)
+    def plan_of_gradients(self) -> BackwardPlan:
+        return backward_plan(self.form.structure, self.style, *self.at)
 
     def forward(self) -> Report:
         plan = self.plan()
@@ -250,15 +244,15 @@ class _Request:
         return entries_of(self.form.structure, tables, self.style)
 
     def entry(self, entry: Entry) -> Report:
-        constants = self.shape() | entry_constants(entry) | {"MODE": entry.mode}
-
-        held = held_by(entry.mode)
+        plan, held = self.plan_of_gradients(), held_by(entry.mode)
+        constants = plan.shape | weight_constants(softmax) | entry_constants(entry)
+        constants["MODE"] = entry.mode
 
         def made(tile: Tile) -> Compiled:
             own = constants | tile_constants(tile)
             return self._compiled(ENTRIES, own, entry.hooks, self.tma, held)
 
-        return self._first("backward, entries", self.plan_of_gradients().entry_tiles, made)
+        return self._first("backward, entries", plan.entry_tiles, made)
 
     def gradient(self, of: Literal["queries", "keys"]) -> Report:
         plan = self.plan_of_gradients()
@@ -270,7 +264,7 @@ class _Request:
             tiles = (hopper,)
 
         def made(tile: Tile | HopperBackwardTile) -> Compiled:
-            constants = self.shape() | gradient_constants(plan, of, tile)
+            constants = weight_constants(softmax) | gradient_constants(plan, of, tile)
             return self._compiled(gradient_spec(of, tile), constants, plan.hooks, self.tma)
 
         return self._first(f"backward, {of}", tiles, made)
@@ -279,11 +273,10 @@ class _Request:
         """All gradients of long rows, by one kernel."""
         plan = self.plan_of_gradients()
 
-        def made(tile: HopperBackwardTile) -> Compiled:
-            constants = self.shape() | plan.in_one_pass | hopper_backward_constants(tile)
-            return self._compiled(ONE_PASS, constants, plan.hooks, self.tma)
+        def made(_tile: HopperBackwardTile) -> Compiled:
+            return self._compiled(ONE_PASS, one_pass_constants(plan), plan.hooks, self.tma)
 
-        return self._first("backward, one pass", (one_pass_tile(self.shape()["HEAD_PAD"]),), made)
+        return self._first("backward, one pass", (one_pass_tile(plan.shape["HEAD_PAD"]),), made)
 
     def _compiled(
         self,

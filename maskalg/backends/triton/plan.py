@@ -43,8 +43,8 @@ from ...tiles.forward import (
 from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from .. import messages
 from ..call import Call
+from .arguments import style_of_gradients, tables_are_worth
 from .constants import count_constants, has_tma, hook_constants, power_of_two, shape_constants
-from .distances import style_of_gradients, tables_are_worth
 from .trust import has_gluon
 from .tuned import machine_of, preferred
 
@@ -212,21 +212,18 @@ def pattern_of(structure: Structure, *, gradients: bool = False) -> Pattern:
     return "banded" if banded else "dense"
 
 
-def steps_of(call: Call, plan: Plan, *, tuned: bool = True) -> tuple[BackwardPlan, dict[str, Any]]:
-    """The plan of the gradients of a call, and the kernels' constants that follow from shapes."""
+def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardPlan:
+    """The plan of the gradients of a call; of the tables alone, if not `tuned`."""
     arch, choices = machine_of(call.query.device)
-    dtype, structure = call.query.dtype, call.form.structure
-    steps = backward_plan(
-        structure,
-        pattern_of(structure, gradients=True),
+    return backward_plan(
+        call.form.structure,
         plan.style,
+        call.query.shape[-1],
+        call.value.shape[-1],
+        call.query.dtype,
         arch,
-        max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"]),
-        dtype.itemsize,
         *_weights(call, choices if tuned else NOTHING_TUNED),
     )
-    dims = (call.query.shape[-1], call.value.shape[-1])
-    return steps, shape_constants(*dims, dtype, plan.style.wide, arch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,8 +234,9 @@ class BackwardPlan:
 
     Attributes:
         hooks: of the structure.
-        of_queries, of_keys: as constants of the kernels of dQ, and of dK and dV.
-        in_one_pass: as those of one kernel for all.
+        shape: constants that follow from the shapes of the inputs.
+        of_queries, of_keys: hooks as constants of the kernels of dQ, and of dK and dV.
+        in_one_pass: as those of one kernel for all gradients.
         query_tiles, key_tiles: candidates of the plain kernels.
         hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
         one_pass_from: what there must be for one kernel to compute all gradients instead, where
@@ -247,6 +245,7 @@ class BackwardPlan:
     """
 
     hooks: Hooks
+    shape: dict[str, Any]
     of_queries: dict[str, Any]
     of_keys: dict[str, Any]
     in_one_pass: dict[str, Any]
@@ -261,15 +260,18 @@ class BackwardPlan:
 @lru_cache(maxsize=4096)
 def backward_plan(
     structure: Structure,
-    pattern: Pattern,
     style: Style,
+    head_dim: int,
+    value_dim: int,
+    dtype: torch.dtype,
     arch: str,
-    head_pad: int,
-    element_bytes: int,
     weighted: bool = False,
     tuned: Choices = NOTHING_TUNED,
 ) -> BackwardPlan:
-    """The plan of a structure at a padded head dimension and an element size."""
+    """The plan of the gradients of a structure; arguments as of `structure_plan`."""
+    shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
+    head_pad, element_bytes = max(shape["HEAD_PAD"], shape["VALUE_PAD"]), dtype.itemsize
+    pattern = pattern_of(structure, gradients=True)
     style = style_of_gradients(style, head_pad)
     hooks = hooks_of(structure, style, backward=True)
     module, short = load(hooks.source, hooks.digest), elements_are_short(structure, style)
@@ -296,6 +298,7 @@ def backward_plan(
     spanned = structure.same_for_all_heads and not looked_up
     return BackwardPlan(
         hooks=hooks,
+        shape=shape,
         of_queries=_constants(hooks, module, ""),
         of_keys=of_keys,
         in_one_pass=of_keys | {"NEXT_RUN": module.next_run_either_way_of_keys},

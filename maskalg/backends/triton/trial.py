@@ -21,7 +21,7 @@ from .arguments import sinks_of
 from .families.backward import fill_gradients, fill_rows
 from .families.forward import launch_forward
 from .families.rows import BackwardPass, rows_of
-from .plan import Plan, documents_are_long, pattern_of, plan_of, steps_of
+from .plan import Plan, backward_plan_of, documents_are_long, pattern_of, plan_of
 from .trust import has_gluon
 from .tuned import machine_of
 
@@ -47,7 +47,7 @@ class Trial:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._plan = plan_of(call, tuned=False)
-        self._steps, self._shape = steps_of(call, self._plan, tuned=False)
+        self._steps = backward_plan_of(call, self._plan, tuned=False)
         self.architecture, _ = machine_of(call.query.device)
         self._backward: BackwardPass | None = None
 
@@ -134,7 +134,7 @@ class Trial:
             torch.manual_seed(1)
             grad_out = torch.randn_like(saved[0])
             rows = rows_of(call, saved, None, sinks_of(call))
-            made = BackwardPass(call, self._steps, self._shape, self._plan.tma, rows, grad_out)
+            made = BackwardPass(call, self._steps, self._plan.tma, rows, grad_out)
             fill_rows(made)
             self._backward = made
         return self._backward

@@ -35,7 +35,8 @@ def backward(choices, *, wide=False):
     from maskalg.backends.triton.plan import backward_plan
     from maskalg.codegen.hooks import Style
 
-    return backward_plan(STRUCTURE, "dense", Style(wide, ptx=True), "sm_90", 128, 2, tuned=choices)
+    at = (128, 128, torch.bfloat16, "sm_90")
+    return backward_plan(STRUCTURE, Style(wide, ptx=True), *at, tuned=choices)
 
 
 @pytest.fixture(autouse=True)

@@ -88,22 +88,22 @@ def gradient_spec(of: Side, tile: Tile | HopperBackwardTile) -> KernelSpec:
 def gradient_constants(
     plan: BackwardPlan, of: Side, tile: Tile | HopperBackwardTile
 ) -> dict[str, Any]:
-    """Its constants and launch options, but for those of shapes and weights and for `TMA`."""
-    hooks = plan.of_queries if of == "queries" else plan.of_keys
+    """Its constants and launch options, but for those of weights and for `TMA`."""
+    known = plan.shape | (plan.of_queries if of == "queries" else plan.of_keys)
     if isinstance(tile, Tile):
-        return hooks | tile_constants(tile)
+        return known | tile_constants(tile)
     # The derivative of a bias takes registers.
-    anew = tile.anew or hooks["SLOPE"] is not None
-    return hooks | hopper_backward_constants(tile) | {"ANEW": anew}
+    anew = tile.anew or known["SLOPE"] is not None
+    return known | hopper_backward_constants(tile) | {"ANEW": anew}
 
 
-def serves(call: Call, shape: dict[str, Any]) -> bool:
+def serves(call: Call, plan: BackwardPlan) -> bool:
     """Whether the warp-specialised kernels serve a call, if descriptors reach its tensors."""
     dims = (call.query.shape[-1], call.value.shape[-1])
     extents = call.extents
     return (
         extents.batch * extents.heads * padded_length(extents.q_len) <= _INT32_MAX
-        and min(shape["HEAD_PAD"], shape["VALUE_PAD"]) >= SMALLEST_PAD
+        and min(plan.shape["HEAD_PAD"], plan.shape["VALUE_PAD"]) >= SMALLEST_PAD
         and all(dim * call.query.element_size() % 16 == 0 for dim in dims)
         and has_gluon()
     )
@@ -150,22 +150,20 @@ def fill_rows(of: BackwardPass) -> None:
 
 
 def _reached(
-    call: Call, shape: dict[str, Any], tma: bool, grad_out: torch.Tensor
+    call: Call, plan: BackwardPlan, tma: bool, grad_out: torch.Tensor
 ) -> tuple[bool, bool]:
     """Whether descriptors are passed, and whether the kernels of sm_90 serve the call."""
     reached = all(map(describable, (call.query, call.key, call.value, grad_out)))
-    return tma and reached, reached and serves(call, shape)
+    return tma and reached, reached and serves(call, plan)
 
 
-def route_of_gradients(
-    plan: BackwardPlan, shape: dict[str, Any], tma: bool, call: Call, given: Sequence[Any]
-) -> Hashable:
+def route_of_gradients(plan: BackwardPlan, tma: bool, call: Call, given: Sequence[Any]) -> Hashable:
     """Which kernels `fill_gradients` launches, and how; dO is the fourth that is given."""
-    described, hopper = _reached(call, shape, tma, given[3])
-    tiles = tiles_in_turn(call, plan.one_pass_from, shape) if hopper else None
+    described, hopper = _reached(call, plan, tma, given[3])
+    tiles = tiles_in_turn(call, plan) if hopper else None
     if tiles is None:
         return described, hopper
-    _block, parts = one_pass_counts(shape["HEAD_PAD"], call)
+    _block, parts = one_pass_counts(plan.shape["HEAD_PAD"], call)
     return "one pass", kept_turns(call, 2 * math.prod(tiles)), parts > 0
 
 
@@ -175,12 +173,12 @@ class _Launches:
     def __init__(self, of: BackwardPass, results: list[torch.Tensor]) -> None:
         self.of, self.call, self.plan = of, of.call, of.plan
         self.given = of.tensors | dict(zip(("dq", "dk", "dv"), results, strict=False))
-        self.known = of.shape | weight_constants(of.call.weight)
-        self.described, self.hopper = _reached(of.call, of.shape, of.tma, of.grad_out)
+        self.weighting = weight_constants(of.call.weight)
+        self.described, self.hopper = _reached(of.call, of.plan, of.tma, of.grad_out)
         self.hooked = hooked(of.plan.hooks, of.call)
         # What the constants follow from, beside the kernel and its tile.
         device = of.call.query.device
-        self.fixed = (of.plan, *self.known.values(), self.described, of.call.query.dtype, device)
+        self.fixed = (of.plan, *self.weighting.values(), self.described, device)
 
     def candidates(
         self, side: Side, hopper: HopperBackwardTile | None, tiles: tuple[Tile, ...]
@@ -198,7 +196,7 @@ class _Launches:
             self.call,
             self.given,
             partial(_sizes, side, tile),
-            lambda: self.known | gradient_constants(self.plan, side, tile),
+            lambda: self.weighting | gradient_constants(self.plan, side, tile),
             self.hooked,
             self.described,
             tile=tile,
@@ -210,18 +208,14 @@ class _Launches:
 
     def in_one_pass(self) -> list[Launch]:
         """What fills all gradients in one pass, one after the other; nothing for two kernels."""
-        call, shape = self.call, self.of.shape
-        if not self.hopper or tiles_in_turn(call, self.plan.one_pass_from, shape) is None:
+        call, plan = self.call, self.plan
+        if not self.hopper or tiles_in_turn(call, plan) is None:
             return []
-
-        def constants() -> dict[str, Any]:
-            return self.known | self.plan.in_one_pass
-
-        own = (call, shape, constants, self.hooked)
-        rows = self.rows(partial(one_pass_counts, shape["HEAD_PAD"]))
-        visits, turns = turn_launches(*own, self.fixed)
+        rows = self.rows(partial(one_pass_counts, plan.shape["HEAD_PAD"]))
+        visits, turns = turn_launches(call, plan, self.hooked, self.fixed)
         given = self.given | rows.tensors | {"turn": turns.tensors["ptr"]}
-        return [rows, visits, turns, *one_pass_launches(*own, given, self.fixed)]
+        gradients = one_pass_launches(call, plan, self.hooked, given, self.fixed)
+        return [rows, visits, turns, *gradients]
 
 
 def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:

@@ -125,7 +125,7 @@ class _Launch:
         self.of, self.call, self.entry = of, of.call, entry
         self.tma = of.tma and describable(of.call.key) and describable(of.call.value)
         weighted = {"WEIGHTED": of.call.weight.formula is not None}
-        self.constants = of.shape | entry_constants(entry) | weighted
+        self.constants = of.plan.shape | entry_constants(entry) | weighted
 
     def numbers(self, mode: str) -> torch.Tensor:
         """A number for each query, float32 `[batch, heads, q_len]`."""
@@ -163,7 +163,7 @@ class _Launch:
         fixed = self.constants | {"MODE": mode}
         given = self.of.tensors | {"sums": sums, "unit": unit}
         weighted, device = fixed["WEIGHTED"], call.query.device
-        of = (entry, mode, *self.of.shape.values(), self.tma, weighted, device)
+        of = (entry, mode, *self.of.plan.shape.values(), self.tma, weighted, device)
         numbers = hooked(entry.hooks, call)
 
         def with_tile(tile: Tile) -> Launch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from ..arguments import Hooked, numbers_of
 from ..constants import hopper_backward_constants
 from ..launching.launch import Launch
 from ..launching.spec import KernelSpec, Sizes
+from ..plan import BackwardPlan
 
 ONE_PASS: Final = KernelSpec(
     "maskalg_kernels.hopper_gradients.hopper_gradients",
@@ -50,14 +51,9 @@ def one_pass_tile(head_pad: int) -> HopperBackwardTile:
     return HopperBackwardTile(128 if head_pad == 64 else 64, 2)
 
 
-def tiles_in_turn(call: Call, least: Least | None, shape: dict[str, Any]) -> tuple[int, int] | None:
-    """Tiles of keys and of queries of the pass that computes all; None for two kernels.
-
-    Args:
-        least: what there must be, None where two kernels always serve.
-        shape: constants that follow from shapes.
-    """
-    extents = call.extents
+def tiles_in_turn(call: Call, plan: BackwardPlan) -> tuple[int, int] | None:
+    """Tiles of keys and of queries of the pass that computes all; None for two kernels."""
+    extents, least, shape = call.extents, plan.one_pass_from, plan.shape
     if least is None or shape["HEAD_PAD"] < shape["VALUE_PAD"]:
         return None
     keys, queries = (-(-length // _KEYS) for length in (extents.kv_len, extents.q_len))
@@ -73,6 +69,12 @@ def tiles_in_turn(call: Call, least: Least | None, shape: dict[str, Any]) -> tup
         return None
     size = (keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
     return size if math.prod(size) <= _MOST_TILES else None
+
+
+def one_pass_constants(plan: BackwardPlan) -> dict[str, Any]:
+    """The kernel's constants and launch options."""
+    tile = one_pass_tile(plan.shape["HEAD_PAD"])
+    return plan.shape | plan.in_one_pass | hopper_backward_constants(tile)
 
 
 def one_pass_counts(head_pad: int, call: Call) -> tuple[int, int]:
@@ -98,13 +100,7 @@ def _part_counters(call: Call) -> int:
     return call.extents.batch * call.key.shape[1] * -(-call.extents.kv_len // _KEYS) * 2
 
 
-def turn_launches(
-    call: Call,
-    shape: dict[str, Any],
-    constants: Callable[[], dict[str, Any]],
-    numbers: Hooked,
-    fixed: Hashable,
-) -> list[Launch]:
+def turn_launches(call: Call, plan: BackwardPlan, numbers: Hooked, fixed: Hashable) -> list[Launch]:
     """What makes the turns: how many later tiles of keys come before, and how many earlier ones;
     int32 `[2, tiles of keys, tiles of queries]`.
 
@@ -112,20 +108,15 @@ def turn_launches(
     kept, and remembered then if they are small.
 
     Args:
-        shape: constants that follow from shapes.
-        constants: all but those of the tile.
         numbers: what the hooks read.
         fixed: what the constants follow from, and the device.
     """
-    block = one_pass_tile(shape["HEAD_PAD"]).block
+    block = one_pass_tile(plan.shape["HEAD_PAD"]).block
     kept = kept_turns(call, 2 * math.prod(_tiles(call, block)))
     sides = {"KEYS": _KEYS, "BLOCK": block, "ROWS": _TURNS_TOGETHER, "COLUMNS": _TURNS_TOGETHER}
     of_visits, of_turns = partial(_sizes_of_visits, block), partial(_sizes_of_turns, block)
-
-    def visiting() -> dict[str, Any]:
-        return constants() | sides
-
-    visited = Launch(VISITS, fixed, call, {}, of_visits, visiting, numbers, once=kept)
+    visiting = plan.in_one_pass | sides
+    visited = Launch(VISITS, fixed, call, {}, of_visits, lambda: visiting, numbers, once=kept)
     turns = {"ptr": visited.tensors["out"]}
     device = call.query.device
     return [visited, Launch(_TURNS, device, call, turns, of_turns, lambda: sides, once=kept)]
@@ -153,32 +144,25 @@ def _sizes_of_turns(block: int, call: Call) -> Sizes:
 
 
 def one_pass_launches(
-    call: Call,
-    shape: dict[str, Any],
-    constants: Callable[[], dict[str, Any]],
-    numbers: Hooked,
-    given: dict[str, Any],
-    fixed: Hashable,
+    call: Call, plan: BackwardPlan, numbers: Hooked, given: dict[str, Any], fixed: Hashable
 ) -> list[Launch]:
     """What fills dK and dV and adds up dQ, then what makes dQ of the sums.
 
     Args:
-        shape: constants that follow from shapes.
-        constants: all but those of the tile.
         numbers: what the hooks read.
         given: tensors by name: inputs, gradients, turns, and what `rows_launch` made.
         fixed: what the constants follow from, and the device.
     """
-    tile = one_pass_tile(shape["HEAD_PAD"])
-    sized = partial(_sizes_of_gradients, tile.block, shape["HEAD_PAD"], shape["VALUE_PAD"])
+    head_pad, value_pad = plan.shape["HEAD_PAD"], plan.shape["VALUE_PAD"]
+    tile = one_pass_tile(head_pad)
     # What query heads that share keys have summed so far is made where there are several programs.
     gradients = Launch(
         ONE_PASS,
         fixed,
         call,
         {**given, "key_sum": None, "value_sum": None},
-        sized,
-        lambda: constants() | hopper_backward_constants(tile),
+        partial(_sizes_of_gradients, tile.block, head_pad, value_pad),
+        lambda: one_pass_constants(plan),
         numbers,
         tile=tile,
     )
@@ -188,7 +172,7 @@ def one_pass_launches(
         call,
         {**given, "sum": gradients.tensors["sum"]},
         partial(_sizes_of_sums, tile.block),
-        lambda: shape | {"BLOCK": tile.block},
+        lambda: plan.shape | {"BLOCK": tile.block},
     )
     return [gradients, added]
 

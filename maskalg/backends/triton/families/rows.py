@@ -102,7 +102,6 @@ class BackwardPass:
     Attributes:
         call: the inputs, without gradients.
         plan: of the structure.
-        shape: the kernels' constants that follow from shapes.
         tma: whether the device copies tiles by descriptor.
         rows: what is known of each query.
         grad_out: of the output.
@@ -110,7 +109,6 @@ class BackwardPass:
 
     call: Call
     plan: BackwardPlan
-    shape: dict[str, Any]
     tma: bool
     rows: Rows
     grad_out: torch.Tensor
@@ -137,7 +135,7 @@ def rows_launch(of: BackwardPass, fixed: Hashable, counts: Counts | None = None)
         fixed: what the constants follow from, and the device.
         counts: of the kernel of all gradients, None where it is not launched.
     """
-    constants = of.shape | {
+    constants = of.plan.shape | {
         "WEIGHTED": of.call.weight.formula is not None,
         "ROWS": _ROWS_OF_PROGRAM,
         "COUNTED": 0 if counts is None else counts(of.call)[0],

@@ -21,7 +21,7 @@ from triton.compiler import CompiledKernel
 from ....engine.recent import Recent
 from ...call import Call
 from ..arguments import Hooked
-from ..versions import is_tested
+from ..trust import is_tested
 from .descriptors import Descriptor, Encoder, encoder_of
 from .spec import OPTIONS, KernelSpec, Sizes
 
@@ -81,7 +81,7 @@ class Launch:
         tensors: of the kernel, by name, in order.
         arguments: the same with descriptors among them.
         sizes: of the call.
-        numbers: in order.
+        numbers, kind: those of the kernel in order, and what a variant depends on of them.
         key: of the compiled variant.
     """
 
@@ -99,6 +99,7 @@ class Launch:
     arguments: list[Any] = field(init=False)
     sizes: Sizes = field(init=False)
     numbers: list[float] = field(init=False)
+    kind: Hashable = field(init=False)
     key: Hashable = field(init=False)
 
     def __post_init__(self, call: Call, given: Mapping[str, Any]) -> None:
@@ -112,9 +113,9 @@ class Launch:
             Descriptor(tensor) if name in described else tensor
             for name, tensor in self.tensors.items()
         ]
-        self.numbers = self.spec.numbers(self.sizes, self.strided)
+        self.numbers, self.kind = self.spec.numbers(self.sizes, self.strided)
         kinds = map(kind_of_argument, self.arguments)
-        self.key = (self.spec.path, self.of, self.tile, *kinds, self.spec.kind(self.numbers))
+        self.key = (self.spec.path, self.of, self.tile, *kinds, self.kind)
 
     @property
     def kernel(self) -> Any:

@@ -98,8 +98,8 @@ class Template(NamedTuple):
     def sizes_for(self, call: Call, found: Sequence[Any]) -> tuple[Sizes, list[float]] | None:
         """The sizes of another call, and the numbers; None where the variant does not serve."""
         sizes = self.sized(call)
-        numbers = self.spec.numbers(sizes, [found[at] for at in self.strided])
-        return (sizes, numbers) if self.spec.kind(numbers) == self.kind else None
+        numbers, kind = self.spec.numbers(sizes, [found[at] for at in self.strided])
+        return (sizes, numbers) if kind == self.kind else None
 
     def with_sizes(
         self,
@@ -163,7 +163,7 @@ def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:
     return Template(
         variant, launch.programs, arguments, places, described, at_tables, numbers,
         bool(launch.scalars), launch.spec, launch.sized, [at for at in strided if at is not None],
-        launch.spec.kind(launch.numbers),
+        launch.kind,
     )  # fmt: skip
 
 

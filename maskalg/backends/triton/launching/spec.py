@@ -127,20 +127,20 @@ class KernelSpec:
         """Tensors that are passed as descriptors; `tma` tells of kernels that can do without."""
         return tuple(self.blocks) if tma or self.signature.gluon else ()
 
-    def numbers(self, sizes: Sizes, strided: Iterable[torch.Tensor]) -> list[float]:
-        """The numbers in order, strides last."""
-        found = [sizes.numbers[name] for name in self.signature.numbers]
+    def numbers(
+        self, sizes: Sizes, strided: Iterable[torch.Tensor]
+    ) -> tuple[list[float], Hashable]:
+        """The numbers in order, strides last; and what a compiled variant depends on of them, which
+        is never the sizes themselves."""
+        names = self.signature
+        found = [sizes.numbers[name] for name in names.numbers]
         for tensor in strided:
             found += tensor.stride()
-        return found
-
-    def kind(self, numbers: Sequence[float]) -> Hashable:
-        """What a compiled variant depends on of numbers: never on the sizes themselves."""
         fit = None
-        if max(numbers) > _INT32_MAX:
-            fit = tuple([number <= _INT32_MAX for number in numbers])
-        places = self.signature.specialised
-        return fit, *[-1 if (n := numbers[i]) == 1 else int(n) & 15 == 0 for i in places]
+        if max(found) > _INT32_MAX:
+            fit = tuple([number <= _INT32_MAX for number in found])
+        kinds = [-1 if (n := found[i]) == 1 else int(n) & 15 == 0 for i in names.specialised]
+        return found, (fit, *kinds)
 
     def constants(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """The kernel's constants and options, of all that are known."""
