@@ -298,7 +298,7 @@ def backward_queries(
         Queries(query, gradient, statistic, delta, keys, values, unit),
         Place(batch, head, q_idx, zero, kv_len, S, T),
         Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
-        Hooks(MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
+        Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
         Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
         ONE_LOOP,
     )
@@ -399,7 +399,7 @@ def backward_keys(
             Keys(key, value, queries, gradients, statistics, deltas, q_len, unit),
             Place(batch, head, zero, kv_idx, kv_len, S, held),
             Span(k0 + zero, k1 + zero, batch, head, q_len, S, T),
-            Hooks(MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
+            Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
             Tile(BLOCK_M, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
             ONE_LOOP,
         )

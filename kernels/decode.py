@@ -146,7 +146,7 @@ def decode(
             Place(batch, head, q_idx, zero, kv_len, S, T),
             first,
             end,
-            Hooks(MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
+            Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
             Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
             partial,
             True,

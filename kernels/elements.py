@@ -58,6 +58,7 @@ class Place(NamedTuple):
 class Hooks(NamedTuple):
     """The hooks of an expression, and what its result stands for."""
 
+    HOLD: tl.constexpr
     MASKED: tl.constexpr
     BIASED: tl.constexpr
     SLOPE: tl.constexpr

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from .backward import Queries
 from .elements import SCALARS, Hooks, Place, at_keys, weight_gradient, weights
 from .forward import Tile, head_of, load_tile, source_of, tile_of, tile_of_program
 from .runs import Span, over_runs
@@ -23,17 +24,11 @@ LARGEST = tl.constexpr("largest")
 
 
 class Entries(NamedTuple):
-    """A tile of queries as of `backward.Queries`, and the sums that its elements add to."""
+    """A tile of queries, and the sums that its elements add to, in units of 1 / `unit`."""
 
-    query: tl.tensor
-    gradient: tl.tensor
-    statistic: tl.tensor
-    delta: tl.tensor
-    key_source: tl.tuple
-    value_source: tl.tuple
-    unit: tl.tensor
+    queries: Queries
     sums_ptr: tl.tensor
-    unit_of_sums: tl.tensor
+    unit: tl.tensor
     batch_head: tl.tensor
     q_len: tl.tensor
     ENTRY: tl.constexpr
@@ -44,14 +39,14 @@ class Entries(NamedTuple):
 @triton.jit
 def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constexpr):
     """Tiles first <= j < end of keys; `total` is a number for each query."""
-    kv_len, columns = place.kv_len, tl.arange(0, tile.BLOCK)
+    q, kv_len, columns = of.queries, place.kv_len, tl.arange(0, tile.BLOCK)
     for j in tl.range(first, end):
         n = j * tile.BLOCK + columns
         key = load_tile(
-            of.key_source, j * tile.BLOCK, n, kv_len, tile.TMA, RAGGED, tile.HEAD_DIM, tile.HEAD_PAD
+            q.key_source, j * tile.BLOCK, n, kv_len, tile.TMA, RAGGED, tile.HEAD_DIM, tile.HEAD_PAD
         )
         value = load_tile(
-            of.value_source,
+            q.value_source,
             j * tile.BLOCK,
             n,
             kv_len,
@@ -61,10 +56,10 @@ def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.conste
             tile.VALUE_PAD,
         )
         at = at_keys(place, n)
-        product = tl.dot(of.query, key.T, input_precision=tile.PRECISION)
-        statistic, delta = of.statistic[:, None], of.delta[:, None]
-        p = weights(product, statistic, at, of.unit, hooks, PARTIAL)
-        dp = tl.dot(of.gradient, value.T, input_precision=tile.PRECISION)
+        product = tl.dot(q.query, key.T, input_precision=tile.PRECISION)
+        statistic, delta = q.statistic[:, None], q.delta[:, None]
+        p = weights(product, statistic, at, q.unit, hooks, PARTIAL)
+        dp = tl.dot(q.gradient, value.T, input_precision=tile.PRECISION)
         e = weight_gradient(p, dp, delta, statistic, at, hooks, PARTIAL)
         if of.ENTRY is not None:
             # A dropped pair adds nothing, however steep the bias is there.
@@ -75,7 +70,7 @@ def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.conste
             total = tl.maximum(total, tl.max(tl.abs(e), 1))
         elif of.MODE == COLUMNS:
             entry = of.batch_head.to(tl.int64) * kv_len + n
-            change = (tl.sum(e, 0) * of.unit_of_sums).to(tl.int64)
+            change = (tl.sum(e, 0) * of.unit).to(tl.int64)
             tl.atomic_add(of.sums_ptr + entry, change, mask=n < kv_len, sem="relaxed")
         else:
             if of.MODE == DISTANCES:
@@ -86,7 +81,7 @@ def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.conste
             # Dropped pairs add nothing, and rows past the end have no place.
             some = (e != 0.0) & (at.q_idx < of.q_len) & (at.kv_idx < kv_len)
             entry = tl.broadcast_to(entry.to(tl.int64), e.shape)
-            change = (e * of.unit_of_sums).to(tl.int64)
+            change = (e * of.unit).to(tl.int64)
             tl.atomic_add(of.sums_ptr + entry, change, mask=some, sem="relaxed")
     return total
 
@@ -178,12 +173,12 @@ def backward_entries(
         _visit,
         tl.zeros((BLOCK_M,), tl.float32),
         Entries(
-            query, gradient, statistic, delta, keys, values, unit, sums_ptr, unit_of_sums,
-            batch_head, q_len, ENTRY, PLACE, MODE,
+            Queries(query, gradient, statistic, delta, keys, values, unit),
+            sums_ptr, unit_of_sums, batch_head, q_len, ENTRY, PLACE, MODE,
         ),
         Place(batch, head, q_idx, zero, kv_len, S, T),
         Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
-        Hooks(MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
+        Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
         Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
         True,
     )  # fmt: skip

@@ -304,7 +304,7 @@ def forward(
         Queries(query, keys, values, unit, unit, 1),
         Place(batch, head, q_idx, zero, kv_len, S, T),
         Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
-        Hooks(MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
+        Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
         Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
         ONE_LOOP,
     )

@@ -10,7 +10,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from .elements import Hooks
+from .forward import tile_of_program
 from .gluon_names import barrier, builtin, copy_to_shared
+from .runs import NO_TILE, Span, first_tile, next_tile
 
 ROWS = gl.constexpr(64)
 """Queries of a consumer: what one matrix instruction of a warpgroup computes."""
@@ -81,6 +84,42 @@ class Ring(NamedTuple):
     beside: gl.shared_memory_descriptor
     ready: gl.shared_memory_descriptor
     free: gl.shared_memory_descriptor
+
+
+class Call(NamedTuple):
+    """What a kernel was called with: sizes, numbers and tables."""
+
+    rows: gl.tensor
+    batch_heads: gl.tensor
+    heads: gl.tensor
+    group: gl.tensor
+    q_len: gl.tensor
+    kv_len: gl.tensor
+    padded: gl.tensor
+    scale: gl.tensor
+    S: gl.tuple
+    T: gl.tuple
+
+
+class Options(NamedTuple):
+    """The constants of a warp-specialised kernel, of which each has some."""
+
+    hooks: Hooks
+    HEAD_PAD: gl.constexpr
+    VALUE_PAD: gl.constexpr
+    BLOCK: gl.constexpr
+    CONSUMERS: gl.constexpr
+    HEADS_TOGETHER: gl.constexpr = None
+    PERSISTENT: gl.constexpr = False
+    NORMALISED: gl.constexpr = None
+    OVERLAP: gl.constexpr = None
+    AHEAD: gl.constexpr = None
+    TURNS: gl.constexpr = None
+    OUTPUT_OVER_QUERIES: gl.constexpr = None
+    APART: gl.constexpr = None
+    VALUE_DIM: gl.constexpr = None
+    ANEW: gl.constexpr = None
+    ONE_PASS: gl.constexpr = False
 
 
 @gluon.jit
@@ -167,13 +206,61 @@ def specialise(
 
 
 @gluon.jit
-def rows_of_program(program, PERSISTENT: gl.constexpr):
+def rows_of_program(call, PERSISTENT: gl.constexpr):
     """First, last and step of the rows a program computes."""
     first = gl.program_id(0)
     if PERSISTENT:
-        return first, program.rows * program.batch_heads, gl.num_programs(0)
+        return first, call.rows * call.batch_heads, gl.num_programs(0)
     else:
         return first, first + 1, gl.to_tensor(1)
+
+
+@gluon.jit
+def queries_of_row(w, call, options):
+    """The w-th row of tiles: CONSUMERS x 64 queries of a head."""
+    row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
+    QUERIES: gl.constexpr = options.CONSUMERS * ROWS
+    q0 = row * QUERIES
+    q1 = gl.minimum(q0 + QUERIES, call.q_len) - 1
+    batch, head = batch_head // call.heads, batch_head % call.heads
+    return Span(q0, q1, batch, head, call.kv_len, call.S, call.T)
+
+
+@gluon.jit
+def produce_keys(program, options):
+    """The producer of kernels that hold queries, and their gradients where there are any: a row's,
+    then every tile of keys and values of its runs, as memory becomes free."""
+    NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
+    CONSUMERS: gl.constexpr = options.CONSUMERS
+    call, held = program.call, program.held
+    HELD_BYTES: gl.constexpr = CONSUMERS * (
+        program.q_desc.block_type.nbytes
+        + (0 if program.g_desc is None else program.g_desc.block_type.nbytes)
+    )
+    i = gl.to_tensor(0)
+    done = gl.to_tensor(0)
+    start, stop, step = rows_of_program(call, options.PERSISTENT)
+    for w in range(start, stop, step):
+        span = queries_of_row(w, call, options)
+        kv_head = span.head // call.group
+        place, ready = begin_filling(held, done, HELD_BYTES)
+        for c in gl.static_range(CONSUMERS):
+            first = [span.batch, span.head, span.first + c * ROWS, 0]
+            at = place * CONSUMERS + c
+            copy_to_shared(program.q_desc, first, ready, held.memory.index(at))
+            if program.g_desc is not None:
+                copy_to_shared(program.g_desc, first, ready, held.beside.index(at))
+        done += 1
+        run = first_tile(span, NEXT_RUN, options.BLOCK)
+        while run.tile < NO_TILE:
+            first = [span.batch, kv_head, run.tile * options.BLOCK, 0]
+            of_values = first
+            if program.v_desc.dtype == gl.float8e4nv:
+                of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
+            fill(program.keys, i, program.k_desc, first)
+            fill(program.vals, i, program.v_desc, of_values)
+            i += 1
+            run = next_tile(run, span, NEXT_RUN, options.BLOCK)
 
 
 @gluon.jit

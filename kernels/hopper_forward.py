@@ -19,17 +19,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .elements import LN2, LOG2E, SCALARS, Hooks
-from .forward import dequantising, tile_of_program
-from .gluon_names import barrier, copy_to_global, copy_to_shared
+from .forward import dequantising
+from .gluon_names import barrier, copy_to_global
 from .hopper_common import (
     ROWS,
+    Call,
+    Options,
     Ring,
     barriers_of,
-    begin_filling,
     block_at,
-    fill,
     matrix_of,
     memory_of,
+    produce_keys,
+    queries_of_row,
     release,
     rows_from,
     rows_of_program,
@@ -38,52 +40,26 @@ from .hopper_common import (
 )
 from .hopper_float8 import packed, raised
 from .hopper_tile import added, entries_of, multiplied, tile_after, weigh
-from .runs import NO_TILE, Span, first_tile, next_tile
+from .runs import NO_TILE, first_tile, next_tile
 
 
 class Program(NamedTuple):
-    """What the warps of a program share; S and T as the kernel was given them."""
+    """What the warps of a program share; in the ring `held` lie queries."""
 
+    call: Call
     q_desc: gl.tensor
     k_desc: gl.tensor
     v_desc: gl.tensor
+    g_desc: gl.tensor
     o_desc: gl.tensor
     lse_ptr: gl.tensor
     sink_ptr: gl.tensor
     descales: gl.tuple
-    queries: Ring
+    held: Ring
     outputs: gl.shared_memory_descriptor
     keys: Ring
     vals: Ring
     turns: gl.shared_memory_descriptor
-    rows: gl.tensor
-    batch_heads: gl.tensor
-    heads: gl.tensor
-    group: gl.tensor
-    q_len: gl.tensor
-    kv_len: gl.tensor
-    S: gl.tuple
-    T: gl.tuple
-    scale: gl.tensor
-
-
-class Options(NamedTuple):
-    """The constants of `hopper_forward`."""
-
-    hooks: Hooks
-    HOLD: gl.constexpr
-    AHEAD: gl.constexpr
-    HEAD_PAD: gl.constexpr
-    VALUE_PAD: gl.constexpr
-    BLOCK_N: gl.constexpr
-    CONSUMERS: gl.constexpr
-    HEADS_TOGETHER: gl.constexpr
-    TURNS: gl.constexpr
-    OUTPUT_OVER_QUERIES: gl.constexpr
-    PERSISTENT: gl.constexpr
-    NORMALISED: gl.constexpr
-    OVERLAP: gl.constexpr
-    APART: gl.constexpr
 
 
 class Row(NamedTuple):
@@ -102,56 +78,15 @@ class Row(NamedTuple):
 
 
 @gluon.jit
-def _span(w, program, options):
-    """The w-th row of tiles."""
-    row, batch_head = tile_of_program(w, program.rows, program.batch_heads, options.HEADS_TOGETHER)
-    QUERIES: gl.constexpr = options.CONSUMERS * ROWS
-    head = batch_head % program.heads
-    q0 = row * QUERIES
-    q1 = gl.minimum(q0 + QUERIES, program.q_len) - 1
-    batch = batch_head // program.heads
-    return Span(q0, q1, batch, head, program.kv_len, program.S, program.T)
-
-
-@gluon.jit
-def _produce(program, options):
-    """The producer: the queries of a row, then every tile of its runs, as memory becomes free."""
-    NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
-    BLOCK_N: gl.constexpr = options.BLOCK_N
-    QUERY_BYTES: gl.constexpr = options.CONSUMERS * program.q_desc.block_type.nbytes
-    i = gl.to_tensor(0)
-    done = gl.to_tensor(0)
-    first_row, last_row, step = rows_of_program(program, options.PERSISTENT)
-    for w in range(first_row, last_row, step):
-        span = _span(w, program, options)
-        kv_head = span.head // program.group
-        _stage, ready = begin_filling(program.queries, done, QUERY_BYTES)
-        for c in gl.static_range(options.CONSUMERS):
-            first = [span.batch, span.head, span.first + c * ROWS, 0]
-            copy_to_shared(program.q_desc, first, ready, program.queries.memory.index(c))
-        done += 1
-        run = first_tile(span, NEXT_RUN, BLOCK_N)
-        while run.tile < NO_TILE:
-            first = [span.batch, kv_head, run.tile * BLOCK_N, 0]
-            of_values = first
-            if program.v_desc.dtype == gl.float8e4nv:
-                of_values = [span.batch, kv_head, 0, run.tile * BLOCK_N]
-            fill(program.keys, i, program.k_desc, first)
-            fill(program.vals, i, program.v_desc, of_values)
-            i += 1
-            run = next_tile(run, span, NEXT_RUN, BLOCK_N)
-
-
-@gluon.jit
 def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     """The w-th row for consumer C, the one after `done` others: its 64 queries against every tile.
 
     `i` counts tiles and `turn` turns; returns what the next row begins with. Triton's front end
     visits what stands in a loop twice, to find what the loop changes, but a called function once.
     """
-    keys, vals, queries = program.keys, program.vals, program.queries
+    keys, vals, queries, call = program.keys, program.vals, program.held, program.call
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
-    BLOCK_N: gl.constexpr = options.BLOCK_N
+    BLOCK_N: gl.constexpr = options.BLOCK
     WEIGHTED: gl.constexpr = options.hooks.WEIGHTED
     dtype: gl.constexpr = keys.memory.dtype
     bits: gl.constexpr = dtype.primitive_bitwidth
@@ -164,14 +99,12 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, products)
     SUMS: gl.constexpr = options.NORMALISED or program.lse_ptr is not None
 
-    span = _span(w, program, options)
+    span = queries_of_row(w, call, options)
     batch, head, q0 = span.batch, span.head, span.first + C * ROWS
     q_rows = rows_from(q0, BLOCK_N)
-    scale, factor = dequantising(
-        program.scale, program.descales, batch, head, program.heads, program.group
-    )
-    held, unit = options.HOLD(
-        batch, head, q_rows[:, None], program.kv_len, scale, program.S, program.T
+    scale, factor = dequantising(call.scale, program.descales, batch, head, call.heads, call.group)
+    held, unit = options.hooks.HOLD(
+        batch, head, q_rows[:, None], call.kv_len, scale, call.S, call.T
     )
     acc = gl.zeros([ROWS, options.VALUE_PAD], gl.float32, output)
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
@@ -184,7 +117,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     if HELD:
         query = query.load(gl.DotOperandLayout(0, products, k_width=2))
         release(queries.free.index(0))
-    row = Row(batch, head, q_rows[:, None], q0, program.kv_len, program.S, held, unit, query, zero)
+    row = Row(batch, head, q_rows[:, None], q0, call.kv_len, call.S, held, unit, query, zero)
     run = first_tile(span, NEXT_RUN, BLOCK_N)
     first = i
     if options.APART:
@@ -250,8 +183,8 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     barrier()
     copy_to_global(program.o_desc, [batch, head, q0, 0], program.outputs.index(C))
     if program.lse_ptr is not None:
-        at = program.lse_ptr + (batch * program.heads + head).to(gl.int64) * program.q_len + q_rows
-        gl.store(at, lse, mask=q_rows < program.q_len)
+        at = program.lse_ptr + (batch * call.heads + head).to(gl.int64) * call.q_len + q_rows
+        gl.store(at, lse, mask=q_rows < call.q_len)
     if options.OUTPUT_OVER_QUERIES:
         tma.store_wait(0)
         release(queries.free.index(0))
@@ -268,7 +201,7 @@ def _consume(C: gl.constexpr, program, options):
     i = gl.to_tensor(0)
     turn = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    first_row, last_row, step = rows_of_program(program, options.PERSISTENT)
+    first_row, last_row, step = rows_of_program(program.call, options.PERSISTENT)
     for w in range(first_row, last_row, step):
         i, turn = _consume_row(C, w, done, i, turn, program, options)
         done += 1
@@ -354,18 +287,18 @@ def hopper_forward(
     fence_async_shared()
     specialise(
         _consume,
-        _produce,
+        produce_keys,
         CONSUMERS,
         (CONSUMER_REGISTERS, PRODUCER_REGISTERS),
         Program(
-            q_desc, k_desc, v_desc, o_desc, lse_ptr, sink_ptr, descales,
+            Call(rows, batch_heads, heads, group, q_len, kv_len, None, scale, S, T),
+            q_desc, k_desc, v_desc, None, o_desc, lse_ptr, sink_ptr, descales,
             Ring(queries, None, query_ready, query_free), outputs,
             Ring(keys, None, key_ready, key_free), Ring(vals, None, value_ready, value_free), turns,
-            rows, batch_heads, heads, group, q_len, kv_len, S, T, scale,
         ),
         Options(
-            Hooks(MASKED, BIASED, None, NEXT_RUN, WEIGHTED), HOLD, AHEAD, HEAD_PAD, VALUE_PAD,
-            BLOCK_N, CONSUMERS, HEADS_TOGETHER, TURNS, OUTPUT_OVER_QUERIES, PERSISTENT, NORMALISED,
-            OVERLAP, APART,
+            Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK_N,
+            CONSUMERS, HEADS_TOGETHER, PERSISTENT, NORMALISED, OVERLAP, AHEAD, TURNS,
+            OUTPUT_OVER_QUERIES, APART,
         ),
     )  # fmt: skip

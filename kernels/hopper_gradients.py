@@ -30,6 +30,8 @@ from .gluon_names import barrier, copy_to_global
 from .gradient_rows import PIECES, SHIFT_COLUMNS
 from .hopper_common import (
     ROWS,
+    Call,
+    Options,
     Ring,
     barriers_of,
     block_at,
@@ -41,7 +43,7 @@ from .hopper_common import (
     rows_from,
     stage_of,
 )
-from .hopper_keys import Options, Program, produce_queries
+from .hopper_keys import Program, produce_queries
 from .hopper_order import CONSUMERS, program_in_order, tile_in_order
 from .hopper_shifts import sum_of_pieces
 from .hopper_sums import PART_COLUMNS, PART_ROWS, end_part, part_of, sum_of_parts, sum_up
@@ -135,9 +137,9 @@ def _consume(C: gl.constexpr, program, options):
 
     By then the other consumer has mostly given what it takes, and neither waits long.
     """
-    held, one = program.held, program.one_pass
+    call, held, one = program.call, program.held, program.one_pass
     queries, gradients = program.queries, program.gradients
-    S, kv_len, q_len = program.S, program.kv_len, program.q_len
+    S, kv_len, q_len = call.S, call.kv_len, call.q_len
     BLOCK: gl.constexpr = options.BLOCK
     HEAD_PAD: gl.constexpr = options.HEAD_PAD
     VALUE_PAD: gl.constexpr = options.VALUE_PAD
@@ -158,8 +160,8 @@ def _consume(C: gl.constexpr, program, options):
     mbarrier.wait(held.ready.index(0), 0)
     for member in range(0, one.members):
         head = first_head + member
-        known, unit = options.HOLD(batch, head, kv_idx, kv_len, program.scale, S, program.T)
-        span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, S, program.T)
+        known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
+        span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, S, call.T)
         run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
         while run.tile < NO_TILE:
             stage, phase = stage_of(queries, i)
@@ -216,21 +218,21 @@ def _consume(C: gl.constexpr, program, options):
         _store_part(C, i - 1, last, one.parts)
         _hand_over(C, i - 1, one)
 
-    kv_head = first_head // program.group
+    kv_head = first_head // call.group
     at = [batch, kv_head, each_time(k0, i) + C * ROWS, 0]
     if one.key_sum_ptr is None:
-        _store_gradients(C, dk * program.scale, dv, at, program)
+        _store_gradients(C, dk * call.scale, dv, at, program)
     else:
-        count = program.group // one.members
-        part = first_head % program.group // one.members
-        row = (batch * program.heads + kv_head) * program.rows + k0 // (CONSUMERS * ROWS)
+        count = call.group // one.members
+        part = first_head % call.group // one.members
+        row = (batch * call.heads + kv_head) * call.rows + k0 // (CONSUMERS * ROWS)
         first = row * (CONSUMERS * ROWS) + C * ROWS
         counter = one.part_counter_ptr + row * CONSUMERS + C
         dk = sum_of_parts(dk, one.key_sum_ptr, counter, first, part, count, HEAD_PAD)
         dv = sum_of_parts(dv, one.value_sum_ptr, counter, first, part, count, VALUE_PAD)
         end_part(counter)
         if part == count - 1:
-            _store_gradients(C, dk * program.scale, dv, at, program)
+            _store_gradients(C, dk * call.scale, dv, at, program)
 
 
 @gluon.jit
@@ -346,15 +348,16 @@ def hopper_gradients(
     )  # fmt: skip
     _specialise(
         Program(
+            Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
             q_desc, k_desc, v_desc, g_desc, shift_desc, None, dk_desc, dv_desc,
             Ring(keys, vals, held_ready, held_free),
             Ring(queries, shifts, query_ready, query_free),
             # Queries and their gradients make way together.
             Ring(gradients, None, gradient_ready, query_free),
-            rows, batch_heads, heads, group, kv_len, q_len, padded, S, T, scale, one_pass,
+            one_pass,
         ),
         Options(
-            Hooks(MASKED, BIASED, None, NEXT_RUN, False), HOLD, HEAD_PAD, VALUE_PAD, BLOCK,
-            CONSUMERS, HELD=1, ONE_PASS=True,
+            Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, False), HEAD_PAD, VALUE_PAD, BLOCK,
+            CONSUMERS, ONE_PASS=True,
         ),
     )  # fmt: skip

@@ -20,6 +20,8 @@ from .forward import tile_of_program
 from .gluon_names import barrier, copy_to_global, copy_to_shared
 from .hopper_common import (
     ROWS,
+    Call,
+    Options,
     Ring,
     barriers_of,
     begin_filling,
@@ -49,6 +51,7 @@ class Program(NamedTuple):
     deltas; in one pass, queries beside shifts, and there are no deltas.
     """
 
+    call: Call
     q_desc: gl.tensor
     k_desc: gl.tensor
     v_desc: gl.tensor
@@ -60,44 +63,18 @@ class Program(NamedTuple):
     held: Ring
     queries: Ring
     gradients: Ring
-    rows: gl.tensor
-    batch_heads: gl.tensor
-    heads: gl.tensor
-    group: gl.tensor
-    kv_len: gl.tensor
-    q_len: gl.tensor
-    padded: gl.tensor
-    S: gl.tuple
-    T: gl.tuple
-    scale: gl.tensor
     one_pass: gl.tuple = None
 
 
-class Options(NamedTuple):
-    """The constants of `hopper_backward_keys`, and of `hopper_gradients`."""
-
-    hooks: Hooks
-    HOLD: gl.constexpr
-    HEAD_PAD: gl.constexpr
-    VALUE_PAD: gl.constexpr
-    BLOCK: gl.constexpr
-    CONSUMERS: gl.constexpr
-    HELD: gl.constexpr
-    HEADS_TOGETHER: gl.constexpr = None
-    NORMALISED: gl.constexpr = None
-    ANEW: gl.constexpr = None
-    ONE_PASS: gl.constexpr = False
-
-
 @gluon.jit
-def keys_of_program(w, program, options):
+def keys_of_program(w, call, options):
     """Batch and head of the w-th tile of keys, its first key and its last."""
-    row, batch_head = tile_of_program(w, program.rows, program.batch_heads, options.HEADS_TOGETHER)
+    row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
     KEYS: gl.constexpr = options.CONSUMERS * ROWS
     # The first keys are the longest under every causal mask.
-    k0 = (program.rows - 1 - row) * KEYS
-    k1 = gl.minimum(k0 + KEYS, program.kv_len) - 1
-    return batch_head // program.heads, batch_head % program.heads, k0, k1
+    k0 = (call.rows - 1 - row) * KEYS
+    k1 = gl.minimum(k0 + KEYS, call.kv_len) - 1
+    return batch_head // call.heads, batch_head % call.heads, k0, k1
 
 
 @gluon.jit
@@ -106,7 +83,7 @@ def produce_queries(program, options):
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     BLOCK: gl.constexpr = options.BLOCK
     CONSUMERS: gl.constexpr = options.CONSUMERS
-    held, group, q_len = program.held, program.group, program.q_len
+    call, held, group, q_len = program.call, program.held, program.call.group, program.call.q_len
     queries, gradients = program.queries, program.gradients
     HELD_BYTES: gl.constexpr = CONSUMERS * (
         program.k_desc.block_type.nbytes + program.v_desc.block_type.nbytes
@@ -116,10 +93,10 @@ def produce_queries(program, options):
     )
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(program, options.HELD > 1)
+    start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
         if not options.ONE_PASS:
-            batch, kv_head, k0, k1 = keys_of_program(w, program, options)
+            batch, kv_head, k0, k1 = keys_of_program(w, call, options)
             first_head, members = kv_head * group, group
         else:
             batch, first_head, k0, k1, from_last = program_in_order(program)
@@ -132,11 +109,11 @@ def produce_queries(program, options):
             copy_to_shared(program.v_desc, first, ready, held.beside.index(at))
         done += 1
         for head in range(first_head, first_head + members):
-            row = (batch * program.heads * group + head) * program.padded
+            row = (batch * call.heads * group + head) * call.padded
             if not options.ONE_PASS:
-                span = Span(k0, k1, batch, head, q_len, program.S, program.T)
+                span = Span(k0, k1, batch, head, q_len, call.S, call.T)
             else:
-                span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, program.S, program.T)
+                span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, call.S, call.T)
             run = first_tile(span, NEXT_RUN, BLOCK)
             while run.tile < NO_TILE:
                 if not options.ONE_PASS:
@@ -168,8 +145,9 @@ def produce_queries(program, options):
 @gluon.jit
 def _consume_queries(C: gl.constexpr, program, options):
     """Consumer C: dK and dV of its 64 keys of every row, from each tile of queries of the runs."""
-    held, queries, gradients = program.held, program.queries, program.gradients
-    S, kv_len, q_len = program.S, program.kv_len, program.q_len
+    call, held = program.call, program.held
+    queries, gradients = program.queries, program.gradients
+    S, kv_len, q_len = call.S, call.kv_len, call.q_len
     BLOCK: gl.constexpr = options.BLOCK
     scores: gl.constexpr = matrix_of(BLOCK)
     of_keys: gl.constexpr = matrix_of(options.HEAD_PAD)
@@ -183,9 +161,9 @@ def _consume_queries(C: gl.constexpr, program, options):
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(program, options.HELD > 1)
+    start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = keys_of_program(w, program, options)
+        batch, kv_head, k0, k1 = keys_of_program(w, call, options)
         kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
         dk = gl.zeros([ROWS, options.HEAD_PAD], gl.float32, of_keys)
         dv = gl.zeros([ROWS, options.VALUE_PAD], gl.float32, of_values)
@@ -193,10 +171,10 @@ def _consume_queries(C: gl.constexpr, program, options):
         place = wait_until_filled(held, done)
         mine = place * options.CONSUMERS + C
         done += 1
-        for g in range(0, program.group):
-            head = kv_head * program.group + g
-            known, unit = options.HOLD(batch, head, kv_idx, kv_len, program.scale, S, program.T)
-            span = Span(k0, k1, batch, head, q_len, S, program.T)
+        for g in range(0, call.group):
+            head = kv_head * call.group + g
+            known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
+            span = Span(k0, k1, batch, head, q_len, S, call.T)
             run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
             while run.tile < NO_TILE:
                 held_now = mine
@@ -245,7 +223,7 @@ def _consume_queries(C: gl.constexpr, program, options):
 
         # No other consumer reads these keys and values, and this one is past its products.
         barrier()
-        block_at(held.memory, mine).store((dk * program.scale).to(dtype))
+        block_at(held.memory, mine).store((dk * call.scale).to(dtype))
         block_at(held.beside, mine).store(dv.to(dtype))
         fence_async_shared()
         barrier()
@@ -329,14 +307,14 @@ def hopper_backward_keys(
         CONSUMERS,
         (240, 24),
         Program(
+            Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
             q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc, dk_desc, dv_desc,
             Ring(keys, vals, held_ready, held_free),
             Ring(queries, statistics, query_ready, query_free),
             Ring(gradients, deltas, gradient_ready, gradient_free),
-            rows, batch_heads, heads, group, kv_len, q_len, padded, S, T, scale,
         ),
         Options(
-            Hooks(MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HOLD, HEAD_PAD, VALUE_PAD, BLOCK,
-            CONSUMERS, HELD, HEADS_TOGETHER, NORMALISED, ANEW,
+            Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
+            CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, ANEW=ANEW,
         ),
     )  # fmt: skip

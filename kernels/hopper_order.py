@@ -24,10 +24,10 @@ def program_in_order(program):
     A program has `members` query heads of one key-value head; of such parts of heads, `together`
     start in turn, and `turned` at the end begin with the first keys.
     """
-    rows, order = program.rows, program.one_pass
+    call, rows, order = program.call, program.call.rows, program.one_pass
     w = gl.program_id(0)
-    parts = program.group // order.members
-    plain = program.batch_heads * parts - order.turned
+    parts = call.group // order.members
+    plain = call.batch_heads * parts - order.turned
     from_last = (w >= rows * plain).to(gl.int32)
     if from_last == 1:
         w -= rows * plain
@@ -35,8 +35,8 @@ def program_in_order(program):
     else:
         row, part = tile_of_program(w, rows, plain, order.together)
     k0 = row * (CONSUMERS * ROWS)
-    k1 = gl.minimum(k0 + CONSUMERS * ROWS, program.kv_len) - 1
-    of_batch = program.heads * parts
+    k1 = gl.minimum(k0 + CONSUMERS * ROWS, call.kv_len) - 1
+    of_batch = call.heads * parts
     return part // of_batch, part % of_batch * order.members, k0, k1, from_last
 
 

@@ -17,18 +17,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from .backward import PADDED_BLOCK, first_row, statistics_of, store_nothing, store_statistics
 from .elements import SCALARS, Hooks, Place, score_gradient, weights_of_gradient
-from .forward import tile_of_program
-from .gluon_names import barrier, copy_to_global, copy_to_shared
+from .gluon_names import barrier, copy_to_global
 from .hopper_common import (
     ROWS,
+    Call,
+    Options,
     Ring,
     barriers_of,
-    begin_filling,
     block_at,
     columns_from,
-    fill,
     matrix_of,
     memory_of,
+    produce_keys,
+    queries_of_row,
     release,
     rows_from,
     rows_of_program,
@@ -36,7 +37,7 @@ from .hopper_common import (
     stage_of,
     wait_until_filled,
 )
-from .runs import NO_TILE, Span, first_tile, next_tile
+from .runs import NO_TILE, first_tile, next_tile
 
 _past_layout = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 
@@ -44,6 +45,7 @@ _past_layout = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 class Program(NamedTuple):
     """What the warps of a program share; in the ring `held` queries lie beside gradients."""
 
+    call: Call
     q_desc: gl.tensor
     k_desc: gl.tensor
     v_desc: gl.tensor
@@ -60,32 +62,6 @@ class Program(NamedTuple):
     held: Ring
     keys: Ring
     vals: Ring
-    rows: gl.tensor
-    batch_heads: gl.tensor
-    heads: gl.tensor
-    group: gl.tensor
-    kv_len: gl.tensor
-    q_len: gl.tensor
-    padded: gl.tensor
-    S: gl.tuple
-    T: gl.tuple
-    scale: gl.tensor
-
-
-class Options(NamedTuple):
-    """The constants of `hopper_backward_queries`."""
-
-    hooks: Hooks
-    HOLD: gl.constexpr
-    HEAD_PAD: gl.constexpr
-    VALUE_DIM: gl.constexpr
-    VALUE_PAD: gl.constexpr
-    BLOCK: gl.constexpr
-    CONSUMERS: gl.constexpr
-    HEADS_TOGETHER: gl.constexpr
-    OVERLAP: gl.constexpr
-    NORMALISED: gl.constexpr
-    HELD: gl.constexpr
 
 
 class Row(NamedTuple):
@@ -99,48 +75,6 @@ class Row(NamedTuple):
     query: gl.shared_memory_descriptor
     gradient: gl.shared_memory_descriptor
     zero: gl.tensor
-
-
-@gluon.jit
-def _span(w, program, options):
-    """The w-th tile of queries."""
-    row, batch_head = tile_of_program(w, program.rows, program.batch_heads, options.HEADS_TOGETHER)
-    QUERIES: gl.constexpr = options.CONSUMERS * ROWS
-    q0 = row * QUERIES
-    q1 = gl.minimum(q0 + QUERIES, program.q_len) - 1
-    batch, head = batch_head // program.heads, batch_head % program.heads
-    return Span(q0, q1, batch, head, program.kv_len, program.S, program.T)
-
-
-@gluon.jit
-def _produce_keys(program, options):
-    """The producer: queries and gradients of a row, then keys and values."""
-    NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
-    BLOCK: gl.constexpr = options.BLOCK
-    held = program.held
-    HELD_BYTES: gl.constexpr = options.CONSUMERS * (
-        program.q_desc.block_type.nbytes + program.g_desc.block_type.nbytes
-    )
-    i = gl.to_tensor(0)
-    done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(program, options.HELD > 1)
-    for w in range(start, stop, step):
-        span = _span(w, program, options)
-        kv_head = span.head // program.group
-        place, ready = begin_filling(held, done, HELD_BYTES)
-        for c in gl.static_range(options.CONSUMERS):
-            first = [span.batch, span.head, span.first + c * ROWS, 0]
-            at = place * options.CONSUMERS + c
-            copy_to_shared(program.q_desc, first, ready, held.memory.index(at))
-            copy_to_shared(program.g_desc, first, ready, held.beside.index(at))
-        done += 1
-        run = first_tile(span, NEXT_RUN, BLOCK)
-        while run.tile < NO_TILE:
-            first = [span.batch, kv_head, run.tile * BLOCK, 0]
-            fill(program.keys, i, program.k_desc, first)
-            fill(program.vals, i, program.v_desc, first)
-            i += 1
-            run = next_tile(run, span, NEXT_RUN, BLOCK)
 
 
 @gluon.constexpr_function
@@ -214,8 +148,8 @@ def _add(change, dq, stage, keys):
 @gluon.jit
 def _consume_keys(C: gl.constexpr, program, options):
     """Consumer C: dQ of its 64 queries of every row, from each tile of keys of the runs."""
-    held, keys = program.held, program.keys
-    kv_len, q_len, padded, S = program.kv_len, program.q_len, program.padded, program.S
+    call, held, keys = program.call, program.held, program.keys
+    kv_len, q_len, padded, S = call.kv_len, call.q_len, call.padded, call.S
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     WEIGHTED: gl.constexpr = options.hooks.WEIGHTED
     BLOCK: gl.constexpr = options.BLOCK
@@ -226,24 +160,24 @@ def _consume_keys(C: gl.constexpr, program, options):
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(program, options.HELD > 1)
+    start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
-        span = _span(w, program, options)
+        span = queries_of_row(w, call, options)
         batch, head, q0 = span.batch, span.head, span.first + C * ROWS
         at, _phase = stage_of(held, done)
         mine = at * options.CONSUMERS + C
         query, gradient = block_at(held.memory, mine), block_at(held.beside, mine)
         m = rows_from(q0, BLOCK)
-        base = (batch * program.heads + head).to(gl.int64)
+        base = (batch * call.heads + head).to(gl.int64)
         if options.NORMALISED:
-            begin = first_row(batch, head, program.heads, q_len, program.head_step)
+            begin = first_row(batch, head, call.heads, q_len, program.head_step)
             of_head = program.o_ptr + begin * options.VALUE_DIM
             out = _output_rows(
                 of_head, q0, q_len, program.row_step, options.VALUE_DIM, options.VALUE_PAD
             )
         dq = gl.zeros([ROWS, options.HEAD_PAD], gl.float32, of_queries)
 
-        known, unit = options.HOLD(batch, head, m[:, None], kv_len, program.scale, S, program.T)
+        known, unit = options.hooks.HOLD(batch, head, m[:, None], kv_len, call.scale, S, call.T)
         place = Place(batch, head, m[:, None], None, kv_len, S, known)
         wait_until_filled(held, done)
         done += 1
@@ -296,7 +230,7 @@ def _consume_keys(C: gl.constexpr, program, options):
 
         # No other consumer reads these queries, and this one is past its products.
         barrier()
-        query.store((dq * program.scale).to(dtype))
+        query.store((dq * call.scale).to(dtype))
         fence_async_shared()
         barrier()
         copy_to_global(program.dq_desc, [batch, head, q0, 0], held.memory.index(mine))
@@ -374,18 +308,18 @@ def hopper_backward_queries(
     fence_async_shared()
     specialise(
         _consume_keys,
-        _produce_keys,
+        produce_keys,
         CONSUMERS,
         (240, 24),
         Program(
+            Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
             q_desc, k_desc, v_desc, g_desc, dq_desc, o_ptr, head_step, row_step, lse_ptr, sink_ptr,
             grad_lse_ptr, statistic_ptr, delta_ptr,
             Ring(queries, gradients, held_ready, held_free), Ring(keys, None, key_ready, key_free),
             Ring(vals, None, value_ready, value_free),
-            rows, batch_heads, heads, group, kv_len, q_len, padded, S, T, scale,
         ),
         Options(
-            Hooks(MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HOLD, HEAD_PAD, VALUE_DIM, VALUE_PAD,
-            BLOCK, CONSUMERS, HEADS_TOGETHER, OVERLAP, NORMALISED, HELD,
+            Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
+            CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, OVERLAP, VALUE_DIM=VALUE_DIM,
         ),
     )  # fmt: skip

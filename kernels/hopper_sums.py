@@ -129,16 +129,16 @@ def sum_up(C: gl.constexpr, program, options):
     """The warp that adds consumer C's parts of dQ to the sums, each when its turn has come."""
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     BLOCK: gl.constexpr = options.BLOCK
-    one, q_len = program.one_pass, program.q_len
+    call, one, q_len = program.call, program.one_pass, program.call.q_len
     ROWS_AT_ONCE: gl.constexpr = one.sum_desc.block_shape[2]
     batch, first_head, k0, k1, from_last = program_in_order(program)
-    turns = one.turn_ptr + (from_last * program.rows + k0 // (CONSUMERS * ROWS)) * one.tiles
+    turns = one.turn_ptr + (from_last * call.rows + k0 // (CONSUMERS * ROWS)) * one.tiles
     part = one.parts.memory.index(C)
     i = gl.to_tensor(0)
     for head in range(first_head, first_head + one.members):
         counters = one.counter_ptr
-        counters += (batch * program.heads * program.group + head) * one.tiles * CONSUMERS + C
-        span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, program.S, program.T)
+        counters += (batch * call.heads * call.group + head) * one.tiles * CONSUMERS + C
+        span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, call.S, call.T)
         run = first_tile(span, NEXT_RUN, BLOCK)
         tile = tile_in_order(run.tile, from_last, q_len, BLOCK)
         turn = gl.load(turns + tile, mask=run.tile < NO_TILE)

@@ -59,7 +59,7 @@ def entries_of(j, row, options):
     """What of the j-th tile begins to be loaded here."""
     early = ()
     if options.AHEAD is not None:
-        BLOCK_N: gl.constexpr = options.BLOCK_N
+        BLOCK_N: gl.constexpr = options.BLOCK
         by_line: gl.constexpr = _by_line(BLOCK_N)
         # Addresses of rows are found anew for each tile: kept, they would take too many registers.
         q_idx = each_time(row.q0, j) + gl.arange(0, ROWS, gl.SliceLayout(1, by_line))[:, None]
@@ -82,8 +82,8 @@ def weigh(score, m, early, run, row, options, DTYPE: gl.constexpr):
 
     WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
     """
-    S = with_early(row.S, early, options.BLOCK_N)
-    kv_idx = columns_from(run.tile * options.BLOCK_N, options.BLOCK_N)
+    S = with_early(row.S, early, options.BLOCK)
+    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK)
     at = Place(row.batch, row.head, row.q_idx, kv_idx, row.kv_len, S, row.T)
     if options.hooks.WEIGHTED:
         weight = weight_of(score, at, row.unit, options.hooks, run.partial)
@@ -118,7 +118,7 @@ def tile_after(
     keys, vals, turns = program.keys, program.vals, program.turns
     dtype: gl.constexpr = keys.memory.dtype
     output: gl.constexpr = acc.type.layout
-    BLOCK_N: gl.constexpr = options.BLOCK_N
+    BLOCK_N: gl.constexpr = options.BLOCK
     # Sums of float8 products lose all but 13 bits: a tile's are added to others in float32.
     SUMMED: gl.constexpr = dtype == gl.float8e4nv
     SUMS: gl.constexpr = options.NORMALISED or program.lse_ptr is not None
