@@ -116,9 +116,11 @@ def test_wrong_labels_are_found() -> None:
             assert_labels_exact(causal, 8, block=4)
         for text in ("q_len=8, kv_len=8, block=(4, 4)", "(0, 0, 0, 0) is labelled FULL", "PARTIAL"):
             assert text in str(caught.value)
-    with forged([], [unfull]):
-        with pytest.raises(AssertionError, match="is labelled EMPTY, but is PARTIAL"):
-            assert_labels_exact(causal, 8, block=4)
+    with (
+        forged([], [unfull]),
+        pytest.raises(AssertionError, match="is labelled EMPTY, but is PARTIAL"),
+    ):
+        assert_labels_exact(causal, 8, block=4)
     every = replace(touched, lows=(), highs=())
     with forged([every], [unfull]), pytest.raises(AssertionError):
         assert_labels_exact(causal, 8, block=4)
@@ -130,16 +132,16 @@ def test_wrong_labels_are_found() -> None:
 def test_unsound_closed_forms_are_found() -> None:
     assert_closed_forms_sound(causal, 9, 7, 4)
     (touched,), (unfull,) = causal.prove().forms.touched, causal.prove().forms.unfull
-    with forged([], [unfull]):
-        with pytest.raises(AssertionError, match=r"\(0, 0, 0, 0\) is touched"):
-            assert_closed_forms_sound(causal, 8, block_q=4)
-    with forged([touched], []):
-        with pytest.raises(AssertionError, match=r"\(0, 0, 0, 1\) is not full"):
-            assert_closed_forms_sound(causal, 8, block_q=4)
+    with forged([], [unfull]), pytest.raises(AssertionError, match=r"\(0, 0, 0, 0\) is touched"):
+        assert_closed_forms_sound(causal, 8, block_q=4)
+    with forged([touched], []), pytest.raises(AssertionError, match=r"\(0, 0, 0, 1\) is not full"):
+        assert_closed_forms_sound(causal, 8, block_q=4)
     every = replace(touched, lows=(), highs=())
-    with forged([every], [unfull]):
-        with pytest.raises(AssertionError, match="is not touched, the closed forms say otherwise"):
-            assert_closed_forms_sound(causal, 8, block_q=4)
+    with (
+        forged([every], [unfull]),
+        pytest.raises(AssertionError, match="is not touched, the closed forms say otherwise"),
+    ):
+        assert_closed_forms_sound(causal, 8, block_q=4)
     with forged([replace(every, exact=False)], [unfull]):
         assert_closed_forms_sound(causal, 8, block_q=4)
 
