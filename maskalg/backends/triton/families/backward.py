@@ -130,10 +130,10 @@ def fill_gradients(of: BackwardPass, results: list[torch.Tensor]) -> list[Launch
     if not failed(in_one_pass) and (others := launches.in_one_pass()):
         steps = [(in_one_pass, iter([launch])) for launch in others]
     # A kernel without a tile is not launched.
-    begun = [(of, launch, rest) for of, rest in steps if (launch := next(rest, None)) is not None]
+    begun = [(at, launch, rest) for at, rest in steps if (launch := next(rest, None)) is not None]
     compile_together([launch for _, launch, _ in begun])
     try:
-        chosen = [that_fits(of, chain([launch], rest)) for of, launch, rest in begun]
+        chosen = [that_fits(at, chain([launch], rest)) for at, launch, rest in begun]
     except errors.BackendError:
         if not failed(in_one_pass) or steps[0][0] != in_one_pass:
             raise

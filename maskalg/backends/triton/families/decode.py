@@ -84,23 +84,23 @@ def launch_decode(
     call: Call,
     how: Shared,
     plan: Plan,
-    numbers: Hooked,
+    reads: Hooked,
     results: tuple[torch.Tensor, torch.Tensor | None],
 ) -> list[Launch]:
     """Fill `results`, the output and the lse; what was launched.
 
     Args:
         plan: what the hooks follow from.
-        numbers: what the hooks read.
+        reads: what the hooks read.
     """
     tiles = with_last_resort(how.tiles)
-    parts = that_fits(("decode", plan), (_parts(call, plan, tile, how, numbers) for tile in tiles))
+    parts = that_fits(("decode", plan), (_parts(call, plan, tile, how, reads) for tile in tiles))
     if parts is None:
         return []
     return [parts.run(), _joined(call, plan, how, parts, results).run()]
 
 
-def _parts(call: Call, plan: Plan, tile: Tile, how: Shared, numbers: Hooked) -> Launch:
+def _parts(call: Call, plan: Plan, tile: Tile, how: Shared, reads: Hooked) -> Launch:
     """What makes the parts of each split, and their statistics."""
     device = call.query.device
     return Launch(
@@ -110,7 +110,7 @@ def _parts(call: Call, plan: Plan, tile: Tile, how: Shared, numbers: Hooked) -> 
         {"q": call.query, "k": call.key, "v": call.value, "descales": call.descales},
         partial(_sizes_of_parts, how, tile, plan.constants["VALUE_PAD"]),
         lambda: decode_constants(plan, call.weight, tile, architecture(device)),
-        numbers,
+        reads,
         tma=by_descriptor(tile),
         tile=tile,
     )

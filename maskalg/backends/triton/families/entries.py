@@ -164,7 +164,7 @@ class _Launch:
         given = self.of.tensors | {"sums": sums, "unit": unit}
         weighted, device = fixed["WEIGHTED"], call.query.device
         of = (entry, mode, *self.of.plan.shape.values(), self.tma, weighted, device)
-        numbers = hooked(entry.hooks, call)
+        reads = hooked(entry.hooks, call)
 
         def with_tile(tile: Tile) -> Launch:
             return Launch(
@@ -174,7 +174,7 @@ class _Launch:
                 given,
                 partial(_sizes, tile),
                 lambda: fixed | tile_constants(tile),
-                numbers,
+                reads,
                 self.tma,
                 tile=tile,
             )

@@ -14,7 +14,7 @@ from ....engine.float8 import FLOAT8
 from ....tiles.forward import HopperTile, Tile
 from ....values.weights import Weight
 from ...call import Call
-from ..arguments import Hooked, describable, hooked, numbers_of, sinks_of
+from ..arguments import describable, hooked, numbers_of, sinks_of
 from ..constants import hooks_ahead, power_of_two, tile_constants, weight_constants
 from ..launching.fitting import that_fits, with_last_resort
 from ..launching.launch import Launch
@@ -82,53 +82,44 @@ def launch_forward(
     call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None
 ) -> list[Launch]:
     """Fill output and lse; what was launched, nothing without a tile to try."""
-    numbers = hooked(plan.hooks, call)
+    reads = hooked(plan.hooks, call)
     few, hopper, _, _ = route_of_forward(plan, call)
     if few is not None:
-        return launch_decode(call, few, plan, numbers, (out, lse))
+        return launch_decode(call, few, plan, reads, (out, lse))
+    tma = plan.tma and describable(call.key) and describable(call.value)
     given = {
         "q": call.query,
         "k": call.key,
-        "v": call.value,
         "o": out,
         "lse": lse,
         "sink": sinks_of(call),
         "descales": call.descales,
     }
-    tma = plan.tma and describable(call.key) and describable(call.value)
-    with_tile = partial(_launch, call, plan, numbers, given, tma)
+
+    def with_tile(tile: Tile | HopperTile, value: torch.Tensor = call.value) -> Launch:
+        return Launch(
+            forward_spec(tile, call.query.dtype),
+            (plan, tma, call.weight.normalised, call.query.device),
+            call,
+            {**given, "v": value},
+            partial(_sizes, tile),
+            lambda: forward_constants(plan, call.weight, tile),
+            reads,
+            tma,
+            tile=tile,
+        )
+
     before: list[Launch] = []
     launches: Iterator[Launch] = map(with_tile, with_last_resort(plan.candidates))
-    if hopper is not None:
-        if call.value.dtype == FLOAT8:
-            before = [values_in_order(call)]
-            with_tile = partial(_launch, call, plan, numbers, given | {"v": before[0].made[0]}, tma)
+    if hopper is not None and call.value.dtype == FLOAT8:
+        before = [values_in_order(call)]
+        launches = chain([with_tile(hopper, before[0].tensors["out"])], launches)
+    elif hopper is not None:
         launches = chain([with_tile(hopper)], launches)
     found = that_fits(("forward", plan), launches)
     if found is None:
         return []
     return [each.run() for each in ([*before, found] if found.tile is hopper else [found])]
-
-
-def _launch(
-    call: Call,
-    plan: Plan,
-    numbers: Hooked,
-    given: dict[str, Any],
-    tma: bool,
-    tile: Tile | HopperTile,
-) -> Launch:
-    return Launch(
-        forward_spec(tile, call.query.dtype),
-        (plan, tma, call.weight.normalised, call.query.device),
-        call,
-        given,
-        partial(_sizes, tile),
-        lambda: forward_constants(plan, call.weight, tile),
-        numbers,
-        tma,
-        tile=tile,
-    )
 
 
 def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype) -> KernelSpec:

@@ -100,7 +100,7 @@ def _part_counters(call: Call) -> int:
     return call.extents.batch * call.key.shape[1] * -(-call.extents.kv_len // _KEYS) * 2
 
 
-def turn_launches(call: Call, plan: BackwardPlan, numbers: Hooked, fixed: Hashable) -> list[Launch]:
+def turn_launches(call: Call, plan: BackwardPlan, reads: Hooked, fixed: Hashable) -> list[Launch]:
     """What makes the turns: how many later tiles of keys come before, and how many earlier ones;
     int32 `[2, tiles of keys, tiles of queries]`.
 
@@ -108,7 +108,7 @@ def turn_launches(call: Call, plan: BackwardPlan, numbers: Hooked, fixed: Hashab
     kept, and remembered then if they are small.
 
     Args:
-        numbers: what the hooks read.
+        reads: what the hooks read.
         fixed: what the constants follow from, and the device.
     """
     block = one_pass_tile(plan.shape["HEAD_PAD"]).block
@@ -116,7 +116,7 @@ def turn_launches(call: Call, plan: BackwardPlan, numbers: Hooked, fixed: Hashab
     sides = {"KEYS": _KEYS, "BLOCK": block, "ROWS": _TURNS_TOGETHER, "COLUMNS": _TURNS_TOGETHER}
     of_visits, of_turns = partial(_sizes_of_visits, block), partial(_sizes_of_turns, block)
     visiting = plan.in_one_pass | sides
-    visited = Launch(VISITS, fixed, call, {}, of_visits, lambda: visiting, numbers, once=kept)
+    visited = Launch(VISITS, fixed, call, {}, of_visits, lambda: visiting, reads, once=kept)
     turns = {"ptr": visited.tensors["out"]}
     device = call.query.device
     return [visited, Launch(_TURNS, device, call, turns, of_turns, lambda: sides, once=kept)]
@@ -144,12 +144,12 @@ def _sizes_of_turns(block: int, call: Call) -> Sizes:
 
 
 def one_pass_launches(
-    call: Call, plan: BackwardPlan, numbers: Hooked, given: dict[str, Any], fixed: Hashable
+    call: Call, plan: BackwardPlan, reads: Hooked, given: dict[str, Any], fixed: Hashable
 ) -> list[Launch]:
     """What fills dK and dV and adds up dQ, then what makes dQ of the sums.
 
     Args:
-        numbers: what the hooks read.
+        reads: what the hooks read.
         given: tensors by name: inputs, gradients, turns, and what `rows_launch` made.
         fixed: what the constants follow from, and the device.
     """
@@ -163,7 +163,7 @@ def one_pass_launches(
         {**given, "key_sum": None, "value_sum": None},
         partial(_sizes_of_gradients, tile.block, head_pad, value_pad),
         lambda: one_pass_constants(plan),
-        numbers,
+        reads,
         tile=tile,
     )
     added = Launch(

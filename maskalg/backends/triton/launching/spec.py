@@ -100,7 +100,11 @@ class KernelSpec:
 
     @cached_property
     def signature(self) -> Signature:
-        """Its arguments by role."""
+        """Its arguments by role.
+
+        It relies on `arg_names` and `do_not_specialize` of Triton's functions, and in the
+        interpreter on `kwargs`, as they are in the tested releases.
+        """
         roles: dict[str, list[str]] = {}
         for name in self.kernel.arg_names:
             roles.setdefault(role_of(name), []).append(name)
