@@ -11,7 +11,8 @@ from ..engine.normal_form import Structure, transposed
 from ..formula.node import Node
 from ..formula.printing import formula_text
 from ..proof.proof import prove_structure
-from ..schedule.rung import Of, rung_of
+from ..schedule.rung import rung_of
+from ..schedule.tiling import Of
 from .ahead import LINE, Ahead, is_ahead
 from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
 from .bounds_text import bounds_text

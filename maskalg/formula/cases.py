@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import nodes
-from .comparisons import POSITIONS
+from .comparisons import POSITIONS, terms_of
 from .nodes import Node
 
 
@@ -14,7 +14,7 @@ def split_extremum(difference: Node, *, mixed: bool = False) -> Node | None:
 
     With `mixed` those that read one of the positions alone stay.
     """
-    terms = difference.args if difference.op == "add" else (difference,)
+    terms = terms_of(difference)
     for place, term in enumerate(terms):
         factor, inner = _scaled(term)
         least = 2 if mixed else 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import cast
 
 from ..formula import nodes
-from ..formula.comparisons import POSITIONS
+from ..formula.comparisons import POSITIONS, terms_of
 from ..formula.nodes import Node
 
 
@@ -96,13 +96,12 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
 
 def _is_position(node: Node) -> bool:
     """Whether a part is an index, moved or not: as many categories as there are positions."""
-    terms = node.args if node.op == "add" else (node,)
-    return any(term in (nodes.Q, nodes.K) for term in terms)
+    return any(term in (nodes.Q, nodes.K) for term in terms_of(node))
 
 
 def separated(node: Node, index: str = "q_idx") -> tuple[Node, Node] | None:
     """A sum as the part that reads `index` and the rest, which does not; None if mixed."""
-    terms = node.args if node.op == "add" else (node,)
+    terms = terms_of(node)
     if any(len(positions(term)) == 2 for term in terms):
         return None
     reading = [term for term in terms if positions(term) == {index}]

@@ -14,8 +14,8 @@ import torch
 
 from ..engine.extents import Extents
 from ..engine.normal_form import Bound
-from .rung import Of, rung_of
-from .tiling import Tiling
+from .rung import rung_of
+from .tiling import Of, Tiling
 
 _SMALLEST_BITS: Final = 6
 

@@ -2,11 +2,13 @@
 
     closed form             intervals of keys for each tile of queries, from numbers alone
     digits                  masks of images and videos, one digit of a position at a time
-    token sets, predicates  intervals that depend on tensors, thinned by sets of positions
+    token sets, predicates  intervals that sets of positions thin, and tables asked tile by tile
     summaries               smallest and largest values of blocks, where intervals only enclose
     evaluation              elements of the tiles that are still open
 
-Everyone else asks a rung for runs, labels, counts and marks, and never which one it is.
+Spans of a proof are decided one by one, so one object serves all but digits; where tensors are
+summarised, it narrows its runs by them. Everyone else asks a rung for runs, labels, counts and
+marks, and never which one it is.
 """
 
 from __future__ import annotations
@@ -23,10 +25,9 @@ from .digits.rung import DigitRung
 from .intervals.rung import IntervalRung
 from .summaries.rung import SummaryRung
 from .tile_runs import TileRuns
-from .tiling import Tiling
+from .tiling import Of, Tiling
 
 Source = Literal["spans", "digits", "summaries"]
-Of = Literal["queries", "keys"]
 
 
 class Rung(Protocol):

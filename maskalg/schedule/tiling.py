@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 
@@ -12,6 +13,8 @@ from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
 from ..errors import MaskValueError
 from ..formula.parameters import plain_number
+
+Of = Literal["queries", "keys"]  # what rows of tiles are of; columns are of the other
 
 
 @dataclass(frozen=True)

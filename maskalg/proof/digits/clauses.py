@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from ...formula import nodes
 from ...formula.cases import split_extremum, split_where
-from ...formula.comparisons import POSITIONS
+from ...formula.comparisons import POSITIONS, terms_of
 from ...formula.nodes import Node
 from ..signs import OverBudget
 from .tree import Coordinate, DigitTree, NotDigits, Path, Side, factors
@@ -262,7 +262,7 @@ def _negated(term: Node) -> Node | None:
 
 def _parted(total: Node) -> tuple[list[Node], Node]:
     """The terms of a sum that depend on positions, and the sum of the others."""
-    terms = total.args if total.op == "add" else (total,)
+    terms = terms_of(total)
     moving = [term for term in terms if term.indices() & POSITIONS]
     return moving, nodes.add(*[term for term in terms if not term.indices() & POSITIONS])
 
@@ -270,8 +270,7 @@ def _parted(total: Node) -> tuple[list[Node], Node]:
 def _collected(*summands: Node) -> Node:
     """A sum with like terms added up."""
     total: dict[Node, int] = {}
-    joined = nodes.add(*summands)
-    for term in joined.args if joined.op == "add" else (joined,):
+    for term in terms_of(nodes.add(*summands)):
         number, rest = factors(term)
         product = nodes.mul(*rest) if rest else nodes.const(1)
         total[product] = total.get(product, 0) + number

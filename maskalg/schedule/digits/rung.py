@@ -18,7 +18,7 @@ from ...engine.recent import Recent
 from ...proof.digits.forms import DigitForms
 from ..summaries.labels import MOST_TILES, summary_marks
 from ..tile_runs import TileRuns, marked_runs_of
-from ..tiling import Tiling
+from ..tiling import Of, Tiling
 from .counts import digit_counts
 from .runs import digit_runs
 
@@ -67,7 +67,7 @@ class DigitRung:
     ) -> torch.Tensor | None:
         return digit_counts(self.forms, form, extents) if most_spans is None else None
 
-    def marks(self, tiling: Tiling, of: Literal["queries", "keys"]) -> torch.Tensor:
+    def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
         if self.reads_tensors or math.prod(tiling.shape) > MOST_BY_DIGITS:
             return summary_marks(tiling, of)
         numbers = tuple([v for v in tiling.form.values if not isinstance(v, torch.Tensor)])
@@ -79,7 +79,7 @@ class DigitRung:
         # A graph that is captured before any call made them labels its tiles by itself.
         return summary_marks(tiling, of) if found is None else _OF_GRAPHS.setdefault(key, found)
 
-    def _made(self, tiling: Tiling, of: str) -> torch.Tensor:
+    def _made(self, tiling: Tiling, of: Of) -> torch.Tensor:
         runs = digit_runs(self.forms, replace(tiling, on=torch.device("cpu")))
         labels = runs.to(tiling.device).labels(tiling.shape[3])
         made = marked_runs_of(labels if of == "queries" else labels.mT)

@@ -17,7 +17,7 @@ from ...engine.normal_form import Bound
 from ...proof.closed_forms import ClosedForms, Span
 from ..summaries.labels import MOST_TILES, summary_marks
 from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns, label_of
-from ..tiling import Tiling
+from ..tiling import Of, Tiling
 from .intervals import Rows, key_range, rows_of
 from .sides import in_order, is_interval, side_tiles
 
@@ -86,7 +86,7 @@ class IntervalRung:
                 return extents.kv_len - count if dropped else count
         return None
 
-    def marks(self, tiling: Tiling, of: Literal["queries", "keys"]) -> torch.Tensor:
+    def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
         return summary_marks(tiling, of)
 
     @property

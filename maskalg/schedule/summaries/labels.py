@@ -8,14 +8,14 @@ tensors' device and without waiting for it. Kernels look the labels up as runs: 
 from __future__ import annotations
 
 import math
-from typing import Final, Literal
+from typing import Final
 
 import torch
 
 from ..intervals.intervals import rows_of
 from ..memory import MEMORY, constant, memorable
 from ..tile_runs import marked_runs_of
-from ..tiling import Tiling
+from ..tiling import Of, Tiling
 from .summaries import Summaries
 
 _FEWEST_TILES: Final = 1 << 10  # visiting that many takes less than labelling them
@@ -48,7 +48,7 @@ def _labels(tiling: Tiling) -> torch.Tensor:
     return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).expand(tiling.shape).contiguous()
 
 
-def summary_marks(tiling: Tiling, of: Literal["queries", "keys"]) -> torch.Tensor:
+def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
     """The runs of labels from summaries, as `marked_runs_of` makes them; remembered.
 
     Where labelling takes longer than it saves, every tile is PARTIAL.
