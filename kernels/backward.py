@@ -115,19 +115,8 @@ def _visit_keys(dq, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.cons
     kv_len, columns = place.kv_len, tl.arange(0, tile.BLOCK)
     for j in tl.range(first, end):
         n = j * tile.BLOCK + columns
-        key = load_tile(
-            of.key_source, j * tile.BLOCK, n, kv_len, tile.TMA, RAGGED, tile.HEAD_DIM, tile.HEAD_PAD
-        )
-        value = load_tile(
-            of.value_source,
-            j * tile.BLOCK,
-            n,
-            kv_len,
-            tile.TMA,
-            RAGGED,
-            tile.VALUE_DIM,
-            tile.VALUE_PAD,
-        )
+        key = load_tile(of.key_source, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
+        value = load_tile(of.value_source, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
         at = at_keys(place, n)
         product = tl.dot(of.query, key.T, input_precision=tile.PRECISION)
         statistic, delta = of.statistic[:, None], of.delta[:, None]
@@ -158,12 +147,8 @@ def _visit_queries(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: t
     q_len, rows = of.q_len, tl.arange(0, tile.BLOCK)
     for i in tl.range(first, end):
         m = i * tile.BLOCK + rows
-        query = load_tile(
-            of.queries, i * tile.BLOCK, m, q_len, tile.TMA, RAGGED, tile.HEAD_DIM, tile.HEAD_PAD
-        )
-        gradient = load_tile(
-            of.gradients, i * tile.BLOCK, m, q_len, tile.TMA, RAGGED, tile.VALUE_DIM, tile.VALUE_PAD
-        )
+        query = load_tile(of.queries, i, q_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
+        gradient = load_tile(of.gradients, i, q_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
         statistic, delta = tl.load(of.statistic_ptr + m), tl.load(of.delta_ptr + m)
         at = at_queries(place, m)
         product = tl.dot(of.key, query.T, input_precision=tile.PRECISION)

@@ -42,19 +42,8 @@ def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.conste
     q, kv_len, columns = of.queries, place.kv_len, tl.arange(0, tile.BLOCK)
     for j in tl.range(first, end):
         n = j * tile.BLOCK + columns
-        key = load_tile(
-            q.key_source, j * tile.BLOCK, n, kv_len, tile.TMA, RAGGED, tile.HEAD_DIM, tile.HEAD_PAD
-        )
-        value = load_tile(
-            q.value_source,
-            j * tile.BLOCK,
-            n,
-            kv_len,
-            tile.TMA,
-            RAGGED,
-            tile.VALUE_DIM,
-            tile.VALUE_PAD,
-        )
+        key = load_tile(q.key_source, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
+        value = load_tile(q.value_source, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
         at = at_keys(place, n)
         product = tl.dot(q.query, key.T, input_precision=tile.PRECISION)
         statistic, delta = q.statistic[:, None], q.delta[:, None]

@@ -90,33 +90,27 @@ def source_of(ptr, batch, head, strides, TMA: tl.constexpr):
 
 @triton.jit
 def load_tile(
-    source,
-    first,
-    n,
-    length,
-    TMA: tl.constexpr,
-    PARTIAL: tl.constexpr,
-    SIZE: tl.constexpr,
-    PAD: tl.constexpr,
+    source, j, length, SIZE: tl.constexpr, PAD: tl.constexpr, tile, PARTIAL: tl.constexpr
 ):
-    """Rows `n`, from `first` on, of a `source_of` keys or values: `[rows, PAD]`, zero past SIZE.
+    """The j-th tile of rows of a `source_of` keys or values: `[rows, PAD]`, zero past SIZE.
 
     Rows past the length are read as zero: by the descriptor, or when PARTIAL; FULL tiles have none.
     """
-    if TMA:
+    n = j * tile.BLOCK + tl.arange(0, tile.BLOCK)
+    if tile.TMA:
         descriptor, batch, head = source
-        tile = descriptor.load([batch, head, first, 0]).reshape(n.shape[0], PAD)
+        loaded = descriptor.load([batch, head, j * tile.BLOCK, 0]).reshape(tile.BLOCK, PAD)
     else:
         base, stride_n, stride_d = source
         d = tl.arange(0, PAD)
         at = base + n.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
         if PARTIAL:
-            tile = tl.load(at, mask=(n < length)[:, None] & (d < SIZE)[None, :], other=0.0)
+            loaded = tl.load(at, mask=(n < length)[:, None] & (d < SIZE)[None, :], other=0.0)
         elif PAD != SIZE:
-            tile = tl.load(at, mask=(d < SIZE)[None, :], other=0.0)
+            loaded = tl.load(at, mask=(d < SIZE)[None, :], other=0.0)
         else:
-            tile = tl.load(at)
-    return tile
+            loaded = tl.load(at)
+    return loaded
 
 
 class Queries(NamedTuple):
@@ -146,9 +140,7 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
     columns = tl.arange(0, tile.BLOCK)
     for j in tl.range(first, end, of.step):
         n = j * tile.BLOCK + columns
-        key = load_tile(
-            of.key_source, j * tile.BLOCK, n, kv_len, tile.TMA, RAGGED, tile.HEAD_DIM, tile.HEAD_PAD
-        )
+        key = load_tile(of.key_source, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
         key = key.to(query.dtype)
         score = tl.dot(query, key.T, input_precision=tile.PRECISION)
         at = at_keys(place, n)
@@ -170,16 +162,7 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
             l = l * correction + tl.sum(p, 1)
             acc = acc * correction[:, None]
             m = m_new
-        value = load_tile(
-            of.value_source,
-            j * tile.BLOCK,
-            n,
-            kv_len,
-            tile.TMA,
-            RAGGED,
-            tile.VALUE_DIM,
-            tile.VALUE_PAD,
-        )
+        value = load_tile(of.value_source, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
         value = value.to(query.dtype)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=tile.PRECISION)
     return acc, m, l
