@@ -1,7 +1,7 @@
 """`mask.segments()`: what each tile of queries visits, by what is known soon.
 
 `mask.blocks()` also looks at the tiles that stay open here, so its labels are those of the
-elements: a tile in a PARTIAL segment may be EMPTY or FULL there. The other way round it is never.
+elements: a tile in a PARTIAL segment may be EMPTY or FULL there. Other tiles have the same label.
 """
 
 from __future__ import annotations

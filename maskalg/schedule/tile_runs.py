@@ -34,21 +34,11 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class TileRuns:
-    """What each tile of queries visits: ordered, disjoint ranges of tiles of keys.
+    """Ordered, disjoint ranges of tiles of keys for each tile of queries, as `Segments` has them.
 
-    Row `r = (batch_index * heads + head_index) * rows + tile` owns the runs from `row_start[r]` up
-    to, not including, `row_start[r + 1]`. Neighbours that touch have different labels, and a row
-    with nothing to visit has no runs.
-
-    No kept element is outside of the runs, and FULL runs hold full tiles only. PARTIAL ones may
-    hold tiles that turn out empty or full where the rung does not decide every tile.
-
-    Attributes:
-        row_start: int32 `[batch * heads * rows + 1]`, where the runs of each row begin.
-        first, end: int32 `[runs]`, the tiles `first <= tile < end`.
-        label: int32 `[runs]`, PARTIAL=1 or FULL=2.
-        shape: `(batch, heads, rows)`; batch and heads are 1 where the mask does not depend on
-            them.
+    Row `r` of `prod(shape)` owns the runs from `row_start[r]` up to, not including,
+    `row_start[r + 1]`. No kept element is outside of the runs, and FULL runs hold full tiles only.
+    PARTIAL ones may hold others where the rung does not decide every tile.
     """
 
     row_start: torch.Tensor

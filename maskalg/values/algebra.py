@@ -136,6 +136,8 @@ class Mask(NotNumbers, Drawn):
     ) -> BlockMap:
         """The label of each block of the attention matrix, equal to dense evaluation.
 
+        Blocks that the proof leaves open are evaluated; `segments` leaves them PARTIAL.
+
         Args:
             q_len: number of queries.
             kv_len: number of keys; `None` means `q_len`.
@@ -167,7 +169,9 @@ class Mask(NotNumbers, Drawn):
     ) -> Segments:
         """What each tile of queries visits, as a few ranges of tiles: the public row schedule.
 
-        Takes what `blocks` takes, and costs time and memory by the row, not by the block.
+        Takes what `blocks` takes, and costs time and memory by the row, not by the block. Nothing
+        is evaluated: where the proof does not decide a tile, it is PARTIAL here, and `blocks` may
+        call it EMPTY or FULL.
 
         Returns:
             `Segments` with int32 arrays `row_start`, `first`, `end`, `label`: compressed rows,

@@ -2,7 +2,8 @@
 
 For every position of the other index the limits of the own index are computed once. What else the
 own position must satisfy becomes a table that answers for a whole range of positions at once:
-counts of members, sorted classes of equal entries, maxima over powers of two.
+counts of members, sorted classes of equal entries, maxima over powers of two. Ranks and a wavelet
+matrix would serve all of these, but take six to fifteen times as long.
 """
 
 from __future__ import annotations
