@@ -14,7 +14,7 @@ from typing import Final, cast
 import torch
 
 from .. import errors
-from ..formula.documents import documents_in
+from ..formula.derived import documents_in
 from ..formula.integer_ranges import RULES, Interval
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, plain_number

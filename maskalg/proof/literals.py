@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from ..formula import nodes
-from ..formula.cases import has_extremum, split_extremum, split_where
+from ..formula.comparisons import has_extremum, split_extremum, split_where
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..formula.printing import formula_text

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import maskalg as ma
 from maskalg.engine import normal_form
-from maskalg.formula.documents import documents_in
+from maskalg.formula.derived import documents_in
 from maskalg.integrations.transformers import attend, make_mask, model_mask
 
 DECODERS = ("llama", "qwen2", "mistral", "gemma2", "gemma3", "gpt_oss", "llama4")

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from ...formula import nodes
-from ...formula.cases import split_extremum, split_where
-from ...formula.comparisons import POSITIONS, terms_of
+from ...formula.comparisons import POSITIONS, split_extremum, split_where, terms_of
 from ...formula.nodes import Node
 from ..signs import OverBudget
 from .tree import Coordinate, DigitTree, NotDigits, Path, Side, factors

@@ -9,7 +9,7 @@ import torch
 
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure, Value
-from ...formula.documents import documents_in
+from ...formula.derived import documents_in
 from ...proof.proof import prove_structure
 from ..tiling import Tiling
 from .intervals import key_range, rows_of

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .... import errors
 from ....formula import nodes
-from ....formula.documents import note_documents
+from ....formula.derived import note_documents
 from ....formula.entries import Entries, integers, is_listed, readable
 from ....formula.nodes import BATCH, SCORE, K, Q
 from ....formula.parameters import INTEGERS, Table, plain_number

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
+from ....formula.comparisons import by_distance
 from ....formula.derived import Derived
-from ....formula.distances import by_distance
 from ....formula.entries import Entries
 from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.parameters import Parameter
