@@ -1,9 +1,9 @@
 """Comparisons of integers: arranged, taken apart, and told to be of distances.
 
-They are arranged so that little is added to what may be at the ends of a dtype. `x > y` is the formula
-`x >= y + 1`, and proofs move terms from side to side. Entries of tensors may be the smallest or the
-largest integers there are, which leave no room for either. Comparisons over minima, maxima and
-`where` are taken apart into comparisons without them.
+They are arranged so that little is added to what may be at the ends of a dtype. `x > y` is the
+formula `x >= y + 1`, and proofs move terms from side to side. Entries of tensors may be the
+smallest or the largest integers there are, which leave no room for either. Comparisons over minima,
+maxima and `where` are taken apart into comparisons without them.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from ..attention import attention
-from ..errors import MaskValueError
-from ..formula.expression import Expression
-from ..values.algebra import Mask
-from ..values.biases import alibi
-from ..values.masks import causal, document, sliding
-from ..views.inspect.terminal import percent, show
+from ...attention import attention
+from ...errors import MaskValueError
+from ...formula.expression import Expression
+from ...values.algebra import Mask
+from ...values.biases import alibi
+from ...values.masks import causal, document, sliding
+from ...views.inspect.terminal import percent, show
 from .corpus import Corpus, read_corpus
 from .dense import Inputs, matrix_bytes, reference, sdpa_heads
 from .measure import peak_bytes, seconds

@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from ..errors import MaskValueError
+from ...errors import MaskValueError
 
 # Documents of a few hundred to a few thousand tokens, so that 16k tokens hold several.
 _DEFAULT_SIZES: Final = range(1 << 10, 1 << 14)
