@@ -4,8 +4,7 @@ The keys a tile visits come as runs of tiles, computed by a hook from the row nu
 hold tiles to be masked, FULL runs hold tiles in which every pair is kept. Tiles outside of the
 runs are never loaded. Nothing else about the mask reaches this file.
 
-A run of either kind has a loop of its own, or both share ONE_LOOP with a branch around the mask:
-less code and fewer registers, which is faster where most runs are short.
+`elements` explains the words of all kernels: `S`, `T`, `HOLD`, `place`, `unit`.
 """
 
 from typing import NamedTuple
