@@ -66,6 +66,7 @@ def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.conste
                 distance = at.q_idx - at.kv_idx + (kv_len - 1)
                 entry = of.batch_head.to(tl.int64) * (of.q_len + kv_len - 1) + distance
             else:
+                tl.static_assert(of.MODE == PAIRS)
                 entry = of.PLACE(e, *at)
             # Dropped pairs add nothing, and rows past the end have no place.
             some = (e != 0.0) & (at.q_idx < of.q_len) & (at.kv_idx < kv_len)
