@@ -40,8 +40,8 @@ def compiled(name, target, dim, rows, crowded=False):
     )
     tables = table_dtypes(plan.hooks, form)
     for tile in tiles:
-        constants, tma = decode_constants(plan, ma.softmax, tile, target), by_descriptor(tile)
-        found = compile_kernel(DECODE, target, constants, torch.bfloat16, tables, tma=tma)
+        constants = decode_constants(plan, ma.softmax, tile, target)
+        found = compile_kernel(DECODE, target, constants, torch.bfloat16, tables, tma=by_descriptor)
         if found.shared <= SHARED_LIMIT[target]:
             return found, tile
     raise AssertionError(f"no tile fits {target}")
