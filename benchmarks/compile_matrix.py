@@ -11,7 +11,7 @@ biases of `maskalg.testing` one by one, in an order drawn from the seed, all of 
 `--count`. Each cell done is a line of `--results`, and one that the
 file has of this Triton is not compiled again: start another file after a change of the package.
 The summary counts, by target, failures, cells that need more shared memory than there is, and those
-that keep more than `triton_fitting.MOST_SPILLED` bytes of a thread's registers in memory; it lists
+that keep more than `fitting.MOST_SPILLED` bytes of a thread's registers in memory; it lists
 the worst. The exit status is 1 if there are any.
 """
 

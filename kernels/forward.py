@@ -15,7 +15,7 @@ import triton.language as tl
 from .elements import LN2, LOG2E, SCALARS, Hooks, Place, at_keys, biased, masked, weight_of
 from .runs import Span, over_runs
 
-SMALLEST_SCALE = tl.constexpr(2.0**-64)  # that of `triton_scale`
+SMALLEST_SCALE = tl.constexpr(2.0**-64)  # that of the host (`backends/call.py`)
 
 
 class Tile(NamedTuple):

@@ -31,7 +31,7 @@ _AGAIN: Final = "the table's again"
 
 
 class Trials(Protocol):
-    """One call, whose kernels run with tiles of one's choice; `backends.triton_trial.Trial`."""
+    """One call, whose kernels run with tiles of one's choice; `backends/triton/trial.py`."""
 
     @property
     def architecture(self) -> str: ...

@@ -67,7 +67,7 @@ class DivisorArgument:
 @dataclass(frozen=True)
 class DistanceTable:
     """What a formula of distances gives, float32 `[heads, distances]`; `[distances]` for all heads
-    alike (`backends/triton/distances.py`)."""
+    alike (`backends/triton/arguments.py`)."""
 
     formula: Node
 

@@ -90,7 +90,7 @@ def entry_of(node: Node) -> Node | None:
 def adds_to_entry(node: Node) -> bool:
     """Whether something is added to an integer that may be as large as an entry.
 
-    A sum that is divided by a number is told from that of the entry (`integer_text.floored`).
+    A sum that is divided by a number is told from that of the entry (`codegen/text/integers.py`).
     """
     if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
         return adds_to_entry(node.args[1])
