@@ -1,0 +1,241 @@
+"""Calls of the compiled kernels: which of them are served, and their arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, cast
+
+import torch
+
+from ....engine.extents import Extents, dependence
+from ....engine.normal_form import Bound, Structure, Value
+from ....engine.saturation import as_float32
+from ....engine.widths import Known, bits_of, known_of
+from ....formula.node import Node
+from ....formula.parameters import Slot
+from ....schedule.runs import RunTable, run_table
+from ...call import Call
+from ...results import empty_gradients, empty_result
+from .compile import CompileError, library
+from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of, places
+
+_DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_TILE: Final = 64  # queries, as in skeleton.cpp
+_RUN_KEYS: Final = 16
+_MOST_BITS: Final = 62
+_NOTHING: Final = [0] * 5
+_ZEROS: Final = torch.zeros(1, dtype=torch.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """The compiled hooks of one structure whose tables have certain dtypes.
+
+    Attributes:
+        hooks: what was compiled.
+        addresses: of `mask_q, mask_k, bias_q, bias_k, slope_q, slope_k`, 0 where there is none.
+        bounds: the address of `bounds`, or 0.
+        library: what the addresses lie in.
+    """
+
+    hooks: Hooks
+    addresses: list[int]
+    bounds: int
+    library: ctypes.CDLL
+
+
+def kernel_for(call: Call, *, tables: bool = False) -> Kernel | None:
+    """The kernel that serves a call, compiled where it is new; None where torch's operations do.
+
+    Args:
+        tables: whether tables of the bias want a gradient.
+    """
+    shape, form = call.query.shape, call.form
+    if tables or call.query.dtype not in _DTYPES or call.weight.formula is not None:
+        return None
+    if 0 in shape or 0 in call.value.shape or os.environ.get("MASKALG_NATIVE") == "0":
+        return None
+    structure = form.structure
+    dtypes = tuple([cast(torch.Tensor, form.values[s.index]).dtype for s in structure.tables])
+    key = ("native", dtypes)
+    try:
+        kernel = structure.remembered[key]
+    except KeyError:
+        kernel = structure.remembered[key] = _compiled(structure, dtypes)
+    if kernel is None or not _fits(structure, form.values):
+        return None
+    return cast(Kernel, kernel)
+
+
+def _compiled(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Kernel | None:
+    if not all(d.is_floating_point or d in ENTRY_TYPES for d in dtypes):
+        return None
+    hooks = hooks_of(structure, dtypes)
+    if hooks is None:
+        return None
+    # Both are compiled at once where both are new.
+    loop = threading.Thread(target=_loop)
+    loop.start()
+    try:
+        made = library(hooks.source)
+    except CompileError:
+        return None
+    finally:
+        loop.join()
+    if _loop() is None:
+        return None
+    names = ["mask", *["bias"] * hooks.biased, *["slope"] * hooks.sloped]
+    known = {f"{name}_{lane}" for name in names for lane in "qk"}
+    wanted = ("mask_q", "mask_k", "bias_q", "bias_k", "slope_q", "slope_k")
+    addresses = [_address(made, name) if name in known else 0 for name in wanted]
+    return Kernel(hooks, addresses, _address(made, "bounds") if hooks.bounded else 0, made)
+
+
+def _address(made: ctypes.CDLL, name: str) -> int:
+    return cast(int, ctypes.cast(getattr(made, name), ctypes.c_void_p).value)
+
+
+@lru_cache(maxsize=1)
+def _loop() -> ctypes.CDLL | None:
+    """The library of the loop; None where it cannot be compiled."""
+    source = Path(__file__).with_name("skeleton.cpp").read_text(encoding="utf-8")
+    try:
+        return library(source, fused=True)
+    except CompileError:
+        return None
+
+
+def forward(call: Call, kernel: Kernel, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output in the dtype of the query, and lse in float32; unwritten where it is not wanted."""
+    shape = call.query.shape
+    out = empty_result(call.query, call.value.shape[-1])
+    lse = torch.empty(shape[:3] if lse_wanted else (0,), dtype=torch.float32)
+    arguments, _held = _arguments(call, kernel, out, lse if lse_wanted else None)
+    cast(ctypes.CDLL, _loop()).maskalg_forward((ctypes.c_int64 * len(arguments))(*arguments))
+    return out, lse
+
+
+def backward(
+    call: Call,
+    kernel: Kernel,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+) -> list[torch.Tensor]:
+    """Gradients of query, key and value, in their dtypes and as `empty_gradients` lie."""
+    out, lse = saved
+    found = empty_gradients(call.query, call.key, call.value)
+    stats = torch.empty((3, *lse.shape), dtype=torch.float32)
+    gradient = change[0].to(out.dtype)
+    of_lse = None if change[1] is None else change[1].to(torch.float32).contiguous()
+    arguments, _held = _arguments(call, kernel, out, lse.contiguous())
+    for tensor in (gradient, *found):
+        arguments += [tensor.data_ptr(), *tensor.stride()]
+    arguments += [0 if of_lse is None else of_lse.data_ptr(), stats.data_ptr()]
+    cast(ctypes.CDLL, _loop()).maskalg_backward((ctypes.c_int64 * len(arguments))(*arguments))
+    return found
+
+
+def _arguments(
+    call: Call, kernel: Kernel, out: torch.Tensor, lse: torch.Tensor | None
+) -> tuple[list[int], list[object]]:
+    """`Call` of skeleton.cpp up to the backward pass, and what must live as long as the call."""
+    query, key, value, extents = call.query, call.key, call.value, call.extents
+    numbers, held = _numbers(call.form)
+    packed = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+    sizes = dependence(call.form.structure.mask, call.form, extents)
+    arguments = [
+        *(_DTYPES[query.dtype], extents.batch, extents.heads, key.shape[1]),
+        *(extents.q_len, extents.kv_len, query.shape[3], value.shape[3]),
+        *(torch.get_num_threads(), struct.unpack("q", struct.pack("d", call.scale))[0]),
+    ]
+    for tensor in (query, key, value, out):
+        arguments += [tensor.data_ptr(), *tensor.stride()]
+    arguments += [
+        *(0 if lse is None else lse.data_ptr(), ctypes.addressof(packed), kernel.bounds),
+        *(kernel.hooks.touched, kernel.hooks.unfull, sizes.batch, sizes.heads),
+        *kernel.addresses,
+    ]
+    held += [packed, lse]
+    if kernel.bounds:
+        return [*arguments, 0, 0, 0, 0, 0, 0], held
+    table = _runs(call.form, extents)
+    parts = [part.contiguous() for part in (table.first, table.end, table.label.to(torch.int64))]
+    held += parts
+    arguments += [*[part.data_ptr() for part in parts], *table.first.shape[2:], _RUN_KEYS]
+    arguments[_PLACE_OF_SIZES : _PLACE_OF_SIZES + 2] = table.first.shape[:2]
+    return arguments, held
+
+
+_PLACE_OF_SIZES: Final = 10 + 4 * 5 + 5
+
+
+def _numbers(form: Bound) -> tuple[list[int], list[object]]:
+    """What stands in `S` (see `places`), and the tables it has addresses of."""
+    numbers: list[int] = []
+    held: list[object] = []
+    for slot, value in zip(form.structure.slots, form.values, strict=True):
+        if isinstance(value, torch.Tensor):
+            table = value.detach()
+            if table.is_floating_point() and table.dtype != torch.float32:
+                table = table.to(torch.float32)
+            held.append(table)
+            sizes = table.shape
+            if table.numel():
+                numbers += [table.data_ptr(), *sizes, *table.stride(), *sizes]
+            else:
+                numbers += [_ZEROS.data_ptr(), *[1] * len(sizes), *[0] * len(sizes), *sizes]
+        elif slot.kind == "int":
+            numbers.append(int(value))
+        else:
+            numbers.append(struct.unpack("i", struct.pack("f", as_float32(value)))[0])
+    return numbers, held
+
+
+def _runs(form: Bound, extents: Extents) -> RunTable:
+    """The runs of tiles of queries; remembered where the mask reads no tensor."""
+    structure = form.structure
+    if structure.mask_tables:
+        return _new_runs(form, extents)
+    used = {cast(Slot, parameter).index for parameter in structure.mask.params}
+    numbers = tuple([v if i in used else 0 for i, v in enumerate(form.values)])
+    return _remembered_runs(structure, cast("tuple[int | float, ...]", numbers), extents)
+
+
+@lru_cache(maxsize=256)
+def _remembered_runs(
+    structure: Structure, numbers: tuple[int | float, ...], extents: Extents
+) -> RunTable:
+    return _new_runs(Bound(structure, cast("tuple[Value, ...]", numbers)), extents)
+
+
+def _new_runs(form: Bound, extents: Extents) -> RunTable:
+    return run_table(form, extents, (min(_TILE, extents.q_len), _RUN_KEYS))
+
+
+def _fits(structure: Structure, values: tuple[Value, ...]) -> bool:
+    """Whether 64 bits hold all integers of the formulas."""
+    plain = structure.remembered.get("native plain")
+    if plain is None:
+        plain = not any(f.grows for f in _formulas(structure))
+        structure.remembered["native plain"] = plain
+    if plain and not any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values):
+        return True
+    return _known_to_fit(structure, known_of(values))
+
+
+@lru_cache(maxsize=4096)
+def _known_to_fit(structure: Structure, known: tuple[Known, ...]) -> bool:
+    integers = [n for formula in _formulas(structure) for n in formula.walk() if n.kind == "int"]
+    return all(
+        bits_of(node, known) <= _MOST_BITS or node.op == "read" for node in integers
+    )
+
+
+def _formulas(structure: Structure) -> list[Node]:
+    return [structure.mask, structure.bias, *bound_formulas(structure)]
