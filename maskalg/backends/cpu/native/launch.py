@@ -20,6 +20,7 @@ from ....engine.widths import Known, bits_of, known_of
 from ....formula.node import Node
 from ....formula.parameters import Slot
 from ....schedule.runs import RunTable, run_table
+from ....schedule.unchanged import state_of
 from ...call import Call
 from ...results import empty_gradients, empty_result
 from .compile import CompileError, library
@@ -68,7 +69,7 @@ def kernel_for(call: Call, *, tables: bool = False) -> Kernel | None:
         kernel = structure.remembered[key]
     except KeyError:
         kernel = structure.remembered[key] = _compiled(structure, dtypes)
-    if kernel is None or not _fits(structure, form.values):
+    if kernel is None or not _fits(form):
         return None
     return cast(Kernel, kernel)
 
@@ -218,23 +219,38 @@ def _new_runs(form: Bound, extents: Extents) -> RunTable:
     return run_table(form, extents, (min(_TILE, extents.q_len), _RUN_KEYS))
 
 
-def _fits(structure: Structure, values: tuple[Value, ...]) -> bool:
-    """Whether 64 bits hold all integers of the formulas."""
+def _fits(form: Bound) -> bool:
+    """Whether 64 bits hold all integers of the formulas: entries of int64 are looked at."""
+    structure, values = form.structure, form.values
     plain = structure.remembered.get("native plain")
     if plain is None:
         plain = not any(f.grows for f in _formulas(structure))
         structure.remembered["native plain"] = plain
-    if plain and not any(isinstance(v, torch.Tensor) and v.dtype == torch.int64 for v in values):
-        return True
-    return _known_to_fit(structure, known_of(values))
+    if not form.long:
+        return plain or _known_to_fit(structure, known_of(values))
+    long = [v for v in values if isinstance(v, torch.Tensor) and v.dtype == torch.int64]
+    # Nobody counts what is written to tensors of inference mode.
+    counted = not any(table.is_inference() for table in long)
+    states = [state_of(table) for table in long] if counted else []
+    before = form.remembered.get("native fits")
+    if counted and before is not None and before[0] == states:
+        return cast(bool, before[1])
+    known = list(known_of(values))
+    for place, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.numel():
+            least, most = [int(end) for end in value.aminmax()]
+            bits = max(abs(least), abs(most)).bit_length()
+            known[place] = (-(1 << bits), 1 << bits)
+    fits = _known_to_fit(structure, tuple(known))
+    if counted:
+        form.remembered["native fits"] = (states, fits)
+    return fits
 
 
 @lru_cache(maxsize=4096)
 def _known_to_fit(structure: Structure, known: tuple[Known, ...]) -> bool:
     integers = [n for formula in _formulas(structure) for n in formula.walk() if n.kind == "int"]
-    return all(
-        bits_of(node, known) <= _MOST_BITS or node.op == "read" for node in integers
-    )
+    return all(bits_of(node, known) <= _MOST_BITS for node in integers)
 
 
 def _formulas(structure: Structure) -> list[Node]:
