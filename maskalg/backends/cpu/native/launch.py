@@ -27,7 +27,7 @@ from .compile import CompileError, library
 from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of, places
 
 _DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-_TILE: Final = 64  # queries, as in skeleton.cpp
+_TILE: Final = 48  # queries, as in skeleton.cpp
 _RUN_KEYS: Final = 16
 _MOST_BITS: Final = 62
 _NOTHING: Final = [0] * 5

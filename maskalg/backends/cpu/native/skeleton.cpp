@@ -1,6 +1,6 @@
 // Attention on a CPU in one parallel region: the loop that every expression shares.
 //
-// A thread takes a tile of 64 queries of one head and keeps it in its cache. The queries are the
+// A thread takes a tile of 48 queries of one head and keeps it in its cache. The queries are the
 // lanes of vectors: scores S[key][query] are sums of products of one number of a key, broadcast,
 // with a vector of queries, so that keys and values are read as they lie and softmax needs no sum
 // across lanes. Of dK and dV the lanes are keys. What an expression says comes as functions
@@ -15,13 +15,14 @@ typedef int64_t I;
 typedef float V __attribute__((vector_size(64)));
 typedef int32_t VI __attribute__((vector_size(64)));
 
-static const I TILE = 64;  // lanes of a tile, and keys or queries of a block
+static const I TILE = 48;  // queries of a tile, or keys where these are the lanes
+static const I BLOCK = 64;  // keys that are computed at once
 static const I LANES = 16;  // of a vector
 static const float L2E = 1.4426950408889634f;
 
 // Rows and vectors of the innermost product: as many as the registers of the machine hold.
 #ifdef __AVX512F__
-enum { ROWS = 6, VECTORS = 4 };
+enum { ROWS = 8, VECTORS = 3 };
 #elif defined(__AVX__)
 enum { ROWS = 6, VECTORS = 1 };
 #else
@@ -134,26 +135,53 @@ static inline void put(const Call& c, const Tensor& t, I at, float x) {
     ((uint16_t*)t.at)[at] = c.dtype == 1 ? to_bfloat(x) : to_half(x);
 }
 
-// Write the columns of from[dim][width] as rows, each times its factor (or all times one).
-static void put_rows(const Call& c, const Tensor& t, I batch, I head, I first, I count, I dim,
-                     I width, const float* from, const float* factors, float factor) {
-  I at = batch * t.batch + head * t.head + first * t.row;
-  for (I i = 0; i < count; i++) {
-    float f = factors ? factors[i] : factor;
-    for (I d = 0; d < dim; d++)
-      put(c, t, at + i * t.row + d * t.column, from[d * width + i] * f);
+typedef float Four __attribute__((vector_size(16), aligned(4)));
+
+// to[c * to_step + r] = from[r * step + c] * factor
+static void flip(const float* from, I step, I rows, I columns, float factor, float* to, I to_step) {
+  I r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const float* at = from + r * step;
+    I c = 0;
+    for (; c + 4 <= columns; c += 4) {
+      Four x0 = *(Four*)(at + c), x1 = *(Four*)(at + step + c);
+      Four x2 = *(Four*)(at + 2 * step + c), x3 = *(Four*)(at + 3 * step + c);
+      Four a0 = __builtin_shufflevector(x0, x1, 0, 4, 1, 5);
+      Four a1 = __builtin_shufflevector(x0, x1, 2, 6, 3, 7);
+      Four a2 = __builtin_shufflevector(x2, x3, 0, 4, 1, 5);
+      Four a3 = __builtin_shufflevector(x2, x3, 2, 6, 3, 7);
+      float* out = to + c * to_step + r;
+      *(Four*)out = __builtin_shufflevector(a0, a2, 0, 1, 4, 5) * factor;
+      *(Four*)(out + to_step) = __builtin_shufflevector(a0, a2, 2, 3, 6, 7) * factor;
+      *(Four*)(out + 2 * to_step) = __builtin_shufflevector(a1, a3, 0, 1, 4, 5) * factor;
+      *(Four*)(out + 3 * to_step) = __builtin_shufflevector(a1, a3, 2, 3, 6, 7) * factor;
+    }
+    for (; c < columns; c++)
+      for (I i = 0; i < 4; i++) to[c * to_step + r + i] = at[i * step + c] * factor;
   }
+  for (; r < rows; r++)
+    for (I c = 0; c < columns; c++) to[c * to_step + r] = from[r * step + c] * factor;
+}
+
+// Write the columns of from[dim][width] as rows of a tensor, times a factor.
+static void put_rows(const Call& c, const Tensor& t, I batch, I head, I first, I count, I dim,
+                     I width, const float* from, float factor, float* copy) {
+  I at = batch * t.batch + head * t.head + first * t.row;
+  if (c.dtype == 0 && t.column == 1) {
+    flip(from, width, dim, count, factor, (float*)t.at + at, t.row);
+    return;
+  }
+  flip(from, width, dim, count, factor, copy, dim);
+  for (I i = 0; i < count; i++)
+    for (I d = 0; d < dim; d++) put(c, t, at + i * t.row + d * t.column, copy[i * dim + d]);
 }
 
 // The rows as columns to[dim][width], times a factor; columns without a row are 0.
 static void transposed(const float* rows, I step, I count, I dim, I width, float factor,
                        float* to) {
-  I i = 0;
-  for (; i + 8 <= count; i += 8)
-    for (I d = 0; d < dim; d++)
-      for (I j = 0; j < 8; j++) to[d * width + i + j] = rows[(i + j) * step + d] * factor;
-  for (; i < width; i++)
-    for (I d = 0; d < dim; d++) to[d * width + i] = i < count ? rows[i * step + d] * factor : 0.f;
+  flip(rows, step, count, dim, factor, to, width);
+  for (I d = 0; d < dim && count < width; d++)
+    memset(to + d * width + count, 0, (width - count) * sizeof(float));
 }
 
 // c[r][:] (+)= sum over t of a[r * ra + t * ta] * b[t][:], with `width` columns.
@@ -194,23 +222,21 @@ __attribute__((noinline)) static void product_of(const float* a, I ra, I ta, I R
 template <bool ADD>
 static inline void product(const float* a, I ra, I ta, I R, I T, const float* b, float* c,
                            I width) {
-  if (width == TILE)
+  if (width % (VECTORS * LANES) == 0)
     product_of<VECTORS, ADD>(a, ra, ta, R, T, b, c, width);
   else
     product_of<1, ADD>(a, ra, ta, R, T, b, c, width);
 }
 
-// 2 to the power of x, 0 under 2**-126; NaN stays NaN.
+// 2 to the power of x, which is at most 127: 0 under 2**-126, NaN of NaN.
 static inline V exp2_of(V x) {
   V y = x < -126.f ? V{} - 126.f : x;
-  y = y > 127.f ? V{} + 127.f : y;
   V r = y + 12582912.f;  // y rounded to an integer stands in the last bits
   V f = y - (r - 12582912.f);
-  V p = f * 1.54035304e-4f + 1.33335581e-3f;
-  p = p * f + 9.61812911e-3f;
-  p = p * f + 5.55041087e-2f;
-  p = p * f + 2.40226507e-1f;
-  p = p * f + 6.93147181e-1f;
+  V p = f * 1.33908634e-3f + 9.67603192e-3f;
+  p = p * f + 5.55035711e-2f;
+  p = p * f + 2.40221075e-1f;
+  p = p * f + 6.93147188e-1f;
   p = p * f + 1.f;
   V scale = (V)(((VI)r << 23) + (127 << 23));
   return x < -126.f ? V{} : p * scale;
@@ -285,8 +311,8 @@ struct Work {
 static I rounded(I n) { return (n + 63) / 64 * 64; }
 
 static char* work_of(const Call& c, Work* w) {
-  I wide = rounded(most(c.dim, c.value_dim) + 64) * TILE;
-  I sizes[] = {wide, wide, wide, wide, TILE * TILE, TILE * TILE, TILE * TILE, wide, wide, 8 * TILE};
+  I wide = rounded(most(c.dim, c.value_dim) + 64) * BLOCK;
+  I sizes[] = {wide, wide, wide, wide, BLOCK * BLOCK, BLOCK * BLOCK, BLOCK * BLOCK, wide, wide, 8 * BLOCK};
   float** parts[] = {&w->query, &w->grad,   &w->sums, &w->more,  &w->scores,
                      &w->raw,   &w->change, &w->copy, &w->other, &w->row};
   I total = rounded((most_ends(c) + 2) * sizeof(I));
@@ -339,6 +365,12 @@ static bool softmax_block(float* scores, I nk, I width, float* m, float* l, floa
   return moved;
 }
 
+// Each column times its factor.
+static void multiply(float* at, I rows, I width, const float* factors) {
+  for (I i = 0; i < rows; i++)
+    for (I x = 0; x < width; x += LANES) *(V*)(at + i * width + x) *= *(const V*)(factors + x);
+}
+
 static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I width) {
   I count = least(width, c.q_len - q0), step, kv_head = head / (c.heads / c.kv_heads);
   const float* q = rows_of(c, c.q, batch, head, q0, count, c.dim, w.copy, &step);
@@ -348,14 +380,12 @@ static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I width)
   memset(w.sums, 0, c.value_dim * width * sizeof(float));
   Spans s = spans_of(c, batch, head, q0, q0 + count - 1, w.ends);
   for (I i = 0; i < s.touched; i++)
-    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += TILE) {
-      I nk = least(TILE, s.at[2 * i + 1] - k0);
+    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, s.at[2 * i + 1] - k0);
       bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
       scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
       if (softmax_block(w.scores, nk, width, m, l, shrink))
-        for (I d = 0; d < c.value_dim; d++)
-          for (I x = 0; x < width; x += LANES)
-            *(V*)(w.sums + d * width + x) *= *(V*)(shrink + x);
+        multiply(w.sums, c.value_dim, width, shrink);
       const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
       product<true>(v, 1, step, c.value_dim, nk, w.scores, w.sums, width);
     }
@@ -365,7 +395,9 @@ static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I width)
       c.lse[(batch * c.heads + head) * c.q_len + q0 + i] =
           l[i] == 0.f ? -INFINITY : m[i] + logf(l[i]);
   }
-  put_rows(c, c.out, batch, head, q0, count, c.value_dim, width, w.sums, shrink, 0.f);
+  for (I i = count; i < width; i++) shrink[i] = 0.f;
+  multiply(w.sums, c.value_dim, width, shrink);
+  put_rows(c, c.out, batch, head, q0, count, c.value_dim, width, w.sums, 1.f, w.copy);
 }
 
 static inline float sum_of(V x) {
@@ -387,8 +419,8 @@ static void forward_row(const Call& c, Work& w, I batch, I head, I q0) {
   memset(out, 0, c.value_dim * sizeof(float));
   Spans found = spans_of(c, batch, head, q0, q0, w.ends);
   for (I i = 0; i < found.touched; i++)
-    for (I k0 = found.at[2 * i]; k0 < found.at[2 * i + 1]; k0 += TILE) {
-      I nk = least(TILE, found.at[2 * i + 1] - k0);
+    for (I k0 = found.at[2 * i]; k0 < found.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, found.at[2 * i + 1] - k0);
       const float* keys = rows_of(c, c.k, batch, kv_head, k0, nk, c.dim, w.copy, &step);
       for (I j = 0; j < nk; j++) {
         V total = V{};
@@ -398,16 +430,16 @@ static void forward_row(const Call& c, Work& w, I batch, I head, I q0) {
         for (; d < c.dim; d++) rest += query[d] * keys[j * step + d];
         s[j] = sum_of(total) + rest;
       }
-      for (I j = nk; j < TILE; j++) s[j] = 0.f;
-      if (c.bias_k) c.bias_k(c.S, batch, head, k0, TILE, q0, 1, s, 0);
+      for (I j = nk; j < BLOCK; j++) s[j] = 0.f;
+      if (c.bias_k) c.bias_k(c.S, batch, head, k0, BLOCK, q0, 1, s, 0);
       if (meets(found.at + 2 * found.touched, found.unfull, k0, k0 + nk))
-        c.mask_k(c.S, batch, head, k0, TILE, q0, 1, s, 0);
-      for (I j = nk; j < TILE; j++) s[j] = -INFINITY;
+        c.mask_k(c.S, batch, head, k0, BLOCK, q0, 1, s, 0);
+      for (I j = nk; j < BLOCK; j++) s[j] = -INFINITY;
       float top = m;
-      for (I j = 0; j < TILE; j++) top = s[j] > top ? s[j] : top;
+      for (I j = 0; j < BLOCK; j++) top = s[j] > top ? s[j] : top;
       float base = top == -INFINITY ? 0.f : top;
       V f = exp2_of((V{} + (m - base)) * L2E), sum = V{};
-      for (I x = 0; x < TILE; x += LANES) {
+      for (I x = 0; x < BLOCK; x += LANES) {
         *(V*)(s + x) = exp2_of((*(V*)(s + x) - base) * L2E);
         sum += *(V*)(s + x);
       }
@@ -421,7 +453,7 @@ static void forward_row(const Call& c, Work& w, I batch, I head, I q0) {
       }
     }
   float factor = l == 0.f ? 0.f : 1.f / l;
-  put_rows(c, c.out, batch, head, q0, 1, c.value_dim, 1, out, 0, factor);
+  put_rows(c, c.out, batch, head, q0, 1, c.value_dim, 1, out, factor, w.copy);
   if (c.lse)
     c.lse[(batch * c.heads + head) * c.q_len + q0] = l == 0.f ? -INFINITY : m + logf(l);
 }
@@ -494,8 +526,8 @@ static void row_sums(const Call& c, Work& w, const Spans& s, I batch, I head, I 
   float *l = w.row + 6 * TILE, *shrink = w.row + 7 * TILE;
   for (I i = 0; i < width; i++) m[i] = -INFINITY, l[i] = 0.f;
   for (I i = 0; i < s.touched; i++)
-    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += TILE) {
-      I nk = least(TILE, s.at[2 * i + 1] - k0), step;
+    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, s.at[2 * i + 1] - k0), step;
       bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
       scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
       softmax_block(w.scores, nk, width, m, l, shrink);
@@ -533,8 +565,8 @@ static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width
   memcpy(c.stats + plane + place, log_sum, count * sizeof(float));
   memcpy(c.stats + 2 * plane + place, delta, count * sizeof(float));
   for (I i = 0; i < s.touched; i++)
-    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += TILE) {
-      I nk = least(TILE, s.at[2 * i + 1] - k0), vstep;
+    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, s.at[2 * i + 1] - k0), vstep;
       bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
       const float* keys = scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
       const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.other, &vstep);
@@ -544,7 +576,8 @@ static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width
       if (masked || c.bias_q) without_dropped(w.scores, w.change, nk * width);
       product<true>(keys, 1, step, c.dim, nk, w.change, w.sums, width);
     }
-  put_rows(c, c.dq, batch, head, q0, count, c.dim, width, w.sums, 0, (float)c.scale);
+  put_rows(c, c.dq, batch, head, q0, count, c.dim, width, w.sums, (float)c.scale,
+           w.copy);
 }
 
 // dK and dV of a tile of keys, over the tiles of queries that visit it. `spans` holds, for each
@@ -585,8 +618,9 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
       product<true>(q, 1, qstep, c.dim, nq, w.change, of_key, TILE);
     }
   }
-  put_rows(c, c.dk, batch, kv_head, k0, count, c.dim, TILE, of_key, 0, (float)c.scale);
-  put_rows(c, c.dv, batch, kv_head, k0, count, c.value_dim, TILE, of_value, 0, 1.f);
+  put_rows(c, c.dk, batch, kv_head, k0, count, c.dim, TILE, of_key, (float)c.scale,
+           w.copy);
+  put_rows(c, c.dv, batch, kv_head, k0, count, c.value_dim, TILE, of_value, 1.f, w.copy);
 }
 
 extern "C" void maskalg_backward(const Call* call) {
