@@ -125,7 +125,7 @@ def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
         kernels = Backend("triton", True, ", ".join(sorted({gpu.architecture for gpu in gpus})))
     return (
         kernels,
-        Backend("cpu", True, "on any machine, by tiles"),
+        Backend("cpu", True, machine.cpu_kernels()),
         Backend("reference", True, "on any device, with memory for the dense matrix"),
     )
 

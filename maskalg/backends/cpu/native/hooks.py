@@ -118,7 +118,12 @@ def _function(name: str, formula: Node, write: str, cpp: Cpp) -> str:
     result = (cpp.real if formula.kind == "real" else cpp)(formula, "pair")
     once, of_lane, others, pair = [
         "".join(f"\n{indent}{line}" for line in cpp.lines[stage])
-        for stage, indent in (("once", "  "), ("lane", "    "), ("others", "    "), ("pair", "      "))
+        for stage, indent in (
+            ("once", "  "),
+            ("lane", "    "),
+            ("others", "    "),
+            ("pair", "      "),
+        )
     ]
     score = ""
     if "score" in formula.ops():

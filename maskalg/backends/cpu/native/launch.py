@@ -24,7 +24,7 @@ from ....schedule.unchanged import state_of
 from ...call import Call
 from ...results import empty_gradients, empty_result
 from .compile import CompileError, library
-from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of, places
+from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of
 
 _DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _TILE: Final = 48  # queries, as in skeleton.cpp
@@ -76,6 +76,8 @@ def kernel_for(call: Call, *, tables: bool = False) -> Kernel | None:
 
 def _compiled(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Kernel | None:
     if not all(d.is_floating_point or d in ENTRY_TYPES for d in dtypes):
+        return None
+    if _loop.cache_info().currsize and _loop() is None:
         return None
     hooks = hooks_of(structure, dtypes)
     if hooks is None:

@@ -122,7 +122,7 @@ def _const(cpp: Cpp, node: Node, stage: Stage) -> str:
         return f"(I){node.data}LL" if cast(int, node.data) >= 0 else f"((I){node.data}LL)"
     value = as_float32(cast(float, node.data))
     if math.isnan(value):
-        return "__builtin_nanf(\"\")"
+        return '__builtin_nanf("")'
     if math.isinf(value):
         return "__builtin_inff()" if value > 0 else "(-__builtin_inff())"
     return f"((float){float(value).hex()})"
