@@ -282,7 +282,7 @@ static inline I whole(float x) {
 }
 static inline float exp2_of(float x) {
   float y = x < -126.f ? -126.f : x;
-  y = y > 128.f ? 128.f : y;
+  y = y > 129.f ? 129.f : y;
   float r = y + 12582912.f, f = y - (r - 12582912.f);
   float p = 1.54035304e-4f;
   p = p * f + 1.33335581e-3f;
@@ -291,7 +291,9 @@ static inline float exp2_of(float x) {
   p = p * f + 2.40226507e-1f;
   p = p * f + 6.93147181e-1f;
   p = p * f + 1.f;
-  return x < -126.f ? 0.f : p * bits((int32_t)((uint32_t)bits(r) << 23) + (127 << 23));
+  int32_t n = bits(r) - 0x4b400000, half = n >> 1;  // 2 to the power of 128 is no number
+  float found = p * bits((half + 127) << 23) * bits((n - half + 127) << 23);
+  return x < -126.f ? 0.f : x == x ? found : x;
 }
 static inline float exp_of(float x) {
   // log2(e) in two parts: the rounding of a large product would be one of the result.
