@@ -1,6 +1,8 @@
 """The compiled kernels of the CPU backend against float64, and what happens without them."""
 
+import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -299,3 +301,23 @@ def test_half_numbers_of_every_kind():
             query = same[:, :, :rows]
             out = ma.attention(query, same, value, ma.q_idx == ma.kv_idx)
             assert torch.equal(out, value[:, :, :rows] + 0)
+
+
+def test_forked_processes_and_threads_compute_alike():
+    """A fork has none of the workers of its parent; callers share them."""
+    tensors = [tensor.detach() for tensor in inputs(400, 400, (32, 32))]
+    expected = ma.attention(*tensors, causal)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            calls = [pool.submit(ma.attention, *tensors, causal) for _ in range(40)]
+            assert all(torch.equal(call.result(), expected) for call in calls)
+        child = os.fork()
+        if child == 0:
+            found = [ma.attention(*tensors, causal) for _ in range(9)]
+            torch.set_num_threads(1)  # torch's own threads do not survive a fork
+            os._exit(0 if all(torch.equal(out, expected) for out in found) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        torch.set_num_threads(before)

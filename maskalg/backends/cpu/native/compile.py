@@ -21,7 +21,7 @@ from typing import Final
 from ....codegen.store import cache_dir
 
 _FLAGS: Final = (
-    *("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-shared"),
+    *("-std=c++17", "-O3", "-pthread", "-fPIC", "-shared"),
     *("-fno-math-errno", "-fno-trapping-math", "-w"),
 )
 _DIGEST: Final = 32

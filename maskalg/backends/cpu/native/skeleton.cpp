@@ -1,4 +1,4 @@
-// Attention on a CPU in one parallel region: the loop that every expression shares.
+// Attention on a CPU: the loop that every expression shares.
 //
 // A thread takes a tile of 48 queries of one head and keeps it in its cache. The queries are the
 // lanes of vectors: scores S[key][query] are sums of products of one number of a key, broadcast,
@@ -7,6 +7,7 @@
 // ("hooks") that take a block of scores at a time. No result depends on the number of threads.
 
 #include <math.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -310,19 +311,122 @@ struct Work {
 
 static I rounded(I n) { return (n + 63) / 64 * 64; }
 
-static char* work_of(const Call& c, Work* w) {
+static pthread_key_t kept;  // the memory of a thread, for its next call: its size, then the rest
+
+static Work work_of(const Call& c) {
+  Work work, *w = &work;
   I wide = rounded(most(c.dim, c.value_dim) + 64) * BLOCK;
   I sizes[] = {wide, wide, wide, wide, BLOCK * BLOCK, BLOCK * BLOCK, BLOCK * BLOCK, wide, wide, 8 * BLOCK};
   float** parts[] = {&w->query, &w->grad,   &w->sums, &w->more,  &w->scores,
                      &w->raw,   &w->change, &w->copy, &w->other, &w->row};
   I total = rounded((most_ends(c) + 2) * sizeof(I));
   for (I size : sizes) total += size * sizeof(float);
-  char* memory = (char*)aligned_alloc(64, total);
-  if (!memory) abort();
-  float* at = (float*)memory;
+  I* memory = (I*)pthread_getspecific(kept);
+  if (!memory || *memory < total) {
+    free(memory);
+    memory = (I*)aligned_alloc(64, rounded(total) + 64);
+    if (!memory) abort();
+    *memory = total;
+    pthread_setspecific(kept, memory);
+  }
+  float* at = (float*)memory + LANES;
   for (int i = 0; i < 10; i++) *parts[i] = at, at += sizes[i];
   w->ends = (I*)at;
-  return memory;
+  return work;
+}
+
+// Items of one call that threads take one after the other. The caller takes items too, and waits
+// for none but those that another thread has begun: a thread that the machine has not woken by
+// then, because other processes keep the cores, delays nothing.
+struct Job {
+  void (*run)(const Call& c, Work& w, I item, void* more);
+  const Call* call;
+  void* more;
+  I count, next, helpers, most_helpers;
+  unsigned rounding;
+  Job* following;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wanted = PTHREAD_COND_INITIALIZER, left = PTHREAD_COND_INITIALIZER;
+static Job* jobs = 0;
+static I workers = 0;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+// A forked process has none of its parent's threads.
+static void forget_workers() {
+  pthread_mutex_init(&lock, 0);
+  pthread_cond_init(&wanted, 0), pthread_cond_init(&left, 0);
+  jobs = 0, workers = 0;
+}
+
+static void prepare() {
+  pthread_key_create(&kept, free);
+  pthread_atfork(0, 0, forget_workers);
+}
+
+static void take_items(Job* job) {
+  Work w = work_of(*job->call);
+  for (;;) {
+    I item = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
+    if (item >= job->count) return;
+    job->run(*job->call, w, item, job->more);
+  }
+}
+
+static unsigned rounding_mode() {
+#ifdef __SSE__
+  return __builtin_ia32_stmxcsr() & ~63u;
+#else
+  return 0;
+#endif
+}
+
+static void* work_for_ever(void*) {
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    Job* job = jobs;
+    while (job && (job->helpers >= job->most_helpers ||
+                   __atomic_load_n(&job->next, __ATOMIC_RELAXED) >= job->count))
+      job = job->following;
+    if (!job) {
+      pthread_cond_wait(&wanted, &lock);
+      continue;
+    }
+    job->helpers++;
+    pthread_mutex_unlock(&lock);
+#ifdef __SSE__
+    __builtin_ia32_ldmxcsr(job->rounding);  // small numbers count as the caller has it
+#endif
+    take_items(job);
+    pthread_mutex_lock(&lock);
+    job->helpers--;
+    pthread_cond_broadcast(&left);
+  }
+}
+
+// Run all items on so many threads; every one is done on return.
+static void run_items(const Call& c, I threads, I count, void* more,
+                      void (*run)(const Call&, Work&, I, void*)) {
+  Job job = {run, &c, more, count, 0, 0, least(threads, count) - 1, rounding_mode(), 0};
+  if (job.most_helpers < 1) {
+    take_items(&job);
+    return;
+  }
+  pthread_mutex_lock(&lock);
+  pthread_t made;
+  while (workers < job.most_helpers && !pthread_create(&made, 0, work_for_ever, 0))
+    pthread_detach(made), workers++;
+  job.following = jobs, jobs = &job;
+  for (I i = 0; i < job.most_helpers; i++) pthread_cond_signal(&wanted);
+  pthread_mutex_unlock(&lock);
+  take_items(&job);
+  pthread_mutex_lock(&lock);
+  Job** place = &jobs;
+  while (*place != &job) place = &(*place)->following;
+  *place = job.following;
+  while (job.helpers) pthread_cond_wait(&left, &lock);
+  pthread_mutex_unlock(&lock);
 }
 
 // Scores of keys k0.. of a tile of queries, biased and masked; `raw` those before where a slope
@@ -463,37 +567,35 @@ static int threads_for(const Call& c, I width) {
   I tiles = (c.q_len + width - 1) / width, all = tiles * c.batch * c.heads;
   if (c.threads == 1 || all == 1) return 1;
   if (all > 256) return (int)c.threads;
-  Work w;
-  char* memory = work_of(c, &w);
+  Work w = work_of(c);
   I pairs = 0;
   for (I i = 0; i < all; i++) {
     I q0 = i % tiles * width, q1 = least(q0 + width, c.q_len) - 1;
     Spans s = spans_of(c, i / tiles / c.heads, i / tiles % c.heads, q0, q1, w.ends);
     for (I j = 0; j < s.touched; j++) pairs += (s.at[2 * j + 1] - s.at[2 * j]) * width;
   }
-  free(memory);
   return pairs * (c.dim + c.value_dim) < (width == 1 ? 1 << 20 : 1 << 22) ? 1 : (int)c.threads;
 }
 
+static I width_of(const Call& c, bool forward) {
+  return forward && c.q_len <= 4 ? 1 : c.q_len <= LANES ? LANES : TILE;
+}
+
+static void forward_item(const Call& c, Work& w, I item, void*) {
+  I width = width_of(c, true), tiles = (c.q_len + width - 1) / width;
+  I head = item / tiles % c.heads, batch = item / tiles / c.heads;
+  I q0 = (tiles - 1 - item % tiles) * width;  // the last first: under a causal mask the longest
+  if (width == 1)
+    forward_row(c, w, batch, head, q0);
+  else
+    forward_tile(c, w, batch, head, q0, width);
+}
+
 extern "C" void maskalg_forward(const Call* call) {
-  const Call& c = *call;
-  I width = c.q_len <= 4 ? 1 : c.q_len <= LANES ? LANES : TILE;
-  I tiles = (c.q_len + width - 1) / width, all = tiles * c.batch * c.heads;
-#pragma omp parallel num_threads(threads_for(c, width))
-  {
-    Work w;
-    char* memory = work_of(c, &w);
-    // The last tiles first: under a causal mask they take longest.
-#pragma omp for schedule(dynamic, 1) nowait
-    for (I i = 0; i < all; i++) {
-      I head = i / tiles % c.heads, batch = i / tiles / c.heads, q0 = (tiles - 1 - i % tiles) * width;
-      if (width == 1)
-        forward_row(c, w, batch, head, q0);
-      else
-        forward_tile(c, w, batch, head, q0, width);
-    }
-    free(memory);
-  }
+  pthread_once(&once, prepare);
+  I width = width_of(*call, true), tiles = (call->q_len + width - 1) / width;
+  I count = tiles * call->batch * call->heads;
+  run_items(*call, threads_for(*call, width), count, 0, forward_item);
 }
 
 // Weights and gradients of scores, from scores and from the products of gradients and values.
@@ -623,34 +725,36 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
   put_rows(c, c.dv, batch, kv_head, k0, count, c.value_dim, TILE, of_value, 1.f, w.copy);
 }
 
+static void spans_item(const Call& c, Work&, I item, void* spans) {
+  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width, part = item / tiles;
+  I q0 = item % tiles * width, q1 = least(q0 + width, c.q_len) - 1;
+  I* at = (I*)spans + item * (most_ends(c) + 2);
+  Spans s = spans_of(c, part / c.mask_heads, part % c.mask_heads, q0, q1, at + 2);
+  at[0] = s.touched, at[1] = s.unfull;
+}
+
+static void queries_item(const Call& c, Work& w, I item, void*) {
+  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width;
+  I q0 = (tiles - 1 - item % tiles) * width;
+  backward_tile(c, w, item / tiles / c.heads, item / tiles % c.heads, q0, width);
+}
+
+static void keys_item(const Call& c, Work& w, I item, void* spans) {
+  I tiles = (c.kv_len + TILE - 1) / TILE;
+  I batch = item / tiles / c.kv_heads, kv_head = item / tiles % c.kv_heads;
+  backward_keys(c, w, batch, kv_head, item % tiles * TILE, (const I*)spans);
+}
+
 extern "C" void maskalg_backward(const Call* call) {
+  pthread_once(&once, prepare);
   const Call& c = *call;
-  I width = c.q_len <= LANES ? LANES : TILE;
-  I tiles = (c.q_len + width - 1) / width, all = tiles * c.batch * c.heads;
-  I key_tiles = (c.kv_len + TILE - 1) / TILE, size = most_ends(c) + 2;
-  I of_spans = c.mask_batches * c.mask_heads * tiles;
-  I* spans = (I*)malloc(of_spans * size * sizeof(I));
+  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width;
+  I threads = threads_for(c, width), key_tiles = (c.kv_len + TILE - 1) / TILE;
+  I parts = c.mask_batches * c.mask_heads * tiles;
+  I* spans = (I*)malloc(parts * (most_ends(c) + 2) * sizeof(I));
   if (!spans) abort();
-#pragma omp parallel num_threads(threads_for(c, width))
-  {
-    Work w;
-    char* memory = work_of(c, &w);
-#pragma omp for schedule(static) nowait
-    for (I i = 0; i < of_spans; i++) {
-      I q0 = i % tiles * width, q1 = least(q0 + width, c.q_len) - 1, part = i / tiles;
-      I* at = spans + i * size;
-      Spans s = spans_of(c, part / c.mask_heads, part % c.mask_heads, q0, q1, at + 2);
-      at[0] = s.touched, at[1] = s.unfull;
-    }
-#pragma omp for schedule(dynamic, 1)
-    for (I i = 0; i < all; i++)
-      backward_tile(c, w, i / tiles / c.heads, i / tiles % c.heads,
-                    (tiles - 1 - i % tiles) * width, width);
-#pragma omp for schedule(dynamic, 1) nowait
-    for (I i = 0; i < key_tiles * c.batch * c.kv_heads; i++)
-      backward_keys(c, w, i / key_tiles / c.kv_heads, i / key_tiles % c.kv_heads,
-                    i % key_tiles * TILE, spans);
-    free(memory);
-  }
+  run_items(c, 1, parts, spans, spans_item);
+  run_items(c, threads, tiles * c.batch * c.heads, 0, queries_item);
+  run_items(c, threads, key_tiles * c.batch * c.kv_heads, spans, keys_item);
   free(spans);
 }
