@@ -135,6 +135,10 @@ def explain(
     tier, tile, gradients, compilations = "tiles of scaled_dot_product_attention", "", "", 0
     if name == "reference":
         tier = "dense matrix of scores"
+    if name == "cpu":
+        from .backends.cpu.native.launch import renders
+
+        tier = "one kernel compiled from the expression" if renders(call) else tier
     if name == "triton":
         from .backends.triton import backend as triton
 

@@ -321,3 +321,12 @@ def test_forked_processes_and_threads_compute_alike():
         assert os.waitpid(child, 0)[1] == 0
     finally:
         torch.set_num_threads(before)
+
+
+def test_explain_names_what_computes(monkeypatch):
+    tensors = inputs(40, 40)
+    assert ma.explain(*tensors, causal).tier == "one kernel compiled from the expression"
+    weighted = ma.explain(*tensors, causal, weight=ma.relu)
+    monkeypatch.setenv("MASKALG_NATIVE", "0")
+    assert ma.explain(*tensors, causal).tier == weighted.tier
+    assert weighted.tier == "tiles of scaled_dot_product_attention"

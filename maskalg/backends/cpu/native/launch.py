@@ -23,7 +23,7 @@ from ....schedule.runs import RunTable, run_table
 from ....schedule.unchanged import state_of
 from ...call import Call
 from ...results import empty_gradients, empty_result
-from .compile import CompileError, library
+from .compile import CompileError, compiler, library
 from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of
 
 _DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -57,13 +57,10 @@ def kernel_for(call: Call, *, tables: bool = False) -> Kernel | None:
     Args:
         tables: whether tables of the bias want a gradient.
     """
-    shape, form = call.query.shape, call.form
-    if tables or call.query.dtype not in _DTYPES or call.weight.formula is not None:
+    form, structure = call.form, call.form.structure
+    if tables or not _may_serve(call):
         return None
-    if 0 in shape or 0 in call.value.shape or os.environ.get("MASKALG_NATIVE") == "0":
-        return None
-    structure = form.structure
-    dtypes = tuple([cast(torch.Tensor, form.values[s.index]).dtype for s in structure.tables])
+    dtypes = _dtypes_of(form)
     key = ("native", dtypes)
     try:
         kernel = structure.remembered[key]
@@ -72,6 +69,28 @@ def kernel_for(call: Call, *, tables: bool = False) -> Kernel | None:
     if kernel is None or not _fits(form):
         return None
     return cast(Kernel, kernel)
+
+
+def renders(call: Call) -> bool:
+    """Whether a kernel would serve a call, if its compiler does not fail; nothing is compiled."""
+    if not _may_serve(call) or compiler() is None:
+        return False
+    dtypes = _dtypes_of(call.form)
+    known = all(d.is_floating_point or d in ENTRY_TYPES for d in dtypes)
+    return known and hooks_of(call.form.structure, dtypes) is not None and _fits(call.form)
+
+
+def _may_serve(call: Call) -> bool:
+    """Whether kernels take these inputs and weights, whatever the expression is."""
+    if call.query.dtype not in _DTYPES or call.weight.formula is not None:
+        return False
+    if 0 in call.query.shape or 0 in call.value.shape:
+        return False
+    return os.environ.get("MASKALG_NATIVE") != "0"
+
+
+def _dtypes_of(form: Bound) -> tuple[torch.dtype, ...]:
+    return tuple([cast(torch.Tensor, form.values[s.index]).dtype for s in form.structure.tables])
 
 
 def _compiled(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Kernel | None:
