@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.dev
 PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs release compat bench clean
+.PHONY: demo test lint stubs docs release compat bench clean
 
 demo: $(READY)
 	$(BIN)/maskalg demo
@@ -17,9 +17,15 @@ test: lint
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 tests/interpreter
 
 lint: $(DEV)
+	$(BIN)/python .ci/stubs.py --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/vulture
+
+# What type checkers see of the masks, biases and weights: after adding one.
+stubs: $(DEV)
+	$(BIN)/python .ci/stubs.py
 
 # A page that cannot be built, or a link that leads nowhere, is an error. Nothing is fetched.
 docs: $(DEV)

@@ -39,7 +39,6 @@ import maskalg as ma
 from maskalg import alibi, causal, document, sliding, softcap
 from maskalg.backends.triton import plan as backend
 from maskalg.backends.triton import tuned
-from maskalg.backends.triton.families import backward as triton_backward
 from maskalg.bench.cases import Case, Shape, cases, documents
 from maskalg.bench.contender import backward_of
 from maskalg.bench.contenders import contenders, inputs_of
@@ -250,17 +249,17 @@ def passes() -> None:
         (f"D{dim} {mask} {name}", Shape(*shape, dim), masks[mask])
         for dim in (64, 128) for mask in masks for name, shape in shapes.items()
     ]  # fmt: skip
-    chosen = triton_backward.one_pass_for
+    chosen = backend.one_pass_for
     for name, shape, expression in found:
         inputs = made(shape, gradients=True)
         runs = {"backward": backward_of(partial(ma.attention, *inputs, expression), inputs)}
         times = []
         for least in (None, Least(0, 0, 0, 0)):
-            triton_backward.one_pass_for = lambda *_, least=least, **__: least
+            backend.one_pass_for = lambda *_, least=least, **__: least
             forget()
             times.append(medians(runs)["backward"])
         print(f"{name:26} {times[0]:.3f} / {times[1]:.3f} ms = {times[0] / times[1]:.2f}")
-    triton_backward.one_pass_for = chosen
+    backend.one_pass_for = chosen
     forget()
 
 
@@ -268,8 +267,8 @@ def tiers() -> None:
     print("\ntiers: time of the plain kernels over that of the chosen ones, one after the other")
     names = (
         (backend, "hopper_tile"),
-        (triton_backward, "hopper_backward_tile_for"),
-        (triton_backward, "one_pass_for"),
+        (backend, "hopper_backward_tile_for"),
+        (backend, "one_pass_for"),
     )
     chosen = [getattr(*name) for name in names]
     for name, case in cases(DEVICE).items():

@@ -17,8 +17,9 @@ import torch
 from maskalg import Mask, neighborhood, sliding_tile, temporal, tiled_neighborhood
 from maskalg.engine.extents import resolve
 from maskalg.engine.normal_form import bound
-from maskalg.proof.proof import prove_structure
-from maskalg.schedule.digits.runs import GridRuns, grid_runs
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.tile_runs import FULL, TileRuns
+from maskalg.schedule.tiling import Tiling
 
 BLOCK = (128, 128)
 REPETITIONS = 7
@@ -45,11 +46,11 @@ CASES: dict[str, tuple[Mask, int]] = {
 }
 
 
-def schedule(mask: Mask, tokens: int) -> GridRuns:
+def schedule(mask: Mask, tokens: int) -> TileRuns:
     form = bound(mask)
-    forms = prove_structure(form.structure).forms
-    assert forms.grid is not None, mask
-    return grid_runs(forms.grid, form.values, resolve(form, tokens, None, 1, 1), (1, 1), BLOCK)
+    rung = rung_of(form.structure)
+    assert rung.on_host == "digits", mask
+    return rung.runs(Tiling(form, resolve(form, tokens, None, 1, 1), BLOCK))
 
 
 def main() -> None:
@@ -64,10 +65,10 @@ def main() -> None:
             started = time.perf_counter()
             runs = schedule(mask, tokens)
             times.append(1000 * (time.perf_counter() - started))
-        length = runs.end - runs.first
+        length = runs.tiles
         print(
-            f"{name:46} {int(length.sum()):8} {int(length[runs.full].sum()):8} {len(runs.row):8} "
-            f"{8 * len(runs.row) / 2**20:6.2f} {proof:5.0f} ms "
+            f"{name:46} {int(length.sum()):8} {int(length[runs.label == FULL].sum()):8} "
+            f"{len(length):8} {8 * len(length) / 2**20:6.2f} {proof:5.0f} ms "
             f"{min(times):8.1f} {statistics.median(times):8.1f}"
         )
 

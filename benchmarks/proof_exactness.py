@@ -25,7 +25,9 @@ from maskalg.engine.evaluate import device_of
 from maskalg.engine.extents import resolve
 from maskalg.engine.normal_form import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
-from maskalg.schedule.block_map import EMPTY, FULL, proved_labels
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.tile_runs import EMPTY, FULL
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing import oracle
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
@@ -59,7 +61,7 @@ class Tally:
     def add(self, form: Bound, shape: Shape, batch: int, heads: int) -> None:
         """Count the blocks of one mask at one shape."""
         extents = resolve(form, *shape.lengths, batch, heads)
-        labels, places = proved_labels(form, extents, shape.block)
+        labels, places = rung_of(form.structure).labels(Tiling(form, extents, shape.block))
         wanted = oracle.labels(_dense(form, shape, batch, heads), *shape.block)
         known = ~(labels == labels)
         known[places.unbind(dim=1)] = True
@@ -82,7 +84,7 @@ def _dense(form: Bound, shape: Shape, batch: int, heads: int):  # type: ignore[n
     extents = resolve(form, *shape.lengths, batch, heads)
     sizes = dependence(form.structure.mask, form, extents)
     columns, device = (0, extents.kv_len), device_of(form)
-    at = grid(extents, sizes.batch, sizes.heads, (0, extents.q_len), columns, device)
+    at = grid(sizes.batch, sizes.heads, (0, extents.q_len), columns, device)
     kept = evaluate(form.structure.mask, Environment(at, form.values))
     return kept.expand(sizes.batch, sizes.heads, *shape.lengths).cpu().numpy()
 

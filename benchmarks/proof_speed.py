@@ -5,7 +5,7 @@
 Cold: each mask of the catalogue is proved in a process of its own, forked from one that has
 imported SymPy and proved nothing; the median over rounds, then over masks. Three masks are also
 proved in a new interpreter each, where the import of SymPy is timed beside. Cached: microseconds
-on the host, the best of several repetitions. Metadata: run tables, and labels of all blocks, beside
+on the host, the best of several repetitions. Metadata: runs, and labels of all blocks, beside
 `create_block_mask` eager and compiled; eager at 32k takes some twenty seconds a mask, and 1 GiB for
 every matrix it makes.
 """
@@ -31,7 +31,8 @@ from maskalg.attention import checked_call
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.proof.proof import prove_structure
-from maskalg.schedule.runs import run_table
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.tiling import Tiling
 
 BLOCK = 128
 LONG = 1 << 20
@@ -189,7 +190,7 @@ def metadata(rounds: int, flex_lengths: list[int], only: str) -> None:
             lambda b, h, q, k: (q >= k) & (ids[q] == ids[k]),
         ),
     }
-    print("| mask | length | run table | labels | flex eager | flex compiled | to compile |")
+    print("| mask | length | runs | labels | flex eager | flex compiled | to compile |")
     print("|---|---|---|---|---|---|---|")
     for name, (mask, mask_mod) in masks.items():
         if not re.search(only, name):
@@ -197,8 +198,8 @@ def metadata(rounds: int, flex_lengths: list[int], only: str) -> None:
         mask.prove()
         form = bound(mask)
         for length in (*flex_lengths, LONG):
-            extents = Extents(length, length, 1, 1)
-            table = middle(lambda f=form, e=extents: run_table(f, e, (BLOCK, BLOCK)), rounds)
+            tiling = Tiling(form, Extents(length, length, 1, 1), (BLOCK, BLOCK))
+            table = middle(lambda t=tiling: rung_of(t.form.structure).runs(t), rounds)
             cells = ["–"] * 4
             if length in flex_lengths:
                 labels = middle(lambda m=mask, n=length: m.blocks(n, block=BLOCK), rounds)

@@ -1,6 +1,7 @@
 """Draw the pictures of the documentation again: `python docs/make_images.py`.
 
-All are drawn by `plot`; their bytes are those of the version of matplotlib in constraints.txt.
+Masks and biases are drawn by `plot`, the chart of speed from the tables of docs/performance.md.
+Their bytes are those of the version of matplotlib in constraints.txt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures of the documentation, drawn by `plot`, by the name of their file."""
+"""The figures of the documentation, by the name of their file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 import matplotlib as mpl
+import speed_chart
 import torch
 from matplotlib import pyplot
 from matplotlib.figure import Figure
@@ -61,6 +62,7 @@ FIGURES: Final[dict[str, Callable[[], Figure]]] = {
     "levels.svg": levels,
     "heads.svg": heads,
     "biases.svg": biases,
+    "speed.svg": speed_chart.chart,
 }
 
 

@@ -1,7 +1,7 @@
 """Block diffusion (BD3-LM): denoise all blocks of a text at once, each given the clean ones before.
 
-Training puts the noisy text and the clean one side by side in one sequence, so that a single pass
-computes what a pass for each block would. `python examples/block_diffusion.py` prints:
+Training puts the noisy text and the clean text into one sequence, so that one pass replaces a pass
+for each block. `python examples/block_diffusion.py` prints:
 
     block_diffusion(128, 16)
     BlockMap(q_len=256, kv_len=256, block=(16, 16), empty=184, partial=0, full=72, evaluated=0)

@@ -1,9 +1,9 @@
 """One long sequence on several processes: each has some of the queries and gathers all keys.
 
-A process attends with the mask moved to where its queries are, and the mask says how many pairs
-each part of the sequence keeps: so every process is given about as much work.
+Each process shifts the mask to where its queries are. The mask also counts the pairs that each part
+of the sequence keeps, and the parts are divided so that every process has about the same work.
 `python examples/context_parallel.py` starts two processes on a CPU, `torchrun --nproc-per-node 4
-examples/context_parallel.py` four. The first prints:
+examples/context_parallel.py` starts four. With two it prints:
 
     causal & document(ids[1024]) + alibi(slopes[4])
     process 0: tokens from 0, 512, 640 and 896, 51437 pairs

@@ -1,8 +1,8 @@
 """Porting a FlexAttention model in two steps: its functions as they are, then as expressions.
 
-`ma.mask(mask_mod)` and `ma.score(score_mod)` trace FlexAttention's functions, so that a model moves
-by exchanging its call; no block mask is built, and none has to be built anew for a new batch. The
-same in the algebra is shorter, and its parts have names.
+`ma.mask(mask_mod)` and `ma.score(score_mod)` trace FlexAttention's functions, so only the call in
+the model changes. No block mask is built, not for a new batch either. The same mask written as an
+expression is shorter, and its parts have names.
 `python examples/from_flex_attention.py` prints:
 
     traced: logits equal those of flex_attention

@@ -1,7 +1,7 @@
 """Layers that see a window and layers that see everything, in turn, as in Gemma and gpt-oss.
 
-A layer differs from the next by one expression. What all of them share, the documents of a packed
-batch, is built once a step and handed down. `python examples/local_and_global_layers.py` prints:
+Layers differ by one expression. The documents of a packed batch are built once a step and passed to
+all layers. `python examples/local_and_global_layers.py` prints:
 
     layer 0: causal & sliding(128) + softcap(50.0) skips 83% of the blocks
     layer 1: causal & sliding(128) + softcap(50.0) skips 83% of the blocks

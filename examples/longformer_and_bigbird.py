@@ -1,8 +1,8 @@
-"""Long documents for encoders: Longformer's and BigBird's masks, as sums of their parts.
+"""Long documents for encoders: Longformer's and BigBird's masks, composed of their parts.
 
-Longformer: a window, and marked tokens that see and are seen by all. BigBird, on blocks of tokens:
-a window of blocks, the first and the last block seen and seeing everywhere, and random blocks; each
-head draws its own. `python examples/longformer_and_bigbird.py` prints:
+Longformer: a window, and marked tokens that see all tokens and are seen by all. BigBird, on blocks
+of tokens: a window of blocks, a first and a last block that see all and are seen by all, and random
+blocks, other ones for each head. `python examples/longformer_and_bigbird.py` prints:
 
     Longformer: 812 empty blocks, 118 partial, 94 full
       equals attention with the matrix written by hand

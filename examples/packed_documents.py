@@ -1,8 +1,8 @@
-"""Training steps on packed documents: every batch has other documents, and none is proved anew.
+"""Training steps on packed documents: every batch has other documents, and needs no new proof.
 
-Documents of any length share a row of the batch; each token sees the 64 tokens up to itself, of its
-own document. The window and the learned ALiBi slopes belong to the layer, the documents to the
-batch. `python examples/packed_documents.py` prints:
+Documents of any length share a row of the batch. Each token sees at most 64 tokens up to itself,
+and only those of its own document. The window and the learned ALiBi slopes belong to the layer, the
+documents to the batch. `python examples/packed_documents.py` prints:
 
     Attention(causal & sliding(64) + alibi(slopes[4]))
     step 0: 20 documents, loss 1.013, gradients as with a dense bias

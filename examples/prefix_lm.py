@@ -1,7 +1,7 @@
 """A prefix language model: prompts are seen from both sides, answers from left to right.
 
-Each row of the batch has a prompt of its own length and padding behind its answer; the lengths are
-arguments of the mask, not part of its structure. `python examples/prefix_lm.py` prints:
+Each row of the batch has a prompt of its own length, and padding after its answer. The lengths are
+arguments of the mask, so other lengths need no new proof. `python examples/prefix_lm.py` prints:
 
     (causal | prefix(prefix[3])) & padding(lengths[3])
     BlockMap(q_len=256, kv_len=256, block=(64, 64), empty=21, partial=12, full=15, evaluated=0)

@@ -1,7 +1,7 @@
 """Sigmoid attention: each key is weighed by itself, and no row is normalised.
 
-w(s) = 1 / (1 + exp(-s - b)), with b = -log(length) to start like a softmax; here b and the ALiBi
-slopes learn. Masks and biases compose with it as with a softmax.
+w(s) = 1 / (1 + exp(-s - b)), with b = -log(length) to start like a softmax. Here b and the ALiBi
+slopes are learned. Masks and biases work as with a softmax.
 `python examples/sigmoid_attention.py` prints:
 
     causal & sliding(200) + alibi(slopes[4]) with sigmoid

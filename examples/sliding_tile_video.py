@@ -1,8 +1,8 @@
 """Sliding tile attention on a video with a caption: whole tiles of tokens, no partial block.
 
-The video is stored tile by tile and the caption behind it. A token sees the tiles around its own
-and the caption; the caption sees everything. Where a block of the kernel is a tile, every block is
-full or empty: nothing is masked inside a block. `python examples/sliding_tile_video.py` prints:
+The video is stored tile by tile, with the caption after it. A token sees the tiles around its own
+and the caption; the caption sees everything. If a block of the kernel is as large as a tile, every
+block is full or empty. `python examples/sliding_tile_video.py` prints:
 
     Attention(sliding_tile((2 * 4, 6 * 4, 8 * 4), (4, 4, 4), (1, 3, 3), 64))
     BlockMap(q_len=6208, kv_len=6208, block=(64, 64), empty=8352, partial=0, full=1057, evaluated=0)

@@ -1,7 +1,7 @@
 """T5: learned biases on buckets of distances, one table for all layers of a stack.
 
-The encoder sees both sides and drops padding, the decoder is causal; both tables learn. Nothing of
-size length x length is made, and gradients of the tables are summed in place.
+The encoder sees both sides and drops padding, the decoder is causal. Both tables are learned. No
+matrix of length x length is made, forward or backward.
 `python examples/t5_relative_bias.py` prints:
 
     encoder: padding(lengths[2]) + t5(table[32, 4])

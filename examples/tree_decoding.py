@@ -1,8 +1,8 @@
-"""Tree decoding: a draft proposes a tree of tokens, the model checks all of it in one pass.
+"""Tree decoding: a draft proposes a tree of tokens, the model checks the whole tree in one pass.
 
-Keys and values of the prompt are in a cache; the tokens of the tree are the queries behind it, so
-the mask is `tree(parents, prompt)` moved by the length of the cache. The best path is then accepted
-and its keys stay in the cache. `python examples/tree_decoding.py` prints:
+Keys and values of the prompt are in a cache, and the tokens of the tree are the queries after it.
+So the mask is `tree(parents, prompt)`, shifted by the length of the cache. The best path is
+accepted, and its keys stay in the cache. `python examples/tree_decoding.py` prints:
 
     tree(order[40], end[40], 60).shift(q=60)
     25 tokens in 9 passes over trees of 40

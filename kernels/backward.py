@@ -14,114 +14,26 @@ the place of the lse:
     dV = w^T dO / z    ds = w' / z * (dO V^T - delta)
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from .forward import (
+from .elements import (
     LOG2E,
     SCALARS,
-    biased,
-    head_of,
-    kept,
-    load_tile,
-    tile_of_program,
-    weight_of,
+    Hooks,
+    Place,
+    at_keys,
+    at_queries,
+    score_gradient,
+    weights_of_gradient,
 )
-from .runs import NO_TILE
+from .forward import Tile, head_of, load_tile, source_of, tile_of, tile_of_program
+from .runs import Span, over_runs
 
 PADDED_BLOCK = tl.constexpr(256)
 """What is kept of queries is as long as a multiple of this, which is one of every tile."""
-
-
-@triton.jit
-def weights(
-    product,
-    statistic,
-    place,
-    S,
-    T,
-    unit,
-    MASKED: tl.constexpr,
-    BIASED: tl.constexpr,
-    PARTIAL,
-    WEIGHTED: tl.constexpr,
-):
-    """Weights of a tile from q . k: exp(s - lse) with the lse in units of log 2, or w / z."""
-    batch, head, q_idx, kv_idx, kv_len = place
-    if WEIGHTED:
-        p = weight_of(product, place, S, T, unit, MASKED, BIASED, PARTIAL) * statistic
-    else:
-        score = biased(product, place, S, T, BIASED)
-        if PARTIAL:
-            score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
-        p = tl.math.exp2(score * (unit * LOG2E) - statistic)
-    return p
-
-
-@triton.jit
-def weight_gradient(
-    p,
-    dp,
-    delta,
-    statistic,
-    place,
-    S,
-    T,
-    MASKED: tl.constexpr,
-    PARTIAL,
-    WEIGHTED: tl.constexpr,
-):
-    """The gradient of the biased score."""
-    if WEIGHTED:
-        ds = (dp - delta) * statistic
-        if PARTIAL:
-            ds = tl.where(kept(ds, place, S, T, MASKED), ds, 0.0)
-    else:
-        ds = p * (dp - delta)
-    return ds
-
-
-@triton.jit
-def slope_of(product, place, S, T, SLOPE: tl.constexpr):
-    """What a change of the score changes the biased score by."""
-    slope = 1.0
-    if SLOPE is not None:
-        batch, head, q_idx, kv_idx, kv_len = place
-        slope = SLOPE(product, batch, head, q_idx, kv_idx, kv_len, S, T)
-    return slope
-
-
-@triton.jit
-def weights_and_slopes(
-    product,
-    statistic,
-    place,
-    S,
-    T,
-    unit,
-    MASKED: tl.constexpr,
-    BIASED: tl.constexpr,
-    SLOPE: tl.constexpr,
-    PARTIAL,
-):
-    """w / z and w' / z of a tile, both 0 where a pair is dropped; z is 1 without a `statistic`.
-
-    What `weights`, `weight_gradient` and `slope_of` give WEIGHTED, with one look at the mask, in
-    fewer registers.
-    """
-    batch, head, q_idx, kv_idx, kv_len = place
-    w = biased(product, place, S, T, BIASED) * unit
-    slope = tl.where(product == product, 1.0, 1.0)
-    if SLOPE is not None:
-        slope = SLOPE(product, batch, head, q_idx, kv_idx, kv_len, S, T)
-    if statistic is not None:
-        w = w * statistic
-        slope = slope * statistic
-    if PARTIAL:
-        keep = kept(product, place, S, T, MASKED)
-        w = tl.where(keep, w, 0.0)
-        slope = tl.where(keep, slope, 0.0)
-    return w, slope
 
 
 @triton.jit
@@ -185,125 +97,68 @@ def store_nothing(targets, place, m, padded, WEIGHTED: tl.constexpr):
     store_statistics(statistic, tl.where(m < 0, 0.0, 0.0), targets, place, m, padded)
 
 
+class Queries(NamedTuple):
+    """A tile of queries, what is known of each, and the keys and values of its head."""
+
+    query: tl.tensor
+    gradient: tl.tensor
+    statistic: tl.tensor
+    delta: tl.tensor
+    key_source: tl.tuple
+    value_source: tl.tuple
+    unit: tl.tensor
+
+
 @triton.jit
-def _visit_keys(
-    dq,
-    query,
-    gradient,
-    statistic,
-    delta,
-    keys,
-    values,
-    first,
-    end,
-    place,
-    S,
-    T,
-    unit,
-    MASKED: tl.constexpr,
-    BIASED: tl.constexpr,
-    SLOPE: tl.constexpr,
-    PARTIAL,
-    RAGGED: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_PAD: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
-    TMA: tl.constexpr,
-    PRECISION: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-):
+def _visit_keys(dq, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constexpr):
     """Tiles first <= j < end of keys, added to dq of the tile of queries."""
-    batch, head, q_idx, kv_len, zero = place
-    columns = tl.arange(0, BLOCK_N)
+    kv_len, columns = place.kv_len, tl.arange(0, tile.BLOCK)
     for j in tl.range(first, end):
-        n = j * BLOCK_N + columns
-        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
-        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, RAGGED, VALUE_DIM, VALUE_PAD)
-        at = (batch, head, q_idx, (n + zero)[None, :], kv_len)
-        product = tl.dot(query, key.T, input_precision=PRECISION)
-        each = statistic[:, None]
-        if WEIGHTED:
-            _p, slope = weights_and_slopes(
-                product, each, at, S, T, unit, MASKED, BIASED, SLOPE, PARTIAL
-            )
-        else:
-            p = weights(product, each, at, S, T, unit, MASKED, BIASED, PARTIAL, False)
-        dp = tl.dot(gradient, value.T, input_precision=PRECISION)
-        if WEIGHTED:
-            ds = (dp - delta[:, None]) * slope
-        else:
-            ds = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, False)
-            ds = ds * slope_of(product, at, S, T, SLOPE)
-        dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=PRECISION)
+        n = j * tile.BLOCK + columns
+        key = load_tile(of.key_source, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
+        value = load_tile(of.value_source, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
+        at = at_keys(place, n)
+        product = tl.dot(of.query, key.T, input_precision=tile.PRECISION)
+        statistic, delta = of.statistic[:, None], of.delta[:, None]
+        p, slope = weights_of_gradient(product, statistic, at, of.unit, hooks, PARTIAL)
+        dp = tl.dot(of.gradient, value.T, input_precision=tile.PRECISION)
+        ds = score_gradient(product, p, slope, dp, delta, statistic, at, hooks, PARTIAL)
+        dq = tl.dot(ds.to(key.dtype), key, dq, input_precision=tile.PRECISION)
     return dq
 
 
+class Keys(NamedTuple):
+    """A tile of keys and values, and the queries of a head with what is known of each."""
+
+    key: tl.tensor
+    value: tl.tensor
+    queries: tl.tuple
+    gradients: tl.tuple
+    statistic_ptr: tl.tensor
+    delta_ptr: tl.tensor
+    q_len: tl.tensor
+    unit: tl.tensor
+
+
 @triton.jit
-def _visit_queries(
-    state,
-    key,
-    value,
-    queries,
-    gradients,
-    statistics,
-    first,
-    end,
-    place,
-    S,
-    T,
-    unit,
-    MASKED: tl.constexpr,
-    BIASED: tl.constexpr,
-    SLOPE: tl.constexpr,
-    PARTIAL,
-    RAGGED: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_PAD: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
-    TMA: tl.constexpr,
-    PRECISION: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-):
+def _visit_queries(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constexpr):
     """Tiles first <= i < end of queries, added to dk and dv of the tile of keys."""
     dk, dv = state
-    batch, head, kv_idx, q_len, kv_len, zero = place
-    statistic_ptr, delta_ptr = statistics
-    rows = tl.arange(0, BLOCK_M)
+    q_len, rows = of.q_len, tl.arange(0, tile.BLOCK)
     for i in tl.range(first, end):
-        m = i * BLOCK_M + rows
-        query = load_tile(queries, i * BLOCK_M, m, q_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
-        gradient = load_tile(gradients, i * BLOCK_M, m, q_len, TMA, RAGGED, VALUE_DIM, VALUE_PAD)
-        statistic, delta = tl.load(statistic_ptr + m), tl.load(delta_ptr + m)
-        at = (batch, head, (m + zero)[None, :], kv_idx, kv_len)
-        product = tl.dot(key, query.T, input_precision=PRECISION)
-        each = statistic[None, :]
-        if WEIGHTED:
-            p, slope = weights_and_slopes(
-                product, each, at, S, T, unit, MASKED, BIASED, SLOPE, PARTIAL
-            )
-        else:
-            p = weights(product, each, at, S, T, unit, MASKED, BIASED, PARTIAL, False)
-        dv = tl.dot(p.to(gradient.dtype), gradient, dv, input_precision=PRECISION)
-        dp = tl.dot(value, gradient.T, input_precision=PRECISION)
-        if WEIGHTED:
-            ds = (dp - delta[None, :]) * slope
-        else:
-            ds = weight_gradient(p, dp, delta[None, :], each, at, S, T, MASKED, PARTIAL, False)
-            ds = ds * slope_of(product, at, S, T, SLOPE)
-        dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=PRECISION)
+        m = i * tile.BLOCK + rows
+        query = load_tile(of.queries, i, q_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
+        gradient = load_tile(of.gradients, i, q_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
+        statistic, delta = tl.load(of.statistic_ptr + m), tl.load(of.delta_ptr + m)
+        at = at_queries(place, m)
+        product = tl.dot(of.key, query.T, input_precision=tile.PRECISION)
+        statistic, delta = statistic[None, :], delta[None, :]
+        p, slope = weights_of_gradient(product, statistic, at, of.unit, hooks, PARTIAL)
+        dv = tl.dot(p.to(gradient.dtype), gradient, dv, input_precision=tile.PRECISION)
+        dp = tl.dot(of.value, gradient.T, input_precision=tile.PRECISION)
+        ds = score_gradient(product, p, slope, dp, delta, statistic, at, hooks, PARTIAL)
+        dk = tl.dot(ds.to(query.dtype), query, dk, input_precision=tile.PRECISION)
     return dk, dv
-
-
-@triton.jit
-def tile_of(ptr, rows, length, stride_n, stride_d, SIZE: tl.constexpr, PAD: tl.constexpr):
-    """Rows of one head, zero past the length and past SIZE."""
-    d = tl.arange(0, PAD)
-    at = ptr + rows.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
-    return tl.load(at, mask=(rows < length)[:, None] & (d < SIZE)[None, :], other=0.0)
 
 
 @triton.jit
@@ -349,46 +204,12 @@ def backward_queries(
     group,
     head_step,
     row_step,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_vd,
-    stride_gb,
-    stride_gh,
-    stride_gm,
-    stride_gd,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_gb, stride_gh, stride_gm, stride_gd,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: tl.constexpr,
     TABLES: tl.constexpr,
     HOLD: tl.constexpr,
@@ -408,7 +229,7 @@ def backward_queries(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
-):
+):  # fmt: skip
     """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
 
     o and dq are dense, of heads or tokens: `head_step` rows of them from a head to the next,
@@ -418,31 +239,9 @@ def backward_queries(
     head as `padded`, a multiple of PADDED_BLOCK.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
@@ -450,14 +249,10 @@ def backward_queries(
     q0 = row * BLOCK_M
     q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
-    if TMA:
-        keys = (k_ptr, batch, kv_head)
-        values = (v_ptr, batch, kv_head)
-    else:
-        k_base = head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
-        v_base = head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
-        keys = (k_base, stride_kn, stride_kd)
-        values = (v_base, stride_vn, stride_vd)
+    of_keys = (stride_kb, stride_kh, stride_kn, stride_kd)
+    of_values = (stride_vb, stride_vh, stride_vn, stride_vd)
+    keys = source_of(k_ptr, batch, kv_head, of_keys, TMA)
+    values = source_of(v_ptr, batch, kv_head, of_values, TMA)
 
     m = q0 + tl.arange(0, BLOCK_M)
     q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
@@ -480,32 +275,18 @@ def backward_queries(
         past = q0 + BLOCK_M + tl.arange(0, PADDED_BLOCK)
         store_nothing(targets, at, past, padded, WEIGHTED)
 
-    dq = tl.zeros((BLOCK_M, HEAD_PAD), tl.float32)
     q_idx = (m + zero)[:, None]
-    place = (batch, head, q_idx, kv_len, zero)
     T, unit = HOLD(batch, head, q_idx, kv_len, scale, S, T)
-    j = tl.zeros((), tl.int32)
-    while j < NO_TILE:
-        first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
-        if ONE_LOOP:
-            dq = _visit_keys(
-                dq, query, gradient, statistic, delta, keys, values, first, end, place, S, T, unit,
-                MASKED, BIASED, SLOPE, partial, True, BLOCK_N,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-            )  # fmt: skip
-        else:
-            last_full = tl.where(partial, first, end)
-            dq = _visit_keys(
-                dq, query, gradient, statistic, delta, keys, values, first, last_full, place, S, T,
-                unit, MASKED, BIASED, SLOPE, False, False, BLOCK_N,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-            )  # fmt: skip
-            dq = _visit_keys(
-                dq, query, gradient, statistic, delta, keys, values, last_full, end, place, S, T,
-                unit, MASKED, BIASED, SLOPE, True, True, BLOCK_N,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-            )  # fmt: skip
-        j = end
+    dq = over_runs(
+        _visit_keys,
+        tl.zeros((BLOCK_M, HEAD_PAD), tl.float32),
+        Queries(query, gradient, statistic, delta, keys, values, unit),
+        Place(batch, head, q_idx, zero, kv_len, S, T),
+        Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
+        Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
+        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+        ONE_LOOP,
+    )
     begin = first_row(batch, head, heads, q_len, head_step)
     _store(dq_ptr, begin, m, q_len, row_step, dq * scale, HEAD_DIM, HEAD_PAD)
 
@@ -535,46 +316,12 @@ def backward_keys(
     group,
     head_step,
     row_step,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_vd,
-    stride_gb,
-    stride_gh,
-    stride_gm,
-    stride_gd,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_gb, stride_gh, stride_gm, stride_gd,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: tl.constexpr,
     TABLES: tl.constexpr,
     HOLD: tl.constexpr,
@@ -594,38 +341,16 @@ def backward_keys(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
-):
+):  # fmt: skip
     """dK and dV of one tile of keys of one key-value head; q and g are descriptors under TMA.
 
     The query heads of a group are visited one after the other, so nothing is added up later.
     `head_step` and `row_step` as of `backward_queries`, for dk and dv.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     # The first keys are the longest under every causal mask.
@@ -643,45 +368,26 @@ def backward_keys(
     dk = tl.zeros((BLOCK_N, HEAD_PAD), tl.float32)
     dv = tl.zeros((BLOCK_N, VALUE_PAD), tl.float32)
     state = (dk, dv)
+    of_queries = (stride_qb, stride_qh, stride_qm, stride_qd)
+    of_gradients = (stride_gb, stride_gh, stride_gm, stride_gd)
     for g in tl.range(0, group):
         head = kv_head * group + g
-        if TMA:
-            queries = (q_ptr, batch, head)
-            gradients = (g_ptr, batch, head)
-        else:
-            q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
-            g_base = head_of(g_ptr, batch, head, stride_gb, stride_gh)
-            queries = (q_base, stride_qm, stride_qd)
-            gradients = (g_base, stride_gm, stride_gd)
+        queries = source_of(q_ptr, batch, head, of_queries, TMA)
+        gradients = source_of(g_ptr, batch, head, of_gradients, TMA)
         base = (batch * kv_heads * group + head).to(tl.int64) * padded
-        statistics = (statistic_ptr + base, delta_ptr + base)
+        statistics, deltas = statistic_ptr + base, delta_ptr + base
         kv_idx = (n + zero)[:, None]
-        place = (batch, head, kv_idx, q_len, kv_len, zero)
         held, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
-        i = tl.zeros((), tl.int32)
-        while i < NO_TILE:
-            first, end, partial = NEXT_RUN(
-                i, k0 + zero, k1 + zero, batch, head, q_len, S, T, BLOCK_M
-            )
-            if ONE_LOOP:
-                state = _visit_queries(
-                    state, key, value, queries, gradients, statistics, first, end, place, S,
-                    held, unit, MASKED, BIASED, SLOPE, partial, True, BLOCK_M,
-                    HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-                )  # fmt: skip
-            else:
-                last_full = tl.where(partial, first, end)
-                state = _visit_queries(
-                    state, key, value, queries, gradients, statistics, first, last_full, place, S,
-                    held, unit, MASKED, BIASED, SLOPE, False, False, BLOCK_M,
-                    HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-                )  # fmt: skip
-                state = _visit_queries(
-                    state, key, value, queries, gradients, statistics, last_full, end, place, S,
-                    held, unit, MASKED, BIASED, SLOPE, True, True, BLOCK_M,
-                    HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-                )  # fmt: skip
-            i = end
+        state = over_runs(
+            _visit_queries,
+            state,
+            Keys(key, value, queries, gradients, statistics, deltas, q_len, unit),
+            Place(batch, head, zero, kv_idx, kv_len, S, held),
+            Span(k0 + zero, k1 + zero, batch, head, q_len, S, T),
+            Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
+            Tile(BLOCK_M, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+            ONE_LOOP,
+        )
     dk, dv = state
     begin = first_row(batch, kv_head, kv_heads, kv_len, head_step)
     _store(dk_ptr, begin, n, kv_len, row_step, dk * scale, HEAD_DIM, HEAD_PAD)

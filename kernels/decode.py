@@ -10,7 +10,17 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .forward import LOG2E, SCALARS, dequantising, head_of, log_sum, normaliser, visit
+from .elements import LOG2E, SCALARS, Hooks, Place
+from .forward import (
+    Queries,
+    Tile,
+    dequantising,
+    head_of,
+    log_sum,
+    normaliser,
+    source_of,
+    visit,
+)
 from .runs import NO_TILE
 
 _SPLITS_AT_ONCE = tl.constexpr(16)
@@ -40,42 +50,11 @@ def decode(
     heads,
     group,
     members,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_vd,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: tl.constexpr,
     TABLES: tl.constexpr,
     HOLD: tl.constexpr,
@@ -93,7 +72,7 @@ def decode(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
     DEPENDENT: tl.constexpr,
-):
+):  # fmt: skip
     """One split's sums of weighted values and of weights, and its maximum, for a tile of rows.
 
     Arguments as of `forward`, and:
@@ -107,31 +86,9 @@ def decode(
     `joined` may start while these run.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     if DEPENDENT:
         gdc_launch_dependents()
@@ -163,12 +120,10 @@ def decode(
     if query.dtype == tl.float8e4nv:
         query = query.to(tl.float16)
     kv_head = first_head // group
-    if TMA:
-        keys = (k_ptr, batch, kv_head)
-        values = (v_ptr, batch, kv_head)
-    else:
-        keys = (head_of(k_ptr, batch, kv_head, stride_kb, stride_kh), stride_kn, stride_kd)
-        values = (head_of(v_ptr, batch, kv_head, stride_vb, stride_vh), stride_vn, stride_vd)
+    of_keys = (stride_kb, stride_kh, stride_kn, stride_kd)
+    of_values = (stride_vb, stride_vh, stride_vn, stride_vd)
+    keys = source_of(k_ptr, batch, kv_head, of_keys, TMA)
+    values = source_of(v_ptr, batch, kv_head, of_values, TMA)
     scale, factor = dequantising(scale, descales, batch, head, heads, group)
 
     q_idx = (m_offsets + zero)[:, None]
@@ -176,7 +131,6 @@ def decode(
     row_unit = unit
     if descales is not None:  # of each head's queries
         row_unit = tl.reshape(unit + tl.zeros((BLOCK_M, 1), tl.float32), [BLOCK_M])
-    at = (batch, head, q_idx, kv_len, zero)
     acc = tl.zeros((BLOCK_M, VALUE_PAD), tl.float32)
     m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     l = tl.zeros((BLOCK_M,), tl.float32)
@@ -187,10 +141,16 @@ def decode(
         )
         first = _next_of_split(first, split, splits)
         acc, m, l = visit(
-            (acc, m, l), query, keys, values, first, end, splits, at, S, T, (unit, row_unit),
-            MASKED, BIASED, partial, True, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-        )  # fmt: skip
+            (acc, m, l),
+            Queries(query, keys, values, unit, row_unit, splits),
+            Place(batch, head, q_idx, zero, kv_len, S, T),
+            first,
+            end,
+            Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
+            Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+            partial,
+            True,
+        )
         j = _next_of_split(end, split, splits)
 
     row = ((batch * heads + head_of_row).to(tl.int64) * q_len + m_offsets) * splits + split
@@ -211,16 +171,13 @@ def joined(
     splits,
     batch_heads,
     heads,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_od,
+    stride_ob, stride_oh, stride_om, stride_od,
     VALUE_DIM: tl.constexpr,
     VALUE_PAD: tl.constexpr,
     WEIGHTED: tl.constexpr,
     NORMALISED: tl.constexpr,
     DEPENDENT: tl.constexpr,
-):
+):  # fmt: skip
     """The output of one query of one head, and its lse, from the parts of its splits.
 
     part and statistic are what `decode` wrote; o, lse and sink as of `forward`. DEPENDENT, programs

@@ -6,12 +6,15 @@ distance q - k (DISTANCES) or each place of the table (PAIRS). Sums that several
 kept in 64-bit fixed point, so that they do not depend on who comes first.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
-from .backward import tile_of, weight_gradient, weights
-from .forward import SCALARS, head_of, load_tile, tile_of_program
-from .runs import NO_TILE
+from .backward import Queries
+from .elements import SCALARS, Hooks, Place, at_keys, weight_gradient, weights
+from .forward import Tile, head_of, load_tile, source_of, tile_of, tile_of_program
+from .runs import Span, over_runs
 
 ROWS = tl.constexpr("rows")
 COLUMNS = tl.constexpr("columns")
@@ -20,75 +23,56 @@ PAIRS = tl.constexpr("pairs")
 LARGEST = tl.constexpr("largest")
 
 
+class Entries(NamedTuple):
+    """A tile of queries, and the sums that its elements add to, in units of 1 / `unit`."""
+
+    queries: Queries
+    sums_ptr: tl.tensor
+    unit: tl.tensor
+    batch_head: tl.tensor
+    q_len: tl.tensor
+    ENTRY: tl.constexpr
+    PLACE: tl.constexpr
+    MODE: tl.constexpr
+
+
 @triton.jit
-def _visit(
-    total,
-    query,
-    gradient,
-    statistic,
-    delta,
-    keys,
-    values,
-    first,
-    end,
-    sums,
-    place,
-    S,
-    T,
-    unit_of_scores,
-    MASKED: tl.constexpr,
-    BIASED: tl.constexpr,
-    ENTRY: tl.constexpr,
-    PLACE: tl.constexpr,
-    MODE: tl.constexpr,
-    PARTIAL,
-    BLOCK_N: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_PAD: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
-    TMA: tl.constexpr,
-    PRECISION: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-):
-    """Tiles first <= j < end of keys, PARTIAL or not; `total` is a number for each query."""
-    batch, head, q_idx, q_len, kv_len, batch_head, zero = place
-    sums_ptr, unit = sums
-    columns = tl.arange(0, BLOCK_N)
+def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constexpr):
+    """Tiles first <= j < end of keys; `total` is a number for each query."""
+    q, kv_len, columns = of.queries, place.kv_len, tl.arange(0, tile.BLOCK)
     for j in tl.range(first, end):
-        n = j * BLOCK_N + columns
-        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, True, HEAD_DIM, HEAD_PAD)
-        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, True, VALUE_DIM, VALUE_PAD)
-        kv_idx = (n + zero)[None, :]
-        at = (batch, head, q_idx, kv_idx, kv_len)
-        product = tl.dot(query, key.T, input_precision=PRECISION)
-        each = statistic[:, None]
-        p = weights(product, each, at, S, T, unit_of_scores, MASKED, BIASED, PARTIAL, WEIGHTED)
-        dp = tl.dot(gradient, value.T, input_precision=PRECISION)
-        e = weight_gradient(p, dp, delta[:, None], each, at, S, T, MASKED, PARTIAL, WEIGHTED)
-        if ENTRY is not None:
+        n = j * tile.BLOCK + columns
+        key = load_tile(q.key_source, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
+        value = load_tile(q.value_source, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
+        at = at_keys(place, n)
+        product = tl.dot(q.query, key.T, input_precision=tile.PRECISION)
+        statistic, delta = q.statistic[:, None], q.delta[:, None]
+        p = weights(product, statistic, at, q.unit, hooks, PARTIAL)
+        dp = tl.dot(q.gradient, value.T, input_precision=tile.PRECISION)
+        e = weight_gradient(p, dp, delta, statistic, at, hooks, PARTIAL)
+        if of.ENTRY is not None:
             # A dropped pair adds nothing, however steep the bias is there.
-            change = ENTRY(product, batch, head, q_idx, kv_idx, kv_len, S, T)
-            e = tl.where(e == 0.0, 0.0, e * change)
-        if MODE == ROWS:
+            e = tl.where(e == 0.0, 0.0, e * of.ENTRY(product, *at))
+        if of.MODE == ROWS:
             total += tl.sum(e, 1)
-        elif MODE == LARGEST:
+        elif of.MODE == LARGEST:
             total = tl.maximum(total, tl.max(tl.abs(e), 1))
-        elif MODE == COLUMNS:
-            sums_at = sums_ptr + batch_head.to(tl.int64) * kv_len + n
-            tl.atomic_add(
-                sums_at, (tl.sum(e, 0) * unit).to(tl.int64), mask=n < kv_len, sem="relaxed"
-            )
+        elif of.MODE == COLUMNS:
+            entry = of.batch_head.to(tl.int64) * kv_len + n
+            change = (tl.sum(e, 0) * of.unit).to(tl.int64)
+            tl.atomic_add(of.sums_ptr + entry, change, mask=n < kv_len, sem="relaxed")
         else:
-            if MODE == DISTANCES:
-                distance = q_idx - kv_idx + (kv_len - 1)
-                entry = batch_head.to(tl.int64) * (q_len + kv_len - 1) + distance
+            if of.MODE == DISTANCES:
+                distance = at.q_idx - at.kv_idx + (kv_len - 1)
+                entry = of.batch_head.to(tl.int64) * (of.q_len + kv_len - 1) + distance
             else:
-                entry = PLACE(e, batch, head, q_idx, kv_idx, kv_len, S, T)
+                tl.static_assert(of.MODE == PAIRS)
+                entry = of.PLACE(e, *at)
             # Dropped pairs add nothing, and rows past the end have no place.
-            some = (e != 0.0) & (q_idx < q_len) & (kv_idx < kv_len)
+            some = (e != 0.0) & (at.q_idx < of.q_len) & (at.kv_idx < kv_len)
             entry = tl.broadcast_to(entry.to(tl.int64), e.shape)
-            tl.atomic_add(sums_ptr + entry, (e * unit).to(tl.int64), mask=some, sem="relaxed")
+            change = (e * of.unit).to(tl.int64)
+            tl.atomic_add(of.sums_ptr + entry, change, mask=some, sem="relaxed")
     return total
 
 
@@ -111,46 +95,12 @@ def backward_entries(
     batch_heads,
     heads,
     group,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_vd,
-    stride_gb,
-    stride_gh,
-    stride_gm,
-    stride_gd,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_gb, stride_gh, stride_gm, stride_gd,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: tl.constexpr,
     TABLES: tl.constexpr,
     HOLD: tl.constexpr,
@@ -171,7 +121,7 @@ def backward_entries(
     TMA: tl.constexpr,
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
-):
+):  # fmt: skip
     """The part of one tile of queries in the gradient of one reading of a table.
 
     `sums` is float32 `[batch, heads, q_len]` for ROWS and LARGEST (the largest |e| of a query);
@@ -180,31 +130,9 @@ def backward_entries(
     Other arguments as of `backward_queries`.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
@@ -212,14 +140,10 @@ def backward_entries(
     q0 = row * BLOCK_M
     q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
-    if TMA:
-        keys = (k_ptr, batch, kv_head)
-        values = (v_ptr, batch, kv_head)
-    else:
-        k_base = head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
-        v_base = head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
-        keys = (k_base, stride_kn, stride_kd)
-        values = (v_base, stride_vn, stride_vd)
+    of_keys = (stride_kb, stride_kh, stride_kn, stride_kd)
+    of_values = (stride_vb, stride_vh, stride_vn, stride_vd)
+    keys = source_of(k_ptr, batch, kv_head, of_keys, TMA)
+    values = source_of(v_ptr, batch, kv_head, of_values, TMA)
 
     m = q0 + tl.arange(0, BLOCK_M)
     q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
@@ -230,22 +154,23 @@ def backward_entries(
     known = batch_head.to(tl.int64) * padded + m
     statistic, delta = tl.load(statistic_ptr + known), tl.load(delta_ptr + known)
 
-    unit = 1.0
+    unit_of_sums = 1.0
     if unit_ptr is not None:
-        unit = tl.load(unit_ptr)
-    total = tl.zeros((BLOCK_M,), tl.float32)
+        unit_of_sums = tl.load(unit_ptr)
     q_idx = (m + zero)[:, None]
-    place = (batch, head, q_idx, q_len, kv_len, batch_head, zero)
-    T, unit_of_scores = HOLD(batch, head, q_idx, kv_len, scale, S, T)
-    sums = (sums_ptr, unit)
-    j = tl.zeros((), tl.int32)
-    while j < NO_TILE:
-        first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
-        total = _visit(
-            total, query, gradient, statistic, delta, keys, values, first, end, sums, place,
-            S, T, unit_of_scores, MASKED, BIASED, ENTRY, PLACE, MODE, partial, BLOCK_N,
-            HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-        )  # fmt: skip
-        j = end
+    T, unit = HOLD(batch, head, q_idx, kv_len, scale, S, T)
+    total = over_runs(
+        _visit,
+        tl.zeros((BLOCK_M,), tl.float32),
+        Entries(
+            Queries(query, gradient, statistic, delta, keys, values, unit),
+            sums_ptr, unit_of_sums, batch_head, q_len, ENTRY, PLACE, MODE,
+        ),
+        Place(batch, head, q_idx, zero, kv_len, S, T),
+        Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
+        Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
+        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+        True,
+    )  # fmt: skip
     if MODE == ROWS or MODE == LARGEST:
         tl.store(sums_ptr + base + m, total, mask=m < q_len)

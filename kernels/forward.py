@@ -4,21 +4,30 @@ The keys a tile visits come as runs of tiles, computed by a hook from the row nu
 hold tiles to be masked, FULL runs hold tiles in which every pair is kept. Tiles outside of the
 runs are never loaded. Nothing else about the mask reaches this file.
 
-A run of either kind has a loop of its own, or both share ONE_LOOP with a branch around the mask:
-less code and fewer registers, which is faster where most runs are short.
+`elements` explains the words of all kernels: `S`, `T`, `HOLD`, `place`, `unit`.
 """
+
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
-from .runs import NO_TILE
-
-LOG2E = tl.constexpr(1.4426950408889634)
-LN2 = tl.constexpr(0.6931471805599453)
+from .elements import LN2, LOG2E, SCALARS, Hooks, Place, at_keys, biased, masked, weight_of
+from .runs import Span, over_runs
 
 SMALLEST_SCALE = tl.constexpr(2.0**-64)  # that of `triton_scale`
 
-SCALARS = tuple(f"S{i}" for i in range(24))
+
+class Tile(NamedTuple):
+    """How a plain kernel computes its tiles; BLOCK is their side along the loop."""
+
+    BLOCK: tl.constexpr
+    HEAD_DIM: tl.constexpr
+    VALUE_DIM: tl.constexpr
+    HEAD_PAD: tl.constexpr
+    VALUE_PAD: tl.constexpr
+    TMA: tl.constexpr
+    PRECISION: tl.constexpr
 
 
 @triton.jit
@@ -41,6 +50,14 @@ def head_of(ptr, batch, head, stride_b, stride_h):
 
 
 @triton.jit
+def tile_of(ptr, rows, length, stride_n, stride_d, SIZE: tl.constexpr, PAD: tl.constexpr):
+    """Rows of one head, zero past the length and past SIZE."""
+    d = tl.arange(0, PAD)
+    at = ptr + rows.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
+    return tl.load(at, mask=(rows < length)[:, None] & (d < SIZE)[None, :], other=0.0)
+
+
+@triton.jit
 def dequantising(scale, descales, batch, head, heads, group):
     """The factors of q . k and of the output, for inputs whose numbers stand for others.
 
@@ -60,144 +77,93 @@ def dequantising(scale, descales, batch, head, heads, group):
 
 
 @triton.jit
-def load_tile(
-    source,
-    first,
-    n,
-    length,
-    TMA: tl.constexpr,
-    PARTIAL: tl.constexpr,
-    SIZE: tl.constexpr,
-    PAD: tl.constexpr,
-):
-    """Rows `n`, from `first` on, of one head of keys or values: `[rows, PAD]`, zero past SIZE.
-
-    `source` is a descriptor with batch and head under TMA, else a pointer to the head and its
-    strides. Rows past the length are read as zero: by the descriptor, or when PARTIAL; FULL tiles
-    have none.
-    """
+def source_of(ptr, batch, head, strides, TMA: tl.constexpr):
+    """What `load_tile` reads a head from: a descriptor with batch and head under TMA, else a
+    pointer to the head and its strides."""
     if TMA:
+        return ptr, batch, head
+    else:
+        stride_b, stride_h, stride_n, stride_d = strides
+        return head_of(ptr, batch, head, stride_b, stride_h), stride_n, stride_d
+
+
+@triton.jit
+def load_tile(
+    source, j, length, SIZE: tl.constexpr, PAD: tl.constexpr, tile, PARTIAL: tl.constexpr
+):
+    """The j-th tile of rows of a `source_of` keys or values: `[rows, PAD]`, zero past SIZE.
+
+    Rows past the length are read as zero: by the descriptor, or when PARTIAL; FULL tiles have none.
+    """
+    n = j * tile.BLOCK + tl.arange(0, tile.BLOCK)
+    if tile.TMA:
         descriptor, batch, head = source
-        tile = descriptor.load([batch, head, first, 0]).reshape(n.shape[0], PAD)
+        loaded = descriptor.load([batch, head, j * tile.BLOCK, 0]).reshape(tile.BLOCK, PAD)
     else:
         base, stride_n, stride_d = source
         d = tl.arange(0, PAD)
         at = base + n.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
         if PARTIAL:
-            tile = tl.load(at, mask=(n < length)[:, None] & (d < SIZE)[None, :], other=0.0)
+            loaded = tl.load(at, mask=(n < length)[:, None] & (d < SIZE)[None, :], other=0.0)
         elif PAD != SIZE:
-            tile = tl.load(at, mask=(d < SIZE)[None, :], other=0.0)
+            loaded = tl.load(at, mask=(d < SIZE)[None, :], other=0.0)
         else:
-            tile = tl.load(at)
-    return tile
+            loaded = tl.load(at)
+    return loaded
+
+
+class Queries(NamedTuple):
+    """A tile of queries against the keys and values of its head.
+
+    Scores, and their maximum, are in units of `unit` and `row_unit`, which are positive: the same
+    number, for scores and for rows.
+    """
+
+    query: tl.tensor
+    key_source: tl.tuple
+    value_source: tl.tuple
+    unit: tl.tensor
+    row_unit: tl.tensor
+    step: tl.tensor
 
 
 @triton.jit
-def biased(product, place, S, T, BIASED: tl.constexpr):
-    """The biased score of each pair from q . k, in the unit that HOLD gave."""
-    score = product
-    if BIASED is not None:
-        batch, head, q_idx, kv_idx, kv_len = place
-        score = BIASED(product, batch, head, q_idx, kv_idx, kv_len, S, T)
-    return score
-
-
-@triton.jit
-def weight_of(product, place, S, T, unit, MASKED: tl.constexpr, BIASED: tl.constexpr, PARTIAL):
-    """The weight of each pair where the biased score is the weight; 0 where it is dropped."""
-    product = kept_score(product, place, S, T, MASKED, PARTIAL)
-    w = biased(product, place, S, T, BIASED) * unit
-    if PARTIAL:
-        w = tl.where(kept(product, place, S, T, MASKED), w, 0.0)
-    return w
-
-
-@triton.jit
-def kept_score(score, place, S, T, MASKED: tl.constexpr, PARTIAL):
-    """The score, 0 where the pair is dropped: some formulas look at two elements at a time, and
-    what is dropped must not move a rounding of its neighbour."""
-    if PARTIAL:
-        score = tl.where(kept(score, place, S, T, MASKED), score, 0.0)
-    return score
-
-
-@triton.jit
-def kept(score, place, S, T, MASKED: tl.constexpr):
-    """Which pairs the mask keeps, in the shape of `score`."""
-    batch, head, q_idx, kv_idx, kv_len = place
-    # Spelled so that Gluon has it too.
-    nothing = tl.where(score == score, 0.0, 0.0)
-    return MASKED(nothing, batch, head, q_idx, kv_idx, kv_len, S, T) == 0.0
-
-
-@triton.jit
-def visit(
-    state,
-    query,
-    keys,
-    values,
-    first,
-    end,
-    step,
-    place,
-    S,
-    T,
-    units,
-    MASKED: tl.constexpr,
-    BIASED: tl.constexpr,
-    PARTIAL,
-    RAGGED: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    VALUE_DIM: tl.constexpr,
-    HEAD_PAD: tl.constexpr,
-    VALUE_PAD: tl.constexpr,
-    TMA: tl.constexpr,
-    PRECISION: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-):
+def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constexpr):
     """Every step-th tile of first <= j < end of keys, folded into the queries' running (acc, m, l).
 
-    All are PARTIAL or none is; RAGGED, some may reach past the last key.
-
-    Scores, and their maximum m, are in units of `units`, which is positive: for scores, and the
-    same for m. WEIGHTED, the biased score is the weight itself: m is not used and l is the plain
-    sum.
+    All are PARTIAL or none is; RAGGED, some may reach past the last key. m is the maximum of
+    scores. WEIGHTED it is not used, and l is the plain sum.
     """
     acc, m, l = state
-    unit, row_unit = units
-    batch, head, q_idx, kv_len, zero = place
-    columns = tl.arange(0, BLOCK_N)
-    for j in tl.range(first, end, step):
-        n = j * BLOCK_N + columns
-        key = load_tile(keys, j * BLOCK_N, n, kv_len, TMA, RAGGED, HEAD_DIM, HEAD_PAD)
+    query, unit, kv_len = of.query, of.unit, place.kv_len
+    columns = tl.arange(0, tile.BLOCK)
+    for j in tl.range(first, end, of.step):
+        n = j * tile.BLOCK + columns
+        key = load_tile(of.key_source, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
         key = key.to(query.dtype)
-        score = tl.dot(query, key.T, input_precision=PRECISION)
-        kv_idx = (n + zero)[None, :]
-        at = (batch, head, q_idx, kv_idx, kv_len)
-        if WEIGHTED:
-            p = weight_of(score, at, S, T, unit, MASKED, BIASED, PARTIAL)
+        score = tl.dot(query, key.T, input_precision=tile.PRECISION)
+        at = at_keys(place, n)
+        if hooks.WEIGHTED:
+            p = weight_of(score, at, unit, hooks, PARTIAL)
             l += tl.sum(p, 1)
         else:
-            score = biased(score, at, S, T, BIASED)
-            if PARTIAL:
-                score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+            score = masked(biased(score, at, hooks), at, hooks, PARTIAL)
             m_new = tl.maximum(m, tl.max(score, 1))
             base = m_new
-            if RAGGED or BIASED is not None:
+            if RAGGED or hooks.BIASED is not None:
                 # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
                 base = tl.where(m_new == float("-inf"), 0.0, m_new)
             # One multiplication and addition for each element takes the unit in.
-            factor = row_unit * LOG2E
+            factor = of.row_unit * LOG2E
             base = base * factor
             p = tl.math.exp2(score * (unit * LOG2E) - base[:, None])
             correction = tl.math.exp2(m * factor - base)
             l = l * correction + tl.sum(p, 1)
             acc = acc * correction[:, None]
             m = m_new
-        value = load_tile(values, j * BLOCK_N, n, kv_len, TMA, RAGGED, VALUE_DIM, VALUE_PAD)
+        value = load_tile(of.value_source, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
         value = value.to(query.dtype)
-        acc = tl.dot(p.to(value.dtype), value, acc, input_precision=PRECISION)
+        acc = tl.dot(p.to(value.dtype), value, acc, input_precision=tile.PRECISION)
     return acc, m, l
 
 
@@ -239,46 +205,12 @@ def forward(
     batch_heads,
     heads,
     group,
-    stride_qb,
-    stride_qh,
-    stride_qm,
-    stride_qd,
-    stride_kb,
-    stride_kh,
-    stride_kn,
-    stride_kd,
-    stride_vb,
-    stride_vh,
-    stride_vn,
-    stride_vd,
-    stride_ob,
-    stride_oh,
-    stride_om,
-    stride_od,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    stride_qb, stride_qh, stride_qm, stride_qd,
+    stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_vb, stride_vh, stride_vn, stride_vd,
+    stride_ob, stride_oh, stride_om, stride_od,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: tl.constexpr,
     TABLES: tl.constexpr,
     HOLD: tl.constexpr,
@@ -298,7 +230,7 @@ def forward(
     WEIGHTED: tl.constexpr,
     NORMALISED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
-):
+):  # fmt: skip
     """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
 
     `scale` must be positive. HOLD returns the unit of what BIASED returns: `scale` where terms are
@@ -319,31 +251,9 @@ def forward(
     then written in place of the lse.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
@@ -353,24 +263,14 @@ def forward(
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
 
     m_offsets = q0 + tl.arange(0, BLOCK_M)
-    d = tl.arange(0, HEAD_PAD)
-    e = tl.arange(0, VALUE_PAD)
     q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
     kv_head = head // group
-    if TMA:
-        keys = (k_ptr, batch, kv_head)
-        values = (v_ptr, batch, kv_head)
-    else:
-        k_base = head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
-        v_base = head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
-        keys = (k_base, stride_kn, stride_kd)
-        values = (v_base, stride_vn, stride_vd)
+    of_keys = (stride_kb, stride_kh, stride_kn, stride_kd)
+    of_values = (stride_vb, stride_vh, stride_vn, stride_vd)
+    keys = source_of(k_ptr, batch, kv_head, of_keys, TMA)
+    values = source_of(v_ptr, batch, kv_head, of_values, TMA)
     o_base = head_of(o_ptr, batch, head, stride_ob, stride_oh)
-    query = tl.load(
-        q_base + m_offsets.to(tl.int64)[:, None] * stride_qm + d[None, :] * stride_qd,
-        mask=(m_offsets < q_len)[:, None] & (d < HEAD_DIM)[None, :],
-        other=0.0,
-    )
+    query = tile_of(q_base, m_offsets, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
     if query.dtype == tl.float8e4nv:
         query = query.to(tl.float16)
     scale, factor = dequantising(scale, descales, batch, head, heads, group)
@@ -379,37 +279,23 @@ def forward(
     m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     l = tl.zeros((BLOCK_M,), tl.float32)
     q_idx = (m_offsets + zero)[:, None]
-    place = (batch, head, q_idx, kv_len, zero)
     T, unit = HOLD(batch, head, q_idx, kv_len, scale, S, T)
-    state = (acc, m, l)
-    j = tl.zeros((), tl.int32)
-    while j < NO_TILE:
-        first, end, partial = NEXT_RUN(j, q0 + zero, q1 + zero, batch, head, kv_len, S, T, BLOCK_N)
-        if ONE_LOOP:
-            state = visit(
-                state, query, keys, values, first, end, 1, place, S, T, (unit, unit),
-                MASKED, BIASED, partial, True, BLOCK_N,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-            )  # fmt: skip
-        else:
-            last_full = tl.where(partial, first, end)
-            state = visit(
-                state, query, keys, values, first, last_full, 1, place, S, T, (unit, unit),
-                MASKED, BIASED, False, False, BLOCK_N,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-            )  # fmt: skip
-            state = visit(
-                state, query, keys, values, last_full, end, 1, place, S, T, (unit, unit),
-                MASKED, BIASED, True, True, BLOCK_N,
-                HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, WEIGHTED,
-            )  # fmt: skip
-        j = end
-    acc, m, l = state
+    acc, m, l = over_runs(
+        visit,
+        (acc, m, l),
+        Queries(query, keys, values, unit, unit, 1),
+        Place(batch, head, q_idx, zero, kv_len, S, T),
+        Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
+        Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
+        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+        ONE_LOOP,
+    )
     m = m * (unit * LOG2E)
 
     out = acc
     if NORMALISED:
         out = acc * normaliser(m, l, factor, sink_ptr, head)[:, None]
+    e = tl.arange(0, VALUE_PAD)
     tl.store(
         o_base + m_offsets.to(tl.int64)[:, None] * stride_om + e[None, :] * stride_od,
         out.to(o_ptr.dtype.element_ty),

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .backward import first_row, statistics_of, store_statistics
-from .forward import LOG2E
+from .elements import LOG2E
 
 PIECES = tl.constexpr(3)
 """Numbers of bfloat16 that add up to one of float32."""
@@ -61,10 +61,10 @@ def gradient_rows(
     heads,
     head_step,
     row_step,
-    stride_b,
-    stride_h,
-    stride_n,
-    stride_d,
+    stride_gb,
+    stride_gh,
+    stride_gn,
+    stride_gd,
     VALUE_DIM: tl.constexpr,
     VALUE_PAD: tl.constexpr,
     WEIGHTED: tl.constexpr,
@@ -88,8 +88,10 @@ def gradient_rows(
     if o_ptr is not None:
         d = tl.arange(0, VALUE_PAD)
         inside = (m < q_len)[:, None] & (d < VALUE_DIM)[None, :]
-        first = g_ptr + (batch_head // heads).to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
-        at = m.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
+        first = (
+            g_ptr + (batch_head // heads).to(tl.int64) * stride_gb + head.to(tl.int64) * stride_gh
+        )
+        at = m.to(tl.int64)[:, None] * stride_gn + d[None, :] * stride_gd
         gradient = tl.load(first + at, mask=inside, other=0.0).to(tl.float32)
         begin = first_row(batch_head // heads, head, heads, q_len, head_step)
         at = (begin + m.to(tl.int64) * row_step)[:, None] * VALUE_DIM + d[None, :]

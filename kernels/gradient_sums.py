@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .backward import first_row
-from .forward import SCALARS
+from .elements import SCALARS
 from .runs import NO_TILE
 
 
@@ -15,66 +15,22 @@ def visits(
     q_len,
     kv_len,
     tiles,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: tl.constexpr,
     TABLES: tl.constexpr,
     NEXT_RUN: tl.constexpr,
     KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """Store 1 where a tile of KEYS keys visits one of BLOCK queries, 0 elsewhere, `[rows, tiles]`.
 
     NEXT_RUN is that of the kernel whose turns these are: a visit more or less is a wrong turn.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
     row = tl.program_id(0)
     k0 = row * KEYS

@@ -1,10 +1,19 @@
-"""What the warp-specialised kernels share: layouts, positions, and rings of stages."""
+"""What the warp-specialised kernels share: layouts, positions, rings of stages, groups of warps.
+
+The first group of four warps and those like it are consumers, which compute; one warp is the
+producer, which copies tiles into rings by the tensor memory accelerator.
+"""
+
+from typing import NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from .gluon_names import barrier
+from .elements import Hooks
+from .forward import tile_of_program
+from .gluon_names import barrier, builtin, copy_to_shared
+from .runs import NO_TILE, Span, first_tile, next_tile
 
 ROWS = gl.constexpr(64)
 """Queries of a consumer: what one matrix instruction of a warpgroup computes."""
@@ -64,21 +73,65 @@ def rows_from(first, N: gl.constexpr):
     return gl.convert_layout(positions, rows, assert_trivial=True)
 
 
-@gluon.jit
-def stage_of(i, STAGES: gl.constexpr):
-    """Stage of the i-th tile, and the phase in which its barriers complete."""
-    return i % STAGES, (i // STAGES) & 1
+class Ring(NamedTuple):
+    """Stages of shared memory that are filled in turn, and left by all consumers before the next.
+
+    A stage is one tile of `memory`, or one for each consumer, and one of `beside`, if there is any.
+    Barriers complete for the n-th time when a stage was filled, or left, n times.
+    """
+
+    memory: gl.shared_memory_descriptor
+    beside: gl.shared_memory_descriptor
+    ready: gl.shared_memory_descriptor
+    free: gl.shared_memory_descriptor
+
+
+class Call(NamedTuple):
+    """What a kernel was called with: sizes, numbers and tables."""
+
+    rows: gl.tensor
+    batch_heads: gl.tensor
+    heads: gl.tensor
+    group: gl.tensor
+    q_len: gl.tensor
+    kv_len: gl.tensor
+    padded: gl.tensor
+    scale: gl.tensor
+    S: gl.tuple
+    T: gl.tuple
+
+
+class Options(NamedTuple):
+    """The constants of a warp-specialised kernel, of which each has some."""
+
+    hooks: Hooks
+    HEAD_PAD: gl.constexpr
+    VALUE_PAD: gl.constexpr
+    BLOCK: gl.constexpr
+    CONSUMERS: gl.constexpr
+    HEADS_TOGETHER: gl.constexpr = None
+    PERSISTENT: gl.constexpr = False
+    NORMALISED: gl.constexpr = None
+    OVERLAP: gl.constexpr = None
+    AHEAD: gl.constexpr = None
+    TURNS: gl.constexpr = None
+    OUTPUT_OVER_QUERIES: gl.constexpr = None
+    APART: gl.constexpr = None
+    VALUE_DIM: gl.constexpr = None
+    ANEW: gl.constexpr = None
+    ONE_PASS: gl.constexpr = False
 
 
 @gluon.jit
-def release(free):
-    """Give memory back once every warp of the consumer is past its reads."""
-    barrier()
-    mbarrier.arrive(free, count=1)
+def memory_of(desc, TILES: gl.constexpr):
+    """Shared memory for so many blocks of a tensor."""
+    ROWS: gl.constexpr = desc.block_shape[2]
+    COLUMNS: gl.constexpr = desc.block_shape[3]
+    return gl.allocate_shared_memory(desc.dtype, [TILES, 1, 1, ROWS, COLUMNS], desc.layout)
 
 
 @gluon.jit
-def ring_of_barriers(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.constexpr = 1):
+def barriers_of(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.constexpr = 1):
     """The barriers of a ring: of stages all producers have filled, and all consumers have left."""
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -89,13 +142,125 @@ def ring_of_barriers(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: g
 
 
 @gluon.jit
-def rows_of_program(shape, PERSISTENT: gl.constexpr):
+def stage_of(ring, i):
+    """Stage of the i-th tile, and the phase in which its barriers complete."""
+    STAGES: gl.constexpr = ring.ready.shape[0]
+    return i % STAGES, (i // STAGES) & 1
+
+
+@gluon.jit
+def begin_filling(ring, i, NBYTES: gl.constexpr):
+    """The i-th stage, once it is free, and its barrier, which so many bytes will complete."""
+    stage, phase = stage_of(ring, i)
+    ready = ring.ready.index(stage)
+    mbarrier.wait(ring.free.index(stage), phase ^ 1)
+    mbarrier.expect(ready, NBYTES)
+    return stage, ready
+
+
+@gluon.jit
+def fill(ring, i, desc, at):
+    """Have a block of a tensor copied to the i-th stage, once it is free."""
+    stage, ready = begin_filling(ring, i, desc.block_type.nbytes)
+    copy_to_shared(desc, at, ready, ring.memory.index(stage))
+
+
+@gluon.jit
+def wait_until_filled(ring, i):
+    """The i-th stage, once it is filled."""
+    stage, phase = stage_of(ring, i)
+    mbarrier.wait(ring.ready.index(stage), phase)
+    return stage
+
+
+@gluon.jit
+def block_at(memory, stage):
+    """A block of shared memory, rows by columns."""
+    return memory.index(stage).reshape([memory.shape[3], memory.shape[4]])
+
+
+@gluon.jit
+def release(free):
+    """Give memory back once every warp of the consumer is past its reads."""
+    barrier()
+    mbarrier.arrive(free, count=1)
+
+
+@builtin
+def specialise(
+    consume, produce, consumers, registers, program, options, _semantic=None, _generator=None
+):
+    """Run `consume(C, program, options)` on four warps for each C < consumers, `produce(program,
+    options)` on one; a thread of later consumers, and of the producer, has so many registers."""
+    count = consumers.value
+    partitions = [(consume, (gl.constexpr(c), program, options)) for c in range(count)]
+    partitions.append((produce, (program, options)))
+    of_consumers, of_producer = registers
+    gl.warp_specialize(
+        partitions,
+        [4] * (count - 1) + [1],
+        [of_consumers] * (count - 1) + [of_producer],
+        _semantic=_semantic,
+        _generator=_generator,
+    )
+
+
+@gluon.jit
+def rows_of_program(call, PERSISTENT: gl.constexpr):
     """First, last and step of the rows a program computes."""
     first = gl.program_id(0)
     if PERSISTENT:
-        return first, shape[0] * shape[1], gl.num_programs(0)
+        return first, call.rows * call.batch_heads, gl.num_programs(0)
     else:
         return first, first + 1, gl.to_tensor(1)
+
+
+@gluon.jit
+def queries_of_row(w, call, options):
+    """The w-th row of tiles: CONSUMERS x 64 queries of a head."""
+    row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
+    QUERIES: gl.constexpr = options.CONSUMERS * ROWS
+    q0 = row * QUERIES
+    q1 = gl.minimum(q0 + QUERIES, call.q_len) - 1
+    batch, head = batch_head // call.heads, batch_head % call.heads
+    return Span(q0, q1, batch, head, call.kv_len, call.S, call.T)
+
+
+@gluon.jit
+def produce_keys(program, options):
+    """The producer of kernels that hold queries, and their gradients where there are any: a row's,
+    then every tile of keys and values of its runs, as memory becomes free."""
+    NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
+    CONSUMERS: gl.constexpr = options.CONSUMERS
+    call, held = program.call, program.held
+    HELD_BYTES: gl.constexpr = CONSUMERS * (
+        program.q_desc.block_type.nbytes
+        + (0 if program.g_desc is None else program.g_desc.block_type.nbytes)
+    )
+    i = gl.to_tensor(0)
+    done = gl.to_tensor(0)
+    start, stop, step = rows_of_program(call, options.PERSISTENT)
+    for w in range(start, stop, step):
+        span = queries_of_row(w, call, options)
+        kv_head = span.head // call.group
+        place, ready = begin_filling(held, done, HELD_BYTES)
+        for c in gl.static_range(CONSUMERS):
+            first = [span.batch, span.head, span.first + c * ROWS, 0]
+            at = place * CONSUMERS + c
+            copy_to_shared(program.q_desc, first, ready, held.memory.index(at))
+            if program.g_desc is not None:
+                copy_to_shared(program.g_desc, first, ready, held.beside.index(at))
+        done += 1
+        run = first_tile(span, NEXT_RUN, options.BLOCK)
+        while run.tile < NO_TILE:
+            first = [span.batch, kv_head, run.tile * options.BLOCK, 0]
+            of_values = first
+            if program.v_desc.dtype == gl.float8e4nv:
+                of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
+            fill(program.keys, i, program.k_desc, first)
+            fill(program.vals, i, program.v_desc, of_values)
+            i += 1
+            run = next_tile(run, span, NEXT_RUN, options.BLOCK)
 
 
 @gluon.jit

@@ -8,7 +8,7 @@ in that order (`float8_values`).
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from .hopper_common import ROWS
+from .hopper_common import ROWS, block_at
 
 RAISED = gl.constexpr(8.0)
 """Power of two by which weights are multiplied before they become float8."""
@@ -92,7 +92,7 @@ def as_operand(p, output: gl.constexpr, dtype: gl.constexpr):
 @gluon.jit
 def value_of(values, stage):
     """A tile of values, keys by dimensions; of float8, products want a column's keys together."""
-    tile = values.index(stage).reshape([values.shape[3], values.shape[4]])
+    tile = block_at(values, stage)
     if values.dtype == gl.float8e4nv:
         tile = tile.permute((1, 0))
     return tile

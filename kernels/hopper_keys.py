@@ -4,275 +4,234 @@ As in `hopper_forward` a producer warp fills rings of tiles by the tensor memory
 consumer holds 64 keys and their values against tiles of queries and output gradients.
 """
 
+from typing import NamedTuple
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
-    mbarrier,
     tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
-from .backward import (
-    slope_of,
-    weight_gradient,
-    weights,
-    weights_and_slopes,
-)
-from .forward import SCALARS, tile_of_program
+from .elements import SCALARS, Hooks, Place, score_gradient, weights_of_gradient
+from .forward import tile_of_program
 from .gluon_names import barrier, copy_to_global, copy_to_shared
 from .hopper_common import (
     ROWS,
+    Call,
+    Options,
+    Ring,
+    barriers_of,
+    begin_filling,
+    block_at,
     columns_from,
     each_time,
+    fill,
     matrix_of,
+    memory_of,
     release,
-    ring_of_barriers,
     rows_from,
     rows_of_program,
-    stage_of,
+    specialise,
+    wait_until_filled,
 )
 from .hopper_order import program_in_order, tile_in_order
-from .runs import NO_TILE
+from .runs import NO_TILE, Span, SpanEitherWay, first_tile, next_tile
 
 row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
 """How descriptors lay a number of each query into shared memory."""
 
 
-@gluon.jit
-def keys_of_program(w, shape, CONSUMERS: gl.constexpr, together):
-    """Batch and head of the w-th tile of keys, its first key and its last."""
-    rows, batch_heads, kv_heads, _group, kv_len, _q_len, _padded = shape
-    row, batch_head = tile_of_program(w, rows, batch_heads, together)
-    # The first keys are the longest under every causal mask.
-    k0 = (rows - 1 - row) * (CONSUMERS * ROWS)
-    k1 = gl.minimum(k0 + CONSUMERS * ROWS, kv_len) - 1
-    return batch_head // kv_heads, batch_head % kv_heads, k0, k1
+class Program(NamedTuple):
+    """What the warps of a program share.
 
-
-@gluon.jit
-def produce_queries(
-    sources,
-    held,
-    rings,
-    held_barriers,
-    query_barriers,
-    gradient_barriers,
-    shape,
-    S,
-    T,
-    NEXT_RUN: gl.constexpr,
-    BLOCK_M: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    together,
-    HELD: gl.constexpr,
-    order=None,
-):
-    """The producer: keys and values of a row, then queries and gradients of a group of heads.
-
-    order: of programs and tiles, of `hopper_order`.
+    Keys lie beside values in the ring `held`, queries beside statistics, and gradients beside
+    deltas; in one pass, queries beside shifts, and there are no deltas.
     """
-    q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc = sources
-    keys, values = held
-    queries, gradients, statistics, deltas = rings
-    held_ready, held_free = held_barriers
-    query_ready, query_free = query_barriers
-    gradient_ready, gradient_free = gradient_barriers
-    _rows, _batch_heads, kv_heads, group, _kv_len, q_len, padded = shape
+
+    call: Call
+    q_desc: gl.tensor
+    k_desc: gl.tensor
+    v_desc: gl.tensor
+    g_desc: gl.tensor
+    statistic_desc: gl.tensor
+    delta_desc: gl.tensor
+    dk_desc: gl.tensor
+    dv_desc: gl.tensor
+    held: Ring
+    queries: Ring
+    gradients: Ring
+    one_pass: gl.tuple = None
+
+
+@gluon.jit
+def keys_of_program(w, call, options):
+    """Batch and head of the w-th tile of keys, its first key and its last."""
+    row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
+    KEYS: gl.constexpr = options.CONSUMERS * ROWS
+    # The first keys are the longest under every causal mask.
+    k0 = (call.rows - 1 - row) * KEYS
+    k1 = gl.minimum(k0 + KEYS, call.kv_len) - 1
+    return batch_head // call.heads, batch_head % call.heads, k0, k1
+
+
+@gluon.jit
+def produce_queries(program, options):
+    """The producer: keys and values of a row, then queries and gradients of a group of heads."""
+    NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
+    BLOCK: gl.constexpr = options.BLOCK
+    CONSUMERS: gl.constexpr = options.CONSUMERS
+    call, held, group, q_len = program.call, program.held, program.call.group, program.call.q_len
+    queries, gradients = program.queries, program.gradients
+    HELD_BYTES: gl.constexpr = CONSUMERS * (
+        program.k_desc.block_type.nbytes + program.v_desc.block_type.nbytes
+    )
+    QUERY_BYTES: gl.constexpr = (
+        program.q_desc.block_type.nbytes + program.statistic_desc.block_type.nbytes
+    )
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(shape, HELD > 1)
+    start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
-        if order is None:
-            batch, kv_head, k0, k1 = keys_of_program(w, shape, CONSUMERS, together)
+        if not options.ONE_PASS:
+            batch, kv_head, k0, k1 = keys_of_program(w, call, options)
             first_head, members = kv_head * group, group
         else:
-            batch, first_head, k0, k1, from_last = program_in_order(shape, order)
-            kv_head, members = first_head // group, order[0]
-        place, phase = stage_of(done, HELD)
-        ready = held_ready.index(place)
-        mbarrier.wait(held_free.index(place), phase ^ 1)
-        mbarrier.expect(ready, CONSUMERS * (k_desc.block_type.nbytes + v_desc.block_type.nbytes))
+            batch, first_head, k0, k1, from_last = program_in_order(program)
+            kv_head, members = first_head // group, program.one_pass.members
+        place, ready = begin_filling(held, done, HELD_BYTES)
         for c in gl.static_range(CONSUMERS):
             first = [batch, kv_head, k0 + c * ROWS, 0]
             at = place * CONSUMERS + c
-            copy_to_shared(k_desc, first, ready, keys.index(at))
-            copy_to_shared(v_desc, first, ready, values.index(at))
+            copy_to_shared(program.k_desc, first, ready, held.memory.index(at))
+            copy_to_shared(program.v_desc, first, ready, held.beside.index(at))
         done += 1
         for head in range(first_head, first_head + members):
-            row = (batch * kv_heads * group + head) * padded
-            of_row = (k0, k1, batch, head, q_len, S, T, BLOCK_M)
-            if order is None:
-                j, end, _partial = NEXT_RUN(gl.to_tensor(0), *of_row)
+            row = (batch * call.heads * group + head) * call.padded
+            if not options.ONE_PASS:
+                span = Span(k0, k1, batch, head, q_len, call.S, call.T)
             else:
-                j, end, _partial = NEXT_RUN(gl.to_tensor(0), from_last, *of_row)
-            while j < NO_TILE:
-                stage, phase = stage_of(i, STAGES)
-                if order is None:
-                    m = j * BLOCK_M
+                span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, call.S, call.T)
+            run = first_tile(span, NEXT_RUN, BLOCK)
+            while run.tile < NO_TILE:
+                if not options.ONE_PASS:
+                    m = run.tile * BLOCK
                 else:
-                    m = tile_in_order(j, from_last, q_len, BLOCK_M) * BLOCK_M
+                    m = tile_in_order(run.tile, from_last, q_len, BLOCK) * BLOCK
                 first = [batch, head, m, 0]
-                first_row = [row + m]
-                ready = query_ready.index(stage)
-                mbarrier.wait(query_free.index(stage), phase ^ 1)
-                mbarrier.expect(ready, q_desc.block_type.nbytes + statistic_desc.block_type.nbytes)
-                copy_to_shared(q_desc, first, ready, queries.index(stage))
-                if delta_desc is None:
-                    copy_to_shared(statistic_desc, [row + m, 0], ready, statistics.index(stage))
+                stage, ready = begin_filling(queries, i, QUERY_BYTES)
+                copy_to_shared(program.q_desc, first, ready, queries.memory.index(stage))
+                if not options.ONE_PASS:
+                    first_row = [row + m]
+                    of_query = queries.beside.index(stage)
+                    copy_to_shared(program.statistic_desc, first_row, ready, of_query)
+                    GRADIENT_BYTES: gl.constexpr = (
+                        program.g_desc.block_type.nbytes + program.delta_desc.block_type.nbytes
+                    )
+                    stage, ready = begin_filling(gradients, i, GRADIENT_BYTES)
+                    of_query = gradients.beside.index(stage)
+                    copy_to_shared(program.delta_desc, first_row, ready, of_query)
+                    copy_to_shared(program.g_desc, first, ready, gradients.memory.index(stage))
                 else:
-                    copy_to_shared(statistic_desc, first_row, ready, statistics.index(stage))
-                ready = gradient_ready.index(stage)
-                mbarrier.wait(gradient_free.index(stage), phase ^ 1)
-                if delta_desc is None:
-                    mbarrier.expect(ready, g_desc.block_type.nbytes)
-                else:
-                    mbarrier.expect(ready, g_desc.block_type.nbytes + delta_desc.block_type.nbytes)
-                    copy_to_shared(delta_desc, first_row, ready, deltas.index(stage))
-                copy_to_shared(g_desc, first, ready, gradients.index(stage))
+                    of_query = queries.beside.index(stage)
+                    copy_to_shared(program.statistic_desc, [row + m, 0], ready, of_query)
+                    fill(gradients, i, program.g_desc, first)
                 i += 1
-                j += 1
-                if j == end:
-                    if order is None:
-                        j, end, _partial = NEXT_RUN(j, *of_row)
-                    else:
-                        j, end, _partial = NEXT_RUN(j, from_last, *of_row)
+                run = next_tile(run, span, NEXT_RUN, BLOCK)
 
 
 @gluon.jit
-def _consume_queries(
-    C: gl.constexpr,
-    targets,
-    held,
-    rings,
-    held_barriers,
-    query_barriers,
-    gradient_barriers,
-    shape,
-    S,
-    T,
-    scale,
-    HOLD: gl.constexpr,
-    MASKED: gl.constexpr,
-    BIASED: gl.constexpr,
-    SLOPE: gl.constexpr,
-    NEXT_RUN: gl.constexpr,
-    HEAD_PAD: gl.constexpr,
-    VALUE_PAD: gl.constexpr,
-    BLOCK_M: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    HEADS_TOGETHER: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    NORMALISED: gl.constexpr,
-    HELD: gl.constexpr,
-    ANEW: gl.constexpr,
-):
+def _consume_queries(C: gl.constexpr, program, options):
     """Consumer C: dK and dV of its 64 keys of every row, from each tile of queries of the runs."""
-    dk_desc, dv_desc = targets
-    keys, values = held
-    queries, gradients, statistics, deltas = rings
-    held_ready, held_free = held_barriers
-    query_ready, query_free = query_barriers
-    gradient_ready, gradient_free = gradient_barriers
-    scores: gl.constexpr = matrix_of(BLOCK_M)
-    of_keys: gl.constexpr = matrix_of(HEAD_PAD)
-    of_values: gl.constexpr = matrix_of(VALUE_PAD)
+    call, held = program.call, program.held
+    queries, gradients = program.queries, program.gradients
+    S, kv_len, q_len = call.S, call.kv_len, call.q_len
+    BLOCK: gl.constexpr = options.BLOCK
+    scores: gl.constexpr = matrix_of(BLOCK)
+    of_keys: gl.constexpr = matrix_of(options.HEAD_PAD)
+    of_values: gl.constexpr = matrix_of(options.VALUE_PAD)
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
-    dtype: gl.constexpr = keys.dtype
+    dtype: gl.constexpr = held.memory.dtype
     # Where there are registers, what is known of queries is read while their product is made.
-    EARLY: gl.constexpr = BIASED is None and HEAD_PAD == 128 and CONSUMERS == 2
-    _rows, _batch_heads, _kv_heads, group, kv_len, q_len, _padded = shape
-    zero = gl.zeros([ROWS, BLOCK_M], gl.float32, scores)
+    EARLY: gl.constexpr = (
+        options.hooks.BIASED is None and options.HEAD_PAD == 128 and options.CONSUMERS == 2
+    )
+    zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(shape, HELD > 1)
+    start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = keys_of_program(w, shape, CONSUMERS, HEADS_TOGETHER)
-        place, held_phase = stage_of(done, HELD)
-        mine = place * CONSUMERS + C
-        kv_idx = rows_from(k0 + C * ROWS, BLOCK_M)[:, None]
-        dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
-        dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
+        batch, kv_head, k0, k1 = keys_of_program(w, call, options)
+        kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
+        dk = gl.zeros([ROWS, options.HEAD_PAD], gl.float32, of_keys)
+        dv = gl.zeros([ROWS, options.VALUE_PAD], gl.float32, of_values)
 
-        mbarrier.wait(held_ready.index(place), held_phase)
+        place = wait_until_filled(held, done)
+        mine = place * options.CONSUMERS + C
         done += 1
-        for g in range(0, group):
-            head = kv_head * group + g
-            known, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
-            j, end, partial = NEXT_RUN(gl.to_tensor(0), k0, k1, batch, head, q_len, S, T, BLOCK_M)
-            while j < NO_TILE:
-                stage, phase = stage_of(i, STAGES)
+        for g in range(0, call.group):
+            head = kv_head * call.group + g
+            known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
+            span = Span(k0, k1, batch, head, q_len, S, call.T)
+            run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
+            while run.tile < NO_TILE:
                 held_now = mine
-                if ANEW:
+                if options.ANEW:
                     held_now = each_time(mine, i)
-                key = keys.index(held_now).reshape([ROWS, HEAD_PAD])
-                value = values.index(held_now).reshape([ROWS, VALUE_PAD])
-                query = queries.index(stage).reshape([BLOCK_M, HEAD_PAD])
-                gradient = gradients.index(stage).reshape([BLOCK_M, VALUE_PAD])
-                mbarrier.wait(query_ready.index(stage), phase)
+                key = block_at(held.memory, held_now)
+                value = block_at(held.beside, held_now)
+                stage = wait_until_filled(queries, i)
+                query = block_at(queries.memory, stage)
                 product = warpgroup_mma(
                     key, query.permute((1, 0)), zero, use_acc=False, is_async=True
                 )
                 statistic = None
                 delta = None
-                if NORMALISED and EARLY:
-                    statistic = statistics.index(stage).load(by_query)[None, :]
-                mbarrier.wait(gradient_ready.index(stage), phase)
+                if options.NORMALISED and EARLY:
+                    statistic = queries.beside.index(stage).load(by_query)[None, :]
+                wait_until_filled(gradients, i)
+                gradient = block_at(gradients.memory, stage)
                 dp = warpgroup_mma(
                     value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True
                 )
-                q_idx = columns_from(j * BLOCK_M, BLOCK_M)
-                at = (batch, head, q_idx, kv_idx, kv_len)
+                q_idx = columns_from(run.tile * BLOCK, BLOCK)
+                at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
                 product = warpgroup_mma_wait(1, deps=[product])
-                if NORMALISED and not EARLY:
-                    statistic = statistics.index(stage).load(by_query)[None, :]
-                if WEIGHTED:
-                    p, slope = weights_and_slopes(
-                        product, statistic, at, S, known, unit, MASKED, BIASED, SLOPE, partial
-                    )
-                else:
-                    p = weights(
-                        product, statistic, at, S, known, unit, MASKED, BIASED, partial, False
-                    )
+                if options.NORMALISED and not EARLY:
+                    statistic = queries.beside.index(stage).load(by_query)[None, :]
+                p, slope = weights_of_gradient(
+                    product, statistic, at, unit, options.hooks, run.partial
+                )
                 weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
                 dv = warpgroup_mma(weight, gradient, dv, is_async=True)
                 dp = warpgroup_mma_wait(1, deps=[dp])
-                if NORMALISED:
-                    delta = deltas.index(stage).load(by_query)[None, :]
-                if WEIGHTED:
-                    if NORMALISED:
-                        dp = dp - delta
-                    ds = dp * slope
-                else:
-                    ds = weight_gradient(
-                        p, dp, delta, statistic, at, S, known, MASKED, partial, False
-                    )
-                    ds = ds * slope_of(product, at, S, known, SLOPE)
+                if options.NORMALISED:
+                    delta = gradients.beside.index(stage).load(by_query)[None, :]
+                ds = score_gradient(
+                    product, p, slope, dp, delta, statistic, at, options.hooks, run.partial
+                )
                 change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
                 dk = warpgroup_mma(change, query, dk, is_async=True)
                 dv = warpgroup_mma_wait(1, deps=[dv])
-                release(gradient_free.index(stage))
+                release(gradients.free.index(stage))
                 dk = warpgroup_mma_wait(0, deps=[dk])
-                release(query_free.index(stage))
+                release(queries.free.index(stage))
                 i += 1
-                j += 1
-                if j == end:
-                    j, end, partial = NEXT_RUN(j, k0, k1, batch, head, q_len, S, T, BLOCK_M)
+                run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)
 
         # No other consumer reads these keys and values, and this one is past its products.
         barrier()
-        keys.index(mine).reshape([ROWS, HEAD_PAD]).store((dk * scale).to(dtype))
-        values.index(mine).reshape([ROWS, VALUE_PAD]).store(dv.to(dtype))
+        block_at(held.memory, mine).store((dk * call.scale).to(dtype))
+        block_at(held.beside, mine).store(dv.to(dtype))
         fence_async_shared()
         barrier()
         first = [batch, kv_head, k0 + C * ROWS, 0]
-        copy_to_global(dk_desc, first, keys.index(mine))
-        copy_to_global(dv_desc, first, values.index(mine))
+        copy_to_global(program.dk_desc, first, held.memory.index(mine))
+        copy_to_global(program.dv_desc, first, held.beside.index(mine))
         tma.store_wait(0)
-        release(held_free.index(place))
+        release(held.free.index(place))
 
 
 @gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
@@ -294,30 +253,8 @@ def hopper_backward_keys(
     batch_heads,
     heads,
     group,
-    S0,
-    S1,
-    S2,
-    S3,
-    S4,
-    S5,
-    S6,
-    S7,
-    S8,
-    S9,
-    S10,
-    S11,
-    S12,
-    S13,
-    S14,
-    S15,
-    S16,
-    S17,
-    S18,
-    S19,
-    S20,
-    S21,
-    S22,
-    S23,
+    S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+    S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
     TABLES: gl.constexpr,
     HOLD: gl.constexpr,
@@ -335,7 +272,7 @@ def hopper_backward_keys(
     NORMALISED: gl.constexpr,
     HELD: gl.constexpr,
     ANEW: gl.constexpr,
-):
+):  # fmt: skip
     """dK and dV of CONSUMERS x 64 keys of one key-value head, `heads` of them in a batch.
 
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
@@ -350,85 +287,34 @@ def hopper_backward_keys(
     computed at each step, where registers are scarce.
     """
     S = (
-        S0,
-        S1,
-        S2,
-        S3,
-        S4,
-        S5,
-        S6,
-        S7,
-        S8,
-        S9,
-        S10,
-        S11,
-        S12,
-        S13,
-        S14,
-        S15,
-        S16,
-        S17,
-        S18,
-        S19,
-        S20,
-        S21,
-        S22,
-        S23,
-    )[:NUMBERS]
+        S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
+        S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
+    )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
-    dtype: gl.constexpr = q_desc.dtype
-    places: gl.constexpr = HELD * CONSUMERS
-    keys = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, HEAD_PAD], k_desc.layout)
-    values = gl.allocate_shared_memory(dtype, [places, 1, 1, ROWS, VALUE_PAD], v_desc.layout)
-    queries = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, HEAD_PAD], q_desc.layout)
-    gradients = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK, VALUE_PAD], g_desc.layout)
+    keys = memory_of(k_desc, HELD * CONSUMERS)
+    vals = memory_of(v_desc, HELD * CONSUMERS)
+    queries = memory_of(q_desc, STAGES)
+    gradients = memory_of(g_desc, STAGES)
     statistics = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], statistic_desc.layout)
     deltas = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], delta_desc.layout)
-    held_barriers = ring_of_barriers(HELD, CONSUMERS)
-    query_barriers = ring_of_barriers(STAGES, CONSUMERS)
-    gradient_barriers = ring_of_barriers(STAGES, CONSUMERS)
+    held_ready, held_free = barriers_of(HELD, CONSUMERS)
+    query_ready, query_free = barriers_of(STAGES, CONSUMERS)
+    gradient_ready, gradient_free = barriers_of(STAGES, CONSUMERS)
     fence_async_shared()
-
-    sources = (q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc)
-    targets = (dk_desc, dv_desc)
-    held = (keys, values)
-    rings = (queries, gradients, statistics, deltas)
-    shape = (rows, batch_heads, heads, group, kv_len, q_len, padded)
-    # Constants in a tuple bound to a name would become tensors: they are written out.
-    if CONSUMERS == 1:
-        gl.warp_specialize(
-            [
-                (_consume_queries, (
-                    0, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
-                )),
-                (produce_queries, (
-                    sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                    S, T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, HELD,
-                )),
-            ],
-            [1],
-            [24],
-        )  # fmt: skip
-    else:
-        gl.warp_specialize(
-            [
-                (_consume_queries, (
-                    0, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
-                )),
-                (_consume_queries, (
-                    1, targets, held, rings, held_barriers, query_barriers, gradient_barriers,
-                    shape, S, T, scale, HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, HEAD_PAD, VALUE_PAD,
-                    BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, WEIGHTED, NORMALISED, HELD, ANEW,
-                )),
-                (produce_queries, (
-                    sources, held, rings, held_barriers, query_barriers, gradient_barriers, shape,
-                    S, T, NEXT_RUN, BLOCK, STAGES, CONSUMERS, HEADS_TOGETHER, HELD,
-                )),
-            ],
-            [4, 1],
-            [240, 24],
-        )  # fmt: skip
+    specialise(
+        _consume_queries,
+        produce_queries,
+        CONSUMERS,
+        (240, 24),
+        Program(
+            Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
+            q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc, dk_desc, dv_desc,
+            Ring(keys, vals, held_ready, held_free),
+            Ring(queries, statistics, query_ready, query_free),
+            Ring(gradients, deltas, gradient_ready, gradient_free),
+        ),
+        Options(
+            Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
+            CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, ANEW=ANEW,
+        ),
+    )  # fmt: skip

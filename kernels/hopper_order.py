@@ -17,28 +17,27 @@ CONSUMERS = gl.constexpr(2)
 
 
 @gluon.jit
-def program_in_order(shape, order):
+def program_in_order(program):
     """Batch and first query head, first key and last of this program, and 1 if it goes from the
     last queries.
 
-    order: how many query heads of one key-value head a program has; of such parts of heads, how
-    many start in turn, and how many at the end begin with the first keys.
+    A program has `members` query heads of one key-value head; of such parts of heads, `together`
+    start in turn, and `turned` at the end begin with the first keys.
     """
-    rows, batch_heads, kv_heads, group, kv_len, _q_len, _padded = shape
-    members, together, turned = order
+    call, rows, order = program.call, program.call.rows, program.one_pass
     w = gl.program_id(0)
-    parts = group // members
-    plain = batch_heads * parts - turned
+    parts = call.group // order.members
+    plain = call.batch_heads * parts - order.turned
     from_last = (w >= rows * plain).to(gl.int32)
     if from_last == 1:
         w -= rows * plain
-        row, part = w // turned, plain + w % turned
+        row, part = w // order.turned, plain + w % order.turned
     else:
-        row, part = tile_of_program(w, rows, plain, together)
+        row, part = tile_of_program(w, rows, plain, order.together)
     k0 = row * (CONSUMERS * ROWS)
-    k1 = gl.minimum(k0 + CONSUMERS * ROWS, kv_len) - 1
-    of_batch = kv_heads * parts
-    return part // of_batch, part % of_batch * members, k0, k1, from_last
+    k1 = gl.minimum(k0 + CONSUMERS * ROWS, call.kv_len) - 1
+    of_batch = call.heads * parts
+    return part // of_batch, part % of_batch * order.members, k0, k1, from_last
 
 
 @gluon.jit

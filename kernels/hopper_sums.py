@@ -12,7 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from .gluon_names import add_to_global, barrier, copy_to_global
 from .hopper_common import ROWS, matrix_of
 from .hopper_order import CONSUMERS, program_in_order, tile_in_order
-from .runs import NO_TILE
+from .runs import NO_TILE, SpanEitherWay, first_tile, next_tile
 
 sum_layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=4)
 """How descriptors lay a consumer's part of dQ into shared memory."""
@@ -125,54 +125,41 @@ def _end_turn(counter):
 
 
 @gluon.jit
-def sum_up(
-    C: gl.constexpr,
-    target,
-    parts,
-    part_barriers,
-    shape,
-    S,
-    T,
-    NEXT_RUN: gl.constexpr,
-    BLOCK: gl.constexpr,
-    order,
-):
+def sum_up(C: gl.constexpr, program, options):
     """The warp that adds consumer C's parts of dQ to the sums, each when its turn has come."""
-    sum_desc, counter_ptr, turn_ptr, tiles = target
-    part_ready, part_free = part_barriers
-    ROWS_AT_ONCE: gl.constexpr = sum_desc.block_shape[2]
-    per_head, _batch_heads, kv_heads, group, _kv_len, q_len, _padded = shape
-    batch, first_head, k0, k1, from_last = program_in_order(shape, order)
-    turns = turn_ptr + (from_last * per_head + k0 // (CONSUMERS * ROWS)) * tiles
-    part = parts.index(C)
+    NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
+    BLOCK: gl.constexpr = options.BLOCK
+    call, one, q_len = program.call, program.one_pass, program.call.q_len
+    ROWS_AT_ONCE: gl.constexpr = one.sum_desc.block_shape[2]
+    batch, first_head, k0, k1, from_last = program_in_order(program)
+    turns = one.turn_ptr + (from_last * call.rows + k0 // (CONSUMERS * ROWS)) * one.tiles
+    part = one.parts.memory.index(C)
     i = gl.to_tensor(0)
-    for head in range(first_head, first_head + order[0]):
-        counters = counter_ptr + (batch * kv_heads * group + head) * tiles * CONSUMERS + C
-        j, end, _partial = NEXT_RUN(
-            gl.to_tensor(0), from_last, k0, k1, batch, head, q_len, S, T, BLOCK
-        )
-        tile = tile_in_order(j, from_last, q_len, BLOCK)
-        turn = gl.load(turns + tile, mask=j < NO_TILE)
-        while j < NO_TILE:
+    for head in range(first_head, first_head + one.members):
+        counters = one.counter_ptr
+        counters += (batch * call.heads * call.group + head) * one.tiles * CONSUMERS + C
+        span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, call.S, call.T)
+        run = first_tile(span, NEXT_RUN, BLOCK)
+        tile = tile_in_order(run.tile, from_last, q_len, BLOCK)
+        turn = gl.load(turns + tile, mask=run.tile < NO_TILE)
+        while run.tile < NO_TILE:
             counter = counters + tile * CONSUMERS
             first = (tile * CONSUMERS + C) * PART_ROWS
             before = turn
-            j += 1
-            if j == end:
-                j, end, _partial = NEXT_RUN(j, from_last, k0, k1, batch, head, q_len, S, T, BLOCK)
+            run = next_tile(run, span, NEXT_RUN, BLOCK)
             # Asked for ahead of time: later programs wait for what this warp waits for.
-            tile = tile_in_order(j, from_last, q_len, BLOCK)
-            turn = gl.load(turns + tile, mask=j < NO_TILE)
+            tile = tile_in_order(run.tile, from_last, q_len, BLOCK)
+            turn = gl.load(turns + tile, mask=run.tile < NO_TILE)
             _wait_for_turn(counter, before, 1)
-            mbarrier.wait(part_ready.index(C), i & 1)
+            mbarrier.wait(one.parts.ready.index(C), i & 1)
             for r in gl.static_range(0, PART_ROWS, ROWS_AT_ONCE):
                 at = [batch, head, first + r, 0]
                 rows = part.slice(r, ROWS_AT_ONCE, dim=2)
                 if before == 0:
-                    copy_to_global(sum_desc, at, rows)
+                    copy_to_global(one.sum_desc, at, rows)
                 else:
-                    add_to_global(sum_desc, at, rows)
+                    add_to_global(one.sum_desc, at, rows)
             tma.store_wait(0)
-            mbarrier.arrive(part_free.index(C), count=1)
+            mbarrier.arrive(one.parts.free.index(C), count=1)
             _end_turn(counter)
             i += 1

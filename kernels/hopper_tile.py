@@ -8,9 +8,18 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .forward import LOG2E, biased, weight_of
+from .elements import LOG2E, Place, biased, masked, weight_of
 from .gluon_names import barrier
-from .hopper_common import ROWS, columns_from, each_time, matrix_of, release, stage_of
+from .hopper_common import (
+    ROWS,
+    block_at,
+    columns_from,
+    each_time,
+    matrix_of,
+    release,
+    stage_of,
+    wait_until_filled,
+)
 from .hopper_float8 import as_operand, packed, raised, value_of
 
 
@@ -46,16 +55,16 @@ def _by_line(columns):
 
 
 @gluon.jit
-def entries_of(AHEAD: gl.constexpr, j, place, S, T, BLOCK_N: gl.constexpr):
+def entries_of(j, row, options):
     """What of the j-th tile begins to be loaded here."""
     early = ()
-    if AHEAD is not None:
-        batch, head, _q_idx, kv_len, q0 = place
+    if options.AHEAD is not None:
+        BLOCK_N: gl.constexpr = options.BLOCK
         by_line: gl.constexpr = _by_line(BLOCK_N)
         # Addresses of rows are found anew for each tile: kept, they would take too many registers.
-        q_idx = each_time(q0, j) + gl.arange(0, ROWS, gl.SliceLayout(1, by_line))[:, None]
+        q_idx = each_time(row.q0, j) + gl.arange(0, ROWS, gl.SliceLayout(1, by_line))[:, None]
         kv_idx = j * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, by_line))[None, :]
-        early = AHEAD(batch, head, q_idx, kv_idx, kv_len, S, T)
+        early = options.AHEAD(row.batch, row.head, q_idx, kv_idx, row.kv_len, row.S, row.T)
     return early
 
 
@@ -68,35 +77,19 @@ def with_early(S, early, BLOCK_N: gl.constexpr):
 
 
 @gluon.jit
-def weigh(
-    score,
-    m,
-    j,
-    partial,
-    place,
-    S,
-    T,
-    unit,
-    MASKED: gl.constexpr,
-    BIASED: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    DTYPE: gl.constexpr,
-):
+def weigh(score, m, early, run, row, options, DTYPE: gl.constexpr):
     """Weights of a tile of scores, the new running maximum, and the factor of older sums.
 
     WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
     """
-    batch, head, q_idx, kv_len, _q0 = place
-    kv_idx = columns_from(j * BLOCK_N, BLOCK_N)
-    at = (batch, head, q_idx, kv_idx, kv_len)
-    if WEIGHTED:
-        weight = weight_of(score, at, S, T, unit, MASKED, BIASED, partial)
+    S = with_early(row.S, early, options.BLOCK)
+    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK)
+    at = Place(row.batch, row.head, row.q_idx, kv_idx, row.kv_len, S, row.T)
+    if options.hooks.WEIGHTED:
+        weight = weight_of(score, at, row.unit, options.hooks, run.partial)
         return weight, m, gl.where(m == m, 1.0, 1.0)
-    factor = unit * LOG2E
-    score = biased(score, at, S, T, BIASED)
-    if partial:
-        score = MASKED(score, batch, head, q_idx, kv_idx, kv_len, S, T)
+    factor = row.unit * LOG2E
+    score = masked(biased(score, at, options.hooks), at, options.hooks, run.partial)
     m_new = gl.maximum(m, gl.max(score, 1))
     # A row without a kept key so far has m = -inf, and -inf - -inf is not a number.
     base = gl.where(m_new == float("-inf"), 0.0, m_new) * factor
@@ -115,81 +108,47 @@ def added(l, weight, correction):
 
 @gluon.jit
 def tile_after(
-    C: gl.constexpr,
-    i,
-    before,
-    past,
-    begun,
-    turn,
-    p,
-    acc,
-    m,
-    l,
-    query,
-    zero,
-    keys,
-    values,
-    key_barriers,
-    value_barriers,
-    turns,
-    j,
-    partial,
-    place,
-    S,
-    T,
-    unit,
-    AHEAD: gl.constexpr,
-    MASKED: gl.constexpr,
-    BIASED: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
-    TURNS: gl.constexpr,
-    WEIGHTED: gl.constexpr,
-    SUMS: gl.constexpr,
-    OVERLAP: gl.constexpr,
+    C: gl.constexpr, i, before, past, begun, turn, p, acc, m, l, run, row, program, options
 ):
     """Weights of the i-th tile, made while those of the one before are multiplied by its values.
 
     `past` says whether nothing else is to be multiplied by the values of `before`, `begun` whether
     products were before.
     """
-    key_ready, key_free = key_barriers
-    value_ready, value_free = value_barriers
-    dtype: gl.constexpr = keys.dtype
+    keys, vals, turns = program.keys, program.vals, program.turns
+    dtype: gl.constexpr = keys.memory.dtype
     output: gl.constexpr = acc.type.layout
+    BLOCK_N: gl.constexpr = options.BLOCK
     # Sums of float8 products lose all but 13 bits: a tile's are added to others in float32.
     SUMMED: gl.constexpr = dtype == gl.float8e4nv
-    stage, phase = stage_of(i, STAGES)
-    old, old_phase = stage_of(before, STAGES)
-    early = entries_of(AHEAD, j, place, S, T, BLOCK_N)
-    if TURNS:
+    SUMS: gl.constexpr = options.NORMALISED or program.lse_ptr is not None
+    stage, phase = stage_of(keys, i)
+    old, old_phase = stage_of(vals, before)
+    early = entries_of(run.tile, row, options)
+    if options.TURNS:
         # The first consumer finds its barrier fresh, where the phase before has passed.
         mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
-    mbarrier.wait(key_ready.index(stage), phase)
-    key = keys.index(stage).reshape([BLOCK_N, keys.shape[4]]).permute((1, 0))
-    score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
-    mbarrier.wait(value_ready.index(old), old_phase)
-    value = value_of(values, old)
+    mbarrier.wait(keys.ready.index(stage), phase)
+    key = block_at(keys.memory, stage).permute((1, 0))
+    score = warpgroup_mma(row.query, key, row.zero, use_acc=False, is_async=True)
+    mbarrier.wait(vals.ready.index(old), old_phase)
+    value = value_of(vals.memory, old)
     operand = as_operand(p, output, dtype)
     product = warpgroup_mma(operand, value, acc, use_acc=False if SUMMED else begun, is_async=True)
-    if TURNS:
-        mbarrier.arrive(turns.index((C + 1) % CONSUMERS), count=1)
+    if options.TURNS:
+        mbarrier.arrive(turns.index((C + 1) % options.CONSUMERS), count=1)
         turn += 1
     score = warpgroup_mma_wait(1, deps=[score])
-    release(key_free.index(stage))
+    release(keys.free.index(stage))
     score = gl.convert_layout(score, matrix_of(BLOCK_N), assert_trivial=True)
-    S = with_early(S, early, BLOCK_N)
-    weight, m, correction = weigh(
-        score, m, j, partial, place, S, T, unit, MASKED, BIASED, BLOCK_N, WEIGHTED, dtype
-    )
+    weight, m, correction = weigh(score, m, early, run, row, options, dtype)
     if SUMS:
         l = added(l, weight, correction)
-    if OVERLAP:
-        _no_sooner(place[3])
+    if options.OVERLAP:
+        _no_sooner(row.kv_len)
     product = warpgroup_mma_wait(0, deps=[product])
     barrier()
-    mbarrier.arrive(value_free.index(old), count=1, pred=past)
+    mbarrier.arrive(vals.free.index(old), count=1, pred=past)
     by_row: gl.constexpr = gl.SliceLayout(1, output)
     acc = (acc + product if SUMMED else product) * gl.convert_layout(
         correction, by_row, assert_trivial=True
@@ -198,16 +157,15 @@ def tile_after(
 
 
 @gluon.jit
-def multiplied(i, p, acc, begun, values, value_barriers, STAGES: gl.constexpr):
+def multiplied(i, p, acc, begun, vals):
     """The output so far and the i-th tile's part of it, the last of a row."""
-    value_ready, value_free = value_barriers
-    stage, phase = stage_of(i, STAGES)
-    mbarrier.wait(value_ready.index(stage), phase)
-    value = value_of(values, stage)
+    stage = wait_until_filled(vals, i)
+    value = value_of(vals.memory, stage)
+    dtype: gl.constexpr = vals.memory.dtype
     output: gl.constexpr = acc.type.layout
-    operand = as_operand(p, output, values.dtype)
-    SUMMED: gl.constexpr = values.dtype == gl.float8e4nv
+    operand = as_operand(p, output, dtype)
+    SUMMED: gl.constexpr = dtype == gl.float8e4nv
     product = warpgroup_mma(operand, value, acc, use_acc=False if SUMMED else begun, is_async=True)
     product = warpgroup_mma_wait(0, deps=[product])
-    release(value_free.index(stage))
+    release(vals.free.index(stage))
     return acc + product if SUMMED else product

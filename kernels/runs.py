@@ -3,10 +3,83 @@
 Gluon kernels call these functions too: they use only what Triton and Gluon spell alike.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
 NO_TILE = tl.constexpr(2**30)
+
+
+class Span(NamedTuple):
+    """A row of tiles as NEXT_RUN is told of it: first and last query, or key, and what runs of the
+    other side, of so many positions, depend on besides."""
+
+    first: tl.tensor
+    last: tl.tensor
+    batch: tl.tensor
+    head: tl.tensor
+    length: tl.tensor
+    S: tl.tuple
+    T: tl.tuple
+
+
+@triton.jit
+def over_runs(VISIT: tl.constexpr, state, of, place, span, hooks, tile, ONE_LOOP: tl.constexpr):
+    """`state` after VISIT of every run of a row of tiles.
+
+    A run of either kind has a loop of its own, or both share ONE_LOOP with a branch around the
+    mask: less code and fewer registers, which is faster where most runs are short.
+    """
+    j = tl.zeros((), tl.int32)
+    while j < NO_TILE:
+        first, end, partial = hooks.NEXT_RUN(j, *span, tile.BLOCK)
+        if ONE_LOOP:
+            state = VISIT(state, of, place, first, end, hooks, tile, partial, True)
+        else:
+            last_full = tl.where(partial, first, end)
+            state = VISIT(state, of, place, first, last_full, hooks, tile, False, False)
+            state = VISIT(state, of, place, last_full, end, hooks, tile, True, True)
+        j = end
+    return state
+
+
+class SpanEitherWay(NamedTuple):
+    """A row of tiles of which with from_last 1 the last tile has number 0."""
+
+    from_last: tl.tensor
+    first: tl.tensor
+    last: tl.tensor
+    batch: tl.tensor
+    head: tl.tensor
+    length: tl.tensor
+    S: tl.tuple
+    T: tl.tuple
+
+
+class Run(NamedTuple):
+    """The tiles tile <= j < end, all PARTIAL or all FULL; with none left, tile is NO_TILE."""
+
+    tile: tl.tensor
+    end: tl.tensor
+    partial: tl.tensor
+
+
+@triton.jit
+def first_tile(span, NEXT_RUN: tl.constexpr, BLOCK: tl.constexpr):
+    """The first run of a row of tiles, for loops that go from tile to tile."""
+    tile, end, partial = NEXT_RUN(tl.cast(0, tl.int32), *span, BLOCK)
+    return Run(tile, end, partial)
+
+
+@triton.jit
+def next_tile(run, span, NEXT_RUN: tl.constexpr, BLOCK: tl.constexpr):
+    """What is left of a run past its first tile, or the next run."""
+    tile, end, partial = run
+    tile += 1
+    if tile == end:
+        tile, end, partial = NEXT_RUN(tile, *span, BLOCK)
+    return Run(tile, end, partial)
 
 
 @triton.jit

@@ -8,103 +8,32 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from . import errors, nn
+from . import errors as errors
+from . import nn as nn
 from . import views as views  # tells notebooks how to show values
-from .attention import attention
-from .engine.float8 import to_float8
-from .errors import (
-    BackendError,
-    MaskalgError,
-    MaskAttributeError,
-    MaskTypeError,
-    MaskValueError,
-    RecompilationWarning,
-)
-from .values.algebra import Bias, Mask, Score, everything, nothing
-from .values.biases import (
-    FireParameters,
-    alibi,
-    decay,
-    decomposed,
-    dense_bias,
-    fire,
-    graphormer,
-    kerple_log,
-    kerple_power,
-    key_bias,
-    relative,
-    relative_2d,
-    sandwich,
-    shaw,
-    softcap,
-    t5,
-)
-from .values.choice import where
-from .values.elementary import (
-    cos,
-    exp,
-    floor,
-    log,
-    maximum,
-    minimum,
-    power,
-    sin,
-    sqrt,
-    tan,
-    tanh,
-    truncate,
-)
-from .values.index import batch, bias, head, kv_idx, q_idx, scalar, table
-from .values.masks import (
-    attention_slices,
-    block_causal,
-    block_diffusion,
-    block_table,
-    causal,
-    chunked,
-    dense,
-    dilated,
-    document,
-    flashmask,
-    global_tokens,
-    media,
-    modality,
-    morton_neighborhood,
-    neighborhood,
-    padding,
-    per_document,
-    permutation,
-    prefix,
-    shared_prefix,
-    sliding,
-    sliding_tile,
-    spans,
-    spatial,
-    strided,
-    temporal,
-    tiled_neighborhood,
-    tree,
-    vertical_slash,
-    window,
-)
-from .values.weights import (
-    Weight,
-    linear,
-    relu,
-    relu_squared,
-    sigmoid,
-    softmax,
-    softmax_plus_one,
-    softmax_with_sink,
-)
+from .attention import attention as attention
+from .engine.float8 import to_float8 as to_float8
+from .errors.kinds import *
+from .values import algebra, biases, choice, elementary, index, masks, weights
+from .values.algebra import *
+from .values.biases import *
+from .values.choice import *
+from .values.elementary import *
+from .values.index import *
+from .values.masks import *
+from .values.weights import *
 
 if TYPE_CHECKING:
-    from .codegen.store import cache_dir
-    from .explanation import explain, render
-    from .export import to_attention_slices, to_flashmask
-    from .questions.decide import equivalent, implies
-    from .tracing import mask, score
-    from .views.inspect.sheet import plot
+    from .codegen.store import cache_dir as cache_dir
+    from .explanation import explain as explain
+    from .explanation import render as render
+    from .export import to_attention_slices as to_attention_slices
+    from .export import to_flashmask as to_flashmask
+    from .questions.decide import equivalent as equivalent
+    from .questions.decide import implies as implies
+    from .tracing import mask as mask
+    from .tracing import score as score
+    from .views.inspect.sheet import plot as plot
 
 # What is asked for by hand, and not in every step, is imported when it is.
 _LATE = {
@@ -137,112 +66,17 @@ try:
 except PackageNotFoundError:  # a source tree that was not installed
     __version__ = "0+unknown"
 
-__all__ = [
-    "attention",
-    "to_float8",
-    "nn",
-    "render",
-    "explain",
-    "cache_dir",
-    # pictures
-    "plot",
-    # questions about masks
-    "equivalent",
-    "implies",
-    # masks
-    "attention_slices",
-    "block_causal",
-    "block_diffusion",
-    "block_table",
-    "causal",
-    "chunked",
-    "dense",
-    "dilated",
-    "document",
-    "everything",
-    "morton_neighborhood",
-    "neighborhood",
-    "flashmask",
-    "global_tokens",
-    "media",
-    "modality",
-    "nothing",
-    "padding",
-    "per_document",
-    "permutation",
-    "prefix",
-    "shared_prefix",
-    "sliding",
-    "sliding_tile",
-    "spatial",
-    "temporal",
-    "tiled_neighborhood",
-    "spans",
-    "strided",
-    "tree",
-    "vertical_slash",
-    "window",
-    # formats of other libraries
-    "to_attention_slices",
-    "to_flashmask",
-    # biases and weights
-    "FireParameters",
-    "alibi",
-    "decay",
-    "decomposed",
-    "dense_bias",
-    "fire",
-    "graphormer",
-    "kerple_log",
-    "kerple_power",
-    "key_bias",
-    "relative",
-    "relative_2d",
-    "sandwich",
-    "shaw",
-    "softcap",
-    "linear",
-    "relu",
-    "relu_squared",
-    "sigmoid",
-    "t5",
-    "softmax",
-    "softmax_plus_one",
-    "softmax_with_sink",
-    # FlexAttention's functions
-    "mask",
-    "score",
-    # formulas of one's own
-    "batch",
-    "bias",
-    "head",
-    "kv_idx",
-    "maximum",
-    "minimum",
-    "q_idx",
-    "scalar",
-    "table",
-    "where",
-    # real functions of them
-    "cos",
-    "exp",
-    "floor",
-    "log",
-    "power",
-    "sin",
-    "sqrt",
-    "tan",
-    "tanh",
-    "truncate",
-    # types
-    "Bias",
-    "Mask",
-    "Score",
-    "Weight",
-    "BackendError",
-    "MaskAttributeError",
-    "MaskTypeError",
-    "MaskValueError",
-    "MaskalgError",
-    "RecompilationWarning",
-]
+# To a type checker every name imported above is public: it reads no list made at run time.
+if not TYPE_CHECKING:
+    __all__ = [
+        *("attention", "to_float8", "nn"),
+        *_LATE,
+        *masks.__all__,
+        *biases.__all__,
+        *weights.__all__,
+        *choice.__all__,
+        *index.__all__,
+        *elementary.__all__,
+        *algebra.__all__,
+        *errors.kinds.__all__,
+    ]

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 from . import errors
 from .backends.call import Call, scale_of
-from .backends.choice import backend_name, backend_of
+from .backends.choice import TRAITS, backend_name, backend_of
 from .backends.float8 import attend_float8
 from .engine.float8 import FLOAT8, descales_of
 from .engine.normal_form import bound
@@ -144,7 +144,7 @@ def attention(
         raise errors.not_a_tensor("query", query)
     device = query.device.type
     if device == "meta":
-        raise errors.no_values()
+        raise no_values()
     chosen = backend_name(device, backend)
     if torch.is_autocast_enabled(device):
         query, key, value = as_autocast_wants(query, key, value)
@@ -153,7 +153,7 @@ def attention(
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
         call = checked_call(query, key, value, expression, scale, return_lse, weight, descale)
-        if forward_ad._current_level >= 0 and chosen != "reference":
+        if forward_ad._current_level >= 0 and not TRAITS[chosen].of_torch:
             no_tangents((query, key, value, call.weight.sink, *call.form.values))
         if call.query.dtype == FLOAT8:
             out, lse = attend_float8(call, chosen)
@@ -190,3 +190,10 @@ def checked_call(
     descales = None if descale is None else descales_of(descale, query, key, value)
     factor = scale_of(query, checked_scale(scale))
     return Call(query, key, value, form, extents, factor, return_lse, weight, descales)
+
+
+def no_values() -> errors.BackendError:
+    return errors.BackendError(
+        "attention: tensors on device 'meta' have shapes and no values to compute with. Make "
+        "query, key and value on 'cpu' or 'cuda', or use FakeTensorMode for shapes."
+    )

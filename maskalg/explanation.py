@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import torch
 
 from . import errors
 from .attention import ARGUMENTS, checked_call
-from .backends.call import Call
-from .backends.choice import backend_name
-from .codegen.arguments import DistanceTable
+from .backends.choice import backend_name, backend_of
 from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
 from .codegen.text.integer_sizes import sizes_of
-from .engine.float8 import FLOAT8
 from .engine.hidden_masks import hidden
 from .engine.normal_form import Structure, bound
 from .formula.expression import Expression
 from .proof.proof import prove_structure
-from .schedule.digits.kernel_runs import by_digits
-from .schedule.marked_runs import marked
-from .schedule.summaries.labels import summarised
-from .tiles.backward import HopperBackwardTile
-from .tiles.forward import HopperTile, Tile
+from .schedule.rung import rung_of
 from .values.algebra import everything
 from .values.weights import Weight, softmax
-
-_Tile = TypeVar("_Tile")
 
 
 def render(score: Expression, *, ptx: bool = False) -> str:
@@ -59,7 +49,7 @@ class Explanation:
     """What a call of `attention` would do; print it: a line for each that is not empty.
 
     Attributes:
-        backend: "triton", "cpu" or "reference".
+        backend: the name of the backend.
         tier: the family of kernels within the backend.
         tile: the tile shape, "block_q x block_kv, warps, stages", where the backend has one, and
             "tuned" where `maskalg tune` chose it on this machine.
@@ -131,119 +121,17 @@ def explain(
     structure = call.form.structure
     proof = prove_structure(structure)
     claim = "exact" if proof.exact else "sound; open tiles are masked element by element"
-    tables = 0
-    tier, tile, gradients, compilations = "tiles of scaled_dot_product_attention", "", "", 0
-    if name == "reference":
-        tier = "dense matrix of scores"
-    if name == "cpu":
-        from .backends.cpu.native.launch import renders
-
-        tier = "one kernel compiled from the expression" if renders(call) else tier
-    if name == "triton":
-        from .backends.triton import backend as triton
-
-        tier, tile, tables = _of_triton(call)
-        gradients = _gradients_of_triton(call)
-        compilations = triton.compilations()
+    found = backend_of(name).explain(call)
     return Explanation(
         backend=name,
-        tier=tier,
-        tile=tile,
-        gradients=gradients,
+        tier=found.tier,
+        tile=found.tile,
+        gradients=found.gradients,
         proof=f"{proof.rung}, {claim}",
-        schedule=_schedule(name, call.form.structure, simplified(proof.forms)),
-        bias=_bias(structure, tables) + hidden(call.form),
-        compilations=compilations,
+        schedule=_schedule(found.bounds, structure, simplified(proof.forms)),
+        bias=_bias(structure, found.tables) + hidden(call.form),
+        compilations=found.compilations,
     )
-
-
-def _of_triton(call: Call) -> tuple[str, str, int]:
-    """The family of kernels on a GPU, the tile, and the tables of distances that are read."""
-    from .backends.triton import plan as triton_plan
-    from .backends.triton.families import decode
-    from .backends.triton.families import hopper as triton_hopper
-
-    plan = triton_plan.plan_of(call)
-    wide = ", 64-bit indices" if plan.style.wide else ""
-    tables = sum(isinstance(table, DistanceTable) for table in plan.hooks.tables)
-    few = decode.shared(call, plan)
-    if few is not None:
-        best, failed = _serving(("decode", plan), few.tiles)
-        _, splits = few.counts(call.extents, best)
-        sharing = f"{splits} programs share the keys of a row of tiles{failed}"
-        return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}", tables
-    hopper = triton_hopper.serving(plan.hopper, call)
-    first = () if hopper is None else (hopper,)
-    best, failed = _serving(("forward", plan), (*first, *plan.candidates))
-    if isinstance(best, HopperTile):
-        tier = "Gluon on Hopper, forward"
-        tile = (
-            f"{best.consumers} x 64 x {best.block_kv}, {4 * best.consumers} + 1 warps, "
-            f"{best.stages} stages"
-        )
-    else:
-        tier, tile = f"plain Triton, forward{wide}", _plain(best)
-    tile += failed
-    tier += _of_unknown_triton()
-    table = triton_plan.plan_of(call, tuned=False)
-    if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
-        tile += ", tuned"
-    return tier, tile, tables
-
-
-def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:
-    """The first tile that no trial for a plan ruled out so far, and why others gave way."""
-    from .backends.triton.launching.fitting import why_not
-
-    failed = [why for tile in tiles if (why := why_not(plan, tile)) is not None]
-    serving = next((tile for tile in tiles if why_not(plan, tile) is None), tiles[-1])
-    return serving, "".join(f"; another tile gave way: {why}" for why in failed)
-
-
-def _of_unknown_triton() -> str:
-    """What was decided of the Gluon kernels, where this Triton was not tested."""
-    from .backends.triton import trust, versions
-
-    if versions.is_tested():
-        return ""
-    return f" (Triton {versions.version()}: {trust.verdict().why})"
-
-
-def _gradients_of_triton(call: Call) -> str:
-    """The kernels of the backward pass; empty for inputs of float8, which have no gradients."""
-    from .backends.triton import plan as triton_plan
-    from .backends.triton.arguments import describable
-    from .backends.triton.families import hopper_backward, one_pass
-    from .backends.triton.launching.fitting import failed
-
-    if call.query.dtype == FLOAT8:
-        return ""
-    steps, shape = triton_plan.steps_of(call, triton_plan.plan_of(call))
-    inputs = (call.query, call.key, call.value)
-    hopper = hopper_backward.serves(call, shape) and all(map(describable, inputs))
-    if (
-        hopper
-        and one_pass.tiles_in_turn(call, steps.one_pass_from, shape) is not None
-        and not failed(("one pass", steps))
-    ):
-        block = one_pass.one_pass_tile(shape["HEAD_PAD"]).block
-        return f"one kernel, Gluon on Hopper, {block} queries at a time"
-
-    def told(of: str, first: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:
-        tiles: tuple[Tile | HopperBackwardTile, ...] = plain
-        if first is not None and hopper:
-            tiles = (first, *plain)
-        tile, why = _serving((of, steps), tiles)
-        if isinstance(tile, Tile):
-            return f"plain Triton, {_plain(tile)}{why}"
-        return f"Gluon on Hopper, {64 * tile.consumers} x {tile.block}, {tile.stages} stages{why}"
-
-    of_queries = told("queries", steps.hopper_queries, steps.query_tiles)
-    return f"dQ: {of_queries}; dK and dV: {told('keys', steps.hopper_keys, steps.key_tiles)}"
-
-
-def _plain(tile: Tile) -> str:
-    return f"{tile.block_q} x {tile.block_kv}, {tile.warps} warps, {tile.stages} stages"
 
 
 def _bias(structure: Structure, tables: int) -> str:
@@ -253,16 +141,18 @@ def _bias(structure: Structure, tables: int) -> str:
     return "computed for each pair" + read.get(tables, f"; {tables} tables of distances are read")
 
 
-def _schedule(backend: str, structure: Structure, wider: bool) -> str:
-    if backend == "reference":
+def _schedule(bounds: str, structure: Structure, wider: bool) -> str:
+    if bounds == "none":
         return "none: every pair is computed"
-    if backend == "triton" and by_digits(structure):
+    rung = rung_of(structure)
+    source = rung.in_kernel if bounds == "kernel" else rung.on_host
+    if bounds == "kernel" and source == "digits":
         return "runs of tiles that digits leave, found once for these lengths"
-    if marked(structure) if backend == "triton" else summarised(structure):
+    if source == "summaries":
         return "runs of tiles that summaries of the tensors leave, found once for these tensors"
     if wider:
         return "every tile: the closed forms have too many intervals for the kernel"
-    where = "in the kernel" if backend == "triton" else "once a call"
+    where = "in the kernel" if bounds == "kernel" else "once a call"
     if structure.mask_tables:
         return f"runs of tiles, computed {where} from the bound tensors"
     return f"runs of tiles, computed {where} from closed forms; no metadata"

@@ -154,7 +154,7 @@ def _joined(score: Expression, mask: Expression) -> Expression:
     if isinstance(mask, Bias):
         return score + mask
     if not isinstance(mask, (Mask, Score)):
-        raise errors.module_mask(mask)
+        raise _module_mask(mask)
     return mask + score if isinstance(score, Bias) else score & mask
 
 
@@ -168,3 +168,10 @@ def _same(held: Held, before: Held) -> bool:
 def _held(tensors: tuple[torch.Tensor, ...]) -> Held:
     """Tensors and where they are: `.to()` moves a parameter without making a new one."""
     return tuple([(tensor, tensor.device) for tensor in tensors])
+
+
+def _module_mask(found: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        "ma.nn.Attention: mask must be a mask such as document(ids), a bias, or `mask + bias`, got "
+        f"{type(found).__name__}. {errors.entering(found)}"
+    )

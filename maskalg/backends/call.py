@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 
@@ -11,6 +12,9 @@ from ..engine.extents import Extents
 from ..engine.float8 import FLOAT8, Descales
 from ..engine.normal_form import Bound
 from ..values.weights import Weight, softmax
+
+SMALLEST_SCALE: Final = 2.0**-64
+"""What biases are divided by without overflow, and what scores of any size vanish under."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,3 +88,16 @@ Result = tuple[torch.Tensor, torch.Tensor | None]
 def scale_of(query: torch.Tensor, scale: float | None) -> float:
     """The factor of q . k that was asked for, or `1 / sqrt(head_dim)`."""
     return 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
+
+
+def positively_scaled(call: Call) -> tuple[Call, float]:
+    """The call with a positive scale, and the factor that queries were multiplied by for it.
+
+    Kernels divide by the scale: what is added to scores is counted in units of it. Its sign passes
+    to the queries, and so does a scale of almost nothing.
+    """
+    if call.scale >= SMALLEST_SCALE:
+        return call, 1.0
+    if call.scale <= -SMALLEST_SCALE:
+        return replace(call, query=-call.query, scale=-call.scale), -1.0
+    return replace(call, query=call.query * call.scale, scale=1.0), call.scale

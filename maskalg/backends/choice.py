@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, Protocol
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final, Protocol, cast
 
 import torch
 
-from .. import errors
+from . import messages
 from .call import Call, Result
+from .traits import Explained, Traits
 
-BACKENDS = ("triton", "cpu", "reference")
-_BY_DEVICE: Final = {"cpu": "cpu", "cuda": "triton"}
+# Each folder beside this file is a backend, under its own name.
+TRAITS: Final[dict[str, Traits]] = {
+    info.name: import_module(f"{__package__}.{info.name}").TRAITS
+    for info in iter_modules(import_module(__package__).__path__)
+    if info.ispkg
+}
+BACKENDS: Final = tuple(TRAITS)
+_BY_DEVICE: Final = {traits.device: name for name, traits in TRAITS.items() if traits.device}
 
 
 class Backend(Protocol):
-    """What the module of a backend has."""
+    """What `backend.py` in the folder of a backend has."""
 
     def attend(self, call: Call) -> Result:
         """Output and, where wanted, lse, with what autograd needs recorded."""
@@ -40,30 +49,23 @@ class Backend(Protocol):
             tables: slots whose tensors want a gradient.
         """
 
+    def explain(self, call: Call) -> Explained:
+        """What would be chosen for a call, without computing it."""
+
 
 def backend_name(device: str, name: str | None) -> str:
     """The backend that was asked for, or the one of a type of device."""
     if name is not None:
         if name not in BACKENDS:
-            raise errors.unknown_backend(name, list(BACKENDS))
+            raise messages.unknown_backend(name, list(BACKENDS))
         return name
     chosen = _BY_DEVICE.get(device)
     if chosen is None:
-        raise errors.no_backend_for(device)
+        raise messages.no_backend_for(device)
     return chosen
 
 
 @lru_cache
 def backend_of(name: str) -> Backend:
-    """A backend by name; its module is imported when first used."""
-    if name == "triton":
-        from .triton import backend as triton
-
-        return triton
-    if name == "cpu":
-        from .cpu import backend as cpu
-
-        return cpu
-    from . import reference
-
-    return reference
+    """A backend by name: `backend.py` of its folder, imported when first used."""
+    return cast(Backend, import_module(f"{__package__}.{name}.backend"))

@@ -7,23 +7,23 @@ import dataclasses
 import torch
 
 from .. import errors
-from .call import Call, Result
-from .choice import backend_of
-from .triton.scale import SMALLEST
+from . import messages
+from .call import SMALLEST_SCALE, Call, Result
+from .choice import TRAITS, backend_of
 
 
 def attend_float8(call: Call, backend: str) -> Result:
     """Output in bfloat16 and, where wanted, lse; there is no gradient."""
     if call.weight.formula is not None:
         raise errors.float8_weight(call.weight.name)
-    if not SMALLEST <= call.scale < float("inf"):
-        raise errors.float8_scale(call.scale)
+    if not SMALLEST_SCALE <= call.scale < float("inf"):
+        raise messages.float8_scale(call.scale)
     if call.differentiable():
         raise errors.float8_gradient()
     computing = backend_of(backend)
-    if backend == "triton":
+    if TRAITS[backend].float8:
         return computing.compute(call, call.return_lse)
-    out, lse = computing.attend(_dequantised(call, double=backend == "reference"))
+    out, lse = computing.attend(_dequantised(call, double=TRAITS[backend].wide))
     return out.to(call.out_dtype), None if lse is None else lse.float()
 
 

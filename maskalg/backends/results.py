@@ -56,3 +56,22 @@ def _strides(like: torch.Tensor, dim: int) -> tuple[int, int, int, int]:
     if 0 < head < token:  # of a token together; 0 is one head expanded
         return heads * length * dim, dim, heads * dim, 1
     return heads * length * dim, length * dim, dim, 1
+
+
+def with_sink(
+    out: torch.Tensor, lse: torch.Tensor, sink: float | torch.Tensor | None
+) -> torch.Tensor:
+    """The output of a softmax whose normaliser holds exp(sink) too, from the one without it.
+
+    Args:
+        out: `[batch, heads, rows, value_dim]`.
+        lse: `[batch, heads, rows]`, without the sink.
+        sink: a number, or `[heads]`.
+    """
+    if sink is None:
+        return out
+    logits = sink.to(lse.dtype).unsqueeze(-1) if isinstance(sink, torch.Tensor) else sink
+    # exp(lse) / (exp(lse) + exp(sink)), with gradients 0 where nothing is kept.
+    some = lse != float("-inf")
+    share = torch.where(some, torch.sigmoid(torch.where(some, lse, 0.0) - logits), 0.0)
+    return out * share.unsqueeze(-1).to(out.dtype)

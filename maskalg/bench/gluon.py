@@ -14,8 +14,7 @@ import torch
 
 from ..attention import attention
 from ..backends.triton import trust
-from ..backends.triton.families.backward import backward_plan
-from ..backends.triton.plan import structure_plan
+from ..backends.triton.plan import backward_plan, structure_plan
 from ..backends.triton.tuned import look_again
 from ..formula.expression import Expression
 from ..values.biases import softcap

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import torch
 
-from .. import errors
+from ..errors import BackendError
 from ..tiles.tuned.candidates import first_candidates, neighbours
 from ..tiles.tuned.choices import Configuration, Kernel, Key, text
 from .agreement import TOLERANCE, distance
@@ -111,7 +111,7 @@ class _Entrants:
         self.of_default = case.run(key.kernel, default)
         wanted = case.attempt(self.of_default)
         if isinstance(wanted, str):
-            raise errors.no_tile_runs(key, {text(default): wanted})
+            raise no_tile_runs(key, {text(default): wanted})
         self._wanted = wanted
 
     def admitted(self, tile: Configuration) -> Run | str:
@@ -147,7 +147,7 @@ class _Field:
                 return tile
             self.left_out[tile] = result
         why = {text(tile): reason for tile, reason in self.left_out.items()}
-        raise errors.no_tile_runs(self.key, why)
+        raise no_tile_runs(self.key, why)
 
     def climb(self) -> None:
         """Time the first candidates, then neighbours of the fastest, until none is faster."""
@@ -209,3 +209,11 @@ def _verdict(
             every = [r for rounds in of_cases for r in rounds]
             best, ratio, spread = tile, mean, (min(every), max(every))
     return Finding(key, default, best, ratio, spread, noise, ratio > 1 + margin, tried, left_out)
+
+
+def no_tile_runs(key: object, why: dict[str, str]) -> BackendError:
+    each = "; ".join(f"{tile}: {reason}" for tile, reason in why.items())
+    return BackendError(
+        f"no tile of the table runs here for {key} ({each}). Leave that out: see --cases, --dim, "
+        "--dtype, --forward and --backward."
+    )

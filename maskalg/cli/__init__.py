@@ -80,7 +80,7 @@ def _close_output() -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from .demo import Settings, run
+    from .demo.command import Settings, run
 
     return run(
         Settings(

@@ -7,11 +7,11 @@ from typing import Any, Final, cast
 
 import torch
 
-from .. import errors
 from ..engine.normal_form import bound
 from ..formula import nodes
 from ..formula.expression import Expression
 from ..values.algebra import Mask, Score
+from . import messages
 
 LENGTH_SHOWN: Final = 4096
 
@@ -51,7 +51,7 @@ def length_shown(expression: Expression, options: argparse.Namespace) -> int:
     for slot, axis, index in form.structure.table_indices:
         entries = cast(torch.Tensor, form.values[slot.index]).shape[axis]
         if index in unasked and entries < LENGTH_SHOWN:
-            raise errors.needs_length(slot.name, entries, LENGTH_SHOWN)
+            raise messages.needs_length(slot.name, entries, LENGTH_SHOWN)
     return LENGTH_SHOWN
 
 
@@ -61,7 +61,7 @@ def mask_of(expression: Expression) -> Mask:
         return expression
     if isinstance(expression, Score):
         return expression.mask
-    raise errors.no_mask_in(expression)
+    raise messages.no_mask_in(expression)
 
 
 def positive(text: str) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .. import errors
+from . import messages
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Settings:
 def run(settings: Settings) -> int:
     """Measure and print; returns the exit status."""
     if not torch.cuda.is_available():
-        raise errors.bench_needs_gpu()
+        raise messages.bench_needs_gpu()
     from ..bench.cases import cases
     from ..bench.flash_attention_4 import BUILT_IN, missing
     from ..bench.measure import measure
@@ -38,7 +38,7 @@ def run(settings: Settings) -> int:
     known = list(cases("cpu"))
     names = [n for n in known if not settings.cases or any(part in n for part in settings.cases)]
     if not names:
-        raise errors.no_such_case(list(settings.cases), known)
+        raise messages.no_such_case(list(settings.cases), known)
     what = "backward" if settings.backward else "forward"
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {what}, bfloat16{_tuned()}\n"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .. import __version__
+from ..backends.choice import TRAITS
 from . import machine
 from .machine import Cache, Gpu, Triton, Tuned
 
@@ -123,10 +124,11 @@ def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
         kernels = Backend("triton", False, note)
     else:
         kernels = Backend("triton", True, ", ".join(sorted({gpu.architecture for gpu in gpus})))
-    return (
-        kernels,
-        Backend("cpu", True, machine.cpu_kernels()),
-        Backend("reference", True, "on any device, with memory for the dense matrix"),
+    wheres = ((name, traits.where) for name, traits in TRAITS.items())
+    others = [Backend(name, True, where) for name, where in wheres if where is not None]
+    return kernels, *(
+        Backend("cpu", True, machine.cpu_kernels()) if other.name == "cpu" else other
+        for other in others
     )
 
 

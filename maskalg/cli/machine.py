@@ -83,14 +83,13 @@ def triton() -> Triton:
     """Import the kernels' Triton, as the backend does."""
     try:
         from ..backends.triton import trust
-        from ..backends.triton import versions as triton_versions
     except ImportError as problem:
         why = f"does not import ({problem}): pip install triton (Linux)"
         return Triton(None, why, False, "needs Triton")
-    version, found = triton_versions.version(), trust.known()
+    version, found = trust.version(), trust.known()
     note = version
-    if not triton_versions.is_tested():
-        tested = ", ".join(triton_versions.TESTED)
+    if not trust.is_tested():
+        tested = ", ".join(trust.TESTED)
         note += f", not one of those tested ({tested}): a call takes some 0.2 ms longer to launch"
     if found is None:
         return Triton(version, note, False, "compared with the plain kernels at the first call")

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import errors
+from . import messages
 from .arguments import EXPRESSIONS, add_expression, positive
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _compiling(expression: Expression, options: argparse.Namespace) -> Any:
     try:
         from ..backends.triton.offline import compile_offline
     except ModuleNotFoundError as missing:
-        raise errors.no_triton_to_compile() from missing
+        raise messages.no_triton_to_compile() from missing
     dtype = getattr(torch, _DTYPES[options.dtype])
     return compile_offline(
         expression, options.target, options.head_dim, dtype, backward=options.backward

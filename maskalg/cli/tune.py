@@ -12,6 +12,7 @@ import torch
 from .. import errors
 from ..tiles.tuned import store
 from ..tiles.tuned.choices import HEAD_PADS, KERNELS, Kernel, text
+from . import messages
 from .arguments import positive
 
 _INTERRUPTED: Final = 130  # as a shell would say
@@ -48,14 +49,14 @@ def run(options: argparse.Namespace) -> int:
     if options.forget:
         return _forget()
     if not torch.cuda.is_available():
-        raise errors.tune_needs_gpu()
+        raise messages.tune_needs_gpu()
     if os.environ.get("TRITON_INTERPRET") == "1":
         raise errors.interpreter_compiles_nothing()
     try:
         from ..backends.triton import tuned
         from ..bench import tuning_session
     except ImportError as problem:
-        raise errors.tune_needs_triton(problem) from problem
+        raise messages.tune_needs_triton(problem) from problem
     machine = tuned.this_machine(torch.device("cuda", torch.cuda.current_device()))
     if not options.dry_run:
         _check_writable()
@@ -110,7 +111,7 @@ def _cases(given: str) -> tuple[str, ...]:
     parts, known = [part for part in given.split(",") if part], list(tuning_cases(128, "cpu"))
     found = tuple(name for name in known if not parts or any(part in name for part in parts))
     if not found:
-        raise errors.no_such_case(parts, known)
+        raise messages.no_such_case(parts, known)
     return found
 
 
@@ -127,7 +128,7 @@ def _check_writable() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as problem:
-        raise errors.tuned_cannot_be_stored(folder, problem.strerror or problem) from problem
+        raise messages.tuned_cannot_be_stored(folder, problem.strerror or problem) from problem
 
 
 def _lines(finding: Any) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ..formula.node import Node
+from ..schedule.tiling import Of
 
 MOST_PASSED: Final = 24
 """Numbers that the kernels take one by one."""
@@ -44,14 +45,14 @@ class TableArgument:
 class MarksArgument:
     """The marked runs (`schedule/marked_runs.py`) of tiles of queries or of keys."""
 
-    of: Literal["queries", "keys"]
+    of: Of
 
 
 @dataclass(frozen=True)
 class LayoutArgument:
     """A number of their layout."""
 
-    of: Literal["queries", "keys"]
+    of: Of
     number: Literal["grain_bits", "of_batch", "of_head"]
 
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import cast
 
-from .. import errors
 from ..formula import nodes
 from ..formula.node import Node
+from . import messages
 
 _ZERO = nodes.const(0.0)
 _ONE = nodes.const(1.0)
@@ -97,7 +97,7 @@ def _flat(node: Node) -> Node:
 
 
 def _opaque(node: Node) -> Node:
-    raise errors.opaque_on_gpu(str(node.data), node.kind == "bool")
+    raise messages.opaque_on_gpu(str(node.data), node.kind == "bool")
 
 
 def _of_reciprocal(factor: float) -> Callable[[Node, Node], Node]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from ..formula import nodes
-from ..formula.comparisons import POSITIONS
-from ..formula.distances import by_distance
+from ..formula.comparisons import POSITIONS, by_distance
 from ..formula.node import Node
 
 BEYOND: Final = 256

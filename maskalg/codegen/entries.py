@@ -8,7 +8,7 @@ from typing import Literal, cast
 
 from ..engine.normal_form import Structure
 from ..formula import nodes
-from ..formula.distances import by_distance
+from ..formula.comparisons import by_distance
 from ..formula.node import Node
 from ..formula.parameters import Slot
 from .arguments import Arguments

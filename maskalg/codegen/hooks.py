@@ -11,8 +11,8 @@ from ..engine.normal_form import Structure, transposed
 from ..formula.node import Node
 from ..formula.printing import formula_text
 from ..proof.proof import prove_structure
-from ..schedule.digits.kernel_runs import by_digits
-from ..schedule.marked_runs import Of, marked
+from ..schedule.rung import rung_of
+from ..schedule.tiling import Of
 from .ahead import LINE, Ahead, is_ahead
 from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
 from .bounds_text import bounds_text
@@ -211,13 +211,14 @@ def _runs(
     text = _printer(arguments, style).exactly()
     forms = prove_structure(structure).forms
     found = f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)"
-    if marked(structure) and not either_way:
+    source = rung_of(structure).in_kernel
+    if source != "spans" and not either_way:
         grain, of_batch, of_head = [
             text.number(LayoutArgument(of, name)) for name in ("grain_bits", "of_batch", "of_head")
         ]
         row = f"batch * {of_batch} + head * {of_head}"
         given = f"q0, q1, {arguments.table(MarksArgument(of))}, {row}, {grain}"
-        if by_digits(structure):  # no span tells more
+        if source == "digits":  # no span tells more
             return (f"return run_of_marks(j, {given}, kv_len, BLOCK)",)
         found = f"run_of_spans_and_marks(j, touched, unfull, {given}, kv_len, BLOCK)"
     return bounds_text(forms, text, found)

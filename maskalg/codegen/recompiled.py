@@ -6,10 +6,10 @@ import re
 import warnings
 from typing import Final
 
-from .. import errors
 from ..engine.normal_form import Structure
 from ..engine.recent import Recent
 from ..formula.printing import formula_text
+from . import messages
 
 MANY: Final = 16
 _NUMBER: Final = re.compile(r"\b\d+(\.\d+)?(e[+-]?\d+)?\b")
@@ -23,4 +23,4 @@ def count(structure: Structure) -> None:
     if len(others) < MANY and formula not in others:
         others.add(formula)
         if len(others) == MANY:
-            warnings.warn(errors.recompiled(MANY, formula), stacklevel=2)
+            warnings.warn(messages.recompiled(MANY, formula), stacklevel=2)

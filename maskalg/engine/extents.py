@@ -14,11 +14,12 @@ from typing import Final, cast
 import torch
 
 from .. import errors
-from ..formula.documents import documents_in
+from ..formula.derived import documents_in
 from ..formula.integer_ranges import RULES, Interval
 from ..formula.nodes import Node
 from ..formula.parameters import Slot, plain_number
 from ..formula.printing import formula_text
+from . import messages
 from .normal_form import Bound, Value
 
 MOST_OF_ENTRY: Final = 2**30
@@ -59,7 +60,7 @@ def resolve(
         required = name == "q_len"
         if (value is None and not required) or (_is_integer(value) and cast(int, value) >= 0):
             continue
-        raise errors.length(name, value)
+        raise messages.length(name, value)
     sizes = _sizes(bound)
     batch = _told(bound, sizes, "batch") if batch is None else batch
     heads = _told(bound, sizes, "head") if heads is None else heads
@@ -71,7 +72,7 @@ def resolve(
 def _told(bound: Bound, sizes: dict[str, list[int]], index: str) -> int:
     """How many batch entries, or heads, the tables tell; 1 where nothing depends on them."""
     if bound.structure.depends_on(index) and not sizes[index]:
-        raise errors.needs_count(index)
+        raise messages.needs_count(index)
     return max(sizes[index], default=1)
 
 
@@ -88,7 +89,7 @@ def fitting(query: Shape, key: Shape, value: Shape) -> Extents:
 def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) != 4:
-            raise errors.not_4d(name, tuple(shape))
+            raise messages.not_4d(name, tuple(shape))
     (batch, heads, q_len, dim), (key_batch, kv_heads, kv_len, key_dim) = query, key
     wrong = None
     if not batch == key_batch == value[0]:
@@ -102,7 +103,7 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     elif dim != key_dim:
         wrong = "query and key have different head dimensions"
     if wrong is not None:
-        raise errors.shapes_do_not_fit(wrong, query, key, value)
+        raise messages.shapes_do_not_fit(wrong, query, key, value)
     return Extents(q_len, kv_len, batch, heads)
 
 
@@ -126,7 +127,7 @@ def check(bound: Bound, extents: Extents) -> None:
         if index.data in ("batch", "head"):
             if size not in (1, found):
                 shape = _table_shape(bound, slot)
-                raise errors.table_extent(slot.name, shape, axis, found, str(index.data))
+                raise messages.table_extent(slot.name, shape, axis, found, str(index.data))
         elif size < found:
             raise _too_short(bound, extents, (slot, axis), found)
 
@@ -140,7 +141,7 @@ def _check_computed(
     if limits is None or limits[1] < limits[0] or _repeats(index):
         return
     if limits[0] < 0:
-        raise errors.negative_index(slot.name, formula_text(index), limits[0])
+        raise messages.negative_index(slot.name, formula_text(index), limits[0])
     if limits[1] >= size:
         raise _too_short(bound, extents, (slot, axis), limits[1] + 1)
 
@@ -152,7 +153,7 @@ def _too_short(
     slot, axis = place
     packed = documents_in(cast(torch.Tensor, bound.values[slot.index])) is not None
     shape = _table_shape(bound, slot)
-    return errors.table_too_short(slot.name, shape, axis, needed, what, packed)
+    return messages.table_too_short(slot.name, shape, axis, needed, what, packed)
 
 
 def _table_shape(bound: Bound, slot: Slot) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from typing import Final
 import torch
 
 from .. import errors
+from . import messages
 
 FLOAT8: Final = torch.float8_e4m3fn
 
@@ -60,9 +61,9 @@ def descales_of(
     """The factors of query, key and value, each contiguous `[batch, heads]`; raises where they do
     not fit."""
     if query.dtype != FLOAT8:
-        raise errors.descale_without_float8(query.dtype)
+        raise messages.descale_without_float8(query.dtype)
     if not isinstance(descale, (tuple, list)) or len(descale) != 3:
-        raise errors.not_three_descales(descale)
+        raise messages.not_three_descales(descale)
     found = []
     for name, factor, tensor in zip(
         ("query", "key", "value"), descale, (query, key, value), strict=True
@@ -72,12 +73,12 @@ def descales_of(
             raise errors.float8_gradient()
         if not isinstance(factor, torch.Tensor) or factor.dtype != torch.float32:
             what = factor.dtype if isinstance(factor, torch.Tensor) else type(factor).__name__
-            raise errors.descale_dtype(name, what)
+            raise messages.descale_dtype(name, what)
         if factor.device != query.device:
-            raise errors.descale_device(name, factor.device, query.device)
+            raise messages.descale_device(name, factor.device, query.device)
         if factor.shape != shape:
             if factor.dim() > 2 or not _broadcasts(factor.shape, shape):
-                raise errors.descale_shape(name, list(factor.shape), list(shape))
+                raise messages.descale_shape(name, list(factor.shape), list(shape))
             factor = factor.expand(shape)
         found.append(factor.contiguous())
     return found[0], found[1], found[2]

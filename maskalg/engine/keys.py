@@ -12,12 +12,12 @@ from typing import Final, cast, get_args
 
 import torch
 
-from .. import errors
 from ..formula.expression import Expression
 from ..formula.node import Node, Op
 from ..formula.nodes import numeric
 from ..formula.parameters import Kind, Parameter, Scalar, Table
 from ..formula.printing import named
+from . import messages
 from .normal_form import Structure, bound, known
 
 _TOKEN: Final = re.compile(r"[()]|[^\s()]+")
@@ -51,9 +51,9 @@ def structure_of(key: str) -> Structure:
         mask, bias = reader.node(), reader.node("+")
         structure = bound(Expression(mask, bias, named("key"))).structure
     except (StopIteration, IndexError, AttributeError, ValueError) as error:
-        raise errors.not_a_key(key) from error
+        raise messages.not_a_key(key) from error
     if structure.key != key:
-        raise errors.not_a_key(key)
+        raise messages.not_a_key(key)
     return structure
 
 

@@ -167,7 +167,8 @@ def bound(expression: Expression) -> Bound:
         parameters = expression.mask_node.params + expression.bias_node.params
         derived = dict.fromkeys(p for p in parameters if isinstance(p, Derived))
         expression.__dict__["_derived"] = tuple(derived)
-    follow(expression.__dict__["_derived"])
+    if expression.__dict__["_derived"]:
+        follow(expression.__dict__["_derived"])
     return cast(Bound, form)
 
 

@@ -19,7 +19,7 @@ from ..formula.printing import formula_text
 from .long_integers import MOST_BITS, limbs_for
 from .normal_form import Value
 
-POSITIONS: Final = 2**40  # more than a sequence has, or a batch entries and heads
+MOST_POSITIONS: Final = 2**40  # more than a sequence has, or a batch entries and heads
 LEAST_64, MOST_64 = -(2**63), 2**63 - 1
 
 _LEAVES: Final = ("index", "const", "scalar", "read", "extent", "step", "member", "trunc", "opaque")
@@ -31,7 +31,7 @@ Known = int | torch.dtype | Interval | None
 Told = Value | Known
 
 
-def outgrows(node: Node, values: tuple[Value, ...], positions: int = POSITIONS) -> bool:
+def outgrows(node: Node, values: tuple[Value, ...], positions: int = MOST_POSITIONS) -> bool:
     """Whether an integer formula, or what it is directly made of, may leave 64 bits."""
     if node.op in _LEAVES and node.op != "const":
         return False
@@ -62,12 +62,12 @@ def inside(limits: Interval, margin: int = 0) -> bool:
     return LEAST_64 + margin <= limits[0] and limits[1] <= MOST_64 - margin
 
 
-def limits(node: Node, values: tuple[Told, ...], positions: int = POSITIONS) -> Interval:
+def limits(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS) -> Interval:
     """What an integer formula is at least and at most, at indices up to `positions` in size."""
     return _measured(node, values, positions)[0]
 
 
-def bits_of(node: Node, values: tuple[Told, ...], positions: int = POSITIONS) -> int:
+def bits_of(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS) -> int:
     """The bits of the largest integer, without its sign, that an integer formula is made of.
 
     Of a table, the limits of its entries can stand in `values`.
@@ -75,7 +75,7 @@ def bits_of(node: Node, values: tuple[Told, ...], positions: int = POSITIONS) ->
     return _measured(node, values, positions)[1]
 
 
-def limbs(node: Node, values: tuple[Value, ...], positions: int = POSITIONS) -> int:
+def limbs(node: Node, values: tuple[Value, ...], positions: int = MOST_POSITIONS) -> int:
     """How many limbs of `long_integers` an integer formula, and all it is made of, is computed in.
 
     Raises:

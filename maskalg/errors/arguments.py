@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from .kinds import MaskTypeError, MaskValueError
-from .strangers import instead
 
-_FROM_MASK = (
+FROM_MASK = (
     "An attention mask [batch, kv_len], Boolean or of 0 and 1, enters as "
     "ma.padding.from_mask(attention_mask)."
 )
@@ -21,41 +20,6 @@ def not_an_integer(call: str, argument: str, value: object, low: int) -> MaskTyp
 def below(call: str, argument: str, value: int | float, low: int) -> MaskValueError:
     kind = "a number" if isinstance(value, float) else "an integer"
     return MaskValueError(f"{call}: {argument} must be {kind} >= {low}, got {value}.")
-
-
-def odd(call: str, argument: str, value: int) -> MaskValueError:
-    return MaskValueError(f"{call}: {argument} must be even, got {value}.")
-
-
-def not_a_number(call: str) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: nan is no number. Write a finite one; what a query must not see is dropped by a "
-        "mask: `mask + bias`."
-    )
-
-
-def not_a_scalar(value: object, name: str, low: int | None) -> MaskTypeError:
-    least = "" if low is None else f" >= {low}"
-    hint = "Tensors enter through ma.table(tensor)[index], masks as they are."
-    return MaskTypeError(
-        f"scalar({value!r}): {name} must be a number{least}, got {value!r} of type "
-        f"{type(value).__name__}. {hint}"
-    )
-
-
-def not_a_table(value: object) -> MaskTypeError:
-    kind = type(value).__name__
-    hint = "Numbers in a list lie in rows of one length; True and False do not mix with them."
-    if kind not in ("list", "tuple", "ndarray"):
-        hint = instead(value) or "A number by name enters as ma.scalar(value)."
-    return MaskTypeError(
-        "table: tensor must be a tensor, or a list or an array of its entries, got "
-        f"{value!r} of type {kind}. {hint}"
-    )
-
-
-def negative_window(call: str, argument: str, value: int) -> MaskValueError:
-    return MaskValueError(f"{below(call, argument, value, 0)} None is unlimited.")
 
 
 def above_int32(call: str, argument: str, value: int) -> MaskValueError:
@@ -86,7 +50,7 @@ def _converted(argument: str, found: str, wanted: str) -> str:
     if found in ("Embedding", "Linear"):
         return f" Write {argument}.weight."
     if argument == "tensor" and "floating" in wanted and (whole or found == "torch.bool"):
-        return f" {_FROM_MASK} Write tensor.float() for numbers that are added."
+        return f" {FROM_MASK} Write tensor.float() for numbers that are added."
     if "floating" in wanted and whole:
         return f" Write {argument}.float()."
     if "bool" in wanted and found.startswith(("torch.float", "torch.bfloat")):
@@ -103,104 +67,3 @@ def _converted(argument: str, found: str, wanted: str) -> str:
 
 def tensor_shape(call: str, argument: str, found: object, wanted: str) -> MaskValueError:
     return MaskValueError(f"{call}: {argument} must have shape {wanted}, got {found}.")
-
-
-def padding_dtype(argument: str, found: object) -> MaskTypeError:
-    problem = tensor_dtype("padding", argument, found, "an int32 or int64 tensor")
-    return MaskTypeError(f"{problem} {_FROM_MASK}")
-
-
-def padding_shape(argument: str, found: object) -> MaskValueError:
-    return MaskValueError(f"{tensor_shape('padding', argument, found, '[batch]')} {_FROM_MASK}")
-
-
-def dense_dtype(found: object) -> MaskTypeError:
-    return MaskTypeError(f"{tensor_dtype('dense', 'tensor', found, 'a bool tensor')} {_FROM_MASK}")
-
-
-def key_bias_rows(found: object) -> MaskValueError:
-    return MaskValueError(
-        f"key_bias: tensor of shape {found} may be [batch, length] or [heads, length]. Write "
-        "tensor[:, None] for the former, tensor[None] for the latter."
-    )
-
-
-def canvas_shape(call: str, found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "
-        f"Write `{call}((height, width), …)`."
-    )
-
-
-def per_axis(call: str, argument: str, found: object, axes: int) -> MaskTypeError:
-    return MaskTypeError(
-        f"{call}: {argument} must be one value, or {axes} of them for a canvas of {axes} axes, "
-        f"got {found!r}."
-    )
-
-
-def window_too_large(
-    call: str, argument: str, size: int, dilation: int, extent: int
-) -> MaskValueError:
-    apart = f" {dilation} apart" if dilation > 1 else ""
-    return MaskValueError(
-        f"{call}: {argument} is {size} keys{apart}, the axis holds {extent}. Take at most "
-        f"{extent // dilation}."
-    )
-
-
-def tile_does_not_divide(call: str, axis: str, tile: int, extent: int) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: the {axis} {extent} of the canvas is no multiple of the tile's {tile}. Pad the "
-        f"canvas to {-(-extent // tile) * tile}."
-    )
-
-
-def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
-    have = ", ".join(known) if known else "none"
-    return MaskTypeError(
-        f"bind({name}=…): this expression has no parameter {name!r}; it has {have}."
-    )
-
-
-def bound_tensor(name: str, wanted: tuple[str, int], found: tuple[object, int]) -> MaskValueError:
-    return MaskValueError(
-        f"bind({name}=…): expected a tensor of kind {wanted[0]} and rank {wanted[1]}, as it was "
-        f"built with, got {found[0]} and rank {found[1]}. Another kind or rank is another "
-        "structure: build a new expression."
-    )
-
-
-def to_dtype(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"to({found}): an expression moves to a device, and its tensors keep their dtypes. Write "
-        "mask.to('cuda'); convert a tensor before it enters: alibi(slopes.bfloat16())."
-    )
-
-
-def bound_by_position(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"bind({found!r}): values are bound by name. Write mask.bind(window=512), or "
-        "mask.bind({'window': 512})."
-    )
-
-
-def fire_parameters(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"fire: parameters must be FireParameters, got {type(found).__name__}. Write "
-        "fire(ma.FireParameters(w1, b1, w2, b2, c, threshold))."
-    )
-
-
-def slopes_of_heads(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"alibi: slopes must be a floating-point tensor [heads], got {found!r}. Write "
-        "alibi(2.0 ** (-8 / n * torch.arange(1, n + 1))) for the slopes of the paper for n heads."
-    )
-
-
-def bound_type(name: str, value: object, wanted: str) -> MaskTypeError:
-    return MaskTypeError(
-        f"bind({name}=…): expected {wanted}, as it was built with, got {type(value).__name__}. "
-        "Another kind of value is another structure: build a new expression."
-    )

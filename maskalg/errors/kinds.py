@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "BackendError",
+    "MaskAttributeError",
+    "MaskTypeError",
+    "MaskValueError",
+    "MaskalgError",
+    "RecompilationWarning",
+]
+
 
 class MaskalgError(Exception):
     """Base of the errors below, for `except`."""

@@ -27,7 +27,7 @@ def instead(what: object) -> str:
         return "A table is read at indices first: write ma.table(tensor)[kv_idx]."
     if not callable(what):
         return ""
-    name = _own_name(what)
+    name = own_name(what)
     if name:
         return f"{name} was not called: write {name}({_required(what)})."
     return "A function of indices enters as ma.mask(function), one of scores as ma.score(function)."
@@ -52,7 +52,7 @@ def entering(what: object) -> str:
     return instead(what) or _TENSORS
 
 
-def _own_name(what: object) -> str:
+def own_name(what: object) -> str:
     """The name of a public function of this package, or of a value such as `document`."""
     function = inspect.isfunction(what)
     home = str(getattr(what if function else type(what), "__module__", ""))
@@ -67,53 +67,13 @@ def _required(what: object) -> str:
     return ", ".join(p.name for p in parameters if p.default is p.empty) or "…"
 
 
-def _shown(what: object) -> str:
-    if what is None:
-        return "None"
-    return getattr(what, "__name__", "") or _own_name(what) or type(what).__name__
-
-
-def stranger_for_mask(mask: object, sign: str, what: object) -> MaskTypeError:
-    return MaskTypeError(f"`{mask!r} {sign} {_shown(what)}`: `{sign}` joins masks. {instead(what)}")
-
-
-def stranger_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{left!r} {sign} {_shown(what)}`: `{sign}` takes a bias. "
-        f"{'Leave it out.' if what is None else instead(what)}"
-    )
-
-
-_ASKED_OF_MASKS = frozenset(
-    (
-        *("show", "prove", "blocks", "segments", "to_dense", "cost", "bandwidth", "is_empty"),
-        *("witness", "rows_have_a_key", "simplify", "to_mask_mod", "complement"),
-    )
-)
-_OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
-_MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
-
-
 def assigned(value: object, name: str, parameter: bool) -> MaskAttributeError:
     write = f"write `other = this.bind({name}=…)`" if parameter else "compose another"
     return MaskAttributeError(f"`{value!r}` never changes: `.{name} = …` is refused; {write}.")
 
 
-def no_attribute(kind: str, name: str) -> MaskAttributeError:
-    """An expression of a kind ("Mask", "Bias", "Score") has no attribute of a name."""
-    text = f"a {kind} has no attribute {name!r}."
-    if name in _ASKED_OF_MASKS and kind == "Score":
-        text += f" Its mask has: write score.mask.{name}(…)."
-    if name in _ASKED_OF_MASKS and kind == "Bias":
-        text += (
-            " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds."
-        )
-    if name in _MOVES:
-        text += " Write mask.to('cuda') or mask.to('cpu'): tensors move, and keep their dtypes."
-    if name in _OF_TENSORS:
-        text += (
-            " It is a formula, no tensor: mask.to_dense(q_len, kv_len) writes a mask out, and a "
-            "model of transformers takes maskalg.integrations.transformers.model_mask(mask, batch, "
-            "q_len) for attention_mask."
-        )
-    return MaskAttributeError(text)
+def used_as_bool(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{what!r} has no truth value: it was used with `and`, `or`, `not`, `if` or a chained "
+        "comparison. Write `a & b`, `a | b`, `~a`, and `(x <= q_idx) & (q_idx < y)`."
+    )

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from .. import errors
+from ..errors import MaskValueError
 from ..formula.expression import Expression
 from .elements import Elements, edges
 
@@ -57,9 +57,7 @@ def to_attention_slices(
     """
     elements = Elements(mask, q_len, kv_len, None, None)
     if elements.sizes.batch > 1 or elements.sizes.heads > 1:
-        raise errors.one_mask_only(
-            "to_attention_slices", elements.sizes.batch, elements.sizes.heads
-        )
+        raise one_mask_only("to_attention_slices", elements.sizes.batch, elements.sizes.heads)
     found: list[tuple[int, int, int, int, int]] = []
     growing: list[_Slice] = []
     for first, kept in elements.by_rows():
@@ -104,3 +102,11 @@ def _finished(part: _Slice, end: int) -> tuple[int, int, int, int, int]:
     """First query, first key, their ends, and the kind."""
     kind = 0 if part.step is None else _STEPS[part.step]
     return part.first, part.start, end, part.last[1], kind
+
+
+def one_mask_only(call: str, batch: int, heads: int) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the format holds one mask for the whole batch and all heads, this one differs "
+        f"between {batch} batch entries and {heads} heads. Export each on its own, with the "
+        "tensors of one entry."
+    )

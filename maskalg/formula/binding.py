@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 
 from .. import errors
+from . import messages
 from .entries import as_tensor, real_entries
 from .node import Node
 from .parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
@@ -27,7 +28,7 @@ def rebound(
 def _scalar(name: str, old: Scalar, value: object) -> Scalar:
     kinds = INTEGERS if old.kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
-        raise errors.bound_type(name, value, "int" if old.kind == "int" else "a number")
+        raise messages.bound_type(name, value, "int" if old.kind == "int" else "a number")
     no_nan(f"bind({name}=…)", value)
     if old.positive and not 0 < value < math.inf:
         raise errors.not_positive("bind", name, value)
@@ -42,11 +43,11 @@ def _table(name: str, old: Table, value: object) -> Table:
     """Entries go to the device of the tensor they replace, and are real where it is."""
     tensor = real_entries(value) if old.kind == "real" else as_tensor(value)
     if not isinstance(tensor, torch.Tensor):
-        raise errors.bound_type(name, value, "a tensor or its entries")
+        raise messages.bound_type(name, value, "a tensor or its entries")
     new = Table(old.name, tensor if tensor is value else tensor.to(old.tensor.device), old.low)
     if new.text != old.text:
         rank = old.tensor.ndim
-        raise errors.bound_tensor(name, (old.kind, rank), (tensor.dtype, tensor.ndim))
+        raise messages.bound_tensor(name, (old.kind, rank), (tensor.dtype, tensor.ndim))
     return new
 
 

@@ -1,11 +1,12 @@
-"""Tables computed from others: where a document starts, from the ids of documents."""
+"""Tables computed from others, such as ids of documents from lengths, and what is known of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import cast
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Final, cast
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .parameters import Parameter, Table
 
@@ -94,3 +95,16 @@ def with_derived(
             tensor = given.tensor if isinstance(given, Table) else None
             found[id(parameter)] = Derived(parameter.name, sources, parameter.derive, tensor)
     return found
+
+
+_DOCUMENTS: Final[MutableMapping[torch.Tensor, int]] = WeakIdKeyDictionary()
+
+
+def note_documents(ids: torch.Tensor, count: int) -> None:
+    """Remember how many documents `ids` were made of, as long as the tensor lives."""
+    _DOCUMENTS[ids] = count
+
+
+def documents_in(ids: torch.Tensor) -> int | None:
+    """How many documents ids were made of here; None for others, which would have to be read."""
+    return _DOCUMENTS.get(ids)

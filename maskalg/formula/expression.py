@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 import torch
 
 from .. import errors
-from . import nodes
+from . import messages, nodes
 from .binding import rebound
 from .derived import with_derived
 from .entries import Entries, as_tensor, integers
@@ -69,7 +69,7 @@ class Expression(Shown):
 
     def __bool__(self) -> NoReturn:
         if self.label.kind == "formula":
-            raise errors.comparison_as_bool(self)
+            raise messages.comparison_as_bool(self)
         raise errors.used_as_bool(self)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -78,7 +78,7 @@ class Expression(Shown):
     if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise errors.no_attribute(type(self).__name__, name)
+            raise messages.no_attribute(type(self).__name__, name)
 
     def __getstate__(self) -> tuple[Node, Node, Label]:
         return self.mask_node, self.bias_node, self.label
@@ -137,10 +137,10 @@ class Expression(Shown):
         replacement: dict[int, Parameter] = {}
         known = self._named
         if values is not None and not isinstance(values, Mapping):
-            raise errors.bound_by_position(values)
+            raise messages.bound_by_position(values)
         for name, value in {**(values or {}), **named}.items():
             if name not in known:
-                raise errors.unknown_parameter(name, list(known))
+                raise messages.unknown_parameter(name, list(known))
             old = known[name]
             replacement[id(old)] = rebound(name, old, value, (self.mask_node, self.bias_node))
         return self._replaced(replacement)
@@ -148,7 +148,7 @@ class Expression(Shown):
     def to(self: Self, device: torch.device | str) -> Self:
         """The same expression with every tensor on `device`; their dtypes stay."""
         if isinstance(device, torch.dtype):
-            raise errors.to_dtype(device)
+            raise messages.to_dtype(device)
         tables = [p for p in self._params if isinstance(p, Table)]
         tensors = {id(p.tensor): p.tensor.to(device) for p in tables}
         return self._replaced({id(p): Table(p.name, tensors[id(p.tensor)], p.low) for p in tables})

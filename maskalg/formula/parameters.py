@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
-from .. import errors
+from . import messages
 
 Kind = Literal["bool", "int", "real"]
 
@@ -34,7 +34,7 @@ def plain_number(value: Any) -> Any:
 def no_nan(call: str, value: float) -> None:
     """Refuse NaN: it equals nothing, so that no expression with it would equal itself."""
     if not torch.compiler.is_compiling() and isinstance(value, float) and math.isnan(value):
-        raise errors.not_a_number(call)
+        raise messages.not_a_number(call)
 
 
 class Scalar:

@@ -17,16 +17,16 @@ from typing import Any, Final
 
 import torch
 
-from .. import errors
 from ..attention import attention
 from ..formula.expression import Expression
 from ..values.masks import causal
+from . import messages
 from .written import from_tensor
 
 try:
     import diffusers
 except ImportError as missing:
-    raise errors.integration_needs("diffusers", "0.42") from missing
+    raise messages.integration_needs("diffusers", "0.42") from missing
 
 NAME: Final = "maskalg"
 
@@ -62,7 +62,7 @@ def attend(
         `[batch, q_len, heads, value_dim]`.
     """
     if _parallel_config is not None:
-        raise errors.context_parallel()
+        raise messages.context_parallel()
     if isinstance(attn_mask, torch.Tensor) and attn_mask.shape == (query.shape[0], key.shape[1]):
         attn_mask = attn_mask[:, None, None, :]
     score = _expression(attn_mask, is_causal, mask_expr)
@@ -78,14 +78,14 @@ def _expression(
         mask for mask in (attn_mask, causal if is_causal else None, mask_expr) if mask is not None
     ]
     if len(given) > 1:
-        raise errors.mask_twice()
+        raise messages.mask_twice()
     if not given:
         return None
     (mask,) = given
     if isinstance(mask, torch.Tensor):
         return from_tensor(mask)
     if not isinstance(mask, Expression):
-        raise errors.not_a_mask_expression(mask)
+        raise messages.not_a_mask_expression(mask)
     return mask
 
 
@@ -100,7 +100,7 @@ def _part(owner: Any, name: str) -> Any:
     found = getattr(owner, name, None)
     if found is None:
         path = f"{getattr(owner, '__name__', owner)}.{name}"
-        raise errors.registry_changed("diffusers", diffusers.__version__, path)
+        raise messages.registry_changed("diffusers", diffusers.__version__, path)
     return found
 
 

@@ -8,7 +8,8 @@ import torch
 
 from .. import errors
 from ..backends.call import Result
-from ..backends.reference import with_sink
+from ..backends.choice import TRAITS
+from ..backends.results import with_sink
 from ..engine.float8 import FLOAT8, descales_of
 from ..engine.normal_form import keyed, value_of
 from ..formula.derived import follow
@@ -34,7 +35,7 @@ def traced(query: torch.Tensor, backend: str) -> bool:
     """
     if torch.compiler.is_compiling():
         return True
-    if backend == "reference":
+    if TRAITS[backend].of_torch:
         return False
     return (
         torch._C._are_functorch_transforms_active()

@@ -21,6 +21,7 @@ from ..engine.float8 import Descales
 from ..engine.keys import structure_of
 from ..engine.normal_form import Bound, Structure, Value
 from ..values.weights import linear, softmax
+from . import messages
 from .inputs import check_tables, extents_of
 
 Tensors = Sequence[torch.Tensor]
@@ -212,7 +213,7 @@ def _check_counts(structure: Structure, found: tuple[int, int, int]) -> None:
     integers = sum(slot.kind == "int" for slot in structure.scalars)
     wanted = (len(structure.tables), integers, len(structure.scalars) - integers)
     if found != wanted:
-        raise errors.operands_differ(structure.key, wanted, found)
+        raise messages.operands_differ(structure.key, wanted, found)
 
 
 def call_of(

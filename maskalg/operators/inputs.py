@@ -16,6 +16,7 @@ from ..engine.float8 import FLOAT8
 from ..engine.normal_form import Bound
 from ..formula.parameters import INTEGERS
 from ..values.weights import Weight
+from . import messages
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, FLOAT8)
 _KEPT = (torch.float64, FLOAT8)  # by autocast
@@ -29,14 +30,14 @@ def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> E
     shape = query.shape
     extents = fitting(shape, key.shape, value.shape)
     if shape[3] == 0:
-        raise errors.no_head_dim(shape)
+        raise messages.no_head_dim(shape)
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES:
-        raise errors.unsupported_dtype(dtype)
+        raise messages.unsupported_dtype(dtype)
     if not dtype == key.dtype == value.dtype:
-        raise errors.tensors_differ("dtype", f"{dtype}, {key.dtype}, {value.dtype}")
+        raise messages.tensors_differ("dtype", f"{dtype}, {key.dtype}, {value.dtype}")
     if not device == key.device == value.device:
-        raise errors.tensors_differ("device", f"{device}, {key.device}, {value.device}")
+        raise messages.tensors_differ("device", f"{device}, {key.device}, {value.device}")
     return extents
 
 
@@ -45,16 +46,16 @@ def check_tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise errors.not_a_tensor(name, tensor)
     if tensor.is_nested:
-        raise errors.nested_tensor(name)
+        raise messages.nested_tensor(name)
     if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
-        raise errors.distributed_tensor(name)
+        raise messages.distributed_tensor(name)
 
 
 def no_tangents(tensors: Iterable[object]) -> None:
     """Refuse tensors that forward-mode differentiation follows: results would carry no tangent."""
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
-            raise errors.no_forward_mode()
+            raise messages.no_forward_mode()
 
 
 def checked_scale(scale: object) -> float | None:
@@ -66,12 +67,12 @@ def checked_scale(scale: object) -> float | None:
     if isinstance(scale, torch.Tensor):
         on_cpu = scale.device.type == "cpu" and not torch.compiler.is_compiling()
         if scale.requires_grad or scale.numel() != 1 or not on_cpu or scale.is_complex():
-            raise errors.scale_tensor(tuple(scale.shape), scale.device, scale.requires_grad)
+            raise messages.scale_tensor(tuple(scale.shape), scale.device, scale.requires_grad)
     elif isinstance(scale, bool) or not isinstance(scale, (*INTEGERS, Real)):
-        raise errors.scale_type(scale)
+        raise messages.scale_type(scale)
     found = float(cast(float, scale))
     if not torch.compiler.is_compiling() and not isfinite(found):
-        raise errors.scale_not_finite(found)
+        raise messages.scale_not_finite(found)
     return found
 
 
@@ -79,9 +80,9 @@ def check_tables(form: Bound, extents: Extents, device: torch.device) -> None:
     """Check the tensors of an expression against a call: their device and their shapes."""
     for slot, tensor in form.tensors():
         if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
-            raise errors.distributed_tensor(slot.name)
+            raise messages.distributed_tensor(slot.name)
         if tensor.device != device:
-            raise errors.wrong_device(slot.name, tensor.device, device)
+            raise messages.wrong_device(slot.name, tensor.device, device)
     check(form, extents)
 
 
@@ -90,13 +91,13 @@ def check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:
     if not isinstance(weight, Weight):
         raise errors.unsupported_weight(weight)
     if return_lse and weight.formula is not None:
-        raise errors.no_lse_of(weight.name)
+        raise messages.no_lse_of(weight.name)
     sink = weight.sink
     if isinstance(sink, torch.Tensor):
         if sink.shape[0] != query.shape[1]:
             raise errors.tensor_shape(weight.name, "sink", list(sink.shape), f"[{query.shape[1]}]")
         if sink.device != query.device:
-            raise errors.wrong_device("sink", sink.device, query.device)
+            raise messages.wrong_device("sink", sink.device, query.device)
 
 
 def as_autocast_wants(

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, cast
 import torch
 
 from .. import errors
+from . import messages
 from .define import gradients_of, remember
 
 
@@ -49,7 +50,7 @@ class _Forward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> NoReturn:
-        raise errors.no_forward_mode()
+        raise messages.no_forward_mode()
 
 
 class _Backward(torch.autograd.Function):
@@ -69,7 +70,7 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> NoReturn:
-        raise errors.no_forward_mode()
+        raise messages.no_forward_mode()
 
 
 def _gathered(tables: int, args: tuple[Any, ...]) -> list[Any]:

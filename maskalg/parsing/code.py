@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from .. import errors, tracing
 from ..values.algebra import Bias, Mask, Score
+from . import messages
 from .reader import parse
 
 # The text of an expression holds no colon (slices are no part of it), except within quotes.
@@ -48,7 +49,7 @@ def loaded(place: str) -> Mask | Bias | Score:
     """
     found = _PLACE.fullmatch(place.strip())
     if found is None:
-        raise errors.no_such_place(place, "this names no code.")
+        raise messages.no_such_place(place, "this names no code.")
     module = _module(place, found["module"])
     value: Any = module
     for part in found["name"].split("."):
@@ -56,14 +57,14 @@ def loaded(place: str) -> Mask | Bias | Score:
         try:
             value = getattr(value, part)
         except AttributeError:
-            hint = errors.near(part, names)
-            raise errors.no_such_place(place, f"it holds no {part!r}.{hint}") from None
+            hint = messages.near(part, names)
+            raise messages.no_such_place(place, f"it holds no {part!r}.{hint}") from None
     if callable(value):
         value = _made(place, value)
     if not isinstance(value, (Mask, Bias, Score)):
         kind = type(value).__name__
         what = f"it holds a value of type {kind}, not a mask, a bias, a score or a function."
-        raise errors.no_such_place(place, what)
+        raise messages.no_such_place(place, what)
     return value
 
 
@@ -71,7 +72,7 @@ def _module(place: str, name: str) -> ModuleType:
     path = Path(name).expanduser()
     if path.suffix == ".py":
         if not path.is_file():
-            raise errors.no_such_place(place, f"there is no file {str(path)!r}.")
+            raise messages.no_such_place(place, f"there is no file {str(path)!r}.")
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None
         loader = spec.loader
@@ -90,7 +91,7 @@ def _module(place: str, name: str) -> ModuleType:
     except (ImportError, ValueError):
         missing = True
     if missing:
-        raise errors.no_such_place(place, f"there is no module {name!r}.")
+        raise messages.no_such_place(place, f"there is no module {name!r}.")
     module = _running(place, lambda: importlib.import_module(name))
     assert isinstance(module, ModuleType)
     return module
@@ -101,7 +102,7 @@ def _made(place: str, function: Callable[..., Any]) -> Any:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise errors.no_such_place(place, "it holds a function without a signature.") from None
+        raise messages.no_such_place(place, "it holds a function without a signature.") from None
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p for p in parameters if p.default is p.empty and p.kind in kinds]
     if not needed:
@@ -115,7 +116,7 @@ def _made(place: str, function: Callable[..., Any]) -> Any:
         f"its function needs ({names}); it may need nothing and return a mask, or be a "
         "mask_mod(b, h, q_idx, kv_idx) or a score_mod(score, b, h, q_idx, kv_idx)."
     )
-    raise errors.no_such_place(place, what)
+    raise messages.no_such_place(place, what)
 
 
 def _running(place: str, run: Callable[[], Any]) -> Any:
@@ -123,6 +124,6 @@ def _running(place: str, run: Callable[[], Any]) -> Any:
     try:
         return run()
     except errors.MaskalgError as problem:
-        raise errors.code_refused(place, problem) from problem
+        raise messages.code_refused(place, problem) from problem
     except (Exception, SystemExit) as problem:
-        raise errors.code_failed(place, problem) from problem
+        raise messages.code_failed(place, problem) from problem

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
 from ..formula.expression import Expression
 from ..values import biases, choice, elementary, index, masks
-from ..values.algebra import Bias, Mask, Score, everything, nothing
+from ..values.algebra import Bias, Mask, Score
+from ..values.discovery import public
 from ..values.index import Index
 from . import tensors
 
@@ -30,32 +30,11 @@ def _absolute(value: object) -> Index:
     return abs(index.Index(index.as_node(value)))
 
 
-def _public(room: object, names: Iterable[str]) -> dict[str, object]:
-    return {name: getattr(room, name) for name in names}
-
-
-_INDICES = [
-    "q_idx",
-    "kv_idx",
-    "batch",
-    "head",
-    "scalar",
-    "table",
-    "bias",
-]
-_FUNCTIONS = [
-    *("minimum", "maximum"),
-    *("cos", "exp", "floor", "log", "power", "sin", "sqrt", "tan", "tanh", "truncate"),
-]
-
+_MASKS: Final = public(masks.__name__)
 NAMES: Final[dict[str, object]] = {
-    **_public(masks, masks.__all__),
-    **_public(biases, biases.__all__),
-    **_public(index, _INDICES),
-    **_public(elementary, _FUNCTIONS),
-    "where": choice.where,
-    "everything": everything,
-    "nothing": nothing,
+    **_MASKS,
+    **public(biases.__name__),
+    **{name: getattr(room, name) for room in (index, elementary, choice) for name in room.__all__},
     "min": _least,
     "max": _most,
     "abs": _absolute,
@@ -71,16 +50,9 @@ def methods_of(value: object) -> tuple[str, ...]:
     """What may be called on a value with a dot."""
     if isinstance(value, Expression):
         return _OF_EXPRESSIONS
-    return _CONSTRUCTORS.get(id(value), ())
-
-
-_CONSTRUCTORS: Final = {
-    id(masks.document): ("from_lengths", "from_cu_seqlens"),
-    id(masks.per_document): ("from_cu_seqlens",),
-    id(masks.padding): ("from_mask",),
-    id(masks.block_table): ("from_kv_indices",),
-    id(masks.vertical_slash): ("from_indices",),
-}
+    if any(value is mask for mask in _MASKS.values()):
+        return tuple(name for name in vars(type(value)) if name.startswith("from_"))
+    return ()
 
 
 def described(value: object) -> str:

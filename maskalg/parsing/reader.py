@@ -13,6 +13,7 @@ from .. import errors
 from ..formula.expression import Expression
 from ..values.algebra import Bias, Mask, Score
 from ..values.index import Index, TableExpression
+from . import messages
 from .names import NAMES, described, methods_of
 from .syntax import BINARY, COMPARISONS, FOREIGN, UNARY, tree_of
 from .tensors import repeated, tensor_of
@@ -38,7 +39,7 @@ def parse(text: str) -> Mask | Bias | Score:
         ValueError: the text, the column and what is wrong there.
     """
     if not isinstance(text, str):
-        raise errors.unreadable(str(text), 1, "expected a text.")
+        raise messages.unreadable(str(text), 1, "expected a text.")
     line = text.replace("\n", " ").strip()
     result = _Reader(line).value(tree_of(line), 0)
     if not isinstance(result, (Mask, Bias, Score)):
@@ -47,7 +48,7 @@ def parse(text: str) -> Mask | Bias | Score:
             hint = " Compare it, as in q_idx - kv_idx < 4, or add it to scores: bias(…)."
         elif callable(result):
             hint = f" Call it: {_usage(line, result)}."
-        raise errors.unreadable(line, 1, errors.not_an_expression(described(result)) + hint)
+        raise messages.unreadable(line, 1, messages.not_an_expression(described(result)) + hint)
     return result
 
 
@@ -60,7 +61,7 @@ class _Reader:
     def wrong(self, node: ast.AST, problem: str) -> errors.MaskValueError:
         offset = getattr(node, "col_offset", 0)
         column = len(self.line.encode()[:offset].decode(errors="ignore")) + 1
-        return errors.unreadable(self.line, column, problem)
+        return messages.unreadable(self.line, column, problem)
 
     def value(self, node: ast.expr, level: int) -> Any:
         if level > MOST_LEVELS:
@@ -107,7 +108,7 @@ class _Reader:
 
     def _name(self, node: ast.Name) -> object:
         if node.id not in NAMES:
-            hint = errors.near(node.id, NAMES) or errors.OF_TENSORS
+            hint = messages.near(node.id, NAMES) or messages.OF_TENSORS
             raise self.wrong(node, f"no name {node.id!r} is known here.{hint}")
         return NAMES[node.id]
 

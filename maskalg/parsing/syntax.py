@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
-from .. import errors
+from . import messages
 
 MOST_CHARACTERS: Final = 20_000
 
@@ -50,10 +50,10 @@ FOREIGN: Final[dict[type[ast.AST], str]] = {
 def tree_of(line: str) -> ast.expr:
     """The syntax tree of a line, with errors of ours for what is no Python."""
     if not line:
-        raise errors.unreadable(line, 1, "nothing is written there.")
+        raise messages.unreadable(line, 1, "nothing is written there.")
     if len(line) > MOST_CHARACTERS:
         problem = f"{len(line)} characters, at most {MOST_CHARACTERS} are read."
-        raise errors.unreadable(line, MOST_CHARACTERS, problem)
+        raise messages.unreadable(line, MOST_CHARACTERS, problem)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -61,7 +61,7 @@ def tree_of(line: str) -> ast.expr:
     except SyntaxError as problem:
         # Python tells no place for an expression that stops too early.
         column = min(problem.offset or len(line) + 1, len(line) + 1)
-        raise errors.unreadable(line, column, f"{problem.msg}.") from None
+        raise messages.unreadable(line, column, f"{problem.msg}.") from None
     except (ValueError, RecursionError, MemoryError) as problem:
         reason = str(problem) or "nested too deeply"
-        raise errors.unreadable(line, 1, f"{reason}.") from None
+        raise messages.unreadable(line, 1, f"{reason}.") from None

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import errors
+from . import messages
 
 MOST_ENTRIES: Final = 2**26
 _INT32: Final = 2**31
@@ -64,9 +65,9 @@ def arange(length: int) -> torch.Tensor:
 def load(path: str) -> torch.Tensor:
     """The array of a .npy file, or the tensor of a .pt file (without running code in it)."""
     if not isinstance(path, str):
-        raise errors.unloadable(str(path), "the path must be a text in quotes.")
+        raise messages.unloadable(str(path), "the path must be a text in quotes.")
     if Path(path).suffix not in (".npy", ".pt"):
-        raise errors.unloadable(path, "an unknown kind of file.")
+        raise messages.unloadable(path, "an unknown kind of file.")
     try:
         if path.endswith(".npy"):
             return torch.from_numpy(np.load(path, allow_pickle=False))
@@ -74,9 +75,9 @@ def load(path: str) -> torch.Tensor:
     except Exception as problem:
         # Whatever the file holds, a reader of files is told which one and why.
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise errors.unloadable(path, f"{reason.rstrip('.')}.") from None
+        raise messages.unloadable(path, f"{reason.rstrip('.')}.") from None
     if not isinstance(found, torch.Tensor):
-        raise errors.unloadable(path, f"it holds a {type(found).__name__}, not a tensor.")
+        raise messages.unloadable(path, f"it holds a {type(found).__name__}, not a tensor.")
     return found
 
 
@@ -112,4 +113,4 @@ def _whole(call: str, name: str, value: object) -> int:
 
 def _check_count(call: str, count: int) -> None:
     if count > MOST_ENTRIES or not math.isfinite(count):
-        raise errors.too_many_entries(call, count, MOST_ENTRIES)
+        raise messages.too_many_entries(call, count, MOST_ENTRIES)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
-from .digits.forms import GridForms
+from .digits.forms import DigitForms
 from .separation import positions
 
 
@@ -111,27 +111,33 @@ class Span:
 class ClosedForms:
     """Empty: outside every `touched` span. Full: outside every `unfull` span.
 
-    Where `grid` is there, it decides each block exactly, and the spans only enclose what it keeps.
+    Where `digits` are there, they decide each block exactly, and the spans only enclose what is
+    kept.
     """
 
     touched: tuple[Span, ...]
     unfull: tuple[Span, ...]
     rung: str
     reasons: tuple[str, ...]
-    grid: GridForms | None = None
+    digits: DigitForms | None = None
 
     @property
     def exact(self) -> bool:
         """Whether every empty and full tile is found without looking at its elements, provided
         that ids are contiguous where spans rely on it."""
         spans = self.touched + self.unfull
-        return self.grid is not None or all(span.exact or span.decided for span in spans)
+        return self.digits is not None or all(span.exact or span.decided for span in spans)
 
 
-RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")
+_RUNGS: Final = ("closed form", "token sets", "tile predicates", "summaries", "evaluation")
 
 
-def rung_of(span: Span) -> str:
+def last_rung(spans: tuple[Span, ...]) -> str:
+    """The last step of the ladder that some of the spans need."""
+    return max(map(_rung_of, spans), key=_RUNGS.index, default=_RUNGS[0])
+
+
+def _rung_of(span: Span) -> str:
     """The step of the ladder that decides the last tiles of a span."""
     if not span.exact:
         if span.section is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from ..formula import nodes
-from ..formula.cases import has_extremum, split_extremum, split_where
+from ..formula.comparisons import has_extremum, split_extremum, split_where
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..formula.printing import formula_text
@@ -46,8 +46,8 @@ class Congruence:
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A formula of one index ("q_idx", "kv_idx") or of their "distance" alone: a set."""
+class Alone:
+    """A formula of one index ("q_idx", "kv_idx") alone, or of their "distance": a set."""
 
     node: Node
     index: str
@@ -86,7 +86,7 @@ class Opaque:
     why: str
 
 
-Literal = AtLeastZero | Congruence | Condition | Equal | Related | Opaque
+Literal = AtLeastZero | Congruence | Alone | Equal | Related | Opaque
 Clause = frozenset[Literal]
 
 
@@ -190,7 +190,7 @@ class Clauses:
         if sides is not None and index in ("distance", None):
             return [frozenset([Equal(*sides, holds)])]
         if index is not None:
-            return [frozenset([Condition(node, index, holds)])]
+            return [frozenset([Alone(node, index, holds)])]
         relation = separation.related(node)
         if relation is not None:
             return [frozenset([Related(*relation, holds)])]

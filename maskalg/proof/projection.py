@@ -16,9 +16,9 @@ from ..formula.nodes import Node, conjunction, const, ge, negation
 from ..formula.printing import formula_text
 from .functions import FloorDiv, Step, ceil_div, expanded, holds, lower, upper
 from .literals import (
+    Alone,
     AtLeastZero,
     Clause,
-    Condition,
     Congruence,
     Equal,
     IdPair,
@@ -89,7 +89,7 @@ class Projection:
                 self._keep_equal(found, literal)
             elif isinstance(literal, Related):
                 found.reasons.append(f"{formula_text(literal.relation)} is an entry of a table")
-            elif isinstance(literal, Condition):
+            elif isinstance(literal, Alone):
                 self._keep_condition(found, literal, queries)
             elif not self._place(found, literal, q_lows, q_highs, queries):
                 return None
@@ -116,7 +116,7 @@ class Projection:
         else:
             found.documents |= {literal.documents}
 
-    def _keep_condition(self, found: KeyInterval, literal: Condition, queries: list[Node]) -> None:
+    def _keep_condition(self, found: KeyInterval, literal: Alone, queries: list[Node]) -> None:
         node = literal.node if literal.holds else negation(literal.node)
         if literal.index == "distance":
             found.reasons.append(f"{formula_text(node)} is a set of distances")

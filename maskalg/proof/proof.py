@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from ..engine.normal_form import Structure, bound
 from ..engine.recent import Recent
-from ..formula import nodes
 from ..formula.expression import Expression
 from ..formula.nodes import Node
 from ..formula.printing import formula_text
 from ..formula.shown import Shown
-from .closed_forms import RUNGS, ClosedForms, Residue, Span, every_key, rung_of
+from .closed_forms import ClosedForms, Span, last_rung
 
 if TYPE_CHECKING:
     from .check.certificate import Certificate
-    from .digits.prove import GridProof
-    from .literals import Clause
-    from .projection import Box, KeyInterval
-    from .symbols import Symbols
+    from .digits.prove import DigitProof
+    from .elimination import Elimination
 
 _CACHE: Final[Recent[str, Proof]] = Recent(4096)
 _made = 0
@@ -44,6 +41,7 @@ class Proof(Shown):
         rung: the last step that is needed: "closed form", "digits", "token sets", "tile
             predicates", "summaries" or "evaluation".
         milliseconds: what the proof took when it was made.
+        elimination: the steps, for `steps()`; None where digits decide.
     """
 
     mask: Node
@@ -53,6 +51,7 @@ class Proof(Shown):
     unfull: tuple[str, ...]
     assumptions: tuple[str, ...]
     milliseconds: float
+    elimination: Elimination | None = field(repr=False, compare=False)
 
     @property
     def exact(self) -> bool:
@@ -138,133 +137,44 @@ def proofs_made() -> int:
 
 
 def _prove(structure: Structure) -> Proof:
-    from .digits.prove import grid_proof
-    from .literals import Clauses
-    from .projection import Projection
-    from .signs import OverBudget, Signs
-    from .symbols import Symbols
+    # SymPy is loaded with the first proof, not with the package.
+    from .digits.prove import digit_proof
 
     started = time.perf_counter()
-    grid = grid_proof(structure.mask)
-    if grid is not None:
-        return _by_digits(structure, grid, started)
-    symbols = Symbols()
-    signs = Signs(symbols)
-    clauses = Clauses(symbols, signs)
-    projection = Projection(symbols, signs)
-    reasons: list[str] = []
+    digits = digit_proof(structure.mask)
+    if digits is not None:
+        return _by_digits(structure, digits, started)
+    from .elimination import eliminated
 
-    def side(holds: bool) -> tuple[tuple[Span, ...], tuple[str, ...]]:
-        signs.restart()
-        try:
-            return _project(clauses.of(structure.mask, holds), projection, symbols, reasons)
-        except OverBudget as over:
-            reasons.append(str(over))
-            mask = structure.mask
-            whole = every_key(mask if holds else nodes.negation(mask))
-            return (whole,), ("every key (at most)",)
-
-    touched, touched_text = side(True)
-    unfull, unfull_text = side(False)
-    rung = RUNGS[max((RUNGS.index(rung_of(span)) for span in touched + unfull), default=0)]
+    found = eliminated(structure.mask)
+    touched, unfull = found.kept.spans, found.dropped.spans
+    rung = last_rung(touched + unfull)
+    reasons = tuple(dict.fromkeys(found.kept.reasons + found.dropped.reasons))
     return Proof(
         mask=structure.mask,
         formula=formula_text(structure.mask),
-        forms=ClosedForms(touched, unfull, rung, tuple(dict.fromkeys(reasons))),
-        touched=touched_text,
-        unfull=unfull_text,
-        assumptions=_assumptions(symbols),
+        forms=ClosedForms(touched, unfull, rung, reasons),
+        touched=found.kept.texts,
+        unfull=found.dropped.texts,
+        assumptions=found.assumptions,
         milliseconds=1000 * (time.perf_counter() - started),
+        elimination=found,
     )
 
 
-def _by_digits(structure: Structure, grid: GridProof, started: float) -> Proof:
+def _by_digits(structure: Structure, digits: DigitProof, started: float) -> Proof:
     from .digits.hull import hull_spans
 
-    touched, unfull = (hull_spans(grid.forms, touched=side) for side in (True, False))
+    touched, unfull = (hull_spans(digits.forms, touched=side) for side in (True, False))
     return Proof(
         mask=structure.mask,
         formula=formula_text(structure.mask),
-        forms=ClosedForms(touched, unfull, "digits", (), grid.forms),
-        touched=grid.touched,
-        unfull=grid.unfull,
-        assumptions=grid.assumptions,
+        forms=ClosedForms(touched, unfull, "digits", (), digits.forms),
+        touched=digits.touched,
+        unfull=digits.unfull,
+        assumptions=digits.assumptions,
         milliseconds=1000 * (time.perf_counter() - started),
-    )
-
-
-def _project(
-    clauses: list[Clause], projection: Any, symbols: Symbols, reasons: list[str]
-) -> tuple[tuple[Span, ...], tuple[str, ...]]:
-    from .projection import interval_text
-    from .section import formula_of, section_of
-
-    spans: dict[Span, str] = {}
-    for clause in clauses:
-        interval = projection.interval(clause)
-        if interval is not None:
-            span = _span(interval, symbols)
-            if not span.decided:
-                span = replace(
-                    span,
-                    section=section_of(clause, projection, symbols),
-                    clause=formula_of(clause, symbols),
-                )
-            if not span.decided:
-                reasons += interval.reasons
-            by_position = not span.exact and span.section is not None
-            spans.setdefault(span, interval_text(interval, by_position))
-    return tuple(spans), tuple(spans.values())
-
-
-def _span(interval: KeyInterval, symbols: Symbols) -> Span:
-    def formulas(expressions: list[Any]) -> tuple[Any, ...]:
-        return tuple(symbols.to_node(expression) for expression in expressions)
-
-    residue = None
-    if interval.congruence is not None and interval.box is not None:
-        residue = _residue(interval, interval.box, symbols)
-    return Span(
-        lows=formulas(interval.lows),
-        highs=formulas(interval.highs),
-        guards=formulas(interval.guards),
-        residue=residue,
-        exact=interval.exact,
-        documents=tuple(
-            sorted(interval.documents, key=lambda pair: (pair[0].index, pair[1].index))
-        ),
-        keys=nodes.conjunction(*interval.keys) if interval.keys else None,
-    )
-
-
-def _residue(interval: KeyInterval, box: Box, symbols: Symbols) -> Residue:
-    congruence = interval.congruence
-    assert congruence is not None
-    sides = (box.q_lows, box.q_highs, box.k_lows, box.k_highs, box.d_lows, box.d_highs)
-    bounds = [tuple(symbols.to_node(bound) for bound in side) for side in sides]
-    return Residue(
-        symbols.to_node(congruence.offset),
-        symbols.to_node(congruence.modulus),
-        symbols.to_node(congruence.residue),
-        congruence.holds,
-        *bounds,
-    )
-
-
-def _assumptions(symbols: Symbols) -> tuple[str, ...]:
-    from .symbols import k, q, q0
-
-    hidden = {q, k, q0}
-    sets = tuple(
-        f"{name}: the queries with {formula_text(formula)}"
-        for name, formula in symbols.sets.items()
-    )
-    return sets + tuple(
-        sorted(
-            f"{symbol} >= {low}"
-            for symbol, low in symbols.lows.items()
-            if symbol not in hidden and not symbol.is_Dummy and str(symbol) not in ("batch", "head")
-        )
+        elimination=None,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..formula import nodes
 from ..formula.nodes import Node
 from .closed_forms import Relation, Section
-from .literals import AtLeastZero, Clause, Condition, Congruence, Equal, Literal, Opaque, Related
+from .literals import Alone, AtLeastZero, Clause, Congruence, Equal, Literal, Opaque, Related
 from .projection import Projection
 from .separation import separated
 from .symbols import Symbols, k, q
@@ -103,7 +103,7 @@ def formula_of(clause: Clause, symbols: Symbols) -> Node:
 
 
 def literal_formula(
-    literal: Condition | Congruence | Equal | Related | Opaque, symbols: Symbols
+    literal: Alone | Congruence | Equal | Related | Opaque, symbols: Symbols
 ) -> Node:
     """A literal that is no inequality as a formula; whether it `holds` is left out."""
     if isinstance(literal, Equal):
@@ -123,7 +123,7 @@ def _add(draft: _Draft, literal: Literal, projection: Projection, symbols: Symbo
     if isinstance(literal, AtLeastZero):
         # Inequalities of document tables only say again what an equality says exactly.
         return bool(literal.documents) or _bound(draft, literal.expression, projection, symbols)
-    if isinstance(literal, Condition):
+    if isinstance(literal, Alone):
         return _condition(draft, literal)
     if isinstance(literal, Equal):
         _equality(draft, literal.left, literal.right, literal.holds)
@@ -149,7 +149,7 @@ def _equality(draft: _Draft, by_query: Node, by_key: Node, holds: bool) -> None:
     draft.equal.append((*pair, holds))
 
 
-def _condition(draft: _Draft, literal: Condition) -> bool:
+def _condition(draft: _Draft, literal: Alone) -> bool:
     node = literal.node if literal.holds else nodes.negation(literal.node)
     if literal.index == "distance":
         draft.distances.append(node)

@@ -5,17 +5,16 @@ Decided on the formula, before SymPy sees it.
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import cast
 
 from ..formula import nodes
+from ..formula.comparisons import POSITIONS, terms_of
 from ..formula.nodes import Node
-
-_POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
 
 
 def positions(node: Node) -> frozenset[str]:
     """Which of query and key index the formula reads."""
-    return node.indices() & _POSITIONS
+    return node.indices() & POSITIONS
 
 
 def index_of(node: Node) -> str | None:
@@ -76,7 +75,7 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
     pairs = [read for read in node.walk() if read.op == "read" and len(positions(read)) == 2]
     arguments = {
         index: {arg for read in pairs for arg in read.args if positions(arg) == {index}}
-        for index in _POSITIONS
+        for index in POSITIONS
     }
     if any(len(found) != 1 for found in arguments.values()):
         return None
@@ -97,13 +96,12 @@ def related(node: Node) -> tuple[Node, Node, Node] | None:
 
 def _is_position(node: Node) -> bool:
     """Whether a part is an index, moved or not: as many categories as there are positions."""
-    terms = node.args if node.op == "add" else (node,)
-    return any(term in (nodes.Q, nodes.K) for term in terms)
+    return any(term in (nodes.Q, nodes.K) for term in terms_of(node))
 
 
 def separated(node: Node, index: str = "q_idx") -> tuple[Node, Node] | None:
     """A sum as the part that reads `index` and the rest, which does not; None if mixed."""
-    terms = node.args if node.op == "add" else (node,)
+    terms = terms_of(node)
     if any(len(positions(term)) == 2 for term in terms):
         return None
     reading = [term for term in terms if positions(term) == {index}]
@@ -159,7 +157,7 @@ def _of_distance(node: Node) -> bool:
     Sums of real numbers do not count: they are rounded, and not alike for all pairs of a distance.
     """
     if node.op == "index":
-        return node.data not in _POSITIONS
+        return node.data not in POSITIONS
     if node.op != "add" or node.kind == "real":
         return all(_of_distance(arg) for arg in node.args) and not _scaled_index(node)
     scales = {"q_idx": 0, "kv_idx": 0}
@@ -175,10 +173,10 @@ def _of_distance(node: Node) -> bool:
 
 def _scaled_index(node: Node) -> tuple[str, int] | None:
     """A query or key index times a whole number."""
-    if node.op == "index" and node.data in _POSITIONS:
+    if node.op == "index" and node.data in POSITIONS:
         return str(node.data), 1
     if node.op == "mul" and len(node.args) == 2:
         for factor, index in (node.args, node.args[::-1]):
-            if factor.op == "const" and index.op == "index" and index.data in _POSITIONS:
+            if factor.op == "const" and index.op == "index" and index.data in POSITIONS:
                 return str(index.data), cast(int, factor.data)
     return None

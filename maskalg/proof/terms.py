@@ -120,11 +120,11 @@ def _section(clause: Clause, own: str, projection: Projection, symbols: Symbols)
 
 def _remainders_as_distances(clause: Clause, symbols: Symbols) -> Clause:
     """The clause with its remainders of q - k as conditions on the distance."""
-    from .literals import Condition, Congruence
+    from .literals import Alone, Congruence
     from .section import literal_formula
 
     return frozenset(
-        Condition(literal_formula(literal, symbols), "distance", literal.holds)
+        Alone(literal_formula(literal, symbols), "distance", literal.holds)
         if isinstance(literal, Congruence)
         else literal
         for literal in clause

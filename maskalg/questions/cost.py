@@ -8,12 +8,12 @@ from typing import Final
 import torch
 
 from ..engine.extents import dependence
-from ..engine.normal_form import Bound, bound
+from ..engine.normal_form import bound
 from ..formula.expression import Expression
-from ..proof.proof import prove_structure
-from ..schedule.block_map import block_pair, blocks
-from ..schedule.intervals.marks import is_interval
+from ..schedule.block_map import blocks
+from ..schedule.rung import rung_of
 from ..schedule.segments import Segments, segments
+from ..schedule.tiling import block_pair
 from .counts import kept_pairs
 from .domain import Lengths
 
@@ -85,7 +85,7 @@ def cost(mask: Expression, lengths: Lengths, block: int | tuple[int, int]) -> Co
     visits = segments(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
     sizes = dependence(form.structure.mask, form, extents)
     empty, partial, full = visits.counts()
-    decided = decides_every_tile(form)
+    decided = rung_of(form.structure).decides_every_tile(form)
     labelled = decided or empty + partial + full <= _MOST_BLOCKS
     if labelled and not decided:
         found = blocks(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
@@ -101,14 +101,6 @@ def cost(mask: Expression, lengths: Lengths, block: int | tuple[int, int]) -> Co
         visited=times * elements_of(visits),
         block=pair,
         labelled=labelled,
-    )
-
-
-def decides_every_tile(form: Bound) -> bool:
-    """Whether the intervals alone give the label of each tile, so that none has to be stored."""
-    forms = prove_structure(form.structure).forms
-    return forms.grid is not None or all(
-        is_interval(span, form) for span in forms.touched + forms.unfull
     )
 
 

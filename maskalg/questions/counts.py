@@ -1,21 +1,26 @@
-"""How many keys are kept: by intervals, boxes and sums; only what a proof leaves is evaluated."""
+"""How many keys are kept: by intervals, boxes and sums; only what a proof leaves is evaluated.
+
+Sums are signed, over the clauses of a mask, each counted without its elements.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import torch
 
-from .. import errors
 from ..engine.evaluate import Environment, device_of, evaluate
 from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
-from ..proof.proof import prove_structure
-from ..schedule.block_map import FULL, PARTIAL
-from ..schedule.digits.counts import grid_counts
-from ..schedule.intervals.marks import is_interval
-from ..schedule.runs import run_table, united
-from .sums import summed, summed_by_row
+from ..errors import MaskValueError
+from ..proof.closed_forms import Section
+from ..proof.terms import signed_sum
+from ..schedule.intervals.intervals import rows_of
+from ..schedule.positions.sections import section_over
+from ..schedule.rung import rung_of
+from ..schedule.tile_runs import PARTIAL
+from ..schedule.tiling import Tiling
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
 _TILE: Final = 128
@@ -32,16 +37,14 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
     Raises:
         MaskValueError: more of them than can be evaluated in a minute or two.
     """
-    counts = _by_boxes(form, extents)
+    counts = rung_of(form.structure).kept_keys(form, extents)
     if counts is None:
-        counts = kept_by_intervals(form, extents)
-    if counts is None:
-        total = summed(form, extents)
+        total = _summed(form, extents)
         if total is not None:
             return total
         counts = _by_elements(form, extents, _MOST_EVALUATED)
         if counts is None:
-            raise errors.too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
+            raise too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
     return int(counts.sum())
 
 
@@ -56,52 +59,23 @@ def kept_keys(form: Bound, extents: Extents, budget: int | None = None) -> torch
         extents: lengths, batch and heads.
         budget: most elements to evaluate; None means all. Past it the answer is None.
     """
-    for way in (_by_boxes, kept_by_intervals, summed_by_row):
-        counts = way(form, extents)
-        if counts is not None:
-            return counts
-    return _by_elements(form, extents, budget)
-
-
-def _by_boxes(form: Bound, extents: Extents) -> torch.Tensor | None:
-    grid = prove_structure(form.structure).forms.grid
-    if grid is None:
-        return None
-    sizes = dependence(form.structure.mask, form, extents)
-    return grid_counts(grid, form.values, extents, (sizes.batch, sizes.heads))
-
-
-def kept_by_intervals(
-    form: Bound, extents: Extents, most_spans: int | None = None
-) -> torch.Tensor | None:
-    """What `kept_keys` tells where the intervals of one side are exact: how long their union is.
-
-    None elsewhere, and where there are more than `most_spans` of them.
-    """
-    forms = prove_structure(form.structure).forms
-    if forms.grid is not None:
-        return None
-    for dropped, spans in ((False, forms.touched), (True, forms.unfull)):
-        if most_spans is not None and len(spans) > most_spans:
-            continue
-        if all(is_interval(span, form) for span in spans):
-            count = united(spans, form, extents)
-            return extents.kv_len - count if dropped else count
-    return None
+    counts = rung_of(form.structure).kept_keys(form, extents)
+    if counts is None:
+        counts = _summed_by_row(form, extents)
+    return _by_elements(form, extents, budget) if counts is None else counts
 
 
 def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Tensor | None:
     if budget is not None and _open(form, extents) > _NARROWER * budget:
         return None
-    table = run_table(form, extents, (1, 1))
-    length = (table.end - table.first).clamp(min=0)
-    count = torch.where(table.label == FULL, length, 0).sum(dim=-1)
-    open_runs = ((table.label == PARTIAL) & (length > 0)).nonzero()
-    sizes = length[tuple(open_runs.T)]
+    runs = rung_of(form.structure).runs(Tiling(form, extents, (1, 1)))
+    length, places, cut = runs.tiles, runs.places, runs.label == PARTIAL
+    places, first, sizes = places[cut], runs.first[cut], length[cut]
     if budget is not None and int(sizes.sum()) > budget:
         return None
-    first = table.first[tuple(open_runs.T)]
-    for rows, starts, widths in _portions(open_runs[:, :3], first, sizes):
+    count = torch.zeros(math.prod(runs.shape), dtype=torch.int64)
+    count = count.index_add_(0, runs.row_of, torch.where(cut, 0, length)).view(runs.shape)
+    for rows, starts, widths in _portions(places, first, sizes):
         owner = torch.arange(len(rows)).repeat_interleave(widths)
         column = torch.arange(len(owner)) - (widths.cumsum(0) - widths)[owner] + starts[owner]
         kept = _kept(form, rows[owner], column)
@@ -112,9 +86,8 @@ def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Ten
 
 def _open(form: Bound, extents: Extents) -> int:
     """How many elements tiles leave open, of which rows alone leave fewer."""
-    table = run_table(form, extents, (_TILE, _TILE))
-    tiles = (table.end - table.first).clamp(min=0)[table.label == PARTIAL].sum()
-    return int(tiles) * _TILE**2
+    runs = rung_of(form.structure).runs(Tiling(form, extents, (_TILE, _TILE)))
+    return int(runs.tiles[runs.label == PARTIAL].sum()) * _TILE**2
 
 
 Portion = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -138,3 +111,64 @@ def _kept(form: Bound, rows: torch.Tensor, column: torch.Tensor) -> torch.Tensor
     indices["kv_idx"] = column.to(device)
     kept = evaluate(form.structure.mask, Environment(indices, form.values))
     return kept.expand(len(column)).cpu()
+
+
+def _summed(form: Bound, extents: Extents) -> int | None:
+    """How many elements are kept, of the batch entries and heads that the mask tells apart.
+
+    None where a clause cannot be counted.
+    """
+    found = signed_sum(form.structure)
+    if found is None:
+        return None
+    sizes = dependence(form.structure.mask, form, extents)
+    total = 0
+    for term in found.terms:
+        # Limits alone are counted fastest.
+        sections = [section for section in (term.keys, term.queries) if section is not None]
+        count = _counted(min(sections, key=lambda section: len(section.order)), form, extents)
+        if count is None:
+            return None
+        total += term.sign * int(count.sum())
+    whole = sizes.batch * sizes.heads * extents.q_len * extents.kv_len
+    return whole - total if found.dropped else total
+
+
+def _summed_by_row(form: Bound, extents: Extents) -> torch.Tensor | None:
+    """The number of keys each query keeps, int64 `[batch, heads, q_len]`.
+
+    None where a clause cannot be counted query by query.
+    """
+    found = signed_sum(form.structure)
+    if found is None:
+        return None
+    sizes = dependence(form.structure.mask, form, extents)
+    total = torch.zeros(sizes.batch, sizes.heads, extents.q_len, dtype=torch.int64)
+    for term in found.terms:
+        count = None if term.keys is None else _counted(term.keys, form, extents)
+        if count is None:
+            return None
+        total += term.sign * count.cpu()
+    return extents.kv_len - total if found.dropped else total
+
+
+def _counted(section: Section, form: Bound, extents: Extents) -> torch.Tensor | None:
+    """How many own positions each other position takes, `[batch, heads, other positions]`."""
+    sizes = dependence(form.structure.mask, form, extents)
+    told = (sizes.batch, sizes.heads)
+    lengths = (extents.q_len, extents.kv_len)
+    if section.own == "kv_idx":
+        lengths = lengths[::-1]
+    if 0 in lengths:
+        return torch.zeros((*told, lengths[1]), dtype=torch.int64)
+    rows = rows_of(Tiling(form, extents, (extents.q_len, extents.kv_len)))
+    prepared = section_over(section, lengths, 1, rows.environment)
+    return None if prepared is None else prepared.counts(*told)
+
+
+def too_many_to_count(q_len: int, kv_len: int, most: int) -> MaskValueError:
+    return MaskValueError(
+        f"cost(q_len={q_len}, kv_len={kv_len}) would have to evaluate more than {most} elements of "
+        "this mask, which no sum over its clauses counts: ask for shorter lengths, or count its "
+        "blocks alone by mask.segments(q_len, kv_len).counts()."
+    )

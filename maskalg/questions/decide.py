@@ -5,8 +5,8 @@ False comes from a pair that was evaluated, True from a proof or from looking ev
 
 from __future__ import annotations
 
-from .. import errors
 from ..engine.normal_form import bound
+from ..errors import MaskTypeError, instead
 from ..formula.expression import Expression, both, complement
 from .domain import Lengths, reach
 from .search import ELEMENTS_LOOKED_AT, Place, Search, search, search_near
@@ -121,4 +121,11 @@ def find(mask: Expression, lengths: Lengths) -> Search:
 def _check_masks(call: str, *masks: object) -> None:
     for mask in masks:
         if not isinstance(mask, Expression) or mask.kind != "mask":
-            raise errors.not_a_mask(call, mask)
+            raise not_a_mask(call, mask)
+
+
+def not_a_mask(call: str, what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call} asks about masks, got {what!r} of type {type(what).__name__}. "
+        f"{instead(what) or 'A score is asked about by its mask: score.mask.'}"
+    )

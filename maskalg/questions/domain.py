@@ -32,7 +32,7 @@ class Lengths:
         if self.q_len is not None:
             return resolve(form, self.q_len, self.kv_len, self.batch, self.heads)
         if self.kv_len is not None:
-            raise errors.kv_len_alone(self.kv_len)
+            raise kv_len_alone(self.kv_len)
         return None
 
 
@@ -82,3 +82,9 @@ def _largest(fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def kv_len_alone(kv_len: int) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"kv_len={kv_len!r} was given without q_len: pass both, or neither for every position."
+    )

@@ -9,7 +9,7 @@ from ..engine.normal_form import Bound
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
-from ..proof.check.arithmetic import AtLeastZero
+from ..proof.check.arithmetic import NotNegative
 from ..proof.check.encoding import Encoder
 from ..proof.check.refutation import refuted
 
@@ -39,7 +39,7 @@ def never_kept(form: Bound, *, for_all: bool) -> bool:
 def _refuted(mask: Node, form: Bound, for_all: bool) -> bool:
     encoder = Encoder(None if for_all else form.values)
     conditions = [encoder.condition(mask)]
-    conditions += [AtLeastZero(encoder.term(index)) for index in (nodes.Q, nodes.K)]
+    conditions += [NotNegative(encoder.term(index)) for index in (nodes.Q, nodes.K)]
     return refuted(encoder.complete(conditions))
 
 

@@ -10,8 +10,9 @@ import torch
 from ..engine.evaluate import Environment, device_of, evaluate, grid
 from ..engine.extents import Extents, dependence
 from ..engine.normal_form import Bound
-from ..schedule.block_map import EMPTY, FULL
-from ..schedule.runs import run_table
+from ..schedule.rung import rung_of
+from ..schedule.tile_runs import FULL
+from ..schedule.tiling import Tiling
 from .domain import Reach
 
 ELEMENTS_LOOKED_AT: Final = 1 << 26
@@ -45,23 +46,22 @@ def search(form: Bound, extents: Extents, elements: int = ELEMENTS_LOOKED_AT) ->
     """
     if 0 in (extents.q_len, extents.kv_len, extents.batch, extents.heads):
         return Search(None, True)
-    table = run_table(form, extents, (_BLOCK, _BLOCK))
-    tiles = torch.where(table.label == EMPTY, 0, table.end - table.first)
-    full = ((table.label == FULL) & (tiles > 0)).nonzero()
+    runs = rung_of(form.structure).runs(Tiling(form, extents, (_BLOCK, _BLOCK)))
+    owners = runs.places
+    full = (runs.label == FULL).nonzero()
     if len(full):
-        batch, head, row, run = full[0].tolist()
-        column = int(table.first[batch, head, row, run])
-        return Search(Place(batch, head, row * _BLOCK, column * _BLOCK), True)
-    runs = (tiles > 0).nonzero()
-    past = tiles[tiles > 0].cumsum(0)
+        run = int(full[0])
+        batch, head, row = owners[run].tolist()
+        return Search(Place(batch, head, row * _BLOCK, int(runs.first[run]) * _BLOCK), True)
+    past = runs.tiles.cumsum(0)
     count = int(past[-1]) if len(past) else 0
     most = max(1, elements // _BLOCK**2)
     # All of them, or as many as may be looked at, evenly spread.
     chosen = torch.arange(min(count, most)) * count // max(min(count, most), 1)
-    owner = torch.searchsorted(past, chosen, right=True)
-    ahead = past[owner] - chosen  # tiles of the run from this one on
-    columns = table.end[tuple(runs[owner].T)] - ahead
-    places = torch.cat([runs[owner, :3], columns[:, None]], dim=1)
+    run_of = torch.searchsorted(past, chosen, right=True)
+    ahead = past[run_of] - chosen  # tiles of the run from this one on
+    columns = runs.end[run_of] - ahead
+    places = torch.cat([owners[run_of], columns[:, None]], dim=1)
     found = _kept_in_tiles(form, places, extents)
     return Search(found, found is not None or count <= most)
 

@@ -1,34 +1,30 @@
-"""`mask.blocks()`: the label of every block, equal to dense evaluation."""
+"""`mask.blocks()`: the label of every block, equal to dense evaluation.
+
+Tiles that the proof leaves open are evaluated. `mask.segments()` leaves them PARTIAL.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 
-from .. import errors
-from ..engine.evaluate import device_of
-from ..engine.extents import Extents, dependence, is_untold, resolve
-from ..engine.normal_form import Bound, bound
+from ..engine.extents import is_untold, resolve
+from ..engine.normal_form import bound
+from ..errors import MaskValueError
 from ..export.block_lists import BlockLists
 from ..export.flash_attention_4 import BlockSparseTensors, to_fa4
 from ..export.flex import to_flex
 from ..formula.expression import Expression
-from ..formula.parameters import plain_number
 from ..formula.shown import Shown
-from ..proof.proof import prove_structure
-from .digits.runs import grid_labels, grid_runs
-from .intervals.intervals import rows_of
-from .intervals.marks import marks_of
+from .rung import rung_of
 from .summaries.open_tiles import looked_at
+from .tile_runs import FULL, PARTIAL, label_of
+from .tiling import Tiling, block_pair
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
-
-EMPTY: Final = 0
-PARTIAL: Final = 1
-FULL: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +120,7 @@ class BlockMap(Shown):
             # Blocks of the only entry that was asked for are no other entry's.
             alike = sizes[axis] == 1 and not is_untold(form, index)
             if type(wanted) is not int or wanted < 1 or not (alike or sizes[axis] == wanted):
-                raise errors.written_out(call, name, wanted, sizes[axis])
+                raise written_out(call, name, wanted, sizes[axis])
             sizes[axis] = wanted
         labels = self.labels.to(device).expand(*sizes, -1, -1)
         full = labels == FULL
@@ -156,55 +152,20 @@ def blocks(
     pair = block_pair(block)
     form = bound(mask)
     extents = resolve(form, q_len, kv_len, batch, heads)
-    labels, places = proved_labels(form, extents, pair)
+    tiling = Tiling(form, extents, pair)
+    labels, places = rung_of(form.structure).labels(tiling)
     if len(places):
-        sizes = dependence(form.structure.mask, form, extents)
-        rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), pair[0], device_of(form))
-        labels[places.unbind(dim=1)] = _labels(*looked_at(form, rows, places, pair))
+        labels[places.unbind(dim=1)] = label_of(*looked_at(tiling, places))
     return BlockMap(labels, pair, extents.q_len, extents.kv_len, places.shape[0], mask)
 
 
-def proved_labels(
-    form: Bound, extents: Extents, block: tuple[int, int]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Labels as `BlockMap` has them, and the places `[n, 4]` of the tiles that stay open.
-
-    Open tiles are those that no rung of the proof decides; they are labelled PARTIAL.
-    """
-    sizes = dependence(form.structure.mask, form, extents)
-    device = device_of(form)
-    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block[0], device)
-    tiles = (-(-extents.q_len // block[0]), -(-extents.kv_len // block[1]))
-    shape = (sizes.batch, sizes.heads, *tiles)
-    nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
-    if 0 in shape:
-        return torch.zeros(shape, dtype=torch.uint8, device=device), nowhere
-    forms = prove_structure(form.structure).forms
-    if forms.grid is not None:
-        runs = grid_runs(forms.grid, form.values, extents, shape[:2], block)
-        return grid_labels(runs, shape, (EMPTY, PARTIAL, FULL)), nowhere
-    touched = marks_of(forms.touched, form, rows, shape, block[1])
-    unfull = marks_of(forms.unfull, form, rows, shape, block[1])
-    unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
-    places = unsure.nonzero()
-    kept, perhaps_kept = touched.decided(places, block)
-    dropped, perhaps_dropped = unfull.decided(places, block)
-    labels = _labels(touched.maybe, unfull.maybe)
-    labels[unsure] = _labels(kept | perhaps_kept, dropped | perhaps_dropped)
-    # Neither surely empty nor surely full, and not surely both kept and dropped.
-    still = (kept | perhaps_kept) & (dropped | perhaps_dropped) & (perhaps_kept | perhaps_dropped)
-    return labels, places[still]
-
-
-def _labels(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tensor:
-    labels = torch.where(some_kept, torch.where(some_dropped, PARTIAL, FULL), EMPTY)
-    return labels.to(torch.uint8)
-
-
-def block_pair(block: object) -> tuple[int, int]:
-    """`block` as `(block_q, block_kv)`."""
-    sides = block if isinstance(block, (tuple, list)) else (block, block)
-    pair = [plain_number(side) for side in sides]
-    if len(pair) != 2 or not all(type(side) is int and side >= 1 for side in pair):
-        raise errors.block_size(block)
-    return pair[0], pair[1]
+def written_out(call: str, name: str, wanted: object, found: int) -> MaskValueError:
+    if found != 1:
+        hint = f"Pass {found}, or leave {name} out."
+    elif type(wanted) is int and wanted > 1:
+        hint = f"The mask tells others apart: find them with mask.blocks(…, {name}={wanted})."
+    else:
+        hint = f"Pass an integer >= 1, or leave {name} out."
+    return MaskValueError(
+        f"{call}({name}={wanted!r}): the blocks were found for {name}={found}. {hint}"
+    )

@@ -1,31 +1,24 @@
-"""`mask.segments()`: the runs of every tile of queries in compressed rows, without padding.
+"""`mask.segments()`: what each tile of queries visits, by what is known soon.
 
-A row of a million-token mask is a few integers here, where a table of blocks has an entry for
-each of its 8192 blocks.
+`mask.blocks()` also looks at the tiles that stay open here, so its labels are those of the
+elements: a tile in a PARTIAL segment may be EMPTY or FULL there. Other tiles have the same label.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
-import torch
-
-from ..engine.extents import Extents, dependence, resolve
-from ..engine.normal_form import Bound, bound
+from ..engine.extents import resolve
+from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from ..formula.shown import Shown
-from ..proof.digits.forms import GridForms
-from ..proof.proof import prove_structure
-from .block_map import EMPTY, FULL, PARTIAL, block_pair
-from .digits.runs import grid_runs
-from .runs import Run, RunTable, run_table
-
-Shape = tuple[int, int, int]  # batch, heads and rows
+from .rung import rung_of
+from .tile_runs import FULL, PARTIAL, TileRuns
+from .tiling import Tiling, block_pair
 
 
 @dataclass(frozen=True, eq=False)
-class Segments(Shown):
+class Segments(TileRuns, Shown):
     """What each tile of queries visits: ordered, disjoint ranges of tiles of keys.
 
     Row `r = (batch_index * heads + head_index) * rows + tile` owns the segments from
@@ -46,26 +39,13 @@ class Segments(Shown):
     evaluates those.
     """
 
-    row_start: torch.Tensor
-    first: torch.Tensor
-    end: torch.Tensor
-    label: torch.Tensor
-    shape: tuple[int, int, int]
     block: tuple[int, int]
     q_len: int
     kv_len: int
 
-    def row(self, batch: int, head: int, row: int) -> list[Run]:
-        """The segments of one tile of queries; an index that the mask does not tell apart is 0."""
-        batches, heads, rows = self.shape
-        at = (min(batch, batches - 1) * heads + min(head, heads - 1)) * rows + row
-        own = slice(int(self.row_start[at]), int(self.row_start[at + 1]))
-        columns = (self.first[own], self.end[own], self.label[own])
-        return [Run(*run) for run in zip(*(column.tolist() for column in columns), strict=True)]
-
     def counts(self) -> tuple[int, int, int]:
         """How many tiles are outside of the segments, in PARTIAL ones and in FULL ones."""
-        tiles = (self.end - self.first).to(torch.int64)
+        tiles = self.tiles
         partial, full = (int(tiles[self.label == label].sum()) for label in (PARTIAL, FULL))
         batches, heads, rows = self.shape
         columns = -(-self.kv_len // self.block[1])
@@ -85,40 +65,6 @@ class Segments(Shown):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class CompressedRows:
-    """`row_start`, `first`, `end` and `label` of `Segments`, for a flat number of rows."""
-
-    row_start: torch.Tensor
-    first: torch.Tensor
-    end: torch.Tensor
-    label: torch.Tensor
-
-
-def compress(
-    row: torch.Tensor, first: torch.Tensor, end: torch.Tensor, label: torch.Tensor, rows: int
-) -> CompressedRows:
-    """Runs in the order of their rows as compressed rows, touching ones of a label joined.
-
-    Args:
-        row: integers `[runs]`, non-decreasing.
-        first, end: integers `[runs]`; within a row each run begins where the one before ends, or
-            later. A run with `first >= end` is left out.
-        label: integers `[runs]`; EMPTY runs are left out.
-        rows: how many rows there are.
-    """
-    some = (label != EMPTY) & (first < end)
-    row, first, end, label = row[some], first[some], end[some], label[some]
-    joins = (row[1:] == row[:-1]) & (label[1:] == label[:-1]) & (first[1:] == end[:-1])
-    edge = joins.new_zeros(1) if len(row) else joins
-    begins, ends = ~torch.cat([edge, joins]), ~torch.cat([joins, edge])
-    row = row[begins]
-    row_start = torch.zeros(rows + 1, dtype=torch.int32, device=row.device)
-    row_start[1:] = torch.bincount(row, minlength=rows).cumsum(0)
-    columns = (first[begins], end[ends], label[begins])
-    return CompressedRows(row_start, *(column.to(torch.int32) for column in columns))
-
-
 def segments(
     mask: Expression,
     q_len: int,
@@ -132,38 +78,6 @@ def segments(
     pair = block_pair(block)
     form = bound(mask)
     extents = resolve(form, q_len, kv_len, batch, heads)
-    grid = prove_structure(form.structure).forms.grid
-    if grid is None:
-        shape, found = _of_table(run_table(form, extents, pair))
-    else:
-        shape, found = of_grid(grid, form, extents, pair)
-    return Segments(
-        found.row_start,
-        found.first,
-        found.end,
-        found.label,
-        shape,
-        pair,
-        extents.q_len,
-        extents.kv_len,
-    )
-
-
-def _of_table(table: RunTable) -> tuple[Shape, CompressedRows]:
-    shape = cast(Shape, tuple(table.first.shape[:3]))
-    count = shape[0] * shape[1] * shape[2]
-    row = torch.arange(count, device=table.first.device).repeat_interleave(table.first.shape[3])
-    runs = (table.first.flatten(), table.end.flatten(), table.label.flatten())
-    return shape, compress(row, *runs, count)
-
-
-def of_grid(
-    grid: GridForms, form: Bound, extents: Extents, block: tuple[int, int]
-) -> tuple[Shape, CompressedRows]:
-    """Straight from the runs, without rows as long as the longest."""
-    sizes = dependence(form.structure.mask, form, extents)
-    shape = (sizes.batch, sizes.heads, -(-extents.q_len // block[0]))
-    runs = grid_runs(grid, form.values, extents, shape[:2], block)
-    label = torch.where(runs.full, FULL, PARTIAL)
-    row, first, end = runs.row.cpu(), runs.first.cpu(), runs.end.cpu()
-    return shape, compress(row, first, end, label.cpu(), shape[0] * shape[1] * shape[2])
+    runs = rung_of(form.structure).runs(Tiling(form, extents, pair))
+    arrays = (runs.row_start, runs.first, runs.end, runs.label)
+    return Segments(*arrays, runs.shape, pair, extents.q_len, extents.kv_len)

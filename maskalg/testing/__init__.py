@@ -2,9 +2,8 @@
 
 `assert_same_mask` compares a mask with a function, a matrix or another mask, `assert_labels_exact`
 its labels with brute force, `assert_closed_forms_sound` its proof with what it claims, and
-`assert_attention_close` attention and gradients with the float64 reference. `oracle` and its
-neighbours `oracle_tokens`, `oracle_patterns`, `oracle_grids` and `oracle_biases` hold every mask
-and score term once more in plain numpy.
+`assert_attention_close` attention and gradients with the float64 reference. `oracle` holds every
+mask, score term and weight once more in plain numpy.
 
 `maskalg.testing.strategies` and `maskalg.testing.score_strategies` draw random compositions for
 hypothesis; they alone import it (`pip install 'maskalg[testing]'`). `pytest --maskalg-pictures`

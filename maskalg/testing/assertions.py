@@ -9,20 +9,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import errors
-from ..engine.evaluate import device_of
-from ..engine.extents import dependence, resolve
+from ..engine.extents import resolve
 from ..engine.normal_form import Bound, bound
 from ..formula.entries import Entries, as_tensor
 from ..formula.expression import Expression
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
-from ..schedule.block_map import BlockMap, block_pair
+from ..schedule.block_map import BlockMap
 from ..schedule.intervals.intervals import rows_of
-from ..schedule.intervals.marks import Marks, in_order, marks_of
+from ..schedule.intervals.sides import SideTiles, in_order, side_tiles
+from ..schedule.tiling import Tiling, block_pair
 from ..tracing.pointwise import pointwise
 from ..values.algebra import Mask
-from . import oracle
+from . import messages, oracle
 from .mismatch import mismatch
 
 Bools = NDArray[np.bool_]
@@ -72,7 +71,7 @@ def assert_same_mask(
     """
     __tracebackhide__ = True
     if not isinstance(mask, Mask):
-        raise errors.not_under_test("assert_same_mask", "a mask", mask)
+        raise messages.not_under_test("assert_same_mask", "a mask", mask)
     expected = cast("Mask | torch.Tensor | Callable[..., Any]", as_tensor(expected))
     found = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
     shape = (q_len, q_len if kv_len is None else kv_len)
@@ -83,12 +82,12 @@ def assert_same_mask(
     elif isinstance(expected, torch.Tensor):
         wanted = _numpy(expected)
     elif not callable(expected):
-        raise errors.not_an_expected_mask(type(expected).__name__)
+        raise messages.not_an_expected_mask(type(expected).__name__)
     else:
         wanted = function_matrix(expected, batch or found.shape[0], heads or found.shape[1], *shape)
         source = f" and {getattr(expected, '__name__', expected)}"
     if wanted.dtype != np.bool_:
-        raise errors.not_an_expected_mask(f"one of {wanted.dtype}")
+        raise messages.not_an_expected_mask(f"one of {wanted.dtype}")
     if not found.shape[2:] == shape == wanted.shape[-2:]:
         raise AssertionError(
             f"{describe(mask)}{source}: shapes {found.shape} and {wanted.shape}, lengths {shape}"
@@ -189,18 +188,15 @@ def assert_closed_forms_sound(
     kept = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
     if 0 in kept.shape:
         return
-    sizes = dependence(form.structure.mask, form, extents)
-    device = device_of(form)
-    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block_q, device)
     forms = prove_structure(form.structure).forms
     row_ends = range(0, extents.q_len, block_q)
+    tiling = Tiling(form, extents, (block_q, 1))
     for name, spans, holds in (("touched", forms.touched, kept), ("not full", forms.unfull, ~kept)):
         parts = [holds[:, :, i : i + block_q].any(axis=2) for i in row_ends]
         wanted: Bools = np.stack(parts, axis=2)
-        shape = (kept.shape[0], kept.shape[1], len(row_ends), extents.kv_len)
-        marks = marks_of(spans, form, rows, shape, 1)
-        claimed = _claimed_keys(marks, block_q)
-        exact = all(span.section is not None for span, _ in marks.open)
+        tiles = side_tiles(spans, tiling, rows_of(tiling))
+        claimed = _claimed_keys(tiles, block_q)
+        exact = all(span.section is not None for span, _ in tiles.open)
         wrong = claimed != wanted if exact else wanted & ~claimed
         place = _first_difference(wrong, np.zeros_like(wrong))
         assert place is None, (
@@ -210,17 +206,17 @@ def assert_closed_forms_sound(
         )
 
 
-def _claimed_keys(marks: Marks, block_q: int) -> Bools:
+def _claimed_keys(side: SideTiles, block_q: int) -> Bools:
     """The keys that some span holds, `[batch, heads, rows, keys]`: tiles one key wide."""
-    held = marks.surely.clone()
-    places = (marks.maybe & ~marks.surely).nonzero()
-    marked, perhaps = marks.decided(places, (block_q, 1))
-    held[places.unbind(dim=1)] = marked | perhaps
+    held = side.surely.clone()
+    places = (side.maybe & ~side.surely).nonzero()
+    met, perhaps = side.decided(places, (block_q, 1))
+    held[places.unbind(dim=1)] = met | perhaps
     return _numpy(held)
 
 
 def _decided(span: Span, form: Bound) -> bool:
-    """Whether no tile that a span may mark has to be looked at element by element."""
+    """Whether no tile that a span may meet has to be looked at element by element."""
     return span.section is not None or (span.exact and in_order(span, form))
 
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import torch
 
-from .. import errors
 from ..attention import attention
 from ..formula.expression import Expression
+from . import messages
 from .assertions import describe
 
 # Of the largest value (at least 1) of the tensor that is compared.
@@ -85,7 +85,7 @@ def assert_attention_close(
     __tracebackhide__ = True
     if score is not None and not isinstance(score, Expression):
         wanted = "a mask, a bias or `mask + bias`"
-        raise errors.not_under_test("assert_attention_close", wanted, score)
+        raise messages.not_under_test("assert_attention_close", wanted, score)
     generator = torch.Generator().manual_seed(seed)
     kv_len, kv_heads = q_len if kv_len is None else kv_len, kv_heads or heads
     shapes = (

@@ -8,24 +8,18 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from ..values import choice
+from ..values import by_hand, choice
 from ..values.algebra import Mask
+from ..values.by_hand import Bools, Ints
 from .assertions import describe, function_matrix
 
-BATCH: Final = 2
+BATCH: Final = by_hand.BATCH_SIZE
 """Batch entries of what the strategies draw."""
 
-HEADS: Final = 3
+HEADS: Final = by_hand.HEADS
 """Heads of what the strategies draw."""
 
-LONGEST: Final = 40
-FARTHEST_SHIFT: Final = 6
-ENTRIES: Final = LONGEST + 4 * FARTHEST_SHIFT  # of a tensor over positions
-
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 Matrix = Callable[[int, int, int, int], Bools]  # of q_len, kv_len, q_shift, kv_shift
 
 
@@ -49,6 +43,13 @@ class Case:
         """A mask of your own next to what it must keep: `mask_mod(b, h, q_idx, kv_idx)`."""
         reads_tensors = any(isinstance(v, torch.Tensor) for v in mask.parameters.values())
         return cls(mask, lambda *at: function_matrix(mask_mod, BATCH, HEADS, *at), reads_tensors)
+
+    @classmethod
+    def by_hand(cls, mask: Mask, function: Callable[..., Bools]) -> Case:
+        """A mask next to its second definition in the oracle, whose own arguments are given."""
+        reads = [node for node in mask.mask_node.walk() if node.op == "read"]
+        places = set().union(*[arg.indices() for node in reads for arg in node.args])
+        return cls(mask, matrix_of(function), bool(places & {"q_idx", "kv_idx"}))
 
     def dense(self, q_len: int, kv_len: int) -> Bools:
         """What the oracle keeps of `q_len` queries and `kv_len` keys."""

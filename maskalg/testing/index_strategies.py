@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from ..values import choice, elementary, index
+from ..values.by_hand import ENTRIES, Bools
 from ..values.index import Index
-from .case import BATCH, ENTRIES, HEADS, Bools, Case, grid
+from .case import BATCH, HEADS, Case, grid
 
 EXTREMES: Final = (
     *(2**31 - 1, -(2**31), 2**31, 2**43, -(2**43), 2**59 - 1, 2**62, -(2**62)),

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedule.block_map import EMPTY, FULL, PARTIAL
+from ..schedule.tile_runs import EMPTY, FULL, PARTIAL
 
 Labels = NDArray[np.uint8]
 

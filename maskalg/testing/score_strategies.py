@@ -22,14 +22,13 @@ from typing import Any, Final, cast
 import numpy as np
 import torch
 
-from .. import errors
 from ..values import biases as term
 from ..values import choice, index
 from ..values.algebra import Bias, Mask, Score
-from . import oracle, oracle_biases
+from ..values.by_hand import LONGEST, Floats
+from . import messages, oracle
 from .assertions import describe
-from .case import BATCH, HEADS, LONGEST, Case, grid
-from .oracle_loops import Floats
+from .case import BATCH, HEADS, Case, grid
 
 try:
     from hypothesis import strategies as st
@@ -37,7 +36,7 @@ try:
 
     from .strategies import Shape, masks, shapes
 except ImportError as missing:
-    raise errors.needs_hypothesis("maskalg.testing.score_strategies") from missing
+    raise messages.needs_hypothesis("maskalg.testing.score_strategies") from missing
 
 __all__ = ["BATCH", "HEADS", "ScoreCase", "Shape", "additive", "biases", "scores", "shapes"]
 
@@ -136,12 +135,12 @@ def _chosen(condition: Case, a: ScoreCase, b: ScoreCase | float) -> ScoreCase:
 _ADDITIVE: Final[dict[str, tuple[Callable[..., Bias], Callable[..., Floats], tuple[int, ...]]]] = {
     "alibi": (term.alibi, oracle.alibi, (HEADS,)),
     "relative": (term.relative, oracle.relative, (HEADS, 9)),
-    "key bias": (term.key_bias, oracle_biases.key_bias, (LONGEST,)),
-    "key bias per batch": (term.key_bias, oracle_biases.key_bias, (BATCH, 1, LONGEST)),
-    "pairs": (term.dense_bias, oracle_biases.dense_bias, (HEADS, LONGEST, LONGEST)),
+    "key bias": (term.key_bias, oracle.key_bias, (LONGEST,)),
+    "key bias per batch": (term.key_bias, oracle.key_bias, (BATCH, 1, LONGEST)),
+    "pairs": (term.dense_bias, oracle.dense_bias, (HEADS, LONGEST, LONGEST)),
     "T5": (
         lambda table: term.t5(table, bidirectional=False, max_distance=9),
-        lambda table, **at: oracle_biases.t5(table, False, 9, **at),
+        lambda table, **at: oracle.t5(table, False, 9, **at),
         (8, HEADS),
     ),
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import errors
-from .case import LONGEST
+from ..values.by_hand import LONGEST
+from . import messages
 
 try:
     from hypothesis import strategies as st
     from hypothesis.strategies import DrawFn
 except ImportError as missing:
-    raise errors.needs_hypothesis("maskalg.testing.strategies") from missing
+    raise messages.needs_hypothesis("maskalg.testing.strategies") from missing
 
 
 @dataclass(frozen=True)

@@ -24,24 +24,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from .. import errors
 from ..values import algebra, index
 from ..values import masks as atom
 from ..values.algebra import Mask
+from ..values.by_hand import ENTRIES, FARTHEST_SHIFT, LONGEST, Bools
 from ..values.index import Index, TableExpression
-from . import oracle
-from .case import (
-    BATCH,
-    ENTRIES,
-    FARTHEST_SHIFT,
-    HEADS,
-    LONGEST,
-    Bools,
-    Case,
-    grid,
-    matrix_of,
-    where,
-)
+from . import messages, oracle
+from .case import BATCH, HEADS, Case, grid, matrix_of, where
 from .shapes import Shape, shapes
 
 try:
@@ -50,7 +39,7 @@ try:
 
     from .index_strategies import comparisons, conditions, orders, remainders
 except ImportError as missing:
-    raise errors.needs_hypothesis("maskalg.testing.strategies") from missing
+    raise messages.needs_hypothesis("maskalg.testing.strategies") from missing
 
 __all__ = ["BATCH", "HEADS", "Case", "Shape", "atoms", "masks", "shapes"]
 

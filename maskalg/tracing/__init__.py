@@ -11,6 +11,7 @@ from ..formula import nodes
 from ..formula.nodes import SCORE, TRUE, Node
 from ..formula.printing import Label
 from ..values.algebra import Bias, Mask, Score, formula
+from . import messages
 from .block_mask import is_block_mask, of_block_mask
 
 # torch.fx is imported where a function is traced, not with the package.
@@ -58,7 +59,7 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
 
     node = trace(mask_mod, scored=False).formula
     if node.kind != "bool":
-        raise errors.traced_result("ma.mask", "a truth value", node.kind)
+        raise messages.traced_result("ma.mask", "a truth value", node.kind)
     return formula(node)
 
 
@@ -90,9 +91,9 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     try:
         node = trace(score_mod, scored=True).formula
     except errors.MaskalgError as error:
-        raise errors.of_score(error)  # noqa: B904
+        raise messages.of_score(error)  # noqa: B904
     if node.kind == "bool":
-        raise errors.truth_for_score(name_of(score_mod))
+        raise messages.truth_for_score(name_of(score_mod))
     kept, bias = split(node)
     bias = bias if bias.op == "score" else nodes.call("float", bias)
     label = Label("formula", (bias,))
@@ -107,10 +108,10 @@ def _taken(call: str, function: Callable[..., Any]) -> Node:
     from .pointwise import Opaque, requires_gradient
 
     if not callable(function):
-        raise errors.not_a_function(call, function)
+        raise messages.not_a_function(call, function)
     indices = (nodes.BATCH, nodes.HEAD, nodes.Q, nodes.K)
     if call == "mask":
         return nodes.opaque(Opaque(function), "bool", *indices)
     if requires_gradient(function):
-        raise errors.opaque_gradient(name_of(function))
+        raise messages.opaque_gradient(name_of(function))
     return nodes.opaque(Opaque(function), "real", SCORE, *indices)

@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 
 import torch
 
-from .. import errors
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Kind, Table
+from . import messages
 from .bounds import Bounds
 
 Entry = Callable[[tuple[Node, ...]], Node]
@@ -52,7 +52,7 @@ class Array:
         for size in self.shape:
             count *= size
         if count > _LONGEST_ROW:
-            raise errors.traced_row_too_long(self.shape, _LONGEST_ROW)
+            raise messages.traced_row_too_long(self.shape, _LONGEST_ROW)
         places = product(*[range(size) for size in self.shape])
         return [self.entry(tuple(nodes.const(i) for i in place)) for place in places]
 
@@ -103,7 +103,7 @@ def indexed(array: Array, places: Sequence[Any], bounds: Bounds | None = None) -
     """
     plain = [place for place in places if place is not None and place is not ...]
     if len(plain) > len(array.shape):
-        raise errors.traced_rank(array.shape, len(plain))
+        raise messages.traced_rank(array.shape, len(plain))
     whole = [slice(None)] * (len(array.shape) - len(plain))
     at = next((i for i, place in enumerate(places) if place is ...), None)
     full = [*places, *whole] if at is None else [*places[:at], *whole, *places[at + 1 :]]
@@ -118,7 +118,7 @@ def indexed(array: Array, places: Sequence[Any], bounds: Bounds | None = None) -
         if isinstance(place, slice):
             start, stop, step = place.indices(array.shape[axis])
             if step != 1:
-                raise errors.untraceable("a slice with a step")
+                raise messages.untraceable("a slice with a step")
             whole_axis = (start, stop) == (0, array.shape[axis])
             sources.append((len(shape), slice(None) if whole_axis else slice(start, stop)))
             shape.append(max(stop - start, 0))

@@ -16,6 +16,7 @@ from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, Parameter, Scalar, Slot, Table
 from ..formula.printing import formula_text
+from . import messages
 
 
 class Bounds:
@@ -42,7 +43,7 @@ class Bounds:
         """
         for scalar in _factors(node):
             if scalar.value < 1:
-                raise errors.traced_divisor(formula_text(node), f"it is {scalar.value}")
+                raise messages.traced_divisor(formula_text(node), f"it is {scalar.value}")
             self._lows[id(scalar)] = 1
         if (low := self.low(node)) is not None and low >= 1:
             # What the entries of a table are now, the maximum keeps true of others.
@@ -53,8 +54,8 @@ class Bounds:
             value = _value(node)
             if value is None or value >= 1:
                 return nodes.maximum(node, nodes.const(1))
-            raise errors.traced_divisor(formula_text(node), f"it is {value}")
-        raise errors.traced_divisor(formula_text(node), "nothing shows that it is positive")
+            raise messages.traced_divisor(formula_text(node), f"it is {value}")
+        raise messages.traced_divisor(formula_text(node), "nothing shows that it is positive")
 
     def never_negative(self, index: Node) -> bool:
         """Whether an index of a table is 0 or more, whatever the positions are."""

@@ -18,9 +18,9 @@ from torch.fx.proxy import GraphAppendingTracer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .. import errors
 from ..formula.nodes import Node
 from ..formula.parameters import Scalar, Table
+from . import messages
 
 Key = tuple[object, ...]  # where a captured value was found
 
@@ -130,7 +130,7 @@ class Recorder(GraphAppendingTracer):
     def to_bool(self, obj: Proxy) -> bool:
         sign = _compared_join(obj.node)
         if sign is not None and not _sources(obj.node).isdisjoint(self.indices):
-            raise errors.traced_parentheses(sign)
+            raise messages.traced_parentheses(sign)
         self.needs_value(obj, "`if`, `and`, `or`, `not` or a chained comparison")
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
@@ -185,7 +185,7 @@ class Recorder(GraphAppendingTracer):
         sources = _sources(node)
         for source in self.indices:
             if source in sources:
-                return errors.traced_control_flow(source.name, what)
+                return messages.traced_control_flow(source.name, what)
         return NeedsValue(frozenset(self._keys[source] for source in sources))
 
     def of_numbers(self, node: Recorded) -> bool:
@@ -232,7 +232,7 @@ class NoRandomness(TorchDispatchMode):
     ) -> Any:
         plain = isinstance(func, torch._ops.OpOverload)
         if plain and torch.Tag.nondeterministic_seeded in func.tags:
-            raise errors.traced_random(f"torch.{func.overloadpacket.__name__}")
+            raise messages.traced_random(f"torch.{func.overloadpacket.__name__}")
         return func(*args, **(kwargs or {}))
 
 

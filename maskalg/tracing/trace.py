@@ -13,6 +13,7 @@ import torch
 from .. import errors
 from ..formula import nodes
 from ..formula.nodes import Node
+from . import messages
 from .arrays import Array
 from .bounds import Bounds
 from .captures import Captures, name_of
@@ -47,7 +48,7 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
         ValueError: it divides by what may be 0 or negative, or captures a number past 32 bits.
     """
     if not callable(function):
-        raise errors.not_a_function("score" if scored else "mask", function)
+        raise messages.not_a_function("score" if scored else "mask", function)
     signature = signature_of(function)
     template = recalled(signature, scored)
     if signature is not None and template is not None:
@@ -76,11 +77,11 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
     """What a foreign error means; torch names no `autograd.Function` in its own."""
     name = name_of(function)
     if not _takes(function, 4 + scored) and _takes(function, 5 - scored):
-        return errors.other_function(name, scored)
+        return messages.other_function(name, scored)
     if not _takes(function, 4 + scored) and (signature := _signature(function)) is not None:
-        return errors.other_arity("score" if scored else "mask", name, signature)
+        return messages.other_arity("score" if scored else "mask", name, signature)
     if "__array_" in str(reason):
-        return errors.traced_array(reason)
+        return messages.traced_array(reason)
     frames = [frame for frame, _ in walk_tb(reason.__traceback__)]
     owners = [f.f_locals.get("cls") for f in frames if f.f_code.co_name == "apply"]
     # Since torch 2.15 `apply` is no frame of Python: its class is named where it is called.
@@ -89,8 +90,8 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
     owners += [named.get(name) for name in (*last.f_code.co_names, *last.f_code.co_freevars)]
     for owner in owners:
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
-            return errors.untraceable(f"{owner.__name__}.apply(…)")
-    return errors.tracing_failed(name, reason)
+            return messages.untraceable(f"{owner.__name__}.apply(…)")
+    return messages.tracing_failed(name, reason)
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
@@ -124,12 +125,12 @@ def _attempt(
     with Reads(recorder), NoRandomness():  # type: ignore[no-untyped-call]
         result = rebuilt(*symbols)
     if result is None:
-        raise errors.traced_nothing(name_of(function))
+        raise messages.traced_nothing(name_of(function))
     refuse_changes_in_place(recorder.graph)
     formulas = Formulas(recorder)
     value = _value(formulas, recorder, result)
     if value.shape:
-        raise errors.traced_shape(name_of(function), value.shape)
+        raise messages.traced_shape(name_of(function), value.shape)
     return formulas.bounds.declared(value.node), recorder, formulas.bounds
 
 

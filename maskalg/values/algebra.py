@@ -23,6 +23,7 @@ from ..formula.nodes import SCORE, TRUE, Node
 from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
 from ..formula.score_terms import added, composed, joined
+from . import messages
 from .drawn import Drawn
 from .not_numbers import NotNumbers
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from ..questions.search import Place
     from ..schedule.block_map import BlockMap
     from ..schedule.segments import Segments
+
+__all__ = ["Bias", "Mask", "Score"]
 
 
 class Mask(NotNumbers, Drawn):
@@ -62,7 +65,7 @@ class Mask(NotNumbers, Drawn):
         if isinstance(other, Mask):
             return both(self, other)
         if isinstance(other, Bias):
-            raise errors.mask_and_bias(self, other)
+            raise messages.mask_and_bias(self, other)
         if isinstance(other, Score):
             return _combined(self, other)
         _no_mask(self, "&", other)
@@ -76,7 +79,7 @@ class Mask(NotNumbers, Drawn):
         if isinstance(other, Mask):
             return either(self, other)
         if isinstance(other, (Bias, Score)):
-            raise errors.or_with_bias(self, other)
+            raise messages.or_with_bias(self, other)
         _no_mask(self, "|", other)
         return NotImplemented
 
@@ -86,7 +89,7 @@ class Mask(NotNumbers, Drawn):
 
     def __xor__(self, other: NoReturn) -> Mask:
         if isinstance(other, Mask):
-            raise errors.exclusive_or(self, other)
+            raise messages.exclusive_or(self, other)
         _no_mask(self, "^", other)
         return NotImplemented
 
@@ -108,7 +111,7 @@ class Mask(NotNumbers, Drawn):
         if isinstance(other, Score):  # such as ma.score of a function that returns -inf
             return _combined(self, other)
         if isinstance(other, Mask):
-            raise errors.mask_plus_mask(self, other)
+            raise messages.mask_plus_mask(self, other)
         _no_bias(self, "+", other)
         return NotImplemented
 
@@ -132,6 +135,8 @@ class Mask(NotNumbers, Drawn):
         heads: int | None = None,
     ) -> BlockMap:
         """The label of each block of the attention matrix, equal to dense evaluation.
+
+        Blocks that the proof leaves open are evaluated; `segments` leaves them PARTIAL.
 
         Args:
             q_len: number of queries.
@@ -164,7 +169,9 @@ class Mask(NotNumbers, Drawn):
     ) -> Segments:
         """What each tile of queries visits, as a few ranges of tiles: the public row schedule.
 
-        Takes what `blocks` takes, and costs time and memory by the row, not by the block.
+        Takes what `blocks` takes, and costs time and memory by the row, not by the block. Nothing
+        is evaluated: where the proof does not decide a tile, it is PARTIAL here, and `blocks` may
+        call it EMPTY or FULL.
 
         Returns:
             `Segments` with int32 arrays `row_start`, `first`, `end`, `label`: compressed rows,
@@ -313,7 +320,8 @@ class Mask(NotNumbers, Drawn):
         """Print a picture of the empty, partial and full blocks, and what they save.
 
         `width` is the most columns of the picture, `block` the side of the blocks that are
-        counted, `batch` and `head` the entry shown of a mask that depends on them.
+        counted (doubled while there are more than 65,536 rows of them), `batch` and `head` the
+        entry shown of a mask that depends on them.
         """
         from ..views.inspect.terminal import show
 
@@ -393,7 +401,7 @@ class Bias(Drawn):
             _no_factor(self, other)
             return NotImplemented
         if other == 0:
-            raise errors.divided_by_zero(self)
+            raise messages.divided_by_zero(self)
         return self * (1 / other)
 
     @overload
@@ -421,22 +429,22 @@ class Bias(Drawn):
             TypeError: `inner` is no bias and no score.
         """
         if not isinstance(inner, (Bias, Score)):
-            raise errors.applied_to(self, inner)
+            raise messages.applied_to(self, inner)
         return self.__matmul__(inner)
 
     def __and__(self, other: NoReturn) -> NoReturn:
-        raise errors.mask_and_bias(other, self)
+        raise messages.mask_and_bias(other, self)
 
     __rand__ = __and__
 
     def __or__(self, other: NoReturn) -> NoReturn:
-        raise errors.or_with_bias(self, other)
+        raise messages.or_with_bias(self, other)
 
     def __ror__(self, other: NoReturn) -> NoReturn:
-        raise errors.or_with_bias(other, self)
+        raise messages.or_with_bias(other, self)
 
     def __invert__(self) -> NoReturn:
-        raise errors.not_of_bias(self)
+        raise messages.not_of_bias(self)
 
 
 class Score(NotNumbers, Drawn):
@@ -465,7 +473,7 @@ class Score(NotNumbers, Drawn):
         if isinstance(other, (Mask, Score)):
             return _combined(self, other)
         if isinstance(other, Bias):
-            raise errors.mask_and_bias(self, other)
+            raise messages.mask_and_bias(self, other)
         _no_mask(self, "&", other)
         return NotImplemented
 
@@ -474,7 +482,7 @@ class Score(NotNumbers, Drawn):
             node = joined(self.bias_node, other.bias_node)
             return Score(self.mask_node, node, Label("+", (self.label, other.label)))
         if isinstance(other, Score):
-            raise errors.score_plus_score(self, other)
+            raise messages.score_plus_score(self, other)
         if isinstance(other, Mask):  # as in mask + score
             return self & other
         _no_bias(self, "+", other)
@@ -485,13 +493,13 @@ class Score(NotNumbers, Drawn):
         return NotImplemented
 
     def __or__(self, other: NoReturn) -> NoReturn:
-        raise errors.or_with_bias(self, other)
+        raise messages.or_with_bias(self, other)
 
     def __ror__(self, other: NoReturn) -> NoReturn:
-        raise errors.or_with_bias(other, self)
+        raise messages.or_with_bias(other, self)
 
     def __invert__(self) -> NoReturn:
-        raise errors.not_of_bias(self)
+        raise messages.not_of_bias(self)
 
 
 def named_mask(name: str, node: Node, says: str) -> Mask:
@@ -522,35 +530,35 @@ def additive(node: Node) -> Bias:
 def _no_mask(mask: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a mask; strangers are left to Python."""
     if isinstance(other, bool):
-        raise errors.flag_for_mask(mask, sign, other)
+        raise messages.flag_for_mask(mask, sign, other)
     if is_listed(other):
-        raise errors.tensor_for_mask(mask, sign, other)
+        raise messages.tensor_for_mask(mask, sign, other)
     if errors.instead(other):
-        raise errors.stranger_for_mask(mask, sign, other)
+        raise messages.stranger_for_mask(mask, sign, other)
 
 
 def _no_bias(what: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a bias."""
     if sign in "+-" and _is_number(plain_number(other)):
-        raise errors.mask_plus_number(what, sign, other)
+        raise messages.mask_plus_number(what, sign, other)
     if is_listed(other):
-        raise errors.tensor_for_bias(what, sign, other)
+        raise messages.tensor_for_bias(what, sign, other)
     if errors.instead(other):
-        raise errors.stranger_for_bias(what, sign, other)
+        raise messages.stranger_for_bias(what, sign, other)
 
 
 def _no_factor(bias: Bias, factor: object) -> None:
     """Refuse a factor that is a number for each head or position."""
     if is_listed(factor) or isinstance(factor, Expression):
-        raise errors.tensor_for_factor(bias, factor)
+        raise messages.tensor_for_factor(bias, factor)
 
 
 def _no_difference(left: Expression, right: object) -> None:
     """Refuse a difference that `&` or `+` stands for."""
     if isinstance(right, (Mask, Score)):
-        raise errors.minus_mask(left, right)
+        raise messages.minus_mask(left, right)
     if isinstance(right, Bias):
-        raise errors.mask_minus_bias(left, right)
+        raise messages.mask_minus_bias(left, right)
     _no_bias(left, "-", right)
 
 

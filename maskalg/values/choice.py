@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from .. import errors
 from ..formula import nodes
 from ..formula.expression import Expression
 from ..formula.nodes import SCORE, TRUE
 from ..formula.parameters import plain_number
 from ..formula.printing import Label, named
 from ..formula.score_terms import chosen
+from . import messages
 from .algebra import Bias, Mask, constant
 from .index import Index, as_node
 
 if TYPE_CHECKING:
     from .index import Entry
+
+__all__ = ["where"]
 
 
 @overload
@@ -59,7 +61,7 @@ def where(condition: Mask, then: object, otherwise: object) -> Mask | Bias | Ind
         causal + where(head < 4, alibi(slopes[2]), 0)
     """
     if not isinstance(condition, Mask):
-        raise errors.where_condition(condition)
+        raise messages.where_condition(condition)
     then, otherwise = plain_number(then), plain_number(otherwise)
     if isinstance(then, (Index, int, float)) and isinstance(otherwise, (Index, int, float)):
         return Index(nodes.where(condition.mask_node, as_node(then), as_node(otherwise)))
@@ -72,7 +74,7 @@ def where(condition: Mask, then: object, otherwise: object) -> Mask | Bias | Ind
     if isinstance(then, Bias) and isinstance(otherwise, Bias):
         node = chosen(condition.mask_node, then.bias_node, otherwise.bias_node)
         return Bias(TRUE, node, _label(condition, then, otherwise))
-    raise errors.where_branches(then, otherwise)
+    raise messages.where_branches(then, otherwise)
 
 
 def _as_bias(branch: object) -> object:

@@ -5,6 +5,21 @@ from __future__ import annotations
 from ..formula import nodes
 from .index import Index, as_node
 
+__all__ = [
+    "cos",
+    "exp",
+    "floor",
+    "log",
+    "maximum",
+    "minimum",
+    "power",
+    "sin",
+    "sqrt",
+    "tan",
+    "tanh",
+    "truncate",
+]
+
 
 def minimum(left: Index | float, right: Index | float) -> Index:
     """The smaller of `left` and `right`, index expressions or numbers."""

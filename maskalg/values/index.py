@@ -17,7 +17,10 @@ from ..formula.entries import Entries, as_tensor
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
 from ..formula.printing import formula_text
+from . import messages
 from .algebra import Bias, Mask, Score, additive, formula
+
+__all__ = ["batch", "bias", "head", "kv_idx", "q_idx", "scalar", "table"]
 
 
 class Index:
@@ -86,19 +89,19 @@ class Index:
         return Index(nodes.maximum(self.node, nodes.negate(self.node)))
 
     def __invert__(self) -> NoReturn:
-        raise errors.not_of_index(self)
+        raise messages.not_of_index(self)
 
     def __and__(self, other: NoReturn) -> NoReturn:
-        raise errors.unparenthesised(self, "&", other)
+        raise messages.unparenthesised(self, "&", other)
 
     def __rand__(self, other: NoReturn) -> NoReturn:
-        raise errors.unparenthesised(other, "&", self)
+        raise messages.unparenthesised(other, "&", self)
 
     def __or__(self, other: NoReturn) -> NoReturn:
-        raise errors.unparenthesised(self, "|", other)
+        raise messages.unparenthesised(self, "|", other)
 
     def __ror__(self, other: NoReturn) -> NoReturn:
-        raise errors.unparenthesised(other, "|", self)
+        raise messages.unparenthesised(other, "|", self)
 
     def __ge__(self, other: Index | float) -> Mask:
         return formula(nodes.ge(self.node, as_node(other)))
@@ -144,7 +147,7 @@ class TableExpression:
         return f"table({self._table.name}{list(self._table.tensor.shape)})"
 
     def __eq__(self, other: object) -> NoReturn:
-        raise errors.unread_table(self._table.name, list(self._table.tensor.shape))
+        raise messages.unread_table(self._table.name, list(self._table.tensor.shape))
 
     __hash__ = object.__hash__
 
@@ -157,7 +160,7 @@ class TableExpression:
         given = indices if isinstance(indices, tuple) else (indices,)
         tensor = self._table.tensor
         if len(given) != tensor.ndim:
-            raise errors.table_rank(self._table.name, tuple(tensor.shape), len(given))
+            raise messages.table_rank(self._table.name, tuple(tensor.shape), len(given))
         node = nodes.read(self._table, *[_integer(index) for index in given])
         return cast("Entry", formula(node) if node.kind == "bool" else Index(node))
 
@@ -200,7 +203,7 @@ def scalar(value: int | float, name: str = "scalar", *, low: int | None = None) 
     _check_name(name)
     value = plain_number(value)
     if isinstance(value, bool) or not isinstance(value, (*INTEGERS, float)):
-        raise errors.not_a_scalar(value, name, low)
+        raise messages.not_a_scalar(value, name, low)
     no_nan("scalar(nan)", value)
     if low is not None and value < low:
         raise errors.below(f"scalar({value!r})", name, value, low)
@@ -233,9 +236,9 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
     _check_name(name)
     entries = as_tensor(tensor)
     if not isinstance(entries, torch.Tensor):
-        raise errors.not_a_table(tensor)
+        raise messages.not_a_table(tensor)
     if entries.is_complex():
-        raise errors.complex_table(name, entries.dtype)
+        raise messages.complex_table(name, entries.dtype)
     return TableExpression(Table(name, entries, low))
 
 
@@ -252,7 +255,7 @@ def as_node(value: object) -> Node:
             raise errors.above_int32("index expression", "the constant", value)
         # A number that torch.compile keeps open becomes one: a constant is part of the structure.
         return nodes.const(int(value))
-    raise errors.not_an_index(value)
+    raise messages.not_an_index(value)
 
 
 def bias(expression: Index | float) -> Bias:
@@ -271,7 +274,7 @@ def bias(expression: Index | float) -> Bias:
 def _integer(value: object) -> Node:
     node = as_node(value)
     if node.kind == "real":
-        raise errors.real_index(value)
+        raise messages.real_index(value)
     return node
 
 
@@ -279,7 +282,7 @@ def _check_name(name: object) -> None:
     """Names stand beside the proof's own symbols, so they must not be mistaken for them."""
     taken = ("q", "k", "q0", "q1", "batch", "head")
     if not isinstance(name, str) or not name.isidentifier() or name in taken:
-        raise errors.reserved_name(name)
+        raise messages.reserved_name(name)
 
 
 def _divisor(left: Index, value: object) -> Node:
@@ -293,5 +296,5 @@ def _divisor(left: Index, value: object) -> Node:
     if node.op == "max":
         declared = max((arg.data for arg in node.args if isinstance(arg.data, int)), default=None)
     if declared is None or declared < 1:
-        raise errors.divisor_unbounded(f"{left!r} // or % {value!r}")
+        raise messages.divisor_unbounded(f"{left!r} // or % {value!r}")
     return node

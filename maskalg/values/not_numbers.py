@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from .. import errors
+from . import messages
 
 
 class NotNumbers:
     """Base of masks and scores, for error messages."""
 
     def __mul__(self, other: NoReturn) -> NoReturn:
-        raise errors.times_mask(self, "*", other)
+        raise messages.times_mask(self, "*", other)
 
     def __rmul__(self, other: NoReturn) -> NoReturn:
-        raise errors.times_mask(other, "*", self)
+        raise messages.times_mask(other, "*", self)
 
     def __truediv__(self, other: NoReturn) -> NoReturn:
-        raise errors.times_mask(self, "/", other)
+        raise messages.times_mask(self, "/", other)
 
     def __neg__(self) -> NoReturn:
-        raise errors.minus_of_mask(self)
+        raise messages.minus_of_mask(self)
 
     def __matmul__(self, other: NoReturn) -> NoReturn:
-        raise errors.nested_mask(self, other)
+        raise messages.nested_mask(self, other)
 
     def __rmatmul__(self, other: NoReturn) -> NoReturn:
-        raise errors.nested_mask(other, self)
+        raise messages.nested_mask(other, self)

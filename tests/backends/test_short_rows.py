@@ -20,9 +20,9 @@ def chosen(expression, dim, short):
 
 @pytest.fixture(autouse=True)
 def gluon(monkeypatch):
-    from maskalg.backends.triton.families import hopper
+    from maskalg.backends.triton import plan
 
-    monkeypatch.setattr(hopper, "has_gluon", lambda: True)
+    monkeypatch.setattr(plan, "has_gluon", lambda: True)
 
 
 @pytest.mark.parametrize("dim", [64, 128])

@@ -4,23 +4,20 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from maskalg.testing.catalogue_weights import WEIGHTS
 
 HEADS = 4
 
 
 def weights(device="cpu"):
-    """Name: a weight function, some with tensors that want a gradient."""
+    """Name: a weight function of the catalogue or composed, whose tensors want a gradient."""
     torch.manual_seed(2)
     logits = torch.randn(HEADS, device=device)
     return {
-        "softmax_plus_one": ma.softmax_plus_one,
-        "softmax_with_sink": ma.softmax_with_sink(logits.clone().requires_grad_()),
-        "sink-number": ma.softmax_with_sink(1.5),
-        "sigmoid": ma.sigmoid(-1.0),
-        "sigmoid-heads": ma.sigmoid(logits.clone()),
-        "relu": ma.relu,
-        "relu_squared": ma.relu_squared,
-        "linear": ma.linear,
+        **{
+            name: case.build(*[logits.clone().requires_grad_() for _ in case.tables])
+            for name, case in WEIGHTS.items()
+        },
         "capped": ma.Weight("capped", ma.softcap(2.0), normalised=False),
         "sigmoids, normalised": ma.Weight("sigmoids", ma.sigmoid().formula, normalised=True),
     }

@@ -12,10 +12,11 @@ import torch
 
 import maskalg as ma
 from maskalg import alibi, causal, document, sliding
-from maskalg.cli import demo, main
-from maskalg.cli.corpus import read_corpus
-from maskalg.cli.dense import Inputs, distance_matrix, reference, sdpa_heads
-from maskalg.cli.measure import peak_bytes, seconds
+from maskalg.cli import main
+from maskalg.cli.demo import command
+from maskalg.cli.demo.corpus import read_corpus
+from maskalg.cli.demo.dense import Inputs, distance_matrix, reference, sdpa_heads
+from maskalg.cli.demo.measure import peak_bytes, seconds
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -134,7 +135,7 @@ def test_demo_says_when_there_is_less_text(texts: Path, capsys: pytest.CaptureFi
 def test_demo_leaves_out_a_dense_matrix_that_is_too_large(
     texts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "_MOST_MATRIX_BYTES", 1000)
+    monkeypatch.setattr(command, "_MOST_MATRIX_BYTES", 1000)
     assert main(["demo", str(texts), *SMALL]) == 0
     assert "torch SDPA is left out" in capsys.readouterr().out
 
@@ -147,7 +148,7 @@ def test_a_wrong_result_is_status_1(
     wrong: float,
 ) -> None:
     right = ma.attention
-    monkeypatch.setattr(demo, "attention", lambda q, k, v, score: right(q, k, v, score) + wrong)
+    monkeypatch.setattr(command, "attention", lambda q, k, v, score: right(q, k, v, score) + wrong)
     assert main(["demo", str(texts), *SMALL]) == 1
     assert "DIFFERS" in capsys.readouterr().out
 

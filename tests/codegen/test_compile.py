@@ -9,9 +9,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.engine.normal_form import bound
 from maskalg.tiles.backward import backward_tiles_for
-from maskalg.tiles.forward import tiles_for
 from tests.cases.many_numbers import windows
-from tests.cases.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -24,51 +22,42 @@ ELEMENTS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"
 
 def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax):
     """A kernel as the backend would launch it for `expression`, at the first tile of its table."""
-    from maskalg_kernels import backward, entries, forward, offline
-
-    from maskalg.backends.triton import plan as backend
-    from maskalg.backends.triton.constants import count_constants
+    from maskalg.backends.triton.constants import (
+        has_tma,
+        shape_constants,
+        tile_constants,
+        weight_constants,
+    )
+    from maskalg.backends.triton.families import backward, entries, forward
+    from maskalg.backends.triton.launching.ahead import compile_kernel
+    from maskalg.backends.triton.offline import table_dtypes
+    from maskalg.backends.triton.plan import backward_plan, pattern_of, structure_plan
     from maskalg.codegen.entries import entries_of
-    from maskalg.codegen.hooks import Style, hooks_of
-    from maskalg.codegen.store import load
+    from maskalg.codegen.hooks import Style
 
     form = bound(weight.applied(expression))
-    style = Style(ptx=target.startswith("sm_"))
-    constants = {
-        **backend.shape_constants(dim, dim, dtype, wide=False, arch=target),
-        "TMA": backend.has_tma(target),
-        "WEIGHTED": weight.formula is not None,
-    }
+    structure, style, held = form.structure, Style(ptx=target.startswith("sm_")), {}
+    pattern, weighted = pattern_of(structure), weight.formula is not None
+    constants = shape_constants(dim, dim, dtype, wide=False, arch=target)
+    constants |= weight_constants(weight)
     if kernel == "forward":
-        hooks = hooks_of(form.structure, style)
-        tile = tiles_for(target, dim, dtype.itemsize, backend.pattern_of(form.structure))[0]
-        constants |= {"NORMALISED": weight.normalised}
-    else:
-        hooks = hooks_of(form.structure, style, backward=True)
-        side = "keys" if kernel == "backward_keys" else "queries"
-        pattern = backend.pattern_of(form.structure)
-        tile = backward_tiles_for(target, dim, dtype.itemsize, pattern, of=side)[0]
-    if kernel == "backward_entries":
+        plan = structure_plan(structure, style, dim, dim, dtype, target, weighted)
+        (tile, *_), spec, hooks = plan.candidates, forward.FORWARD, plan.hooks
+        constants = forward.forward_constants(plan, weight, tile)
+    elif kernel == "backward_entries":
         slots = tuple(slot.index for slot, t in form.tensors() if t.is_floating_point())
-        entry = entries_of(form.structure, slots, style)[0]
-        hooks = entry.hooks
-        constants |= {"ENTRY": None, "PLACE": None, "MODE": entry.mode, "unit_ptr": None}
-    module = load(hooks.source, hooks.digest)
-    suffix = "_of_keys" if kernel == "backward_keys" else ""
-    names = ["hold", "masked", "next_run", *(["biased"] if hooks.biased else [])]
-    constants |= {"BIASED": None} | {n.upper(): getattr(module, n + suffix) for n in names}
-    if kernel == "backward_entries" and not entry.constant:
-        constants["ENTRY"] = module.entry
-    elif kernel.startswith("backward"):
-        constants["SLOPE"] = getattr(module, f"slope{suffix}") if hooks.sloped else None
-    constants |= count_constants(hooks)
-    tables = [pointer_to(a, form) for a in hooks.tables]
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
-    constants |= {"BLOCK_M": tile.block_q, "BLOCK_N": tile.block_kv}
-    if kernel != "backward_entries":
-        constants["ONE_LOOP"] = tile.one_loop
-    function = next(getattr(m, kernel) for m in (forward, backward, entries) if hasattr(m, kernel))
-    return offline.compile_kernel(function, target, constants, options, ELEMENTS[dtype], tables)
+        entry = entries_of(structure, slots, style)[0]
+        tile, *_ = backward_tiles_for(target, dim, dtype.itemsize, pattern, of="queries")
+        spec, hooks, held = entries.ENTRIES, entry.hooks, entries.held_by(entry.mode)
+        constants |= entries.entry_constants(entry) | tile_constants(tile) | {"MODE": entry.mode}
+    else:
+        of = kernel.removeprefix("backward_")
+        plan = backward_plan(structure, style, dim, dim, dtype, target, weighted)
+        tile, *_ = backward_tiles_for(target, dim, dtype.itemsize, pattern, of=of)
+        spec, hooks = backward.gradient_spec(of, tile), plan.hooks
+        constants |= backward.gradient_constants(plan, of, tile)
+    tables, tma = table_dtypes(hooks, form), has_tma(target)
+    return compile_kernel(spec, target, constants, dtype, tables, tma=tma, held=held)
 
 
 def expressions():

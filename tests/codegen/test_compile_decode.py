@@ -9,14 +9,12 @@ import maskalg as ma
 from maskalg import causal
 from maskalg.engine.normal_form import bound
 from maskalg.tiles.decode import decode_tiles_for
-from tests.cases.pointers import pointer_to
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg_kernels.decode import decode
-from maskalg_kernels.offline import compile_kernel
-
-from maskalg.backends.triton.constants import has_dependent_launches, has_tma
-from maskalg.backends.triton.families.decode import decode_constants
+from maskalg.backends.triton.constants import has_tma
+from maskalg.backends.triton.families.decode import DECODE, decode_constants
+from maskalg.backends.triton.launching.ahead import compile_kernel
+from maskalg.backends.triton.offline import table_dtypes
 from maskalg.backends.triton.plan import structure_plan
 from maskalg.codegen.hooks import Style
 
@@ -40,12 +38,10 @@ def compiled(name, target, dim, rows, crowded=False):
     tiles = decode_tiles_for(
         target, dim, 2, plan.pattern, rows, described=by_descriptor, crowded=crowded
     )
-    tables = [pointer_to(a, form) for a in plan.hooks.tables]
+    tables = table_dtypes(plan.hooks, form)
     for tile in tiles:
-        constants = decode_constants(plan.constants | {"WEIGHTED": False}, tile)
-        constants["DEPENDENT"] = has_dependent_launches(target)
-        options = {option: constants.pop(option) for option in ("num_warps", "num_stages")}
-        found = compile_kernel(decode, target, constants, options, "bf16", tables)
+        constants = decode_constants(plan, ma.softmax, tile, target)
+        found = compile_kernel(DECODE, target, constants, torch.bfloat16, tables, tma=by_descriptor)
         if found.shared <= SHARED_LIMIT[target]:
             return found, tile
     raise AssertionError(f"no tile fits {target}")

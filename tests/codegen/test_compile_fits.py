@@ -8,8 +8,7 @@ import os
 import pytest
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg_kernels import offline
-
+from maskalg.backends.triton import offline
 from maskalg.backends.triton.launching.fitting import MOST_SPILLED
 from maskalg.backends.triton.offline import kernels_offline
 from maskalg.testing.catalogue import CATALOGUE
@@ -45,7 +44,7 @@ CELLS = [
 def test_the_first_tile_fits(target, kernel, dim, element, name, monkeypatch):
     compile_kernel, made = offline.compile_kernel, []
     monkeypatch.setattr(
-        offline, "compile_kernel", lambda *a: made.append(compile_kernel(*a)) or made[-1]
+        offline, "compile_kernel", lambda *a, **k: made.append(compile_kernel(*a, **k)) or made[-1]
     )
     kernels = kernels_offline(CATALOGUE[name].mask, target, dim, DTYPES[element])
     report = kernels[kernel]()

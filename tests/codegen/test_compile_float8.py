@@ -43,7 +43,7 @@ def test_expressions(name, dim):
 @on_hopper
 def test_weights_are_never_taken_apart():
     """Four of them pass from a tile to the next in one register, and into a product."""
-    result = compiled(causal, 128, dtype="fp8e4nv")
+    result = compiled(causal, 128, dtype=torch.float8_e4m3fn)
     assert "m64n128k32.f32.e4m3.e4m3" in result.assembly
     conversions = result.assembly.count("cvt.rn.satfinite.e4m3x2.f32")
     assert conversions and result.assembly.count("prmt.b32") < conversions // 8

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 from collections import Counter
-from importlib import import_module
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from maskalg import causal, sliding
 from maskalg.engine.normal_form import bound
 from maskalg.tiles.forward import HopperTile, hopper_tile_for
 from tests.cases.many_numbers import windows
-from tests.cases.pointers import pointer_to
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -40,43 +38,36 @@ def expressions():
     }
 
 
-def types_of(hooks, form):
-    """Types of the tables that the hooks read."""
-    return [pointer_to(a, form) for a in hooks.tables]
-
-
 def compiled(
-    expression, dim, value_dim=None, dtype="bf16", lse=True, weight=ma.softmax, tile=None, grain=1
+    expression,
+    dim,
+    value_dim=None,
+    dtype=torch.bfloat16,
+    lse=True,
+    weight=ma.softmax,
+    tile=None,
+    grain=1,
 ):
     """`tile`, or what the table chooses, compiled; None where it leaves it to plain."""
-    from maskalg_kernels.hopper_offline import compile_hopper_forward
-
-    from maskalg.backends.triton import plan as backend
-    from maskalg.backends.triton.constants import weight_constants
-    from maskalg.backends.triton.families.hopper import hopper_constants, hopper_options
+    from maskalg.backends.triton.families.forward import forward_constants, forward_spec
+    from maskalg.backends.triton.launching.ahead import compile_kernel
+    from maskalg.backends.triton.offline import table_dtypes
+    from maskalg.backends.triton.plan import structure_plan
     from maskalg.backends.triton.trust import has_gluon
-    from maskalg.codegen.hooks import Style, hooks_of
+    from maskalg.codegen.hooks import Style
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernel was tested with")
     form = bound(weight.applied(expression))
-    weighting = weight_constants(weight)
-    hooks = hooks_of(form.structure, Style(ptx=True, grain=grain))
-    tables = types_of(hooks, form)
-    pattern = backend.pattern_of(form.structure)
-    kind = {"biased": hooks.biased, "weighted": weighting["WEIGHTED"]}
-    of_inputs = torch.float8_e4m3fn if dtype == "fp8e4nv" else torch.bfloat16
-    size = of_inputs.itemsize
-    tile = tile or hopper_tile_for("sm_90", max(dim, value_dim or dim), size, pattern, **kind)
+    at = (dim, value_dim or dim, dtype, "sm_90", weight.formula is not None)
+    plan = structure_plan(form.structure, Style(ptx=True, grain=grain), *at)
+    tile = tile or plan.hopper
     if tile is None:
         return None
-    constants = {
-        **weighting,
-        **backend.hook_constants(hooks),
-        **backend.shape_constants(dim, value_dim or dim, torch.bfloat16, wide=False, arch="sm_90"),
-    }
-    constants = hopper_constants(tile, constants, hooks)
-    return compile_hopper_forward(constants, hopper_options(tile), dtype, tables, lse)
+    tables = table_dtypes(plan.hooks, form)
+    held = {} if lse else {"lse": None}
+    constants = forward_constants(plan, weight, tile)
+    return compile_kernel(forward_spec(tile, dtype), "sm_90", constants, dtype, tables, held=held)
 
 
 def check(result, spills=0):
@@ -107,7 +98,7 @@ def test_long_documents():
 
 @pytest.mark.parametrize("name", ["everything", "causal"])
 def test_64_dimensions(name):
-    check(compiled(expressions()[name], 64, dtype="fp16"))
+    check(compiled(expressions()[name], 64, dtype=torch.float16))
 
 
 def loads(result):
@@ -219,8 +210,8 @@ def test_linear_biases_leave_three_consumers_enough_registers():
 )
 def test_many_numbers(backward, kernels):
     """Each consumer loads those past 24 before its loop, the producer where it finds runs."""
-    from maskalg.backends.triton.families.hopper import has_gluon
     from maskalg.backends.triton.offline import compile_offline
+    from maskalg.backends.triton.trust import has_gluon
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
@@ -242,37 +233,27 @@ def test_without_lse():
     check(compiled(causal, 128, lse=False))
 
 
-def compiled_backward(expression, of, dim, dtype="bf16", weight=ma.softmax):
+def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softmax):
     """The gradient kernel that the table chooses, compiled; None where it leaves it to plain."""
-    from maskalg_kernels.hopper_offline import compile_hopper_backward
-
-    from maskalg.backends.triton import plan as backend
     from maskalg.backends.triton.constants import weight_constants
-    from maskalg.backends.triton.families.backward import backward_plan
-    from maskalg.backends.triton.families.hopper_backward import (
-        hopper_backward_constants,
-        hopper_backward_options,
-    )
+    from maskalg.backends.triton.families.backward import gradient_constants, gradient_spec
+    from maskalg.backends.triton.launching.ahead import compile_kernel
+    from maskalg.backends.triton.offline import table_dtypes
+    from maskalg.backends.triton.plan import backward_plan
     from maskalg.backends.triton.trust import has_gluon
     from maskalg.codegen.hooks import Style
 
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
     form = bound(weight.applied(expression))
-    weighting = weight_constants(weight)
-    pattern = backend.pattern_of(form.structure)
-    weighted = weighting["WEIGHTED"]
-    plan = backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", dim, 2, weighted)
+    at = (dim, dim, dtype, "sm_90", weight.formula is not None)
+    plan = backward_plan(form.structure, Style(ptx=True), *at)
     tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
     if tile is None:
         return None
-    shape = backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90")
-    hooks = plan.of_queries if of == "queries" else plan.of_keys
-    constants = hopper_backward_constants(tile, shape | hooks | weighting, of)
-    kernel = getattr(import_module(f"maskalg_kernels.hopper_{of}"), f"hopper_backward_{of}")
-    types = types_of(plan.hooks, form)
-    options = hopper_backward_options(tile)
-    return compile_hopper_backward(kernel, constants, options, dtype, types)
+    constants = weight_constants(weight) | gradient_constants(plan, of, tile)
+    tables = table_dtypes(plan.hooks, form)
+    return compile_kernel(gradient_spec(of, tile), "sm_90", constants, dtype, tables)
 
 
 @pytest.mark.parametrize("name", list(expressions()))
@@ -291,37 +272,29 @@ def test_gradients_of_keys_of_128_dimensions(name):
 
 @pytest.mark.parametrize("name", ["everything", "causal", "window", "three", "alibi"])
 def test_gradients_of_keys_of_64_dimensions(name):
-    check(compiled_backward(expressions()[name], "keys", 64, dtype="fp16"))
+    check(compiled_backward(expressions()[name], "keys", 64, dtype=torch.float16))
 
 
 def in_one_pass(expression, dim=64):
     """The plan of the gradients, and the structure."""
-    from maskalg.backends.triton import plan as backend
-    from maskalg.backends.triton.families.backward import backward_plan
+    from maskalg.backends.triton.plan import backward_plan
     from maskalg.codegen.hooks import Style
 
     form = bound(expression)
-    pattern = backend.pattern_of(form.structure)
-    return backward_plan(form.structure, pattern, Style(ptx=True), "sm_90", dim, 2), form
+    at = (dim, dim, torch.float16, "sm_90")
+    return backward_plan(form.structure, Style(ptx=True), *at), form
 
 
 @pytest.mark.parametrize("mask", [ma.nothing, causal & (ma.kv_idx > ma.q_idx), causal, windows(13)])
 def test_visits(mask):
     """Triton 3.6 fails on a loop that it knows to have no step."""
-    from maskalg_kernels.forward import SCALARS
-    from maskalg_kernels.gradient_sums import visits
-    from maskalg_kernels.offline import target_of
-    from triton.compiler import ASTSource
+    from maskalg.backends.triton.families.one_pass import VISITS
+    from maskalg.backends.triton.launching.ahead import compile_kernel
 
     plan, _form = in_one_pass(mask)
     constants = plan.in_one_pass | {"KEYS": 128, "BLOCK": 128}
-    types = dict.fromkeys(("q_len", "kv_len", "tiles", *SCALARS), "i32")
-    types |= {"out_ptr": "*i32", "T": ("*i32",) * 8}
-    names = visits.arg_names
-    signature = {name: types.get(name, "constexpr") for name in names}
-    fixed = {(i,): constants[name] for i, name in enumerate(names) if name not in types}
-    made = triton.compile(ASTSource(visits, signature, fixed), target=target_of("sm_90"))
-    assert "st.global" in made.asm["ptx"]
+    made = compile_kernel(VISITS, "sm_90", constants, torch.bfloat16, [torch.int32] * 8)
+    assert "st.global" in made.assembly
 
 
 # Of 64 dimensions two tiles of 64 x 128 products, and what follows from masks: on an H200 1.3 times
@@ -340,11 +313,9 @@ def test_visits(mask):
     ],
 )
 def test_all_gradients(name, more, dim, spills):
-    from maskalg_kernels.hopper_offline import compile_hopper_gradients
-
-    from maskalg.backends.triton import plan as backend
-    from maskalg.backends.triton.families.hopper_backward import hopper_backward_options
-    from maskalg.backends.triton.families.one_pass import one_pass_constants, one_pass_tile
+    from maskalg.backends.triton.families.one_pass import ONE_PASS, one_pass_constants
+    from maskalg.backends.triton.launching.ahead import compile_kernel
+    from maskalg.backends.triton.offline import table_dtypes
     from maskalg.backends.triton.trust import has_gluon
 
     if not has_gluon():
@@ -352,10 +323,10 @@ def test_all_gradients(name, more, dim, spills):
     name, *parts = name.split(", ")
     plan, form = in_one_pass(expressions()[name], dim)
     assert plan.one_pass_from is not None
-    shape = backend.shape_constants(dim, dim, torch.bfloat16, wide=False, arch="sm_90")
-    constants = one_pass_constants(shape | plan.in_one_pass)
-    options, types = hopper_backward_options(one_pass_tile(dim)), types_of(plan.hooks, form)
-    result = compile_hopper_gradients(constants, options, "fp16", types, bool(parts))
+    constants = one_pass_constants(plan)
+    sums = dict.fromkeys(("key_sum", "value_sum"), torch.float32) | {"part_counter": torch.int32}
+    tables, held = table_dtypes(plan.hooks, form), sums if parts else {}
+    result = compile_kernel(ONE_PASS, "sm_90", constants, torch.float16, tables, held=held)
     check(result, spills + more)
     added = "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add"
     assert added in result.assembly

@@ -52,8 +52,9 @@ TEXTS = {
 @pytest.mark.parametrize("text", list(TEXTS))
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
 def test_real_functions_compile(target, text):
-    from maskalg_kernels.offline import target_of
     from triton.compiler import ASTSource
+
+    from maskalg.backends.triton.launching.ahead import target_of
 
     source = imports() + PROBE.format(text=TEXTS[text]())
     module = store.load(source, "probe_of_reals")

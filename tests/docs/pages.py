@@ -12,10 +12,6 @@ PAGES = [
 ]
 
 SETUP = {
-    "README.md": """
-        import torch
-        flags = torch.arange(1024) % 5 == 0
-    """,
     "docs/howto/commands.md": """
         from pathlib import Path
         Path("masks.py").write_text(

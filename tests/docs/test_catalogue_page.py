@@ -1,6 +1,7 @@
 """The page of the catalogue names everything there is, and its pictures are drawn by the code."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from maskalg.values import biases, masks, weights
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "catalogue.md").read_text(encoding="utf-8")
+with_others = runpy.run_path(str(DOCS / "site_hooks.py"))["with_others"]
+PAGE = with_others((DOCS / "catalogue.md").read_text(encoding="utf-8"))
 PICTURES = re.findall(r'src="(images/catalogue/(\w+)\.svg)"', PAGE)
 
 

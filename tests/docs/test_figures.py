@@ -1,4 +1,4 @@
-"""The figures of the documentation are those that `plot` draws today."""
+"""The figures of the documentation are those that would be drawn today."""
 
 import base64
 import io
@@ -64,6 +64,24 @@ def same_picture(name, drawn, images):
 @pytest.mark.parametrize("name", ["parts.svg", "levels.svg"])
 def test_figures_are_drawn_by_plot(plot_images, name):
     same_picture(name, plot_images.draw(name), 2)
+
+
+def test_chart_of_speed_is_that_of_the_tables(plot_images):
+    same_picture("speed.svg", plot_images.draw("speed.svg"), 0)
+
+
+def test_readme_gives_the_ranges_of_the_tables(plot_images):
+    from speed_chart import table
+
+    said = (ROOT / "README.md").read_text(encoding="utf-8").replace("\n  ", " ")
+    for peer in ("FlexAttention", "FlashAttention-4"):
+        ranges = []
+        for heading in ("Forward", "Backward"):
+            rows = [times for case, times in table(heading).items() if case.startswith("D128 ")]
+            ratios = [times[peer] / times["maskalg"] for times in rows if peer in times]
+            ranges.append(f"{min(ratios):.2f} to {max(ratios):.2f} times")
+        forward, backward = ranges
+        assert f"Beside {peer}: {forward} as fast forward, {backward} backward." in said
 
 
 @pytest.mark.parametrize("name", ["sinks", "document", "per_head", "tree", "dense"])

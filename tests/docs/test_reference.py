@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 from functools import reduce
 from typing import Any
 
@@ -15,10 +16,12 @@ from maskalg.values import weights
 
 from .pages import ROOT
 
+with_others = runpy.run_path(str(ROOT / "docs" / "site_hooks.py"))["with_others"]
+
 SHOWN = {
     name: page.name
     for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
-    for name in re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE)
+    for name in re.findall(r"^::: ([\w.]+)$", with_others(page.read_text()), re.MULTILINE)
 }
 
 

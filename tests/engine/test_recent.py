@@ -102,12 +102,12 @@ def test_a_sink_of_a_capture_is_its_own(monkeypatch):
     from types import SimpleNamespace
 
     from maskalg.backends.triton.arguments import sinks_of
-    from maskalg.schedule import constants
+    from maskalg.schedule import memory
 
     capturing = True
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
-    monkeypatch.setattr(constants, "stream_of", lambda device: 0)
-    monkeypatch.setattr(constants, "_KNOWN", Recent(8))
+    monkeypatch.setattr(memory, "stream_of", lambda device: 0)
+    monkeypatch.setattr(memory, "CONSTANTS", Recent(8))
     full = torch.full
     monkeypatch.setattr(torch, "full", lambda size, value, device: full(size, value))
     call = SimpleNamespace(

@@ -8,7 +8,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, document, prefix, sliding
-from maskalg.testing import assert_same_mask, oracle_patterns
+from maskalg.testing import assert_same_mask, oracle
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
 
@@ -32,7 +32,7 @@ def test_flashmask_comes_back(name: str) -> None:
         assert indices.dtype == torch.int32 and indices.shape[2] == kv_len
         mask = ma.flashmask(indices, causal=is_causal)
         assert_same_mask(mask, kept, q_len, kv_len, batch=BATCH, heads=HEADS)
-        found = oracle_patterns.flashmask(indices.numpy(), is_causal, q_len=q_len, kv_len=kv_len)
+        found = oracle.flashmask(indices.numpy(), is_causal, q_len=q_len, kv_len=kv_len)
         wanted = np.broadcast_to(kept, np.broadcast_shapes(found.shape, kept.shape))
         np.testing.assert_array_equal(np.broadcast_to(found, wanted.shape), wanted)
 
@@ -81,7 +81,7 @@ def test_attention_slices_come_back(name: str) -> None:
         at = {"q_len": q_len, "kv_len": kv_len}
         lists = [list(map(tuple, t.tolist())) for t in (queries, keys)]
         apart = [
-            oracle_patterns.attention_slices([a], [b], [c], **at)
+            oracle.attention_slices([a], [b], [c], **at)
             for a, b, c in zip(*lists, kinds.tolist(), strict=True)
         ]
         # Disjoint, as MagiAttention wants them: no pair is in two slices.

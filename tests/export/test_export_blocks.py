@@ -11,7 +11,8 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 import maskalg as ma
 from maskalg import causal, document, prefix, sliding
-from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL, BlockMap
+from maskalg.schedule.block_map import BlockMap
+from maskalg.schedule.tile_runs import EMPTY, FULL, PARTIAL
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.strategies import Shape, masks, shapes

@@ -5,7 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
-from maskalg.backends.triton.distances import tables_are_worth
+from maskalg.backends.triton.arguments import tables_are_worth
 from maskalg.engine.extents import Extents
 from tests.cases.tables import compared
 from tests.cases.weights import worst_error

@@ -114,7 +114,7 @@ def test_repeats_bitwise():
 
 
 def test_new_values_compile_nothing():
-    from maskalg.backends.triton.backend import compilations
+    from maskalg.backends.triton.families.forward import compilations
 
     q, k, v = (torch.randn(1, 2, 640, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     ids = torch.arange(1000, device="cuda")

@@ -5,6 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from tests.cases.launched import launched, names
 
 pytestmark = [
     pytest.mark.gpu,
@@ -14,22 +15,14 @@ pytestmark = [
     ),
 ]
 
+KERNELS = ["hopper_backward_queries", "hopper_backward_keys"]
 TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 2e-2}
 
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Collects the names of the kernels launched."""
-    from maskalg.backends.triton import backend as triton
-    from maskalg.backends.triton.families import backward as backend
-
-    # `causal` is one object: other tests may have called it with these shapes.
-    monkeypatch.setattr(triton, "ready_for", lambda *_: None)
-    found = []
-    for name in ("queries_launch", "keys_launch", "one_pass_launches"):
-        launch = getattr(backend, name)
-        monkeypatch.setattr(backend, name, lambda *a, f=launch, n=name: (found.append(n), f(*a))[1])
-    return found
+    """Launches of the warp-specialised kernels."""
+    return launched(monkeypatch, "hopper_backward", "hopper_gradients")
 
 
 def inputs(dim, dtype, *, q_len=515, kv_len=515, kv_heads=2):
@@ -88,12 +81,10 @@ def test_expressions(name, dim):
     check(expressions("cuda")[name], inputs(dim, torch.bfloat16))
 
 
-@pytest.mark.parametrize(
-    "dim, kernels", [(64, ["keys_launch"]), (128, ["queries_launch", "keys_launch"])]
-)
+@pytest.mark.parametrize("dim, kernels", [(64, KERNELS[1:]), (128, KERNELS)])
 def test_kernels_that_serve_causal(dim, kernels, launches):
     check(causal, inputs(dim, torch.float16))
-    assert launches == kernels * 2
+    assert names(launches) == kernels * 2
 
 
 @pytest.mark.parametrize("q_len, kv_len", [(1, 1), (1, 515), (65, 129), (515, 100), (191, 257)])

@@ -5,6 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from tests.cases.launched import launched
 
 pytestmark = [
     pytest.mark.gpu,
@@ -49,14 +50,8 @@ def expressions(device):
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Counts launches of the warp-specialised kernel."""
-    from maskalg.backends.triton import backend as backend
-
-    found, launch = [], backend.hopper_launches
-    monkeypatch.setattr(backend, "hopper_launches", lambda *a: (found.append(a), launch(*a))[1])
-    # `causal` is one object: other tests may have called it with these shapes.
-    monkeypatch.setattr(backend, "ready_for", lambda *_: None)
-    return found
+    """Launches of the warp-specialised kernel."""
+    return launched(monkeypatch, "hopper_forward")
 
 
 def inputs(dim, dtype, *, value_dim=None, q_len=LENGTH, kv_len=LENGTH, kv_heads=2):
@@ -105,7 +100,7 @@ def test_long_documents(dim, dtype, launches, monkeypatch):
     cut_short = ma.document.from_cu_seqlens(cu_seqlens, total=LENGTH)
     for mask in (causal & of_lengths, of_lengths, causal & cut_short):
         check(mask, *inputs(dim, dtype))
-    assert {plan.pattern for _call, _tile, plan, *_ in launches} == {"long documents"}
+    assert {launch.of[0].pattern for launch in launches} == {"long documents"}
 
 
 @pytest.mark.parametrize("name", ["everything", "causal", "prefix"])
@@ -185,7 +180,7 @@ def test_repeats_bitwise(launches):
 
 
 def test_new_values_compile_nothing():
-    from maskalg.backends.triton.families.hopper import hopper_compilations
+    from maskalg.backends.triton.families.forward import compilations
 
     q, k, v = inputs(128, torch.bfloat16)
     ids = torch.arange(1000, device="cuda", dtype=torch.int32)
@@ -195,8 +190,8 @@ def test_new_values_compile_nothing():
         ma.attention(q[:, :, :length], k[:, :, :length], v[:, :, :length], mask)
 
     run(100, 515, 7)
-    before = hopper_compilations()
+    before = compilations()
     assert before
     for window, length, divisor in [(1, 515, 16), (16, 512, 50), (128, 300, 100), (4096, 1, 1)]:
         run(window, length, divisor)
-    assert hopper_compilations() == before
+    assert compilations() == before

@@ -5,6 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from tests.cases.launched import launched, names
 from tests.cases.weights import compared, worst_error
 
 pytestmark = [
@@ -53,21 +54,8 @@ def expressions(device="cpu"):
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Collects the names of the warp-specialised kernels launched."""
-    from maskalg.backends.triton import backend as triton
-    from maskalg.backends.triton.families import backward
-
-    found = []
-    for module, name in (
-        (triton, "hopper_launches"),
-        (backward, "queries_launch"),
-        (backward, "keys_launch"),
-    ):
-        launch = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *a, f=launch, n=name: (found.append(n), f(*a))[1])
-    # `causal` is one object: other tests may have called it with these shapes.
-    monkeypatch.setattr(triton, "ready_for", lambda *_: None)
-    return found
+    """Launches of the warp-specialised kernels."""
+    return launched(monkeypatch, "hopper_forward", "hopper_backward")
 
 
 def inputs(dtype=torch.bfloat16, *, dim=128, q_len=LENGTH, kv_len=LENGTH, kv_heads=2):
@@ -94,13 +82,14 @@ def check(tensors, expression, weight):
 @pytest.mark.parametrize("weight", list(weights()))
 def test_output_and_gradients(weight, expression, launches):
     check(inputs(), expressions("cuda")[expression], weights("cuda")[weight])
-    assert launches.count("hopper_launches") == 2
+    assert names(launches).count("hopper_forward") == 2
 
 
 @pytest.mark.parametrize("weight", ["sigmoid", "relu", "sigmoids, normalised"])
 def test_kernels_that_serve_causal(weight, launches):
     check(inputs(torch.float16), causal, weights("cuda")[weight])
-    assert launches == ["hopper_launches", "queries_launch", "keys_launch"] * 2
+    kernels = ["hopper_forward", "hopper_backward_queries", "hopper_backward_keys"]
+    assert names(launches) == kernels * 2
 
 
 # Of one key alone a normalised weight is 1, and the gradient nothing but rounding.

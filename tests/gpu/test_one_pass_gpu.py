@@ -9,8 +9,9 @@ from maskalg.tiles import backward
 from tests.gpu.test_hopper_backward_gpu import check, inputs, launches  # noqa: F401
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton.families.backward import backward_plan
+from maskalg.backends.triton.plan import backward_plan
 from maskalg.backends.triton.tuned import look_again
+from tests.cases.launched import names
 
 pytestmark = [
     pytest.mark.gpu,
@@ -53,7 +54,7 @@ def set_least(monkeypatch, least):
 @pytest.fixture
 def in_one_pass(launches):  # noqa: F811
     yield
-    assert set(launches) == {"one_pass_launches"}
+    assert set(names(launches)) == {"hopper_gradients"}
 
 
 @pytest.fixture(params=[1, 20])
@@ -107,7 +108,7 @@ def test_values_of_another_dimension(dim, value_dim, kernels, launches):  # noqa
     wanted = torch.autograd.grad(out, wide, change.to(torch.bfloat16).double())
     for got, want in zip(found, wanted, strict=True):
         assert ((got - want).abs().max() / want.abs().max()).item() <= 2e-2
-    assert ("one_pass_launches" in launches) == (kernels == 1)
+    assert ("hopper_gradients" in names(launches)) == (kernels == 1)
 
 
 CUTS = [0, 130, 131, 500, 700]
@@ -286,7 +287,7 @@ def test_a_formula_of_the_score_is_left_to_two_kernels(launches):  # noqa: F811
     """Its derivative is 1 almost everywhere, and yet it is not only added."""
     steps = ma.score(lambda score, *_: score + torch.floor(score))
     check(causal + steps, inputs(64, torch.bfloat16))
-    assert "one_pass_launches" not in launches
+    assert "hopper_gradients" not in names(launches)
 
 
 @pytest.mark.parametrize("members", [1, 3, 6])
@@ -322,4 +323,4 @@ def test_scores_of_any_size(dim, factor, scale, dtype, monkeypatch):
 def test_masks_of_heads_are_left_to_two_kernels(launches):  # noqa: F811
     per_head = ma.kv_idx <= ma.q_idx + ma.head
     check(per_head, inputs(64, torch.bfloat16))
-    assert "one_pass_launches" not in launches
+    assert "hopper_gradients" not in names(launches)

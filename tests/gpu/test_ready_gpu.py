@@ -7,7 +7,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.backends.triton import backend as backend
 from maskalg.backends.triton import tuned
-from maskalg.schedule import constants
+from maskalg.schedule import memory
 from tests.cases.gradients import check_gradients, gradients
 from tests.cases.many_numbers import windows
 from tests.cases.remembered import forget
@@ -141,7 +141,7 @@ def test_profilers_hear_of_every_launch():
 @pytest.fixture(params=["two kernels", "one pass"])
 def kernels(request, monkeypatch):
     """Whether the reference's lengths are served by one pass."""
-    from maskalg.backends.triton.families.backward import backward_plan
+    from maskalg.backends.triton.plan import backward_plan
     from maskalg.tiles import backward
 
     if request.param == "one pass":
@@ -257,7 +257,7 @@ def test_gradients_in_a_graph_are_those_of_its_replay(mask, kernels):
         found = gradients(tensors, expression, change)
     # What was remembered ends, and other numbers take its place.
     expression.__dict__.clear()
-    constants._KNOWN.clear()
+    memory.CONSTANTS.clear()
     other = [torch.full((64,), -1, dtype=torch.int32, device="cuda") for _ in range(300)]
     with torch.cuda.stream(stream):
         other += [torch.full((64,), -1, dtype=torch.int32, device="cuda") for _ in range(300)]

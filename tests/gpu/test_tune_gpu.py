@@ -73,7 +73,7 @@ def test_every_candidate_computes_the_same_or_says_why_not(dim):
 @pytest.mark.parametrize("dim", [64, 128])
 def test_what_is_kept_is_used(dim, cache):
     from maskalg.backends.triton import tuned
-    from maskalg.backends.triton.plan import plan_of, steps_of
+    from maskalg.backends.triton.plan import backward_plan_of, plan_of
     from maskalg.bench.tuning import search
     from maskalg.bench.tuning_session import store
     from maskalg.tiles.forward import Tile
@@ -96,7 +96,7 @@ def test_what_is_kept_is_used(dim, cache):
     assert len(files()) == 1
 
     plan = plan_of(trial._call)
-    steps, _ = steps_of(trial._call, plan)
+    steps = backward_plan_of(trial._call, plan)
     assert (plan.hopper, plan.candidates[0]) == (None, chosen["forward"])
     assert (steps.hopper_queries, steps.query_tiles[0]) == (None, chosen["queries"])
     assert (steps.hopper_keys, steps.key_tiles[0]) == (None, chosen["keys"])

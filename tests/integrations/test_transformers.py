@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import maskalg as ma
 from maskalg.engine import normal_form
+from maskalg.formula.derived import documents_in
 from maskalg.integrations.transformers import attend, make_mask, model_mask
-from maskalg.values.masks.documents.document import documents_in
 
 DECODERS = ("llama", "qwen2", "mistral", "gemma2", "gemma3", "gpt_oss", "llama4")
 # float32 sums in another order: each of a few hundred operations on the way rounds by 2**-24.

@@ -58,7 +58,7 @@ def hasten():
 
 
 if os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton"):
-    from maskalg.backends.triton.versions import is_tested
+    from maskalg.backends.triton.trust import is_tested
 
     if is_tested():
         hasten()

@@ -7,8 +7,8 @@ import torch
 
 import maskalg as ma
 from maskalg.testing.case import BATCH, HEADS
+from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.catalogue_biases import BIASES, LENGTH
-from maskalg.testing.catalogue_tokens import TOKENS
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -28,9 +28,9 @@ def check(expression, q_len, kv_len):
     torch.testing.assert_close(lse.double(), want_lse.double(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", TOKENS)
+@pytest.mark.parametrize("name", CATALOGUE)
 def test_masks(name):
-    check(TOKENS[name].mask, 37, 40)
+    check(CATALOGUE[name].mask, 37, 40)
 
 
 @pytest.mark.parametrize("name", BIASES)

@@ -29,14 +29,14 @@ def launched(monkeypatch):
     monkeypatch.setattr(decode, "_LEAST_KEYS", LENGTH)
     monkeypatch.setattr(decode, "_LEAST_OF_SPLIT", LENGTH // 2)
     found = []
-    of_parts = decode._of_parts
+    of_parts = decode._parts
 
     def noted(*arguments):
         launch = of_parts(*arguments)
         found.append(launch.made[0].shape[1])
         return launch
 
-    monkeypatch.setattr(decode, "_of_parts", noted)
+    monkeypatch.setattr(decode, "_parts", noted)
     return found
 
 

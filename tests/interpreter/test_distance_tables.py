@@ -7,7 +7,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal
-from maskalg.backends.triton import distances
+from maskalg.backends.triton import arguments
 from maskalg.codegen.hooks import Style, hooks_of
 from maskalg.engine.normal_form import bound
 from tests.cases.tables import compared, scores
@@ -22,8 +22,8 @@ LENGTHS = [(24, 24), (13, 40)]
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
-    monkeypatch.setattr(distances, "_FEWEST_PAIRS", 0)
-    monkeypatch.setattr(distances, "_FEWEST_QUERIES", 0)
+    monkeypatch.setattr(arguments, "_FEWEST_PAIRS", 0)
+    monkeypatch.setattr(arguments, "_FEWEST_QUERIES", 0)
 
 
 def biases():
@@ -115,6 +115,6 @@ def test_formulas_that_read_nothing_may_be_computed():
 
 def test_gradients_of_wide_heads_compute_what_reads_nothing():
     style = Style(tabled="costly")
-    assert distances.style_of_gradients(style, 64) == style
-    assert distances.style_of_gradients(style, 128) == Style(tabled="reads")
-    assert distances.style_of_gradients(Style(), 128) == Style()
+    assert arguments.style_of_gradients(style, 64) == style
+    assert arguments.style_of_gradients(style, 128) == Style(tabled="reads")
+    assert arguments.style_of_gradients(Style(), 128) == Style()

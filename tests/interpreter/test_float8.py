@@ -82,7 +82,8 @@ def test_a_factor_that_is_not_positive():
 
 @pytest.mark.parametrize("shape", [(2, 3, 200, 72), (1, 1, 1, 8), (1, 2, 128, 64)])
 def test_values_in_order(shape):
-    from maskalg.backends.triton.families.float8 import values_in_order
+    from maskalg.attention import checked_call
+    from maskalg.backends.triton.families.forward import values_in_order
 
     value = torch.randn(shape).to(torch.float8_e4m3fn)
     apart = torch.stack([value.view(torch.uint8)] * 2, -1)[..., 0].view(value.dtype)
@@ -92,8 +93,9 @@ def test_values_in_order(shape):
     alone = value[:1, :1].clone().as_strided((1, 1, *shape[2:]), (7, 5, shape[3], 1))
     for given in (value, apart, turned, moved, alone):
         value, shape = given, given.shape
-        out, launch = values_in_order(given)
+        launch = values_in_order(checked_call(given, given, given, ma.everything))
         launch.run()
+        (out,) = launch.made
         length = out.shape[-1]
         assert length % 128 == 0 and length - shape[2] < 128
         # A thread has weights of these keys, one after the other.

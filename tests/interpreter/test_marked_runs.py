@@ -8,7 +8,8 @@ import torch
 import maskalg as ma
 from maskalg.engine.normal_form import bound
 from maskalg.schedule import marked_runs
-from maskalg.schedule.summaries.labels import summarised
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.summaries import labels
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
 from tests.cases.gradients import check_gradients
@@ -17,14 +18,15 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
 )
 
-NAMES = [name for name, case in CATALOGUE.items() if summarised(bound(case.mask).structure)]
+RUNGS = {name: rung_of(bound(case.mask).structure) for name, case in CATALOGUE.items()}
+NAMES = [name for name, rung in RUNGS.items() if rung.on_host == "summaries"]
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Marks of tiles of 16 positions, where a GPU has them of 64 and more, from some size on."""
     monkeypatch.setattr(marked_runs, "_SMALLEST_BITS", 4)
-    monkeypatch.setattr(marked_runs, "_FEWEST_TILES", 0)
+    monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
 
 
 def inputs(q_len, kv_len, members=(BATCH, HEADS)):

@@ -1,13 +1,13 @@
 """Whose turn it is to add to dQ, and dQ of sums: what goes around the kernel of all gradients."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import maskalg as ma
 from maskalg.attention import checked_call
-from maskalg.backends.triton.constants import count_constants
 from maskalg.tiles.backward import Least
 from tests.cases.many_numbers import windows
 
@@ -31,20 +31,25 @@ MASKS = {
 }
 
 
+def plan_from(least):
+    """As much of a plan as says from what sizes on one kernel serves."""
+    return SimpleNamespace(one_pass_from=least, shape={"HEAD_PAD": 64, "VALUE_PAD": 64})
+
+
 def turns_of(mask, q_len, kv_len):
     """What the kernels mark, and count."""
     from maskalg.backends.triton import plan as backend
-    from maskalg.backends.triton.arguments import scalars_of, tables_of
-    from maskalg.backends.triton.families.one_pass import room_for_turns, turn_launches
+    from maskalg.backends.triton.arguments import hooked
+    from maskalg.backends.triton.families.one_pass import turn_launches
 
     query, key = torch.randn(1, 1, q_len, 64), torch.randn(1, 1, kv_len, 64)
     call = checked_call(query, key, key, mask)
     plan = backend.plan_of(call)
-    steps, shape = backend.steps_of(call, plan)
-    turns = room_for_turns(call, ANY, shape).fill_(7)
-    numbers = (scalars_of(steps.hooks, call.form, call.extents), tables_of(steps.hooks, call))
-    constants = shape | steps.in_one_pass | count_constants(steps.hooks)
-    visits, counts = turn_launches(call, turns, constants, numbers, mask)
+    steps = backend.backward_plan_of(call, plan)
+    numbers = hooked(steps.hooks, call)
+    visits, counts = turn_launches(call, steps, numbers, mask)
+    (turns,) = visits.made
+    turns.fill_(7)
     visits.run()
     visited = turns[0].clone()
     counts.run()
@@ -171,7 +176,7 @@ def test_few_tiles_are_left_to_two_kernels(heads, kv_heads, q_len, kv_len, serve
     query, key = torch.randn(2, heads, q_len, 64), torch.randn(2, kv_heads, kv_len, 64)
     call = checked_call(query, key, key, ma.causal)
     least = Least(kv_keys=20, keys=40, pairs=200, queries=4)
-    tiles = tiles_in_turn(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
+    tiles = tiles_in_turn(call, plan_from(least))
     assert (tiles is not None) == served
 
 
@@ -189,9 +194,7 @@ def test_short_bands_are_left_to_two_kernels(mask, served):
 
     tensor = torch.randn(2, 4, 2048, 64)
     least = Least(kv_keys=0, keys=0, pairs=0, queries=0, band=3.1)
-    tiles = tiles_in_turn(
-        checked_call(tensor, tensor, tensor, mask), least, {"HEAD_PAD": 64, "VALUE_PAD": 64}
-    )
+    tiles = tiles_in_turn(checked_call(tensor, tensor, tensor, mask), plan_from(least))
     assert (tiles is not None) == served
 
 
@@ -219,7 +222,7 @@ def test_short_documents_are_left_to_two_kernels(mask, served):
     if not mask.parameters["ids"].numel():
         mask = mask.bind(ids=torch.zeros(2048, dtype=torch.int32))
     call = checked_call(tensor, tensor, tensor, mask)
-    tiles = tiles_in_turn(call, least, {"HEAD_PAD": 64, "VALUE_PAD": 64})
+    tiles = tiles_in_turn(call, plan_from(least))
     assert (tiles is not None) == served
 
 
@@ -250,25 +253,26 @@ def test_what_is_launched(monkeypatch):
     monkeypatch.setattr(backend, "serves", lambda *_: True)
     of_turns = backend.turn_launches
     monkeypatch.setattr(
-        backend, "turn_launches", lambda *a: counted.append(a[2]["NEXT_RUN"]) or of_turns(*a)
+        backend, "turn_launches", lambda *a: counted.append(a[1].in_one_pass) or of_turns(*a)
     )
     monkeypatch.setattr(backend, "one_pass_launches", lambda *a: given.append(a) or [])
-    steps_of = entry.steps_of
+    plan_of = entry.backward_plan_of
     monkeypatch.setattr(
-        entry, "steps_of", lambda *a: (replace((f := steps_of(*a))[0], one_pass_from=ANY), f[1])
+        entry, "backward_plan_of", lambda *a: replace(plan_of(*a), one_pass_from=ANY)
     )
     tensors = [torch.randn(1, 2, 300, 64).requires_grad_() for _ in range(3)]
     out = ma.attention(*tensors, ma.causal, backend="triton")
     torch.autograd.grad(out, tensors, torch.ones_like(out))
-    ((call, turns, _shape, constants, _numbers, (shifts, counters, *_), outs, _fixed),) = given
-    later, earlier = turns.tolist()
+    ((call, plan, _numbers, tensors_given, _fixed),) = given
+    later, earlier = tensors_given["turn"].tolist()
     assert later == [[0, 1, 2], [0, 0, 1], [0, 0, 0]]
     assert earlier == [[0, 0, 0], [1, 1, 1], [1, 2, 2]]
-    assert counters.tolist() == [0] * 12
-    delta = -shifts.view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
+    assert tensors_given["counter"].tolist() == [0] * 12
+    delta = -tensors_given["shift"].view(2, -1, 16)[:, :300, 3:6].float().sum(-1)
     torch.testing.assert_close(delta, out.detach()[0].sum(-1), atol=1e-4, rtol=1e-4)
-    assert constants()["MASKED"] is not None
+    assert plan.in_one_pass["MASKED"] is not None
     # A visit more or less than there are turns for would be a wrong sum.
-    assert counted == [constants()["NEXT_RUN"]]
-    assert [t.shape for t in outs[1:]] == [t.shape for t in tensors]
+    assert counted == [plan.in_one_pass]
+    outs = [tensors_given[name] for name in ("dq", "dk", "dv")]
+    assert [t.shape for t in outs] == [t.shape for t in tensors]
     assert call.query.shape == tensors[0].shape

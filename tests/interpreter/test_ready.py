@@ -30,7 +30,7 @@ def found_anew(monkeypatch):
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     from maskalg.backends.triton import backend as backend
-    from maskalg.backends.triton.launching import ready, template
+    from maskalg.backends.triton.launching import ready
     from maskalg.backends.triton.launching.descriptors import Descriptor
     from maskalg.backends.triton.launching.launch import Variant
 
@@ -54,8 +54,8 @@ def found_anew(monkeypatch):
     for name in ("launch_forward", "fill_gradients"):
         launch = getattr(backend, name)
         monkeypatch.setattr(backend, name, lambda *a, f=launch: (found.append(a), f(*a))[1])
-    monkeypatch.setattr(template, "variant_of", variant_of)
-    monkeypatch.setattr(template, "start", start)
+    monkeypatch.setattr(ready, "variant_of", variant_of)
+    monkeypatch.setattr(ready, "start", start)
     monkeypatch.setattr(ready, "watched", lambda: False)
     forget()
     yield found

@@ -18,7 +18,7 @@ from maskalg_kernels.runs import (
     run_of_spans_either_way,
 )
 
-from maskalg.schedule.marked_runs import runs_of
+from maskalg.schedule.tile_runs import marked_runs_of
 
 ONE_WAY = 2
 WAYS = pytest.mark.parametrize("way", [ONE_WAY, 0, 1])
@@ -120,7 +120,7 @@ def test_marked_runs_within_spans(block, rows):
         q0, q1 = grain, grain * (1 + rows) - 1 - rng.randint(0, 63)
         pairs = [torch.tensor(pair).int() for pair in ((q0,), (q1,), *touched, *unfull)]
         # Of a batch entry or head that has one row before these.
-        marks = runs_of(labels[1:])
+        marks = marked_runs_of(labels[1:])
         walk_marks[(1,)](out, *pairs, marks, -1, 6, kv_len, block)
         found, last = {}, 0
         for first, end, partial in out.tolist():
@@ -161,7 +161,7 @@ def test_marked_runs_end(rows):
     """Where none is left, a run has no tiles."""
     labels = torch.tensor([[2, 2, 0, 1, 0], [2, 1, 0, 0, 0], [2, 2, 0, 1, 0]], dtype=torch.uint8)
     out = torch.zeros(8, 3, dtype=torch.int32)
-    walk_marks_alone[(1,)](out, runs_of(labels[:rows]), 64 * rows - 1, 5 * 64 - 3, 64)
+    walk_marks_alone[(1,)](out, marked_runs_of(labels[:rows]), 64 * rows - 1, 5 * 64 - 3, 64)
     found = out.tolist()
     none = [1 << 30, 1 << 30, 0]
     want = {

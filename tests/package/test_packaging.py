@@ -15,22 +15,8 @@ def run(code: str) -> str:
     return result.stdout
 
 
-def packages() -> set[str]:
-    text = (ROOT / "pyproject.toml").read_text()
-    listed = text[text.index("packages = [") : text.index("package-dir")]
-    return {line.strip(' ",') for line in listed.splitlines() if line.startswith('  "')}
-
-
-def test_package_list_is_the_folders():
-    folders = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for path in (ROOT / "maskalg").rglob("__init__.py")
-    }
-    assert packages() == folders | {"maskalg_kernels"}
-
-
 def test_wheel_contents(tmp_path):
-    files = ("maskalg_pytest.py", "pyproject.toml", "README.md", "LICENSE")
+    files = ("maskalg_pytest.py", "pyproject.toml", "setup.py", "README.md", "LICENSE")
     for name in ("maskalg", "kernels", *files):
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
@@ -44,7 +30,9 @@ def test_wheel_contents(tmp_path):
     assert "maskalg_pytest.py" in names
     (points,) = (name for name in names if name.endswith("/entry_points.txt"))
     assert "[pytest11]\nmaskalg_pytest = maskalg_pytest\n" in archive.read(points).decode()
-    assert {"maskalg/py.typed", "maskalg_kernels/forward.py", "maskalg/proof/signs.py"} <= names
+    typed = {"maskalg/py.typed", "maskalg/values/masks/__init__.pyi"}
+    assert typed | {"maskalg_kernels/forward.py"} <= names
+    assert {str(path.relative_to(ROOT)) for path in ROOT.glob("maskalg/**/*.py")} <= names
     static = {str(path.relative_to(ROOT)) for path in ROOT.glob("maskalg/views/explore/static/*")}
     assert static and static <= names
     assert not any(name.startswith(("kernels/", "tests/")) for name in names)

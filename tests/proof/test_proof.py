@@ -35,7 +35,6 @@ from maskalg.proof.proof import Proof
 from maskalg.schedule.intervals.steps import step_tables
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact
 from maskalg.testing.catalogue import CATALOGUE
-from maskalg.testing.catalogue_tokens import TOKENS
 
 IDS = torch.tensor([0] * 5 + [1] * 6 + [2] * 5)
 
@@ -212,25 +211,10 @@ def test_exact_is_exact(name: str) -> None:
         assert_closed_forms_sound(mask, length, block_q=block, batch=2, heads=3)
 
 
-PROVED = {
-    "sliding per head",
-    "sliding per batch and head",
-    "causal sliding per head",
-    "strided pattern",
-    "strided pattern of every key",
-    "block diffusion",
-    "block diffusion with a cut block",
-}
-EXACT = [name for name in CATALOGUE if not any(
-    part in name for part in ("dense", "ids of keys", "kinds")
-) and (name not in TOKENS or name in PROVED)]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", [name for name in CATALOGUE if "dense" not in name])
 def test_the_catalogue_is_proved_exactly(name: str) -> None:
     assert CATALOGUE[name].mask.prove().exact
-    if "recur" not in name and name != "document per batch":
-        assert CATALOGUE[name].mask.blocks(40, block=7, batch=2, heads=3).evaluated == 0
+    assert CATALOGUE[name].mask.blocks(40, block=7, batch=2, heads=3).evaluated == 0
 
 
 # --- the table of monotone functions -------------------------------------------------------------

@@ -15,7 +15,8 @@ from maskalg import causal, chunked, dilated, document, padding, prefix, q_idx, 
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.proof.proof import Proof, prove_structure
-from maskalg.schedule.runs import run_table
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing.catalogue import CATALOGUE
 
 PRINTED = """
@@ -128,6 +129,5 @@ def test_order_of_operands_changes_neither_structure_nor_proof() -> None:
     one, other = bound(c & (a | b)), bound((b | a) & c)
     assert one.structure is other.structure
     extents = Extents(64, 64, 1, 1)
-    assert torch.equal(
-        run_table(one, extents, (8, 8)).first, run_table(other, extents, (8, 8)).first
-    )
+    runs = [rung_of(form.structure).runs(Tiling(form, extents, (8, 8))) for form in (one, other)]
+    assert torch.equal(runs[0].first, runs[1].first)

@@ -27,10 +27,11 @@ from maskalg import (
 )
 from maskalg.questions.rows import Bandwidth
 from maskalg.testing import describe, oracle
-from maskalg.testing.case import BATCH, HEADS, LONGEST, Case
+from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.strategies import Shape, masks, shapes
 from maskalg.values.algebra import Mask
+from maskalg.values.by_hand import LONGEST
 
 
 def dense_of(mask: Mask, q_len: int, kv_len: int) -> torch.Tensor:

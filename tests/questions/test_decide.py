@@ -29,8 +29,9 @@ from maskalg import (
     window,
 )
 from maskalg.testing import describe
-from maskalg.testing.case import BATCH, HEADS, LONGEST, Case
+from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.strategies import masks
+from maskalg.values.by_hand import LONGEST
 
 IDS = torch.tensor([0] * 5 + [1] * 6)
 RECURRING = torch.tensor([0, 1, 0, 1, 1, 2])

@@ -8,8 +8,9 @@ from maskalg import causal
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.schedule import marked_runs
-from maskalg.schedule.digits import kernel_runs
-from maskalg.schedule.digits.kernel_runs import by_digits
+from maskalg.schedule.digits import rung
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.tiling import Tiling
 
 MASKS = {
     "image": ma.neighborhood((19, 37), 5),
@@ -40,7 +41,7 @@ def labels_of(runs, columns):
 def test_each_tile_is_told(name, of):
     mask, length, grain = MASKS[name], 640, 64
     form = bound(mask)
-    assert by_digits(form.structure)
+    assert rung_of(form.structure).in_kernel == "digits"
     heads = 2 if name == "per head" else 1
     found = marked_runs.marked_runs(form, Extents(length, length, 3, heads), of, CPU)
     wanted = mask.blocks(length, block=grain, heads=heads).labels.long()
@@ -50,7 +51,7 @@ def test_each_tile_is_told(name, of):
 
 
 def test_long_rows_take_larger_tiles(monkeypatch):
-    monkeypatch.setattr(marked_runs, "MOST_BY_DIGITS", 30)
+    monkeypatch.setattr(rung, "MOST_BY_DIGITS", 30)
     form, extents = bound(ma.neighborhood((16, 40), 5)), Extents(640, 640, 1, 1)
     assert marked_runs.layout_of(form, extents, "queries").grain_bits == 7
 
@@ -60,7 +61,7 @@ def test_numbers_are_looked_up_and_not_computed_again():
 
     def found(window, of="queries"):
         form = bound(ma.neighborhood((16, 40), window))
-        return kernel_runs.digit_runs(form, extents, 64, of, CPU)
+        return rung_of(form.structure).marks(Tiling(form, extents, (64, 64), CPU), of)
 
     first = found(5)
     assert found(5) is first
@@ -70,7 +71,7 @@ def test_numbers_are_looked_up_and_not_computed_again():
 def test_masks_with_tensors_are_not_told_by_digits():
     ids = torch.zeros(64, dtype=torch.int64)
     for mask in (causal, ma.neighborhood((8, 8), 3) & ma.document(ids), causal & ma.dilated(7)):
-        assert not by_digits(bound(mask).structure)
+        assert rung_of(bound(mask).structure).in_kernel != "digits"
 
 
 def test_the_hook_looks_them_up():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL
+from maskalg.schedule.tile_runs import EMPTY, FULL, PARTIAL
 from maskalg.views.inspect.picture import picture
 
 LENGTH, SIDE = 16, 4

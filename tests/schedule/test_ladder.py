@@ -27,11 +27,13 @@ from maskalg.engine.evaluate import Environment, evaluate, grid
 from maskalg.engine.extents import dependence, resolve
 from maskalg.engine.normal_form import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
-from maskalg.schedule.block_map import EMPTY, FULL, proved_labels
 from maskalg.schedule.intervals.intervals import rows_of
-from maskalg.schedule.positions.ranges import Maxima
 from maskalg.schedule.positions.rank_ranges import RankRanges
+from maskalg.schedule.positions.rests import Maxima
+from maskalg.schedule.rung import rung_of
 from maskalg.schedule.summaries.summaries import Summaries
+from maskalg.schedule.tile_runs import EMPTY, FULL
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact, oracle
 
 FIELD = Path(__file__).parents[2] / "benchmarks" / "exactness_masks.py"
@@ -51,8 +53,8 @@ def labels_of(
     """Labels without evaluation, the tiles left open, and labels by brute force."""
     extents = resolve(form, q_len, kv_len, 1, 2)
     sizes = dependence(form.structure.mask, form, extents)
-    labels, places = proved_labels(form, extents, block)
-    at = grid(extents, sizes.batch, sizes.heads, (0, q_len), (0, kv_len), torch.device("cpu"))
+    labels, places = rung_of(form.structure).labels(Tiling(form, extents, block))
+    at = grid(sizes.batch, sizes.heads, (0, q_len), (0, kv_len), torch.device("cpu"))
     kept = evaluate(form.structure.mask, Environment(at, form.values))
     kept = kept.expand(sizes.batch, sizes.heads, q_len, kv_len)
     return labels, places, torch.from_numpy(oracle.labels(kept.numpy(), *block))
@@ -239,7 +241,7 @@ def test_summaries_enclose(data: st.DataObject) -> None:
     mask = data.draw(st.sampled_from(formulas))
     form = bound(mask)
     extents = resolve(form, 24, 20, 1, 1)
-    rows = rows_of(form.values, extents, (1, 1), 5, torch.device("cpu"))
+    rows = rows_of(Tiling(form, extents, (5, 4)))
     places = torch.cartesian_prod(*[torch.arange(n) for n in (1, 1, 5, 5)])
     surely, perhaps = Summaries(rows, places.unbind(dim=1), (5, 4)).truth(form.structure.mask)
     kept = mask.to_dense(24, 20)[0, 0]

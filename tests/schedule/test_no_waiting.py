@@ -15,11 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import maskalg as ma
 from maskalg.engine.extents import resolve
-from maskalg.engine.normal_form import bound
+from maskalg.engine.normal_form import Bound, bound
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.intervals.intervals import key_range, rows_of
 from maskalg.schedule.intervals.steps import step_tables, tables_of
 from maskalg.schedule.positions.sections import prepared
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
 
@@ -111,10 +112,11 @@ def test_tables_and_bounds(name: str) -> None:
         # Copies are remembered by nobody.
         values = tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in form.values)
         extents = resolve(form, 40, 37, BATCH, HEADS)
-        rows = rows_of(values, extents, (BATCH, HEADS), 8, torch.device("cpu"))
+        tiling = Tiling(Bound(form.structure, values), extents, (8, 8))
+        rows = rows_of(tiling)
         for span in forms.touched + forms.unfull:
             found = key_range(span, rows)
-            assert found.low.shape == found.high.shape == (BATCH, HEADS, 5)
+            assert found.low.shape == found.high.shape == tiling.shape[:3]
             for node in [n for b in span.lows + span.highs for n in b.walk() if n.op == "step"]:
                 assert tables_of(node, values).named(str(node.data)).dtype == torch.int32
             if span.section is not None:

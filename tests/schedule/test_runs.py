@@ -9,9 +9,10 @@ from hypothesis import given
 from maskalg import causal, everything, nothing, prefix, sliding
 from maskalg.engine.extents import resolve
 from maskalg.engine.normal_form import bound
-from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL
-from maskalg.schedule.intervals.marks import in_order
-from maskalg.schedule.runs import Run, RunTable, run_table
+from maskalg.schedule.intervals.sides import in_order
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.tile_runs import EMPTY, FULL, PARTIAL, Run, TileRuns
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing import describe, oracle
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
@@ -21,9 +22,10 @@ from maskalg.values.algebra import Mask
 SHAPES = (Shape(37, 37, 8, 5), Shape(40, 23, 7, 16), Shape(23, 40, 4, 4), Shape(1, 33, 8, 8))
 
 
-def table_of(mask: Mask, shape: Shape) -> RunTable:
+def table_of(mask: Mask, shape: Shape) -> TileRuns:
     form = bound(mask)
-    return run_table(form, resolve(form, *shape.lengths, BATCH, HEADS), shape.block)
+    extents = resolve(form, *shape.lengths, BATCH, HEADS)
+    return rung_of(form.structure).runs(Tiling(form, extents, shape.block))
 
 
 def check(case: Case, shape: Shape) -> None:
@@ -96,12 +98,13 @@ def test_row_beyond_the_batch_reads_what_all_share() -> None:
 def test_length_does_not_change_how_many_runs_a_row_has() -> None:
     mask = causal & sliding(64)
     short, long = (table_of(mask, Shape(n, n, 16, 16)) for n in (256, 4096))
-    assert short.first.shape[-1] == long.first.shape[-1] <= 5
-    assert long.first.shape[2] == 256
+    most = [int(runs.row_start.diff().max()) for runs in (short, long)]
+    assert most[0] == most[1] <= 5
+    assert long.shape[2] == 256
 
 
 def test_runs_of_documents_per_batch() -> None:
     case = CATALOGUE["document per batch"]
     table = table_of(case.mask, Shape(40, 40, 8, 8))
-    assert table.first.shape[0] == BATCH
+    assert table.shape[0] == BATCH
     assert table.row(0, 0, 0) != table.row(1, 0, 0)

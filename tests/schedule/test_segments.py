@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
 from maskalg import MaskValueError, causal, document, everything, nothing, prefix, sliding
-from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL
-from maskalg.schedule.runs import Run
-from maskalg.schedule.segments import Segments, compress
+from maskalg.schedule.segments import Segments
+from maskalg.schedule.tile_runs import EMPTY, FULL, PARTIAL, Run
 from maskalg.testing import describe, oracle
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
@@ -98,32 +96,6 @@ def test_wrong_lengths_and_blocks_are_refused() -> None:
         causal.segments(8, block=0)
     with pytest.raises(MaskValueError, match="Pass ids with at least 9"):
         document(torch.zeros(8, dtype=torch.int32)).segments(9)
-
-
-pieces = st.tuples(st.integers(0, 2), st.sampled_from((EMPTY, PARTIAL, FULL)))
-
-
-@given(st.lists(st.lists(pieces, max_size=5), max_size=4))
-def test_compressed_rows_hold_what_the_runs_hold(rows: list[list[tuple[int, int]]]) -> None:
-    runs, wanted = [], []
-    for row, parts in enumerate(rows):
-        place, labels = 0, []
-        for size, label in parts:
-            runs.append((row, place, place + size, label))
-            labels += [label] * size
-            place += size
-        wanted.append(labels)
-    columns = [torch.tensor([run[i] for run in runs], dtype=torch.int64) for i in range(4)]
-    found = compress(*columns, len(rows))
-    for row, labels in enumerate(wanted):
-        held = [EMPTY] * len(labels)
-        own = range(int(found.row_start[row]), int(found.row_start[row + 1]))
-        for i in own:
-            first, end = int(found.first[i]), int(found.end[i])
-            held[first:end] = [int(found.label[i])] * (end - first)
-            touches = i > own.start and found.end[i - 1] == first
-            assert not (touches and found.label[i] == found.label[i - 1])
-        assert held == labels
 
 
 def test_a_million_tokens_take_little_memory() -> None:

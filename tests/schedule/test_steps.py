@@ -240,12 +240,12 @@ def test_a_call_computes_no_table_again(backward: bool) -> None:
 
 def test_ids_that_are_gone_are_forgotten() -> None:
     gc.collect()  # ids of earlier tests must not go in the middle of this one
-    before = len(steps._REMEMBERED)
+    before = len(steps._TABLES)
     q_ids, kv_ids = torch.tensor([1, 1, 2]), torch.tensor([1, 2, 2])
     step_tables(q_ids, q_ids)
     tables = step_tables(q_ids, kv_ids)
-    assert len(steps._REMEMBERED) == before + 1
+    assert len(steps._TABLES) == before + 2
     assert step_tables(q_ids, kv_ids) is tables
     del q_ids
     gc.collect()
-    assert len(steps._REMEMBERED) == before
+    assert len(steps._TABLES) == before

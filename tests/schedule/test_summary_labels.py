@@ -7,20 +7,23 @@ import maskalg as ma
 from maskalg import causal
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
-from maskalg.schedule.block_map import EMPTY, FULL
 from maskalg.schedule.marked_runs import layout_of
-from maskalg.schedule.summaries.labels import summarised, summary_labels
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.summaries.labels import summary_labels
+from maskalg.schedule.tile_runs import EMPTY, FULL
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
 
-NAMES = [name for name, case in CATALOGUE.items() if summarised(bound(case.mask).structure)]
+RUNGS = {name: rung_of(bound(case.mask).structure) for name, case in CATALOGUE.items()}
+NAMES = [name for name, rung in RUNGS.items() if rung.on_host == "summaries"]
 CPU = torch.device("cpu")
 
 
 def labelled(mask, q_len, kv_len, block):
     """The labels, and those of elements."""
     form = bound(mask)
-    labels = summary_labels(form, Extents(q_len, kv_len, BATCH, HEADS), block, CPU)
+    labels = summary_labels(Tiling(form, Extents(q_len, kv_len, BATCH, HEADS), block))
     wanted = mask.blocks(q_len, kv_len, block=block, batch=BATCH, heads=HEADS).labels
     return labels, wanted.expand_as(labels)
 
@@ -77,7 +80,7 @@ def test_slashes_are_not_gone_through_pair_by_pair():
     slash = torch.zeros(length, dtype=torch.bool)
     slash[[0, 70000]] = True
     mask = causal & ma.table(slash)[ma.q_idx - ma.kv_idx]
-    labels = summary_labels(bound(mask), Extents(length, length, 1, 1), (1024, 1024), CPU)
+    labels = summary_labels(Tiling(bound(mask), Extents(length, length, 1, 1), (1024, 1024)))
     assert labels.count_nonzero().item() <= 3 * 1024
 
 

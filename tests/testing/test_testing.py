@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 from maskalg import causal, document, prefix, sliding, softcap
 from maskalg.proof import proof
 from maskalg.proof.closed_forms import ClosedForms, Span
+from maskalg.schedule.rung import rung_of
 from maskalg.testing import (
     assert_attention_close,
     assert_closed_forms_sound,
@@ -90,56 +93,56 @@ def test_what_is_no_mask_is_refused() -> None:
             assert_same_mask(causal, other, 4)
 
 
-def forge(monkeypatch: pytest.MonkeyPatch, touched: list[Span], unfull: list[Span]) -> None:
-    """Let the proof of `causal` say something else."""
+@contextmanager
+def forged(touched: list[Span], unfull: list[Span]) -> Iterator[None]:
+    """The proof of `causal` says something else, and so does the rung that follows from it."""
     right = causal.prove()
     forms = ClosedForms(tuple(touched), tuple(unfull), right.rung, ())
     key = next(key for key, kept in proof._CACHE.items() if kept is right)
-    monkeypatch.setitem(proof._CACHE, key, replace(right, forms=forms))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(proof._CACHE, key, replace(right, forms=forms))
+        rung_of.cache_clear()
+        try:
+            yield
+        finally:
+            rung_of.cache_clear()
 
 
-def test_wrong_labels_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_labels_are_found() -> None:
     assert assert_labels_exact(causal, 8, block=4).counts() == (1, 2, 1)
     (touched,), (unfull,) = causal.prove().forms.touched, causal.prove().forms.unfull
-    with monkeypatch.context() as patch:
-        forge(patch, [touched], [])
+    with forged([touched], []):
         with pytest.raises(AssertionError) as caught:
             assert_labels_exact(causal, 8, block=4)
         for text in ("q_len=8, kv_len=8, block=(4, 4)", "(0, 0, 0, 0) is labelled FULL", "PARTIAL"):
             assert text in str(caught.value)
-    with monkeypatch.context() as patch:
-        forge(patch, [], [unfull])
-        with pytest.raises(AssertionError, match="is labelled EMPTY, but is PARTIAL"):
-            assert_labels_exact(causal, 8, block=4)
+    with (
+        forged([], [unfull]),
+        pytest.raises(AssertionError, match="is labelled EMPTY, but is PARTIAL"),
+    ):
+        assert_labels_exact(causal, 8, block=4)
     every = replace(touched, lows=(), highs=())
-    with monkeypatch.context() as patch:
-        forge(patch, [every], [unfull])
-        with pytest.raises(AssertionError):
-            assert_labels_exact(causal, 8, block=4)
+    with forged([every], [unfull]), pytest.raises(AssertionError):
+        assert_labels_exact(causal, 8, block=4)
     # One that admits it is not exact may leave blocks open.
-    with monkeypatch.context() as patch:
-        forge(patch, [replace(every, exact=False)], [unfull])
+    with forged([replace(every, exact=False)], [unfull]):
         assert assert_labels_exact(causal, 8, block=4).evaluated == 3
 
 
-def test_unsound_closed_forms_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsound_closed_forms_are_found() -> None:
     assert_closed_forms_sound(causal, 9, 7, 4)
     (touched,), (unfull,) = causal.prove().forms.touched, causal.prove().forms.unfull
-    with monkeypatch.context() as patch:
-        forge(patch, [], [unfull])
-        with pytest.raises(AssertionError, match=r"\(0, 0, 0, 0\) is touched"):
-            assert_closed_forms_sound(causal, 8, block_q=4)
-    with monkeypatch.context() as patch:
-        forge(patch, [touched], [])
-        with pytest.raises(AssertionError, match=r"\(0, 0, 0, 1\) is not full"):
-            assert_closed_forms_sound(causal, 8, block_q=4)
+    with forged([], [unfull]), pytest.raises(AssertionError, match=r"\(0, 0, 0, 0\) is touched"):
+        assert_closed_forms_sound(causal, 8, block_q=4)
+    with forged([touched], []), pytest.raises(AssertionError, match=r"\(0, 0, 0, 1\) is not full"):
+        assert_closed_forms_sound(causal, 8, block_q=4)
     every = replace(touched, lows=(), highs=())
-    with monkeypatch.context() as patch:
-        forge(patch, [every], [unfull])
-        with pytest.raises(AssertionError, match="is not touched, the closed forms say otherwise"):
-            assert_closed_forms_sound(causal, 8, block_q=4)
-    with monkeypatch.context() as patch:
-        forge(patch, [replace(every, exact=False)], [unfull])
+    with (
+        forged([every], [unfull]),
+        pytest.raises(AssertionError, match="is not touched, the closed forms say otherwise"),
+    ):
+        assert_closed_forms_sound(causal, 8, block_q=4)
+    with forged([replace(every, exact=False)], [unfull]):
         assert_closed_forms_sound(causal, 8, block_q=4)
 
 

@@ -33,13 +33,13 @@ from maskalg.engine.normal_form import bound
 from maskalg.formula import nodes
 from maskalg.formula.nodes import SCORE
 from maskalg.proof.proof import proofs_made
-from maskalg.schedule.runs import run_table
+from maskalg.schedule.rung import rung_of
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing import (
     assert_closed_forms_sound,
     assert_labels_exact,
     assert_same_mask,
     oracle,
-    oracle_grids,
 )
 
 
@@ -108,7 +108,7 @@ def test_morton_order() -> None:
     mask = morton_neighborhood((2, 4), (1, 1))
     assert torch.equal(mask.to_dense(8)[0, 0], torch.eye(8, dtype=torch.bool))
     found = morton_neighborhood((4, 6), (3, 2)).to_dense(24)
-    wanted = oracle_grids.morton_neighborhood((4, 6), (3, 2), q_len=24, kv_len=24)
+    wanted = oracle.morton_neighborhood((4, 6), (3, 2), q_len=24, kv_len=24)
     assert np.array_equal(found.numpy(), wanted)
 
 
@@ -191,17 +191,17 @@ def grids(draw: DrawFn) -> tuple[ma.Mask, Any, int]:
         window = tuple(draw(st.integers(1, e // d)) for e, d in zip(shape, each, strict=True))
         one_way = tuple(draw(st.booleans()) for _ in shape)
         args = (shape, window, steps, one_way)
-        return neighborhood(*args), lambda **k: oracle_grids.neighborhood(*args, **k), tokens
+        return neighborhood(*args), lambda **k: oracle.neighborhood(*args, **k), tokens
     tile = tuple(draw(st.sampled_from([t for t in range(1, e + 1) if e % t == 0])) for e in shape)
     if kind == "tiles":
         window = tuple(draw(st.integers(1, e)) for e in shape)
         by_tile = (shape, tile, window)
         mask = tiled_neighborhood(*by_tile)
-        return mask, lambda **k: oracle_grids.tiled_neighborhood(*by_tile, **k), tokens
+        return mask, lambda **k: oracle.tiled_neighborhood(*by_tile, **k), tokens
     window = tuple(draw(st.integers(1, e // t)) for e, t in zip(shape, tile, strict=True))
     text = draw(st.integers(0, 9))
     mask = sliding_tile(shape, tile, window, text)
-    wanted = lambda **k: oracle_grids.sliding_tile(shape, tile, window, text, **k)  # noqa: E731
+    wanted = lambda **k: oracle.sliding_tile(shape, tile, window, text, **k)  # noqa: E731
     return mask, wanted, tokens + text
 
 
@@ -210,7 +210,8 @@ def check(mask: ma.Mask, lengths: tuple[int, int], block: tuple[int, int]) -> No
     assert_labels_exact(mask, *lengths, block, **sizes)
     assert_closed_forms_sound(mask, *lengths, block[0], **sizes)
     form = bound(mask)
-    table = run_table(form, resolve(form, *lengths, 2, 2), block)
+    rung = rung_of(form.structure)
+    table = rung.runs(Tiling(form, resolve(form, *lengths, 2, 2), block))
     labels = mask.blocks(*lengths, block=block, **sizes).labels
     for b, h, r in np.ndindex(*labels.shape[:3]):
         row = torch.zeros(labels.shape[3], dtype=torch.uint8)
@@ -286,16 +287,17 @@ def test_formulas_that_are_not_of_digits_are_left_to_the_other_rungs() -> None:
     two = ((q_idx % 3) == (kv_idx % 3)) & ((q_idx % 4) == (kv_idx % 4))
     crossed = q_idx % 3 >= kv_idx // 3
     for mask in (two, crossed, neighborhood((4, 5), 3) & ma.sliding(4)):
-        assert mask.prove().forms.grid is None
+        assert mask.prove().forms.digits is None
         check(cast(ma.Mask, mask), (20, 20), (3, 4))
 
 
 def test_a_million_tokens() -> None:
     mask = neighborhood((1024, 1024), 13)
     form = bound(mask)
-    table = run_table(form, resolve(form, 1 << 20, None, 1, 1), (128, 128))
+    extents = resolve(form, 1 << 20, None, 1, 1)
+    table = rung_of(form.structure).runs(Tiling(form, extents, (128, 128)))
     # 13 rows of the canvas, of two tiles where the window is at a border and of three elsewhere.
-    assert table.first.shape == (1, 1, 8192, 13)
+    assert table.shape == (1, 1, 8192) and int(table.row_start.diff().max()) == 13
     assert int((table.end - table.first).sum()) == 1024 * 13 * (2 * 2 + 6 * 3)
     rows = table.row(0, 0, 8 * 500 + 3)
     assert [(run.first, run.end) for run in rows] == [

@@ -10,7 +10,7 @@ import torch
 
 import maskalg as ma
 from maskalg import attention, causal, prefix
-from maskalg.testing import oracle, oracle_biases
+from maskalg.testing import oracle
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue_biases import BIASES, LENGTH
 
@@ -98,7 +98,7 @@ def test_t5_buckets_of_the_published_size(bidirectional: bool) -> None:
     bias = ma.t5(table, bidirectional=bidirectional)
     found = added(bias, 300)
     for q, k in [(0, 0), (0, 299), (299, 0), *((150, 150 + d) for d in range(-149, 150))]:
-        assert found[q][k] == oracle_biases.t5_bucket(k - q, 32, bidirectional, 128)
+        assert found[q][k] == oracle.t5_bucket(k - q, 32, bidirectional, 128)
 
 
 def test_shaw_is_the_product_with_embeddings() -> None:

@@ -1,4 +1,4 @@
-"""The masks of tokens, patterns and formats: small matrices, attention, and what is refused."""
+"""The masks of tokens, patterns and formats: small matrices, attention of all masks, refusals."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from maskalg.testing import (
     assert_same_mask,
     oracle,
 )
-from maskalg.testing.case import BATCH, FARTHEST_SHIFT, HEADS
-from maskalg.testing.catalogue_tokens import TOKENS
+from maskalg.testing.case import BATCH, HEADS
+from maskalg.testing.catalogue import CATALOGUE
 from maskalg.testing.strategies import Shape, shapes
+from maskalg.values.by_hand import FARTHEST_SHIFT
 from tests.cases.mask_pictures import check, ids, picture
 
 
@@ -184,9 +185,9 @@ def test_attention_slices() -> None:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-@pytest.mark.parametrize("name", TOKENS)
+@pytest.mark.parametrize("name", CATALOGUE)
 def test_attention_is_the_oracle(name: str, backend: str) -> None:
-    case, random = TOKENS[name], torch.Generator().manual_seed(3)
+    case, random = CATALOGUE[name], torch.Generator().manual_seed(3)
     q, k, v = (
         torch.randn(BATCH, HEADS, n, 8, dtype=torch.float64, generator=random) for n in (37, 40, 40)
     )
@@ -196,7 +197,7 @@ def test_attention_is_the_oracle(name: str, backend: str) -> None:
     np.testing.assert_allclose(lse.numpy(), wanted_lse, rtol=1e-6)
 
 
-NAMES = st.sampled_from(sorted(TOKENS))
+NAMES = st.sampled_from(sorted(CATALOGUE))
 SHIFTS = st.integers(0, FARTHEST_SHIFT)
 
 
@@ -206,9 +207,9 @@ def test_compositions(
     left: str, right: str, union: bool, without: bool, q: int, kv: int, shape: Shape
 ) -> None:
     """Two masks of the catalogue, one moved, one perhaps negated: matrix, labels, closed forms."""
-    other = TOKENS[right].shift(q, kv)
+    other = CATALOGUE[right].shift(q, kv)
     other = ~other if without else other
-    case = TOKENS[left] | other if union else TOKENS[left] & other
+    case = CATALOGUE[left] | other if union else CATALOGUE[left] & other
     sizes: dict[str, Any] = {"batch": BATCH, "heads": HEADS}
     assert_same_mask(case.mask, case.dense(*shape.lengths), *shape.lengths, **sizes)
     assert_closed_forms_sound(case.mask, *shape.lengths, shape.block_q, **sizes)

@@ -211,6 +211,7 @@ BIASES: dict[str, tuple[Callable[[], ma.Bias], Function]] = {
     "relative": (lambda: relative(RELATIVE), lambda s: s + TABLE),
     "relative for all heads": (lambda: relative(RELATIVE[0]), lambda s: s + TABLE[:, :1]),
     "softcap": (lambda: softcap(2.0), lambda s: oracle.softcap(s, 2.0)),
+    "decay": (lambda: ma.decay(-SLOPES), lambda s: oracle.decay(s, -SLOPES.numpy())),
     "two that add": (lambda: alibi(SLOPES) + relative(RELATIVE), lambda s: s + ALIBI + TABLE),
     "capped bias": (lambda: softcap(2.0) @ alibi(SLOPES), lambda s: oracle.softcap(s + ALIBI, 2.0)),
     "biased cap": (lambda: alibi(SLOPES) @ softcap(2.0), lambda s: oracle.softcap(s, 2.0) + ALIBI),

@@ -2,11 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import maskalg as ma
 from maskalg import causal
+from maskalg.testing import oracle
+from maskalg.testing.case import HEADS
+from maskalg.testing.catalogue_weights import WEIGHTS
 from tests.cases.weights import compared, expressions, weights, worst_error
 
 LENGTH = 150
@@ -17,26 +21,28 @@ def inputs_of(*shapes, dtype=torch.float32):
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
 
 
-FORMULAS = {
-    "softmax_plus_one": lambda s: s.exp() / (1 + s.exp().sum(-1, keepdim=True)),
-    "sink-number": lambda s: s.exp() / (torch.tensor(1.5).exp() + s.exp().sum(-1, keepdim=True)),
-    "sigmoid": lambda s: torch.sigmoid(s - 1),
-    "relu": lambda s: s.nan_to_num(neginf=0).relu(),
-    "relu_squared": lambda s: s.relu() ** 2,
-    "linear": lambda s: s.nan_to_num(neginf=0),
-    "sigmoids, normalised": lambda s: s.sigmoid() / s.sigmoid().sum(-1, keepdim=True),
-}
+def check(weight, factors, backend):
+    """Attention with a weight function is the product with what the oracle makes of the scores."""
+    q, k, v = (torch.randn(2, HEADS, 33, 8, dtype=torch.float64) for _ in range(3))
+    out = ma.attention(q, k, v, causal, weight=weight, backend=backend)
+    scores = (q @ k.mT / 8**0.5).masked_fill(~causal.to_dense(33), -math.inf)
+    np.testing.assert_allclose(out, factors(scores.numpy()) @ v.numpy(), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-@pytest.mark.parametrize("name", list(FORMULAS))
-def test_formula(name, backend):
-    q, k, v = (t.detach() for t in inputs_of(*((2, 4, 33, 8),) * 3))
-    out = ma.attention(q, k, v, causal, weight=weights()[name], backend=backend)
-    score = (q @ k.transpose(-1, -2)) / 8**0.5
-    score = score.masked_fill(~causal.to_dense(33), float("-inf"))
-    want = FORMULAS[name](score).nan_to_num() @ v
-    torch.testing.assert_close(out, want, atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weight_is_the_oracle(name, backend):
+    case = WEIGHTS[name]
+    weight = case.build(*map(torch.from_numpy, case.tables))
+    check(weight, lambda s: case.weights(s, *case.tables), backend)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_a_formula_that_is_normalised(backend):
+    def factors(s):
+        return oracle.sigmoid(s) / oracle.sigmoid(s).sum(-1, keepdims=True)
+
+    check(weights()["sigmoids, normalised"], factors, backend)
 
 
 @pytest.mark.parametrize("expression", list(expressions()))

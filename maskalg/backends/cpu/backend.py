@@ -13,7 +13,8 @@ import torch
 
 from ... import errors
 from ..call import Call, Result
-from ..reference import with_sink
+from ..results import with_sink
+from ..traits import Explained
 from .backward import backward
 from .forward import forward
 from .native import launch
@@ -73,6 +74,13 @@ def _forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     if kernel is None:
         return forward(call, lse_wanted)
     return launch.forward(call, kernel, lse_wanted)
+
+
+def explain(call: Call) -> Explained:
+    """A kernel of the expression where it serves, else torch's operations."""
+    if launch.renders(call):
+        return Explained("one kernel compiled from the expression")
+    return Explained("tiles of scaled_dot_product_attention")
 
 
 class _Attention(torch.autograd.Function):

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, cast
-
-import torch
 
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure, Value
 from ...formula.parameters import Slot
-from ...schedule.block_map import EMPTY, PARTIAL
-from ...schedule.runs import RunTable, run_table
+from ...schedule.rung import rung_of
+from ...schedule.tile_runs import PARTIAL, TileRuns
+from ...schedule.tiling import Tiling
 
 # Scores held at once: 4 MiB in float32, about the second-level cache of two cores.
 TILE_ELEMENTS: Final = 1 << 20
@@ -76,11 +76,11 @@ def _plan(form: Bound, extents: Extents) -> tuple[Group, ...]:
     if 0 in (extents.batch, extents.heads, extents.q_len):
         return ()
     block_q = min(_BLOCK_Q, extents.q_len)
-    table = run_table(form, extents, (block_q, _BLOCK_KV))
+    runs = rung_of(form.structure).runs(Tiling(form, extents, (block_q, _BLOCK_KV)))
     groups: list[Group] = []
-    for batch, heads, (at_batch, at_head) in _alike(table, extents):
+    for batch, heads, member in _alike(runs, extents):
         width = _width(extents.heads if heads is None else len(heads), block_q)
-        rows = _rows(table, (at_batch, at_head), extents, block_q, width)
+        rows = _rows(runs, member, extents, block_q, width)
         together = max(1, width // max(extents.kv_len, 1))
         for first in range(batch[0], batch[1], together):
             groups.append(Group((first, min(first + together, batch[1])), heads, rows))
@@ -92,38 +92,49 @@ def _width(heads: int, block_q: int) -> int:
     return max(TILE_ELEMENTS // (heads * block_q), _NARROWEST)
 
 
-def _alike(
-    table: RunTable, extents: Extents
-) -> list[tuple[Range, tuple[int, ...] | None, tuple[int, int]]]:
-    """Batch range and heads with equal runs, and where in the table these runs stand."""
-    batches, heads = table.first.shape[:2]
-    whole = torch.stack([table.first, table.end, table.label], dim=-1).flatten(2)
-    if (whole == whole[:1, :1]).all():
-        return [((0, extents.batch), None, (0, 0))]
-    found: list[tuple[Range, tuple[int, ...] | None, tuple[int, int]]] = []
+def _alike(runs: TileRuns, extents: Extents) -> list[tuple[Range, tuple[int, ...] | None, int]]:
+    """Batch range and heads with equal runs, and the first of them, counted through the batch."""
+    batches, heads, rows = runs.shape
+    if batches == heads == 1:
+        return [((0, extents.batch), None, 0)]
+    kinds = [_content(runs, member * rows, rows) for member in range(batches * heads)]
+    if len(set(kinds)) == 1:
+        return [((0, extents.batch), None, 0)]
+    found: list[tuple[Range, tuple[int, ...] | None, int]] = []
     for batch in range(batches):
-        # One entry of the table stands for the whole batch where the mask does not read it.
+        # One entry of the runs stands for the whole batch where the mask does not read it.
         here = (0, extents.batch) if batches == 1 else (batch, batch + 1)
-        if (whole[batch] == whole[batch, :1]).all():
-            found.append((here, None, (batch, 0)))
+        own = kinds[batch * heads : (batch + 1) * heads]
+        if len(set(own)) == 1:
+            found.append((here, None, batch * heads))
             continue
-        kinds = whole[batch].unique(dim=0, return_inverse=True)[1].tolist()
-        for kind in sorted(set(kinds)):
-            members = tuple([head for head in range(heads) if kinds[head] == kind])
-            found.append((here, members, (batch, members[0])))
+        for kind in dict.fromkeys(own):
+            members = tuple([head for head in range(heads) if own[head] == kind])
+            found.append((here, members, batch * heads + members[0]))
     return found
 
 
+def _content(runs: TileRuns, row: int, rows: int) -> bytes:
+    """The runs of some rows, equal where these visit the same keys."""
+    start = runs.row_start[row : row + rows + 1]
+    own = slice(int(start[0]), int(start[-1]))
+    columns = (start - start[0], runs.first[own], runs.end[own], runs.label[own])
+    return b"".join(column.numpy().tobytes() for column in columns)
+
+
 def _rows(
-    table: RunTable, at: tuple[int, int], extents: Extents, block_q: int, width: int
+    runs: TileRuns, member: int, extents: Extents, block_q: int, width: int
 ) -> tuple[Row, ...]:
-    runs = torch.stack([table.first[at], table.end[at], table.label[at]], dim=-1).tolist()
+    count = runs.shape[2]
+    ends = runs.row_start.numpy()[member * count : (member + 1) * count + 1]
+    own = slice(ends[0], ends[-1])
+    columns = [column.numpy()[own].tolist() for column in (runs.first, runs.end, runs.label)]
+    every = list(zip(*columns, strict=True))
     rows = []
-    for number, row in enumerate(runs):
+    for number, (begin, past) in enumerate(pairwise((ends - ends[0]).tolist())):
         ranges = [
             (first * _BLOCK_KV, min(end * _BLOCK_KV, extents.kv_len), label == PARTIAL)
-            for first, end, label in row
-            if label != EMPTY and first < end
+            for first, end, label in every[begin:past]
         ]
         first = number * block_q
         pieces = tuple([part for span in _spans(ranges) for part in _cut(span, width)])

@@ -8,12 +8,13 @@ those integers lie in a table.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import torch
 
-from ... import errors
 from ...codegen.arguments import (
     MOST_PASSED,
     DistanceNumber,
@@ -24,20 +25,68 @@ from ...codegen.arguments import (
     ScalarArgument,
     TableArgument,
 )
+from ...codegen.distance_tables import BEYOND
 from ...codegen.divisors import factor_and_shift, value_of
-from ...codegen.hooks import Hooks
+from ...codegen.hooks import Hooks, Style
+from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Value
-from ...schedule.constants import constant
+from ...formula.node import Node
 from ...schedule.intervals.steps import StepTables, step_tables
 from ...schedule.marked_runs import layout_of, marked_runs
+from ...schedule.memory import MEMORY, constant
+from .. import messages
 from ..call import Call
-from .distances import distance_number, distance_table
 
 _TABLES_TOGETHER: Final = 8
+_PADDED_BLOCK: Final = 256  # the kernels' PADDED_BLOCK
 _INFINITY: Final = 0x7F800000
 _MINUS_INFINITY: Final = _INFINITY - 2**31  # the sign is the highest of 32 bits
 _CONTIGUOUS_COPY_LIMIT: Final = 1 << 20  # bytes; a larger table is not copied without a word
+
+# Of tables of what biases are at each distance (`codegen/distance_tables.py`).
+_FEWEST_PAIRS: Final = 1 << 24  # computing fewer takes less than the tables
+_FEWEST_QUERIES: Final = 128  # steps of decoding have many distances for their pairs
+_MOST_ENTRIES: Final = 1 << 25
+
+
+class Hooked(NamedTuple):
+    """What an expression's hooks read in a kernel.
+
+    Attributes:
+        scalars: numbers, zeros behind them, as many as kernels are passed.
+        tables: tensors, empty ones behind them.
+    """
+
+    scalars: Sequence[int] = ()
+    tables: tuple[torch.Tensor, ...] = ()
+
+
+def hooked(hooks: Hooks, call: Call, tables: tuple[torch.Tensor, ...] | None = None) -> Hooked:
+    """What hooks read of a call; `tables` are those of `tables_of` where they are known."""
+    tables = tables_of(hooks, call) if tables is None else tables
+    scalars = scalars_of(hooks, call.form, call.extents)
+    return Hooked(scalars, padded(tables, call.query.device))
+
+
+def numbers_of(call: Call) -> dict[str, float]:
+    """The numbers that any kernel may be passed, by name; `padded` is `q_len` in whole tiles."""
+    extents = call.extents
+    return {
+        "scale": call.scale,
+        "q_len": extents.q_len,
+        "kv_len": extents.kv_len,
+        "padded": -(-extents.q_len // _PADDED_BLOCK) * _PADDED_BLOCK,
+        "heads": extents.heads,
+        "kv_heads": call.key.shape[1],
+        "group": call.group,
+        "batch_heads": extents.batch * extents.heads,
+    }
+
+
+def padded_length(q_len: int) -> int:
+    """A length in whole tiles."""
+    return -(-q_len // _PADDED_BLOCK) * _PADDED_BLOCK
 
 
 def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
@@ -54,7 +103,7 @@ def _numbers(arguments: tuple[Scalar, ...], form: Bound, extents: Extents) -> li
         elif isinstance(argument, DivisorArgument):
             found.append(_of_divisor(argument, form.values))
         elif isinstance(argument, DistanceNumber):
-            found.append(distance_number(argument, extents))
+            found.append(_distance_number(argument, extents))
         else:
             layout = layout_of(form, extents, argument.of)
             found.append(getattr(layout, argument.number))
@@ -86,7 +135,7 @@ def tables_of(
         if isinstance(argument, TableArgument):
             found.append(_table(argument, call.form.values, steps))
         elif isinstance(argument, DistanceTable):
-            found.append(distance_table(argument.formula, call))
+            found.append(_distance_table(argument.formula, call))
         elif isinstance(argument, NumbersTable):
             found.append(_numbers_table(hooks, call) if numbers is None else numbers)
         else:
@@ -185,5 +234,53 @@ def _table(
     if tensor.is_contiguous():
         return tensor
     if tensor.numel() * tensor.element_size() > _CONTIGUOUS_COPY_LIMIT:
-        raise errors.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
+        raise messages.not_contiguous(tuple(tensor.shape), tuple(tensor.stride()))
     return tensor.contiguous()
+
+
+def tables_are_worth(extents: Extents) -> bool:
+    """Whether pairs are so many more than distances that tables take less than formulas."""
+    pairs = extents.batch * extents.heads * extents.q_len * extents.kv_len
+    entries = extents.heads * _distances(extents)
+    few = pairs < _FEWEST_PAIRS or extents.q_len < _FEWEST_QUERIES
+    return not few and entries <= _MOST_ENTRIES
+
+
+def style_of_gradients(style: Style, head_pad: int) -> Style:
+    """How formulas of gradients are written: of 128 dimensions, what reads nothing is computed.
+
+    Measured on an H200: reading takes longer there than a logarithm, beside five products a tile.
+    """
+    wide = style.tabled == "costly" and head_pad > 64
+    return replace(style, tabled="reads") if wide else style
+
+
+def _distance_number(argument: DistanceNumber, extents: Extents) -> int:
+    """A number of the tables of a call."""
+    return _distances(extents) if argument.number == "row" else extents.q_len - 1 + BEYOND
+
+
+def _distance_table(formula: Node, call: Call) -> torch.Tensor:
+    """The table of a formula; remembered while the tensors it reads live unchanged."""
+    extents, device = call.extents, call.query.device
+    key = ("distances", extents.q_len, extents.kv_len, extents.heads, device)
+
+    def table() -> torch.Tensor:
+        zero = extents.q_len - 1 + BEYOND
+        distance = torch.arange(_distances(extents), device=device) - zero
+        distance = distance.clamp(1 - extents.q_len, extents.kv_len - 1)
+        # Any pair at the distance stands for all of them.
+        places = {
+            "head": torch.arange(extents.heads, device=device)[:, None],
+            "q_idx": (-distance).clamp(min=0),
+            "kv_idx": distance.clamp(min=0),
+        }
+        with torch.no_grad():
+            found = evaluate(formula, Environment(places, call.form.values))
+        return found.to(torch.float32).contiguous()
+
+    return MEMORY.recall(key, (formula,), call.form.values, table)
+
+
+def _distances(extents: Extents) -> int:
+    return extents.q_len + extents.kv_len - 1 + 2 * BEYOND

@@ -8,14 +8,18 @@ from typing import Any, Final
 import torch
 import triton
 
-from ... import errors
 from ...codegen.arguments import MOST_PASSED
 from ...codegen.hooks import Hooks
 from ...codegen.store import load
+from ...tiles.backward import HopperBackwardTile
 from ...tiles.forward import Tile
 from ...values.weights import Weight
+from .. import messages
 
 _HEADS_TOGETHER: Final = 8
+
+HOPPER_BACKWARD_REGISTERS: Final = {1: 128, 2: 168}
+"""What every thread starts with, by consumers; with one, two programs share a multiprocessor."""
 
 
 def has_tma(arch: str) -> bool:
@@ -96,6 +100,21 @@ def tile_constants(tile: Tile) -> dict[str, Any]:
     }
 
 
+def hopper_backward_constants(tile: HopperBackwardTile) -> dict[str, Any]:
+    """A tile of the warp-specialised gradients, likewise."""
+    return {
+        "BLOCK": tile.block,
+        "STAGES": tile.stages,
+        "CONSUMERS": tile.consumers,
+        "HELD": 2 if tile.persistent else 1,
+        "OVERLAP": tile.overlap,
+        "ANEW": tile.anew,
+        # The four warps of the first consumer; Gluon adds the others.
+        "num_warps": 4,
+        "maxnreg": HOPPER_BACKWARD_REGISTERS[tile.consumers],
+    }
+
+
 def power_of_two(size: int) -> int:
     """The side of the block that holds `size` elements, at least 16."""
     return max(16, 1 << (size - 1).bit_length())
@@ -106,7 +125,7 @@ def architecture(device: torch.device) -> str:
     """ "sm_90", "gfx942" and the like; "interpreter" for the CPU under TRITON_INTERPRET=1."""
     if device.type == "cpu":
         if not triton.knobs.runtime.interpret:
-            raise errors.no_gpu()
+            raise messages.no_gpu()
         return "interpreter"
     if torch.version.hip is not None:
         return torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import torch
 import triton
@@ -19,44 +19,36 @@ from ...codegen.text.integer_sizes import sizes_of
 from ...engine.float8 import FLOAT8
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
+from ...tiles.backward import HopperBackwardTile
 from ...tiles.decode import SIDES, decode_tiles_for
-from ...tiles.forward import Tile
+from ...tiles.forward import HopperTile, Tile
 from ...values.weights import softmax
+from .. import messages
 from .arguments import tables_missing
 from .constants import (
-    has_dependent_launches,
     has_tma,
     power_of_two,
-    shape_constants,
     tile_constants,
     weight_constants,
 )
-from .families.backward import BackwardPlan, backward_plan
-from .families.decode import decode_constants
-from .families.entries import entry_constants
-from .families.hopper import SMALLEST_PAD, hopper_constants, hopper_options
-from .families.hopper_backward import hopper_backward_constants, hopper_backward_options
-from .families.one_pass import one_pass_constants, one_pass_tile
+from .families.backward import gradient_constants, gradient_spec
+from .families.decode import DECODE, by_descriptor, decode_constants
+from .families.entries import ENTRIES, entry_constants, held_by
+from .families.forward import forward_constants, forward_spec
+from .families.one_pass import ONE_PASS, one_pass_constants, one_pass_tile
+from .launching.ahead import Compiled, compile_kernel
 from .launching.fitting import first_that_fits
-from .plan import Plan, pattern_of, structure_plan
+from .launching.spec import KernelSpec
+from .plan import SMALLEST_PAD, BackwardPlan, Plan, backward_plan, structure_plan
 from .trust import has_gluon
 
-ELEMENTS: Final = {
-    torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32",
-    torch.float8_e4m3fn: "fp8e4nv",
-}  # fmt: skip
-_POINTERS: Final = {
-    torch.int64: "*i64", torch.int32: "*i32", torch.int16: "*i16", torch.int8: "*i8",
-    torch.uint8: "*u8", torch.bool: "*i1", torch.float64: "*fp64", torch.float32: "*fp32",
-    torch.float16: "*fp16", torch.bfloat16: "*bf16",
-}  # fmt: skip
 # Bytes of shared memory a program may have.
 _SHARED: Final = {
     "sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024,
     "sm_100": 227 * 1024, "sm_120": 99 * 1024, "gfx942": 64 * 1024, "gfx90a": 64 * 1024,
 }  # fmt: skip
 TARGETS: Final = tuple(_SHARED)
-_SOFTMAX: Final = weight_constants(softmax)
+_T = TypeVar("_T", bound=Tile | HopperTile | HopperBackwardTile)
 
 _KINDS: Final = {
     "matrix products": r"wgmma\.mma_async|mma\.sync|tcgen05\.mma|v_mfma_",
@@ -132,7 +124,7 @@ def kernels_offline(
     of 0" and so on, of each reading of a bias's table.
     """
     if target not in _SHARED:
-        raise errors.unknown_target(target, list(TARGETS))
+        raise messages.unknown_target(target, list(TARGETS))
     if triton.knobs.runtime.interpret:
         raise errors.interpreter_compiles_nothing()
     request = _Request(bound(expression), target, head_dim, dtype)
@@ -142,7 +134,7 @@ def kernels_offline(
         if tiles[0].block_q == rows:
             found[f"decode, {rows} rows"] = partial(request.decode, tiles)
     if dtype != FLOAT8:
-        found |= {"queries": request.queries, "keys": request.keys}
+        found |= {of: partial(request.gradient, of) for of in ("queries", "keys")}
         if request.plan_of_gradients().one_pass_from is not None and request.reached:
             found["one pass"] = request.one_pass
         for place, entry in enumerate(request.entries()):
@@ -158,7 +150,20 @@ def _told(target: str, compiler: Callable[[], Report]) -> Report:
         raise
     except Exception as problem:
         # Triton's compiler raises errors of many kinds, and some that are not its own.
-        raise errors.compiler_failed(target, problem) from problem
+        raise messages.compiler_failed(target, problem) from problem
+
+
+def table_dtypes(hooks: Hooks, form: Bound) -> list[torch.dtype]:
+    """What the tables that hooks read hold, and the empty ones that are passed with them."""
+    found = []
+    for argument in hooks.tables:
+        held = torch.int32  # what is made of others, or listed or marked
+        if isinstance(argument, TableArgument) and not argument.step:
+            table = form.values[argument.slot]
+            assert isinstance(table, torch.Tensor)
+            held = table.dtype
+        found.append(held)
+    return found + [torch.int32] * tables_missing(len(found))
 
 
 @dataclass(frozen=True)
@@ -167,19 +172,6 @@ class _Request:
     target: str
     head_dim: int
     dtype: torch.dtype
-
-    def tables(self, hooks: Hooks) -> list[str]:
-        """Types of the tables that hooks read, and of the empty ones that are passed with them."""
-        values = self.form.values
-        types = []
-        for a in hooks.tables:
-            if not isinstance(a, TableArgument):
-                types.append("*i32")
-                continue
-            table = values[a.slot]
-            assert a.step or isinstance(table, torch.Tensor)
-            types.append("*i32" if a.step else _POINTERS[table.dtype])  # type: ignore[union-attr]
-        return types + ["*i32"] * tables_missing(len(types))
 
     @property
     def style(self) -> Style:
@@ -196,39 +188,37 @@ class _Request:
         return self.head_dim * self.dtype.itemsize % 16 == 0
 
     @property
+    def tma(self) -> bool:
+        """Whether plain kernels read tiles by descriptor."""
+        return has_tma(self.target) and self.described
+
+    @property
     def reached(self) -> bool:
         """Whether the warp-specialised gradient kernels are reached."""
         large = power_of_two(self.head_dim) >= SMALLEST_PAD
         return large and self.described and has_gluon()
 
-    def plan_of_gradients(self) -> BackwardPlan:
-        structure = self.form.structure
-        pads, size = power_of_two(self.head_dim), self.dtype.itemsize
-        pattern = pattern_of(structure, gradients=True)
-        return backward_plan(structure, pattern, self.style, self.target, pads, size, False)
+    @property
+    def at(self) -> tuple[int, int, torch.dtype, str]:
+        return self.head_dim, self.head_dim, self.dtype, self.target
 
     def plan(self) -> Plan:
-        at = (self.head_dim, self.head_dim, self.dtype, self.target)
-        return structure_plan(self.form.structure, self.style, *at)
+        return structure_plan(self.form.structure, self.style, *self.at)
 
-    def shape(self) -> dict[str, Any]:
-        return shape_constants(self.head_dim, self.head_dim, self.dtype, False, self.target)
+    def plan_of_gradients(self) -> BackwardPlan:
+        return backward_plan(self.form.structure, self.style, *self.at)
 
     def forward(self) -> Report:
-        from maskalg_kernels.forward import forward
-        from maskalg_kernels.hopper_offline import compile_hopper_forward
-
         plan = self.plan()
-        tables = self.tables(plan.hooks)
+        tiles: tuple[Tile | HopperTile, ...] = plan.candidates
         if plan.hopper is not None and self.described:
-            tile = plan.hopper
-            constants = hopper_constants(tile, plan.constants | _SOFTMAX, plan.hooks)
-            element = ELEMENTS[self.dtype]
-            made = compile_hopper_forward(constants, hopper_options(tile), element, tables)
-            text = f"Gluon, {tile.consumers} x 64 x {tile.block_kv}, {tile.stages} stages"
-            return self._report("forward", text, made)
-        constants = plan.constants | _SOFTMAX
-        return self._plain(forward, plan.candidates, constants, tables)
+            tiles = (plan.hopper,)
+
+        def made(tile: Tile | HopperTile) -> Compiled:
+            constants = forward_constants(plan, softmax, tile)
+            return self._compiled(forward_spec(tile, self.dtype), constants, plan.hooks, self.tma)
+
+        return self._first("forward", tiles, made)
 
     def decode_tiles(self, rows: int) -> tuple[Tile, ...]:
         """Candidates for so many queries."""
@@ -240,15 +230,13 @@ class _Request:
 
     def decode(self, tiles: tuple[Tile, ...]) -> Report:
         """Few queries, whose keys programs share."""
-        from maskalg_kernels.decode import decode
-
         plan = self.plan()
 
-        def constants(tile: Tile) -> dict[str, Any]:
-            own = decode_constants(plan.constants | _SOFTMAX, tile)
-            return own | {"DEPENDENT": has_dependent_launches(self.target)}
+        def made(tile: Tile) -> Compiled:
+            constants = decode_constants(plan, softmax, tile, self.target)
+            return self._compiled(DECODE, constants, plan.hooks, by_descriptor(tile))
 
-        return self._first(decode, tiles, constants, self.tables(plan.hooks))
+        return self._first("decode", tiles, made)
 
     def entries(self) -> tuple[Entry, ...]:
         """The readings of tables in the bias that may want a gradient."""
@@ -256,102 +244,68 @@ class _Request:
         return entries_of(self.form.structure, tables, self.style)
 
     def entry(self, entry: Entry) -> Report:
-        from maskalg_kernels.entries import backward_entries
+        plan, held = self.plan_of_gradients(), held_by(entry.mode)
+        constants = plan.shape | weight_constants(softmax) | entry_constants(entry)
+        constants["MODE"] = entry.mode
 
-        constants = self.shape() | entry_constants(entry)
-        own: dict[str, Any] = {"TMA": has_tma(self.target) and self.described}
-        own |= {"WEIGHTED": False, "MODE": entry.mode}
+        def made(tile: Tile) -> Compiled:
+            own = constants | tile_constants(tile)
+            return self._compiled(ENTRIES, own, entry.hooks, self.tma, held)
 
-        def of_tile(tile: Tile) -> dict[str, Any]:
-            found = constants | own | tile_constants(tile)
-            del found["ONE_LOOP"]
-            return found
+        return self._first("backward, entries", plan.entry_tiles, made)
 
-        tiles = self.plan_of_gradients().entry_tiles
-        return self._first(backward_entries, tiles, of_tile, self.tables(entry.hooks))
+    def gradient(self, of: Literal["queries", "keys"]) -> Report:
+        plan = self.plan_of_gradients()
+        tiles: tuple[Tile | HopperBackwardTile, ...] = plan.query_tiles
+        hopper = plan.hopper_queries
+        if of == "keys":
+            tiles, hopper = plan.key_tiles, plan.hopper_keys
+        if hopper is not None and self.reached:
+            tiles = (hopper,)
 
-    def queries(self) -> Report:
-        return self._backward("queries")
+        def made(tile: Tile | HopperBackwardTile) -> Compiled:
+            constants = weight_constants(softmax) | gradient_constants(plan, of, tile)
+            return self._compiled(gradient_spec(of, tile), constants, plan.hooks, self.tma)
 
-    def keys(self) -> Report:
-        return self._backward("keys")
+        return self._first(f"backward, {of}", tiles, made)
 
     def one_pass(self) -> Report:
         """All gradients of long rows, by one kernel."""
-        from maskalg_kernels.hopper_offline import compile_hopper_gradients
-
         plan = self.plan_of_gradients()
-        constants = one_pass_constants(self.shape() | plan.in_one_pass)
-        tile = one_pass_tile(constants["HEAD_PAD"])
-        options = hopper_backward_options(tile)
-        tables = self.tables(plan.hooks)
-        made = compile_hopper_gradients(constants, options, ELEMENTS[self.dtype], tables)
-        return self._report("backward, one pass", f"Gluon, blocks of {tile.block}", made)
 
-    def _backward(self, of: Literal["queries", "keys"]) -> Report:
-        from maskalg_kernels import backward, hopper_keys, hopper_queries
-        from maskalg_kernels.hopper_offline import compile_hopper_backward
+        def made(_tile: HopperBackwardTile) -> Compiled:
+            return self._compiled(ONE_PASS, one_pass_constants(plan), plan.hooks, self.tma)
 
-        plan = self.plan_of_gradients()
-        constants = self.shape() | (plan.of_queries if of == "queries" else plan.of_keys)
-        tables = self.tables(plan.hooks)
-        tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
-        if tile is not None and self.reached:
-            constants = hopper_backward_constants(tile, constants | _SOFTMAX, of)
-            kernels = {
-                "keys": hopper_keys.hopper_backward_keys,
-                "queries": hopper_queries.hopper_backward_queries,
-            }
-            element = ELEMENTS[self.dtype]
-            options = hopper_backward_options(tile)
-            made = compile_hopper_backward(kernels[of], constants, options, element, tables)
-            return self._report(f"backward, {of}", f"Gluon, blocks of {tile.block}", made)
-        constants["WEIGHTED"] = False
-        tiles = plan.query_tiles if of == "queries" else plan.key_tiles
-        return self._plain(getattr(backward, f"backward_{of}"), tiles, constants, tables)
+        return self._first("backward, one pass", (one_pass_tile(plan.shape["HEAD_PAD"]),), made)
 
-    def _plain(
+    def _compiled(
         self,
-        kernel: Any,
-        tiles: tuple[Tile, ...],
+        spec: KernelSpec,
         constants: dict[str, Any],
-        tables: list[str],
-    ) -> Report:
-        own = constants | self.shape() | {"TMA": has_tma(self.target) and self.described}
-        return self._first(kernel, tiles, lambda tile: own | tile_constants(tile), tables)
+        hooks: Hooks,
+        tma: bool,
+        held: Mapping[str, torch.dtype] | None = None,
+    ) -> Compiled:
+        tables = table_dtypes(hooks, self.form)
+        return compile_kernel(
+            spec, self.target, constants, self.dtype, tables, tma=tma, held=held or {}
+        )
 
     def _first(
-        self,
-        kernel: Any,
-        tiles: tuple[Tile, ...],
-        constants: Callable[[Tile], dict[str, Any]],
-        tables: list[str],
+        self, kernel: str, tiles: Sequence[_T], compiled: Callable[[_T], Compiled]
     ) -> Report:
         """The kernel with the tile that serves; with the last, where none has room."""
-        from maskalg_kernels.offline import compile_kernel
 
-        element = ELEMENTS[self.dtype]
-
-        def made(tile: Tile) -> tuple[Tile, Any]:
-            own = constants(tile)
-            options = {name: own.pop(name) for name in ("num_warps", "num_stages")}
-            return tile, compile_kernel(kernel, self.target, own, options, element, tables)
-
-        def spilled(found: tuple[Tile, Any]) -> int | None:
+        def spilled(found: tuple[_T, Compiled]) -> int | None:
             fits = found[1].shared <= _SHARED[self.target]
             return (found[1].stack or 0) if fits else None
 
-        found = first_that_fits(map(made, tiles), spilled)
+        found = first_that_fits(((tile, compiled(tile)) for tile in tiles), spilled)
         assert found is not None  # tables list a tile of everything that is served
-        tile, compiled = found
-        size = f"{tile.block_q} x {tile.block_kv}, {tile.warps} warps, {tile.stages} stages"
-        name = kernel.fn.__name__.replace("backward_", "backward, ")
-        return self._report(name, f"plain Triton, {size}", compiled)
-
-    def _report(self, kernel: str, tier: str, made: Any) -> Report:
+        tile, made = found
         return Report(
             kernel,
-            tier,
+            _tier(tile),
             made.registers,
             made.spills,
             made.shared,
@@ -360,6 +314,16 @@ class _Request:
             made.remarks,
             made.stack,
         )
+
+
+def _tier(tile: Tile | HopperTile | HopperBackwardTile) -> str:
+    """The family of kernels that a tile is of, and the tile."""
+    if isinstance(tile, HopperTile):
+        return f"Gluon, {tile.consumers} x 64 x {tile.block_kv}, {tile.stages} stages"
+    if isinstance(tile, HopperBackwardTile):
+        return f"Gluon, blocks of {tile.block}"
+    size = f"{tile.block_q} x {tile.block_kv}, {tile.warps} warps, {tile.stages} stages"
+    return f"plain Triton, {size}"
 
 
 def instructions(assembly: str) -> dict[str, int]:

@@ -1,10 +1,11 @@
-"""Plans: what serves a structure on a device, from the tables and from what was tuned there."""
+"""Plans: what serves a structure on a device, forward and backward, by tables and by tuning."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, Literal
 
 import torch
 
@@ -12,13 +13,22 @@ from ... import errors
 from ...codegen import recompiled
 from ...codegen.distance_tables import Tabled
 from ...codegen.hooks import Hooks, Style, hooks_of
+from ...codegen.store import load
 from ...codegen.text.integer_sizes import elements_are_short, sizes_of
 from ...engine.extents import Extents, distances_are_short
 from ...engine.float8 import FLOAT8
-from ...engine.normal_form import Bound, Structure
+from ...engine.normal_form import Bound, Structure, transposed
 from ...formula.nodes import TRUE
 from ...proof.proof import prove_structure
 from ...schedule.intervals.bands import tiles_of_documents
+from ...schedule.rung import rung_of
+from ...tiles.backward import (
+    HopperBackwardTile,
+    Least,
+    backward_tiles_for,
+    hopper_backward_tile_for,
+    one_pass_for,
+)
 from ...tiles.forward import (
     LONG_DOCUMENT,
     SHORT_ROW,
@@ -27,17 +37,19 @@ from ...tiles.forward import (
     Tile,
     as_long,
     as_short,
+    hopper_tile_for,
     tiles_for,
 )
 from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
+from .. import messages
 from ..call import Call
-from .constants import has_tma, hook_constants, power_of_two, shape_constants
-from .distances import tables_are_worth
-from .families.backward import BackwardPlan, backward_plan
-from .families.hopper import hopper_tile, serves_pads
+from .arguments import style_of_gradients, tables_are_worth
+from .constants import count_constants, has_tma, hook_constants, power_of_two, shape_constants
+from .trust import has_gluon
 from .tuned import machine_of, preferred
 
 _SMALLEST_DIM: Final = 8
+SMALLEST_PAD: Final = 64  # what the layout of descriptors' blocks holds
 _WITHOUT_FLOAT8: Final = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_87")
 
 
@@ -126,9 +138,9 @@ def structure_plan(
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
     if dtype not in (torch.float16, torch.bfloat16, torch.float32, FLOAT8):
-        raise errors.kernel_dtype(dtype)
+        raise messages.kernel_dtype(dtype)
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
-        raise errors.float8_architecture(arch)
+        raise messages.float8_architecture(arch)
     wide, short_integers = style.wide, elements_are_short(structure, style)
     recompiled.count(structure)
     hooks = hooks_of(structure, style)
@@ -159,6 +171,28 @@ def structure_plan(
     )
 
 
+def hopper_tile(
+    arch: str,
+    pads: tuple[int, int],
+    dtype: torch.dtype,
+    pattern: Pattern,
+    *,
+    biased: bool,
+    weighted: bool,
+) -> HopperTile | None:
+    """The configuration for inputs of these padded head dimensions, or None."""
+    tile = hopper_tile_for(
+        arch, max(pads), dtype.itemsize, pattern, biased=biased, weighted=weighted
+    )
+    return tile if tile is not None and min(pads) >= SMALLEST_PAD and has_gluon() else None
+
+
+def serves_pads(pads: tuple[int, int]) -> bool:
+    """Whether a tile that was tuned on equal dimensions serves these padded ones."""
+    # Output and queries share memory where both have 256 dimensions; a tile may need that.
+    return min(pads) >= SMALLEST_PAD and (max(pads) < 256 or min(pads) == 256) and has_gluon()
+
+
 def pattern_of(structure: Structure, *, gradients: bool = False) -> Pattern:
     """What decides the tile: the structure of an expression, never its values.
 
@@ -178,18 +212,116 @@ def pattern_of(structure: Structure, *, gradients: bool = False) -> Pattern:
     return "banded" if banded else "dense"
 
 
-def steps_of(call: Call, plan: Plan, *, tuned: bool = True) -> tuple[BackwardPlan, dict[str, Any]]:
-    """The plan of the gradients of a call, and the kernels' constants that follow from shapes."""
+def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardPlan:
+    """The plan of the gradients of a call; of the tables alone, if not `tuned`."""
     arch, choices = machine_of(call.query.device)
-    dtype, structure = call.query.dtype, call.form.structure
-    steps = backward_plan(
-        structure,
-        pattern_of(structure, gradients=True),
+    return backward_plan(
+        call.form.structure,
         plan.style,
+        call.query.shape[-1],
+        call.value.shape[-1],
+        call.query.dtype,
         arch,
-        max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"]),
-        dtype.itemsize,
         *_weights(call, choices if tuned else NOTHING_TUNED),
     )
-    dims = (call.query.shape[-1], call.value.shape[-1])
-    return steps, shape_constants(*dims, dtype, plan.style.wide, arch)
+
+
+@dataclass(frozen=True, eq=False)
+class BackwardPlan:
+    """The hooks of a structure for the backward kernels, and the tiles to try.
+
+    A kernel without a tile of either kind is not launched.
+
+    Attributes:
+        hooks: of the structure.
+        shape: constants that follow from the shapes of the inputs.
+        of_queries, of_keys: hooks as constants of the kernels of dQ, and of dK and dV.
+        in_one_pass: as those of one kernel for all gradients.
+        query_tiles, key_tiles: candidates of the plain kernels.
+        hopper_queries, hopper_keys: of the warp-specialised ones, None where the plain ones serve.
+        one_pass_from: what there must be for one kernel to compute all gradients instead, where
+            descriptors reach; None where two always do.
+        entry_tiles: candidates of the kernel of tables' gradients.
+    """
+
+    hooks: Hooks
+    shape: dict[str, Any]
+    of_queries: dict[str, Any]
+    of_keys: dict[str, Any]
+    in_one_pass: dict[str, Any]
+    query_tiles: tuple[Tile, ...]
+    key_tiles: tuple[Tile, ...]
+    hopper_queries: HopperBackwardTile | None
+    hopper_keys: HopperBackwardTile | None
+    one_pass_from: Least | None
+    entry_tiles: tuple[Tile, ...]
+
+
+@lru_cache(maxsize=4096)
+def backward_plan(
+    structure: Structure,
+    style: Style,
+    head_dim: int,
+    value_dim: int,
+    dtype: torch.dtype,
+    arch: str,
+    weighted: bool = False,
+    tuned: Choices = NOTHING_TUNED,
+) -> BackwardPlan:
+    """The plan of the gradients of a structure; arguments as of `structure_plan`."""
+    shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
+    head_pad, element_bytes = max(shape["HEAD_PAD"], shape["VALUE_PAD"]), dtype.itemsize
+    pattern = pattern_of(structure, gradients=True)
+    style = style_of_gradients(style, head_pad)
+    hooks = hooks_of(structure, style, backward=True)
+    module, short = load(hooks.source, hooks.digest), elements_are_short(structure, style)
+
+    def chosen(
+        of: Literal["queries", "keys"],
+    ) -> tuple[HopperBackwardTile | None, tuple[Tile, ...]]:
+        at = (arch, head_pad, element_bytes, pattern)
+        hopper = hopper_backward_tile_for(*at, of=of, biased=hooks.biased, weighted=weighted)
+        if not short:
+            hopper = None
+        tiles = backward_tiles_for(*at, of=of)
+        key = Key(of, head_pad, element_bytes, pattern, hooks.biased)
+        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=short)
+
+    hopper_queries, query_tiles = chosen("queries")
+    hopper_keys, key_tiles = chosen("keys")
+    at = (arch, head_pad, element_bytes, pattern)
+    one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
+    of_keys = _constants(hooks, module, "_of_keys")
+    # Marks are not walked from the last tile.
+    both_ways = (structure, transposed(structure))
+    looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
+    spanned = structure.same_for_all_heads and not looked_up
+    return BackwardPlan(
+        hooks=hooks,
+        shape=shape,
+        of_queries=_constants(hooks, module, ""),
+        of_keys=of_keys,
+        in_one_pass=of_keys | {"NEXT_RUN": module.next_run_either_way_of_keys},
+        query_tiles=query_tiles,
+        key_tiles=key_tiles,
+        hopper_queries=hopper_queries,
+        hopper_keys=hopper_keys,
+        one_pass_from=one_pass_from if spanned and short else None,
+        entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
+    )
+
+
+def _constants(hooks: Hooks, module: ModuleType, suffix: str) -> dict[str, Any]:
+    """The hooks whose names end so, as the constants of a kernel."""
+
+    def hook(name: str) -> Any:
+        return getattr(module, name + suffix)
+
+    return {
+        "HOLD": hook("hold"),
+        "MASKED": hook("masked"),
+        "BIASED": hook("biased") if hooks.biased else None,
+        "SLOPE": hook("slope") if hooks.sloped else None,
+        "NEXT_RUN": hook("next_run"),
+        **count_constants(hooks),
+    }

@@ -18,10 +18,10 @@ from ...tiles.tuned.choices import Configuration, Kernel, Key
 from ..call import Call
 from ..results import empty_gradients
 from .arguments import sinks_of
-from .backend import launch_forward
 from .families.backward import fill_gradients, fill_rows
-from .families.rows import Rows, rows_of
-from .plan import Plan, documents_are_long, pattern_of, plan_of, steps_of
+from .families.forward import launch_forward
+from .families.rows import BackwardPass, rows_of
+from .plan import Plan, backward_plan_of, documents_are_long, pattern_of, plan_of
 from .trust import has_gluon
 from .tuned import machine_of
 
@@ -47,9 +47,9 @@ class Trial:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._plan = plan_of(call, tuned=False)
-        self._steps, self._shape = steps_of(call, self._plan, tuned=False)
+        self._steps = backward_plan_of(call, self._plan, tuned=False)
         self.architecture, _ = machine_of(call.query.device)
-        self._backward: tuple[Rows, torch.Tensor] | None = None
+        self._backward: BackwardPass | None = None
 
     def key(self, kernel: Kernel) -> Key:
         """What the tile of this kernel would be chosen by."""
@@ -116,24 +116,25 @@ class Trial:
             hopper_keys=hopper if kernel == "keys" else None,
             one_pass_from=None,
         )
-        rows, grad_out = self._rows()
+        of = replace(self._backward_pass(), plan=steps)
 
         def run() -> tuple[torch.Tensor, ...]:
-            call, tma = self._call, self._plan.tma
+            call = self._call
             dq, dk, dv = results = empty_gradients(call.query, call.key, call.value)
-            fill_gradients(call, steps, self._shape, tma, rows, grad_out, results)
+            fill_gradients(of, results)
             return (dq,) if kernel == "queries" else (dk, dv)
 
         return run
 
-    def _rows(self) -> tuple[Rows, torch.Tensor]:
+    def _backward_pass(self) -> BackwardPass:
         """What the backward kernels are given, from a forward pass with the tables' tile."""
         if self._backward is None:
+            call = self._call
             saved = self._output(self._plan)
             torch.manual_seed(1)
             grad_out = torch.randn_like(saved[0])
-            sinks = sinks_of(self._call)
-            rows = rows_of(self._call, saved, None, sinks)
-            fill_rows(self._call, self._steps, self._shape, self._plan.tma, rows, grad_out)
-            self._backward = rows, grad_out
+            rows = rows_of(call, saved, None, sinks_of(call))
+            made = BackwardPass(call, self._steps, self._plan.tma, rows, grad_out)
+            fill_rows(made)
+            self._backward = made
         return self._backward

@@ -21,12 +21,14 @@ from typing import Final, NamedTuple
 import torch
 import triton
 
-from ... import errors
 from ...codegen.store import cache_dir, replace
 from ...tiles.tuned.store import file_name
+from .. import messages
 from .constants import architecture
 from .tuned import this_machine
-from .versions import is_tested
+
+TESTED: Final = ("3.6", "3.7", "3.8", "3.9")
+"""Releases of Triton that the kernels and their launches were tested with."""
 
 SWITCH: Final = "MASKALG_GLUON"
 """The environment variable that decides it: 0 for the plain kernels, 1 for trust."""
@@ -42,13 +44,23 @@ class Verdict(NamedTuple):
     why: str
 
 
+def version() -> str:
+    """Of this Triton, as it says itself."""
+    return str(triton.__version__)
+
+
+def is_tested() -> bool:
+    """Whether this Triton is one of those tested."""
+    return ".".join(version().split(".")[:2]) in TESTED
+
+
 @lru_cache(maxsize=1)
 def verdict() -> Verdict:
     """The verdict for this process; a comparison is made where there is none yet."""
     found = known()
     if found is None:
         found = _compared()
-        warnings.warn(errors.unknown_triton(triton.__version__, *found), stacklevel=2)
+        warnings.warn(messages.unknown_triton(version(), *found), stacklevel=2)
     return found
 
 
@@ -62,12 +74,12 @@ def known() -> Verdict | None:
     try:
         import maskalg_kernels.hopper_forward  # noqa: F401
     except (ImportError, AttributeError) as problem:
-        return Verdict(False, f"Gluon of Triton {triton.__version__} lacks what is used: {problem}")
+        return Verdict(False, f"Gluon of Triton {version()} lacks what is used: {problem}")
     switch = os.environ.get(SWITCH)
     if switch in ("0", "1"):
         return Verdict(switch == "1", f"{SWITCH}={switch}")
     if is_tested():
-        return Verdict(True, f"tested with Triton {triton.__version__}")
+        return Verdict(True, f"tested with Triton {version()}")
     if not torch.cuda.is_available() or architecture(_device()) != "sm_90":
         return Verdict(True, "compiled only: there is no GPU that runs it")
     try:

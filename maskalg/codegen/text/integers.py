@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, cast
 
 from ...engine.extents import MOST_OF_ENTRY
 from ...formula import nodes
-from ...formula.cases import split_extremum
 from ...formula.comparisons import (
     POSITIONS,
     arranged,
@@ -14,6 +13,7 @@ from ...formula.comparisons import (
     holds_entry,
     is_negative,
     outgrows_entries,
+    split_extremum,
     strict,
     terms_of,
 )

@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
-from ... import errors
 from ...engine.saturation import as_float32
 from ...formula import nodes
 from ...formula.comparisons import POSITIONS, adds_to_entry, holds_entry
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
-from .. import divisors
+from .. import divisors, messages
 from ..ahead import Ahead
 from ..arguments import Arguments, DivisorArgument, Scalar, ScalarArgument, is_loaded
 from . import integers, long_integers, reals, tables
@@ -230,7 +229,7 @@ def _never_negative(node: Node) -> bool:
 
 
 def _opaque(text: TritonText, node: Node) -> str:
-    raise errors.opaque_on_gpu(str(node.data), node.kind == "bool")
+    raise messages.opaque_on_gpu(str(node.data), node.kind == "bool")
 
 
 Rule = Callable[[TritonText, Node], str]

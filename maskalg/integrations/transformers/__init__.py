@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ... import errors
+from .. import messages
 
 try:
     from transformers import AttentionInterface, AttentionMaskInterface
 except ImportError as missing:
-    raise errors.integration_needs("transformers", "5.17") from missing
+    raise messages.integration_needs("transformers", "5.17") from missing
 
 from .attend import attend
 from .masks import make_mask

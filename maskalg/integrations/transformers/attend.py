@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import torch
 
-from ... import errors
 from ...attention import attention
 from ...formula.expression import Expression
 from ...values.algebra import Bias, Mask, Score
 from ...values.biases import dense_bias
 from ...values.biases import softcap as softcap_bias
 from ...values.weights import softmax, softmax_with_sink
+from .. import messages
 from ..written import from_tensor
 from .model_mask import ModelMask
 
@@ -77,17 +77,17 @@ def attend(
             keys = cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
             score = attention_mask.within(cu_seq_lens_q, keys)
     elif cu_seq_lens_q is not None:
-        raise errors.packed_without_mask()
+        raise messages.packed_without_mask()
     elif isinstance(attention_mask, Expression):
-        raise errors.no_model_mask(attention_mask)
+        raise messages.no_model_mask(attention_mask)
     elif attention_mask is not None:
         if attention_mask.ndim != 4:
-            raise errors.attention_mask_rank(tuple(attention_mask.shape))
+            raise messages.attention_mask_rank(tuple(attention_mask.shape))
         score = from_tensor(attention_mask[..., : key.shape[2]])
     else:
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         if causal and query.shape[2] > 1:
-            raise errors.causal_without_mask()
+            raise messages.causal_without_mask()
         score = None
     bias = _bias(softcap, position_bias)
     if bias is not None:
@@ -99,18 +99,18 @@ def attend(
 
 def _check(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
     if dropout > 0 and module.training:
-        raise errors.model_dropout(dropout, getattr(module, "config", None))
+        raise messages.model_dropout(dropout, getattr(module, "config", None))
     if options.pop("output_attentions", None):
-        raise errors.no_attention_weights()
+        raise messages.no_attention_weights()
     for name, value in options.items():
         if name not in _KNOWN and value is not None:
-            raise errors.model_argument(name, value)
+            raise messages.model_argument(name, value)
 
 
 def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
     batch, _, q_len, _ = query.shape
     if mask.shape[0] not in (1, batch) or mask.shape[2:] != (q_len, kv_len):
-        raise errors.model_mask_lengths(mask.shape, batch, q_len, kv_len)
+        raise messages.model_mask_lengths(mask.shape, batch, q_len, kv_len)
 
 
 def _bias(softcap: float | None, position_bias: torch.Tensor | None) -> Bias | None:

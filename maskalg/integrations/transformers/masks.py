@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import torch
 
-from ... import errors
 from ...tracing import mask as traced
 from ...values.algebra import Mask
 from ...values.index import batch, kv_idx, table
 from ...values.masks import causal
+from .. import messages
 from .model_mask import ModelMask
 
 # What others need to write a mask out, or to leave one out.
@@ -56,7 +56,7 @@ def make_mask(
     """
     for name, value in options.items():
         if name not in _KNOWN and value is not None:
-            raise errors.mask_argument(name, value)
+            raise messages.mask_argument(name, value)
     if isinstance(attention_mask, ModelMask):
         return attention_mask
     built = _built(mask_function, q_offset, kv_offset, kv_length, attention_mask)
@@ -85,7 +85,7 @@ def _built(
 def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
     """The padding mask at every position up to `length`."""
     if attention_mask.ndim != 2:
-        raise errors.attention_mask_rank(tuple(attention_mask.shape))
+        raise messages.attention_mask_rank(tuple(attention_mask.shape))
     kept = attention_mask.to(torch.bool)
     missing = length - kept.shape[1]
     return torch.nn.functional.pad(kept, (0, missing)) if missing > 0 else kept

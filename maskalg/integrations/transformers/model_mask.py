@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from ... import errors
 from ...values.algebra import Mask, Score
+from .. import messages
 from .packing import within_documents
 
 
@@ -46,10 +46,10 @@ class ModelMask:
         return self._packed[2]
 
     def __getitem__(self, places: object) -> NoReturn:
-        raise errors.mask_is_no_tensor("attention_mask[…]")
+        raise messages.mask_is_no_tensor("attention_mask[…]")
 
     def __add__(self, other: object) -> NoReturn:
-        raise errors.mask_is_no_tensor("attention_mask + …")
+        raise messages.mask_is_no_tensor("attention_mask + …")
 
     __radd__ = __add__
 

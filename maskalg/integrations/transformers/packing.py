@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ... import errors
 from ...values.algebra import Mask
 from ...values.masks import document
 from ...values.masks.documents.document import packed_ids
+from .. import messages
 
 
 def within_documents(
@@ -21,7 +21,7 @@ def within_documents(
         keys: the same for keys.
     """
     if batch != 1:
-        raise errors.packed_batch(batch)
+        raise messages.packed_batch(batch)
     ids = packed_ids(*queries)
     if keys[0] is queries[0] and keys[1] == queries[1]:
         return document(ids)

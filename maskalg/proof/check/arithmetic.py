@@ -11,7 +11,7 @@ from typing import Any, Final
 
 
 @dataclass(frozen=True)
-class AtLeastZero:
+class NotNegative:
     """expression >= 0, an integer polynomial in the unknowns."""
 
     expression: Any
@@ -31,26 +31,26 @@ class Any_:
     parts: tuple[Condition, ...]
 
 
-Condition = AtLeastZero | All | Any_
+Condition = NotNegative | All | Any_
 
 NEVER: Final = Any_(())
 
 
 def equal(left: Any, right: Any) -> Condition:
-    return All((AtLeastZero(left - right), AtLeastZero(right - left)))
+    return All((NotNegative(left - right), NotNegative(right - left)))
 
 
 def negated(condition: Condition) -> Condition:
     """The contrary, again without negations: not (e >= 0) is -e - 1 >= 0 over the integers."""
-    if isinstance(condition, AtLeastZero):
-        return AtLeastZero(-condition.expression - 1)
+    if isinstance(condition, NotNegative):
+        return NotNegative(-condition.expression - 1)
     parts = tuple(negated(part) for part in condition.parts)
     return Any_(parts) if isinstance(condition, All) else All(parts)
 
 
 def inequalities(condition: Condition) -> Iterable[Any]:
     """Every expression that a condition compares with zero."""
-    if isinstance(condition, AtLeastZero):
+    if isinstance(condition, NotNegative):
         yield condition.expression
         return
     for part in condition.parts:
@@ -59,7 +59,7 @@ def inequalities(condition: Condition) -> Iterable[Any]:
 
 def certain(condition: Condition) -> Iterable[Any]:
     """The expressions that a condition says are >= 0 in any case."""
-    if isinstance(condition, AtLeastZero):
+    if isinstance(condition, NotNegative):
         yield condition.expression
     elif isinstance(condition, All):
         for part in condition.parts:

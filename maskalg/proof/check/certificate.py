@@ -27,7 +27,7 @@ from ...formula.nodes import Node
 from ...formula.printing import formula_text
 from ..closed_forms import ClosedForms, Span
 from ..symbols import ROW_FIRST, ROW_LAST
-from .arithmetic import AtLeastZero, Condition
+from .arithmetic import Condition, NotNegative
 from .cubes import cubes
 from .digit_certificate import digit_claims
 from .encoding import Encoder
@@ -45,7 +45,7 @@ from .witnesses import witnesses
 
 # What certificates reason about; a closed form that says more is not verified by them.
 # A field that is added to them is not here until it has a claim.
-_FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons", "grid")
+_FORM_FIELDS: Final = ("touched", "unfull", "rung", "reasons", "digits")
 _SPAN_FIELDS: Final = (
     *("lows", "highs", "guards", "residue", "exact", "documents", "keys", "section", "clause"),
 )
@@ -89,7 +89,7 @@ def certify(mask: Node, forms: ClosedForms) -> Certificate:
     found: list[Obligation] = []
     for name in additions(forms, _FORM_FIELDS):
         found.append(Obligation("both", "sound", f"blocks by {name}", f"{UNCHECKED}: {name}"))
-    if forms.grid is not None:
+    if forms.digits is not None:
         return Certificate((*found, *digit_claims(mask, forms)), forms.exact)
     for side, holds, spans in (("touched", True, forms.touched), ("not full", False, forms.unfull)):
         alternatives = cubes(mask, holds)
@@ -149,7 +149,7 @@ def _tries(span: Span, alternatives: list[Node]) -> Iterator[str]:
 def _reached(span: Span, cube: Node, points: list[Node]) -> str:
     encoder = Encoder(contiguous=bool(span.documents))
     k, q0, q1 = (encoder.term(index) for index in (nodes.K, ROW_FIRST, ROW_LAST))
-    conditions: list[Condition] = [AtLeastZero(q0), AtLeastZero(q1 - q0), AtLeastZero(k)]
+    conditions: list[Condition] = [NotNegative(q0), NotNegative(q1 - q0), NotNegative(k)]
     conditions.append(encoder.condition(hull_formula(span)))
     return reached(encoder, conditions, cube, points)
 

@@ -1,4 +1,4 @@
-"""The claims of grid forms, proved again: blocks decided digit by digit.
+"""The claims of forms by digits, proved again: blocks decided digit by digit.
 
 What schedules do with digits is fixed and tested on its own: an interval of positions is split in
 boxes of digits, each axis gives the key coordinates of a box of queries, and keys are those with
@@ -28,16 +28,16 @@ from ..closed_forms import ClosedForms, Span
 from ..digits.forms import (
     Axis,
     AxisSpan,
-    GridClause,
-    GridForms,
-    GridPart,
+    BoxClause,
+    DigitForms,
+    DigitPart,
     Leaf,
     Tree,
     digit_texts,
     span_text,
 )
 from ..symbols import ROW_FIRST, ROW_LAST
-from .arithmetic import AtLeastZero, Condition
+from .arithmetic import Condition, NotNegative
 from .cubes import cases, cubes
 from .digit_formulas import at_one_query, digits_of, pair_formula, span_formula
 from .encoding import Encoder
@@ -47,9 +47,9 @@ from .witnesses import witnesses
 
 # What is reasoned about here; forms that say more are not verified.
 _FIELDS: Final[dict[type, tuple[str, ...]]] = {
-    GridForms: ("parts",),
-    GridPart: ("q_offset", "k_offset", "tree", "touched", "unfull"),
-    GridClause: ("conditions", "q_lows", "q_highs", "k_lows", "k_highs", "axes"),
+    DigitForms: ("parts",),
+    DigitPart: ("q_offset", "k_offset", "tree", "touched", "unfull"),
+    BoxClause: ("conditions", "q_lows", "q_highs", "k_lows", "k_highs", "axes"),
     Axis: ("digits", "radices"),
     AxisSpan: ("lows", "highs", "guards"),
     Span: ("lows", "highs", "guards"),
@@ -76,21 +76,21 @@ class _Projected:
         """An interval of query coordinates, and a key coordinate."""
         first, last, key = (encoder.term(node) for node in (ROW_FIRST, ROW_LAST, nodes.K))
         known = [] if self.signed else [first, key]
-        return [AtLeastZero(gap) for gap in (last - first, *known)]
+        return [NotNegative(gap) for gap in (last - first, *known)]
 
 
 def digit_claims(mask: Node, forms: ClosedForms) -> Iterator[Obligation]:
-    """Every claim of the grid forms of a mask, and how it was proved."""
-    grid = forms.grid
-    if not isinstance(grid, GridForms):
+    """Every claim of the digit forms of a mask, and how it was proved."""
+    digits = forms.digits
+    if not isinstance(digits, DigitForms):
         yield Obligation("both", "sound", "blocks by digits", f"{UNCHECKED}: no forms of digits")
         return
     seen: set[_Projected] = set()
     for side, holds, hull in (("touched", True, forms.touched), ("not full", False, forms.unfull)):
         opposite = cubes(mask, not holds)
-        sides = [(part, part.touched if holds else part.unfull) for part in grid.parts]
+        sides = [(part, part.touched if holds else part.unfull) for part in digits.parts]
         clauses = [(part, clause) for part, found in sides for clause in found]
-        yield from _additions(side, grid, clauses, hull)
+        yield from _additions(side, digits, clauses, hull)
         alternatives = [case for cube in cubes(mask, holds) for case in cases(cube)]
         yield from _kept(side, alternatives, clauses)
         for part, clause in clauses:
@@ -107,11 +107,11 @@ def digit_claims(mask: Node, forms: ClosedForms) -> Iterator[Obligation]:
 
 def _additions(
     side: str,
-    grid: GridForms,
-    clauses: list[tuple[GridPart, GridClause]],
+    digits: DigitForms,
+    clauses: list[tuple[DigitPart, BoxClause]],
     hull: tuple[Span, ...],
 ) -> Iterator[Obligation]:
-    values: list[object] = [grid, *grid.parts, *(clause for _, clause in clauses), *hull]
+    values: list[object] = [digits, *digits.parts, *(clause for _, clause in clauses), *hull]
     for _, clause in clauses:
         for axis, spans in clause.axes:
             values += [axis, *spans]
@@ -122,7 +122,7 @@ def _additions(
 
 
 def _kept(
-    side: str, alternatives: list[Node], clauses: list[tuple[GridPart, GridClause]]
+    side: str, alternatives: list[Node], clauses: list[tuple[DigitPart, BoxClause]]
 ) -> Iterator[Obligation]:
     for cube in alternatives:
         encoder = Encoder()
@@ -145,7 +145,7 @@ def _apart(pair: Node, cube: Node) -> str:
     return discharged(encoder, conditions)
 
 
-def _disjoint(side: str, clause: GridClause) -> Iterator[Obligation]:
+def _disjoint(side: str, clause: BoxClause) -> Iterator[Obligation]:
     """Coordinates are chosen axis by axis, so no digit is on two of them."""
     digits = [digit for axis, _ in clause.axes for digit in axis.digits]
     if len(digits) != len(set(digits)):
@@ -162,7 +162,7 @@ def _axis_claims(side: str, projected: _Projected) -> Iterator[Obligation]:
         text = f"{projected.text}: {span_text(span)}"
         encoder = Encoder()
         x, first, last = (encoder.term(node) for node in (nodes.Q, ROW_FIRST, ROW_LAST))
-        conditions = [*projected.domain(encoder), AtLeastZero(x - first), AtLeastZero(last - x)]
+        conditions = [*projected.domain(encoder), NotNegative(x - first), NotNegative(last - x)]
         conditions.append(encoder.condition(pointwise))
         conditions += [encoder.condition(span_formula(other), False) for other in projected.spans]
         claim = f"kept of every interval around a query: {text}"
@@ -206,7 +206,7 @@ def _counts(tree: Tree, numbers: Any, encoder: Encoder) -> list[Any]:
 
 
 def _hull_claims(
-    side: str, clauses: list[tuple[GridPart, GridClause]], hull: tuple[Span, ...]
+    side: str, clauses: list[tuple[DigitPart, BoxClause]], hull: tuple[Span, ...]
 ) -> Iterator[Obligation]:
     """Whatever the top digit of a tile's queries lets a clause keep is in the hull."""
     for kept in dict.fromkeys(kept for clause in clauses for kept in _kept_by_top(*clause)):
@@ -217,7 +217,7 @@ def _hull_claims(
         yield Obligation(side, "sound", claim, discharged(encoder, conditions))
 
 
-def _kept_by_top(part: GridPart, clause: GridClause) -> Iterator[Node]:
+def _kept_by_top(part: DigitPart, clause: BoxClause) -> Iterator[Node]:
     """Formulas of q0, q1 and the key, one of which holds where the clause keeps the key."""
     tops = [spans for axis, spans in clause.axes if axis.digits == (0,)]
     places = {
@@ -234,12 +234,12 @@ def _kept_by_top(part: GridPart, clause: GridClause) -> Iterator[Node]:
         yield nodes.conjunction(top, *bounds, *clause.conditions)
 
 
-def _signed(part: GridPart, axis: Axis) -> bool:
+def _signed(part: DigitPart, axis: Axis) -> bool:
     """Whether a coordinate may be below zero: the top digit alone, where an offset moves it."""
     moved = part.q_offset, part.k_offset
     return axis.digits[0] == 0 and any(offset != nodes.const(0) for offset in moved)
 
 
-def _axes_text(part: GridPart, clause: GridClause) -> str:
+def _axes_text(part: DigitPart, clause: BoxClause) -> str:
     names = digit_texts(part.tree)
     return " and ".join(names[d] for axis, _ in clause.axes for d in axis.digits) or "every pair"

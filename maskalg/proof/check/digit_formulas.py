@@ -1,4 +1,4 @@
-"""What the clauses of grid forms decide, as formulas of one query and one key.
+"""What the clauses of digit forms decide, as formulas of one query and one key.
 
 A tile of queries is a few boxes of digits (`schedule/digits/digits.py`). On an axis whose digits
 are in order, each but the first with all of its values whatever the others are, the coordinates of
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...formula import nodes
 from ...formula.nodes import Node
-from ..digits.forms import Axis, AxisSpan, GridClause, GridPart, Leaf, Tree
+from ..digits.forms import Axis, AxisSpan, BoxClause, DigitPart, Leaf, Tree
 from ..symbols import ROW_FIRST, ROW_LAST
 from .span_formulas import between
 
@@ -32,7 +32,7 @@ def coordinate(axis: Axis, digits: list[Node]) -> Node:
     return found
 
 
-def pair_formula(part: GridPart, clause: GridClause) -> Node:
+def pair_formula(part: DigitPart, clause: BoxClause) -> Node:
     """The clause keeps the key for a tile of the query alone."""
     q_digits, k_digits = (
         digits_of(part.tree, nodes.add(index, offset))

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 from ...formula import nodes
 from ...formula.nodes import Node
 from ..symbols import ROW_FIRST, ROW_LAST
-from .arithmetic import Any_, AtLeastZero, Condition
+from .arithmetic import Any_, Condition, NotNegative
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ def inverses(terms: list[StepTerm]) -> list[Condition]:
         for high in terms:
             if high.family == low.family_of(wanted) and _inside(high.node.args[-1]):
                 below, within = high.position - low.value, high.value - low.position
-                laws.append(Any_((AtLeastZero(-below - 1), AtLeastZero(within))))
-                laws.append(Any_((AtLeastZero(below), AtLeastZero(-within - 1))))
+                laws.append(Any_((NotNegative(-below - 1), NotNegative(within))))
+                laws.append(Any_((NotNegative(below), NotNegative(-within - 1))))
     return laws
 
 
@@ -151,7 +151,7 @@ def own_places(terms: list[StepTerm]) -> list[Condition]:
         q_slot, kv_slot = term.node.own
         if q_slot is kv_slot and _inside(term.node.args[-1]):
             gap = term.value - term.position
-            laws.append(AtLeastZero(gap if term.node.data in ("last", "end") else -gap))
+            laws.append(NotNegative(gap if term.node.data in ("last", "end") else -gap))
     return laws
 
 

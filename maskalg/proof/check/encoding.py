@@ -19,6 +19,7 @@ is read: x = y gives t[x] = t[y].
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
@@ -28,9 +29,8 @@ from ...engine.normal_form import Value
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
-from .arithmetic import NEVER, All, Any_, AtLeastZero, Condition, equal, inequalities
+from .arithmetic import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
 from .document_laws import StepTerm, contiguous, inverses, own_places, same_document
-from .remainders import by_branch, congruence
 from .set_laws import MemberTerm, member_laws
 
 
@@ -72,11 +72,11 @@ class Encoder:
         if op in ("ge", "eq") and all(arg.kind == "int" for arg in args):
             difference = self.term(args[0]) - self.term(args[1])
             if op == "ge":
-                return AtLeastZero(difference if holds else -difference - 1)
+                return NotNegative(difference if holds else -difference - 1)
             found = (*self._unequal_or_equal(difference, holds), *self._places(node, holds))
             return All((*found, *self._remainders(node, holds)))
         truth = self._unknown(node)
-        return AtLeastZero(truth - 1 if holds else -truth)
+        return NotNegative(truth - 1 if holds else -truth)
 
     def term(self, node: Node) -> Any:
         """The integer formula as a polynomial in unknowns."""
@@ -110,8 +110,8 @@ class Encoder:
         divided = (*self._quotients, *self._of_quotients)
         for quotient, x, c in divided:
             self.laws.add("floor division")
-            known += [AtLeastZero(x - c * quotient), AtLeastZero(c * quotient + c - 1 - x)]
-            known.append(Any_((AtLeastZero(-x - 1), AtLeastZero(quotient))))
+            known += [NotNegative(x - c * quotient), NotNegative(c * quotient + c - 1 - x)]
+            known.append(Any_((NotNegative(-x - 1), NotNegative(quotient))))
         if self._steps:
             self.laws.add("document tables")
             known += own_places(self._steps) + inverses(self._steps)
@@ -125,7 +125,7 @@ class Encoder:
         for f, x, name in functions:
             for g, y, other in functions:
                 if f is not g and name == other:
-                    known.append(Any_((AtLeastZero(x - y - 1), AtLeastZero(g - f))))
+                    known.append(Any_((NotNegative(x - y - 1), NotNegative(g - f))))
         known += self._same_quotients()
         factors = {}
         for c in sorted({c for _, _, c in divided if not c.is_Integer}, key=str):
@@ -141,18 +141,18 @@ class Encoder:
         for f, c in of_q:
             for g in (g for g, d in of_k if c == d and not c.is_Integer):
                 for a, b in ((f, g), (g, f)):
-                    product = AtLeastZero(sp.expand(c * (b - a)))
-                    yield Any_((AtLeastZero(a - b - 1), product))
+                    product = NotNegative(sp.expand(c * (b - a)))
+                    yield Any_((NotNegative(a - b - 1), product))
 
     def _times(self, factors: dict[Any, set[Any]], condition: Condition) -> Condition:
         """The condition with c e >= 0 beside each e >= 0 on a quotient that c is a factor of."""
-        if not isinstance(condition, AtLeastZero):
+        if not isinstance(condition, NotNegative):
             parts = tuple([self._times(factors, part) for part in condition.parts])
             return type(condition)(parts)
         e = condition.expression
         held = e.free_symbols
         found = [
-            AtLeastZero(_product(c, e))
+            NotNegative(_product(c, e))
             for c, quotients in factors.items()
             if held & quotients and not held & c.free_symbols
         ]
@@ -164,7 +164,7 @@ class Encoder:
     def _unequal_or_equal(self, difference: Any, holds: bool) -> tuple[Condition, ...]:
         if holds:
             return (equal(difference, 0),)
-        return (Any_((AtLeastZero(difference - 1), AtLeastZero(-difference - 1))),)
+        return (Any_((NotNegative(difference - 1), NotNegative(-difference - 1))),)
 
     def _places(self, node: Node, holds: bool) -> tuple[Condition, ...]:
         """Where the key lies among the tables at the query, for an equality of ids."""
@@ -174,9 +174,9 @@ class Encoder:
         key = self.term(pair.of_key.args[-1])
         if holds:
             first, last = (self.term(pair.table(name)) for name in ("first", "last"))
-            return AtLeastZero(key - first), AtLeastZero(last - key)
+            return NotNegative(key - first), NotNegative(last - key)
         start, end = (self.term(pair.table(name)) for name in ("start", "end"))
-        return (Any_((AtLeastZero(start - 1 - key), AtLeastZero(key - end - 1))),)
+        return (Any_((NotNegative(start - 1 - key), NotNegative(key - end - 1))),)
 
     def _remainders(self, node: Node, holds: bool) -> tuple[Condition, ...]:
         """That a number divides a difference, for an equality of remainders."""
@@ -195,11 +195,11 @@ class Encoder:
         name = min(str(difference), str(sp.expand(mirrored)))
         divides = self._fresh(f"{c} divides {name}")
         if holds:
-            return (AtLeastZero(divides - 1),)
-        outside = [AtLeastZero(-divides)]
+            return (NotNegative(divides - 1),)
+        outside = [NotNegative(-divides)]
         if found.number:
             r = self.term(found.right)
-            outside += [AtLeastZero(-r - 1), AtLeastZero(r - c)]
+            outside += [NotNegative(-r - 1), NotNegative(r - c)]
         return (Any_(tuple(outside)),)
 
     def _quotient(self, node: Node, x: Any, c: Any) -> Any:
@@ -236,13 +236,13 @@ class Encoder:
         op, args = node.op, node.args
         facts = self._definitions
         if (op == "index" and node.data in ("batch", "head")) or op == "extent":
-            facts.append(AtLeastZero(unknown))
+            facts.append(NotNegative(unknown))
         elif op == "scalar" and cast(Slot, node.own[0]).low is not None:
-            facts.append(AtLeastZero(unknown - cast(int, cast(Slot, node.own[0]).low)))
+            facts.append(NotNegative(unknown - cast(int, cast(Slot, node.own[0]).low)))
         elif op in ("max", "min") and node.kind == "int":
             sign = 1 if op == "max" else -1
-            gaps = [AtLeastZero(sign * (unknown - self.term(arg))) for arg in args]
-            facts += [*gaps, Any_(tuple(AtLeastZero(-gap.expression) for gap in gaps))]
+            gaps = [NotNegative(sign * (unknown - self.term(arg))) for arg in args]
+            facts += [*gaps, Any_(tuple(NotNegative(-gap.expression) for gap in gaps))]
         elif op == "where" and node.kind == "int":
             then, otherwise = (equal(unknown, self.term(arg)) for arg in args[1:])
             chosen, other = self.condition(args[0]), self.condition(args[0], False)
@@ -258,7 +258,7 @@ class Encoder:
             for other, entry, others in self._reads[:i]:
                 if node.own[0] is other.own[0] and len(places) == len(others):
                     gaps = [sp.expand(x - y) for x, y in zip(places, others, strict=True)]
-                    apart = [AtLeastZero(sign * gap - 1) for gap in gaps for sign in (1, -1)]
+                    apart = [NotNegative(sign * gap - 1) for gap in gaps for sign in (1, -1)]
                     yield Any_((*apart, equal(value, entry)))
 
     def _unknown(self, node: Node) -> Any:
@@ -292,3 +292,34 @@ def _at_least_one(node: Node) -> bool:
     if node.op == "mul":
         return all(map(_at_least_one, node.args))
     return node.op == "const" and cast(int, node.data) >= 1
+
+
+@dataclass(frozen=True)
+class SameRemainder:
+    """left mod modulus equals right mod modulus, or the number `right` itself."""
+
+    left: Node
+    right: Node
+    modulus: Node
+    number: bool
+
+
+def congruence(node: Node) -> SameRemainder | None:
+    """An equality of a remainder and of a remainder by the same divisor, or of any number."""
+    for one, other in (node.args, node.args[::-1]):
+        if one.op == "mod" and other.op == "mod" and one.args[1] == other.args[1]:
+            return SameRemainder(one.args[0], other.args[0], one.args[1], number=False)
+    for one, other in (node.args, node.args[::-1]):
+        if one.op == "mod":
+            return SameRemainder(one.args[0], other, one.args[1], number=True)
+    return None
+
+
+def by_branch(node: Node) -> Node:
+    """The equality of a `where` and a value as one of the equalities of its branches."""
+    where, other = node.args if node.args[0].op == "where" else node.args[::-1]
+    chosen, then, otherwise = where.args
+    return nodes.disjunction(
+        nodes.conjunction(chosen, nodes.eq(then, other)),
+        nodes.conjunction(nodes.negation(chosen), nodes.eq(otherwise, other)),
+    )

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from ...formula import nodes
 from ...formula.nodes import Node
 from ..symbols import ROW_FIRST, ROW_LAST
-from .arithmetic import All, Any_, AtLeastZero, Condition, negated
+from .arithmetic import All, Any_, Condition, NotNegative, negated
 from .encoding import Encoder
 from .refutation import refutation
 
@@ -53,7 +53,7 @@ def pair_of_tile(encoder: Encoder) -> list[Condition]:
     order = (nodes.const(0), ROW_FIRST, nodes.Q, ROW_LAST)
     low, q0, q, q1 = (encoder.term(node) for node in order)
     gaps = (q0 - low, q - q0, q1 - q, encoder.term(nodes.K))
-    return [AtLeastZero(gap) for gap in gaps]
+    return [NotNegative(gap) for gap in gaps]
 
 
 def reached(
@@ -65,7 +65,7 @@ def reached(
     for point in points:
         at = encoder.term(point)
         moved = nodes.substitute(cube, {nodes.Q: point}.get)
-        inside = negated(All((AtLeastZero(at - q0), AtLeastZero(q1 - at))))
+        inside = negated(All((NotNegative(at - q0), NotNegative(q1 - at))))
         conditions = [*conditions, Any_((inside, encoder.condition(moved, False)))]
     return discharged(encoder, conditions)
 

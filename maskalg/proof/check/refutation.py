@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import sympy as sp
 
-from .arithmetic import All, Any_, AtLeastZero, Condition
+from .arithmetic import All, Any_, Condition, NotNegative
 from .simplex import Simplex, TooLarge
 
 Verdict = Literal["refuted", "open", "too large"]
@@ -86,7 +86,7 @@ class _Search:
 
     def read(self, condition: Condition) -> Part | bool:
         """The condition over numbered forms, or whether it holds where no unknown is left."""
-        if isinstance(condition, AtLeastZero):
+        if isinstance(condition, NotNegative):
             return self._atom(condition.expression)
         parts = [self.read(part) for part in condition.parts]
         decisive = isinstance(condition, Any_)

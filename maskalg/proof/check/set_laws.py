@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...formula import nodes
 from ...formula.nodes import Node
 from ..symbols import ROW_FIRST, ROW_LAST
-from .arithmetic import Any_, AtLeastZero, Condition
+from .arithmetic import Any_, Condition, NotNegative
 
 if TYPE_CHECKING:
     from .encoding import Encoder
@@ -42,25 +42,25 @@ def member_laws(terms: list[MemberTerm], encoder: Encoder) -> list[Condition]:
     laws: list[Condition] = []
     for term in terms:
         formula, value, x = term.node.args[0], term.value, term.position
-        in_tile = [AtLeastZero(q0 - q - 1), AtLeastZero(q - q1 - 1)]
+        in_tile = [NotNegative(q0 - q - 1), NotNegative(q - q1 - 1)]
         away = [*in_tile, encoder.condition(formula, False)]
         member = encoder.condition(nodes.substitute(formula, {nodes.Q: term.node}.get))
         if term.node.data == "next":
-            laws.append(Any_((AtLeastZero(value - x), AtLeastZero(value - q1 - 1))))
-            laws.append(Any_((*away, AtLeastZero(x - q - 1), AtLeastZero(q - value))))
-            laws.append(Any_((AtLeastZero(value - q1 - 1), member)))
+            laws.append(Any_((NotNegative(value - x), NotNegative(value - q1 - 1))))
+            laws.append(Any_((*away, NotNegative(x - q - 1), NotNegative(q - value))))
+            laws.append(Any_((NotNegative(value - q1 - 1), member)))
         else:
-            laws.append(Any_((AtLeastZero(x - value), AtLeastZero(-1 - value))))
-            laws.append(Any_((*away, AtLeastZero(q - x - 1), AtLeastZero(value - q))))
-            laws.append(Any_((AtLeastZero(-1 - value), member)))
+            laws.append(Any_((NotNegative(x - value), NotNegative(-1 - value))))
+            laws.append(Any_((*away, NotNegative(q - x - 1), NotNegative(value - q))))
+            laws.append(Any_((NotNegative(-1 - value), member)))
     for after in (term for term in terms if term.node.data == "next"):
         for before in (term for term in terms if term.node.data == "previous"):
             if after.node.args[0] == before.node.args[0]:
-                in_order = AtLeastZero(before.value - after.value)
-                beyond = AtLeastZero(after.value - q1 - 1)
+                in_order = NotNegative(before.value - after.value)
+                beyond = NotNegative(after.value - q1 - 1)
                 laws.append(
-                    Any_((beyond, AtLeastZero(after.value - before.position - 1), in_order))
+                    Any_((beyond, NotNegative(after.value - before.position - 1), in_order))
                 )
-                none = AtLeastZero(-1 - before.value)
-                laws.append(Any_((none, AtLeastZero(after.position - before.value - 1), in_order)))
+                none = NotNegative(-1 - before.value)
+                laws.append(Any_((none, NotNegative(after.position - before.value - 1), in_order)))
     return laws

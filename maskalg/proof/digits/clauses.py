@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from ...formula import nodes
-from ...formula.cases import split_extremum, split_where
+from ...formula.comparisons import POSITIONS, split_extremum, split_where, terms_of
 from ...formula.nodes import Node
 from ..signs import OverBudget
-from .tree import POSITIONS, Coordinate, DigitTree, NotAGrid, Path, Side, factors
+from .tree import Coordinate, DigitTree, NotDigits, Path, Side, factors
 
 Paths = tuple[Path, ...]
 
@@ -70,7 +70,7 @@ class DigitClauses:
         """The clauses of the formula, or of its negation.
 
         Raises:
-            NotAGrid: a part that is not about one axis.
+            NotDigits: a part that is not about one axis.
             OverBudget: more than `CLAUSE_BUDGET` clauses.
         """
         if node.op == "const":
@@ -97,7 +97,7 @@ class DigitClauses:
             left, right = node.args
             both = nodes.conjunction(nodes.ge(left, right), nodes.ge(right, left))
             return self.of(both, holds)
-        raise NotAGrid(f"{node.op} of positions")
+        raise NotDigits(f"{node.op} of positions")
 
     def _of_case(self, case: tuple[Node, Node], holds: bool) -> list[DigitClause]:
         """Cases exclude each other, so the negation of the whole is that of each case."""
@@ -154,7 +154,7 @@ class DigitClauses:
     def _ge(self, node: Node, holds: bool) -> list[DigitClause]:
         left, right = node.args
         if left.kind != "int" or right.kind != "int":
-            raise NotAGrid("real numbers")
+            raise NotDigits("real numbers")
         difference = nodes.subtract(left, right)
         split = split_extremum(difference) or split_where(node)
         if split is not None:
@@ -194,11 +194,11 @@ class DigitClauses:
         low = next((term for term in moving if _negated(term) is not None), None)
         high = next((term for term in moving if term is not low), None)
         if len(moving) != 2 or low is None or high is None:
-            raise NotAGrid("a sum of positions")
+            raise NotDigits("a sum of positions")
         upper, lower = self._number(high), self._number(cast(Node, _negated(low)))
         gap = _collected(rest, nodes.negate(upper.offset), lower.offset)
         if upper.side == lower.side or upper.paths != lower.paths or gap not in (_ZERO, _LESS):
-            raise NotAGrid("a distance across digits")
+            raise NotDigits("a distance across digits")
         return self._ordered(upper.side, upper.paths, strict=gap == _LESS)
 
     def _number(self, node: Node) -> _Number:
@@ -209,7 +209,7 @@ class DigitClauses:
         else:
             found, offset = self._tree.coordinate(node), _ZERO
         if found is None:
-            raise NotAGrid("a sum of positions")
+            raise NotDigits("a sum of positions")
         return _Number(found.side, found.paths, offset)
 
     def _ordered(self, greater: Side, paths: Paths, *, strict: bool) -> list[DigitClause]:
@@ -261,7 +261,7 @@ def _negated(term: Node) -> Node | None:
 
 def _parted(total: Node) -> tuple[list[Node], Node]:
     """The terms of a sum that depend on positions, and the sum of the others."""
-    terms = total.args if total.op == "add" else (total,)
+    terms = terms_of(total)
     moving = [term for term in terms if term.indices() & POSITIONS]
     return moving, nodes.add(*[term for term in terms if not term.indices() & POSITIONS])
 
@@ -269,8 +269,7 @@ def _parted(total: Node) -> tuple[list[Node], Node]:
 def _collected(*summands: Node) -> Node:
     """A sum with like terms added up."""
     total: dict[Node, int] = {}
-    joined = nodes.add(*summands)
-    for term in joined.args if joined.op == "add" else (joined,):
+    for term in terms_of(nodes.add(*summands)):
         number, rest = factors(term)
         product = nodes.mul(*rest) if rest else nodes.const(1)
         total[product] = total.get(product, 0) + number

@@ -1,4 +1,4 @@
-"""The closed forms of a mask on a grid: for each digit of a position, intervals of key digits.
+"""The closed forms of a mask by digits: for each digit of a position, intervals of key digits.
 
 No SymPy here. A position is written in mixed radix: `x` splits by a radix `c` into `x // c` and
 `x % c`, and each part may split further. The *leaves* of that tree are the digits; they are
@@ -58,7 +58,7 @@ class AxisSpan:
 
 
 @dataclass(frozen=True)
-class GridClause:
+class BoxClause:
     """Keys of a box of queries: on every axis in `axes` in one of its spans, all at once.
 
     `conditions` are masks of batch and head. The other bounds are on the query and the key index
@@ -74,7 +74,7 @@ class GridClause:
 
 
 @dataclass(frozen=True)
-class GridPart:
+class DigitPart:
     """Clauses over one tree of digits.
 
     Attributes:
@@ -86,18 +86,18 @@ class GridPart:
     q_offset: Node
     k_offset: Node
     tree: Tree
-    touched: tuple[GridClause, ...]
-    unfull: tuple[GridClause, ...]
+    touched: tuple[BoxClause, ...]
+    unfull: tuple[BoxClause, ...]
 
 
 @dataclass(frozen=True)
-class GridForms:
+class DigitForms:
     """Exact forms of a mask in which queries and keys meet digit by digit.
 
     A key is touched when a clause of some part touches it, and likewise not full.
     """
 
-    parts: tuple[GridPart, ...]
+    parts: tuple[DigitPart, ...]
 
 
 def digit_texts(tree: Tree, text: str = "x") -> list[str]:

@@ -1,4 +1,4 @@
-"""The keys a grid mask can touch, as one interval a clause: what kernels loop over.
+"""The keys a mask told by digits can touch, as one interval a clause: what kernels loop over.
 
 Only the top digit is used, so the interval reaches over whole rows of the canvas: sound, not
 exact.
@@ -12,12 +12,12 @@ from ...formula import nodes
 from ...formula.nodes import Node
 from ..closed_forms import Span
 from ..symbols import ROW_FIRST, ROW_LAST
-from .forms import AxisSpan, GridClause, GridForms, GridPart, Split, Tree
+from .forms import AxisSpan, BoxClause, DigitForms, DigitPart, Split, Tree
 
 _EVERY_KEY: Final = Span((), (), (), None, exact=False, documents=())
 
 
-def hull_spans(forms: GridForms, *, touched: bool) -> tuple[Span, ...]:
+def hull_spans(forms: DigitForms, *, touched: bool) -> tuple[Span, ...]:
     """Spans that hold every touched key, or every key that is not full."""
     spans: list[Span] = []
     sides = [(part, part.touched if touched else part.unfull) for part in forms.parts]
@@ -32,7 +32,7 @@ def hull_spans(forms: GridForms, *, touched: bool) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _span(part: GridPart, clause: GridClause, top: AxisSpan) -> Span:
+def _span(part: DigitPart, clause: BoxClause, top: AxisSpan) -> Span:
     def of_rows(bound: Node) -> Node:
         return nodes.substitute(bound, replace)
 

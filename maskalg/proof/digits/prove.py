@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, cast
 
 from ...formula import nodes
+from ...formula.comparisons import POSITIONS
 from ...formula.nodes import Node
 from ...formula.parameters import Parameter, Slot
 from ...formula.printing import formula_text
@@ -23,49 +24,49 @@ from ..projection import KeyInterval, Projection
 from ..signs import OverBudget, Signs
 from ..symbols import Symbols, k, q, q0
 from .clauses import DigitClause, DigitClauses, Paths, putting
-from .forms import AxisSpan, GridClause, GridForms, GridPart, digit_texts, span_text
-from .tree import POSITIONS, DigitTree, NotAGrid
+from .forms import AxisSpan, BoxClause, DigitForms, DigitPart, digit_texts, span_text
+from .tree import DigitTree, NotDigits
 
 _MOST_CONDITIONS: Final = 2
 _BOUND_TEXT: Final = {"q_low": "q >=", "q_high": "q <=", "k_low": "k >=", "k_high": "k <="}
 
 
 @dataclass(frozen=True)
-class GridProof:
-    """The forms of a grid mask, the same as text, and the bounds declared for its parameters."""
+class DigitProof:
+    """The forms of a mask by digits, the same as text, and what is declared of its parameters."""
 
-    forms: GridForms
+    forms: DigitForms
     touched: tuple[str, ...]
     unfull: tuple[str, ...]
     assumptions: tuple[str, ...]
 
 
-def grid_proof(mask: Node) -> GridProof | None:
+def digit_proof(mask: Node) -> DigitProof | None:
     """The forms of a mask that reads minor digits `x % c`; None where digits do not decide it."""
     if not any(node.op == "mod" and node.indices() & POSITIONS for node in mask.walk()):
         return None
     try:
         parts = _parts(mask, _MOST_CONDITIONS)
-    except (NotAGrid, OverBudget):
+    except (NotDigits, OverBudget):
         return None
     bounds = {f"{p.name} >= {p.low}" for p in mask.params if isinstance(p, Slot) and p.low}
-    return GridProof(
-        GridForms(parts),
+    return DigitProof(
+        DigitForms(parts),
         tuple([_text(part, clause) for part in parts for clause in part.touched]),
         tuple([_text(part, clause) for part in parts for clause in part.unfull]),
         tuple(sorted(bounds)),
     )
 
 
-def _parts(mask: Node, conditions: int) -> tuple[GridPart, ...]:
+def _parts(mask: Node, conditions: int) -> tuple[DigitPart, ...]:
     """The mask over one tree of digits, or by the cases of a condition without positions."""
     try:
         return (_part(mask),)
-    except NotAGrid:
+    except NotDigits:
         condition = next((n for n in mask.walk() if _is_condition(n)), None)
         if condition is None or not conditions:
             raise
-    found: list[GridPart] = []
+    found: list[DigitPart] = []
     for holds in (True, False):
         case = nodes.substitute(mask, putting(condition, nodes.const(holds)))
         given = condition if holds else nodes.negation(condition)
@@ -73,7 +74,7 @@ def _parts(mask: Node, conditions: int) -> tuple[GridPart, ...]:
     return tuple(found)
 
 
-def _part(mask: Node) -> GridPart:
+def _part(mask: Node) -> DigitPart:
     tree = DigitTree()
     tree.collect(mask)
     formula = tree.gathered(mask)
@@ -83,28 +84,28 @@ def _part(mask: Node) -> GridPart:
         projected = [_projected(tree, clause) for clause in clauses.of(formula, holds)]
         sides.append(tuple(dict.fromkeys([clause for clause in projected if clause is not None])))
     offsets = tree.offset("q_idx"), tree.offset("kv_idx")
-    return GridPart(*offsets, tree.tree(), sides[0], sides[1])
+    return DigitPart(*offsets, tree.tree(), sides[0], sides[1])
 
 
 def _is_condition(node: Node) -> bool:
     return node.kind == "bool" and node.op != "const" and not node.indices() & POSITIONS
 
 
-def _under(condition: Node, part: GridPart) -> GridPart:
-    def given(clauses: tuple[GridClause, ...]) -> tuple[GridClause, ...]:
+def _under(condition: Node, part: DigitPart) -> DigitPart:
+    def given(clauses: tuple[BoxClause, ...]) -> tuple[BoxClause, ...]:
         return tuple([replace(c, conditions=(condition, *c.conditions)) for c in clauses])
 
     return replace(part, touched=given(part.touched), unfull=given(part.unfull))
 
 
-def _projected(tree: DigitTree, clause: DigitClause) -> GridClause | None:
+def _projected(tree: DigitTree, clause: DigitClause) -> BoxClause | None:
     """A clause with the key intervals of each axis; None where an axis keeps nothing."""
     by_axis: dict[Paths, list[Node]] = {}
     for paths, formula in clause.axes:
         by_axis.setdefault(paths, []).append(tree.plain(formula))
     used = [path for paths in by_axis for path in paths]
     if len(used) != len(set(used)):
-        raise NotAGrid("one digit in two axes")
+        raise NotDigits("one digit in two axes")
     axes = []
     for paths, formulas in by_axis.items():
         spans = _spans(nodes.conjunction(*formulas), tree.may_be_negative(paths[0]))
@@ -115,7 +116,7 @@ def _projected(tree: DigitTree, clause: DigitClause) -> GridClause | None:
     for name, limit in clause.bounds:
         sides[name].append(limit)
     q_low, q_high, k_low, k_high = (tuple(limits) for limits in sides.values())
-    return GridClause(clause.conditions, q_low, q_high, k_low, k_high, tuple(axes))
+    return BoxClause(clause.conditions, q_low, q_high, k_low, k_high, tuple(axes))
 
 
 def _spans(formula: Node, negative: bool) -> tuple[AxisSpan, ...]:
@@ -153,7 +154,7 @@ def _project(formula: Node, kinds: tuple[object, ...], negative: bool) -> tuple[
         plain = interval.exact and interval.congruence is None and not interval.documents
         # Sets hold positions, and the indices here are digits of them.
         if not plain or interval.keys or symbols.sets:
-            raise NotAGrid("an axis that is not projected exactly")
+            raise NotDigits("an axis that is not projected exactly")
         spans[_axis_span(interval, symbols)] = None
     return tuple(spans)
 
@@ -166,7 +167,7 @@ def _axis_span(interval: KeyInterval, symbols: Symbols) -> AxisSpan:
     return AxisSpan(lows, highs, guards)
 
 
-def _text(part: GridPart, clause: GridClause) -> str:
+def _text(part: DigitPart, clause: BoxClause) -> str:
     names = digit_texts(part.tree)
     texts = [
         f"{', '.join(names[d] for d in axis.digits)}: {' or '.join(span_text(s) for s in spans)}"

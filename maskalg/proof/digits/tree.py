@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Final, Literal, cast
+from typing import Literal, cast
 
 from ...formula import nodes
+from ...formula.comparisons import POSITIONS
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from .forms import Axis, Leaf, Split, Tree
 
-POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
 Side = Literal["q_idx", "kv_idx"]
 Path = tuple[str, ...]  # "//" and "%" from the whole position down to a part of it
 
 
-class NotAGrid(Exception):
+class NotDigits(Exception):
     """The formula is not one of digit pairs; the present rung answers."""
 
 
@@ -43,7 +43,7 @@ class DigitTree:
         """Learn the tree from every division in a formula.
 
         Raises:
-            NotAGrid: divisions that do not form one tree.
+            NotDigits: divisions that do not form one tree.
         """
         for node in formula.walk():
             if node.op in ("floordiv", "mod") and node.indices() & POSITIONS:
@@ -155,10 +155,10 @@ class DigitTree:
         """How many values a part has; every number below that occurs, whatever the parts above.
 
         Raises:
-            NotAGrid: the top digit, or a part whose range depends on the parts above.
+            NotDigits: the top digit, or a part whose range depends on the parts above.
         """
         if not path:
-            raise NotAGrid("the top digit behind others")
+            raise NotDigits("the top digit behind others")
         above, radix = path[:-1], self.radices[path[:-1]]
         if path[-1] == "%" and "%" not in above:
             return radix
@@ -175,17 +175,17 @@ class DigitTree:
             if learn:
                 _check_radix(radix)
                 if self.radices.setdefault(path, radix) != radix:
-                    raise NotAGrid("a position divided by different numbers")
+                    raise NotDigits("a position divided by different numbers")
             return side, (*path, "//" if node.op == "floordiv" else "%")
         indices = node.indices() & POSITIONS
         if len(indices) != 1:
             if learn:
-                raise NotAGrid("a division of what is not one position")
+                raise NotDigits("a division of what is not one position")
             return None
         side = cast(Side, next(iter(indices)))
         if learn:
             if not _is_root(node) or self.roots.setdefault(side, node) != node:
-                raise NotAGrid("a division of what is not one position")
+                raise NotDigits("a division of what is not one position")
             return side, ()
         return (side, ()) if node == self.roots[side] else None
 
@@ -199,7 +199,7 @@ class DigitTree:
                 continue
             try:
                 rest = _quotient(scaled, self._size_of(minor.paths[0]))
-            except NotAGrid:
+            except NotDigits:
                 continue
             major = self.coordinate(rest)
             if major is None or major.side != minor.side:
@@ -215,16 +215,16 @@ def _quotient(product: Node, divisor: Node) -> Node:
     """The other factors of a product that has the factors of `divisor`.
 
     Raises:
-        NotAGrid: it does not have them.
+        NotDigits: it does not have them.
     """
     number, rest = factors(product)
     least, gone = factors(divisor)
     for factor in gone:
         if factor not in rest:
-            raise NotAGrid("a radix that is no multiple of the one below")
+            raise NotDigits("a radix that is no multiple of the one below")
         rest.remove(factor)
     if number % least:
-        raise NotAGrid("a radix that is no multiple of the one below")
+        raise NotDigits("a radix that is no multiple of the one below")
     return nodes.mul(nodes.const(number // least), *rest)
 
 
@@ -265,4 +265,4 @@ def _check_radix(radix: Node) -> None:
         for factor in radix.args:
             _check_radix(factor)
         return
-    raise NotAGrid("a divisor that is not a positive number")
+    raise NotDigits("a divisor that is not a positive number")

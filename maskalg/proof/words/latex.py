@@ -24,7 +24,7 @@ def proof_latex(proof: Proof) -> str:
         ("not full", proof.forms.unfull, proof.unfull),
     ):
         # Closed forms by digits are said in words, one line for each clause.
-        by_digits = proof.forms.grid is not None
+        by_digits = proof.forms.digits is not None
         found = [text_latex(text) for text in texts] if by_digits else [_keys(s) for s in spans]
         for number, text in enumerate(found or [text_latex("no key")]):
             rows.append(rf"\text{{{name if number == 0 else 'or'}}} && {text}")

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+import sympy as sp
+
+from ...formula.node import Node
+from ...formula.nodes import substitute
+from ...formula.printing import formula_text
+from ..digits.forms import DigitForms, digit_texts
+from ..elimination import Elimination, Step
+from ..literals import (
+    Alone,
+    AtLeastZero,
+    Congruence,
+    Equal,
+    Opaque,
+    Related,
+    in_order,
+)
+from ..literals import Literal as ProofLiteral
 from ..projection import interval_text
-from .story import Step, Story, literal_text, story_of
 
 if TYPE_CHECKING:
     from ..proof import Proof
@@ -17,9 +33,12 @@ _INDENT: Final = "   "
 
 def told(proof: Proof) -> list[Line]:
     """The lines of a proof; a heading stands before each of its parts."""
-    story = story_of(proof.mask)
-    lines = [*_mask(proof), *_literals(story), *_elimination(proof, story), *_result(proof)]
-    return lines[1:]
+    lines = _mask(proof)
+    if proof.elimination is not None:
+        lines += [*_literals(proof.elimination), *_eliminated(proof.elimination)]
+    elif proof.forms.digits is not None:
+        lines += _digits(proof, proof.forms.digits)
+    return [*lines, *_result(proof)][1:]
 
 
 def _mask(proof: Proof) -> list[Line]:
@@ -27,27 +46,30 @@ def _mask(proof: Proof) -> list[Line]:
     return [*_part("The mask", [proof.formula]), *given]
 
 
-def _literals(story: Story) -> list[Line]:
-    if story.grid is not None:
-        return _part("Digits of a position x", list(story.digits))
+def _digits(proof: Proof, forms: DigitForms) -> list[Line]:
+    digits = dict.fromkeys(text for part in forms.parts for text in digit_texts(part.tree))
+    lines = _part("Digits of a position x", list(digits))
+    lines += _part("Keys that some query of a box keeps or drops, digit by digit", [])
+    for name, texts in (("touched", proof.touched), ("not full", proof.unfull)):
+        lines += _texts(name, list(texts) or ["no key"])
+    return lines
+
+
+def _literals(found: Elimination) -> list[Line]:
     lines = _part("Literals: a pair of a query q and a key k is", [])
-    for name, steps in (("kept", story.kept), ("dropped", story.dropped)):
+    for name, steps in (("kept", found.kept.steps), ("dropped", found.dropped.steps)):
         if steps is None:
             lines += _texts(f"{name} when", ["(more cases than the proof looks at)"], 14)
             continue
-        cases = [" and ".join(map(literal_text, step.literals)) or "always" for step in steps]
+        ordered = [in_order(step.clause, found.signs) for step in steps]
+        cases = [" and ".join(map(literal_text, literals)) or "always" for literals in ordered]
         lines += _texts(f"{name} when", cases or ["never"], 14)
     return lines
 
 
-def _elimination(proof: Proof, story: Story) -> list[Line]:
-    if story.grid is not None:
-        lines = _part("Keys that some query of a box keeps or drops, digit by digit", [])
-        for name, texts in (("touched", proof.touched), ("not full", proof.unfull)):
-            lines += _texts(name, list(texts) or ["no key"])
-        return lines
+def _eliminated(found: Elimination) -> list[Line]:
     lines = _part("Eliminated: q, over the tile q0 <= q <= q1", [])
-    for name, steps in (("touched", story.kept), ("not full", story.dropped)):
+    for name, steps in (("touched", found.kept.steps), ("not full", found.dropped.steps)):
         if steps is None:
             lines += _texts(name, ["every key (at most)"])
             continue
@@ -103,3 +125,42 @@ def _texts(name: str, rows: list[str], width: int = 11) -> list[Line]:
         lines.append(("text", f"{_INDENT}{name if i == 0 else 'or':<{width}}{first}"))
         lines += [("text", f"{_INDENT}{'  and':<{width}}{other}") for other in others]
     return lines
+
+
+def literal_text(literal: ProofLiteral) -> str:
+    """A literal as a person writes it."""
+    if isinstance(literal, AtLeastZero):
+        left, right = sides(literal.expression)
+        return f"{left} >= {right}"
+    sign = "==" if literal.holds else "!="
+    if isinstance(literal, Congruence):
+        distance = "q - k" if literal.offset == 0 else f"q - k + {literal.offset}"
+        return f"({distance}) % {literal.modulus} {sign} {literal.residue}"
+    if isinstance(literal, Equal):
+        return f"{_short(literal.left)} {sign} {_short(literal.right)}"
+    node = formula_of_literal(literal)
+    return _short(node) if literal.holds else f"not ({_short(node)})"
+
+
+def formula_of_literal(literal: Alone | Related | Opaque) -> Node:
+    """What holds, or does not; an entry of a table of pairs is read at both categories."""
+    if not isinstance(literal, Related):
+        return literal.node
+    read = {"q_idx": literal.f, "kv_idx": literal.g}
+
+    def replaced(node: Node) -> Node | None:
+        return read.get(str(node.data)) if node.op == "index" else None
+
+    return substitute(literal.relation, replaced)
+
+
+def sides(expression: Any) -> tuple[Any, Any]:
+    """`expression >= 0` as `left >= right` without minus signs: `q - k` gives (q, k)."""
+    terms = sp.Add.make_args(expression)
+    minus = [term for term in terms if term.could_extract_minus_sign()]
+    plus = [term for term in terms if not term.could_extract_minus_sign()]
+    return sp.Add(*plus), sp.Add(*[-term for term in minus])
+
+
+def _short(node: Node) -> str:
+    return formula_text(node).replace("q_idx", "q").replace("kv_idx", "k")

@@ -1,4 +1,4 @@
-"""Grid forms with values put in: the boxes of keys that rows of tiles touch."""
+"""Forms by digits with values put in: the boxes of keys that rows of tiles touch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...engine.evaluate import Environment, evaluate
 from ...engine.normal_form import Value
 from ...formula import nodes
 from ...formula.nodes import Node
-from ...proof.digits.forms import Axis, AxisSpan, GridClause, GridPart
+from ...proof.digits.forms import Axis, AxisSpan, BoxClause, DigitPart
 from .digits import (
     FAR,
     Digits,
@@ -29,7 +29,7 @@ Found = tuple[torch.Tensor, ...]  # the fields of `Boxes`, of one clause
 
 
 @dataclass(frozen=True)
-class GridRows:
+class TileRows:
     """Tiles of queries, flat: their queries `q0..q1`, batch entry and head, `[rows]` each."""
 
     q0: torch.Tensor
@@ -68,35 +68,35 @@ class _Queries:
     every: Digits
 
 
-class Grid:
-    """A part of grid forms in one call: radices as numbers, bounds evaluated on demand."""
+class PartInCall:
+    """A part of digit forms in one call: radices as numbers, limits evaluated on demand."""
 
-    def __init__(self, part: GridPart, values: tuple[Value, ...], kv_len: int) -> None:
-        self.part = part
-        self.numeral: Numeral = numeral(part.tree, values)
+    def __init__(self, forms: DigitPart, values: tuple[Value, ...], kv_len: int) -> None:
+        self.forms = forms
+        self.numeral: Numeral = numeral(forms.tree, values)
         self._values = values
         self._kv_len = kv_len
         self._sizes = sizes(self.numeral)
 
-    def key_offset(self, rows: GridRows) -> torch.Tensor:
+    def key_offset(self, rows: TileRows) -> torch.Tensor:
         """What is added to keys before they are written in digits, `[rows]`."""
-        return self._at_rows(self.part.k_offset, rows)
+        return self._at_rows(self.forms.k_offset, rows)
 
-    def boxes(self, clauses: tuple[GridClause, ...], rows: GridRows) -> Boxes:
+    def boxes(self, clauses: tuple[BoxClause, ...], rows: TileRows) -> Boxes:
         """The keys that the clauses keep of some query of each row, as boxes."""
-        # Clauses share most of their bounds and axes, which are computed once.
+        # Clauses share most of their limits and axes, which are computed once.
         queries: dict[object, list[_Queries]] = {}
         kept: dict[object, list[Piece]] = {}
         found: list[Found] = []
         for clause in clauses:
-            bounds = replace(clause, axes=())
-            if bounds not in queries:
-                queries[bounds] = self._queries(clause, rows)
-            for number, box in enumerate(queries[bounds]):
+            limits = replace(clause, axes=())
+            if limits not in queries:
+                queries[limits] = self._queries(clause, rows)
+            for number, box in enumerate(queries[limits]):
                 for axis in clause.axes:
-                    if (bounds, number, axis) not in kept:
-                        kept[bounds, number, axis] = self._of_axis(*axis, rows, box)
-                found += _crossed(box, [kept[bounds, number, axis] for axis in clause.axes])
+                    if (limits, number, axis) not in kept:
+                        kept[limits, number, axis] = self._of_axis(*axis, rows, box)
+                found += _crossed(box, [kept[limits, number, axis] for axis in clause.axes])
         if not found:
             none = torch.zeros(0, dtype=torch.int64, device=rows.q0.device)
             digits = none.reshape(0, len(self._sizes))
@@ -107,8 +107,8 @@ class Grid:
         order = (row * (int(width.max()) + 1) - width).argsort(stable=True)
         return Boxes(row[order], low[order], high[order], first[order], last[order])
 
-    def _queries(self, clause: GridClause, rows: GridRows) -> list[_Queries]:
-        """The queries of each row within the bounds of a clause, as boxes."""
+    def _queries(self, clause: BoxClause, rows: TileRows) -> list[_Queries]:
+        """The queries of each row within the limits of a clause, as boxes."""
         q_low, q_high = rows.q0, rows.q1
         k_low = torch.zeros_like(q_low)
         k_high = torch.full_like(q_low, self._kv_len - 1)
@@ -123,7 +123,7 @@ class Grid:
         some = k_low <= k_high
         for condition in clause.conditions:
             some = some & self._at_rows(condition, rows)
-        move = self._at_rows(self.part.q_offset, rows)
+        move = self._at_rows(self.forms.q_offset, rows)
         offset = self.key_offset(rows)
         found = []
         for digits, holds in pieces(self.numeral, q_low + move, q_high + move):
@@ -149,7 +149,7 @@ class Grid:
         self,
         axis: Axis,
         spans: tuple[AxisSpan, ...],
-        rows: GridRows,
+        rows: TileRows,
         box: _Queries,
     ) -> list[Piece]:
         """What an axis keeps of a box of queries, as disjoint intervals of its digits."""
@@ -161,10 +161,10 @@ class Grid:
         lows, highs = [], []
         for span in spans:
             below, above = least, most
-            for bound in span.lows:
-                below = torch.maximum(below, evaluate(bound, env))
-            for bound in span.highs:
-                above = torch.minimum(above, evaluate(bound, env))
+            for limit in span.lows:
+                below = torch.maximum(below, evaluate(limit, env))
+            for limit in span.highs:
+                above = torch.minimum(above, evaluate(limit, env))
             for guard in span.guards:
                 above = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), above, -FAR)
             lows.append(below)
@@ -174,7 +174,7 @@ class Grid:
             found += pieces(number, below, above)
         return found
 
-    def _at_rows(self, node: Node, rows: GridRows) -> torch.Tensor:
+    def _at_rows(self, node: Node, rows: TileRows) -> torch.Tensor:
         env = Environment({"batch": rows.batch, "head": rows.head}, self._values)
         return evaluate(node, env).expand(rows.q0.shape)
 

@@ -1,4 +1,4 @@
-"""How many keys each query of a grid mask keeps: the sizes of its boxes, not their keys."""
+"""How many keys each query keeps, by digits: the sizes of its boxes, not their keys."""
 
 from __future__ import annotations
 
@@ -7,62 +7,52 @@ from typing import Final
 import torch
 
 from ...engine.extents import Extents
-from ...engine.normal_form import Value
-from ...proof.digits.forms import GridForms
-from .boxes import Boxes, Grid, GridRows
+from ...engine.normal_form import Bound
+from ...proof.digits.forms import DigitForms
+from ..tiling import Tiling
+from .boxes import Boxes, PartInCall, TileRows
 from .digits import Digit, Numeral, holds, joined, tile_of
 from .runs import rows_at_once
-from .tiles import merged, segments
+from .tiles import key_ranges, merged
 
 _QUERIES_AT_ONCE: Final = 1 << 16
 
 
-def grid_counts(
-    forms: GridForms, values: tuple[Value, ...], extents: Extents, sizes: tuple[int, int]
-) -> torch.Tensor:
-    """The number of keys each query keeps, int64 `[batch, heads, q_len]`.
-
-    Args:
-        forms, values: the proof, and what is bound to its slots.
-        extents: lengths of the call.
-        sizes: the batch entries and heads to tell apart.
-    """
-    device = next((v.device for v in values if isinstance(v, torch.Tensor)), torch.device("cpu"))
-    parts = [torch.zeros(0, dtype=torch.int64, device=device)]
-    if extents.kv_len:
-        grids = [Grid(part, values, extents.kv_len) for part in forms.parts]
-        for _, rows in rows_at_once(extents, sizes, 1, device, _QUERIES_AT_ONCE):
-            parts.append(_of_rows(grids, rows))
-    counts = torch.cat(parts)
+def digit_counts(forms: DigitForms, form: Bound, extents: Extents) -> torch.Tensor:
+    """The number of keys each query keeps, int64 `[batch, heads, q_len]`."""
+    tiling = Tiling(form, extents, (1, 1))
     if not extents.kv_len:
-        counts = counts.new_zeros(sizes[0] * sizes[1] * extents.q_len)
-    return counts.view(*sizes, extents.q_len)
+        return torch.zeros(tiling.shape[:3], dtype=torch.int64, device=tiling.device)
+    parts = [PartInCall(part, form.values, extents.kv_len) for part in forms.parts]
+    counts = [torch.zeros(0, dtype=torch.int64, device=tiling.device)]
+    counts += [_of_rows(parts, rows) for _, rows in rows_at_once(tiling, _QUERIES_AT_ONCE)]
+    return torch.cat(counts).view(tiling.shape[:3])
 
 
-def _of_rows(grids: list[Grid], rows: GridRows) -> torch.Tensor:
-    found = [grid.boxes(grid.part.touched, rows) for grid in grids]
+def _of_rows(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
+    found = [part.boxes(part.forms.touched, rows) for part in parts]
     count = torch.zeros_like(rows.q0)
     apart = torch.ones_like(rows.q0, dtype=torch.bool)
-    for grid, boxes in zip(grids, found, strict=True):
-        count.index_add_(0, boxes.row, _sizes(grid.numeral, boxes))
-        if len(grid.part.touched) > 1:  # those of one clause are disjoint
+    for part, boxes in zip(parts, found, strict=True):
+        count.index_add_(0, boxes.row, _sizes(part.numeral, boxes))
+        if len(part.forms.touched) > 1:  # those of one clause are disjoint
             apart[_overlapping(boxes)] = False
-    if len(grids) > 1:
+    if len(parts) > 1:
         met = torch.stack([torch.bincount(b.row, minlength=len(count)) > 0 for b in found])
         apart &= met.sum(dim=0) < 2
     again = (~apart).nonzero()[:, 0]
     if len(again):
-        some = GridRows(rows.q0[again], rows.q1[again], rows.batch[again], rows.head[again])
-        count[again] = _by_segments(grids, some)
+        some = TileRows(rows.q0[again], rows.q1[again], rows.batch[again], rows.head[again])
+        count[again] = _by_ranges(parts, some)
     return count
 
 
-def _by_segments(grids: list[Grid], rows: GridRows) -> torch.Tensor:
+def _by_ranges(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
     """Where boxes of a row overlap: by their keys, as intervals."""
     met = merged(
         [
-            segments(grid.numeral, grid.boxes(grid.part.touched, rows), grid.key_offset(rows), 1)
-            for grid in grids
+            key_ranges(part.numeral, part.boxes(part.forms.touched, rows), part.key_offset(rows), 1)
+            for part in parts
         ]
     )
     count = torch.zeros_like(rows.q0)

@@ -1,4 +1,4 @@
-"""Which tiles that grid masks touch are full: those without a key that some query drops.
+"""Which of the tiles that digits touch are full: those without a key that some query drops.
 
 Along each touched segment the next dropped key is searched, in every box of dropped keys at once;
 the tiles before it are full. A box whose keys leave no tile free is passed in one step.
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
-from .boxes import Boxes, Grid, GridRows
+from .boxes import Boxes, PartInCall, TileRows
 from .digits import FAR, Digit, Numeral, last_in, next_in, tile_of
-from .tiles import Segments
+from .tiles import KeyRanges
 
 Tiles = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # row, first tile, end
 
@@ -52,8 +52,8 @@ class FullTiles:
 
     def __init__(
         self,
-        grids: list[Grid],
-        rows: GridRows,
+        parts: list[PartInCall],
+        rows: TileRows,
         offsets: list[torch.Tensor],
         kv_len: int,
         block_kv: int,
@@ -61,11 +61,11 @@ class FullTiles:
         self._kv_len = kv_len
         self._block = block_kv
         self._dropped = [
-            _dropped(grid, rows, offset, block_kv)
-            for grid, offset in zip(grids, offsets, strict=True)
+            _dropped(part, rows, offset, block_kv)
+            for part, offset in zip(parts, offsets, strict=True)
         ]
 
-    def among(self, met: Segments) -> Tiles:
+    def among(self, met: KeyRanges) -> Tiles:
         """The full tiles that touched segments cover, as runs, those of a row in any order."""
         block = self._block
         cut = met.last == self._kv_len - 1
@@ -115,13 +115,13 @@ class FullTiles:
         return nearest, passed
 
 
-def _dropped(grid: Grid, rows: GridRows, offset: torch.Tensor, block_kv: int) -> _Dropped:
-    boxes = grid.boxes(grid.part.unfull, rows)
+def _dropped(part: PartInCall, rows: TileRows, offset: torch.Tensor, block_kv: int) -> _Dropped:
+    boxes = part.boxes(part.forms.unfull, rows)
     count = torch.bincount(boxes.row, minlength=len(rows.q0))
     slack = torch.full_like(boxes.row, block_kv - 1)
-    dense = _dense(grid.numeral, boxes.low, boxes.high, slack)[0]
-    first = next_in(grid.numeral, boxes.first, boxes.low, boxes.high)
-    last = last_in(grid.numeral, boxes.last, boxes.low, boxes.high)
+    dense = _dense(part.numeral, boxes.low, boxes.high, slack)[0]
+    first = next_in(part.numeral, boxes.first, boxes.low, boxes.high)
+    last = last_in(part.numeral, boxes.last, boxes.low, boxes.high)
     from_key, to_key = torch.full_like(offset, FAR), torch.full_like(offset, -FAR)
     # The first box of a row that is dense: the widest ones come first.
     place = (dense & (first <= last)).nonzero()[:, 0]
@@ -132,7 +132,7 @@ def _dropped(grid: Grid, rows: GridRows, offset: torch.Tensor, block_kv: int) ->
     from_key[row] = first[place] - offset[row]
     to_key[row] = last[place] - offset[row]
     begin = count.cumsum(0) - count
-    return _Dropped(grid.numeral, offset, boxes, begin, count, dense, last, from_key, to_key)
+    return _Dropped(part.numeral, offset, boxes, begin, count, dense, last, from_key, to_key)
 
 
 def _dense(

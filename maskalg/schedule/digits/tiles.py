@@ -16,15 +16,15 @@ from .digits import Digit, Numeral, joined, last_in, next_in
 
 
 @dataclass(frozen=True)
-class Segments:
-    """Keys `first..last` of rows, both included; `[segments]` each."""
+class KeyRanges:
+    """Keys `first..last` of rows, both included; `[ranges]` each."""
 
     row: torch.Tensor
     first: torch.Tensor
     last: torch.Tensor
 
 
-def segments(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -> Segments:
+def key_ranges(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -> KeyRanges:
     """The keys of boxes; gaps inside a segment are too short to hold a tile, its ends are keys.
 
     `offset` `[rows]` is what was added to keys before they were written in digits.
@@ -43,7 +43,7 @@ def segments(tree: Numeral, boxes: Boxes, offset: torch.Tensor, block_kv: int) -
         row, first, last = row[some], first[some], last[some]
     if bool(offset.any()):
         first, last = first - offset[row], last - offset[row]
-    return Segments(row, first, last)
+    return KeyRanges(row, first, last)
 
 
 Enumerated = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # box, first and last number
@@ -114,11 +114,11 @@ def spread(
     return owner.repeat_interleave(count), each + torch.arange(len(each), device=each.device)
 
 
-def merged(parts: list[Segments]) -> Segments:
+def merged(parts: list[KeyRanges]) -> KeyRanges:
     """Segments in order of rows and keys, those that overlap or touch joined."""
     found = parts[0]
     if len(parts) > 1:
-        found = Segments(
+        found = KeyRanges(
             torch.cat([part.row for part in parts]),
             torch.cat([part.first for part in parts]),
             torch.cat([part.last for part in parts]),
@@ -139,4 +139,4 @@ def merged(parts: list[Segments]) -> Segments:
     begin = starts.nonzero()[:, 0]
     end = torch.cat([begin[1:], begin.new_tensor([len(first)])]) - 1
     row = first[begin] // span
-    return Segments(row, first[begin] - row * span, reach[end] - row * span)
+    return KeyRanges(row, first[begin] - row * span, reach[end] - row * span)

@@ -9,8 +9,9 @@ import torch
 
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure, Value
-from ...formula.documents import documents_in
+from ...formula.derived import documents_in
 from ...proof.proof import prove_structure
+from ..tiling import Tiling
 from .intervals import key_range, rows_of
 
 
@@ -30,7 +31,7 @@ def _mean(
     structure: Structure, values: tuple[Value, ...], q_len: int, kv_len: int, side: int
 ) -> float:
     one = Extents(q_len, kv_len, batch=1, heads=1)
-    rows = rows_of(values, one, (1, 1), side, torch.device("cpu"))
+    rows = rows_of(Tiling(Bound(structure, values), one, (side, side), torch.device("cpu")))
     spans = prove_structure(structure).forms.touched
     tiles = [key_range(span, rows).tiles(side) for span in spans]
     found = [float((end - first).sum()) for first, end in tiles]

@@ -10,12 +10,12 @@ import torch
 
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
-from ...engine.normal_form import Value
 from ...formula import nodes
 from ...formula.nodes import Node
 from ...proof.closed_forms import Residue, Span
-from ..constants import constant
+from ..memory import constant
 from ..positions.sets import PositionSet, ends, position_set
+from ..tiling import Tiling
 from .steps import read_step
 
 
@@ -65,14 +65,10 @@ class KeyRange:
         )
 
 
-def rows_of(
-    values: tuple[Value, ...],
-    extents: Extents,
-    sizes: tuple[int, int],
-    block_q: int,
-    device: torch.device,
-) -> Rows:
-    """All tiles of queries of a call; `sizes` are the batch entries and heads to tell apart."""
+def rows_of(tiling: Tiling) -> Rows:
+    """All tiles of queries of a call, for the batch entries and heads that are told apart."""
+    values, extents, device = tiling.form.values, tiling.extents, tiling.device
+    block_q, sizes = tiling.block[0], tiling.shape[:2]
 
     def of_tiles() -> tuple[torch.Tensor, ...]:
         first = torch.arange(0, extents.q_len, block_q, device=device)
@@ -103,10 +99,10 @@ def key_range(span: Span, rows: Rows) -> KeyRange:
     shape = np.broadcast_shapes(*[index.shape for index in env.indices.values()])
     low = torch.zeros((), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, rows.extents.kv_len - 1)
-    for bound in span.lows:
-        low = torch.maximum(low, evaluate(bound, env))
-    for bound in span.highs:
-        high = torch.minimum(high, evaluate(bound, env))
+    for limit in span.lows:
+        low = torch.maximum(low, evaluate(limit, env))
+    for limit in span.highs:
+        high = torch.minimum(high, evaluate(limit, env))
     for guard in span.guards:
         high = torch.where(evaluate(nodes.ge(guard, nodes.const(0)), env), high, -1)
     low, high = low.expand(shape), high.expand(shape)
@@ -155,10 +151,10 @@ def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
     k_low = _extreme(residue.k_lows, None, env, torch.maximum, k_first)
     k_high = _extreme(residue.k_highs, None, env, torch.minimum, k_last)
     low, high = q_low - k_high, q_high - k_low
-    for bound in residue.d_lows:
-        low = torch.maximum(low, evaluate(bound, env)[..., None])
-    for bound in residue.d_highs:
-        high = torch.minimum(high, evaluate(bound, env)[..., None])
+    for limit in residue.d_lows:
+        low = torch.maximum(low, evaluate(limit, env)[..., None])
+    for limit in residue.d_highs:
+        high = torch.minimum(high, evaluate(limit, env)[..., None])
     some = (q_low <= q_high) & (k_low <= k_high) & (low <= high)
     unmoved = nodes.mod(nodes.subtract(residue.residue, residue.offset), residue.modulus)
     modulus, wanted = (evaluate(node, env)[..., None] for node in (residue.modulus, unmoved))
@@ -171,7 +167,7 @@ def residue_tiles(residue: Residue, rows: Rows, block_kv: int) -> torch.Tensor:
 
 
 def _extreme(
-    bounds: Sequence[Node],
+    limits: Sequence[Node],
     start: torch.Tensor | None,
     env: Environment,
     operation: object,
@@ -179,7 +175,7 @@ def _extreme(
 ) -> torch.Tensor:
     result = columns if start is None else start
     assert result is not None and callable(operation)
-    for bound in bounds:
-        value = evaluate(bound, env)
+    for limit in limits:
+        value = evaluate(limit, env)
         result = operation(result, value[..., None] if columns is not None else value)
     return result

@@ -11,18 +11,18 @@ the closed forms built on them are exact; elsewhere they stay sound, whatever th
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, field
 from typing import Final, cast
 
 import torch
-from torch.utils.weak import WeakIdRef
 
 from ...engine.normal_form import Value
 from ...formula.entries import readable
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
-from ..unchanged import state_of
+from ..memory import Memory
+
+_TABLES: Final = Memory(1024)
 
 
 @dataclass(frozen=True)
@@ -65,48 +65,10 @@ class StepTables:
         return bool(self.named("contiguous"))
 
 
-@dataclass(frozen=True)
-class _Remembered:
-    q_ids: weakref.ref[torch.Tensor]
-    kv_ids: weakref.ref[torch.Tensor]
-    states: tuple[object, ...]
-    tables: StepTables
-
-    def of(self, q_ids: torch.Tensor, kv_ids: torch.Tensor, states: tuple[object, ...]) -> bool:
-        same = self.q_ids() is q_ids and self.kv_ids() is kv_ids
-        return same and self.states == states
-
-
-# By the number that `id` gives the query ids; found in less time than in a weak dictionary.
-_REMEMBERED: Final[dict[int, _Remembered]] = {}
-
-
 def step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
     """The tables of a pair of id tensors, remembered while the tensors live unchanged."""
-    if torch.compiler.is_compiling() or q_ids.is_inference() or kv_ids.is_inference():
-        return _step_tables(q_ids, kv_ids)
-    stream = 0
-    if q_ids.is_cuda:
-        if torch.cuda.is_current_stream_capturing():
-            # A captured graph is replayed on other ids in the same memory: it has its own tables.
-            return _step_tables(q_ids, kv_ids)
-        # Another stream would have to wait until the tables are computed: it has its own.
-        stream = torch._C._cuda_getCurrentRawStream(q_ids.device.index)
-    states = (state_of(q_ids), state_of(kv_ids), stream)
-    place = id(q_ids)
-    remembered = _REMEMBERED.get(place)
-    if remembered is not None and remembered.of(q_ids, kv_ids, states):
-        return remembered.tables
-    tables = _step_tables(q_ids, kv_ids)
-
-    def forget(ended: weakref.ref[torch.Tensor]) -> None:
-        # Another tensor may stand in the same place by now.
-        found = _REMEMBERED.get(place)
-        if found is not None and found.q_ids is ended:
-            del _REMEMBERED[place]
-
-    _REMEMBERED[place] = _Remembered(WeakIdRef(q_ids, forget), WeakIdRef(kv_ids), states, tables)
-    return tables
+    pair = (q_ids,) if q_ids is kv_ids else (q_ids, kv_ids)
+    return _TABLES.of_tensors((), pair, lambda: _step_tables(q_ids, kv_ids))
 
 
 def step_slots(node: Node) -> tuple[Slot, Slot]:

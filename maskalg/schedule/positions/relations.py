@@ -12,12 +12,12 @@ from torch.nn.functional import pad
 
 from ...engine.evaluate import Environment, evaluate
 from ...formula import nodes
+from ...formula.comparisons import POSITIONS, terms_of
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ...proof.closed_forms import Relation, Section
-from .ranges import Maxima, union
+from .rests import Maxima, Rest, TilePairs, by_tile, union
 from .sets import At, PositionSet, over_positions, rows_at, set_of
-from .tile_pairs import Rest, TilePairs, by_tile
 
 _CATEGORIES_OF_A_WORD: Final = 62
 _MOST_ENTRIES: Final = 1 << 24
@@ -227,9 +227,7 @@ def _takes_every_value(f: Node) -> bool:
     """Whether f is an index over a number, so that it misses no value between two of its own."""
     if f.op == "floordiv":
         f = f.args[0]
-    terms = f.args if f.op == "add" else (f,)
+    terms = terms_of(f)
     places = [term for term in terms if term in (nodes.Q, nodes.K)]
     rest = [term for term in terms if term not in places]
-    return len(places) == 1 and not any(
-        index in ("q_idx", "kv_idx") for term in rest for index in term.indices()
-    )
+    return len(places) == 1 and not any(term.indices() & POSITIONS for term in rest)

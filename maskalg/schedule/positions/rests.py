@@ -1,19 +1,132 @@
-"""What a section asks of an own position beside its bounds: a member, a distance, an order."""
+"""What a section asks of an own position beside its limits, of one position or of whole tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 
 import torch
+from torch.nn.functional import pad
 
-from .ranges import Maxima
 from .sets import At, PositionSet, rows_at
-from .tile_pairs import Rest, TilePairs, by_tile
 
+Join = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 LOWEST: Final = -(2**63 - 1024)  # below every entry but the last thousand; exact as a double
+
+
+@dataclass(frozen=True)
+class TilePairs:
+    """Pairs to decide: every other position that `holds` may take every own position of its pair.
+
+    `at` (batch entry and head), `own` and `other` (numbers of tiles) are `[n]`; `holds` is
+    `[batch, heads, positions of the other index]`. Sides and lengths are of the own index, then of
+    the other one.
+    """
+
+    at: At
+    own: torch.Tensor
+    other: torch.Tensor
+    holds: torch.Tensor
+    sides: tuple[int, int]
+    lengths: tuple[int, int]
+
+    @property
+    def own_ends(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """First and last own position of each pair."""
+        return _ends(self.own, self.sides[0], self.lengths[0])
+
+    @property
+    def other_ends(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """First and last other position of each pair."""
+        return _ends(self.other, self.sides[1], self.lengths[1])
+
+    def all_hold(self) -> torch.Tensor:
+        """Whether every other position of a pair holds, `[n]`."""
+        every = by_tile(self.holds, self.sides[1], True).all(dim=-1)
+        return rows_at(every, self.at, self.other)
+
+    def chosen(self, which: torch.Tensor) -> TilePairs:
+        """Those of the pairs."""
+        at = (self.at[0][which], self.at[1][which])
+        return TilePairs(
+            at, self.own[which], self.other[which], self.holds, self.sides, self.lengths
+        )
+
+
+class Rest(Protocol):
+    """What a section asks of an own position beyond its limits.
+
+    Ranges `low..high` of own positions include both ends and are not empty.
+    """
+
+    def some(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        """Whether some own position in low..high satisfies it with the other one."""
+
+    def count(
+        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> torch.Tensor:
+        """How many do."""
+
+    def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
+        """Whether some pair of positions of two tiles satisfies it, and whether that is known."""
+
+
+def by_tile(entries: torch.Tensor, side: int, fill: bool | int) -> torch.Tensor:
+    """Entries `[batch, heads, length]` as `[batch, heads, tiles, side]`, filled up at the end."""
+    missing = -entries.shape[-1] % side
+    whole = pad(entries, (0, missing), value=fill) if missing else entries
+    return whole.reshape(*entries.shape[:2], -1, side)
+
+
+def _ends(tile: torch.Tensor, side: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return tile * side, (tile * side + side - 1).clamp(max=length - 1)
+
+
+@dataclass(frozen=True)
+class Maxima:
+    """`table[j, ..., x]` joins the entries x .. x + 2**j - 1, `[levels, batch, heads, length]`.
+
+    `join` takes the same entry twice without harm: a maximum, or the union of bits.
+    """
+
+    table: torch.Tensor
+    join: Join
+
+    @staticmethod
+    def of(entries: torch.Tensor, longest: int, join: Join) -> Maxima:
+        """For ranges of up to `longest` of the entries `[batch, heads, length]`."""
+        levels = [entries]
+        while 2 ** len(levels) <= min(longest, entries.shape[-1]):
+            reach = 2 ** (len(levels) - 1)
+            last = levels[-1]
+            # Past the end stands what no range of that length starts at.
+            later = torch.cat([last[..., reach:], last[..., -reach:]], dim=-1)
+            levels.append(join(last, later))
+        return Maxima(torch.stack(levels), join)
+
+    def over(self, at: At, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        """The entries low..high, both included, joined."""
+        exponent = torch.frexp((high - low + 1).to(torch.float64)).exponent.to(torch.int64) - 1
+        first = self._entry(at, low, exponent)
+        return self.join(first, self._entry(at, high + 1 - (1 << exponent), exponent))
+
+    def _entry(self, at: At, x: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+        batch = at[0] if self.table.shape[1] > 1 else torch.zeros_like(at[0])
+        head = at[1] if self.table.shape[2] > 1 else torch.zeros_like(at[1])
+        return self.table[level, batch, head, x]
+
+
+def union(bits: torch.Tensor) -> torch.Tensor:
+    """The union of the bits along the last dimension."""
+    while bits.shape[-1] > 1:
+        if bits.shape[-1] % 2:
+            bits = pad(bits, (0, 1))
+        bits = bits[..., ::2] | bits[..., 1::2]
+    return bits[..., 0]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Sections with values put in: which tiles hold a pair that a clause keeps, position by position.
 
-For every position of the other index the bounds of the own index are computed once. What else the
+For every position of the other index the limits of the own index are computed once. What else the
 own position must satisfy becomes a table that answers for a whole range of positions at once:
-counts of members, sorted classes of equal entries, maxima over powers of two.
+counts of members, sorted classes of equal entries, maxima over powers of two. Ranks and a wavelet
+matrix would serve all of these, but take six to fifteen times as long.
 """
 
 from __future__ import annotations
@@ -19,17 +20,73 @@ from ...formula.comparisons import is_negative, terms_of
 from ...formula.nodes import Node, conjunction
 from ...proof.closed_forms import Section
 from ..intervals.intervals import Rows
+from ..memory import MEMORY
 from .equalities import Equalities
-from .own_bounds import Bounds
 from .rank_ranges import RankRanges
 from .relations import related
-from .rests import LOWEST, AtLeast, Distances, Members
-from .sets import MEMORY, at_places, over_positions, rows_at, set_of
-from .tile_pairs import Rest, TilePairs
+from .rests import LOWEST, AtLeast, Distances, Members, Rest, TilePairs, by_tile
+from .sets import at_places, over_positions, rows_at, set_of
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
 _SAMPLES: Final = 64
 _RADIX: Final = 2**62  # of the digits of integers past 64 bits
+
+
+@dataclass(frozen=True)
+class OwnLimits:
+    """The limits of other positions that hold, tile by tile in the order of the lower ones.
+
+    Attributes:
+        starts: the lower limits of all rows and tiles as one increasing sequence, flat: `length
+            + 1` times the number of row and tile is added to each.
+        reach: `[batch, heads, tiles * side]`, the highest upper bound up to a place in that order.
+        latest, earliest: `[batch, heads, tiles]`, the highest lower bound and the lowest upper one.
+        length: of the own index; positions that do not hold start there.
+        side: of the tiles of other positions.
+    """
+
+    starts: torch.Tensor
+    reach: torch.Tensor
+    latest: torch.Tensor
+    earliest: torch.Tensor
+    length: int
+    side: int
+
+    @staticmethod
+    def of(
+        low: torch.Tensor, high: torch.Tensor, holds: torch.Tensor, length: int, side: int
+    ) -> OwnLimits:
+        """For limits `[batch, heads, other]`, both included and within 0..length - 1."""
+        low, high, holds = torch.broadcast_tensors(low, high, holds)
+        latest = by_tile(torch.where(holds, low, 0), side, 0).amax(dim=-1)
+        earliest = by_tile(torch.where(holds, high, length), side, length).amin(dim=-1)
+        low, order = by_tile(torch.where(holds, low, length), side, length).sort(dim=-1)
+        high = by_tile(torch.where(holds, high, -1), side, -1).gather(-1, order)
+        tile = torch.arange(latest.numel(), device=low.device).view(*latest.shape, 1)
+        return OwnLimits(
+            (low + tile * (length + 1)).flatten(),
+            high.cummax(dim=-1).values.flatten(2),
+            latest,
+            earliest,
+            length,
+            side,
+        )
+
+    def meet(self, pairs: TilePairs) -> torch.Tensor:
+        """Whether some other position of a pair has an own position of it within its limits."""
+        first, last = pairs.own_ends
+        tiles = torch.arange(self.latest.numel(), device=first.device).view(self.latest.shape)
+        tile = rows_at(tiles, pairs.at, pairs.other)
+        upto = torch.searchsorted(self.starts, tile * (self.length + 1) + last, right=True)
+        count = upto - tile * self.side
+        place = pairs.other * self.side + (count - 1).clamp(min=0)
+        return (count > 0) & (rows_at(self.reach, pairs.at, place) >= first)
+
+    def cover(self, pairs: TilePairs) -> torch.Tensor:
+        """Whether the limits of every other position that holds leave all own positions in."""
+        first, last = pairs.own_ends
+        latest = rows_at(self.latest, pairs.at, pairs.other)
+        return (latest <= first) & (rows_at(self.earliest, pairs.at, pairs.other) >= last)
 
 
 @dataclass(frozen=True)
@@ -51,7 +108,7 @@ class PreparedSection:
         """Which tiles at `places` `[n, 4]` (batch, head, row, column) hold such a pair.
 
         Tiles are asked for as wholes first. That decides where the own positions of a tile are all
-        within the bounds of every other position, and where there is no such pair even so; what
+        within the limits of every other position, and where there is no such pair even so; what
         is left is decided position by position.
         """
         own_axis = 2 if self.section.own == "q_idx" else 3
@@ -59,15 +116,15 @@ class PreparedSection:
         at = (places[:, 0], places[:, 1])
         own, other = places[:, own_axis], places[:, 5 - own_axis]
         pairs = TilePairs(at, own, other, self.holds, sides, self.lengths)
-        bounds = Bounds.of(self.low, self.high, self.holds, self.lengths[0], sides[1])
-        met = bounds.meet(pairs)
+        limits = OwnLimits.of(self.low, self.high, self.holds, self.lengths[0], sides[1])
+        met = limits.meet(pairs)
         if self.rest is None:
             return met
         left = met.nonzero()[:, 0]
         pairs_left = pairs.chosen(left)
         found, known = self.rest.between(pairs_left)
         met[left] = found | ~known
-        left = left[~known | (found & ~bounds.cover(pairs_left))]
+        left = left[~known | (found & ~limits.cover(pairs_left))]
         every = torch.arange(sides[1], device=left.device)
         if sides[1] > 4 * _SAMPLES:
             # A tile that holds many such pairs is known by a few of its positions.
@@ -156,10 +213,10 @@ def section_over(
 
     low = torch.zeros((1, 1, lengths[1]), dtype=torch.int64, device=env.device)
     high = torch.full_like(low, lengths[0] - 1)
-    for bound in section.lows:
-        low = torch.maximum(low, over_other(bound))
-    for bound in section.highs:
-        high = torch.minimum(high, over_other(bound))
+    for limit in section.lows:
+        low = torch.maximum(low, over_other(limit))
+    for limit in section.highs:
+        high = torch.minimum(high, over_other(limit))
     holds = over_other(conjunction(*section.others)) & (low <= high)
     last = max(lengths[0] - 1, 0)
     low, high = low.clamp(0, last), high.clamp(0, last)

@@ -6,23 +6,19 @@ unchanged, so that thirty layers share one pass.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import torch
 
 from ...engine.evaluate import Environment, evaluate
-from ...engine.normal_form import Value
-from ...engine.recent import Recent
 from ...formula.nodes import Node
-from ...formula.parameters import Slot
-from ..unchanged import state_of
+from ..memory import MEMORY, Memory
 
-Found = TypeVar("Found")
 At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast against positions
+
+_COMPARISONS: Final = Memory(16)
 
 
 @dataclass(frozen=True)
@@ -152,63 +148,3 @@ def _key(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> 
     sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
     of_keys = None if index == "q_idx" else lengths[1]
     return index, lengths[0] if follows else None, of_keys, sizes, env.device
-
-
-class _Memory:
-    """Results by formula, lengths and values; those of a tensor that changed or died are lost."""
-
-    def __init__(self, most: int) -> None:
-        self._known: Recent[Any, tuple[tuple[weakref.ref[torch.Tensor], ...], Any]] = Recent(most)
-
-    def recall(
-        self,
-        key: tuple[object, ...],
-        nodes: tuple[Node, ...],
-        values: tuple[Value, ...],
-        make: Callable[[], Found],
-    ) -> Found:
-        """What `make` gives for these formulas and values, made once while the tensors live."""
-        used = sorted({p.index for node in nodes for p in node.params if isinstance(p, Slot)})
-        bound = [values[index] for index in used]
-        tensors = [value for value in bound if isinstance(value, torch.Tensor)]
-        if not memorable(tensors):
-            return make()
-        whole = (
-            *key,
-            *[stream_of(tensor.device) for tensor in tensors if tensor.is_cuda],
-            tuple(node.skeleton for node in nodes),
-            # 1 and 1.0 are equal, and so are 0.0 and -0.0.
-            tuple((id(v), state_of(v)) if isinstance(v, torch.Tensor) else repr(v) for v in bound),
-        )
-        known = self._known.recall(whole)
-        if known is not None and all(
-            ref() is tensor for ref, tensor in zip(known[0], tensors, strict=True)
-        ):
-            found: Found = known[1]
-            return found
-        made = make()
-
-        def forget(_: object) -> None:
-            self._known.pop(whole, None)
-
-        forget(None)  # what is kept is of tensors that ended
-        self._known.keep(whole, (tuple(weakref.ref(t, forget) for t in tensors), made))
-        return made
-
-
-MEMORY: Final = _Memory(192)
-_COMPARISONS: Final = _Memory(16)
-
-
-def stream_of(device: torch.device) -> int:
-    """The current stream: another one would have to wait until something is computed on it."""
-    return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0
-
-
-def memorable(tensors: list[torch.Tensor]) -> bool:
-    """Whether what is made of tensors can be remembered: writes to them are counted, and they are
-    not read anew by a graph."""
-    if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
-        return False
-    on_device = any(tensor.is_cuda for tensor in tensors)
-    return not (on_device and torch.cuda.is_current_stream_capturing())

@@ -2,7 +2,7 @@
 
 Tables of blocks, trees, spans of images and the like keep tiles that no interval says. Three-valued
 summaries of the tensors say of each tile whether something or all of it may be kept, on the
-tensors' device and without waiting for it.
+tensors' device and without waiting for it. Kernels look the labels up as runs: their marks.
 """
 
 from __future__ import annotations
@@ -12,60 +12,63 @@ from typing import Final
 
 import torch
 
-from ...engine.extents import Extents, dependence
-from ...engine.normal_form import Bound, Structure
-from ...proof.proof import prove_structure
 from ..intervals.intervals import rows_of
-from ..positions.sets import MEMORY
+from ..memory import MEMORY, constant, memorable
+from ..tile_runs import marked_runs_of
+from ..tiling import Of, Tiling
 from .summaries import Summaries
+
+_FEWEST_TILES: Final = 1 << 10  # visiting that many takes less than labelling them
+_FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each call, or one row
 
 MOST_TILES: Final = 1 << 22
 """More are not labelled: memory and time grow with their number."""
 
 _MOST_PAIRS: Final = 1 << 30  # entries of a tensor of pairs that are gone through
 
-Counts = tuple[int, int, int, int]  # of batch entries, heads, rows and columns
 
-
-def summarised(structure: Structure) -> bool:
-    """Whether summaries tell more than closed forms: the mask reads tensors, and no closed form
-    decides it."""
-    forms = prove_structure(structure).forms
-    decided = forms.grid is not None or forms.rung == "closed form"
-    opaque = any(node.op == "opaque" for node in structure.mask.walk())
-    return structure.mask_tables and not decided and not opaque
-
-
-def tile_counts(form: Bound, extents: Extents, block: tuple[int, int]) -> Counts:
-    """Batch entries and heads that the mask tells apart, rows and columns of tiles."""
-    sizes = dependence(form.structure.mask, form, extents)
-    rows, columns = -(-extents.q_len // block[0]), -(-extents.kv_len // block[1])
-    return sizes.batch, sizes.heads, rows, columns
-
-
-def summary_labels(
-    form: Bound, extents: Extents, block: tuple[int, int], device: torch.device
-) -> torch.Tensor:
+def summary_labels(tiling: Tiling) -> torch.Tensor:
     """EMPTY=0, PARTIAL=1 or FULL=2 of each tile, where summaries tell; PARTIAL where not.
 
     uint8 `[batch, heads, rows, columns]`, remembered while the tensors live unchanged. At most
     `MOST_TILES`.
     """
-    counts = tile_counts(form, extents, block)
-    key = ("labels", block, counts, extents.q_len, extents.kv_len, device)
+    form = tiling.form
     return MEMORY.recall(
-        key,
-        (form.structure.mask,),
-        form.values,
-        lambda: _labels(form, extents, block, counts, device),
+        ("labels", tiling.key), (form.structure.mask,), form.values, lambda: _labels(tiling)
     )
 
 
-def _labels(
-    form: Bound, extents: Extents, block: tuple[int, int], counts: Counts, device: torch.device
-) -> torch.Tensor:
-    assert math.prod(counts) <= MOST_TILES
-    rows = rows_of(form.values, extents, counts[:2], block[0], device)
-    pairs = math.prod(counts[:2]) * extents.q_len * extents.kv_len <= _MOST_PAIRS
-    surely, perhaps = Summaries(rows, None, block, pairs).truth(form.structure.mask)
-    return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).expand(counts).contiguous()
+def _labels(tiling: Tiling) -> torch.Tensor:
+    assert math.prod(tiling.shape) <= MOST_TILES
+    extents = tiling.extents
+    pairs = math.prod(tiling.shape[:2]) * extents.q_len * extents.kv_len <= _MOST_PAIRS
+    summaries = Summaries(rows_of(tiling), None, tiling.block, pairs)
+    surely, perhaps = summaries.truth(tiling.form.structure.mask)
+    return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).expand(tiling.shape).contiguous()
+
+
+def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
+    """The runs of labels from summaries, as `marked_runs_of` makes them; remembered.
+
+    Where labelling takes longer than it saves, every tile is PARTIAL.
+    """
+    told = [value for value in tiling.form.values if isinstance(value, torch.Tensor)]
+    often = memorable(told) and tiling.extents.q_len > tiling.block[0]
+    fewest = _FEWEST_TILES if often else _FEWEST_EACH_TIME
+    batch, heads, rows, columns = tiling.shape
+    if not fewest < math.prod(tiling.shape) <= MOST_TILES:
+        shape = (batch, heads, rows, columns) if of == "queries" else (batch, heads, columns, rows)
+
+        def all_partial() -> tuple[torch.Tensor]:
+            ones = torch.ones(shape, dtype=torch.uint8, device=tiling.device)
+            return (marked_runs_of(ones),)
+
+        return constant(("all partial", shape), tiling.device, all_partial)[0]
+
+    def runs() -> torch.Tensor:
+        labels = summary_labels(tiling)
+        return marked_runs_of(labels if of == "queries" else labels.mT)
+
+    key = ("runs", of, tiling.key)
+    return MEMORY.recall(key, (tiling.form.structure.mask,), tiling.form.values, runs)

@@ -14,7 +14,8 @@ import torch
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound
-from ..intervals.intervals import Rows
+from ..intervals.intervals import rows_of
+from ..tiling import Tiling
 from .summaries import Summaries
 
 _PARTS: Final = (8, 4, 2, 7, 6, 5, 3)  # of a side, the first one that divides it
@@ -41,15 +42,14 @@ class _Found:
 Tiles = tuple[torch.Tensor, torch.Tensor, tuple[int, int]]  # of which tile, places, block
 
 
-def looked_at(
-    form: Bound, rows: Rows, places: torch.Tensor, block: tuple[int, int]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def looked_at(tiling: Tiling, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Whether some pair of each tile at `places` `[n, 4]` is kept, and whether some is dropped."""
+    form, rows = tiling.form, rows_of(tiling)
     nothing = torch.zeros(len(places), dtype=torch.bool, device=places.device)
     found = _Found(nothing, nothing.clone())
     tile = torch.arange(len(places), device=places.device)
     known: dict[tuple[int, int], Summaries] = {}
-    stack: list[Tiles] = [(tile, places, block)]
+    stack: list[Tiles] = [(tile, places, tiling.block)]
     while stack:
         tile, places, sides = stack.pop()
         open_ = found.open(tile)

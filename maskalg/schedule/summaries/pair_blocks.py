@@ -15,7 +15,8 @@ from torch.nn.functional import pad
 from ...engine.evaluate import Environment, evaluate
 from ...formula.nodes import BATCH, HEAD, K, Node, Q
 from ...formula.parameters import Slot
-from ..positions.sets import MEMORY, At
+from ..memory import MEMORY
+from ..positions.sets import At
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
 

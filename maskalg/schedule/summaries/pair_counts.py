@@ -15,8 +15,9 @@ from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ...proof.closed_forms import Relation
 from ...proof.separation import positions
+from ..memory import MEMORY
 from ..positions.relations import categories, table_of
-from ..positions.sets import MEMORY, At, over_positions, rows_at
+from ..positions.sets import At, over_positions, rows_at
 
 _MOST_PAIRS: Final = 1 << 26  # of categories; sums of them fit 32 bits
 

@@ -20,8 +20,8 @@ from ...formula import nodes
 from ...formula.comparisons import arranged
 from ...formula.nodes import Node
 from ...proof.separation import equal_sides, positions, related
-from ..constants import constant, numbers_of
 from ..intervals.intervals import Rows
+from ..memory import constant, numbers_of
 from ..positions.sets import At, over_positions, rows_at
 from .interval_rules import RULES, UNBOUNDED, Pair, folded, saturated
 from .pair_blocks import pair_blocks
@@ -112,16 +112,16 @@ class Summaries:
         if (relation := related(node)) is not None:
             counts = pair_counts(relation, self._env)
             if counts is not None:
-                return counts.within(self._at, *[self.bounds(part) for part in relation[1:]])
+                return counts.within(self._at, *[self.limits(part) for part in relation[1:]])
         if node.op in ("ge", "eq") and all(arg.kind == "int" for arg in node.args):
             if node.op == "ge" and self._exact(node):
                 return self._compared(arranged(node))
-            low, high = self.bounds(nodes.subtract(*node.args))
+            low, high = self.limits(nodes.subtract(*node.args))
             if node.op == "ge":
                 return low >= 0, high >= 0
             return (low == 0) & (high == 0), (low <= 0) & (high >= 0) & self._may_equal(node)
         if node.op == "read" and (index := _mixed(node)) is not None:
-            entries = entries_within(node, self.bounds(index), self._at, self._env)
+            entries = entries_within(node, self.limits(index), self._at, self._env)
             if entries is not None:
                 return entries
         if node.op == "read" and self._pairs:
@@ -139,7 +139,7 @@ class Summaries:
         least, most = zip(*[self._of("extremes", side) for side in node.args], strict=True)
         return operation(least[0], most[1]), operation(most[0], least[1])
 
-    def bounds(self, node: Node) -> Pair:
+    def limits(self, node: Node) -> Pair:
         """The smallest and the largest value of an integer formula in each tile, or beyond."""
         if len(positions(node)) < 2:
             least, most = self._of("range", node)
@@ -149,10 +149,10 @@ class Summaries:
             largest = torch.full_like(self._at[0], UNBOUNDED)
             return -largest, largest
         if node.op == "where":
-            return rule([self.bounds(arg) for arg in node.args[1:]])
+            return rule([self.limits(arg) for arg in node.args[1:]])
         if node.op == "add":
             node = _grouped(node)
-        low, high = rule([self.bounds(arg) for arg in node.args])
+        low, high = rule([self.limits(arg) for arg in node.args])
         return saturated(low, high)
 
     def _may_equal(self, node: Node) -> torch.Tensor:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial, reduce
 from typing import Final, Literal, cast
 
-from ... import errors
 from ...formula import nodes
 from ...formula.nodes import Node
+from .. import messages
 from ..bounds import Bounds
 from .rounding import constant_of, rounded, unfolded
 from .wrapping import converted, refuse_wrapping
@@ -100,7 +100,7 @@ def _check_quotient(sign: str, bounds: Bounds, divisor: Node) -> None:
     """Refuse a rounded quotient where torch's remainder is exact, and is compared."""
     of_two = divisor.op == "const" and math.frexp(cast(float, divisor.data))[0] in (0.5, -0.5)
     if bounds.exact and not of_two:
-        raise errors.untraceable(f"`{sign}` of real numbers, but by a power of two,")
+        raise messages.untraceable(f"`{sign}` of real numbers, but by a power of two,")
 
 
 def truncating_divide(bounds: Bounds, x: Node, y: Node) -> Node:
@@ -133,10 +133,10 @@ def _whole_power(bounds: Bounds, x: Node, y: Node) -> Node:
     if y.op == "const":
         count = cast(int, y.data)
         if not 0 <= count <= _MOST_FACTORS:
-            raise errors.traced_power(f"the power {count}")
+            raise messages.traced_power(f"the power {count}")
         return ONE if count == 0 else reduce(partial(multiply, bounds), [x] * count)
     if x.op != "const" or cast(int, x.data).bit_count() != 1 or cast(int, x.data) < 1:
-        raise errors.traced_power("a power that is no number")
+        raise messages.traced_power("a power that is no number")
     exact = nodes.power(real(x), real(y))
     raised = nodes.truncated(nodes.call("floor", nodes.add(exact, nodes.const(0.5))))
     if x.data == 1 or bounds.never_negative(y):
@@ -229,7 +229,7 @@ def bitwise(
             return logical(x, y)
         x, y = number(x), number(y)
         if "real" in (x.kind, y.kind):
-            raise errors.untraceable("a bitwise operation on real numbers")
+            raise messages.untraceable("a bitwise operation on real numbers")
         return nodes.bitwise(op, x, y)
 
     return rule
@@ -253,7 +253,7 @@ def shift_right(x: Node, y: Node) -> Node:
 
 def _shift(y: Node) -> int:
     if y.op != "const" or y.kind != "int" or not 0 <= cast(int, y.data) < 31:
-        raise errors.untraceable("a shift by anything but a number from 0 to 30")
+        raise messages.untraceable("a shift by anything but a number from 0 to 30")
     return cast(int, y.data)
 
 

@@ -16,7 +16,7 @@ from torch.fx import Node as Recorded
 from ... import errors
 from ...formula import nodes
 from ...formula.parameters import Table
-from .. import arrays
+from .. import arrays, messages
 from ..arrays import Array, elementwise, single
 from ..bounds import Bounds
 from ..recorder import Recorder
@@ -144,8 +144,8 @@ class Formulas:
         if self._recorder.of_numbers(node):
             return self._recorder.demand(node, _written(node))
         if _name(node) in _RANDOM:
-            return errors.traced_random(_written(node).removesuffix("(…)"))
-        return errors.untraceable(_written(node))
+            return messages.traced_random(_written(node).removesuffix("(…)"))
+        return messages.untraceable(_written(node))
 
     def _attribute(self, value: Array, name: str, node: Recorded) -> Any:
         source = node.args[0]
@@ -154,7 +154,7 @@ class Formulas:
             return tuple([single(nodes.extent(table, axis)) for axis in range(table.tensor.ndim)])
         if name == "shape":
             return tuple([single(nodes.const(size)) for size in value.shape])
-        raise errors.untraceable(f".{name}")
+        raise messages.untraceable(f".{name}")
 
 
 def _name(node: Recorded) -> str:
@@ -186,9 +186,9 @@ def refuse_changes_in_place(graph: Graph) -> None:
         of_torch = getattr(node.target, "__module__", None) != "_operator"
         ends = name.endswith("_") and not name.endswith("__")
         if node.op in ("call_method", "call_function") and of_torch and ends:
-            raise errors.traced_in_place(name)
+            raise messages.traced_in_place(name)
         if node.kwargs.get("inplace") or node.kwargs.get("out") is not None:
-            raise errors.traced_in_place(name)
+            raise messages.traced_in_place(name)
 
 
 def _written(node: Recorded) -> str:

@@ -8,10 +8,9 @@ from typing import Any, Final, cast
 
 import torch
 
-from ... import errors
 from ...formula import nodes
 from ...formula.nodes import Node
-from .. import arrays
+from .. import arrays, messages
 from ..arrays import Array, elementwise, single
 from ..bounds import Bounds
 from . import arithmetic as a
@@ -28,7 +27,7 @@ def lifted(value: Any) -> Array:
     if isinstance(value, tuple):
         rows = [lifted(item).node for item in value]
         return Array((len(rows),), lambda at: rows[int(str(at[0].data))])
-    raise errors.untraceable(f"an argument of type {type(value).__name__}")
+    raise messages.untraceable(f"an argument of type {type(value).__name__}")
 
 
 def elementwise_rules(bounds: Bounds) -> dict[str, Callable[..., Node]]:
@@ -138,7 +137,7 @@ def _extremum(rule: Callable[[Node, Node], Node]) -> Callable[..., Array]:
             return elementwise(rule, lifted(x), other)
         if dim is not None or other is not None:
             # torch returns the places of the extremes too.
-            raise errors.untraceable("max or min along a dimension")
+            raise messages.untraceable("max or min along a dimension")
         return arrays.reduced(lambda *entries: reduce(rule, entries), lifted(x))
 
     return special
@@ -159,7 +158,7 @@ def _sum(bounds: Bounds, *args: Any, **options: Any) -> Array:
 
 def _dot(bounds: Bounds, x: Array, y: Array) -> Array:
     if len(x.shape) != 1 or len(y.shape) != 1:
-        raise errors.untraceable("a product of matrices")
+        raise messages.untraceable("a product of matrices")
     products = elementwise(partial(a.multiply, bounds), x, y)
     return arrays.reduced(lambda *entries: nodes.add(*map(a.number, entries)), products)
 
@@ -179,7 +178,7 @@ def _embedding(
 ) -> Array:
     """A row of a table; of one that changes as it is read, or whose gradient does, no formula."""
     if padding_idx is not None or max_norm is not None or rest.get("scale_grad_by_freq"):
-        raise errors.untraceable("embedding(…) with padding_idx, max_norm or scale_grad_by_freq")
+        raise messages.untraceable("embedding(…) with padding_idx, max_norm or scale_grad_by_freq")
     return _getitem(bounds, x, places)
 
 
@@ -188,10 +187,10 @@ def _place(place: Any) -> Any:
         return place
     found = lifted(place)
     if found.shape:
-        raise errors.untraceable("indexing with a row of indices")
+        raise messages.untraceable("indexing with a row of indices")
     node = a.number(found.node)
     if node.kind != "int":
-        raise errors.traced_real_index()
+        raise messages.traced_real_index()
     return node
 
 
@@ -204,9 +203,9 @@ def _to(bounds: Bounds, x: Array, dtype: Any = None, *rest: Any, **options: Any)
         return x if found is None else _cast(x, found)
     rounds = found.is_floating_point and x.kind != "bool"
     if found != torch.bool and found.itemsize < 4 and (rounds or not found.is_floating_point):
-        raise errors.traced_cast(found)
+        raise messages.traced_cast(found)
     if found == torch.float64 and bounds.exact:
-        raise errors.untraceable("a conversion to torch.float64, which no mask is computed in,")
+        raise messages.untraceable("a conversion to torch.float64, which no mask is computed in,")
     return _cast(x, found)
 
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import torch
 
-from ... import errors
 from ...formula.nodes import Node
 from ...formula.parameters import Table
+from .. import messages
 
 NARROW: Final = (torch.uint8, torch.int8, torch.int16, torch.uint16)
 
@@ -32,7 +32,7 @@ def refuse_wrapping(sign: str, *operands: Node) -> None:
         return
     tables = [_narrow(node) for node in operands if node.op not in ("const", "scalar")]
     if tables and all(table is not None for table in tables):
-        raise errors.traced_narrow(sign, *next(table for table in tables if table is not None))
+        raise messages.traced_narrow(sign, *next(table for table in tables if table is not None))
 
 
 def dtype_of(node: Node) -> torch.dtype:

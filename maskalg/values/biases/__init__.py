@@ -1,33 +1,7 @@
-"""Biases: what a score becomes, a formula each."""
+"""The biases, what a score becomes: a file for each or for a family."""
 
-from .alibi import alibi
-from .decay import decay
-from .fire import FireParameters, fire
-from .graphormer import graphormer
-from .kerple import kerple_log, kerple_power
-from .pointwise import dense_bias, key_bias
-from .relative import relative
-from .relative_2d import decomposed, relative_2d
-from .sandwich import sandwich
-from .shaw import shaw
-from .softcap import softcap
-from .t5 import t5
+from ..discovery import public
 
-__all__ = [
-    "FireParameters",
-    "alibi",
-    "decay",
-    "decomposed",
-    "dense_bias",
-    "fire",
-    "graphormer",
-    "kerple_log",
-    "kerple_power",
-    "key_bias",
-    "relative",
-    "relative_2d",
-    "sandwich",
-    "shaw",
-    "softcap",
-    "t5",
-]
+_FOUND = public(__name__)
+globals().update(_FOUND)
+__all__ = list(_FOUND)

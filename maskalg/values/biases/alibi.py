@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from ... import errors
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...errors import MaskTypeError
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import plain_number
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import HEADS, BiasRows, Floats, places
+
+__all__ = ["alibi"]
 
 
 def alibi(slopes: Entries) -> Bias:
@@ -29,7 +35,31 @@ def alibi(slopes: Entries) -> Bias:
         causal & sliding(64) + alibi(slopes[2])
     """
     if isinstance(plain_number(slopes), (int, float)):
-        raise errors.slopes_of_heads(slopes)
+        raise slopes_of_heads(slopes)
     table = real_table("alibi", "slopes", slopes, (1,), "[heads]")
     added = nodes.mul(nodes.read(table, HEAD), nodes.subtract(K, Q))
     return Bias(TRUE, nodes.add(SCORE, added), called("alibi", table))
+
+
+def slopes_of_heads(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"alibi: slopes must be a floating-point tensor [heads], got {found!r}. Write "
+        "alibi(2.0 ** (-8 / n * torch.arange(1, n + 1))) for the slopes of the paper for n heads."
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def alibi_by_hand(
+    slopes: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Floats:
+    """`slopes[h] · (k − q)`; `slopes` is `[heads]`."""
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    m = np.asarray(slopes, np.float64)
+    return m[None, :, None, None] * (k - q)
+
+
+def rows() -> BiasRows:
+    slopes = np.random.default_rng(1).uniform(0.2, 1.5, HEADS)
+    return {"alibi": (alibi, alibi_by_hand, (slopes,))}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import Floats, places
+
+__all__ = ["decay"]
 
 
 def decay(log_rates: Entries) -> Bias:
@@ -24,3 +30,13 @@ def decay(log_rates: Entries) -> Bias:
     exponent = nodes.mul(nodes.read(table, HEAD), distance)
     faded = nodes.mul(SCORE, nodes.call("exp", exponent))
     return Bias(TRUE, faded, called("decay", table))
+
+
+# The second definition: of a score, for it is multiplied.
+
+
+def decay_by_hand(s: ArrayLike, log_rates: ArrayLike) -> Floats:
+    """`s · exp(log_rates[h] · |q - k|)`, of scores `[batch, heads, q_len, kv_len]`."""
+    scores, rates = np.asarray(s, np.float64), np.asarray(log_rates, np.float64)
+    q, k = places(*scores.shape[2:])
+    return np.asarray(scores * np.exp(rates[:, None, None] * abs(q - k)))

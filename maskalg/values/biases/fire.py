@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from ... import errors
 from ...formula import nodes
@@ -10,7 +13,10 @@ from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Node, Q
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import HEADS, BiasRows, Floats, numbers
+
+__all__ = ["FireParameters", "fire"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ def fire(parameters: FireParameters) -> Bias:
     """
     call = "fire"
     if not isinstance(parameters, FireParameters):
-        raise errors.fire_parameters(parameters)
+        raise fire_parameters(parameters)
     shapes = {
         "w1": "[hidden]",
         "b1": "[hidden]",
@@ -82,3 +88,41 @@ def fire(parameters: FireParameters) -> Bias:
 
 def _grown(c: Node, distance: Node) -> Node:
     return nodes.call("log", nodes.add(nodes.mul(c, distance), nodes.const(1.0)))
+
+
+def fire_parameters(found: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"fire: parameters must be FireParameters, got {type(found).__name__}. Write "
+        "fire(ma.FireParameters(w1, b1, w2, b2, c, threshold))."
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def fire_by_hand(
+    w1: Floats, b1: Floats, w2: Floats, b2: Floats, c: Floats, threshold: Floats, **at: int
+) -> Floats:
+    """A network of one hidden layer on `ψ(q − k) / ψ(max(threshold, q))`, ψ(x) = log(cx + 1).
+
+    Keys after the query count as 0.
+    """
+
+    def value(b: int, h: int, q: int, k: int) -> float:
+        x = math.log(c[0] * max(q - k, 0) + 1) / math.log(c[0] * max(threshold[0], q) + 1)
+        return float(w2[h] @ np.maximum(w1 * x + b1, 0) + b2[h])
+
+    return numbers(value, 1, len(b2), **at)
+
+
+def rows() -> BiasRows:
+    random, hidden = np.random.default_rng(9), 5
+    tables = (
+        random.normal(size=hidden),
+        random.normal(size=hidden),
+        random.normal(size=(HEADS, hidden)),
+        random.normal(size=HEADS),
+        random.uniform(0.2, 1.5, 1),
+        random.uniform(0.9, 6.75, 1),
+    )
+    return {"FIRE": (lambda *given: fire(FireParameters(*given)), fire_by_hand, tables)}

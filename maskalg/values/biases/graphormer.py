@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries, integers
@@ -9,8 +14,10 @@ from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
-from ..masks.arguments import entries_within
-from .arguments import real_table
+from ..arguments import entries_within, real_table
+from ..by_hand import BATCH_SIZE, HEADS, WINDOWED, BiasRows, Floats, entry, numbers, padded
+
+__all__ = ["graphormer"]
 
 
 def graphormer(table: Entries, distances: Entries) -> Bias:
@@ -39,3 +46,29 @@ def graphormer(table: Entries, distances: Entries) -> Bias:
     between = nodes.read(Table("distances", distances), *[BATCH, Q, K][-distances.ndim :])
     added = nodes.read(entries, between, HEAD)
     return Bias(TRUE, nodes.add(SCORE, added), called("graphormer", entries))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def graphormer_by_hand(table: ArrayLike, distances: ArrayLike, **at: int) -> Floats:
+    """`table[distances[b, q, k], h]`."""
+    values, between = np.asarray(table, np.float64), padded(distances, 3)
+    return numbers(
+        lambda b, h, q, k: values[int(entry(between, b, q, k)), h],
+        len(between),
+        values.shape[1],
+        **at,
+    )
+
+
+def rows() -> BiasRows:
+    random = np.random.default_rng(10)
+    distances = random.integers(0, 7, (BATCH_SIZE, WINDOWED, WINDOWED))
+    return {
+        "Graphormer": (
+            partial(graphormer, distances=distances),
+            partial(graphormer_by_hand, distances=distances),
+            (random.normal(size=(7, HEADS)),),
+        )
+    }

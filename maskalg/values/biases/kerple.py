@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
@@ -9,7 +14,10 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Node, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import HEADS, BiasRows, Floats, numbers
+
+__all__ = ["kerple_log", "kerple_power"]
 
 DISTANCE = nodes.maximum(nodes.subtract(Q, K), nodes.subtract(K, Q))
 
@@ -59,3 +67,26 @@ def _shapes(call: str, r1: Entries, r2: Entries) -> tuple[Table, Table]:
     if first != second:
         raise errors.tensor_shape(call, "r2", second, f"{first}, as r1")
     return tables[0], tables[1]
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def kerple_log_by_hand(r1: ArrayLike, r2: ArrayLike, **at: int) -> Floats:
+    """`−r1[h] log(1 + r2[h] |q − k|)`."""
+    a, b = np.asarray(r1, np.float64), np.asarray(r2, np.float64)
+    return numbers(lambda _, h, q, k: -a[h] * math.log(1 + b[h] * abs(q - k)), 1, len(a), **at)
+
+
+def kerple_power_by_hand(r1: ArrayLike, r2: ArrayLike, **at: int) -> Floats:
+    """`−r1[h] |q − k|^r2[h]`."""
+    a, b = np.asarray(r1, np.float64), np.asarray(r2, np.float64)
+    return numbers(lambda _, h, q, k: -a[h] * abs(q - k) ** b[h], 1, len(a), **at)
+
+
+def rows() -> BiasRows:
+    r1, r2, r3, r4 = np.random.default_rng(8).uniform(0.2, 1.5, (4, HEADS))
+    return {
+        "KERPLE, logarithmic": (kerple_log, kerple_log_by_hand, (r1, r2)),
+        "KERPLE, power": (kerple_power, kerple_power_by_hand, (r3, r4)),
+    }

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from ... import errors
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...errors import MaskValueError
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import BATCH_SIZE, HEADS, WINDOWED, BiasRow, BiasRows, Floats, entry, numbers, padded
+
+__all__ = ["key_bias", "dense_bias"]
 
 
 def key_bias(tensor: Entries) -> Bias:
@@ -27,7 +33,7 @@ def key_bias(tensor: Entries) -> Bias:
     table = real_table("key_bias", "tensor", tensor, (1, 2, 3), shapes)
     shape = table.tensor.shape
     if len(shape) == 2:
-        raise errors.key_bias_rows(list(shape))
+        raise key_bias_rows(list(shape))
     added = nodes.read(table, *[BATCH, HEAD, K][-len(shape) :])
     return Bias(TRUE, nodes.add(SCORE, added), called("key_bias", table))
 
@@ -52,3 +58,42 @@ def dense_bias(tensor: Entries) -> Bias:
             indices[axis] = nodes.const(0)
     added = nodes.read(table, *indices)
     return Bias(TRUE, nodes.add(SCORE, added), called("dense_bias", table))
+
+
+def key_bias_rows(found: object) -> MaskValueError:
+    return MaskValueError(
+        f"key_bias: tensor of shape {found} may be [batch, length] or [heads, length]. Write "
+        "tensor[:, None] for the former, tensor[None] for the latter."
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def key_bias_by_hand(tensor: ArrayLike, **at: int) -> Floats:
+    """`tensor[b, h, k]`."""
+    values = padded(tensor, 3)
+    return numbers(lambda b, h, q, k: entry(values, b, h, k), *values.shape[:2], **at)
+
+
+def dense_bias_by_hand(tensor: ArrayLike, **at: int) -> Floats:
+    """`tensor[b, h, q, k]`."""
+    values = padded(tensor, 4)
+    return numbers(lambda b, h, q, k: entry(values, b, h, q, k), *values.shape[:2], **at)
+
+
+def rows() -> BiasRows:
+    def keys(*shape: int) -> BiasRow:
+        return key_bias, key_bias_by_hand, (random.normal(size=shape),)
+
+    def pairs(*shape: int) -> BiasRow:
+        return dense_bias, dense_bias_by_hand, (random.normal(size=shape),)
+
+    random = np.random.default_rng(6)
+    return {
+        "bias of keys": keys(WINDOWED),
+        "bias of keys per batch": keys(BATCH_SIZE, 1, WINDOWED),
+        "bias of pairs": pairs(BATCH_SIZE, HEADS, WINDOWED, WINDOWED),
+        "bias of pairs per head": pairs(HEADS, WINDOWED, WINDOWED),
+        "bias of queries": pairs(HEADS, WINDOWED, 1),
+    }

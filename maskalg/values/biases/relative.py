@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import HEADS, BiasRows, Floats
+
+__all__ = ["relative"]
 
 
 def relative(table: Entries) -> Bias:
@@ -30,3 +36,25 @@ def relative(table: Entries) -> Bias:
     heads = [HEAD] if len(shape) == 2 else []
     added = nodes.read(entries, *heads, nodes.add(clipped, farthest))
     return Bias(TRUE, nodes.add(SCORE, added), called("relative", entries))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def relative_by_hand(
+    table: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Floats:
+    """`table[h, clip(k − q, −D, D) + D]`; `table` is `[heads, 2 D + 1]`."""
+    values = np.asarray(table, np.float64)
+    reach = (values.shape[1] - 1) // 2
+    bias = np.zeros((1, values.shape[0], q_len, kv_len))
+    for i in range(q_len):
+        for j in range(kv_len):
+            distance = (j + kv_shift) - (i + q_shift)
+            bias[0, :, i, j] = values[:, min(max(distance, -reach), reach) + reach]
+    return bias
+
+
+def rows() -> BiasRows:
+    table = np.random.default_rng(2).normal(size=(HEADS, 9))
+    return {"relative": (relative, relative_by_hand, (table,))}

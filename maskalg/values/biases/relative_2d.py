@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
@@ -9,7 +14,10 @@ from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Node, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import BATCH_SIZE, HEADS, WINDOW, WINDOWED, BiasRows, Floats, entry, numbers
+
+__all__ = ["relative_2d", "decomposed"]
 
 
 def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
@@ -35,7 +43,7 @@ def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
     table = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]").tensor
     places = [2 * side - 1 for side in window]
     if table.shape[0] != places[0] * places[1]:
-        raise errors.window_table(call, window, places[0] * places[1], table.shape[0])
+        raise window_table(call, window, places[0] * places[1], table.shape[0])
     # A view, so that places off the window are noticed instead of read in the next row.
     entries = Table("table", table.view(*places, table.shape[1]))
     height, width = (_side(entries, axis) for axis in (0, 1))
@@ -83,3 +91,49 @@ def decomposed(rel_h: Entries, rel_w: Entries) -> Bias:
         nodes.read(of_columns, BATCH, HEAD, Q, nodes.mod(K, width)),
     )
     return Bias(TRUE, nodes.add(SCORE, *added), called("decomposed", of_rows, of_columns))
+
+
+def window_table(call: str, window: object, wanted: int, found: int) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: a window of {window} has {wanted} relative places, but table has {found} entries "
+        "along dimension 0."
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def relative_2d_by_hand(table: ArrayLike, window: tuple[int, int], **at: int) -> Floats:
+    """`table[(Δy + H − 1)(2W − 1) + Δx + W − 1, h]` with Δ from key to query."""
+    values, (height, width) = np.asarray(table, np.float64), window
+
+    def value(b: int, h: int, q: int, k: int) -> float:
+        (y_q, x_q), (y_k, x_k) = divmod(q, width), divmod(k, width)
+        place = (y_q - y_k + height - 1) * (2 * width - 1) + x_q - x_k + width - 1
+        return float(values[place, h])
+
+    return numbers(value, 1, values.shape[1], **at)
+
+
+def decomposed_by_hand(rel_h: ArrayLike, rel_w: ArrayLike, **at: int) -> Floats:
+    """`rel_h[b, h, q, k // W] + rel_w[b, h, q, k mod W]`."""
+    rows, columns = np.asarray(rel_h, np.float64), np.asarray(rel_w, np.float64)
+    width = columns.shape[3]
+    return numbers(
+        lambda b, h, q, k: entry(rows, b, h, q, k // width) + entry(columns, b, h, q, k % width),
+        *rows.shape[:2],
+        **at,
+    )
+
+
+def rows() -> BiasRows:
+    random = np.random.default_rng(3)
+    by_row, by_column = (random.normal(size=(BATCH_SIZE, HEADS, WINDOWED, side)) for side in WINDOW)
+    return {
+        "relative in a window": (
+            partial(relative_2d, window=WINDOW),
+            partial(relative_2d_by_hand, window=WINDOW),
+            (random.normal(size=(45, HEADS)),),
+        ),
+        "decomposed": (decomposed, decomposed_by_hand, (by_row, by_column)),
+    }

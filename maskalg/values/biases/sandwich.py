@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
@@ -11,7 +16,10 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import Table, plain_number
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import HEADS, WINDOWED, BiasRows, Floats, numbers
+
+__all__ = ["sandwich"]
 
 
 def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
@@ -37,7 +45,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
         if value < low:
             raise errors.below(call, name, value, low)
     if dim % 2:
-        raise errors.odd(call, "dim", dim)
+        raise odd(call, "dim", dim)
     distances = torch.arange(1 - length, length, dtype=torch.float64, device=factors.device)
     steps = torch.arange(1, dim // 2 + 1, dtype=torch.float64, device=factors.device)
     rates = 10000.0 ** (-2 * steps / dim)
@@ -48,3 +56,32 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     place = nodes.add(nodes.subtract(Q, K), middle)
     added = nodes.mul(nodes.read(table, HEAD), nodes.read(curve, place))
     return Bias(TRUE, nodes.add(SCORE, added), called("sandwich", table, str(length)))
+
+
+def odd(call: str, argument: str, value: int) -> errors.MaskValueError:
+    return errors.MaskValueError(f"{call}: {argument} must be even, got {value}.")
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def sandwich_by_hand(factors: ArrayLike, dim: int, **at: int) -> Floats:
+    """`factors[h] Σ cos((q − k) / 10000^(2i/dim))` over i = 1 … dim/2."""
+    values = np.asarray(factors, np.float64)
+
+    def value(b: int, h: int, q: int, k: int) -> float:
+        waves = [math.cos((q - k) / 10000 ** (2 * i / dim)) for i in range(1, dim // 2 + 1)]
+        return float(values[h] * sum(waves))
+
+    return numbers(value, 1, len(values), **at)
+
+
+def rows() -> BiasRows:
+    factors = np.random.default_rng(7).uniform(0.2, 1.5, HEADS)
+    return {
+        "Sandwich": (
+            partial(sandwich, length=WINDOWED, dim=8),
+            partial(sandwich_by_hand, dim=8),
+            (factors,),
+        )
+    }

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import BATCH_SIZE, HEADS, WINDOWED, BiasRows, Floats, entry, numbers
+
+__all__ = ["shaw"]
 
 
 def shaw(rows: Entries) -> Bias:
@@ -32,3 +38,22 @@ def shaw(rows: Entries) -> Bias:
     clipped = nodes.maximum(nodes.minimum(nodes.subtract(K, Q), farthest), nodes.negate(farthest))
     added = nodes.read(table, BATCH, HEAD, Q, nodes.add(clipped, farthest))
     return Bias(TRUE, nodes.add(SCORE, added), called("shaw", table))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def shaw_by_hand(rows: ArrayLike, **at: int) -> Floats:
+    """`rows[b, h, q, clip(k − q, −D, D) + D]`."""
+    values = np.asarray(rows, np.float64)
+    reach = values.shape[3] // 2
+    return numbers(
+        lambda b, h, q, k: entry(values, b, h, q, min(max(k - q, -reach), reach) + reach),
+        *values.shape[:2],
+        **at,
+    )
+
+
+def rows() -> BiasRows:
+    table = np.random.default_rng(5).normal(size=(BATCH_SIZE, HEADS, WINDOWED, 7))
+    return {"Shaw": (shaw, shaw_by_hand, (table,))}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries, is_listed
@@ -9,8 +12,11 @@ from ...formula.nodes import HEAD, SCORE, TRUE, Node
 from ...formula.parameters import Parameter, Scalar, plain_number
 from ...formula.printing import Label
 from ..algebra import Bias
+from ..arguments import real_table
+from ..by_hand import Floats
 from ..index import Index
-from .arguments import real_table
+
+__all__ = ["softcap"]
 
 
 def softcap(cap: float | Entries | Index) -> Bias:
@@ -45,8 +51,23 @@ def _cap(cap: object) -> tuple[Node, Parameter | Label]:
         return nodes.read(table, *[HEAD][: table.tensor.ndim]), table
     cap = plain_number(cap)
     if isinstance(cap, bool) or not isinstance(cap, (int, float)):
-        raise errors.not_a_positive_number(f"softcap({cap!r})", "cap", cap)
+        raise not_a_positive_number(f"softcap({cap!r})", "cap", cap)
     if not cap > 0 or cap == float("inf"):
         raise errors.not_positive(f"softcap({cap!r})", "cap", cap)
     limit = Scalar("cap", float(cap), positive=True)
     return nodes.scalar(limit), limit
+
+
+def not_a_positive_number(call: str, argument: str, value: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"{call}: {argument} must be a positive number, a floating-point tensor or an index "
+        f"expression, got {value!r} of type {type(value).__name__}."
+    )
+
+
+# The second definition: of a score, for what is added depends on it.
+
+
+def softcap_by_hand(s: ArrayLike, c: float) -> Floats:
+    """`c · tanh(s / c)`, a score of any shape."""
+    return np.asarray(c * np.tanh(np.asarray(s, np.float64) / c), np.float64)

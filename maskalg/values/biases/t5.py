@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
@@ -13,7 +16,10 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import Table
 from ...formula.printing import called
 from ..algebra import Bias
-from .arguments import real_table
+from ..arguments import real_table
+from ..by_hand import HEADS, BiasRows, Floats, numbers
+
+__all__ = ["t5"]
 
 
 def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -> Bias:
@@ -70,3 +76,51 @@ def _buckets(count: int, max_distance: int) -> torch.Tensor:
     growth = torch.log(distances.clamp(min=1).float() / exact) / math.log(max_distance / exact)
     far = (exact + (growth * (count - exact)).to(torch.int64)).clamp(max=count - 1)
     return torch.where(distances < exact, distances, far).to(torch.int32)
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def t5_bucket_by_hand(distance: int, buckets: int, bidirectional: bool, max_distance: int) -> int:
+    """The bucket of a key `distance` after the query."""
+    first = 0
+    if bidirectional:
+        buckets //= 2
+        first = buckets if distance > 0 else 0
+        away = abs(distance)
+    else:
+        away = max(-distance, 0)
+    exact = buckets // 2
+    if away < exact:
+        return first + away
+    growth = math.log(away / exact) / math.log(max_distance / exact)
+    return first + min(exact + int(growth * (buckets - exact)), buckets - 1)
+
+
+def t5_by_hand(table: ArrayLike, bidirectional: bool, max_distance: int, **at: int) -> Floats:
+    """`table[bucket(k − q), h]`."""
+    values = np.asarray(table, np.float64)
+    return numbers(
+        lambda b, h, q, k: values[
+            t5_bucket_by_hand(k - q, len(values), bidirectional, max_distance), h
+        ],
+        1,
+        values.shape[1],
+        **at,
+    )
+
+
+def rows() -> BiasRows:
+    random = np.random.default_rng(4)
+    return {
+        "T5 encoder": (
+            partial(t5, max_distance=11),
+            partial(t5_by_hand, bidirectional=True, max_distance=11),
+            (random.normal(size=(12, HEADS)),),
+        ),
+        "T5 decoder": (
+            partial(t5, bidirectional=False, max_distance=9),
+            partial(t5_by_hand, bidirectional=False, max_distance=9),
+            (random.normal(size=(8, HEADS)),),
+        ),
+    }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
@@ -11,7 +15,10 @@ from ...formula.nodes import BATCH, HEAD, SCORE, K, Node, Q
 from ...formula.parameters import Parameter, Table
 from ...formula.printing import called
 from ..algebra import Mask
-from .arguments import entries_within, integer, marked
+from ..arguments import entries_within, integer, marked
+from ..by_hand import BATCH_SIZE, HEADS, Bools, MaskRows, padded, pairs
+
+__all__ = ["block_table"]
 
 Block = int | tuple[int, int]
 
@@ -105,3 +112,49 @@ def _sides(call: str, block: object) -> list[tuple[Node, Parameter]]:
 
 
 block_table = _BlockTable()
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def block_table_by_hand(table: ArrayLike, block: tuple[int, int], **at: int) -> Bools:
+    """`table[b, h, q // block_q, k // block_kv] ≠ 0`."""
+    given = padded(table, 4)
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        row, column = q // block[0], k // block[1]
+        if not (0 <= row < given.shape[2] and 0 <= column < given.shape[3]):
+            raise IndexError(f"block ({row}, {column}) is outside of {given.shape[2:]}")
+        kept = given[b if len(given) > 1 else 0, h if given.shape[1] > 1 else 0, row, column]
+        return bool(kept != 0)
+
+    return pairs(keep, given.shape[0], given.shape[1], **at)
+
+
+def rows() -> MaskRows:
+    random = np.random.default_rng(21)
+    blocks = random.random((BATCH_SIZE, HEADS, 8, 11)) < 0.5
+    counts = random.integers(0, 5, (HEADS, 8))
+    lists = random.permuted(np.tile(np.arange(11), (HEADS, 8, 1)), axis=2)
+    listed = np.zeros((HEADS, 8, 11), np.bool_)
+    for h, row in np.ndindex(HEADS, 8):
+        listed[h, row, lists[h, row, : counts[h, row]]] = True
+    values = random.integers(0, 3, (HEADS, 8, 8))
+    return {
+        "block table": (
+            block_table(blocks[0, 0], (8, 6)),
+            partial(block_table_by_hand, blocks[0, 0], (8, 6)),
+        ),
+        "block table per batch and head": (
+            block_table(blocks, (8, 6)),
+            partial(block_table_by_hand, blocks, (8, 6)),
+        ),
+        "block table of numbers": (
+            block_table(values, 8),
+            partial(block_table_by_hand, values, (8, 8)),
+        ),
+        "block table from lists": (
+            block_table.from_kv_indices(lists, (8, 6), columns=11, kv_num_blocks=counts),
+            partial(block_table_by_hand, listed, (8, 6)),
+        ),
+    }

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...formula import nodes
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
-from .arguments import integer, shown
+from ..arguments import integer, shown
+from ..by_hand import Bools, MaskRows, pairs
+
+__all__ = ["block_diffusion"]
 
 
 def block_diffusion(length: int, block: int) -> Mask:
@@ -34,3 +39,28 @@ def block_diffusion(length: int, block: int) -> Mask:
         nodes.conjunction(is_clean_q, is_clean_k, nodes.ge(clean_q, clean_k)),
     )
     return Mask(node, SCORE, called("block_diffusion", printed_length, printed_block))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def block_diffusion_by_hand(n: int, c: int, **at: int) -> Bools:
+    """A half of noisy tokens beside a half of clean ones, in blocks of `c`."""
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        q_block, k_block = (q if q < n else q - n) // c, (k if k < n else k - n) // c
+        if q < n:
+            return q_block == k_block if k < n else k_block < q_block
+        return False if k < n else k_block <= q_block
+
+    return pairs(keep, **at)
+
+
+def rows() -> MaskRows:
+    return {
+        "block diffusion": (block_diffusion(20, 4), partial(block_diffusion_by_hand, 20, 4)),
+        "block diffusion with a cut block": (
+            block_diffusion(17, 5),
+            partial(block_diffusion_by_hand, 17, 5),
+        ),
+    }

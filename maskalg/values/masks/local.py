@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from ... import errors
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...errors import MaskValueError, below
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import SCORE, K, Node, Q
 from ...formula.parameters import Parameter
 from ...formula.printing import called
 from ..algebra import Mask, named_mask
-from .arguments import integer, integer_or_per_head, shown
+from ..arguments import integer, integer_or_per_head, shown
+from ..by_hand import Bools, MaskRows, entry, padded, pairs, places
+
+__all__ = ["causal", "sliding", "window", "dilated", "strided", "chunked", "block_causal"]
 
 ZERO = nodes.const(0)
 DISTANCE = nodes.subtract(Q, K)
@@ -67,7 +75,7 @@ def window(left: int | None, right: int | None) -> Mask:
             printed.append("None")
             continue
         if type(value) is int and value < 0:
-            raise errors.negative_window(call, name, value)
+            raise negative_window(call, name, value)
         limit, parameter = integer(call, name, value, low=0)
         printed.append(parameter)
         distance = nodes.negate(ahead) if name == "left" else ahead
@@ -129,3 +137,103 @@ def block_causal(chunk: int) -> Mask:
     c, printed = integer(f"block_causal({shown(chunk)})", "chunk", chunk, low=1)
     node = nodes.ge(nodes.floordiv(Q, c), nodes.floordiv(K, c))
     return Mask(node, SCORE, called("block_causal", printed))
+
+
+def negative_window(call: str, argument: str, value: int) -> MaskValueError:
+    return MaskValueError(f"{below(call, argument, value, 0)} None is unlimited.")
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def causal_by_hand(*, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0) -> Bools:
+    """`q ≥ k`."""
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    return q >= k
+
+
+def sliding_by_hand(
+    w: int, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """`|q − k| < w`."""
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    return abs(q - k) < w
+
+
+def window_by_hand(
+    left: int | None,
+    right: int | None,
+    *,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """`−left ≤ k − q ≤ right`; a side that is None has no bound."""
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    keep: Bools = np.ones((1, 1, q_len, kv_len), np.bool_)
+    if left is not None:
+        keep = keep & (k - q >= -left)
+    if right is not None:
+        keep = keep & (k - q <= right)
+    return keep
+
+
+def sliding_per_head_by_hand(w: ArrayLike, **at: int) -> Bools:
+    """`|q − k| < w[h]` or `w[b, h]`; an entry below 1 counts as 1."""
+    rows = padded(w, 2)
+    return pairs(lambda b, h, q, k: abs(q - k) < max(entry(rows, b, h), 1), *rows.shape, **at)
+
+
+def strided_by_hand(d: int, **at: int) -> Bools:
+    """Causal, and near (fewer than `d` back) or a multiple of `d` back."""
+    return pairs(lambda b, h, q, k: k <= q and (q - k < d or (q - k) % d == 0), **at)
+
+
+def dilated_by_hand(
+    d: int, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """`(q − k) mod d = 0`."""
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    keep: Bools = (q - k) % d == 0
+    return keep
+
+
+def chunked_by_hand(
+    c: int, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """`⌊q / c⌋ = ⌊k / c⌋`."""
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    keep: Bools = q // c == k // c
+    return keep
+
+
+def block_causal_by_hand(
+    c: int, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """`⌊q / c⌋ ≥ ⌊k / c⌋`."""
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    keep: Bools = q // c >= k // c
+    return keep
+
+
+def rows() -> MaskRows:
+    heads, entries = np.array([1, 4, 9]), np.array([[2, 0, 5], [30, 1, 3]])
+    return {
+        "causal": (causal, causal_by_hand),
+        "sliding": (sliding(5), partial(sliding_by_hand, 5)),
+        "sliding, itself only": (sliding(1), partial(sliding_by_hand, 1)),
+        "sliding per head": (sliding(heads), partial(sliding_per_head_by_hand, heads)),
+        "sliding per batch and head": (
+            sliding(entries),
+            partial(sliding_per_head_by_hand, entries),
+        ),
+        "window": (window(6, 2), partial(window_by_hand, 6, 2)),
+        "window, open to the left": (window(None, 3), partial(window_by_hand, None, 3)),
+        "window, open to the right": (window(4, None), partial(window_by_hand, 4, None)),
+        "dilated": (dilated(3), partial(dilated_by_hand, 3)),
+        "strided pattern": (strided(5), partial(strided_by_hand, 5)),
+        "strided pattern of every key": (strided(1), partial(strided_by_hand, 1)),
+        "chunked": (chunked(6), partial(chunked_by_hand, 6)),
+        "block causal": (block_causal(6), partial(block_causal_by_hand, 6)),
+    }

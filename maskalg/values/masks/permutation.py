@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
-from .arguments import at, positions
+from ..arguments import at, positions
+from ..by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
+
+__all__ = ["permutation"]
 
 
 def permutation(rank: Entries, *, strict: bool = False) -> Mask:
@@ -25,3 +33,25 @@ def permutation(rank: Entries, *, strict: bool = False) -> Mask:
     compare = nodes.gt if strict else nodes.ge
     printed = ["strict=True"] if strict else []
     return Mask(compare(at(table, Q), at(table, K)), SCORE, called("permutation", table, *printed))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def permutation_by_hand(rank: ArrayLike, *, strict: bool = False, **at: int) -> Bools:
+    """`rank[q] ≥ rank[k]`, or `>` with `strict`."""
+    rows = padded(rank, 2)
+    return pairs(
+        lambda b, h, q, k: entry(rows, b, q) >= entry(rows, b, k) + strict, len(rows), **at
+    )
+
+
+def rows() -> MaskRows:
+    rank = np.random.default_rng(21).permutation(ENTRIES)
+    return {
+        "permutation": (permutation(rank), partial(permutation_by_hand, rank)),
+        "permutation, query stream": (
+            permutation(rank, strict=True),
+            partial(permutation_by_hand, rank, strict=True),
+        ),
+    }

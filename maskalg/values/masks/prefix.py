@@ -1,17 +1,21 @@
-"""Masks on the key's position alone: prefixes and padding."""
+"""The first keys."""
 
 from __future__ import annotations
 
-import torch
+from functools import partial
 
-from ... import errors
+import numpy as np
+from numpy.typing import ArrayLike
+
 from ...formula import nodes
-from ...formula.entries import INTEGER_DTYPES, Entries, as_tensor, kind_of
-from ...formula.nodes import SCORE, K, Node, Q
-from ...formula.parameters import Table
+from ...formula.entries import Entries
+from ...formula.nodes import SCORE, K
 from ...formula.printing import called
 from ..algebra import Mask
-from .arguments import at, integer_or_per_batch, shown
+from ..arguments import integer_or_per_batch, shown
+from ..by_hand import LONGEST, Bools, MaskRows, places
+
+__all__ = ["prefix"]
 
 
 def prefix(length: int | Entries) -> Mask:
@@ -35,92 +39,21 @@ def prefix(length: int | Entries) -> Mask:
     return Mask(nodes.gt(n, K), SCORE, called("prefix", printed))
 
 
-class _Padding:
-    """Keys that are no padding: `padding(lengths)`, or `padding.from_mask(attention_mask)`."""
-
-    __slots__ = ()
-
-    def __call__(self, lengths: Entries, *, queries: bool | Entries = False) -> Mask:
-        """k < lengths[batch]: right-padded input.
-
-        Args:
-            lengths: integer tensor `[batch]`, the number of real tokens of each sequence.
-            queries: drop padded queries too (their output is then 0 and their lse -inf): True where
-                they are as many as the keys, or an integer tensor `[batch]` of their numbers.
-
-        Raises:
-            TypeError: no integer tensor.
-            ValueError: a tensor of another rank; at the call, of another batch.
-
-        Examples:
-            >>> padding([3], queries=[2]).to_dense(3)[0, 0].int().tolist()
-            [[1, 1, 1], [1, 1, 1], [0, 0, 0]]
-        """
-        keys = _lengths("lengths", lengths)
-        if isinstance(queries, bool):
-            return _padded("padding", keys, _first(keys, K), _first(keys, Q) if queries else None)
-        of_queries = _lengths("queries", queries)
-        return _padded("padding", keys, _first(keys, K), _first(of_queries, Q), of_queries)
-
-    def from_mask(self, attention_mask: Entries, *, queries: bool | Entries = False) -> Mask:
-        """attention_mask[batch, k]: real tokens are kept, padding on either side is dropped.
-
-        Args:
-            attention_mask: Boolean or integer tensor `[batch, kv_len]` as tokenizers make it: True
-                or not 0 for a real token.
-            queries: drop padded queries too: True where queries and keys are the same positions, or
-                such a tensor `[batch, q_len]` of theirs.
-
-        Raises:
-            TypeError: no Boolean or integer tensor.
-            ValueError: a tensor of another rank; at the call, fewer entries than keys.
-
-        Source: `attention_mask` of Hugging Face transformers.
-
-        Examples:
-            >>> left = torch.tensor([[0, 1, 1]])
-            >>> (causal & padding.from_mask(left)).to_dense(3)[0, 0].int().tolist()
-            [[0, 0, 0], [0, 1, 0], [0, 1, 1]]
-        """
-        call = "padding.from_mask"
-        keys = _real_tokens(call, "attention_mask", attention_mask, "[batch, kv_len]")
-        if isinstance(queries, bool):
-            return _padded(call, keys, at(keys, K), at(keys, Q) if queries else None)
-        of_queries = _real_tokens(call, "queries", queries, "[batch, q_len]")
-        return _padded(call, keys, at(keys, K), at(of_queries, Q), of_queries)
+# The second definition, and the rows of the catalogue.
 
 
-def _lengths(name: str, lengths: object) -> Table:
-    given = as_tensor(lengths)
-    if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
-        raise errors.padding_dtype(name, kind_of(lengths))
-    if given.ndim != 1:
-        raise errors.padding_shape(name, list(given.shape))
-    return Table(name, given, low=0)
+def prefix_by_hand(
+    n: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """`k < n`, for one number `n` or for `n[b]` of shape `[batch]`."""
+    _, k = places(q_len, kv_len, q_shift, kv_shift)
+    return np.concatenate([k < bound for bound in np.atleast_1d(np.asarray(n))])
 
 
-def _first(lengths: Table, index: Node) -> Node:
-    """The first `lengths[batch]` positions."""
-    return nodes.gt(nodes.read(lengths, nodes.BATCH), index)
-
-
-def _real_tokens(call: str, name: str, given: object, wanted: str) -> Table:
-    mask = as_tensor(given)
-    if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
-        raise errors.tensor_dtype(call, name, kind_of(given), "a bool or integer tensor")
-    if mask.ndim != 2:
-        raise errors.tensor_shape(call, name, list(mask.shape), wanted)
-    return Table(name, mask.to(torch.bool))
-
-
-def _padded(
-    call: str, keys: Table, kept: Node, query: Node | None, of_queries: Table | None = None
-) -> Mask:
-    """What `kept` keeps of the keys, and `query` of queries where padded ones are dropped too."""
-    if query is None:
-        return Mask(kept, SCORE, called(call, keys))
-    label = called(call, keys, of_queries or "queries=True")
-    return Mask(nodes.conjunction(kept, query), SCORE, label)
-
-
-padding = _Padding()
+def rows() -> MaskRows:
+    lengths = np.array([5, LONGEST])
+    return {
+        "prefix": (prefix(11), partial(prefix_by_hand, 11)),
+        "prefix of nothing": (prefix(0), partial(prefix_by_hand, 0)),
+        "prefix per batch": (prefix(lengths), partial(prefix_by_hand, lengths)),
+    }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ... import errors
 from ...formula import nodes
@@ -10,7 +14,10 @@ from ...formula.entries import Entries, integers
 from ...formula.nodes import SCORE, K, Q
 from ...formula.printing import called
 from ..algebra import Mask
-from .arguments import at_head, entries_within, flags_per_head, marked
+from ..arguments import at_head, entries_within, flags_per_head, marked
+from ..by_hand import BATCH_SIZE, ENTRIES, HEADS, Bools, MaskRows, entry, padded, pairs
+
+__all__ = ["vertical_slash"]
 
 
 class _VerticalSlash:
@@ -66,3 +73,33 @@ def _flags(name: str, given: Entries, length: int) -> torch.Tensor:
 
 
 vertical_slash = _VerticalSlash()
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def vertical_slash_by_hand(vertical: ArrayLike, slash: ArrayLike, **at: int) -> Bools:
+    """Causal, and a chosen key `vertical[k]` or a chosen distance `slash[q − k]`."""
+    columns, diagonals = padded(vertical, 3), padded(slash, 3)
+    return pairs(
+        lambda b, h, q, k: k <= q and (entry(columns, b, h, k) or entry(diagonals, b, h, q - k)),
+        max(len(columns), len(diagonals)),
+        max(columns.shape[1], diagonals.shape[1]),
+        **at,
+    )
+
+
+def rows() -> MaskRows:
+    random = np.random.default_rng(21)
+    columns = random.random((BATCH_SIZE, HEADS, ENTRIES)) < 0.1
+    diagonals = random.random((HEADS, ENTRIES)) < 0.15
+    return {
+        "vertical and slash": (
+            vertical_slash(columns, diagonals),
+            partial(vertical_slash_by_hand, columns, diagonals),
+        ),
+        "vertical and slash for all heads": (
+            vertical_slash(columns[0, 0], diagonals[0]),
+            partial(vertical_slash_by_hand, columns[0, 0], diagonals[0]),
+        ),
+    }

@@ -1,17 +1,7 @@
-"""Weight functions: what turns a score into a weight."""
+"""Weight functions, what turns a score into a weight: a file for each or for a family."""
 
-from .rectified import linear, relu, relu_squared
-from .sigmoid import sigmoid
-from .softmax import softmax, softmax_plus_one, softmax_with_sink
-from .weight import Weight
+from ..discovery import public
 
-__all__ = [
-    "Weight",
-    "linear",
-    "relu",
-    "relu_squared",
-    "sigmoid",
-    "softmax",
-    "softmax_plus_one",
-    "softmax_with_sink",
-]
+_FOUND = public(__name__)
+globals().update(_FOUND)
+__all__ = list(_FOUND)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from ...formula import nodes
 from ...formula.nodes import SCORE, TRUE, Node
 from ...formula.printing import named
 from ..algebra import Bias
+from ..by_hand import Floats, WeightRows
 from .weight import Weight
+
+__all__ = ["relu", "relu_squared", "linear"]
 
 _POSITIVE: Final = nodes.maximum(SCORE, nodes.const(0.0))
 
@@ -25,3 +30,29 @@ relu_squared: Final = _of("relu_squared", nodes.mul(_POSITIVE, _POSITIVE))
 
 linear: Final = _of("linear", SCORE)
 """w(s) = s, not normalised; with `decay(rates)` a retention. Source: Sun et al. (2023)."""
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def relu_by_hand(s: Floats) -> Floats:
+    """`max(s, 0)`."""
+    return np.asarray(np.maximum(s, 0))
+
+
+def relu_squared_by_hand(s: Floats) -> Floats:
+    """`max(s, 0)²`."""
+    return np.asarray(np.maximum(s, 0) ** 2)
+
+
+def linear_by_hand(s: Floats) -> Floats:
+    """`s`, and 0 for a dropped key."""
+    return np.where(np.isneginf(s), 0, s)
+
+
+def rows() -> WeightRows:
+    return {
+        "relu": (lambda: relu, relu_by_hand, ()),
+        "relu_squared": (lambda: relu_squared, relu_squared_by_hand, ()),
+        "linear": (lambda: linear, linear_by_hand, ()),
+    }

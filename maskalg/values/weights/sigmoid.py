@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from ...formula import nodes
@@ -10,7 +11,10 @@ from ...formula.nodes import HEAD, SCORE, TRUE
 from ...formula.parameters import Scalar, Table
 from ...formula.printing import called
 from ..algebra import Bias
+from ..by_hand import HEADS, Floats, WeightRows
 from .weight import Weight, logit
+
+__all__ = ["sigmoid"]
 
 
 def sigmoid(bias: float | Entries = 0.0) -> Weight:
@@ -35,3 +39,19 @@ def sigmoid(bias: float | Entries = 0.0) -> Weight:
         added, label = nodes.scalar(number), called("sigmoid", number)
     value = nodes.call("sigmoid", nodes.add(SCORE, added))
     return Weight("sigmoid", Bias(TRUE, value, label), normalised=False)
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def sigmoid_by_hand(s: Floats, bias: float | Floats = 0.0) -> Floats:
+    """`1 / (1 + exp(-(s + bias[h])))`, of scores `[batch, heads, q_len, kv_len]`."""
+    return np.asarray(1 / (1 + np.exp(-(s + np.reshape(bias, (-1, 1, 1))))))
+
+
+def rows() -> WeightRows:
+    bias = np.random.default_rng(2).normal(size=HEADS)
+    return {
+        "sigmoid": (lambda: sigmoid(-1.0), lambda s: sigmoid_by_hand(s, -1.0), ()),
+        "sigmoid-heads": (sigmoid, sigmoid_by_hand, (bias,)),
+    }

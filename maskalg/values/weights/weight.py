@@ -15,6 +15,8 @@ from ...formula.expression import Expression
 from ...formula.parameters import plain_number
 from ..algebra import Bias, Score
 
+__all__ = ["Weight"]
+
 
 @dataclass(frozen=True, eq=False)
 class Weight:
@@ -37,11 +39,11 @@ class Weight:
 
     def __post_init__(self) -> None:
         if self.formula is not None and not isinstance(self.formula, Bias):
-            raise errors.weight_formula(self.name, self.formula)
+            raise weight_formula(self.name, self.formula)
         if self.formula is None and not self.normalised:
-            raise errors.weight_unnormalised_exp(self.name)
+            raise weight_unnormalised_exp(self.name)
         if self.formula is not None and self.sink is not None:
-            raise errors.weight_sink_of_formula(self.name)
+            raise weight_sink_of_formula(self.name)
         check_logit(self.name, "sink", self.sink)
 
     def __repr__(self) -> str:
@@ -95,10 +97,40 @@ def check_logit(call: str, name: str, value: object) -> None:
     """A logit for each head, or one for all of them."""
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         if value is not None and not torch.compiler.is_compiling() and math.isnan(value):
-            raise errors.not_a_logit(call, name)
+            raise not_a_logit(call, name)
         return
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
         found = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
         raise errors.tensor_dtype(call, name, found, "a floating-point tensor or a number")
     if value.ndim != 1:
-        raise errors.logit_shape(call, name, list(value.shape))
+        raise logit_shape(call, name, list(value.shape))
+
+
+def logit_shape(call: str, name: str, found: list[int]) -> errors.MaskValueError:
+    one = f" Write {name}.expand(heads) for one of all heads." if found in ([], [1]) else ""
+    return errors.MaskValueError(f"{call}: {name} must have shape [heads], got {found}.{one}")
+
+
+def weight_formula(name: str, found: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"Weight({name!r}, formula): the formula is a bias, a function of the score such as "
+        f"ma.score(lambda s, b, h, q, k: s * s), got {type(found).__name__}."
+    )
+
+
+def weight_unnormalised_exp(name: str) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"Weight({name!r}, normalised=False) without a formula would be exp of any score, which "
+        "overflows. Give a formula, or leave normalised=True."
+    )
+
+
+def weight_sink_of_formula(name: str) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"Weight({name!r}, formula, sink=…): a sink is a logit, so it needs w = exp. Leave the "
+        "formula out."
+    )
+
+
+def not_a_logit(call: str, argument: str) -> errors.MaskValueError:
+    return errors.MaskValueError(f"{call}: {argument} must be a number, got nan.")

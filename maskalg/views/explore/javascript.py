@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
-from ... import errors
 from ...formula.node import Node, in_order
 from ...formula.parameters import Slot
+from .. import messages
 
 INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "B", "head": "H", "q0": "q0", "q1": "q1"}
 
@@ -39,7 +39,7 @@ class JavaScript:
     def __call__(self, node: Node) -> str:
         rule = _RULES.get(node.op)
         if rule is None:
-            raise errors.not_in_a_page(str(node.data or node.op))
+            raise messages.not_in_a_page(str(node.data or node.op))
         return rule(self, node)
 
     def number(self, node: Node) -> str:
@@ -179,7 +179,7 @@ def _call(js: JavaScript, node: Node) -> str:
     if node.data == "float":
         return argument
     if node.data not in _FUNCTIONS:
-        raise errors.not_in_a_page(str(node.data))
+        raise messages.not_in_a_page(str(node.data))
     return f"f({_FUNCTIONS[node.data]}({argument}))"
 
 

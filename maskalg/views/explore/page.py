@@ -9,8 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from ... import errors
 from ...formula.expression import Expression
+from .. import messages
 from ..inspect.heat import reads_positions
 from .javascript import text
 from .payload import Call, payload
@@ -53,7 +53,7 @@ def explore(
     try:
         target.write_text(page, encoding="utf-8")
     except OSError as problem:
-        raise errors.page_not_written(target, problem.strerror or str(problem)) from problem
+        raise messages.page_not_written(target, problem.strerror or str(problem)) from problem
     return target
 
 
@@ -72,9 +72,9 @@ def html(
             tensors that do not shrink far enough.
     """
     if not isinstance(expression, Expression):
-        raise errors.not_explorable(expression)
+        raise messages.not_explorable(expression)
     if expression.kind == "bias" and not reads_positions(expression.bias_node):
-        raise errors.same_everywhere(expression)
+        raise messages.same_everywhere(expression)
     made = payload(expression, Call(q_len, kv_len, batch, heads))
     sources = [_static(name) for name in SCRIPTS]
     script = "\n".join(
@@ -94,7 +94,7 @@ def html(
     page = pieces[0] + "".join(_filled(piece, parts) for piece in pieces[1:])
     size = len(page.encode())
     if size > MOST_BYTES:
-        raise errors.page_too_large(size, MOST_BYTES, made.sizes)
+        raise messages.page_too_large(size, MOST_BYTES, made.sizes)
     return page
 
 

@@ -7,7 +7,6 @@ from typing import cast
 
 import torch
 
-from ... import errors
 from ...engine.extents import Dependence, Extents, dependence, resolve
 from ...engine.normal_form import Bound, Value, bound, keyed, transposed
 from ...engine.widths import BITWISE, bits_of
@@ -16,6 +15,7 @@ from ...formula.integer_ranges import Interval
 from ...formula.parameters import Parameter, Scalar, Slot
 from ...formula.printing import formula_text
 from ...proof.proof import prove_structure
+from .. import messages
 from .bias import added_by
 from .closed_forms import forms_of, sets_script
 from .javascript import JavaScript
@@ -148,7 +148,7 @@ def _check_integers(form: Bound, extents: Extents) -> None:
                 continue
             most = 31 if part.op in BITWISE else 53
             if part.op not in ("read", "step", "member") and bits_of(part, told, longest) > most:
-                raise errors.page_formula(formula_text(part))
+                raise messages.page_formula(formula_text(part))
 
 
 def _told(value: Value) -> Value | Interval:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from ... import errors
+from .. import messages
 
 Record = dict[str, object]
 
@@ -32,10 +32,10 @@ def table_record(name: str, tensor: torch.Tensor) -> Record:
         MaskValueError: entries whose arithmetic a page cannot do as torch does.
     """
     if tensor.is_floating_point() and tensor.dtype != torch.float32:
-        raise errors.page_real(name, tensor.dtype)
+        raise messages.page_real(name, tensor.dtype)
     array = tensor.detach().cpu().contiguous().flatten()
     if array.dtype == torch.int64 and bool(((array > _EXACT) | (array < -_EXACT)).any()):
-        raise errors.page_integers(name)
+        raise messages.page_integers(name)
     record: Record = {"name": name, "shape": list(tensor.shape), "type": _type(array)}
     if record["type"] in ("float32", "float64"):
         wide = torch.float32 if record["type"] == "float32" else torch.float64

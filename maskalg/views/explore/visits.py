@@ -11,8 +11,8 @@ import torch
 
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, transposed
-from ...proof.proof import prove_structure
-from ...schedule.segments import of_grid
+from ...schedule.rung import rung_of
+from ...schedule.tiling import Tiling
 from .tables import Record, table_record
 
 _FINE, _COARSE = 32, 128
@@ -35,15 +35,15 @@ def visits(form: Bound, extents: Extents) -> dict[str, object] | None:
 
 
 def _segments(form: Bound, extents: Extents, block: int) -> dict[str, object] | None:
-    grid = prove_structure(form.structure).forms.grid
-    if grid is None:
+    rung = rung_of(form.structure)
+    if rung.on_host != "digits":
         return None
-    shape, rows = of_grid(grid, form, extents, (block, block))
+    runs = rung.runs(Tiling(form, extents, (block, block)))
     tables: dict[str, torch.Tensor] = {
-        "count": rows.row_start.diff(),
-        "first": rows.first,
-        "length": rows.end - rows.first,
-        "label": rows.label,
+        "count": runs.row_start.diff(),
+        "first": runs.first,
+        "length": runs.end - runs.first,
+        "label": runs.label,
     }
     records: dict[str, Record] = {name: table_record(name, t) for name, t in tables.items()}
-    return {"shape": list(shape), **records}
+    return {"shape": list(runs.shape), **records}

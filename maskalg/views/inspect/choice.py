@@ -11,6 +11,7 @@ from ... import errors
 from ...formula.expression import Expression
 from ...formula.nodes import Node
 from ...formula.parameters import Table
+from .. import messages
 
 Expr = TypeVar("Expr", bound=Expression)
 
@@ -45,7 +46,7 @@ class Choice:
                 raise errors.below(call, name, value, 0)
             count = _told(expression, name)
             if count > 1 and value >= count:
-                raise errors.no_such_entry(call, name, value, count)
+                raise messages.no_such_entry(call, name, value, count)
 
 
 def parts_of(score: Expression) -> tuple[Expression, Expression]:

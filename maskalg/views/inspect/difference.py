@@ -13,7 +13,7 @@ from ...formula.expression import Expression, both
 from ...questions.compare import Comparison
 from ...questions.domain import Lengths, reach
 from ...questions.search import Place
-from ...schedule.block_map import EMPTY
+from ...schedule.tile_runs import EMPTY
 from .picture import fitting_block, picture
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import importlib.util
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ... import errors
 from ...formula.expression import Expression
-from ...schedule.block_map import EMPTY, FULL
+from ...schedule.tile_runs import EMPTY, FULL
+from .. import messages
 from .choice import Choice, parts_of
 from .curve import draw_curve
 from .heat import Heat, heat, reads_positions
@@ -76,7 +76,7 @@ Drawable = Picture | Heat | Expression
 
 def require_matplotlib(call: str) -> None:
     if importlib.util.find_spec("matplotlib") is None:
-        raise errors.not_installed(call, "matplotlib", "plot")
+        raise messages.not_installed(call, "matplotlib", "plot")
 
 
 def drawable(
@@ -84,7 +84,7 @@ def drawable(
 ) -> Drawable:
     """What will be drawn of an expression: blocks, values, or a bias that is one curve."""
     if not isinstance(expression, Expression):
-        raise errors.not_to_plot(expression)
+        raise messages.not_to_plot(expression)
     choice.check("plot", expression)
     if expression.kind == "mask":
         return picture(expression, q_len, kv_len, cells=CELLS, block=block, choice=choice)

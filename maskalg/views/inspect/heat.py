@@ -11,7 +11,8 @@ from ...engine.extents import resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...formula.nodes import Node
-from ...schedule.block_map import EMPTY, block_pair
+from ...schedule.tile_runs import EMPTY
+from ...schedule.tiling import block_pair
 from .choice import Choice, of_one
 from .picture import FIRST, Picture, fitting_block
 

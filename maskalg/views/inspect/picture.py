@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import torch
 
@@ -11,13 +11,12 @@ from ... import errors
 from ...engine.extents import Extents, dependence, resolve
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
-from ...proof.proof import prove
-from ...questions.cost import decides_every_tile
-from ...schedule.block_map import EMPTY, FULL, PARTIAL, block_pair, blocks
+from ...schedule.block_map import blocks
 from ...schedule.intervals.intervals import rows_of
-from ...schedule.intervals.steps import step_tables
-from ...schedule.runs import run_table
+from ...schedule.rung import rung_of
 from ...schedule.summaries.summaries import Summaries
+from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
+from ...schedule.tiling import Tiling, block_pair
 from .choice import Choice, of_one
 from .elements import labels_by_elements
 
@@ -103,14 +102,15 @@ def picture(
     sizes = dependence(form.structure.mask, form, extents)
     place = choice.place(sizes.batch, sizes.heads)
     small = extents.q_len * extents.kv_len <= most
-    if is_decided(mask, form, extents, block) or (small and not _by_position(mask)):
+    rung = rung_of(form.structure)
+    if is_decided(form, extents, block) or (small and not rung.by_position):
         found = blocks(mask, q_len, kv_len, block=block, batch=batches, heads=heads).labels[place]
-    elif decides_every_tile(form):
-        found = _labels_of_runs(form, extents, block, place)
+    elif rung.decides_every_tile(form):
+        found = _labels_of_runs(form, extents, block)[place]
     elif small:
         found = labels_by_elements(form, extents, block, place)
     else:
-        found = _labels_of_runs(form, extents, block, place)
+        found = _labels_of_runs(form, extents, block)[place]
         _decide_open(found, form, extents, block, place)
         notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
     return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
@@ -124,39 +124,19 @@ def fitting_block(length: int, cells: int) -> int:
     return block
 
 
-def is_decided(mask: Expression, form: Bound, extents: Extents, block: int) -> bool:
-    """Whether the closed forms decide every block soon, so that no element is evaluated."""
-    forms = prove(mask).forms
-    spans = forms.touched + forms.unfull
+def is_decided(form: Bound, extents: Extents, block: int) -> bool:
+    """Whether the proof decides every block soon, so that no element is evaluated."""
+    rung = rung_of(form.structure)
     lookups = -(-extents.q_len // block) * extents.kv_len
-    if lookups > _MOST_LOOKUPS and _by_position(mask):
+    if lookups > _MOST_LOOKUPS and rung.by_position:
         return False
-    pairs = {pair for span in spans for pair in span.documents}
-    for q_ids, kv_ids in pairs:
-        of_queries = cast(torch.Tensor, form.values[q_ids.index])
-        of_keys = cast(torch.Tensor, form.values[kv_ids.index])
-        if not step_tables(of_queries, of_keys).contiguous():
-            return False
-    return forms.exact
+    return rung.leaves_none_open(form)
 
 
-def _by_position(mask: Expression) -> bool:
-    """Whether blocks are decided position by position, which may take more than their elements."""
-    forms = prove(mask).forms
-    return any(span.section is not None for span in forms.touched + forms.unfull)
-
-
-def _labels_of_runs(
-    form: Bound, extents: Extents, block: int, place: tuple[int, int]
-) -> torch.Tensor:
+def _labels_of_runs(form: Bound, extents: Extents, block: int) -> torch.Tensor:
     """Labels from the runs a kernel would visit: never a wrong empty or full."""
-    rows, columns = -(-extents.q_len // block), -(-extents.kv_len // block)
-    labels = torch.zeros(rows, columns, dtype=torch.uint8)
-    table = run_table(form, extents, (block, block))
-    for row in range(rows):
-        for run in table.row(*place, row):
-            labels[row, max(run.first, 0) : run.end] = run.label
-    return labels
+    tiling = Tiling(form, extents, (block, block))
+    return rung_of(form.structure).runs(tiling).labels(tiling.shape[3])
 
 
 def _decide_open(
@@ -164,8 +144,7 @@ def _decide_open(
 ) -> None:
     """Put empty and full where the smallest and largest values in a partial block tell."""
     open_ = (labels == PARTIAL).nonzero()
-    sizes = dependence(form.structure.mask, form, extents)
-    rows = rows_of(form.values, extents, (sizes.batch, sizes.heads), block, labels.device)
+    rows = rows_of(Tiling(form, extents, (block, block), labels.device))
     places = torch.cat([torch.tensor(place).expand(len(open_), 2), open_], dim=1)
     told = Summaries(rows, places.unbind(dim=1), (block, block), pairs=False)
     surely, perhaps = told.truth(form.structure.mask)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ... import errors
 from ...formula.expression import Expression
+from .. import messages
 from .choice import Choice, parts_of
 from .figure import Drawable, block_names, draw, drawable, require_matplotlib
 from .heat import Heat
@@ -67,9 +67,9 @@ def plot(
     heads = [head] if isinstance(head, int) else list(head)
     panels = [(expression, one) for expression in given for one in heads]
     if not panels:
-        raise errors.nothing_to_plot()
+        raise messages.nothing_to_plot()
     if titles is not None and len(titles) != len(panels):
-        raise errors.titles_do_not_fit(len(titles), len(panels))
+        raise messages.titles_do_not_fit(len(titles), len(panels))
     drawn = [drawable(what, q_len, kv_len, block, Choice(batch, one)) for what, one in panels]
     headings = list(titles or (f"{what}, head {h}" if several else str(what) for what, h in panels))
     return _side_by_side(drawn, headings, columns, one_scale=several)

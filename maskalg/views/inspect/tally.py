@@ -10,12 +10,16 @@ import torch
 from ...engine.extents import resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
-from ...questions.cost import decides_every_tile, elements_of
-from ...questions.counts import kept_by_intervals, kept_keys
-from ...schedule.block_map import EMPTY, FULL, blocks
+from ...questions.cost import elements_of
+from ...questions.counts import kept_keys
+from ...schedule.block_map import blocks
+from ...schedule.rung import rung_of
 from ...schedule.segments import segments
+from ...schedule.tile_runs import EMPTY, FULL
 from .picture import Picture, is_decided
 
+# Rows of blocks whose runs are found: some seconds and some hundred megabytes.
+_MOST_ROWS_OF_BLOCKS: Final = 1 << 16
 # What is looked at for exact counts: about half a second.
 _MOST_BLOCKS: Final = 1 << 20
 _MOST_ELEMENTS: Final = 1 << 27
@@ -57,9 +61,10 @@ def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally
     rows, columns = -(-q_len // block), -(-kv_len // block)
     visits = segments(mask, q_len, kv_len, block=block, batch=None, heads=None)
     empty, partial, full = visits.counts()
-    exact = decides_every_tile(form)
+    rung = rung_of(form.structure)
+    exact = rung.decides_every_tile(form)
     if not exact and rows * columns <= _MOST_BLOCKS:
-        exact = is_decided(mask, form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
+        exact = is_decided(form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
         if exact:
             labels = blocks(mask, q_len, kv_len, block=block, batch=None, heads=None)
             empty, partial, full = labels.counts()
@@ -68,12 +73,19 @@ def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally
     if 0 < q_len <= _MOST_ROWS and kv_len:
         kept = kept_keys(form, extents, budget=_MOST_ELEMENTS // 8)
     elif q_len and kv_len:
-        kept = kept_by_intervals(form, extents, most_spans=_MOST_ENDS // q_len)
+        kept = rung.kept_keys(form, extents, most_spans=_MOST_ENDS // q_len)
     if kept is None:
         bounds = (elements_of(visits, FULL), visited)
     else:
         bounds = (int(kept.sum()), int(kept.sum()))
     return Tally(block, rows, columns, empty, partial, full, exact, visited, bounds, q_len * kv_len)
+
+
+def counted_side(block: int, length: int) -> int:
+    """The side of the blocks to count: `block`, doubled while there are too many rows of them."""
+    while -(-length // block) > _MOST_ROWS_OF_BLOCKS:
+        block *= 2
+    return block
 
 
 def sharpened(found: Tally, shown: Picture) -> Tally:

@@ -10,11 +10,11 @@ import torch
 
 from ...formula.expression import Expression
 from ...formula.printing import formula_text
-from ...schedule.block_map import EMPTY, FULL, PARTIAL
+from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from .choice import Choice
 from .entry import one_entry
 from .picture import Picture, picture, require_cells
-from .tally import Tally, sharpened, tally
+from .tally import Tally, counted_side, sharpened, tally
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,7 +77,8 @@ def show(
         q_len: number of queries.
         kv_len: number of keys; `None` means `q_len`.
         width: most columns of the picture, >= 8; a narrower terminal narrows it.
-        block: side of the blocks that are counted, >= 1; those of the picture follow from `width`.
+        block: side of the blocks that are counted, >= 1, doubled while there are more than 65,536
+            rows or columns of them; those of the picture follow from `width`.
         batch, head: which batch entry and head of a mask that depends on them.
         console: where to print; by default standard output.
     """
@@ -91,7 +92,8 @@ def show(
     if console.is_terminal:
         cells = max(LEAST_WIDTH, min(cells, console.width - 2))
     shown = picture(mask, q_len, kv_len, cells=cells, choice=choice)
-    counted = sharpened(tally(one_entry(mask.to("cpu"), choice), q_len, kv_len, block), shown)
+    side = counted_side(block, max(shown.q_len, shown.kv_len))
+    counted = sharpened(tally(one_entry(mask.to("cpu"), choice), q_len, kv_len, side), shown)
     style = Style(
         console.options.ascii_only,
         console.color_system is not None and not console.no_color,

@@ -1,6 +1,10 @@
 """Which of several tiles serves."""
 
 import pytest
+import torch
+
+import maskalg as ma
+from maskalg.attention import checked_call
 
 pytest.importorskip("triton", reason="launches of Triton's kernels")
 
@@ -10,7 +14,8 @@ from maskalg.backends.triton.launching.fitting import (
     that_fits,
     why_not,
 )
-from maskalg.backends.triton.launching.launch import Launch, Sizes
+from maskalg.backends.triton.launching.launch import Launch
+from maskalg.backends.triton.launching.spec import KernelSpec, Sizes
 from maskalg.tiles.forward import Tile
 
 LARGE = {"first": None, "second": MOST_SPILLED + 9, "third": MOST_SPILLED + 4}
@@ -37,6 +42,7 @@ class Kernel:
 
     def __init__(self, n_spills):
         self.n_spills, self.compilations = n_spills, 0
+        self.arg_names, self.do_not_specialize = ["length"], []
 
     def warmup(self, *arguments, grid, **constants):
         self.compilations += 1
@@ -50,11 +56,19 @@ class Kernel:
             raise OutOfResources(300_000, 232_448, "shared memory")
 
 
+def launch_of(kernel, tile=None):
+    tensor = torch.zeros(1, 1, 1, 16)
+    spec = KernelSpec("")
+    vars(spec)["kernel"] = kernel  # in place of what would be imported
+    sizes = Sizes(1, {"length": 1})
+    call = checked_call(tensor, tensor, tensor, ma.causal)
+    return Launch(spec, kernel, call, {}, lambda call: sizes, dict, tile=tile)
+
+
 @pytest.mark.parametrize("words, found", [(None, None), (0, 0), (70, 280)])
 def test_what_a_launch_spills_is_asked_once(words, found):
     kernel = Kernel(words)
-    sizes = Sizes(1, (1,), ())
-    launch = Launch(kernel, ("fitting", words), [], sizes, dict, lambda call, strides: sizes)
+    launch = launch_of(kernel)
     assert [launch.spilled() for _ in range(2)] == [found, found]
     assert kernel.compilations == 1
 
@@ -63,11 +77,8 @@ def test_a_tile_that_spills_gives_way_and_is_told(monkeypatch):
     import triton
 
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
-    sizes, large, small = Sizes(1, (1,), ()), Tile(64, 64, 4, 2), Tile(32, 32, 4, 2)
-    launches = [
-        Launch(Kernel(words), ("way", tile), [], sizes, dict, lambda *_: sizes, tile=tile)
-        for tile, words in ((large, 100), (small, 0))
-    ]
+    large, small = Tile(64, 64, 4, 2), Tile(32, 32, 4, 2)
+    launches = [launch_of(Kernel(words), tile) for tile, words in ((large, 100), (small, 0))]
     assert that_fits("gives way", launches).tile == small
     assert why_not("gives way", large) == "it spills 400 bytes a thread"
     assert why_not("gives way", small) is None

@@ -6,6 +6,8 @@ import threading
 import pytest
 import torch
 
+import maskalg as ma
+
 pytest.importorskip("triton", reason="launches of Triton's kernels")
 
 pytestmark = pytest.mark.skipif(
@@ -60,24 +62,28 @@ def compiled(tmp_path, monkeypatch):
 
 def launches(block):
     """Two kernels, the second in two variants; `block` tells those of each test apart."""
-    from maskalg.backends.triton.launching.launch import Launch, Sizes
-    from tests.backends.triton.small_kernels import filled, sums
+    from maskalg.attention import checked_call
+    from maskalg.backends.triton.launching.launch import Launch
+    from maskalg.backends.triton.launching.spec import KernelSpec, Sizes
 
     tensor = torch.zeros(4, 32, dtype=torch.float32)
-    sizes = Sizes(1, (32,), (32,))
+    call = checked_call(*[tensor.view(1, 1, 4, 32)] * 3, ma.causal)
+    sizes = Sizes(1, {"length": 32})
 
-    def launch(kernel, tensors, **constants):
-        of = (kernel.__name__, *constants.values())
-        return Launch(kernel, of, tensors, sizes, lambda: constants, lambda call, strides: sizes)
+    def launch(name, **constants):
+        spec = KernelSpec(f"tests.backends.triton.small_kernels.{name}")
+        given, of = {"source": tensor, "target": tensor}, tuple(constants.values())
+        return Launch(spec, of, call, given, lambda call: sizes, lambda: constants)
 
     return [
-        launch(sums, [tensor, tensor], BLOCK=block),
-        *[launch(filled, [tensor], BLOCK=block, VALUE=value) for value in (0.0, 1.0)],
+        launch("sums", BLOCK=block),
+        *[launch("filled", BLOCK=block, VALUE=value) for value in (0.0, 1.0)],
     ]
 
 
 def test_missing_variants_are_compiled_once(compiled):
-    from maskalg.backends.triton.launching.launch import OPTIONS, compile_together
+    from maskalg.backends.triton.launching.launch import compile_together
+    from maskalg.backends.triton.launching.spec import OPTIONS
 
     made = launches(32)
     compile_together(made)

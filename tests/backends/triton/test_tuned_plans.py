@@ -32,18 +32,19 @@ def forward(choices, dims=(128, 128), *, wide=False, arch="sm_90", structure=STR
 
 
 def backward(choices, *, wide=False):
-    from maskalg.backends.triton.families.backward import backward_plan
+    from maskalg.backends.triton.plan import backward_plan
     from maskalg.codegen.hooks import Style
 
-    return backward_plan(STRUCTURE, "dense", Style(wide, ptx=True), "sm_90", 128, 2, tuned=choices)
+    at = (128, 128, torch.bfloat16, "sm_90")
+    return backward_plan(STRUCTURE, Style(wide, ptx=True), *at, tuned=choices)
 
 
 @pytest.fixture(autouse=True)
 def gluon(monkeypatch):
     """Plans as with the Triton that the Gluon kernels were tested with."""
-    from maskalg.backends.triton.families import hopper
+    from maskalg.backends.triton import plan
 
-    monkeypatch.setattr(hopper, "has_gluon", lambda: True)
+    monkeypatch.setattr(plan, "has_gluon", lambda: True)
 
 
 TABLE = tiles_for("sm_90", 128, 2, "dense")

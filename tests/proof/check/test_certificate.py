@@ -12,7 +12,7 @@ import torch
 from maskalg import causal, dense, q_idx, sliding
 from maskalg.formula import nodes
 from maskalg.formula.nodes import Node
-from maskalg.proof.check.arithmetic import All, AtLeastZero, equal, negated
+from maskalg.proof.check.arithmetic import All, NotNegative, equal, negated
 from maskalg.proof.check.certificate import _FORM_FIELDS, _SPAN_FIELDS
 from maskalg.proof.check.cubes import cases, cubes
 from maskalg.proof.check.refutation import refuted
@@ -188,9 +188,9 @@ def test_a_field_that_is_new_has_no_claim_yet() -> None:
 
 def test_refutation_is_over_the_integers() -> None:
     x, y = sp.symbols("x y", real=True)
-    assert refuted([AtLeastZero(2 * x - 1), AtLeastZero(1 - 2 * x)])
-    assert refuted([AtLeastZero(x * y - 3), AtLeastZero(2 - x * y)])
-    assert not refuted([AtLeastZero(x - y), AtLeastZero(y - x)])
+    assert refuted([NotNegative(2 * x - 1), NotNegative(1 - 2 * x)])
+    assert refuted([NotNegative(x * y - 3), NotNegative(2 - x * y)])
+    assert not refuted([NotNegative(x - y), NotNegative(y - x)])
     assert not refuted([])
     assert refuted([negated(All(()))])
     assert refuted([equal(x, 3), negated(equal(x, 3))])

@@ -16,10 +16,11 @@ from maskalg.engine.normal_form import bound
 from maskalg.formula import nodes
 from maskalg.formula.nodes import Node
 from maskalg.proof.check.digit_certificate import digit_claims
-from maskalg.proof.digits.forms import Axis, AxisSpan, GridClause, GridForms, GridPart, Split
+from maskalg.proof.digits.forms import Axis, AxisSpan, BoxClause, DigitForms, DigitPart, Split
 from maskalg.proof.proof import Proof
-from maskalg.schedule.block_map import EMPTY, FULL, PARTIAL
-from maskalg.schedule.digits.runs import grid_labels, grid_runs
+from maskalg.schedule.digits.runs import digit_runs
+from maskalg.schedule.tile_runs import PARTIAL
+from maskalg.schedule.tiling import Tiling
 from maskalg.testing import oracle
 from maskalg.testing.catalogue import CATALOGUE
 
@@ -62,7 +63,7 @@ def test_printed() -> None:
 # --- false forms ---------------------------------------------------------------------------------
 
 
-def mutants(forms: GridForms) -> Iterator[tuple[str, GridForms]]:
+def mutants(forms: DigitForms) -> Iterator[tuple[str, DigitForms]]:
     """The forms with one number moved by one, or with one bound, span, clause or part left out."""
     for i, part in enumerate(forms.parts):
         for what, changed in _of_part(part):
@@ -72,7 +73,7 @@ def mutants(forms: GridForms) -> Iterator[tuple[str, GridForms]]:
             yield f"part {i} {what}", replace(forms, parts=parts)
 
 
-def _of_part(part: GridPart) -> Iterator[tuple[str, tuple[GridPart, ...]]]:
+def _of_part(part: DigitPart) -> Iterator[tuple[str, tuple[DigitPart, ...]]]:
     yield "left out", ()
     for name in ("q_offset", "k_offset"):
         more = nodes.add(getattr(part, name), nodes.const(1))
@@ -81,14 +82,14 @@ def _of_part(part: GridPart) -> Iterator[tuple[str, tuple[GridPart, ...]]]:
         wider = replace(part.tree, radix=nodes.add(part.tree.radix, nodes.const(1)))
         yield "radix + 1", (replace(part, tree=wider),)
     for side in ("touched", "unfull"):
-        clauses: tuple[GridClause, ...] = getattr(part, side)
+        clauses: tuple[BoxClause, ...] = getattr(part, side)
         for i, clause in enumerate(clauses):
             for what, found in _of_clause(clause):
                 new = (*clauses[:i], *found, *clauses[i + 1 :])
                 yield f"{side} {i} {what}", (replace(part, **{side: new}),)
 
 
-def _of_clause(clause: GridClause) -> Iterator[tuple[str, tuple[GridClause, ...]]]:
+def _of_clause(clause: BoxClause) -> Iterator[tuple[str, tuple[BoxClause, ...]]]:
     yield "left out", ()
     if clause.conditions:
         yield "conditions left out", (replace(clause, conditions=()),)
@@ -130,33 +131,33 @@ def _put(values: tuple[Any, ...], at: int, *new: Any) -> tuple[Any, ...]:
     return (*values[:at], *new, *values[at + 1 :])
 
 
-def labels(mask: ma.Mask, grid: GridForms, length: int, block: tuple[int, int]) -> np.ndarray:
+def labels(mask: ma.Mask, forms: DigitForms, length: int, block: tuple[int, int]) -> np.ndarray:
     """The labels that schedules make of forms."""
     form = bound(mask)
-    runs = grid_runs(grid, form.values, resolve(form, length, length, 1, 2), (1, 2), block)
-    shape = (1, 2, -(-length // block[0]), -(-length // block[1]))
-    return grid_labels(runs, shape, (EMPTY, PARTIAL, FULL)).numpy()
+    tiling = Tiling(form, resolve(form, length, length, 1, 2), block)
+    labels = digit_runs(forms, tiling).labels(tiling.shape[3])
+    return labels.expand(1, 2, -1, -1).numpy()
 
 
 BLOCKS = ((2, 3), (3, 1), (1, 4))
 
 
-def faults(masks: list[tuple[ma.Mask, int]], grid: GridForms) -> tuple[bool, bool]:
+def faults(masks: list[tuple[ma.Mask, int]], forms: DigitForms) -> tuple[bool, bool]:
     """Whether forms give an unsound label, and whether one that is not exact, for these values."""
     unsound = inexact = False
     for mask, length in masks:
         dense = mask.to_dense(length, heads=2).numpy()
         dense = np.broadcast_to(dense, (1, 2, length, length))
         for block in BLOCKS:
-            wanted, found = oracle.labels(dense, *block), labels(mask, grid, length, block)
+            wanted, found = oracle.labels(dense, *block), labels(mask, forms, length, block)
             unsound |= bool(((found != wanted) & (found != PARTIAL)).any())
             inexact |= bool((found != wanted).any())
     return unsound, inexact
 
 
-def proved(proof: Proof, grid: GridForms, *kinds: str) -> bool:
+def proved(proof: Proof, forms: DigitForms, *kinds: str) -> bool:
     """Whether all claims of these kinds are proved; looks no further than the first that is not."""
-    claims = digit_claims(proof.mask, replace(proof.forms, grid=grid))
+    claims = digit_claims(proof.mask, replace(proof.forms, digits=forms))
     return all(claim.proved for claim in claims if claim.kind in kinds)
 
 
@@ -179,9 +180,9 @@ def test_false_forms_are_not_verified(family: str) -> None:
     """Whatever change gives a wrong label, for some value here, is found by the certificate."""
     masks, only = FAMILIES[family]
     proof = masks[0][0].prove()
-    grid = proof.forms.grid
-    assert grid is not None and faults(masks, grid) == (False, False)
-    changes = [(what, mutant) for what, mutant in mutants(grid) if only in what][
+    forms = proof.forms.digits
+    assert forms is not None and faults(masks, forms) == (False, False)
+    changes = [(what, mutant) for what, mutant in mutants(forms) if only in what][
         :: 1 if only else 2
     ]
     wrong = 0
@@ -197,17 +198,17 @@ def test_false_forms_are_not_verified(family: str) -> None:
 
 def test_forms_that_say_more_are_not_verified() -> None:
     proof = (q_idx % 4 >= kv_idx % 4).prove()
-    grid = proof.forms.grid
-    assert grid is not None and proved(proof, grid, "sound", "exact")
+    forms = proof.forms.digits
+    assert forms is not None and proved(proof, forms, "sound", "exact")
     extra = ("extra", object, None)
-    wider = make_dataclass("Wider", [extra], bases=(GridForms,), frozen=True)
-    assert not proved(proof, wider(grid.parts, extra=1), "sound")
-    clause_type = make_dataclass("WiderClause", [extra], bases=(GridClause,), frozen=True)
-    (part,) = grid.parts
+    wider = make_dataclass("Wider", [extra], bases=(DigitForms,), frozen=True)
+    assert not proved(proof, wider(forms.parts, extra=1), "sound")
+    clause_type = make_dataclass("WiderClause", [extra], bases=(BoxClause,), frozen=True)
+    (part,) = forms.parts
     clause = clause_type(**vars(part.touched[0]), extra=1)
-    changed = replace(grid, parts=(replace(part, touched=(clause,)),))
+    changed = replace(forms, parts=(replace(part, touched=(clause,)),))
     assert not proved(proof, changed, "sound")
-    strange = replace(proof, forms=replace(proof.forms, grid=cast(Any, "digits")))
+    strange = replace(proof, forms=replace(proof.forms, digits=cast(Any, "digits")))
     assert not strange.check().sound
 
 

@@ -14,11 +14,11 @@ from maskalg import causal, neighborhood, q_idx, tiled_neighborhood
 from maskalg.formula import nodes
 from maskalg.formula.nodes import Node
 from maskalg.formula.parameters import Slot
-from maskalg.proof.check.arithmetic import All, AtLeastZero, Condition
+from maskalg.proof.check.arithmetic import All, Condition, NotNegative
 from maskalg.proof.check.cubes import cubes
 from maskalg.proof.check.digit_formulas import at_one_query, pair_formula, span_formula
 from maskalg.proof.check.encoding import Encoder
-from maskalg.proof.digits.forms import AxisSpan, GridForms, Split
+from maskalg.proof.digits.forms import AxisSpan, DigitForms, Split
 from maskalg.proof.symbols import ROW_FIRST, ROW_LAST
 from maskalg.testing.catalogue import CATALOGUE
 from tests.proof.check.z3_formulas import Z3
@@ -31,16 +31,16 @@ MASKS = {
 }
 
 
-def grid_of(name: str) -> GridForms:
-    grid = MASKS[name].prove().forms.grid
-    assert grid is not None
-    return grid
+def forms_of(name: str) -> DigitForms:
+    forms = MASKS[name].prove().forms.digits
+    assert forms is not None
+    return forms
 
 
 @pytest.mark.parametrize("name", MASKS)
 def test_z3_agrees_about_every_axis(name: str) -> None:
     """For all values of the parameters: an interval keeps what some coordinate in it keeps."""
-    for part in grid_of(name).parts:
+    for part in forms_of(name).parts:
         for clause in part.touched + part.unfull:
             for _, spans in clause.axes:
                 assert _of_axis(spans) == ("unsat", "unsat")
@@ -60,7 +60,7 @@ def _of_axis(spans: tuple[AxisSpan, ...]) -> tuple[str, str]:
 
 def test_z3_refutes_axes_that_are_others() -> None:
     """The control: narrower spans lose coordinates, and wider ones have some that are not met."""
-    ((_, spans), *_) = grid_of("heads").parts[0].touched[0].axes
+    ((_, spans), *_) = forms_of("heads").parts[0].touched[0].axes
     (span,) = spans
     by = nodes.add(span.lows[0], nodes.const(1)), nodes.add(span.lows[0], nodes.const(-1))
     narrower, wider = (AxisSpan((low,), span.highs, span.guards) for low in by)
@@ -79,9 +79,9 @@ def test_z3_refutes_axes_that_are_others() -> None:
 @pytest.mark.parametrize("name", MASKS)
 def test_z3_agrees_about_every_pair(name: str) -> None:
     """For all windows and heights, with numbers for what positions are divided by."""
-    proof, grid = MASKS[name].prove(), grid_of(name)
+    proof, forms = MASKS[name].prove(), forms_of(name)
     numbers: dict[Node, Node] = {}
-    for i, part in enumerate(grid.parts):
+    for i, part in enumerate(forms.parts):
         assert isinstance(part.tree, Split)
         numbers[part.tree.radix] = nodes.const(5 + 2 * i)
     for holds in (True, False):
@@ -89,7 +89,7 @@ def test_z3_agrees_about_every_pair(name: str) -> None:
         q, k = z.of(nodes.Q), z.of(nodes.K)
         pairs = [
             z.of(nodes.substitute(pair_formula(part, clause), numbers.get))
-            for part in grid.parts
+            for part in forms.parts
             for clause in (part.touched if holds else part.unfull)
         ]
         mask = z.of(nodes.substitute(proof.mask, numbers.get))
@@ -169,7 +169,7 @@ def at_numbers(polynomial: Any, numbers: dict[Any, int]) -> int:
 
 
 def true_at(condition: Condition, numbers: dict[Any, int]) -> bool:
-    if isinstance(condition, AtLeastZero):
+    if isinstance(condition, NotNegative):
         return at_numbers(condition.expression, numbers) >= 0
     joined = all if isinstance(condition, All) else any
     return joined(true_at(part, numbers) for part in condition.parts)

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskalg.proof.check.arithmetic import All, Any_, AtLeastZero, Condition, equal
+from maskalg.proof.check.arithmetic import All, Any_, Condition, NotNegative, equal
 from maskalg.proof.check.refutation import DEEPEST, refutation, refuted
 from maskalg.proof.check.simplex import Simplex, TooLarge
 from maskalg.schedule.intervals.steps import step_tables
@@ -128,16 +128,16 @@ def test_systems_against_brute_force(data: st.DataObject) -> None:
     def inequality() -> Condition:
         a, b, c = (data.draw(st.integers(-2, 2)) for _ in range(3))
         x, y, z = unknowns
-        return AtLeastZero(a * x + b * y + c * z + data.draw(st.integers(-3, 3)))
+        return NotNegative(a * x + b * y + c * z + data.draw(st.integers(-3, 3)))
 
-    conditions: list[Condition] = [AtLeastZero(x) for x in unknowns]
-    conditions += [AtLeastZero(3 - x) for x in unknowns]
+    conditions: list[Condition] = [NotNegative(x) for x in unknowns]
+    conditions += [NotNegative(3 - x) for x in unknowns]
     for _ in range(data.draw(st.integers(1, 4))):
         parts = tuple(inequality() for _ in range(data.draw(st.integers(1, 3))))
         conditions.append(data.draw(st.sampled_from((All, Any_)))(parts))
 
     def holds(condition: Condition, at: dict[Any, int]) -> bool:
-        if isinstance(condition, AtLeastZero):
+        if isinstance(condition, NotNegative):
             return bool(condition.expression.subs(at) >= 0)
         joined = all if isinstance(condition, All) else any
         return joined(holds(part, at) for part in condition.parts)
@@ -161,17 +161,17 @@ def test_steps_are_bounded() -> None:
     sitting = [[sp.Symbol(f"p{i}_{j}", real=True) for j in range(7)] for i in range(8)]
     conditions: list[Condition] = []
     for pigeon in sitting:
-        conditions.append(Any_(tuple(AtLeastZero(p - 1) for p in pigeon)))
+        conditions.append(Any_(tuple(NotNegative(p - 1) for p in pigeon)))
     for hole in zip(*sitting, strict=True):
         for i, one in enumerate(hole):
-            conditions += [Any_((AtLeastZero(-one), AtLeastZero(-two))) for two in hole[:i]]
+            conditions += [Any_((NotNegative(-one), NotNegative(-two))) for two in hole[:i]]
     assert refutation(conditions) == "too large"
 
 
 def test_depth_is_bounded() -> None:
     """Choices below choices do not exhaust Python's stack, which the caller has a share of."""
     pairs = [sp.symbols(f"a{i} b{i}", real=True) for i in range(2 * DEEPEST)]
-    conditions = [Any_((AtLeastZero(a - 1), AtLeastZero(b - 1))) for a, b in pairs]
+    conditions = [Any_((NotNegative(a - 1), NotNegative(b - 1))) for a, b in pairs]
     assert refutation(conditions) == "too large"
     assert refutation(conditions[: DEEPEST // 2]) == "open"
 
@@ -180,18 +180,18 @@ def test_what_is_no_integer_polynomial_is_refused() -> None:
     """Coefficients were cut to integers: x - 3 >= 0 for 3 x / 2 - 3 >= 0, which x = 2 satisfies."""
     x = sp.Symbol("x", real=True)
     with pytest.raises(ValueError, match="coefficients that are not integers"):
-        refuted([AtLeastZero(sp.Rational(3, 2) * x - 3), AtLeastZero(2 - x)])
+        refuted([NotNegative(sp.Rational(3, 2) * x - 3), NotNegative(2 - x)])
 
 
 def test_a_part_that_never_holds_leaves_its_siblings() -> None:
     x = sp.Symbol("x", real=True)
-    never, always = AtLeastZero(sp.Integer(-1)), AtLeastZero(sp.Integer(0))
-    assert refutation([Any_((never, AtLeastZero(x)))]) == "open"
-    assert refutation([Any_((All((never, AtLeastZero(x))), AtLeastZero(x - 1)))]) == "open"
-    assert refutation([Any_((always, AtLeastZero(-x - 1))), AtLeastZero(x)]) == "open"
+    never, always = NotNegative(sp.Integer(-1)), NotNegative(sp.Integer(0))
+    assert refutation([Any_((never, NotNegative(x)))]) == "open"
+    assert refutation([Any_((All((never, NotNegative(x))), NotNegative(x - 1)))]) == "open"
+    assert refutation([Any_((always, NotNegative(-x - 1))), NotNegative(x)]) == "open"
     assert refutation([Any_((never, never))]) == "refuted"
     assert refutation([]) == "open"
-    assert refutation([AtLeastZero(x), Any_((never, AtLeastZero(-x - 1)))]) == "refuted"
+    assert refutation([NotNegative(x), Any_((never, NotNegative(-x - 1)))]) == "refuted"
 
 
 def test_pivots_are_bounded() -> None:

@@ -289,3 +289,10 @@ def test_errors() -> None:
 def test_show_prints(capsys: pytest.CaptureFixture[str]) -> None:
     causal.show(4)
     assert capsys.readouterr().out.startswith("causal\nformula  q_idx >= kv_idx\n")
+
+
+def test_long_sequences_are_counted_in_larger_blocks(capsys):
+    """Runs are found row by row: two thousand million positions have no more than 65,536 rows."""
+    ma.causal.show(2**31 - 1, width=16)
+    text = capsys.readouterr().out
+    assert f"{65536**2:,} of 32768 x 32768" in text and "50.0 %" in text

@@ -21,7 +21,7 @@ from ....formula.nodes import SCORE
 from ....formula.printing import formula_text
 from ....proof.closed_forms import ClosedForms, Span
 from ....proof.proof import prove_structure
-from ....schedule.summaries.labels import summarised
+from ....schedule.rung import rung_of
 from .text import PRELUDE, Cpp, is_printable
 
 ENTRY_TYPES: Final = {
@@ -150,7 +150,7 @@ def _function(name: str, formula: Node, write: str, cpp: Cpp) -> str:
 def _bounded(structure: Structure, forms: ClosedForms) -> bool:
     """Whether the loop computes its bounds itself: closed forms without tables of their own."""
     spans = forms.touched + forms.unfull
-    if forms.grid is not None or summarised(structure) or len(spans) > MOST_INTERVALS:
+    if rung_of(structure).on_host != "spans" or len(spans) > MOST_INTERVALS:
         return False
     bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
     return all(in_kernels(b) and is_printable(b, exact=True) for b in bounds)

@@ -19,8 +19,10 @@ from ....engine.saturation import as_float32
 from ....engine.widths import Known, bits_of, known_of
 from ....formula.node import Node
 from ....formula.parameters import Slot
-from ....schedule.runs import RunTable, run_table
-from ....schedule.unchanged import state_of
+from ....schedule.memory import state_of
+from ....schedule.rung import rung_of
+from ....schedule.tile_runs import TileRuns
+from ....schedule.tiling import Tiling
 from ...call import Call
 from ...results import empty_gradients, empty_result
 from .compile import CompileError, compiler, library
@@ -185,12 +187,13 @@ def _arguments(
     ]
     held += [packed, lse]
     if kernel.bounds:
-        return [*arguments, 0, 0, 0, 0, 0, 0], held
-    table = _runs(call.form, extents)
-    parts = [part.contiguous() for part in (table.first, table.end, table.label.to(torch.int64))]
+        return [*arguments, 0, 0, 0, 0, 0, 0, 0], held
+    runs = _runs(call.form, extents)
+    parts = [runs.row_start, runs.first, runs.end, runs.label]
     held += parts
-    arguments += [*[part.data_ptr() for part in parts], *table.first.shape[2:], _RUN_KEYS]
-    arguments[_PLACE_OF_SIZES : _PLACE_OF_SIZES + 2] = table.first.shape[:2]
+    most = int(runs.row_start.diff().max())
+    arguments += [*[part.data_ptr() for part in parts], runs.shape[2], most, _RUN_KEYS]
+    arguments[_PLACE_OF_SIZES : _PLACE_OF_SIZES + 2] = runs.shape[:2]
     return arguments, held
 
 
@@ -219,7 +222,7 @@ def _numbers(form: Bound) -> tuple[list[int], list[object]]:
     return numbers, held
 
 
-def _runs(form: Bound, extents: Extents) -> RunTable:
+def _runs(form: Bound, extents: Extents) -> TileRuns:
     """The runs of tiles of queries; remembered where the mask reads no tensor."""
     structure = form.structure
     if structure.mask_tables:
@@ -232,12 +235,13 @@ def _runs(form: Bound, extents: Extents) -> RunTable:
 @lru_cache(maxsize=256)
 def _remembered_runs(
     structure: Structure, numbers: tuple[int | float, ...], extents: Extents
-) -> RunTable:
+) -> TileRuns:
     return _new_runs(Bound(structure, cast("tuple[Value, ...]", numbers)), extents)
 
 
-def _new_runs(form: Bound, extents: Extents) -> RunTable:
-    return run_table(form, extents, (min(_TILE, extents.q_len), _RUN_KEYS))
+def _new_runs(form: Bound, extents: Extents) -> TileRuns:
+    tiling = Tiling(form, extents, (min(_TILE, extents.q_len), _RUN_KEYS))
+    return rung_of(form.structure).runs(tiling)
 
 
 def _fits(form: Bound) -> bool:

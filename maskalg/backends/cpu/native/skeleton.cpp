@@ -54,8 +54,9 @@ struct Call {
   I touched, unfull;
   I mask_batches, mask_heads;  // how many the mask tells apart, or 1
   Hook mask_q, mask_k, bias_q, bias_k, slope_q, slope_k;
-  // Runs of blocks of keys in place of bounds: int64 [mask_batches, mask_heads, rows, runs] each.
-  const I *run_first, *run_end, *run_label;
+  // Runs of blocks of keys in place of bounds, in compressed rows: a row for each tile of queries of
+  // each batch entry and head that the mask tells apart. `runs` is the most that a row has.
+  const int32_t *run_start, *run_first, *run_end, *run_label;
   I rows, runs, run_keys;
   // The backward pass.
   Tensor grad, dq, dk, dv;
@@ -283,9 +284,9 @@ static Spans spans_of(const Call& c, I batch, I head, I q0, I q1, I* at) {
     return s;
   }
   I row = (least(batch, c.mask_batches - 1) * c.mask_heads + least(head, c.mask_heads - 1));
-  row = (row * c.rows + q0 / TILE) * c.runs;
+  row = row * c.rows + q0 / TILE;
   I* masked = at + 2 * c.runs;
-  for (I i = row; i < row + c.runs; i++) {
+  for (I i = c.run_start[row]; i < c.run_start[row + 1]; i++) {
     I first = c.run_first[i] * c.run_keys, end = least(c.run_end[i] * c.run_keys, c.kv_len);
     if (!c.run_label[i] || first >= end) continue;
     at[2 * s.touched] = first, at[2 * s.touched + 1] = end, s.touched++;

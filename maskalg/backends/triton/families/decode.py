@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import torch
-from maskalg_kernels.decode import decode, joined
 
 from ....engine.extents import Extents
 from ....tiles.decode import decode_tiles_for
 from ....tiles.forward import Tile
+from ....values.weights import Weight
 from ...call import Call
-from ..arguments import describable, padded, sinks_of
+from ..arguments import Hooked, describable, numbers_of, sinks_of
 from ..constants import architecture, has_dependent_launches, tile_constants, weight_constants
-from ..launching.descriptors import Descriptor, blocks_of_keys
 from ..launching.fitting import that_fits, with_last_resort
-from ..launching.launch import Launch, Sizes, sized_now
+from ..launching.launch import Launch
+from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
+from ..plan import Plan
 
-if TYPE_CHECKING:
-    from ..plan import Plan
+DECODE: Final = KernelSpec("maskalg_kernels.decode.decode", KEYS_AND_VALUES)
+_JOINED: Final = KernelSpec("maskalg_kernels.decode.joined")
 
 _LEAST_KEYS: Final = 256
 _LEAST_OF_SPLIT: Final = 512  # keys, where there are several tiles of rows
@@ -83,120 +84,93 @@ def launch_decode(
     call: Call,
     how: Shared,
     plan: Plan,
-    hooked: tuple[list[int], tuple[torch.Tensor, ...]],
+    reads: Hooked,
     results: tuple[torch.Tensor, torch.Tensor | None],
 ) -> list[Launch]:
     """Fill `results`, the output and the lse; what was launched.
 
     Args:
         plan: what the hooks follow from.
-        hooked: numbers and tables of the hooks.
+        reads: what the hooks read.
     """
-
-    of_parts = that_fits(
-        ("decode", plan),
-        (_of_parts(call, plan, tile, how, hooked) for tile in with_last_resort(how.tiles)),
-    )
-    if of_parts is None:
+    tiles = with_last_resort(how.tiles)
+    parts = that_fits(("decode", plan), (_parts(call, plan, tile, how, reads) for tile in tiles))
+    if parts is None:
         return []
-    tile = cast(Tile, of_parts.tile)
-    joined = _of_joined(call, plan, tile, how, of_parts.made, results)
-    return [of_parts.run(), joined.run()]
+    return [parts.run(), _joined(call, plan, how, parts, results).run()]
 
 
-def _of_parts(
-    call: Call,
-    plan: Plan,
-    tile: Tile,
-    how: Shared,
-    hooked: tuple[list[int], tuple[torch.Tensor, ...]],
-) -> Launch:
-    """What fills the two tensors that it makes: the parts of each split, and their statistics."""
-    (scalars, tables), query, key, value = hooked, call.query, call.key, call.value
-    strided = (query, key, value)
-    sized = partial(_sizes_of_parts, how, tile, plan.constants["VALUE_PAD"])
-    sizes = sized_now(sized, call, strided)
-    made = tuple([query.new_empty(shape, dtype=torch.float32) for shape in sizes.made])
-    tma = tile.block_q == _OF_WARPGROUP
-    sources = (Descriptor(key), Descriptor(value)) if tma else (key, value)
-
-    def constants() -> dict[str, Any]:
-        own = decode_constants(plan.constants | weight_constants(call.weight), tile)
-        return own | {"DEPENDENT": has_dependent_launches(architecture(query.device))}
-
+def _parts(call: Call, plan: Plan, tile: Tile, how: Shared, reads: Hooked) -> Launch:
+    """What makes the parts of each split, and their statistics."""
+    device = call.query.device
     return Launch(
-        decode,
-        ("decode", plan, tile, query.device),
-        [query, *sources, *made, padded(tables, query.device), call.descales],
-        sizes,
-        constants,
-        sized,
-        scalars,
-        strided,
-        lambda: blocks_of_keys(key, value, tile.block_kv, plan.constants),
-        made,
+        DECODE,
+        (plan, device),
+        call,
+        {"q": call.query, "k": call.key, "v": call.value, "descales": call.descales},
+        partial(_sizes_of_parts, how, tile, plan.constants["VALUE_PAD"]),
+        lambda: decode_constants(plan, call.weight, tile, architecture(device)),
+        reads,
+        tma=by_descriptor(tile),
         tile=tile,
     )
 
 
-def _sizes_of_parts(how: Shared, tile: Tile, pad: int, call: Call, strides: list[int]) -> Sizes:
+def by_descriptor(tile: Tile) -> bool:
+    """Whether the kernel of parts reads keys and values by descriptor."""
+    return tile.block_q == _OF_WARPGROUP
+
+
+def decode_constants(plan: Plan, weight: Weight, tile: Tile, arch: str) -> dict[str, Any]:
+    """The constants and options of either kernel, but for `TMA`."""
+    dependent = {"DEPENDENT": has_dependent_launches(arch)}
+    return plan.constants | weight_constants(weight) | tile_constants(tile) | dependent
+
+
+def _sizes_of_parts(how: Shared, tile: Tile, pad: int, call: Call) -> Sizes:
     extents = call.extents
     tiles, splits = how.counts(extents, tile)
     batch_heads = extents.batch * extents.heads
     queries = batch_heads * extents.q_len
-    specialised = (extents.heads, call.group, how.members, *strides)
-    lengths = (extents.q_len, extents.kv_len, tiles, splits, batch_heads)
-    return Sizes(
-        tiles * splits * batch_heads // how.members,
-        (call.scale, *lengths, *specialised),
-        specialised,
-        ((queries, splits, pad), (2, queries, splits)),
-    )
+    made = {
+        "part": ((queries, splits, pad), torch.float32),
+        "statistic": ((2, queries, splits), torch.float32),
+    }
+    own = {"tiles": tiles, "splits": splits, "members": how.members}
+    return Sizes(tiles * splits * batch_heads // how.members, {**numbers_of(call), **own}, made)
 
 
-def _of_joined(
+def _joined(
     call: Call,
     plan: Plan,
-    tile: Tile,
     how: Shared,
-    parts: tuple[torch.Tensor, ...],
+    parts: Launch,
     results: tuple[torch.Tensor, torch.Tensor | None],
 ) -> Launch:
     """What fills `results` from the parts of the splits."""
-    (out, lse), device = results, call.query.device
-    sized = partial(_sizes_of_joined, how, tile)
+    tile, device = cast(Tile, parts.tile), call.query.device
     dependent = has_dependent_launches(architecture(device))
-    dims = {name: plan.constants[name] for name in ("VALUE_DIM", "VALUE_PAD")}
-    own = dims | weight_constants(call.weight) | {"DEPENDENT": dependent}
+    constants = {
+        "VALUE_DIM": plan.constants["VALUE_DIM"],
+        "VALUE_PAD": plan.constants["VALUE_PAD"],
+        **weight_constants(call.weight),
+        "DEPENDENT": dependent,
+    }
     options = {"launch_pdl": True} if dependent else {}
     return Launch(
-        joined,
-        ("joined", *own.values(), device),
-        [*parts, out, lse, sinks_of(call)],
-        sized_now(sized, call, (out,)),
-        lambda: own | options,
-        sized,
-        strided=(out,),
+        _JOINED,
+        (*constants.values(), device),
+        call,
+        {**parts.tensors, "o": results[0], "lse": results[1], "sink": sinks_of(call)},
+        partial(_sizes_of_joined, how, tile),
+        lambda: constants | options,
     )
 
 
-def _sizes_of_joined(how: Shared, tile: Tile, call: Call, strides: list[int]) -> Sizes:
+def _sizes_of_joined(how: Shared, tile: Tile, call: Call) -> Sizes:
     extents = call.extents
-    batch_heads, (_tiles, splits) = extents.batch * extents.heads, how.counts(extents, tile)
-    specialised = (extents.heads, *strides)
-    numbers = (extents.q_len, splits, batch_heads, *specialised)
-    return Sizes(batch_heads * extents.q_len, numbers, specialised)
-
-
-def decode_constants(constants: dict[str, Any], tile: Tile) -> dict[str, Any]:
-    """The constants of the kernel of parts, from those of the plain one, and its options."""
-    shared = (
-        "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_DIM", "VALUE_DIM", "HEAD_PAD", "VALUE_PAD",
-        "NUMBERS", "TABLES", "WIDE", "PRECISION", "WEIGHTED",
-    )  # fmt: skip
-    found = {name: constants[name] for name in shared} | tile_constants(tile)
-    del found["ONE_LOOP"]
-    return found | {"TMA": tile.block_q == _OF_WARPGROUP}
+    own = {"splits": how.counts(extents, tile)[1]}
+    return Sizes(extents.batch * extents.heads * extents.q_len, {**numbers_of(call), **own})
 
 
 @lru_cache(maxsize=64)

@@ -11,53 +11,39 @@ from functools import partial
 from typing import Any, Final, cast
 
 import torch
-from maskalg_kernels.entries import backward_entries
 
-from ....codegen.entries import Entry, entries_of
+from ....codegen.entries import Entry, Mode, entries_of
 from ....codegen.hooks import Style
 from ....codegen.store import load
 from ....engine.evaluate import Environment, evaluate
 from ....tiles.forward import Tile
 from ...call import Call
-from ..arguments import describable, padded, scalars_of, tables_of
+from ..arguments import describable, hooked, numbers_of
 from ..constants import count_constants, tile_constants
-from ..launching.descriptors import Descriptor, blocks_of_keys
 from ..launching.fitting import that_fits, with_last_resort
-from ..launching.launch import Launch, Sizes, sized_now
-from .rows import Rows, padded_length
+from ..launching.launch import Launch
+from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
+from .rows import BackwardPass
+
+ENTRIES: Final = KernelSpec("maskalg_kernels.entries.backward_entries", KEYS_AND_VALUES)
 
 _BITS: Final = 61  # of a sum, below the sign
 _LARGEST_EXPONENT: Final = 100  # of a unit that float32 holds
 
 
 def table_gradients(
-    call: Call,
-    slots: tuple[int, ...],
-    shape: dict[str, Any],
-    tiles: tuple[Tile, ...],
-    how: tuple[Style, bool],
-    of_rows: Rows,
-    grad_out: torch.Tensor,
+    of: BackwardPass, slots: tuple[int, ...], style: Style
 ) -> dict[int, torch.Tensor]:
-    """The gradients of the tables in `slots`, in their shapes and dtypes.
-
-    Args:
-        call: the inputs, without gradients.
-        shape: the kernel's constants that follow from shapes.
-        tiles: to try, in this order.
-        how: how formulas are written, and whether tiles are read by descriptor.
-        of_rows: what is known of each query.
-        grad_out: of the output.
-    """
-    style, tma = how
+    """The gradients of the tables in `slots`, in their shapes and dtypes, with formulas written in
+    this style."""
+    call = of.call
     tables = {i: cast(torch.Tensor, call.form.values[i]) for i in slots}
     sums = {
         i: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for i, t in tables.items()
     }
-    if grad_out.numel() and call.extents.kv_len:
+    if of.grad_out.numel() and call.extents.kv_len:
         for entry in entries_of(call.form.structure, slots, style):
-            launch = _Launch(call, entry, shape, tiles, tma, of_rows, grad_out)
-            sums[entry.slot.index] += _of_reading(call, entry, launch)
+            sums[entry.slot.index] += _of_reading(call, entry, _Launch(of, entry))
     return {i: sums[i].to(table.dtype) for i, table in tables.items()}
 
 
@@ -127,31 +113,25 @@ def entry_constants(entry: Entry) -> dict[str, Any]:
     }
 
 
+def held_by(mode: Mode) -> dict[str, torch.dtype]:
+    """What the tensors of the kernel hold that are not there, or hold float32, in mode `rows`."""
+    return {} if mode == "rows" else {"sums": torch.int64, "unit": torch.float32}
+
+
 class _Launch:
     """The kernel for one reading, ready but for the mode."""
 
-    def __init__(
-        self,
-        call: Call,
-        entry: Entry,
-        shape: dict[str, Any],
-        tiles: tuple[Tile, ...],
-        tma: bool,
-        of_rows: Rows,
-        grad_out: torch.Tensor,
-    ) -> None:
-        self.call, self.entry, self.tiles, self.of_rows = call, entry, tiles, of_rows
-        self.shape = shape
-        self.tensors = (call.query, call.key, call.value, grad_out)
-        self.tma = tma and describable(call.key) and describable(call.value)
-        own = {"WEIGHTED": call.weight.formula is not None, "TMA": self.tma}
-        self.constants = shape | entry_constants(entry) | own
+    def __init__(self, of: BackwardPass, entry: Entry) -> None:
+        self.of, self.call, self.entry = of, of.call, entry
+        self.tma = of.tma and describable(of.call.key) and describable(of.call.value)
+        weighted = {"WEIGHTED": of.call.weight.formula is not None}
+        self.constants = of.plan.shape | entry_constants(entry) | weighted
 
     def numbers(self, mode: str) -> torch.Tensor:
         """A number for each query, float32 `[batch, heads, q_len]`."""
         extents = self.call.extents
         shape = (extents.batch, extents.heads, extents.q_len)
-        found = self.of_rows.statistic.new_empty(shape)
+        found = self.of.rows.statistic.new_empty(shape)
         self._run(mode, found, None)
         return found
 
@@ -172,52 +152,41 @@ class _Launch:
         if not self.entry.constant or self.call.weight.formula is not None:
             return self.numbers("largest").amax(), rows * extents.kv_len
         # |dO . v - delta| <= |dO| |v| + |delta|, and the weights of a query sum up to 1.
-        _, _, value, grad_out = self.tensors
         norms = [
             torch.linalg.vector_norm(t, dim=-1, dtype=torch.float32).amax()
-            for t in (value, grad_out)
+            for t in (self.call.value, self.of.grad_out)
         ]
-        return norms[0] * norms[1] + self.of_rows.delta.abs().amax(), rows
+        return norms[0] * norms[1] + self.of.rows.delta.abs().amax(), rows
 
     def _run(self, mode: str, sums: torch.Tensor, unit: torch.Tensor | None) -> None:
-        call = self.call
-        query, key, value, grad_out = self.tensors
-        scalars = scalars_of(self.entry.hooks, call.form, call.extents)
-        tables = padded(tables_of(self.entry.hooks, call), query.device)
-        known = (self.of_rows.statistic, self.of_rows.delta, sums, unit)
+        call, entry = self.call, self.entry
         fixed = self.constants | {"MODE": mode}
-        sources = (Descriptor(key), Descriptor(value)) if self.tma else (key, value)
-        of = (self.entry, mode, *self.shape.values(), self.tma, fixed["WEIGHTED"], query.device)
+        given = self.of.tensors | {"sums": sums, "unit": unit}
+        weighted, device = fixed["WEIGHTED"], call.query.device
+        of = (entry, mode, *self.of.plan.shape.values(), self.tma, weighted, device)
+        reads = hooked(entry.hooks, call)
 
         def with_tile(tile: Tile) -> Launch:
-            sized = partial(_sizes, tile)
-
-            def constants() -> dict[str, Any]:
-                own = fixed | tile_constants(tile)
-                del own["ONE_LOOP"]
-                return own
-
             return Launch(
-                backward_entries,
-                ("entries", *of, tile),
-                [query, *sources, grad_out, *known, tables],
-                sized_now(sized, call, self.tensors),
-                constants,
-                sized,
-                scalars,
-                self.tensors,
-                lambda: blocks_of_keys(key, value, tile.block_kv, fixed),
+                ENTRIES,
+                of,
+                call,
+                given,
+                partial(_sizes, tile),
+                lambda: fixed | tile_constants(tile),
+                reads,
+                self.tma,
                 tile=tile,
             )
 
-        launch = that_fits(("entries", *of), map(with_tile, with_last_resort(self.tiles)))
+        launch = that_fits(
+            ("entries", *of), map(with_tile, with_last_resort(self.of.plan.entry_tiles))
+        )
         assert launch is not None  # tables have a tile of each kind
         launch.run()
 
 
-def _sizes(tile: Tile, call: Call, strides: list[int]) -> Sizes:
+def _sizes(tile: Tile, call: Call) -> Sizes:
     extents = call.extents
-    rows, batch_heads = -(-extents.q_len // tile.block_q), extents.batch * extents.heads
-    specialised = (extents.heads, call.group, *strides)
-    lengths = (extents.q_len, extents.kv_len, padded_length(extents.q_len), rows, batch_heads)
-    return Sizes(rows * batch_heads, (call.scale, *lengths, *specialised), specialised)
+    rows = -(-extents.q_len // tile.block_q)
+    return Sizes(rows * extents.batch * extents.heads, {**numbers_of(call), "rows": rows})

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import partial
 from typing import Any, Final
 
 import torch
-from maskalg_kernels.gradient_sums import query_gradients, turns, visits
 
 from ....schedule.intervals.bands import tiles_of_documents, tiles_of_intervals
 from ....tiles.backward import HopperBackwardTile, Least
 from ...call import Call
 from ...results import row_steps
-from ..arguments import padded
-from ..launching.launch import Launch, Sizes, sized_now
-from .hopper_backward import Arguments, described, hopper_launch
-from .rows import OnePassRows, padded_length
+from ..arguments import Hooked, numbers_of
+from ..constants import hopper_backward_constants
+from ..launching.launch import Launch
+from ..launching.spec import KernelSpec, Sizes
+from ..plan import BackwardPlan
+
+ONE_PASS: Final = KernelSpec(
+    "maskalg_kernels.hopper_gradients.hopper_gradients",
+    {
+        "q": (1, 1, "BLOCK", "HEAD_PAD"),
+        "k": (1, 1, 64, "HEAD_PAD"),
+        "v": (1, 1, 64, "VALUE_PAD"),
+        "g": (1, 1, "BLOCK", "VALUE_PAD"),
+        "shift": ("BLOCK", 16),
+        "dk": (1, 1, 64, "HEAD_PAD"),
+        "dv": (1, 1, 64, "VALUE_PAD"),
+        "sum": (1, 1, 64, 32),
+    },
+)
+VISITS: Final = KernelSpec("maskalg_kernels.gradient_sums.visits")
+_TURNS: Final = KernelSpec("maskalg_kernels.gradient_sums.turns")
+_QUERY_GRADIENTS: Final = KernelSpec("maskalg_kernels.gradient_sums.query_gradients")
 
 _KEYS: Final = 128  # of both consumers
 _PART_COLUMNS: Final = 32  # of a part of dQ as it lies in memory
-_ROWS_AT_ONCE: Final = 64  # that are added to sums
 _SUMS_TOGETHER: Final = 2**22  # that share the L2 cache
 _DIMENSIONS_TOGETHER: Final = 256  # of so many heads; more gain nothing
 _PROGRAMS_TURNED: Final = 256  # about two of a multiprocessor
@@ -35,25 +51,9 @@ def one_pass_tile(head_pad: int) -> HopperBackwardTile:
     return HopperBackwardTile(128 if head_pad == 64 else 64, 2)
 
 
-def room_for_turns(call: Call, least: Least | None, shape: dict[str, Any]) -> torch.Tensor | None:
-    """What the turns of a call fill, `[2, tiles of keys, tiles of queries]`; None for two kernels.
-
-    Arguments as of `tiles_in_turn`.
-    """
-    size = tiles_in_turn(call, least, shape)
-    if size is None:
-        return None
-    return torch.empty((2, *size), dtype=torch.int32, device=call.query.device)
-
-
-def tiles_in_turn(call: Call, least: Least | None, shape: dict[str, Any]) -> tuple[int, int] | None:
-    """Tiles of keys and of queries of the pass that computes all; None for two kernels.
-
-    Args:
-        least: what there must be, None where two kernels always serve.
-        shape: constants that follow from shapes.
-    """
-    extents = call.extents
+def tiles_in_turn(call: Call, plan: BackwardPlan) -> tuple[int, int] | None:
+    """Tiles of keys and of queries of the pass that computes all; None for two kernels."""
+    extents, least, shape = call.extents, plan.one_pass_from, plan.shape
     if least is None or shape["HEAD_PAD"] < shape["VALUE_PAD"]:
         return None
     keys, queries = (-(-length // _KEYS) for length in (extents.kv_len, extents.q_len))
@@ -69,6 +69,12 @@ def tiles_in_turn(call: Call, least: Least | None, shape: dict[str, Any]) -> tup
         return None
     size = (keys, -(-extents.q_len // one_pass_tile(shape["HEAD_PAD"]).block))
     return size if math.prod(size) <= _MOST_TILES else None
+
+
+def one_pass_constants(plan: BackwardPlan) -> dict[str, Any]:
+    """The kernel's constants and launch options."""
+    tile = one_pass_tile(plan.shape["HEAD_PAD"])
+    return plan.shape | plan.in_one_pass | hopper_backward_constants(tile)
 
 
 def one_pass_counts(head_pad: int, call: Call) -> tuple[int, int]:
@@ -94,62 +100,26 @@ def _part_counters(call: Call) -> int:
     return call.extents.batch * call.key.shape[1] * -(-call.extents.kv_len // _KEYS) * 2
 
 
-def one_pass_constants(constants: dict[str, Any]) -> dict[str, Any]:
-    """The constants of the kernel, from those of the plain ones."""
-    shared = (
-        "HOLD", "MASKED", "BIASED", "NEXT_RUN", "HEAD_PAD", "VALUE_PAD", "NUMBERS", "TABLES",
-    )  # fmt: skip
-    found = {name: constants[name] for name in shared}
-    tile = one_pass_tile(constants["HEAD_PAD"])
-    return found | {"BLOCK": tile.block, "STAGES": tile.stages}
-
-
-def turn_launches(
-    call: Call,
-    room: torch.Tensor,
-    constants: dict[str, Any],
-    arguments: Arguments,
-    fixed: Hashable,
-) -> list[Launch]:
-    """What fills the turns: how many later tiles of keys come before, and how many earlier ones.
+def turn_launches(call: Call, plan: BackwardPlan, reads: Hooked, fixed: Hashable) -> list[Launch]:
+    """What makes the turns: how many later tiles of keys come before, and how many earlier ones;
+    int32 `[2, tiles of keys, tiles of queries]`.
 
     They are the same for calls with this expression and these lengths if no tensor says what is
     kept, and remembered then if they are small.
 
     Args:
-        room: of `room_for_turns`.
-        constants: but those of the tile.
-        arguments: numbers and tables of the hooks.
+        reads: what the hooks read.
         fixed: what the constants follow from, and the device.
     """
-    scalars, tables = arguments
-    block = one_pass_tile(constants["HEAD_PAD"]).block
-    own = {name: constants[name] for name in ("NUMBERS", "TABLES", "NEXT_RUN")}
-    own |= {"KEYS": _KEYS, "BLOCK": block}
-    kept = kept_turns(call, room.numel())
+    block = one_pass_tile(plan.shape["HEAD_PAD"]).block
+    kept = kept_turns(call, 2 * math.prod(_tiles(call, block)))
+    sides = {"KEYS": _KEYS, "BLOCK": block, "ROWS": _TURNS_TOGETHER, "COLUMNS": _TURNS_TOGETHER}
     of_visits, of_turns = partial(_sizes_of_visits, block), partial(_sizes_of_turns, block)
-    visited = Launch(
-        visits,
-        ("visits", fixed),
-        [room, padded(tables, room.device)],
-        sized_now(of_visits, call),
-        lambda: own,
-        of_visits,
-        scalars,
-        made=(room,),
-        once=kept,
-    )
-    sides = {"ROWS": _TURNS_TOGETHER, "COLUMNS": _TURNS_TOGETHER}
-    counted = Launch(
-        turns,
-        ("turns", room.device),
-        [room],
-        sized_now(of_turns, call),
-        lambda: sides,
-        of_turns,
-        once=kept,
-    )
-    return [visited, counted]
+    visiting = plan.in_one_pass | sides
+    visited = Launch(VISITS, fixed, call, {}, of_visits, lambda: visiting, reads, once=kept)
+    turns = {"ptr": visited.tensors["out"]}
+    device = call.query.device
+    return [visited, Launch(_TURNS, device, call, turns, of_turns, lambda: sides, once=kept)]
 
 
 def kept_turns(call: Call, size: int) -> bool:
@@ -162,113 +132,80 @@ def _tiles(call: Call, block: int) -> tuple[int, int]:
     return -(-call.extents.kv_len // _KEYS), -(-call.extents.q_len // block)
 
 
-def _sizes_of_visits(block: int, call: Call, _strides: list[int]) -> Sizes:
-    extents, (rows, tiles) = call.extents, _tiles(call, block)
-    return Sizes(rows, (extents.q_len, extents.kv_len, tiles), (), ((2, rows, tiles),))
-
-
-def _sizes_of_turns(block: int, call: Call, _strides: list[int]) -> Sizes:
+def _sizes_of_visits(block: int, call: Call) -> Sizes:
     rows, tiles = _tiles(call, block)
-    return Sizes(-(-tiles // _TURNS_TOGETHER), (rows, tiles), ())
+    made = {"out": ((2, rows, tiles), torch.int32)}
+    return Sizes(rows, {**numbers_of(call), "tiles": tiles}, made)
+
+
+def _sizes_of_turns(block: int, call: Call) -> Sizes:
+    rows, tiles = _tiles(call, block)
+    return Sizes(-(-tiles // _TURNS_TOGETHER), {"rows": rows, "tiles": tiles})
 
 
 def one_pass_launches(
-    call: Call,
-    of_turns: torch.Tensor,
-    shape: dict[str, Any],
-    constants: Callable[[], dict[str, Any]],
-    arguments: Arguments,
-    of_rows: OnePassRows,
-    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
-    fixed: Hashable,
+    call: Call, plan: BackwardPlan, reads: Hooked, given: dict[str, Any], fixed: Hashable
 ) -> list[Launch]:
     """What fills dK and dV and adds up dQ, then what makes dQ of the sums.
 
     Args:
-        of_turns: filled by `turn_launches`.
-        shape: constants that follow from shapes.
-        constants: all but those of the tile.
-        arguments: numbers and tables of the hooks.
-        of_rows: what is known of queries, filled.
-        tensors: dO, dQ, dK and dV.
+        reads: what the hooks read.
+        given: tensors by name: inputs, gradients, turns, and what `rows_launch` made.
         fixed: what the constants follow from, and the device.
     """
-    from maskalg_kernels.hopper_gradients import hopper_gradients
-
-    scalars, tables = arguments
-    grad_out, dq, dk, dv = tensors
-    head_pad, value_pad = shape["HEAD_PAD"], shape["VALUE_PAD"]
-    tile, (shifts, counters, of_parts, _block) = one_pass_tile(head_pad), of_rows
-    block, side = tile.block, _KEYS // tile.consumers
-    sized = partial(_sizes_of_gradients, block, head_pad, value_pad)
-    made = tuple([dq.new_empty(room, dtype=torch.float32) for room in sized(call, []).made])
-    # What query heads that share keys have summed so far.
-    sums, *part_sums = made if of_parts is not None else (*made, None, None)
-    assert sums is not None
-    blocks = (
-        (call.query, block, head_pad), (call.key, side, head_pad), (call.value, side, value_pad),
-        (grad_out, block, value_pad), (shifts, block, shifts.shape[1]),
-        (dk, side, head_pad), (dv, side, value_pad),
-        (sums, _ROWS_AT_ONCE, _PART_COLUMNS),
-    )  # fmt: skip
-    last = (counters, of_turns, *part_sums, of_parts, padded(tables, dq.device))
-    gradients = hopper_launch(
-        hopper_gradients,
+    head_pad, value_pad = plan.shape["HEAD_PAD"], plan.shape["VALUE_PAD"]
+    tile = one_pass_tile(head_pad)
+    # What query heads that share keys have summed so far is made where there are several programs.
+    gradients = Launch(
+        ONE_PASS,
+        fixed,
         call,
-        [*described(blocks), *last],
-        blocks,
-        lambda: one_pass_constants(constants()),
-        tile,
-        ("one pass", fixed),
-        sized,
-        scalars,
-        made,
+        {**given, "key_sum": None, "value_sum": None},
+        partial(_sizes_of_gradients, tile.block, head_pad, value_pad),
+        lambda: one_pass_constants(plan),
+        reads,
+        tile=tile,
     )
-    of_sums = partial(_sizes_of_sums, block)
-    dims = {"BLOCK": block, "HEAD_DIM": shape["HEAD_DIM"], "HEAD_PAD": shape["HEAD_PAD"]}
     added = Launch(
-        query_gradients,
-        ("dQ of sums", fixed),
-        [dq, sums, counters],
-        sized_now(of_sums, call),
-        lambda: dims,
-        of_sums,
+        _QUERY_GRADIENTS,
+        fixed,
+        call,
+        {**given, "sum": gradients.tensors["sum"]},
+        partial(_sizes_of_sums, tile.block),
+        lambda: plan.shape | {"BLOCK": tile.block},
     )
     return [gradients, added]
 
 
-def _sizes_of_gradients(
-    block: int, head_pad: int, value_pad: int, call: Call, _strides: list[int]
-) -> Sizes:
+def _sizes_of_gradients(block: int, head_pad: int, value_pad: int, call: Call) -> Sizes:
     extents, (rows, tiles) = call.extents, _tiles(call, block)
     kv_heads, heads = call.key.shape[1], extents.batch * extents.heads
     members, together, turned = _order(call, rows, tiles * block, head_pad)
-    made: list[tuple[int, ...]] = [
-        (extents.batch, extents.heads, tiles * block * head_pad // _PART_COLUMNS, _PART_COLUMNS)
-    ]
+    parts = tiles * block * head_pad // _PART_COLUMNS
+    made: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+        "sum": ((extents.batch, extents.heads, parts, _PART_COLUMNS), torch.float32)
+    }
     if members < call.group:
         keys = extents.batch * kv_heads * rows * _KEYS
-        made += [(keys, head_pad), (keys, value_pad)]
-    specialised = (kv_heads, call.group)
-    lengths = (extents.q_len, extents.kv_len, padded_length(extents.q_len), rows)
-    return Sizes(
-        rows * heads // members,
-        (
-            call.scale, *lengths, extents.batch * kv_heads, *specialised, tiles, members, together,
-            turned,
-        ),
-        specialised,
-        tuple(made),
-    )  # fmt: skip
+        made["key_sum"] = ((keys, head_pad), torch.float32)
+        made["value_sum"] = ((keys, value_pad), torch.float32)
+    own = {
+        "rows": rows,
+        "batch_heads": extents.batch * kv_heads,
+        "heads": kv_heads,
+        "tiles": tiles,
+        "members": members,
+        "together": together,
+        "turned": turned,
+    }
+    return Sizes(rows * heads // members, {**numbers_of(call), **own}, made)
 
 
-def _sizes_of_sums(block: int, call: Call, _strides: list[int]) -> Sizes:
+def _sizes_of_sums(block: int, call: Call) -> Sizes:
     extents, (_rows, tiles) = call.extents, _tiles(call, block)
-    return Sizes(
-        tiles * extents.batch * extents.heads,
-        (call.scale, extents.q_len, tiles, extents.heads, *row_steps(call.query)),
-        (extents.heads,),
-    )
+    head_step, row_step = row_steps(call.query)
+    own = {"tiles": tiles, "head_step": head_step, "row_step": row_step}
+    return Sizes(tiles * extents.batch * extents.heads, {**numbers_of(call), **own})
 
 
 def _order(call: Call, rows: int, padded_queries: int, head_pad: int) -> tuple[int, int, int]:

@@ -6,17 +6,20 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
-from maskalg_kernels.gradient_rows import gradient_rows
 
 from ...call import Call
 from ...results import in_order_of, row_steps
-from ..launching.launch import Launch, Sizes, sized_now
+from ..arguments import numbers_of, padded_length
+from ..launching.launch import Launch
+from ..launching.spec import KernelSpec, Sizes
+from ..plan import BackwardPlan
+
+_ROWS: Final = KernelSpec("maskalg_kernels.gradient_rows.gradient_rows")
 
 _ROWS_OF_PROGRAM: Final = 64
-_PADDED_BLOCK: Final = 256  # the kernels' PADDED_BLOCK
 _SHIFT_COLUMNS: Final = 16  # the kernels' SHIFT_COLUMNS
 _LOG2E: Final = math.log2(math.e)
 
@@ -51,10 +54,17 @@ class Rows:
         self.statistic.fill_(math.inf)
         self.delta.zero_()
 
-
-def padded_length(q_len: int) -> int:
-    """A length in whole tiles."""
-    return -(-q_len // _PADDED_BLOCK) * _PADDED_BLOCK
+    @property
+    def tensors(self) -> dict[str, torch.Tensor | None]:
+        """By the names of the kernels' arguments."""
+        return {
+            "o": self.out,
+            "lse": self.lse,
+            "sink": self.sinks,
+            "grad_lse": self.grad_lse,
+            "statistic": self.statistic,
+            "delta": self.delta,
+        }
 
 
 def rows_of(
@@ -81,107 +91,75 @@ def rows_of(
     return Rows(in_order_of(call.query, saved[0]), lse, sinks, grad_lse, *known, padded)
 
 
-def per_row_of(rows: Rows, *, of_queries: bool) -> tuple[torch.Tensor | None, ...]:
-    """What the kernel of dQ is passed, which fills the last two, or that of dK and dV."""
-    known = (rows.statistic, rows.delta)
-    return (rows.out, rows.lse, rows.sinks, rows.grad_lse, *known) if of_queries else known
+Counts = Callable[[Call], tuple[int, int]]
+"""Queries of a tile of the kernel of all gradients, and counters of its parts of a call."""
 
 
-class OnePassRows(NamedTuple):
-    """What the kernel of all gradients needs beside, to be filled.
+@dataclass(frozen=True, eq=False)
+class BackwardPass:
+    """What the kernels of a backward pass follow from.
 
     Attributes:
-        shifts: what products of a query are shifted by, bfloat16 `[batch * heads * padded, 16]`.
-        counters: of programs that added to a part of dQ, int32, two for each tile of queries.
-        part_counters: of parts of a group of heads that added to 64 keys, int32; None without
-            parts. No more than queries.
-        block: queries of a tile.
+        call: the inputs, without gradients.
+        plan: of the structure.
+        tma: whether the device copies tiles by descriptor.
+        rows: what is known of each query.
+        grad_out: of the output.
     """
 
-    shifts: torch.Tensor
-    counters: torch.Tensor
-    part_counters: torch.Tensor | None
-    block: int
+    call: Call
+    plan: BackwardPlan
+    tma: bool
+    rows: Rows
+    grad_out: torch.Tensor
 
     @property
-    def tensors(self) -> tuple[torch.Tensor | None, ...]:
-        return self.shifts, self.counters, self.part_counters
+    def tensors(self) -> dict[str, Any]:
+        """By the names of the kernels' arguments."""
+        call = self.call
+        inputs = {"q": call.query, "k": call.key, "v": call.value, "g": self.grad_out}
+        return inputs | self.rows.tensors
 
 
-Counts = Callable[[Call], tuple[int, int]]
-"""Queries of a tile of the kernel of all gradients, and counters of parts of a call."""
-
-
-def one_pass_rows(call: Call, counts: Counts) -> OnePassRows:
-    """New tensors, to be filled."""
-    query, (block, parts) = call.query, counts(call)
-    shifts, counters, *of_parts = _one_pass_shapes(call, block, parts)
-    return OnePassRows(
-        query.new_empty(shifts, dtype=torch.bfloat16),
-        query.new_empty(counters, dtype=torch.int32),
-        query.new_empty(of_parts[0], dtype=torch.int32) if of_parts else None,
-        block,
-    )
-
-
-def _one_pass_shapes(call: Call, block: int, parts: int) -> tuple[tuple[int, ...], ...]:
-    extents = call.extents
-    heads = extents.batch * extents.heads
-    shifts = (heads * padded_length(extents.q_len), _SHIFT_COLUMNS)
-    counters = (heads * -(-extents.q_len // block) * 2,)
-    return (shifts, counters, (parts,)) if parts else (shifts, counters)
-
-
-def rows_launch(
-    call: Call,
-    rows: Rows,
-    shape: dict[str, Any],
-    grad_out: torch.Tensor,
-    fixed: Hashable,
-    more: OnePassRows | None = None,
-    counts: Counts | None = None,
-) -> Launch:
+def rows_launch(of: BackwardPass, fixed: Hashable, counts: Counts | None = None) -> Launch:
     """What fills statistic and delta, where no kernel of dQ does.
 
+    With `counts` it makes what the kernel of all gradients needs beside:
+
+        shift: what products of a query are shifted by, bfloat16 `[batch * heads * padded, 16]`;
+        counter: of programs that added to a part of dQ, int32, two for each tile of queries;
+        part_counter: of parts of a group of heads that added to 64 keys, int32, no more than
+            queries; None without parts.
+
     Args:
-        shape: constants that follow from shapes.
         fixed: what the constants follow from, and the device.
-        more: filled too, or None.
-        counts: of which `more` was made.
+        counts: of the kernel of all gradients, None where it is not launched.
     """
-    own = (None, None, None) if more is None else more.tensors
-    sized = partial(_sizes, counts)
-    constants = {
-        "VALUE_DIM": shape["VALUE_DIM"],
-        "VALUE_PAD": shape["VALUE_PAD"],
-        "WEIGHTED": call.weight.formula is not None,
+    constants = of.plan.shape | {
+        "WEIGHTED": of.call.weight.formula is not None,
         "ROWS": _ROWS_OF_PROGRAM,
-        "COUNTED": 0 if more is None else more.block,
+        "COUNTED": 0 if counts is None else counts(of.call)[0],
     }
-    return Launch(
-        gradient_rows,
-        ("rows", fixed, *constants.values()),
-        [grad_out, *per_row_of(rows, of_queries=True), *own],
-        sized_now(sized, call, (grad_out,)),
-        lambda: constants,
-        sized,
-        strided=(grad_out,),
-        made=tuple([tensor for tensor in own if tensor is not None]),
-    )
+    given = of.tensors | dict.fromkeys(("shift", "counter", "part_counter"))
+    key = (fixed, constants["COUNTED"])
+    return Launch(_ROWS, key, of.call, given, partial(_sizes, counts), lambda: constants)
 
 
-def _sizes(counts: Counts | None, call: Call, strides: list[int]) -> Sizes:
-    extents, padded = call.extents, padded_length(call.extents.q_len)
-    block, parts = (0, 0) if counts is None else counts(call)
-    return Sizes(
-        padded // _ROWS_OF_PROGRAM * extents.batch * extents.heads,
-        (
-            parts, call.scale, extents.q_len, padded, extents.heads, *row_steps(call.query),
-            *strides,
-        ),
-        (extents.heads, *strides),
-        () if counts is None else _one_pass_shapes(call, block, parts),
-    )  # fmt: skip
+def _sizes(counts: Counts | None, call: Call) -> Sizes:
+    extents = call.extents
+    heads, padded = extents.batch * extents.heads, padded_length(extents.q_len)
+    made: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+    parts = 0
+    if counts is not None:
+        block, parts = counts(call)
+        tiles = -(-extents.q_len // block)
+        made["shift"] = ((heads * padded, _SHIFT_COLUMNS), torch.bfloat16)
+        made["counter"] = ((heads * tiles * 2,), torch.int32)
+        if parts:
+            made["part_counter"] = ((parts,), torch.int32)
+    head_step, row_step = row_steps(call.query)
+    own = {"part_counters": parts, "head_step": head_step, "row_step": row_step}
+    return Sizes(padded // _ROWS_OF_PROGRAM * heads, {**numbers_of(call), **own}, made)
 
 
 def sink_gradient(rows: Rows, sinks: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from triton.compiler import CompiledKernel
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 _MOST: Final = 4096  # descriptors kept, of about 200 bytes
 _ENCODED: Final[dict[Hashable, list[Any]]] = {}
@@ -31,17 +30,6 @@ class Descriptor:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.base, self.shape, self.strides = tensor, tensor.shape, tensor.stride()
         self.padding, self.round_f32_to_tf32 = "zero", False
-
-
-def blocks_of_keys(
-    key: torch.Tensor, value: torch.Tensor, rows: int, constants: dict[str, Any]
-) -> tuple[TensorDescriptor, TensorDescriptor]:
-    """Descriptors of keys and values in blocks of so many rows, for Triton's own launch."""
-    described = [
-        TensorDescriptor(t, t.shape, t.stride(), [1, 1, rows, constants[pad]])
-        for t, pad in ((key, "HEAD_PAD"), (value, "VALUE_PAD"))
-    ]
-    return described[0], described[1]
 
 
 class Encoder(NamedTuple):

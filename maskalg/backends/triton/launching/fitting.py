@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import triton
 
-from .... import errors
 from ....tiles.forward import LAST_RESORT, Tile
+from ... import messages
 from .launch import CompilerError, Launch
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def that_fits(plan: Hashable, launches: Iterable[Launch]) -> Launch | None:
     if found is None:
         return None
     if (why := _FAILED.get((plan, found.tile))) is not None:
-        raise errors.no_tile_serves(why)
+        raise messages.no_tile_serves(why)
     for tile, count in serving.items():
         if tile != found.tile:
             _note(_SPILLING, (plan, tile), f"it spills {count} bytes a thread")
@@ -106,7 +106,7 @@ def _spilled(plan: Hashable, launch: Launch) -> int | None:
         found = launch.spilled()
     except CompilerError as problem:
         found, why = None, next(iter(str(problem).strip().splitlines()), "")[:200]
-        warnings.warn(errors.tile_not_compiled(str(launch.tile), why), stacklevel=2)
+        warnings.warn(messages.tile_not_compiled(str(launch.tile), why), stacklevel=2)
     if found is None:
         _note(_FAILED, (plan, launch.tile), why)
     # What the kernels of Hopper spill was measured with each of their tiles.

@@ -8,23 +8,23 @@ depends on; the variant found the first time is launched directly from then on.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
 import triton
-from maskalg_kernels.offline import OPTIONS
 from triton.compiler import CompiledKernel
 
 from ....engine.recent import Recent
 from ...call import Call
-from ..versions import is_tested
+from ..arguments import Hooked
+from ..trust import is_tested
 from .descriptors import Descriptor, Encoder, encoder_of
+from .spec import OPTIONS, KernelSpec, Sizes
 
-_INT32_MAX: Final = 2**31 - 1
 _AMD: Final = torch.version.hip is not None  # where Triton looks at the size of storages
 
 
@@ -41,33 +41,11 @@ class Variant(NamedTuple):
 
 
 _VARIANTS: Final[Recent[Hashable, Variant]] = Recent(4096)
+_NOTHING_READ: Final = Hooked()
 _TRIED: Final[Recent[Hashable, bool]] = Recent(4096)
 """Variants that were compiled beside another; those that failed are not tried so again."""
 _SPILLED: Final[Recent[Hashable, int | None]] = Recent(4096)
 """What `Launch.spilled` found of variants."""
-
-
-class Sizes(NamedTuple):
-    """All of a launch that follows from the sizes of a call.
-
-    Attributes:
-        programs: how many.
-        numbers: that are passed behind the tensors.
-        specialised: those of them that Triton looks at: whether they are 1, or multiples of 16.
-        made: shapes of the tensors that it makes.
-    """
-
-    programs: int
-    numbers: tuple[float, ...]
-    specialised: tuple[int, ...]
-    made: tuple[tuple[int, ...], ...] = ()
-
-    def kind(self) -> Hashable:
-        """What a compiled variant depends on: never on the sizes themselves."""
-        fit = None
-        if max(self.numbers) > _INT32_MAX:
-            fit = tuple([number <= _INT32_MAX for number in self.numbers])
-        return fit, *[-1 if number == 1 else number & 15 == 0 for number in self.specialised]
 
 
 def kind_of_argument(argument: Any) -> Hashable:
@@ -87,57 +65,95 @@ class Launch:
     """A launch of a kernel, to be made on the current stream of the current device.
 
     Attributes:
-        kernel: of Triton.
-        of: the kernel's name, and what its constants follow from.
-        tensors: the first arguments: tensors, `Descriptor` of some, tuples of tensors, and None.
-        sizes: what follows them.
-        scalars: the last arguments, integers of 32 bits.
-        constants: the kernel's constants and options, made when it is compiled.
-        blocks: the descriptors among the tensors for Triton's own launch, likewise.
-        made: tensors among the arguments that are neither inputs nor results, of the shapes that
-            `sizes` say; what they hold before the launch, or before one made ahead of it, is of no
-            matter.
-        sized: the sizes of a launch for another call like this one, of the call and the strides of
-            `strided`, in order. It holds no tensor.
-        strided: tensors that are given to the call, or its results.
+        spec: of the kernel.
+        of: what the constants follow from, beside the tile.
+        call: whose sizes these are.
+        given: tensors by name, those of the kernel and others: a tensor, several, or None. It makes
+            those that `sized` says itself; what they hold before the launch, or before one made
+            ahead of it, is of no matter.
+        sized: the sizes of a launch for a call like this one. It holds no tensor.
+        constants: the kernel's constants and options, and others; made when it is compiled.
+        hooked: numbers and tables of the expression.
+        tma: whether the tensors that the spec describes are passed as descriptors; those of Gluon
+            always are.
         once: what it makes is the same for every call of these sizes.
         tile: of the kernel, where others may be tried.
+        tensors: of the kernel, by name, in order.
+        arguments: the same with descriptors among them.
+        sizes: of the call.
+        numbers, kind: those of the kernel in order, and what a variant depends on of them.
         key: of the compiled variant.
     """
 
-    kernel: Any
+    spec: KernelSpec
     of: Hashable
-    tensors: Sequence[Any]
-    sizes: Sizes
-    constants: Callable[[], dict[str, Any]]
-    sized: Callable[[Call, list[int]], Sizes]
-    scalars: Sequence[int] = ()
-    strided: tuple[torch.Tensor, ...] = ()
-    blocks: Callable[[], Sequence[Any]] = tuple
-    made: tuple[torch.Tensor, ...] = ()
+    call: InitVar[Call]
+    given: InitVar[Mapping[str, Any]]
+    sized: Callable[[Call], Sizes]
+    constants: Callable[[], Mapping[str, Any]]
+    hooked: Hooked = _NOTHING_READ
+    tma: bool = False
     once: bool = False
     tile: Hashable = None
+    tensors: dict[str, Any] = field(init=False)
+    arguments: list[Any] = field(init=False)
+    sizes: Sizes = field(init=False)
+    numbers: list[float] = field(init=False)
+    kind: Hashable = field(init=False)
     key: Hashable = field(init=False)
 
-    def __post_init__(self) -> None:
-        kinds = [kind_of_argument(argument) for argument in self.tensors]
-        self.key = (self.of, *kinds, self.sizes.kind())
+    def __post_init__(self, call: Call, given: Mapping[str, Any]) -> None:
+        self.sizes = self.sized(call)
+        known = {**given, "T": self.hooked.tables}
+        for name, (shape, dtype) in self.sizes.made.items():
+            known[name] = call.query.new_empty(shape, dtype=dtype)
+        names, described = self.spec.signature, self.spec.described(tma=self.tma)
+        self.tensors = {name: known[name] for name in names.tensors}
+        self.arguments = [
+            Descriptor(tensor) if name in described else tensor
+            for name, tensor in self.tensors.items()
+        ]
+        self.numbers, self.kind = self.spec.numbers(self.sizes, self.strided)
+        kinds = map(kind_of_argument, self.arguments)
+        self.key = (self.spec.path, self.of, self.tile, *kinds, self.kind)
+
+    @property
+    def kernel(self) -> Any:
+        return self.spec.kernel
 
     @property
     def programs(self) -> tuple[int, int]:
         return self.sizes.programs, 1
 
+    @property
+    def made(self) -> list[torch.Tensor]:
+        """Tensors that are neither inputs nor results."""
+        return [self.tensors[name] for name in self.sizes.made]
+
+    @property
+    def strided(self) -> list[torch.Tensor]:
+        """Tensors whose strides are passed."""
+        return [self.tensors[name] for name in self.spec.signature.strided]
+
+    @property
+    def scalars(self) -> Sequence[int]:
+        """The expression's numbers, where the kernel is passed them."""
+        return self.hooked.scalars if self.spec.signature.scalars else ()
+
     def first(self) -> tuple[list[Any], dict[str, Any]]:
         """The arguments, and the constants and options, for Triton."""
-        described = [type(one) is Descriptor for one in self.tensors]
-        blocks = iter(self.blocks() if any(described) else ())
-        both = zip(self.tensors, described, strict=True)
-        tensors = [next(blocks) if is_described else one for one, is_described in both]
-        return [*tensors, *self.sizes.numbers, *self.scalars], self.constants()
+        constants = self.spec.constants({**self.constants(), "TMA": self.tma})
+        tensors = [
+            self.spec.descriptor(name, argument.base, constants)
+            if type(argument) is Descriptor
+            else argument
+            for name, argument in zip(self.tensors, self.arguments, strict=True)
+        ]
+        return [*tensors, *self.numbers, *self.scalars], constants
 
     def again(self) -> list[Any]:
         """The arguments for a direct launch."""
-        return [*self.tensors, *self.sizes.numbers, *self.scalars]
+        return [*self.arguments, *self.numbers, *self.scalars]
 
     def spilled(self) -> int | None:
         """Bytes of memory in which each thread keeps what registers do not hold, known without a
@@ -170,7 +186,7 @@ class Launch:
             passed, constants = self.first()
             with _naming_the_compiler(self.kernel):
                 compiled = self.kernel[self.programs](*passed, **constants, **OPTIONS)
-            names = self.kernel.arg_names[len(passed) :]
+            names = self.spec.signature.constants
             variant = _variant(compiled, tuple([constants[name] for name in names]), arguments)
             if variant is not None:
                 _VARIANTS.keep(self.key, variant)
@@ -201,13 +217,6 @@ def _of_compiler(problem: Exception) -> bool:
         return False
     files = [code.co_filename.replace("\\", "/") for code in frames]
     return any("/triton/" in file and "compiler" in file for file in files)
-
-
-def sized_now(
-    sized: Callable[[Call, list[int]], Sizes], call: Call, strided: Sequence[torch.Tensor] = ()
-) -> Sizes:
-    """The sizes of a launch for this call."""
-    return sized(call, [stride for tensor in strided for stride in tensor.stride()])
 
 
 def _variant(compiled: Any, constants: tuple[Any, ...], again: list[Any]) -> Variant | None:
@@ -272,3 +281,11 @@ def watched() -> bool:
     """Whether a profiler wants to hear of launches."""
     knobs = triton.knobs.runtime
     return bool(knobs.launch_enter_hook.calls or knobs.launch_exit_hook.calls)
+
+
+def elsewhere(device: torch.device) -> bool:
+    """Whether a GPU is not the current one, as where a model lies on several.
+
+    Kernels are launched on the current device, which need not be that of the inputs.
+    """
+    return device.type == "cuda" and device.index != torch.cuda.current_device()

@@ -18,19 +18,153 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from ....codegen.hooks import Hooks
-from ....schedule.positions.sets import stream_of
+from ....schedule.memory import stream_of
 from ...call import Call
 from .. import tuned as triton_tuned
-from ..arguments import numbers_among, padded, scalars_of, tables_of
+from ..arguments import hooked, numbers_among, tables_of
 from ..plan import of_sizes
-from .launch import Launch, kind_of_argument, watched
-from .template import Template, template_of
+from .descriptors import Descriptor
+from .launch import Launch, Variant, kind_of_argument, start, variant_of, watched
+from .spec import KernelSpec, Sizes
 
 _MOST: Final = 64  # kinds of calls remembered with an expression, and with a structure
+_MOST_ADDRESSES: Final = 64  # of a tensor that is described
 _PATIENCE: Final = 4  # how often a kind of call may turn out to be another one
 
 Pass = Literal["forward", "backward"]
 Route = Callable[[Call, Sequence[Any]], Hashable]
+Made = list[tuple[tuple[int, ...], torch.dtype]]
+"""Shapes and dtypes of the tensors that launches make."""
+
+
+class Described(NamedTuple):
+    """A descriptor among the arguments: its place, its tensor, and encoded ones by address."""
+
+    at: int
+    which: int
+    known: dict[int, list[Any]]
+    layout: Any
+
+
+class Template(NamedTuple):
+    """A launch of a variant on tensors that are found at each call.
+
+    Attributes:
+        variant: of the kernel.
+        programs: along both axes.
+        arguments: with anything where a tensor belongs.
+        places: of tensors among the arguments, and which tensor it is.
+        described: likewise of encoded descriptors.
+        tables: the place of the expression's tables, None without them.
+        numbers: the place of the first number.
+        scalars: whether the expression's numbers follow the launch's own.
+        spec, sized: as of `Launch`.
+        strided: which tensors' strides are passed.
+        kind: of the numbers that the variant serves.
+    """
+
+    variant: Variant
+    programs: tuple[int, int]
+    arguments: list[Any]
+    places: list[tuple[int, int]]
+    described: list[Described]
+    tables: int | None
+    numbers: int
+    scalars: bool
+    spec: KernelSpec
+    sized: Callable[[Call], Sizes]
+    strided: list[int]
+    kind: Hashable
+
+    def launch(self, found: Sequence[Any]) -> None:
+        """Launch on these tensors."""
+        arguments, encoder = self.arguments.copy(), self.variant.encoder
+        for at, which in self.places:
+            arguments[at] = found[which]
+        for at, which, known, layout in self.described:
+            tensor = found[which]
+            if encoder is None:
+                arguments[at] = Descriptor(tensor)
+                continue
+            address = tensor.data_ptr()
+            parts = known.get(address)
+            if parts is None:
+                if len(known) >= _MOST_ADDRESSES:
+                    known.clear()
+                parts = known[address] = encoder.encode(Descriptor(tensor), layout)
+            arguments[at : at + len(parts)] = parts
+        start(self.variant, self.programs, arguments)
+
+    def sizes_for(self, call: Call, found: Sequence[Any]) -> tuple[Sizes, list[float]] | None:
+        """The sizes of another call, and the numbers; None where the variant does not serve."""
+        sizes = self.sized(call)
+        numbers, kind = self.spec.numbers(sizes, [found[at] for at in self.strided])
+        return (sizes, numbers) if kind == self.kind else None
+
+    def with_sizes(
+        self,
+        programs: int,
+        numbers: Sequence[float],
+        tables: tuple[torch.Tensor, ...] | None,
+        scalars: Sequence[int],
+    ) -> Template:
+        """The launch of these sizes, on these tables and numbers of an expression."""
+        arguments = [*self.arguments[: self.numbers], *numbers]
+        if self.scalars:
+            arguments += scalars
+        if self.tables is not None:
+            arguments[self.tables] = tables
+        described = [Described(at, which, {}, layout) for at, which, _, layout in self.described]
+        return self._replace(programs=(programs, 1), arguments=arguments, described=described)
+
+    def bare(self) -> Template:
+        """The same without a tensor, to be given other sizes."""
+        return self.with_sizes(0, (), None, ())
+
+
+def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:
+    """What launches again what was launched; None in the interpreter, and with other tensors.
+
+    Args:
+        found: what is found at each call: all tensors but the expression's tables, and tuples of
+            others, or None.
+    """
+    variant = variant_of(launch)
+    if variant is None:
+        return None
+    which = {id(one): i for i, one in enumerate(found) if one is not None}
+    blocks = iter(variant.encoder.blocks if variant.encoder is not None else ())
+    arguments: list[Any] = []
+    places: list[tuple[int, int]] = []
+    described: list[Described] = []
+    at_tables = None
+    for argument in launch.arguments:
+        is_described = type(argument) is Descriptor
+        place = which.get(id(argument.base if is_described else argument))
+        if is_described and place is not None:
+            layout = next(blocks)[0] if variant.encoder is not None else None
+            # As many arguments as an encoded descriptor has.
+            parts = variant.encoder.encode(argument, layout) if variant.encoder is not None else [0]
+            described.append(Described(len(arguments), place, {}, layout))
+            arguments += parts
+        elif place is not None:
+            places.append((len(arguments), place))
+            arguments.append(None)
+        elif type(argument) is tuple:
+            at_tables = len(arguments)
+            arguments.append(argument)
+        elif argument is None:
+            arguments.append(None)
+        else:
+            return None
+    strided = [which.get(id(tensor)) for tensor in launch.strided]
+    numbers = len(arguments)
+    arguments += [*launch.numbers, *launch.scalars]
+    return Template(
+        variant, launch.programs, arguments, places, described, at_tables, numbers,
+        bool(launch.scalars), launch.spec, launch.sized, [at for at in strided if at is not None],
+        launch.kind,
+    )  # fmt: skip
 
 
 class Ready(NamedTuple):
@@ -59,7 +193,7 @@ class Ready(NamedTuple):
     numbers: torch.Tensor | None
     templates: list[Template]
     kept: list[torch.Tensor]
-    made: list[tuple[tuple[int, ...], torch.dtype]]
+    made: Made
     misses: int
 
     def serves(self, call: Call) -> bool:
@@ -89,13 +223,12 @@ class Resizable(NamedTuple):
     """Launches of one route, for calls of other sizes; it holds no tensor.
 
     Attributes:
-        once, again: those whose results are kept, and the others, with the dtypes of the tensors
-            that each of them makes.
+        once, again: those whose results are kept, and the others.
         tables: kinds of the expression's tables.
     """
 
-    once: list[tuple[Template, list[torch.dtype]]]
-    again: list[tuple[Template, list[torch.dtype]]]
+    once: list[Template]
+    again: list[Template]
     tables: Hashable
 
 
@@ -176,28 +309,23 @@ def remember(
         return
     tables = tables_of(hooks, call)
     found = [*given, *results, *kept, *made]
-    templates = {id(launch): template_of(launch, found) for launch in launches}
-    if any(template is None for template in templates.values()):
+    parts = [[template_of(launch, found) for launch in part] for part in (once, again)]
+    of_once, of_again = ([one for one in part if one is not None] for part in parts)
+    if [*of_once, *of_again] != [*parts[0], *parts[1]]:
         _keep(call.form.remembered, kind, misses + 1)
         return
-
-    def resizable(part: list[Launch]) -> list[tuple[Template, list[torch.dtype]]]:
-        found = [(templates[id(launch)], [t.dtype for t in launch.made]) for launch in part]
-        return [(template.bare(), dtypes) for template, dtypes in found if template is not None]
-
     family_kind = _family_kind(call, of, given, results)
     family = structure.remembered.get(family_kind)
     if family is None or family.tuned != triton_tuned.generation:
         family = Family(hooks, triton_tuned.generation, route, {})
         _keep(structure.remembered, family_kind, family)
-    tables_kind = kind_of_argument(tables)
     family.known[family.route(call, given)] = Resizable(
-        resizable(once), resizable(again), tables_kind
+        [template.bare() for template in of_once],
+        [template.bare() for template in of_again],
+        kind_of_argument(tables),
     )
-    ready = [templates[id(launch)] for launch in again]
-    whole = [template for template in ready if template is not None]
     made_again = [(tuple(tensor.shape), tensor.dtype) for tensor in made]
-    of_call = _ready(call, hooks, tables, whole, kept, made_again, misses)
+    of_call = _ready(call, hooks, tables, of_again, kept, made_again, misses)
     _keep(call.form.remembered, kind, of_call)
 
 
@@ -207,7 +335,7 @@ def _ready(
     tables: tuple[torch.Tensor, ...],
     templates: list[Template],
     kept: list[torch.Tensor],
-    made: list[tuple[tuple[int, ...], torch.dtype]],
+    made: Made,
     misses: int,
 ) -> Ready:
     numbers = numbers_among(hooks, tables)
@@ -244,20 +372,19 @@ def _resized(
     tables = tables_of(hooks, call)
     if kind_of_argument(tables) != known.tables:
         return None
-    scalars = scalars_of(hooks, call.form, call.extents)
-    passed = padded(tables, call.query.device)
+    scalars, passed = hooked(hooks, call, tables)
     found = [*given, *results]
-    parts: list[tuple[list[Template], list[tuple[tuple[int, ...], torch.dtype]]]] = []
+    parts: list[tuple[list[Template], Made]] = []
     for part in (known.once, known.again):
         templates: list[Template] = []
-        made: list[tuple[tuple[int, ...], torch.dtype]] = []
-        for template, dtypes in part:
-            sizes = template.sizes_for(call, found)
-            if sizes is None:
+        made: Made = []
+        for template in part:
+            measured = template.sizes_for(call, found)
+            if measured is None:
                 return None
-            templates.append(template.with_sizes(sizes, passed, scalars))
-            if dtypes:
-                made += zip(sizes.made, dtypes, strict=True)
+            sizes, numbers = measured
+            templates.append(template.with_sizes(sizes.programs, numbers, passed, scalars))
+            made += sizes.made.values()
         parts.append((templates, made))
     (once, of_once), (again, of_again) = parts
     kept = [call.query.new_empty(shape, dtype=dtype) for shape, dtype in of_once]

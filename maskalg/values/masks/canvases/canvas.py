@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from .... import errors
+from ....errors import MaskTypeError, MaskValueError
 from ....formula import nodes
 from ....formula.nodes import Node
 from ....formula.parameters import Parameter, Scalar
 from ....formula.printing import Label
-from ..arguments import integer
+from ...arguments import integer
 
 Sizes = int | Sequence[int]
 Flags = bool | Sequence[bool]
@@ -101,7 +101,7 @@ def tiling(call: str, shape: Sizes, tile: Sizes) -> tuple[list[Leaf], list[Leaf]
     counts = []
     for axis, extent, side in zip(AXES[len(extents)], extents, sides, strict=True):
         if value_of(extent) % value_of(side):
-            raise errors.tile_does_not_divide(call, axis, value_of(side), value_of(extent))
+            raise tile_does_not_divide(call, axis, value_of(side), value_of(extent))
         count = value_of(extent) // value_of(side)
         counts.append(integer(call, f"tiles_{axis}", count, low=1))
     return counts, sides
@@ -111,7 +111,7 @@ def rank_of(call: str, shape: Sizes) -> int:
     """How many axes a canvas has."""
     given = _listed(shape)
     if not isinstance(given, Sequence) or len(given) not in AXES:
-        raise errors.canvas_shape(call, shape)
+        raise canvas_shape(call, shape)
     return len(given)
 
 
@@ -119,7 +119,7 @@ def per_axis(call: str, name: str, value: Sizes, rank: int) -> list[Leaf]:
     """A number >= 1 for each axis; one number serves all."""
     given = [value] * rank if isinstance(value, int) else value
     if not isinstance(given, Sequence) or len(given) != rank:
-        raise errors.per_axis(call, name, value, rank)
+        raise not_per_axis(call, name, value, rank)
     return [
         integer(call, f"{name}_{axis}", number, low=1)
         for axis, number in zip(AXES[rank], given, strict=True)
@@ -134,7 +134,7 @@ def flags(call: str, name: str, value: Flags, rank: int) -> list[bool]:
         or len(given) != rank
         or not all(isinstance(flag, bool) for flag in given)
     ):
-        raise errors.per_axis(call, name, value, rank)
+        raise not_per_axis(call, name, value, rank)
     return list(given)
 
 
@@ -149,7 +149,7 @@ def windows_on(
     found = []
     for extent, size, step, ahead in zip(extents, sizes, steps, one_way, strict=True):
         if value_of(size) * value_of(step) > value_of(extent):
-            raise errors.window_too_large(
+            raise window_too_large(
                 call, size[1].name, value_of(size), value_of(step), value_of(extent)
             )
         apart = step[0] if value_of(step) > 1 else None
@@ -179,3 +179,34 @@ def value_of(leaf: Leaf) -> int:
 
 def _listed(shape: Sizes) -> Sequence[int]:
     return (shape,) if isinstance(shape, int) else shape
+
+
+def canvas_shape(call: str, found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "
+        f"Write `{call}((height, width), …)`."
+    )
+
+
+def not_per_axis(call: str, argument: str, found: object, axes: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: {argument} must be one value, or {axes} of them for a canvas of {axes} axes, "
+        f"got {found!r}."
+    )
+
+
+def window_too_large(
+    call: str, argument: str, size: int, dilation: int, extent: int
+) -> MaskValueError:
+    apart = f" {dilation} apart" if dilation > 1 else ""
+    return MaskValueError(
+        f"{call}: {argument} is {size} keys{apart}, the axis holds {extent}. Take at most "
+        f"{extent // dilation}."
+    )
+
+
+def tile_does_not_divide(call: str, axis: str, tile: int, extent: int) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the {axis} {extent} of the canvas is no multiple of the tile's {tile}. Pad the "
+        f"canvas to {-(-extent // tile) * tile}."
+    )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ....formula import nodes
 from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.printing import called
 from ...algebra import Mask
-from ..arguments import integer, shown
+from ...arguments import integer, shown
+from ...by_hand import Bools
+
+__all__ = ["spatial", "temporal"]
 
 
 def spatial(frame: int, reach: int = 0) -> Mask:
@@ -47,3 +52,40 @@ def _near(q: Node, k: Node, limit: Node) -> Node:
     return nodes.conjunction(
         nodes.ge(limit, nodes.subtract(q, k)), nodes.ge(limit, nodes.subtract(k, q))
     )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def spatial_by_hand(
+    frame: int,
+    reach: int = 0,
+    *,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """Frames at most `reach` apart."""
+    keep = np.zeros((1, 1, q_len, kv_len), np.bool_)
+    for i in range(q_len):
+        for j in range(kv_len):
+            keep[0, 0, i, j] = abs((i + q_shift) // frame - (j + kv_shift) // frame) <= reach
+    return keep
+
+
+def temporal_by_hand(
+    frame: int,
+    reach: int = 0,
+    *,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """Places in their frames at most `reach` apart."""
+    keep = np.zeros((1, 1, q_len, kv_len), np.bool_)
+    for i in range(q_len):
+        for j in range(kv_len):
+            keep[0, 0, i, j] = abs((i + q_shift) % frame - (j + kv_shift) % frame) <= reach
+    return keep

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -11,6 +13,8 @@ from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import Label
 from ...algebra import Mask
+from ...by_hand import Bools, MaskRow, MaskRows
+from . import by_hand
 from .canvas import (
     Flags,
     Sizes,
@@ -25,6 +29,8 @@ from .canvas import (
     windows_on,
     within,
 )
+
+__all__ = ["neighborhood", "tiled_neighborhood", "morton_neighborhood"]
 
 
 def neighborhood(shape: Sizes, window: Sizes, dilation: Sizes = 1, causal: Flags = False) -> Mask:
@@ -137,3 +143,83 @@ def _spread(extent: int, axes: int) -> torch.Tensor:
     for bit in range(extent.bit_length()):
         spread |= (number >> bit & 1) << (bit * axes)
     return spread
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def neighborhood_by_hand(
+    shape: by_hand.Numbers,
+    window: by_hand.Numbers,
+    dilation: by_hand.Numbers = 1,
+    causal: by_hand.Flags = False,
+    *,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """On every axis the window around the query; tokens in row-major order."""
+    axes = by_hand.windows_of(shape, window, dilation, causal)
+    return by_hand.kept(
+        by_hand.row_major(by_hand.extents_of(shape)), axes, (q_len, kv_len), (q_shift, kv_shift)
+    )
+
+
+def tiled_neighborhood_by_hand(
+    shape: by_hand.Numbers,
+    tile: by_hand.Numbers,
+    window: by_hand.Numbers,
+    causal: by_hand.Flags = False,
+    *,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """The same with tokens stored tile by tile."""
+    extents = by_hand.extents_of(shape)
+    order = by_hand.tile_major(extents, by_hand.each(tile, len(extents)))
+    axes = by_hand.windows_of(shape, window, 1, causal)
+    return by_hand.kept(order, axes, (q_len, kv_len), (q_shift, kv_shift))
+
+
+def morton_neighborhood_by_hand(
+    shape: by_hand.Numbers,
+    window: by_hand.Numbers,
+    dilation: by_hand.Numbers = 1,
+    causal: by_hand.Flags = False,
+    *,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """The same with tokens in the order of their interleaved bits."""
+
+    def code(place: by_hand.Place) -> str:
+        bits = [f"{x:020b}" for x in place]
+        return "".join("".join(digits) for digits in zip(*bits, strict=True))
+
+    order = sorted(by_hand.row_major(by_hand.extents_of(shape)), key=code)
+    if not (0 <= q_shift <= len(order) - q_len and 0 <= kv_shift <= len(order) - kv_len):
+        raise IndexError("a position outside of the canvas")
+    axes = by_hand.windows_of(shape, window, dilation, causal)
+    return by_hand.kept(order, axes, (q_len, kv_len), (q_shift, kv_shift))
+
+
+def rows() -> MaskRows:
+    def row(*args: Any) -> MaskRow:
+        return neighborhood(*args), partial(neighborhood_by_hand, *args)
+
+    tiled = (4, 9), (2, 3), (3, 4)
+    return {
+        "neighborhood on a line": row(38, 7, 3),
+        "neighborhood on an image": row((5, 8), (3, 4)),
+        "neighborhood, dilated and causal": row((4, 10), (2, 3), (1, 3), (True, False)),
+        "neighborhood on a video": row((3, 4, 3), (2, 3, 2), 1, (True, False, False)),
+        "neighborhood by tiles": (
+            tiled_neighborhood(*tiled),
+            partial(tiled_neighborhood_by_hand, *tiled),
+        ),
+    }

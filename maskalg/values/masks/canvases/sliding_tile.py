@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ....formula import nodes
 from ....formula.nodes import SCORE, K, Q
 from ....formula.printing import Label
 from ...algebra import Mask
-from ..arguments import integer
+from ...arguments import integer
+from ...by_hand import Bools, MaskRows
+from . import by_hand
 from .canvas import (
     Sizes,
     inside,
@@ -17,6 +21,8 @@ from .canvas import (
     windows_on,
     within,
 )
+
+__all__ = ["sliding_tile"]
 
 
 def sliding_tile(shape: Sizes, tile: Sizes, window: Sizes, text: int = 0) -> Mask:
@@ -56,3 +62,42 @@ def sliding_tile(shape: Sizes, tile: Sizes, window: Sizes, text: int = 0) -> Mas
         within(end, K),
     )
     return Mask(node, SCORE, Label("call", (*names, printed_words)))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def sliding_tile_by_hand(
+    shape: by_hand.Numbers,
+    tile: by_hand.Numbers,
+    window: by_hand.Numbers,
+    text: int = 0,
+    *,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """Tiles of the window around the query's tile, as wholes; then `text` tokens, with all."""
+    extents = by_hand.extents_of(shape)
+    sides = by_hand.each(tile, len(extents))
+    places = by_hand.tile_major(extents, sides)
+    order = [tuple(x // t for x, t in zip(place, sides, strict=True)) for place in places]
+    tiles = [extent // side for extent, side in zip(extents, sides, strict=True)]
+    axes = by_hand.windows_of(tiles, window, 1, False)
+    keep = by_hand.kept(order, axes, (q_len, kv_len), (q_shift, kv_shift))
+    end = len(order) + text
+    for i in range(q_len):
+        for j in range(kv_len):
+            q, k = i + q_shift, j + kv_shift
+            if 0 <= q < end and 0 <= k < end and max(q, k) >= len(order):
+                keep[0, 0, i, j] = True
+    return keep
+
+
+def rows() -> MaskRows:
+    square, text = ((6, 6), (2, 3), (1, 2)), ((4, 4, 2), (2, 2, 1), (1, 2, 2), 6)
+    return {
+        "sliding tiles": (sliding_tile(*square), partial(sliding_tile_by_hand, *square)),
+        "sliding tiles and text": (sliding_tile(*text), partial(sliding_tile_by_hand, *text)),
+    }

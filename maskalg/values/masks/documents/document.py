@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from .... import errors
 from ....formula import nodes
-from ....formula.documents import note_documents
+from ....formula.derived import note_documents
 from ....formula.entries import Entries, integers, is_listed, readable
 from ....formula.nodes import BATCH, SCORE, K, Q
 from ....formula.parameters import INTEGERS, Table, plain_number
 from ....formula.printing import called
 from ...algebra import Mask
-from ..arguments import at, integer, positions
+from ...arguments import at, integer, positions
+from ...by_hand import ENTRIES, IDS, Bools, MaskRows, pairs, places
+
+__all__ = ["document"]
 
 
 class _Document:
@@ -145,7 +151,7 @@ def _sizes(call: str, lengths: object, *wanted: str) -> tuple[torch.Tensor, list
     """Lengths of one of the shapes `wanted`: of one dimension, of two."""
     if not isinstance(lengths, (torch.Tensor, np.ndarray)):
         if not isinstance(lengths, Iterable):
-            raise errors.not_lengths(call, lengths)
+            raise not_lengths(call, lengths)
         listed = [plain_number(length) for length in lengths]
         for length in listed:
             integer(call, "lengths", length, low=0)
@@ -207,7 +213,7 @@ def _checked(call: str, name: str, cu_seqlens: object, total: int | None) -> tor
         raise errors.tensor_shape(call, name, list(cu_seqlens.shape), "[documents + 1]")
     if readable(cu_seqlens):
         if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
-            raise errors.not_cumulative(call, name, cu_seqlens.tolist())
+            raise not_cumulative(call, name, cu_seqlens.tolist())
         if total is not None and total < int(cu_seqlens[-1]):
             raise errors.below(call, "total", total, int(cu_seqlens[-1]))
     return cu_seqlens
@@ -243,3 +249,143 @@ def packed_ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
 
 
 document = _Document()
+
+
+def not_cumulative(call: str, argument: str, found: list[int]) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: {argument} must start at 0 and never descend, got {found}. Write "
+        "document.from_lengths(lengths) for the lengths of the documents."
+    )
+
+
+def not_lengths(call: str, found: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"{call}: lengths must be a list or an integer tensor, the tokens of each document, got "
+        f"{found!r} of type {type(found).__name__}. Write `{call}([3, 5])`."
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def _at(values: NDArray[np.generic], position: int) -> int:
+    """`values[position]`, refusing a position outside `0 … len(values) − 1`."""
+    if not 0 <= position < len(values):
+        raise IndexError(f"position {position} is outside an array of length {len(values)}")
+    return int(values[position])
+
+
+def document_by_hand(
+    ids: ArrayLike,
+    kv_ids: ArrayLike | None = None,
+    *,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """`ids[b, q] = kv_ids[b, k]`.
+
+    Both are `[N]` or `[batch, N]`, indexed by global position; `kv_ids` is `ids` when None.
+    """
+    of_queries = np.atleast_2d(np.asarray(ids))
+    of_keys = of_queries if kv_ids is None else np.atleast_2d(np.asarray(kv_ids))
+    (batch,) = np.broadcast_shapes(of_queries.shape[:1], of_keys.shape[:1])
+    keep = np.zeros((batch, 1, q_len, kv_len), np.bool_)
+    for b in range(batch):
+        q_row = of_queries[b if len(of_queries) > 1 else 0]
+        k_row = of_keys[b if len(of_keys) > 1 else 0]
+        key_ids = [_at(k_row, j + kv_shift) for j in range(kv_len)]
+        for i in range(q_len):
+            query_id = _at(q_row, i + q_shift)
+            for j in range(kv_len):
+                keep[b, 0, i, j] = query_id == key_ids[j]
+    return keep
+
+
+def document_from_cu_seqlens_by_hand(
+    cu: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """Both positions in one `cu[d] ≤ x < cu[d + 1]`; `cu` is `[documents + 1]`, ascending.
+
+    Positions outside all documents, those past `cu[−1]` among them, keep nothing.
+    """
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    bounds = np.asarray(cu)
+    keep = np.zeros((1, 1, q_len, kv_len), np.bool_)
+    for d in range(len(bounds) - 1):
+        start, end = bounds[d], bounds[d + 1]
+        keep = keep | ((start <= q) & (q < end) & (start <= k) & (k < end))
+    return keep
+
+
+def document_from_lengths_by_hand(
+    lengths: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """Documents of these `lengths`, `[documents]`, one after another from position 0."""
+    owner = [d for d, length in enumerate(np.asarray(lengths)) for _ in range(int(length))]
+    keep = np.zeros((1, 1, q_len, kv_len), np.bool_)
+    for i in range(q_len):
+        for j in range(kv_len):
+            q, k = i + q_shift, j + kv_shift
+            inside = 0 <= q < len(owner) and 0 <= k < len(owner)
+            keep[0, 0, i, j] = inside and owner[q] == owner[k]
+    return keep
+
+
+def varlen_by_hand(
+    inner: Callable[[int, int], bool], cu_seqlens: ArrayLike, kv_cu_seqlens: ArrayLike, **at: int
+) -> Bools:
+    """In each document `inner(q, k)` of the last queries of as many steps as it has keys."""
+    of_queries, of_keys = np.asarray(cu_seqlens), np.asarray(kv_cu_seqlens)
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        for d in range(len(of_queries) - 1):
+            if of_queries[d] <= q < of_queries[d + 1] and of_keys[d] <= k < of_keys[d + 1]:
+                from_last = int(of_queries[d + 1]) - q
+                steps = int(of_keys[d + 1] - of_keys[d])
+                return inner(steps - from_last, k - int(of_keys[d]))
+        return False
+
+    return pairs(keep, 1, **at)
+
+
+CUTS: Final = ((0, 9, 9, 12, 30, 41, 60), (0, 14, 17, 17, 25, 50, 58))  # of queries and of keys
+
+
+def rows() -> MaskRows:
+    in_any_order = np.array([4, -2, 9, 0, 7, 3, 1])[IDS]
+    recurring = np.random.default_rng(20).integers(-1, 3, ENTRIES)
+    per_batch = np.stack([IDS, recurring])
+    other = np.repeat(np.arange(7), (4, 9, 3, 15, 2, 20, 11))
+    bounds, lengths = (0, 7, 7, 30, 41), (9, 0, 14, 22)
+    return {
+        "document": (document(IDS), partial(document_by_hand, IDS)),
+        "document in any order": (document(in_any_order), partial(document_by_hand, in_any_order)),
+        "document that recurs": (document(recurring), partial(document_by_hand, recurring)),
+        "document per batch": (document(per_batch), partial(document_by_hand, per_batch)),
+        "document with ids of keys": (
+            document(IDS, other),
+            partial(document_by_hand, IDS, other),
+        ),
+        "document with ids of keys per batch": (
+            document(IDS, per_batch),
+            partial(document_by_hand, IDS, per_batch),
+        ),
+        "document per batch with ids of keys": (
+            document(per_batch, other),
+            partial(document_by_hand, per_batch, other),
+        ),
+        "document from cu_seqlens": (
+            document.from_cu_seqlens(bounds, total=ENTRIES),
+            partial(document_from_cu_seqlens_by_hand, bounds),
+        ),
+        "document from lengths": (
+            document.from_lengths(lengths, total=ENTRIES),
+            partial(document_from_lengths_by_hand, lengths),
+        ),
+        "documents of other keys": (
+            document.from_cu_seqlens(*CUTS, total=ENTRIES),
+            partial(varlen_by_hand, lambda q, k: True, *CUTS),
+        ),
+    }

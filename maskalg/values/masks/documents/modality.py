@@ -1,35 +1,23 @@
-"""Masks of mixed text, images and other media."""
+"""Kinds of tokens, and which of them sees which."""
 
 from __future__ import annotations
 
-import torch
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
-from ....formula.derived import Derived
-from ....formula.entries import Entries, booleans, readable
+from ....formula.entries import Entries, booleans
 from ....formula.nodes import SCORE, K, Q
-from ....formula.parameters import INT32_MAX, Table
+from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
-from ..arguments import at, entries_within, integer, positions, shown
+from ...arguments import at, entries_within, positions
+from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
 
-
-def spans(ids: Entries) -> Mask:
-    """ids[q] = ids[k] >= 0: the tokens of one span see each other, those outside see none.
-
-    `causal | spans(ids)` is text read from left to right with images seen whole.
-
-    Args:
-        ids: integer tensor `[length]` or `[batch, length]`: the span of each position, negative
-            outside all spans.
-
-    Source: Transfusion (Zhou et al., 2024); PaliGemma, Gemma 3.
-    """
-    table = positions("spans", "ids", ids)
-    of_key = at(table, K)
-    node = nodes.conjunction(nodes.eq(at(table, Q), of_key), nodes.ge(of_key, nodes.const(0)))
-    return Mask(node, SCORE, called("spans", table))
+__all__ = ["modality"]
 
 
 def modality(types: Entries, allowed: Entries) -> Mask:
@@ -55,34 +43,18 @@ def modality(types: Entries, allowed: Entries) -> Mask:
     return Mask(node, SCORE, called("modality", kinds, table))
 
 
-def media(starts: Entries, tokens: int, ends: Entries | None = None) -> Mask:
-    """starts[k // tokens] <= q < ends[k // tokens]: text sees the medium that belongs to it.
-
-    Keys are the tokens of the media, one medium after the other; queries are positions of the text.
-
-    Args:
-        starts: integer tensor `[media]` or `[batch, media]`: the first query that sees each medium.
-        tokens: keys of one medium, >= 1.
-        ends: one past the last query that sees it; by default the start of the next medium, so that
-            a query sees the last medium before it, as in Flamingo. `starts` must then ascend.
-
-    Source: Flamingo (Alayrac et al., 2022).
-    """
-    first = positions("media", "starts", starts)
-    past = Derived("ends", (first,), _next) if ends is None else positions("media", "ends", ends)
-    if first.tensor.shape != past.tensor.shape:
-        found = list(past.tensor.shape)
-        raise errors.tensor_shape("media", "ends", found, str(list(first.tensor.shape)))
-    count, printed = integer(f"media(…, {shown(tokens)})", "tokens", tokens, low=1)
-    medium = nodes.floordiv(K, count)
-    node = nodes.conjunction(nodes.ge(Q, at(first, medium)), nodes.gt(at(past, medium), Q))
-    return Mask(node, SCORE, called("media", first, past, printed))
+# The second definition, and the rows of the catalogue.
 
 
-def _next(starts: torch.Tensor) -> torch.Tensor:
-    """The start after each one; none after the last."""
-    if readable(starts) and bool((starts.diff(dim=-1) < 0).any()):
-        raise errors.not_ascending("media", "starts")
-    ends = torch.full_like(starts, INT32_MAX)
-    ends[..., :-1] = starts[..., 1:]
-    return ends
+def modality_by_hand(types: ArrayLike, allowed: ArrayLike, **at: int) -> Bools:
+    """`allowed[types[q], types[k]]`."""
+    rows, table = padded(types, 2), np.asarray(allowed)
+    return pairs(
+        lambda b, h, q, k: table[int(entry(rows, b, q)), int(entry(rows, b, k))], len(rows), **at
+    )
+
+
+def rows() -> MaskRows:
+    kinds = np.random.default_rng(21).integers(0, 3, ENTRIES)
+    allowed = np.array([[True, False, False], [True, True, False], [True, False, True]])
+    return {"modality": (modality(kinds, allowed), partial(modality_by_hand, kinds, allowed))}

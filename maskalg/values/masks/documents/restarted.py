@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
+from ....formula.comparisons import by_distance
 from ....formula.derived import Derived
-from ....formula.distances import by_distance
 from ....formula.entries import Entries
 from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.parameters import Parameter
 from ....formula.printing import Label
 from ...algebra import Mask
-from ..arguments import at, positions
-from .document import packed
+from ...arguments import at, positions
+from ...by_hand import ENTRIES, IDS, Bools, MaskRow, MaskRows, entry, padded, pairs
+from ..local import causal, chunked, sliding, window
+from ..prefix import prefix
+from .document import CUTS, packed, varlen_by_hand
+
+__all__ = ["per_document"]
 
 
 class _PerDocument:
@@ -66,12 +74,12 @@ class _PerDocument:
         """
         call = "per_document(…)"
         if align not in _AHEAD:
-            raise errors.unknown_alignment(call, align, list(_AHEAD))
+            raise unknown_alignment(call, align, list(_AHEAD))
         if not isinstance(mask, Mask):
             raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
         for node in mask.mask_node.walk():
             if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
-                raise errors.table_in_document(call, node.own[0].name)
+                raise table_in_document(call, node.own[0].name)
         queries = positions(call, "ids", ids)
         keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids)
         query = Q
@@ -183,3 +191,65 @@ def _ends(ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 per_document = _PerDocument()
+
+
+def table_in_document(call: str, name: str) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: the inner mask reads {name} at positions, of which a document may have more than "
+        f"{name} has entries. Inside documents use masks of distances, lengths and chunks; combine "
+        f"masks on tensors outside: {call} & other."
+    )
+
+
+def unknown_alignment(call: str, found: object, known: list[str]) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: align must be one of {', '.join(map(repr, known))}, got {found!r}. Of a document "
+        "whose queries and keys differ in number, it says which of them stand side by side."
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def per_document_by_hand(inner: Callable[[int, int], bool], ids: ArrayLike, **at: int) -> Bools:
+    """Same id, and `inner(q, k)` at positions counted from the first place of the id."""
+    rows = padded(ids, 2)
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        own = entry(rows, b, q)
+        if own != entry(rows, b, k):
+            return False
+        first = list(rows[b if len(rows) > 1 else 0]).index(own)
+        return inner(q - first, k - first)
+
+    return pairs(keep, len(rows), **at)
+
+
+def rows() -> MaskRows:
+    def restarted(mask: Mask, inner: Callable[[int, int], bool], ids: ArrayLike) -> MaskRow:
+        return per_document(mask, np.asarray(ids)), partial(per_document_by_hand, inner, ids)
+
+    def of_other_keys(mask: Mask, inner: Callable[[int, int], bool]) -> MaskRow:
+        built = per_document.from_cu_seqlens(mask, *CUTS, total=ENTRIES)
+        return built, partial(varlen_by_hand, inner, *CUTS)
+
+    recurring = np.random.default_rng(21).integers(0, 4, ENTRIES)
+    return {
+        "prefix LM per document": restarted(causal | prefix(3), lambda q, k: k <= q or k < 3, IDS),
+        "chunks per document": restarted(
+            causal & chunked(4), lambda q, k: k <= q and q // 4 == k // 4, IDS
+        ),
+        "prefix per document that recurs": restarted(
+            prefix(4) | sliding(2), lambda q, k: k < 4 or abs(q - k) < 2, recurring
+        ),
+        "prefix per document per batch": restarted(
+            prefix(2), lambda q, k: k < 2, np.stack([IDS, recurring])
+        ),
+        "causal per document, of other keys": of_other_keys(causal, lambda q, k: k <= q),
+        "window per document, of other keys": of_other_keys(
+            window(5, 1), lambda q, k: q - 5 <= k <= q + 1
+        ),
+        "prefix LM per document, of other keys": of_other_keys(
+            causal | prefix(3), lambda q, k: k <= q or k < 3
+        ),
+    }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
@@ -11,8 +15,11 @@ from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
-from ..arguments import at, entries_within, positions
+from ...arguments import at, entries_within, positions
+from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
 from .ancestry import ancestry
+
+__all__ = ["shared_prefix"]
 
 
 def shared_prefix(ids: Entries, parents: Entries) -> Mask:
@@ -59,3 +66,39 @@ def shared_prefix(ids: Entries, parents: Entries) -> Mask:
     above = nodes.conjunction(nodes.gt(of_query, of_key), nodes.gt(at(ends, K), of_query))
     within = nodes.conjunction(nodes.eq(of_query, of_key), nodes.ge(Q, K))
     return Mask(nodes.disjunction(within, above), SCORE, called(call, places, ends))
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def shared_prefix_by_hand(ids: ArrayLike, parents: ArrayLike, **at: int) -> Bools:
+    """Own document causal; everything in the documents that its parents lead to."""
+    rows, above = padded(ids, 2), list(np.asarray(parents))
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        own, other = int(entry(rows, b, q)), int(entry(rows, b, k))
+        if own == other:
+            return k <= q
+        own = above[own]
+        while own >= 0:
+            if own == other:
+                return True
+            own = above[own]
+        return False
+
+    return pairs(keep, len(rows), **at)
+
+
+def rows() -> MaskRows:
+    documents = np.array([-1, 0, 0, -1, 3, 4, 3])
+    both = np.stack([IDS, 6 - IDS])
+    return {
+        "shared prefix": (
+            shared_prefix(IDS, documents),
+            partial(shared_prefix_by_hand, IDS, documents),
+        ),
+        "shared prefix in any order": (
+            shared_prefix(both, documents),
+            partial(shared_prefix_by_hand, both, documents),
+        ),
+    }

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from .... import errors
 from ....formula import nodes
@@ -11,8 +16,11 @@ from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
 from ...algebra import Mask
-from ..arguments import at, integer_or_per_batch, shown
+from ...arguments import at, integer_or_per_batch, shown
+from ...by_hand import ENTRIES, Bools, MaskRows, entry, padded, pairs
 from .ancestry import ancestry
+
+__all__ = ["tree"]
 
 ZERO = nodes.const(0)
 
@@ -69,3 +77,58 @@ def _like(given: torch.Tensor, rows: list[torch.Tensor]) -> torch.Tensor:
     none = torch.zeros(0, dtype=torch.int64, device="cpu")
     entries = torch.cat([none, *rows])  # there may be no rows
     return entries.to(dtype=torch.int32, device=given.device).view(given.shape)
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def tree_by_hand(parents: ArrayLike, prompt: int | Sequence[int] = 0, **at: int) -> Bools:
+    """A causal prompt of `prompt` tokens, and behind it a tree of tokens that see ancestors."""
+    rows, lengths = padded(parents, 2), np.atleast_1d(np.asarray(prompt))
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        start = int(lengths[b if len(lengths) > 1 else 0])
+        if k < start:
+            return k <= q
+        if q < start:
+            return False
+        node, wanted = q - start, k - start
+        while node >= 0:
+            if node == wanted:
+                return True
+            node = int(entry(rows, b, node))
+        return False
+
+    return pairs(keep, max(len(rows), len(lengths)), **at)
+
+
+def rows() -> MaskRows:
+    prompt = 6
+    ordered = _depth_first(ENTRIES - prompt)
+    by_level = np.array([-1, *((node - 1) // 3 for node in range(1, ENTRIES - prompt))])
+    alone, of_both = np.append(by_level, [-1] * prompt), np.stack([ordered, by_level])
+    return {
+        "tree numbered depth first": (
+            tree(ordered, prompt),
+            partial(tree_by_hand, ordered, prompt),
+        ),
+        "tree numbered by level": (tree(by_level, prompt), partial(tree_by_hand, by_level, prompt)),
+        "tree without a prompt": (tree(alone), partial(tree_by_hand, alone)),
+        "trees per batch": (tree(of_both, prompt), partial(tree_by_hand, of_both, prompt)),
+        "tree after prompts per batch": (
+            tree(ordered, [prompt, 50]),
+            partial(tree_by_hand, np.append(ordered, [-1] * 50), (prompt, 50)),
+        ),
+    }
+
+
+def _depth_first(count: int) -> NDArray[np.int64]:
+    """Random parents numbered depth first: each is an ancestor of the node before, or it."""
+    random = np.random.default_rng(21)
+    parents = [-1]
+    for node in range(1, count):
+        line = [node - 1]
+        while parents[line[-1]] >= 0:
+            line.append(parents[line[-1]])
+        parents.append(int(random.choice([*line, -1])))
+    return np.array(parents)

@@ -1,0 +1,85 @@
+"""Messages of the backends: what none serves on this device or for this dtype."""
+
+from __future__ import annotations
+
+from ..errors import BackendError, MaskValueError
+
+
+def unknown_backend(name: object, known: list[str]) -> MaskValueError:
+    return MaskValueError(f"backend={name!r} is not known; choose one of {', '.join(known)}.")
+
+
+def no_backend_for(device: str) -> BackendError:
+    return BackendError(
+        f"no backend is chosen by itself for device {device!r}. Ask for one: backend='cpu' or "
+        "backend='reference' run on any device torch supports."
+    )
+
+
+def kernel_dtype(dtype: object) -> BackendError:
+    return BackendError(
+        f"the fused kernel serves float16, bfloat16, float32 and float8_e4m3fn, got {dtype}. "
+        "backend='reference' serves float64."
+    )
+
+
+def no_gpu() -> BackendError:
+    return BackendError(
+        "backend='triton' needs tensors on a GPU, got CPU tensors. Leave backend out, or ask for "
+        "backend='cpu'. (TRITON_INTERPRET=1 runs the kernel in Triton's interpreter, for tests.)"
+    )
+
+
+def not_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> BackendError:
+    return BackendError(
+        f"a table of shape {list(shape)} and stride {list(stride)} is not contiguous, and too "
+        "large to be copied at every call. Build the expression from `tensor.contiguous()`."
+    )
+
+
+def unknown_triton(version: str, serves: bool, why: str) -> str:
+    """Told once, where a release of Triton is met that the Gluon kernels were not tested with."""
+    chosen = "They are used" if serves else "The plain kernels are used, which are slower"
+    return (
+        f"maskalg's Gluon kernels were not tested with Triton {version}, so they were tried on "
+        f"this GPU: {why}. {chosen}; MASKALG_GLUON=0 or 1 decides otherwise."
+    )
+
+
+def tile_not_compiled(tile: str, why: str) -> str:
+    """Told once for a plan, as the tile that serves instead may be slower."""
+    return (
+        f"Triton could not compile a kernel with {tile} ({why}); what it printed is of no concern. "
+        "The next tile serves, which may be slower: see maskalg.explain."
+    )
+
+
+def no_tile_serves(why: str) -> BackendError:
+    return BackendError(
+        f"no kernel for this call compiles and fits this GPU: {why}. Write "
+        'backend="reference" for a dense computation, and please report `maskalg.render(score)`, '
+        "the shapes and `maskalg doctor`."
+    )
+
+
+def unknown_target(target: str, known: list[str]) -> BackendError:
+    return BackendError(f"target {target!r} is not served. The targets: {', '.join(known)}.")
+
+
+def compiler_failed(target: str, problem: Exception) -> BackendError:
+    lines = str(problem).splitlines() or [""]
+    return BackendError(f"compiling for {target} failed: {type(problem).__name__}: {lines[0]}")
+
+
+def float8_scale(scale: float) -> MaskValueError:
+    return MaskValueError(
+        f"attention: scale must be a positive number with float8 inputs, got {scale}. Its sign can "
+        "be put into the query before it is made float8."
+    )
+
+
+def float8_architecture(arch: str) -> BackendError:
+    return BackendError(
+        f"the fused kernel reads float8 from sm_89 on, and this device is {arch}. Pass bfloat16: "
+        "`(q8.float() * descale[:, :, None, None]).bfloat16()`."
+    )

@@ -1,0 +1,46 @@
+"""What a backend says of itself, without being imported, and of a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Traits:
+    """A backend's folder has these as `TRAITS` in its `__init__.py`.
+
+    Attributes:
+        device: the type of device whose calls it serves where no backend is named; None for a
+            backend that is only used by name.
+        of_torch: it is made of torch's differentiable operations, so that transforms and
+            forward-mode derivatives follow it without an operator around it.
+        float8: it computes with float8 inputs as they are; others are given the numbers that these
+            stand for, in `wide` as float64.
+        wide: likewise.
+        where: where it runs, for `maskalg doctor`; None where that depends on the machine.
+    """
+
+    device: str | None = None
+    of_torch: bool = False
+    float8: bool = False
+    wide: bool = False
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What a backend would choose for a call, for `maskalg.explain`, which has the same names.
+
+    Attributes:
+        bounds: who computes the runs of tiles: the kernel, or the host once a call; "none" where
+            every pair is computed.
+        tables: how many tables of distances are read instead of computing the bias.
+    """
+
+    tier: str
+    tile: str = ""
+    gradients: str = ""
+    bounds: Literal["kernel", "host", "none"] = "host"
+    tables: int = 0
+    compilations: int = 0

@@ -1,0 +1,218 @@
+"""The forward kernels: which serves a call, the plain one or that of sm_90, and its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from ....engine.float8 import FLOAT8
+from ....tiles.forward import HopperTile, Tile
+from ....values.weights import Weight
+from ...call import Call
+from ..arguments import describable, hooked, numbers_of, sinks_of
+from ..constants import hooks_ahead, power_of_two, tile_constants, weight_constants
+from ..launching.fitting import that_fits, with_last_resort
+from ..launching.launch import Launch
+from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
+from ..plan import Plan
+from ..trust import has_gluon
+from .decode import Shared, launch_decode, shared
+
+FORWARD: Final = KernelSpec("maskalg_kernels.forward.forward", KEYS_AND_VALUES)
+HOPPER_FORWARD: Final = KernelSpec(
+    "maskalg_kernels.hopper_forward.hopper_forward",
+    {"q": (1, 1, 64, "HEAD_PAD"), **KEYS_AND_VALUES, "o": (1, 1, 64, "VALUE_PAD")},
+)
+# Values are in the order in which products of float8 read them.
+_HOPPER_FLOAT8: Final = replace(
+    HOPPER_FORWARD, blocks={**HOPPER_FORWARD.blocks, "v": (1, 1, "VALUE_PAD", "BLOCK_N")}
+)
+_FLOAT8_VALUES: Final = KernelSpec("maskalg_kernels.float8_values.float8_values")
+
+_WORDS: Final = 32  # of four keys, of a program of `float8_values`: the most keys of a tile
+_REGISTERS: Final = 2**16  # of a multiprocessor of sm_90
+_QUERIES: Final = 64  # of a consumer
+_LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must keep order and range
+
+
+class Route(NamedTuple):
+    """Which kernel of a plan serves a call: programs that `few` queries share, the Hopper kernel of
+    a tile, or the plain one, with descriptors or without; and whether float8 values lie in words.
+    """
+
+    few: Shared | None
+    hopper: HopperTile | None = None
+    described: bool = False
+    in_words: bool = False
+
+
+def route_of_forward(plan: Plan, call: Call, _given: Sequence[Any] = ()) -> Route:
+    """Which kernel serves a call."""
+    few = shared(call, plan)
+    if few is not None:
+        return Route(few)
+    hopper = serving(plan.hopper, call)
+    if hopper is not None:
+        return Route(None, hopper, in_words=call.query.dtype == FLOAT8 and in_words(call.value))
+    return Route(None, None, plan.tma and describable(call.key) and describable(call.value))
+
+
+def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
+    """The configuration where it serves the call, whose inputs descriptors must reach."""
+    if tile is None:
+        return None
+    value = call.value
+    served = (
+        0 < call.scale < _LARGEST_SCALE
+        and describable(call.query)
+        and describable(call.key)
+        # Values of float8 are put in order first, wherever they lie.
+        and (value.dtype == FLOAT8 or describable(value))
+        and value.shape[-1] * call.out_dtype.itemsize % 16 == 0
+    )
+    return tile if served else None
+
+
+def launch_forward(
+    call: Call, plan: Plan, out: torch.Tensor, lse: torch.Tensor | None
+) -> list[Launch]:
+    """Fill output and lse; what was launched, nothing without a tile to try."""
+    reads = hooked(plan.hooks, call)
+    few, hopper, _, _ = route_of_forward(plan, call)
+    if few is not None:
+        return launch_decode(call, few, plan, reads, (out, lse))
+    tma = plan.tma and describable(call.key) and describable(call.value)
+    given = {
+        "q": call.query,
+        "k": call.key,
+        "o": out,
+        "lse": lse,
+        "sink": sinks_of(call),
+        "descales": call.descales,
+    }
+
+    def with_tile(tile: Tile | HopperTile, value: torch.Tensor = call.value) -> Launch:
+        return Launch(
+            forward_spec(tile, call.query.dtype),
+            (plan, tma, call.weight.normalised, call.query.device),
+            call,
+            {**given, "v": value},
+            partial(_sizes, tile),
+            lambda: forward_constants(plan, call.weight, tile),
+            reads,
+            tma,
+            tile=tile,
+        )
+
+    before: list[Launch] = []
+    launches: Iterator[Launch] = map(with_tile, with_last_resort(plan.candidates))
+    if hopper is not None and call.value.dtype == FLOAT8:
+        before = [values_in_order(call)]
+        launches = chain([with_tile(hopper, before[0].tensors["out"])], launches)
+    elif hopper is not None:
+        launches = chain([with_tile(hopper)], launches)
+    found = that_fits(("forward", plan), launches)
+    if found is None:
+        return []
+    return [each.run() for each in ([*before, found] if found.tile is hopper else [found])]
+
+
+def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype) -> KernelSpec:
+    """The kernel that a tile is for."""
+    if isinstance(tile, Tile):
+        return FORWARD
+    return _HOPPER_FLOAT8 if dtype == FLOAT8 else HOPPER_FORWARD
+
+
+def forward_constants(plan: Plan, weight: Weight, tile: Tile | HopperTile) -> dict[str, Any]:
+    """The kernel's constants and launch options, but for `TMA`."""
+    known = plan.constants | weight_constants(weight)
+    if isinstance(tile, Tile):
+        return known | tile_constants(tile)
+    return known | hooks_ahead(plan.hooks) | {
+        "BLOCK_N": tile.block_kv,
+        "CONSUMERS": tile.consumers,
+        "STAGES": tile.stages,
+        "CONSUMER_REGISTERS": tile.consumer_registers,
+        "PRODUCER_REGISTERS": tile.producer_registers,
+        "TURNS": tile.turns,
+        "PERSISTENT": tile.persistent,
+        "OVERLAP": tile.overlap,
+        # A score that a formula follows is too much to compile twice, for two groups of warps.
+        "APART": plan.hooks.additive or tile.consumers == 1,
+        # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
+        "OUTPUT_OVER_QUERIES": known["HEAD_PAD"] == known["VALUE_PAD"] == 256,
+        # The four warps of the first consumer; Gluon adds the others.
+        "num_warps": 4,
+        "maxnreg": tile.registers,
+    }  # fmt: skip
+
+
+def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
+    side = tile.block_q if isinstance(tile, Tile) else tile.consumers * _QUERIES
+    extents = call.extents
+    rows = -(-extents.q_len // side)
+    programs = rows * extents.batch * extents.heads
+    if isinstance(tile, HopperTile) and tile.persistent:
+        threads = 128 * (tile.consumers + 1)
+        programs = min(programs, programs_at_once(call.query.device, threads, tile.registers))
+    return Sizes(programs, {**numbers_of(call), "rows": rows})
+
+
+@lru_cache(maxsize=64)
+def programs_at_once(device: torch.device, threads: int, registers: int) -> int:
+    """How many programs of so many threads with so many registers each run at the same time."""
+    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    return multiprocessors * (_REGISTERS // (threads * registers))
+
+
+def values_in_order(call: Call) -> Launch:
+    """What makes `[batch, kv_heads, value_dim, keys]` of values of float8, in the order in which
+    products read them; the keys padded with zeros to a multiple of 128.
+
+    The dimension of values is a multiple of 4.
+    """
+    value = call.value
+    if not in_words(value):
+        # What is contiguous may have other strides, where there is but one of an axis.
+        value = value.new_empty(value.shape).copy_(value)
+        call = call.with_inputs(call.query, call.key, value)
+    dim = value.shape[-1]
+    own = {"VALUE_DIM": dim, "VALUE_PAD": power_of_two(dim), "WORDS": _WORDS, "num_warps": 4}
+    of = (dim, value.device)
+    return Launch(_FLOAT8_VALUES, of, call, {"v": value}, _sizes_of_values, lambda: own)
+
+
+def in_words(value: torch.Tensor) -> bool:
+    """Whether keys lie in whole words of four bytes, as the kernel reads them."""
+    along_batch, along_heads, along_keys, last = value.stride()
+    return last == 1 and (along_batch | along_heads | along_keys | value.data_ptr()) & 3 == 0
+
+
+def _sizes_of_values(call: Call) -> Sizes:
+    batch, heads, kv_len, dim = call.value.shape
+    words = -(-kv_len // (4 * _WORDS)) * _WORDS
+    along_batch, along_heads, along_keys, _ = call.value.stride()
+    numbers = {
+        "kv_len": kv_len,
+        "words": words,
+        "kv_heads": heads,
+        "stride_b": along_batch // 4,
+        "stride_h": along_heads // 4,
+        "stride_n": along_keys // 4,
+    }
+    made = {"out": ((batch, heads, dim, 4 * words), FLOAT8)}
+    return Sizes(batch * heads * (words // _WORDS), numbers, made)
+
+
+def compilations() -> int:
+    """How many variants of the forward kernels this process compiled or loaded."""
+    specs = (FORWARD, HOPPER_FORWARD) if has_gluon() else (FORWARD,)
+    # The interpreter compiles nothing.
+    caches = [getattr(spec.kernel, "device_caches", {}) for spec in specs]
+    return sum(len(variants[0]) for known in caches for variants in known.values())

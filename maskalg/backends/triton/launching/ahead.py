@@ -1,0 +1,160 @@
+"""Compiling a kernel for a GPU that is not there: machine code, registers, shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+
+from ....engine.float8 import FLOAT8
+from .spec import OPTIONS, KernelSpec, role_of, tensor_of
+
+_TYPES: Final = {
+    torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8",
+    torch.uint8: "u8", torch.bool: "i1", torch.float64: "fp64", torch.float32: "fp32",
+    torch.float16: "fp16", torch.bfloat16: "bf16", FLOAT8: "fp8e4nv",
+}  # fmt: skip
+_HELD: Final[dict[str, torch.dtype | None]] = {
+    **dict.fromkeys(("lse", "statistic", "delta", "part", "sums", "sum"), torch.float32),
+    **dict.fromkeys(("counter", "turn", "out"), torch.int32),
+    "shift": torch.bfloat16,
+    **dict.fromkeys(("sink", "grad_lse", "unit", "key_sum", "value_sum", "part_counter")),
+}
+"""What tensors hold that are not of the inputs' dtype; None for those that most calls lack."""
+
+_ALIGNED: Final = [["tt.divisibility", 16]]
+"""What Triton finds of the addresses of tensors that torch made."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compilation gave.
+
+    Attributes:
+        shared: bytes of shared memory of a program.
+        registers, spills: registers a thread, and bytes spilled; None off NVIDIA.
+        assembly: PTX or AMD assembly.
+        stack: bytes of memory of a thread's own, in which what is spilled lies; None off NVIDIA.
+        remarks: what NVIDIA's assembler warned of, such as matrix products that it serialises.
+    """
+
+    shared: int
+    registers: int | None
+    spills: int | None
+    assembly: str
+    stack: int | None = None
+    remarks: str = ""
+
+
+def target_of(name: str) -> GPUTarget:
+    """ "sm_90" or "gfx942" as Triton's target."""
+    if name.startswith("sm_"):
+        return GPUTarget("cuda", int(name[3:]), 32)
+    if name.startswith("gfx"):
+        return GPUTarget("hip", name, 64)
+    raise ValueError(f"target must look like sm_90 or gfx942, got {name!r}")
+
+
+def compile_kernel(
+    spec: KernelSpec,
+    target: str,
+    constants: Mapping[str, Any],
+    dtype: torch.dtype,
+    tables: Sequence[torch.dtype],
+    *,
+    tma: bool = False,
+    held: Mapping[str, torch.dtype | None] = MappingProxyType({}),
+) -> Compiled:
+    """Compile a kernel for a target without a GPU.
+
+    Args:
+        target: such as "sm_90".
+        constants: the kernel's constants and options, and others.
+        dtype: of q, k and v.
+        tables: dtypes of the tables in `T`.
+        tma: whether tiles are read by descriptor where the kernel can do without.
+        held: dtypes of tensors, where they are not as in most calls; None for an absent one.
+    """
+    known = spec.constants({**constants, "TMA": tma})
+    held = {"o": torch.bfloat16 if dtype == FLOAT8 else dtype, **_HELD, **held}
+    described = spec.described(tma=tma)
+    signature: dict[str, Any] = {}
+    fixed: dict[tuple[int, ...], Any] = {}
+    aligned: dict[tuple[int, ...], Any] = {}
+    for place, argument in enumerate(spec.kernel.arg_names):
+        role, name = role_of(argument), tensor_of(argument)
+        holds = held.get(name, dtype)
+        if argument == "T":
+            signature[argument] = tuple(f"*{_TYPES[table]}" for table in tables)
+            aligned |= {(place, i): _ALIGNED for i in range(len(tables))}
+        elif argument == "descales" and dtype == FLOAT8:
+            signature[argument] = ("*fp32",) * 3
+        elif role == "constant" or argument == "descales" or holds is None:
+            signature[argument], fixed[(place,)] = "constexpr", known.get(argument)
+        elif role == "stride" and argument.endswith("d"):
+            signature[argument], fixed[(place,)] = "constexpr", 1
+        elif role != "tensor":
+            signature[argument] = "fp32" if argument == "scale" else "i32"
+            if role == "stride":
+                aligned[(place,)] = _ALIGNED
+        elif name in described:
+            block, layout = spec.block(name, holds, known)
+            behind = "" if layout is None else f",{layout!r}"
+            signature[argument] = f"tensordesc<{_TYPES[holds]}{block}{behind}>"
+        else:
+            signature[argument], aligned[(place,)] = f"*{_TYPES[holds]}", _ALIGNED
+    if spec.signature.gluon:
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        source = GluonASTSource(spec.kernel, signature, fixed, aligned)
+    else:
+        source = ASTSource(spec.kernel, signature, fixed, aligned)
+    own = {name: value for name, value in known.items() if role_of(name) != "constant"}
+    return _compiled(source, target_of(target), own | OPTIONS)
+
+
+def _compiled(source: Any, target: GPUTarget, options: dict[str, Any]) -> Compiled:
+    made = triton.compile(source, target=target, options=options)
+    assembly = made.asm.get("ptx") or made.asm.get("amdgcn")
+    found: dict[str, Any] = {"registers": None, "spills": None}
+    if target.backend == "cuda":
+        found = resources(assembly, target, options)
+    return Compiled(made.metadata.shared, assembly=assembly, **found)
+
+
+def resources(ptx: str, target: GPUTarget, options: dict[str, Any]) -> dict[str, Any]:
+    """What NVIDIA's assembler reports of PTX: `registers`, `spills`, `stack` and `remarks` by name.
+
+    Triton knows which of the assemblers that it ships reads its PTX, and by which options, which
+    differ from release to release and by architecture. So its own step is taken once more, and told
+    to print the assembler's report, which it asks for in any case. This relies on the step's name,
+    `make_cubin`, and on `knobs.nvidia.dump_ptxas_log`, which Triton 3.6 to 3.9 have.
+    """
+    backend = make_backend(target)
+    report = io.StringIO()
+    with triton.knobs.nvidia.scope(), contextlib.redirect_stdout(report):
+        triton.knobs.nvidia.dump_ptxas_log = True
+        backend.make_cubin(ptx, {}, backend.parse_options(options), target.arch)
+    found = report.getvalue()
+    numbers = {
+        "registers": r"Used (\d+) registers",
+        "spills": r"(\d+) bytes spill stores",
+        "stack": r"(\d+) bytes stack frame",
+    }
+    told: dict[str, Any] = {
+        name: int(re.findall(pattern, found)[0]) for name, pattern in numbers.items()
+    }
+    bad = ("warning", "performance loss")
+    told["remarks"] = "\n".join(
+        line for line in found.splitlines() if any(word in line.lower() for word in bad)
+    )
+    return told

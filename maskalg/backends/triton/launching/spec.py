@@ -1,0 +1,200 @@
+"""Kernels as the host sees them: what each argument is, as its name in the signature says.
+
+    q_ptr, q_desc     the tensor `q`: where it lies, or a descriptor of its blocks
+    T, descales       several tensors: tables of the expression, factors of float8 inputs
+    scale, q_len, ... numbers that follow from the sizes of a call
+    stride_qb, ...    the strides of the tensor `q`
+    S0, S1, ...       numbers of the expression
+    BLOCK_M, ...      constants
+
+Launches, launches of calls like one before, trials of tiles and compilations for a GPU that is not
+there all give arguments by these names. Their order is written in the kernel's signature and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Final, Literal, NamedTuple
+
+import torch
+import triton
+
+OPTIONS: Final = {"enable_fp_fusion": True}
+"""Options of every kernel. Triton 3.10 no longer fuses products and sums unless asked to: results
+are the same on every release."""
+
+_OF_LAUNCHES: Final = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
+"""Options that stand among the constants of a tile."""
+
+_INT32_MAX: Final = 2**31 - 1
+
+Blocks = Mapping[str, tuple[int | str, ...]]
+"""The shape of the blocks of each tensor that is described, in numbers and names of constants."""
+
+KEYS_AND_VALUES: Final[Blocks] = {
+    "k": (1, 1, "BLOCK_N", "HEAD_PAD"),
+    "v": (1, 1, "BLOCK_N", "VALUE_PAD"),
+}
+"""The blocks of kernels that walk over keys."""
+
+
+class Sizes(NamedTuple):
+    """All of a launch that follows from the sizes of a call.
+
+    Attributes:
+        programs: how many.
+        numbers: by name, those of the kernel and others.
+        made: shapes and dtypes of the tensors that the launch makes, by name.
+    """
+
+    programs: int
+    numbers: Mapping[str, float]
+    made: Mapping[str, tuple[tuple[int, ...], torch.dtype]] = {}
+
+
+class Signature(NamedTuple):
+    """The arguments of a kernel by role, in order; all roles but `strided` follow one another.
+
+    Attributes:
+        tensors: names without `_ptr` and `_desc`.
+        numbers: that sizes say.
+        strided: tensors whose strides are passed.
+        scalars: numbers of the expression.
+        constants: all else.
+        specialised: places, among numbers and strides, of those for which Triton compiles variants:
+            for 1 and for multiples of 16.
+        gluon: whether its tensors are descriptors throughout.
+    """
+
+    tensors: tuple[str, ...]
+    numbers: tuple[str, ...]
+    strided: tuple[str, ...]
+    scalars: tuple[str, ...]
+    constants: tuple[str, ...]
+    specialised: tuple[int, ...]
+    gluon: bool
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpec:
+    """A kernel, and what its signature does not say.
+
+    Attributes:
+        path: module and name. It is imported when it is needed: Gluon need not be there.
+        blocks: of its descriptors. A tensor `_ptr` among them is described where a launch says so.
+    """
+
+    path: str
+    blocks: Blocks = field(default_factory=dict)
+
+    @cached_property
+    def kernel(self) -> Any:
+        """The function of Triton."""
+        module, _, name = self.path.rpartition(".")
+        return getattr(import_module(module), name)
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Its arguments by role.
+
+        It relies on `arg_names` and `do_not_specialize` of Triton's functions, and in the
+        interpreter on `kwargs`, as they are in the tested releases.
+        """
+        roles: dict[str, list[str]] = {}
+        for name in self.kernel.arg_names:
+            roles.setdefault(role_of(name), []).append(name)
+        strides = roles.get("stride", [])
+        interpreted = triton.knobs.runtime.interpret
+        known = self.kernel.kwargs if interpreted else vars(self.kernel)
+        unspecialised = known["do_not_specialize"] or ()
+        specialised = [
+            place
+            for place, name in enumerate([*roles.get("number", []), *strides])
+            if name not in unspecialised and name != "scale"
+        ]
+        return Signature(
+            tensors=tuple(map(tensor_of, roles.get("tensor", []))),
+            numbers=tuple(roles.get("number", [])),
+            strided=tuple(dict.fromkeys(name[len("stride_")] for name in strides)),
+            scalars=tuple(roles.get("scalar", [])),
+            constants=tuple(roles.get("constant", [])),
+            specialised=tuple(specialised),
+            gluon=any(name.endswith("_desc") for name in roles.get("tensor", [])),
+        )
+
+    def described(self, *, tma: bool) -> Sequence[str]:
+        """Tensors that are passed as descriptors; `tma` tells of kernels that can do without."""
+        return tuple(self.blocks) if tma or self.signature.gluon else ()
+
+    def numbers(
+        self, sizes: Sizes, strided: Iterable[torch.Tensor]
+    ) -> tuple[list[float], Hashable]:
+        """The numbers in order, strides last; and what a compiled variant depends on of them, which
+        is never the sizes themselves."""
+        names = self.signature
+        found = [sizes.numbers[name] for name in names.numbers]
+        for tensor in strided:
+            found += tensor.stride()
+        fit = None
+        if max(found) > _INT32_MAX:
+            fit = tuple([number <= _INT32_MAX for number in found])
+        kinds = [-1 if (n := found[i]) == 1 else int(n) & 15 == 0 for i in names.specialised]
+        return found, (fit, *kinds)
+
+    def constants(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """The kernel's constants and options, of all that are known."""
+        found = {name: known[name] for name in self.signature.constants}
+        return found | {name: known[name] for name in _OF_LAUNCHES if name in known}
+
+    def block(
+        self, name: str, dtype: torch.dtype, constants: Mapping[str, Any]
+    ) -> tuple[list[int], Any]:
+        """The block of a tensor that is described, and its layout in shared memory for Gluon."""
+        block = [constants[n] if isinstance(n, str) else n for n in self.blocks[name]]
+        return block, _layout(block, dtype) if self.signature.gluon else None
+
+    def descriptor(self, name: str, tensor: torch.Tensor, constants: Mapping[str, Any]) -> Any:
+        """The descriptor of a tensor, for Triton's own launch."""
+        block, layout = self.block(name, tensor.dtype, constants)
+        if layout is None:
+            from triton.tools.tensor_descriptor import TensorDescriptor
+
+            return TensorDescriptor(tensor, tensor.shape, tensor.stride(), block)
+        from triton.experimental.gluon.nvidia import hopper
+
+        return hopper.TensorDescriptor(tensor, tensor.shape, tensor.stride(), block, layout)
+
+
+def role_of(argument: str) -> Literal["tensor", "number", "stride", "scalar", "constant"]:
+    """What an argument of a kernel is, by its name."""
+    if argument in ("T", "descales") or argument.endswith(("ptr", "desc")):
+        return "tensor"
+    if re.fullmatch(r"stride_\w\w", argument):
+        return "stride"
+    if re.fullmatch(r"S\d+", argument):
+        return "scalar"
+    return "constant" if argument.isupper() else "number"
+
+
+def tensor_of(argument: str) -> str:
+    """The name of the tensor that an argument passes."""
+    return argument.removesuffix("_ptr").removesuffix("_desc")
+
+
+def _layout(block: list[int], dtype: torch.dtype) -> Any:
+    """How Gluon's descriptors lay blocks of a shape and dtype into shared memory."""
+    from maskalg_kernels.hopper_common import block_layout, byte_layout
+    from maskalg_kernels.hopper_keys import row_layout
+    from maskalg_kernels.hopper_shifts import shift_layout
+    from maskalg_kernels.hopper_sums import sum_layout
+
+    if dtype.itemsize == 1:
+        return byte_layout(block[-1])
+    if len(block) == 4:
+        return sum_layout if dtype == torch.float32 else block_layout
+    return row_layout if len(block) == 1 else shift_layout

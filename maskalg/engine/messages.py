@@ -1,0 +1,112 @@
+"""Messages of lengths, shapes and tensors that do not fit a call, and of float8 factors."""
+
+from __future__ import annotations
+
+from ..errors import MaskTypeError, MaskValueError
+
+# Tensors that masks make of others, and what says how long they are.
+_LENGTH_OF = {
+    "end": "Pass an entry for each position to tree's `parents`, or to shared_prefix's `ids`",
+    "starts": "Write q_len={needed} where the slices were given",
+    "slash": "Write length={needed} where the indices were given",
+}
+
+
+def length(name: str, value: object) -> MaskValueError:
+    return MaskValueError(f"{name} must be an integer >= 0, got {value!r}.")
+
+
+def needs_count(index: str) -> MaskValueError:
+    given = "heads" if index == "head" else index
+    return MaskValueError(
+        f"the expression depends on `{index}`, and no table tells how many: pass {given}=…."
+    )
+
+
+def not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
+    return MaskValueError(
+        f"attention: {name} must have shape [batch, heads, length, head_dim], got {list(shape)}."
+    )
+
+
+def shapes_do_not_fit(what: str, query: object, key: object, value: object) -> MaskValueError:
+    return MaskValueError(
+        f"attention: {what}; got query {list(query)}, key {list(key)}, value {list(value)}."  # type: ignore[call-overload]
+    )
+
+
+def not_a_key(key: object) -> MaskValueError:
+    return MaskValueError(
+        f"{key!r} is not the key of a structure. The operators of maskalg are called by "
+        "ma.attention, which writes the key."
+    )
+
+
+def descale_without_float8(dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: descale=… is for float8 inputs, and query is of {dtype}. Leave it out, or "
+        "make the inputs with ma.to_float8."
+    )
+
+
+def not_three_descales(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        "attention: descale must be three tensors, the factors of query, key and value, got "
+        f"{type(found).__name__}. ma.to_float8 makes one with each input."
+    )
+
+
+def descale_dtype(name: str, found: object) -> MaskTypeError:
+    return MaskTypeError(f"attention: the descale of {name} must be a float32 tensor, got {found}.")
+
+
+def descale_device(name: str, found: object, wanted: object) -> MaskValueError:
+    return MaskValueError(
+        f"attention: the descale of {name} lives on {found}, query on {wanted}. Move it there."
+    )
+
+
+def descale_shape(name: str, found: list[int], wanted: list[int]) -> MaskValueError:
+    return MaskValueError(
+        f"attention: the descale of {name} must have shape {wanted}, one factor for each batch and "
+        f"head of {name}, or 1 in place of either, got {found}."
+    )
+
+
+def table_too_short(
+    name: str, shape: tuple[int, ...], axis: int, needed: int, what: str, packed: bool
+) -> MaskValueError:
+    """`packed` says that the entries are ids made of lengths of documents."""
+    write = f"Pass {name} with at least {needed} entries there, or shift less."
+    if name == "dense" and len(shape) == 2:
+        write += " A mask [batch, kv_len] enters as ma.padding.from_mask(tensor)."
+    if name in _LENGTH_OF:
+        write = f"{_LENGTH_OF[name].format(needed=needed)}, or shift less."
+    if packed:
+        write = (
+            f"They were made of lengths of documents: write total={needed} there for a longer "
+            "sequence, whose rest keeps nothing, or shift less."
+        )
+    return MaskValueError(
+        f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, but "
+        f"{what} reads {needed}. {write}"
+    )
+
+
+def negative_index(name: str, index: str, lowest: int) -> MaskValueError:
+    return MaskValueError(
+        f"{name} would be read at {index} = {lowest}, before its first entry. Indices are global "
+        "and start at 0: shift by no less, or pass a longer tensor and shift it."
+    )
+
+
+def table_extent(
+    name: str, shape: tuple[int, ...], axis: int, found: int, what: str
+) -> MaskValueError:
+    hint = " A query is [batch, heads, length, head_dim]." if what == "head" else ""
+    if what == "head" and axis == 0 and len(shape) == 3:
+        hint = f" One for each batch entry is {'tensor' if name == 'dense' else name}[:, None]."
+    return MaskValueError(
+        f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, which "
+        f"stands for {what}, but {what} is {found}. Pass {found} entries, or 1 for all.{hint}"
+    )

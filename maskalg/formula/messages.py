@@ -1,0 +1,84 @@
+"""Messages of attributes and bound values of an expression."""
+
+from __future__ import annotations
+
+from ..errors import MaskAttributeError, MaskTypeError, MaskValueError, used_as_bool
+
+_ASKED_OF_MASKS = frozenset(
+    (
+        *("show", "prove", "blocks", "segments", "to_dense", "cost", "bandwidth", "is_empty"),
+        *("witness", "rows_have_a_key", "simplify", "to_mask_mod", "complement"),
+    )
+)
+_OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
+_MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
+
+
+def comparison_as_bool(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{used_as_bool(what)} Write ma.maximum(x, y), ma.minimum(x, y) for `max` and `min` of "
+        "index expressions."
+    )
+
+
+def not_a_number(call: str) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: nan is no number. Write a finite one; what a query must not see is dropped by a "
+        "mask: `mask + bias`."
+    )
+
+
+def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
+    have = ", ".join(known) if known else "none"
+    return MaskTypeError(
+        f"bind({name}=…): this expression has no parameter {name!r}; it has {have}."
+    )
+
+
+def bound_tensor(name: str, wanted: tuple[str, int], found: tuple[object, int]) -> MaskValueError:
+    return MaskValueError(
+        f"bind({name}=…): expected a tensor of kind {wanted[0]} and rank {wanted[1]}, as it was "
+        f"built with, got {found[0]} and rank {found[1]}. Another kind or rank is another "
+        "structure: build a new expression."
+    )
+
+
+def to_dtype(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"to({found}): an expression moves to a device, and its tensors keep their dtypes. Write "
+        "mask.to('cuda'); convert a tensor before it enters: alibi(slopes.bfloat16())."
+    )
+
+
+def bound_by_position(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"bind({found!r}): values are bound by name. Write mask.bind(window=512), or "
+        "mask.bind({'window': 512})."
+    )
+
+
+def bound_type(name: str, value: object, wanted: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"bind({name}=…): expected {wanted}, as it was built with, got {type(value).__name__}. "
+        "Another kind of value is another structure: build a new expression."
+    )
+
+
+def no_attribute(kind: str, name: str) -> MaskAttributeError:
+    """An expression of a kind ("Mask", "Bias", "Score") has no attribute of a name."""
+    text = f"a {kind} has no attribute {name!r}."
+    if name in _ASKED_OF_MASKS and kind == "Score":
+        text += f" Its mask has: write score.mask.{name}(…)."
+    if name in _ASKED_OF_MASKS and kind == "Bias":
+        text += (
+            " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds."
+        )
+    if name in _MOVES:
+        text += " Write mask.to('cuda') or mask.to('cpu'): tensors move, and keep their dtypes."
+    if name in _OF_TENSORS:
+        text += (
+            " It is a formula, no tensor: mask.to_dense(q_len, kv_len) writes a mask out, and a "
+            "model of transformers takes maskalg.integrations.transformers.model_mask(mask, batch, "
+            "q_len) for attention_mask."
+        )
+    return MaskAttributeError(text)

@@ -1,0 +1,145 @@
+"""The rung of intervals with values put in: each span says what decides its last tiles.
+
+A row has at most two boundaries for each interval of its closed forms, whatever the length.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+import torch
+
+from ...engine.extents import Extents
+from ...engine.normal_form import Bound
+from ...proof.closed_forms import ClosedForms, Span
+from ..summaries.labels import MOST_TILES, summary_marks
+from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns, label_of
+from ..tiling import Of, Tiling
+from .intervals import Rows, key_range, rows_of
+from .sides import in_order, is_interval, side_tiles
+
+_ENDS_AT_ONCE: Final = 1 << 21
+
+Ranges = tuple[torch.Tensor, torch.Tensor]  # firsts and ends, [batch, heads, rows, intervals]
+Source = Literal["spans", "summaries"]
+
+
+@dataclass(frozen=True)
+class IntervalRung:
+    """Tiles by intervals; see `schedule.rung.Rung`."""
+
+    forms: ClosedForms
+
+    on_host: ClassVar[Source] = "spans"
+    in_kernel: ClassVar[Source] = "spans"
+    most_marks: ClassVar[int] = MOST_TILES
+
+    def runs(self, tiling: Tiling) -> TileRuns:
+        touched, unfull = self._ranges(rows_of(tiling), tiling.block[1])
+        points = torch.cat([*touched, *unfull], dim=-1).sort(dim=-1).values
+        first, end = points[..., :-1], points[..., 1:]
+        label = labels_within(first, touched, unfull)
+        shape = tiling.shape[:3]
+        row = torch.arange(math.prod(shape)).repeat_interleave(first.shape[3])
+        parts = [part.flatten() for part in (first, end, label)]
+        return TileRuns.of(row, parts[0], parts[1], parts[2], shape)
+
+    def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
+        shape, block, device = tiling.shape, tiling.block, tiling.device
+        if 0 in shape:
+            nowhere = torch.zeros((0, 4), dtype=torch.int64, device=device)
+            return torch.zeros(shape, dtype=torch.uint8, device=device), nowhere
+        rows = rows_of(tiling)
+        touched = side_tiles(self.forms.touched, tiling, rows)
+        unfull = side_tiles(self.forms.unfull, tiling, rows)
+        unsure = touched.maybe & unfull.maybe & ~(touched.surely & unfull.surely)
+        places = unsure.nonzero()
+        kept, may_keep = touched.decided(places, block)
+        dropped, may_drop = unfull.decided(places, block)
+        labels = label_of(touched.maybe, unfull.maybe)
+        labels[unsure] = label_of(kept | may_keep, dropped | may_drop)
+        # Neither surely empty nor surely full, and not surely both kept and dropped.
+        still = (kept | may_keep) & (dropped | may_drop) & (may_keep | may_drop)
+        return labels, places[still]
+
+    def decides_every_tile(self, form: Bound) -> bool:
+        return all(is_interval(span, form) for span in self._spans)
+
+    @property
+    def by_position(self) -> bool:
+        return any(span.section is not None for span in self._spans)
+
+    def leaves_none_open(self, form: Bound) -> bool:
+        return self.forms.exact and all(in_order(span, form) for span in self._spans)
+
+    def kept_keys(
+        self, form: Bound, extents: Extents, most_spans: int | None = None
+    ) -> torch.Tensor | None:
+        for dropped, spans in ((False, self.forms.touched), (True, self.forms.unfull)):
+            if most_spans is not None and len(spans) > most_spans:
+                continue
+            if all(is_interval(span, form) for span in spans):
+                count = _united(spans, form, extents)
+                return extents.kv_len - count if dropped else count
+        return None
+
+    def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
+        return summary_marks(tiling, of)
+
+    @property
+    def _spans(self) -> tuple[Span, ...]:
+        return self.forms.touched + self.forms.unfull
+
+    def _ranges(self, rows: Rows, block_kv: int) -> tuple[Ranges, Ranges]:
+        """Tiles of keys that the spans of each side meet, for each tile of queries."""
+        touched, unfull = (
+            _tile_ranges(spans, rows, block_kv) for spans in (self.forms.touched, self.forms.unfull)
+        )
+        return touched, unfull
+
+
+def labels_within(places: torch.Tensor, touched: Ranges, unfull: Ranges) -> torch.Tensor:
+    """The labels of tiles of keys at `places`, as far as the ranges of both sides tell."""
+    inside = torch.where(_inside(places, unfull), PARTIAL, FULL)
+    return torch.where(_inside(places, touched), inside, EMPTY)
+
+
+def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:
+    ranges = [key_range(span, rows).tiles(block_kv) for span in spans]
+    if not ranges:
+        shape = np.broadcast_shapes(*[i.shape for i in rows.environment.indices.values()])
+        none = torch.zeros((*shape, 1), dtype=torch.int64, device=rows.environment.device)
+        return none, none
+    return (
+        torch.stack([first for first, _ in ranges], dim=-1),
+        torch.stack([end for _, end in ranges], dim=-1),
+    )
+
+
+def _inside(places: torch.Tensor, ranges: Ranges) -> torch.Tensor:
+    """Which places lie in one of the ranges of their row."""
+    firsts, ends = ranges
+    at = places[..., None]
+    return ((at >= firsts[..., None, :]) & (at < ends[..., None, :])).any(dim=-1)
+
+
+def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Tensor:
+    """How many keys lie in the intervals of spans for each query, int64 `[batch, heads, q_len]`."""
+    tiling = Tiling(form, extents, (1, 1))
+    rows, (batch, heads) = rows_of(tiling), tiling.shape[:2]
+    at_once = max(1, _ENDS_AT_ONCE // (max(len(spans), 1) * batch * heads))
+    found = [torch.zeros((batch, heads, 0), dtype=torch.int64)]
+    for begin in range(0, extents.q_len, at_once):
+        lows, ends = _tile_ranges(spans, rows.part(begin, begin + at_once), 1)
+        if len(spans) > 1:
+            # Each counts from where those before it end.
+            lows, order = lows.sort(dim=-1)
+            ends = ends.gather(-1, order)
+            reach = torch.nn.functional.pad(ends.cummax(dim=-1).values[..., :-1], (1, 0))
+            lows = torch.maximum(lows, reach)
+        count = (ends - lows).clamp(min=0).sum(dim=-1)
+        found.append(count.expand(batch, heads, -1).cpu())
+    return torch.cat(found, dim=-1)

@@ -1,0 +1,156 @@
+"""The memory of what is computed from tensors, or from lengths and numbers alone.
+
+Thirty layers share one pass over the ids of a batch, and each step of a training finds again what
+depends on lengths. What is made of a tensor is lost when the tensor is written to or ends.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import torch
+
+from ..engine.normal_form import Value
+from ..engine.recent import Recent
+from ..formula.node import Node
+from ..formula.parameters import Slot
+
+Found = TypeVar("Found")
+Tensors = tuple[torch.Tensor, ...]
+
+_DECIDED_ELSEWHERE: Final = frozenset(("opaque", "member", "step"))  # by functions and tensors
+_MOST_ENTRIES: Final = 1 << 18  # of a constant that is remembered
+CONSTANTS: Final[Recent[Any, Tensors]] = Recent(256)
+
+
+class Memory:
+    """The most recently used results, each lost with the tensors that it was made of."""
+
+    def __init__(self, most: int) -> None:
+        self._known: Recent[Any, tuple[tuple[weakref.ref[torch.Tensor], ...], Any]] = Recent(most)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def recall(
+        self,
+        key: tuple[Hashable, ...],
+        nodes: tuple[Node, ...],
+        values: tuple[Value, ...],
+        make: Callable[[], Found],
+    ) -> Found:
+        """What `make` gives for these formulas and values, made once while the tensors live."""
+        used = sorted({p.index for node in nodes for p in node.params if isinstance(p, Slot)})
+        tensors: list[torch.Tensor] = []
+        numbers: list[str | None] = []
+        for value in [values[index] for index in used]:
+            if isinstance(value, torch.Tensor):
+                tensors.append(value)
+                numbers.append(None)
+            else:
+                numbers.append(repr(value))  # 1 and 1.0 are equal, and so are 0.0 and -0.0
+        skeletons = tuple([node.skeleton for node in nodes])
+        return self.of_tensors((*key, skeletons, *numbers), tensors, make)
+
+    def of_tensors(
+        self, key: tuple[Hashable, ...], tensors: Sequence[torch.Tensor], make: Callable[[], Found]
+    ) -> Found:
+        """What `make` gives for these tensors; `key` says all else that it depends on."""
+        if torch.compiler.is_compiling():
+            return make()
+        on_gpu = not tensors and torch.cuda.is_initialized()
+        if on_gpu and torch.cuda.is_current_stream_capturing():
+            return make()  # a graph has memory of its own, filled when it is replayed
+        whole: list[Hashable] = [*key]
+        for tensor in tensors:
+            stream = 0
+            if tensor.is_inference():
+                return make()  # writes to it are not counted
+            if tensor.is_cuda:
+                if torch.cuda.is_current_stream_capturing():
+                    return make()  # a graph is replayed on other entries in the same memory
+                stream = stream_of(tensor.device)
+            whole += (id(tensor), state_of(tensor), stream)
+        place = tuple(whole)
+        known = self._known.recall(place)
+        if known is not None:
+            refs, found = known
+            for ref, tensor in zip(refs, tensors, strict=True):
+                if ref() is not tensor:
+                    break
+            else:
+                return cast(Found, found)
+        made = make()
+
+        def forget(_: object) -> None:
+            self._known.pop(place, None)
+
+        forget(None)  # what is kept is of tensors that ended
+        self._known.keep(place, (tuple([weakref.ref(t, forget) for t in tensors]), made))
+        return made
+
+
+MEMORY: Final = Memory(192)
+
+
+def constant(
+    key: tuple[Hashable, ...], device: torch.device, make: Callable[[], Tensors]
+) -> Tensors:
+    """The tensors that `make` gives for this key, which says all that they depend on.
+
+    Labels of tiles from summaries are made anew for every new tensor, in each step of a training or
+    by each layer of a model that routes; most of what they are made of is the same every time.
+    """
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    watched = torch._C._len_torch_dispatch_stack() > 0 or torch.compiler.is_compiling()
+    if capturing or watched:
+        return make()  # the memory of a graph is its own, and so are tensors of other classes
+    whole = (*key, device, stream_of(device))
+    found = CONSTANTS.recall(whole)
+    if found is not None:
+        return found
+    with torch.inference_mode(False):  # autograd may save them later
+        found = make()
+    if all(tensor.numel() <= _MOST_ENTRIES for tensor in found):
+        return CONSTANTS.keep(whole, found)
+    return found
+
+
+def numbers_of(node: Node, values: tuple[Value, ...]) -> tuple[Hashable, ...] | None:
+    """A formula with its numbers, as a key; None where tensors or a function decide it."""
+    if not _DECIDED_ELSEWHERE.isdisjoint(node.ops()):
+        return None
+    used = [values[i] for i in sorted({p.index for p in node.params if isinstance(p, Slot)})]
+    if any(isinstance(value, torch.Tensor) for value in used):
+        return None
+    return (node.skeleton, *map(repr, used))  # 1 and 1.0 are equal, and so are 0.0 and -0.0
+
+
+def memorable(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether what is made of tensors can be remembered: writes to them are counted, and they are
+    not read anew by a graph."""
+    if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in tensors):
+        return False
+    on_device = any(tensor.is_cuda for tensor in tensors)
+    return not (on_device and torch.cuda.is_current_stream_capturing())
+
+
+def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
+    """What changes when a tensor is written to, or other memory put into it.
+
+    `tensor.data = other` does the latter, and is no write that PyTorch counts.
+    """
+    # A fake tensor has no memory of its own, and one of a transform raises an error.
+    plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    try:
+        place = tensor.data_ptr() if plain else 0
+    except RuntimeError:
+        place = 0
+    return tensor._version, place, tensor.shape
+
+
+def stream_of(device: torch.device) -> int:
+    """The current stream: another one would have to wait until something is computed on it."""
+    return torch._C._cuda_getCurrentRawStream(device.index) if device.type == "cuda" else 0

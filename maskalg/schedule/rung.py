@@ -1,0 +1,95 @@
+"""The rung of a mask: what decides its tiles, chosen once for a structure.
+
+    closed form             intervals of keys for each tile of queries, from numbers alone
+    digits                  masks of images and videos, one digit of a position at a time
+    token sets, predicates  intervals that sets of positions thin, and tables asked tile by tile
+    summaries               smallest and largest values of blocks, where intervals only enclose
+    evaluation              elements of the tiles that are still open
+
+Spans of a proof are decided one by one, so one object serves all but digits; where tensors are
+summarised, it narrows its runs by them. Everyone else asks a rung for runs, labels, counts and
+marks, and never which one it is.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import torch
+
+from ..engine.extents import Extents
+from ..engine.normal_form import Bound, Structure
+from ..proof.proof import prove_structure
+from .digits.rung import DigitRung
+from .intervals.rung import IntervalRung
+from .summaries.rung import SummaryRung
+from .tile_runs import TileRuns
+from .tiling import Of, Tiling
+
+Source = Literal["spans", "digits", "summaries"]
+
+
+class Rung(Protocol):
+    """What decides the tiles of a mask, for any values and lengths.
+
+    Attributes:
+        on_host: what runs follow from: the spans of the closed forms, digits, or spans narrowed by
+            summaries of tensors.
+        in_kernel: the same in a kernel. It computes spans by itself, and looks up the marks of what
+            it is told besides; marks of digits stand alone.
+        most_marks: the most tiles that are marked for a kernel.
+        by_position: whether `labels` looks at the positions of some tiles one by one, which may
+            take longer than to evaluate their elements.
+    """
+
+    @property
+    def on_host(self) -> Source: ...
+
+    @property
+    def in_kernel(self) -> Source: ...
+
+    @property
+    def most_marks(self) -> int: ...
+
+    @property
+    def by_position(self) -> bool: ...
+
+    def runs(self, tiling: Tiling) -> TileRuns:
+        """The runs of a call, on the host: what is known soon, without a look at open tiles."""
+
+    def labels(self, tiling: Tiling) -> tuple[torch.Tensor, torch.Tensor]:
+        """The labels of all tiles, and the places `[n, 4]` of those that stay open.
+
+        Labels are uint8 `[batch, heads, rows, columns]`; open tiles are PARTIAL. More tiles are
+        decided here than by `runs`: sections and summaries look at those that intervals leave.
+        """
+
+    def decides_every_tile(self, form: Bound) -> bool:
+        """Whether `runs` gives each tile the label that its elements have."""
+
+    def leaves_none_open(self, form: Bound) -> bool:
+        """Whether `labels` decides every tile, so that no element is evaluated."""
+
+    def kept_keys(
+        self, form: Bound, extents: Extents, most_spans: int | None = None
+    ) -> torch.Tensor | None:
+        """How many keys each query keeps, int64 `[batch, heads, q_len]`.
+
+        None where the rung does not tell exactly, or not from `most_spans` intervals a query.
+        """
+
+    def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
+        """Runs of square tiles as `marked_runs_of` gives them, for rows of queries or of keys."""
+
+
+@lru_cache(maxsize=4096)
+def rung_of(structure: Structure) -> Rung:
+    """The rung of a structure's mask."""
+    forms = prove_structure(structure).forms
+    if forms.digits is not None:
+        return DigitRung(forms.digits, structure.mask_tables)
+    opaque = any(node.op == "opaque" for node in structure.mask.walk())
+    if structure.mask_tables and forms.rung != "closed form" and not opaque:
+        return SummaryRung(forms)
+    return IntervalRung(forms)

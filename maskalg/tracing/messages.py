@@ -1,0 +1,175 @@
+"""Messages of functions that cannot be traced."""
+
+from __future__ import annotations
+
+from ..errors import MaskalgError, MaskTypeError, MaskValueError
+
+_OPAQUE = "or pass opaque=True, which evaluates the function itself, element by element"
+_TAKES = {"mask": "b, h, q_idx, kv_idx", "score": "score, b, h, q_idx, kv_idx"}
+_NO_FUNCTION = (
+    "An expression stands as it is, without ma.mask; a BlockMask enters as ma.mask(block_mask), a "
+    "tensor as ma.dense(tensor)."
+)
+
+
+def not_a_function(call: str, found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.{call}: expected a function {call}_mod({_TAKES[call]}), got {type(found).__name__}. "
+        f"{_NO_FUNCTION}"
+    )
+
+
+def other_function(name: str, scored: bool) -> MaskTypeError:
+    """Of a `mask_mod` given as a `score_mod`, where `scored`, or the other way round."""
+    if scored:
+        return MaskTypeError(
+            f"ma.score: {name} takes the arguments of a mask_mod(b, h, q_idx, kv_idx). Write "
+            f"ma.mask({name}), or give a function of (score, b, h, q_idx, kv_idx)."
+        )
+    return MaskTypeError(
+        f"ma.mask: {name} takes the arguments of a score_mod(score, b, h, q_idx, kv_idx). Write "
+        f"ma.score({name}), or give a function of (b, h, q_idx, kv_idx)."
+    )
+
+
+def of_score(error: MaskalgError) -> MaskalgError:
+    """The same error, whose advice of opaque=True says what that costs a score."""
+    costs = f"{_OPAQUE}, without gradients of the tensors it captures"
+    error.args = tuple([str(text).replace(_OPAQUE, costs) for text in error.args])
+    return error
+
+
+def other_arity(call: str, name: str, signature: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.{call}: a {call}_mod takes ({_TAKES[call]}); {name} takes {signature}. Give it these "
+        "arguments, also where it does not use them all."
+    )
+
+
+def traced_nothing(name: str) -> MaskTypeError:
+    return MaskTypeError(f"{name} returns None: a `return` is missing.")
+
+
+def traced_parentheses(sign: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"the function compares what `{sign}` joined, in a chain. Comparisons need parentheses, "
+        f"for Python binds `{sign}` tighter: write `(q_idx >= kv_idx) {sign} (kv_idx < 3)`."
+    )
+
+
+def traced_array(reason: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"a NumPy array meets an index of the function ({reason}). Capture a tensor: write "
+        "torch.from_numpy(a)[q_idx] for `a[q_idx]`."
+    )
+
+
+def truth_for_score(name: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.score: {name} returns a truth value, expected a real number. It is a mask_mod, with a "
+        "score it does not need: give ma.mask a function of (b, h, q_idx, kv_idx), or return "
+        "torch.where(kept, score, -float('inf'))."
+    )
+
+
+def opaque_gradient(name: str) -> MaskValueError:
+    return MaskValueError(
+        f"ma.score({name}, opaque=True): a tensor that {name} captures requires a gradient, which "
+        "opaque=True would not give it. Write it as a formula, without opaque=True, or capture "
+        "tensor.detach()."
+    )
+
+
+def traced_control_flow(name: str, what: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"the function uses a value that depends on {name} in {what}, which a formula cannot "
+        "follow. Write torch.where(condition, a, b) for a choice, `&`, `|`, `~` for logic and "
+        f"torch.minimum or torch.maximum for min and max, {_OPAQUE}."
+    )
+
+
+def untraceable(operation: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{operation} has no formula. Compute it before, and let the function capture the result "
+        f"as a tensor, {_OPAQUE}."
+    )
+
+
+def traced_power(what: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{what} of an integer has no exact formula. Exponents are numbers from 0 to 16, those of "
+        f"1, 2, 4, 8 and so on any integers. Write `x.float() ** y` for a real power, {_OPAQUE}."
+    )
+
+
+def traced_narrow(sign: str, name: str, dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{sign}` of entries of {name} wraps in {dtype}, which no formula does. Capture "
+        f"{name}.long() instead, {_OPAQUE}."
+    )
+
+
+def traced_cast(dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"a conversion to {dtype} rounds or wraps, which no formula does. Write `x.float()` or "
+        f"`x.long()`, {_OPAQUE}."
+    )
+
+
+def traced_random(operation: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{operation}(…) draws other numbers at each call, a formula would keep those of one. Draw "
+        "them before, for all positions, and let the function capture the tensor: "
+        "`noise = torch.rand(q_len)`, then `noise[q_idx]`."
+    )
+
+
+def traced_in_place(operation: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{operation}(…) changes a value in place. Write `x = x.{operation.rstrip('_')}(…)`."
+    )
+
+
+def traced_real_index() -> MaskTypeError:
+    return MaskTypeError(
+        "a tensor is indexed by a real number. Write `x.long()` for its integer part."
+    )
+
+
+def traced_rank(shape: tuple[int, ...], given: int) -> MaskTypeError:
+    return MaskTypeError(f"a tensor of shape {list(shape)} is given {given} indices.")
+
+
+def traced_row_too_long(shape: tuple[int, ...], limit: int) -> MaskValueError:
+    return MaskValueError(
+        f"a row of shape {list(shape)} is reduced, entry by entry, which is served up to {limit} "
+        f"entries. Compute it before, {_OPAQUE}."
+    )
+
+
+def traced_divisor(divisor: str, why: str) -> MaskValueError:
+    return MaskValueError(
+        f"the function divides by {divisor}, and {why}. Divisors must be positive: write "
+        "torch.clamp(divisor, min=1) if it always is."
+    )
+
+
+def traced_shape(name: str, shape: tuple[int, ...]) -> MaskTypeError:
+    return MaskTypeError(
+        f"{name} returns a row of shape {list(shape)} for single indices, expected one number. "
+        "Index every dimension of the tensors it reads."
+    )
+
+
+def traced_result(call: str, wanted: str, found: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: the function returns a value of kind {found}, expected {wanted}. Write "
+        "`x != 0` for a truth value, torch.where(condition, 1.0, 0.0) for a number."
+    )
+
+
+def tracing_failed(name: str, reason: Exception) -> MaskTypeError:
+    return MaskTypeError(
+        f"{name} could not be traced: {type(reason).__name__}: {reason}. Write it with operators "
+        f"and torch functions of its arguments, {_OPAQUE}."
+    )

@@ -1,0 +1,139 @@
+"""What masks and biases accept: integers within declared bounds, and tensors of some rank."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import errors
+from ..formula import nodes
+from ..formula.entries import booleans, integers, is_listed, readable, reals
+from ..formula.nodes import Node
+from ..formula.parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_number
+
+
+def shown(value: object) -> str:
+    """An argument as an error message names it.
+
+    A number that `torch.compile` keeps open has no text; it is left out there.
+    """
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} tensor"
+    return "…" if torch.compiler.is_compiling() else repr(value)
+
+
+def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
+    """A named integer >= `low`, as a formula leaf and as what the label prints."""
+    value = plain_number(value)
+    if isinstance(value, bool) or not isinstance(value, INTEGERS):
+        raise errors.not_an_integer(call, name, value, low)
+    if value < low:
+        raise errors.below(call, name, value, low)
+    if value > INT32_MAX:
+        raise errors.above_int32(call, name, value)
+    parameter = Scalar(name, value, low)
+    return nodes.scalar(parameter), parameter
+
+
+def integer_or_per_batch(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
+    """An integer, or an integer tensor `[batch]`, `[batch, heads]` or 0-d, clamped at `low`."""
+    return _integer_or_tensor(
+        call, name, value, low, [nodes.BATCH], "[], [batch] or [batch, heads]"
+    )
+
+
+def integer_or_per_head(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
+    """An integer, or an integer tensor `[heads]`, `[batch, heads]` or 0-d, clamped at `low`."""
+    wanted = "[], [heads] or [batch, heads]"
+    return _integer_or_tensor(call, name, value, low, [nodes.HEAD], wanted)
+
+
+def _integer_or_tensor(
+    call: str, name: str, value: object, low: int, alone: list[Node], wanted: str
+) -> tuple[Node, Parameter]:
+    """`alone` is what a single dimension stands for."""
+    if not is_listed(value):
+        return integer(call, name, value, low)
+    tensor = integers(call, name, value, "an integer or an int32 or int64 tensor")
+    if tensor.ndim > 2:
+        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    table = Table(name, tensor, low)
+    indices = [[], alone, [nodes.BATCH, nodes.HEAD]][tensor.ndim]
+    return nodes.read(table, *indices), table
+
+
+def positions(call: str, name: str, value: object) -> Table:
+    """An integer tensor over positions, `[length]` or `[batch, length]`."""
+    tensor = integers(call, name, value)
+    if tensor.ndim not in (1, 2):
+        raise errors.tensor_shape(call, name, list(tensor.shape), "[length] or [batch, length]")
+    return Table(name, tensor)
+
+
+def flags(call: str, name: str, value: object) -> Table:
+    """A Boolean tensor over positions, `[length]` or `[batch, length]`."""
+    table = flags_per_head(call, name, value, "[length] or [batch, length]")
+    if table.tensor.ndim == 3:
+        found = list(table.tensor.shape)
+        raise errors.tensor_shape(call, name, found, "[length] or [batch, length]")
+    return table
+
+
+def flags_per_head(
+    call: str,
+    name: str,
+    value: object,
+    wanted: str = "[length], [heads, length] or [batch, heads, length]",
+) -> Table:
+    """A Boolean tensor over positions for all heads, per head, or per batch and head."""
+    tensor = booleans(call, name, value)
+    if tensor.ndim not in (1, 2, 3):
+        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    return Table(name, tensor)
+
+
+def real_table(call: str, name: str, value: object, ranks: tuple[int, ...], wanted: str) -> Table:
+    """A floating tensor with as many dimensions as `ranks` allows; `wanted` says which."""
+    tensor = reals(call, name, value)
+    if tensor.ndim not in ranks:
+        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    return Table(name, tensor)
+
+
+def entries_within(call: str, name: str, tensor: torch.Tensor, low: int, high: int) -> None:
+    """Refuse entries outside `low … high - 1`, where they can be looked at."""
+    if tensor.numel() == 0 or not readable(tensor):
+        return
+    least, most = (int(entry) for entry in tensor.aminmax())
+    if least < low or most >= high:
+        raise entries_outside(call, name, (least, most), (low, high - 1))
+
+
+def marked(places: torch.Tensor, count: int) -> torch.Tensor:
+    """Flags `[…, count]`, True at the `places` `[…, n]`, as far as they lie in 0 … count - 1."""
+    places = places.long()
+    # One entry more takes what is left out.
+    rest = torch.where((places >= 0) & (places < count), places, count)
+    shape = (*places.shape[:-1], count + 1)
+    flags = torch.zeros(shape, dtype=torch.bool, device=places.device).scatter(-1, rest, True)
+    return flags[..., :count].contiguous()
+
+
+def at_head(table: Table, position: Node) -> Node:
+    """`table` at a position, per head, or per batch and head, when the table is."""
+    leading = [nodes.BATCH, nodes.HEAD][3 - table.tensor.ndim :]
+    return nodes.read(table, *leading, position)
+
+
+def at(table: Table, position: Node) -> Node:
+    """`table` at a position, per batch when the table is."""
+    batch = [nodes.BATCH] if table.tensor.ndim == 2 else []
+    return nodes.read(table, *batch, position)
+
+
+def entries_outside(
+    call: str, argument: str, found: tuple[int, int], wanted: tuple[int, int]
+) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: entries of {argument} must lie in {wanted[0]} … {wanted[1]}, got entries from "
+        f"{found[0]} to {found[1]}."
+    )

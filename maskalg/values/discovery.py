@@ -1,0 +1,31 @@
+"""The catalogue's entries, found in their folder: a module that has an `__all__` is one."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+def entries(package: str) -> list[ModuleType]:
+    """The modules with an `__all__` in a package and in the rooms below it, by their paths."""
+    found = pkgutil.walk_packages(sys.modules[package].__path__, f"{package}.")
+    modules = [import_module(info.name) for info in found]
+    return [module for module in modules if hasattr(module, "__all__")]
+
+
+def public(package: str) -> dict[str, object]:
+    """What the entries of a package export, by name."""
+    return {name: getattr(entry, name) for entry in entries(package) for name in entry.__all__}
+
+
+def rows(package: str) -> dict[str, Any]:
+    """The rows of the catalogue that the entries of a package have, by name."""
+    return {
+        name: row
+        for entry in entries(package)
+        if hasattr(entry, "rows")
+        for name, row in entry.rows().items()
+    }

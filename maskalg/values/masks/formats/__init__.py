@@ -1,0 +1,1 @@
+"""Masks in the formats of other libraries, and as Boolean tensors."""

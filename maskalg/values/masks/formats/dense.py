@@ -1,0 +1,79 @@
+"""The escape hatch: a Boolean tensor."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from .... import errors
+from ....formula import nodes
+from ....formula.entries import Entries, as_tensor, kind_of
+from ....formula.nodes import BATCH, HEAD, SCORE, K, Q
+from ....formula.parameters import Table
+from ....formula.printing import called
+from ...algebra import Mask
+from ...by_hand import BATCH_SIZE, HEADS, Bools, MaskRows
+
+__all__ = ["dense"]
+
+
+def dense(tensor: Entries) -> Mask:
+    """A Boolean tensor, True where kept: `[q, k]`, `[heads, q, k]` or `[batch, heads, q, k]`.
+
+    Dimensions of size 1 are broadcast. Blocks are found by looking at every element; prefer a
+    formula where there is one.
+    """
+    given = as_tensor(tensor)
+    if not isinstance(given, torch.Tensor) or given.dtype != torch.bool:
+        raise dense_dtype(kind_of(tensor))
+    tensor = given
+    if tensor.ndim not in (2, 3, 4):
+        raise errors.tensor_shape(
+            "dense", "tensor", list(tensor.shape), "[q, k], [heads, q, k] or [batch, heads, q, k]"
+        )
+    indices = [BATCH, HEAD, Q, K][-tensor.ndim :]
+    table = Table("dense", tensor)
+    # A single row or column serves every query or key; batch and head broadcast when read.
+    for axis in (-2, -1):
+        if tensor.shape[axis] == 1:
+            indices[axis] = nodes.const(0)
+    return Mask(nodes.read(table, *indices), SCORE, called("dense", table))
+
+
+def dense_dtype(found: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"{errors.tensor_dtype('dense', 'tensor', found, 'a bool tensor')} {errors.FROM_MASK}"
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def dense_by_hand(
+    array: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
+) -> Bools:
+    """`array[b, h, q, k]`; missing leading axes are added, an axis of size 1 is broadcast."""
+    given = np.asarray(array).astype(np.bool_)
+    given = given.reshape((1,) * (4 - given.ndim) + given.shape)
+    batch, heads, rows, cols = given.shape
+    keep = np.zeros((batch, heads, q_len, kv_len), np.bool_)
+    for i in range(q_len):
+        q = 0 if rows == 1 else i + q_shift
+        for j in range(kv_len):
+            k = 0 if cols == 1 else j + kv_shift
+            if not (0 <= q < rows and 0 <= k < cols):
+                raise IndexError(f"({q}, {k}) is outside an array of {rows} × {cols}")
+            keep[:, :, i, j] = given[:, :, q, k]
+    return keep
+
+
+def rows() -> MaskRows:
+    random = np.random.default_rng(20)
+    kept = (random.random((BATCH_SIZE, HEADS, 8, 8)) < 0.5).repeat(8, -1).repeat(8, -2)
+    return {
+        "dense": (dense(kept), partial(dense_by_hand, kept)),
+        "dense of keys": (dense(kept[:, :, :1]), partial(dense_by_hand, kept[:, :, :1])),
+    }

@@ -1,0 +1,186 @@
+"""Keys that are no padding."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from ... import errors
+from ...formula import nodes
+from ...formula.entries import INTEGER_DTYPES, Entries, as_tensor, kind_of
+from ...formula.nodes import SCORE, K, Node, Q
+from ...formula.parameters import Table
+from ...formula.printing import called
+from ..algebra import Mask
+from ..arguments import at
+from ..by_hand import ENTRIES, LONGEST, Bools, MaskRows, entry, padded, pairs, places
+
+__all__ = ["padding"]
+
+
+class _Padding:
+    """Keys that are no padding: `padding(lengths)`, or `padding.from_mask(attention_mask)`."""
+
+    __slots__ = ()
+
+    def __call__(self, lengths: Entries, *, queries: bool | Entries = False) -> Mask:
+        """k < lengths[batch]: right-padded input.
+
+        Args:
+            lengths: integer tensor `[batch]`, the number of real tokens of each sequence.
+            queries: drop padded queries too (their output is then 0 and their lse -inf): True where
+                they are as many as the keys, or an integer tensor `[batch]` of their numbers.
+
+        Raises:
+            TypeError: no integer tensor.
+            ValueError: a tensor of another rank; at the call, of another batch.
+
+        Examples:
+            >>> padding([3], queries=[2]).to_dense(3)[0, 0].int().tolist()
+            [[1, 1, 1], [1, 1, 1], [0, 0, 0]]
+        """
+        keys = _lengths("lengths", lengths)
+        if isinstance(queries, bool):
+            return _padded("padding", keys, _first(keys, K), _first(keys, Q) if queries else None)
+        of_queries = _lengths("queries", queries)
+        return _padded("padding", keys, _first(keys, K), _first(of_queries, Q), of_queries)
+
+    def from_mask(self, attention_mask: Entries, *, queries: bool | Entries = False) -> Mask:
+        """attention_mask[batch, k]: real tokens are kept, padding on either side is dropped.
+
+        Args:
+            attention_mask: Boolean or integer tensor `[batch, kv_len]` as tokenizers make it: True
+                or not 0 for a real token.
+            queries: drop padded queries too: True where queries and keys are the same positions, or
+                such a tensor `[batch, q_len]` of theirs.
+
+        Raises:
+            TypeError: no Boolean or integer tensor.
+            ValueError: a tensor of another rank; at the call, fewer entries than keys.
+
+        Source: `attention_mask` of Hugging Face transformers.
+
+        Examples:
+            >>> left = torch.tensor([[0, 1, 1]])
+            >>> (causal & padding.from_mask(left)).to_dense(3)[0, 0].int().tolist()
+            [[0, 0, 0], [0, 1, 0], [0, 1, 1]]
+        """
+        call = "padding.from_mask"
+        keys = _real_tokens(call, "attention_mask", attention_mask, "[batch, kv_len]")
+        if isinstance(queries, bool):
+            return _padded(call, keys, at(keys, K), at(keys, Q) if queries else None)
+        of_queries = _real_tokens(call, "queries", queries, "[batch, q_len]")
+        return _padded(call, keys, at(keys, K), at(of_queries, Q), of_queries)
+
+
+def _lengths(name: str, lengths: object) -> Table:
+    given = as_tensor(lengths)
+    if not isinstance(given, torch.Tensor) or given.dtype not in INTEGER_DTYPES:
+        raise padding_dtype(name, kind_of(lengths))
+    if given.ndim != 1:
+        raise padding_shape(name, list(given.shape))
+    return Table(name, given, low=0)
+
+
+def _first(lengths: Table, index: Node) -> Node:
+    """The first `lengths[batch]` positions."""
+    return nodes.gt(nodes.read(lengths, nodes.BATCH), index)
+
+
+def _real_tokens(call: str, name: str, given: object, wanted: str) -> Table:
+    mask = as_tensor(given)
+    if not isinstance(mask, torch.Tensor) or mask.dtype.is_floating_point or mask.is_complex():
+        raise errors.tensor_dtype(call, name, kind_of(given), "a bool or integer tensor")
+    if mask.ndim != 2:
+        raise errors.tensor_shape(call, name, list(mask.shape), wanted)
+    return Table(name, mask.to(torch.bool))
+
+
+def _padded(
+    call: str, keys: Table, kept: Node, query: Node | None, of_queries: Table | None = None
+) -> Mask:
+    """What `kept` keeps of the keys, and `query` of queries where padded ones are dropped too."""
+    if query is None:
+        return Mask(kept, SCORE, called(call, keys))
+    label = called(call, keys, of_queries or "queries=True")
+    return Mask(nodes.conjunction(kept, query), SCORE, label)
+
+
+padding = _Padding()
+
+
+def padding_dtype(argument: str, found: object) -> errors.MaskTypeError:
+    problem = errors.tensor_dtype("padding", argument, found, "an int32 or int64 tensor")
+    return errors.MaskTypeError(f"{problem} {errors.FROM_MASK}")
+
+
+def padding_shape(argument: str, found: object) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{errors.tensor_shape('padding', argument, found, '[batch]')} {errors.FROM_MASK}"
+    )
+
+
+# The second definition, and the rows of the catalogue.
+
+
+def padding_by_hand(
+    lengths: ArrayLike,
+    *,
+    queries: bool | ArrayLike = False,
+    q_len: int,
+    kv_len: int,
+    q_shift: int = 0,
+    kv_shift: int = 0,
+) -> Bools:
+    """`k < lengths[b]` and, with `queries`, `q < lengths[b]`; `lengths` is `[batch]`.
+
+    `queries` may be lengths `[batch]` of their own: `q < queries[b]`.
+    """
+    q, k = places(q_len, kv_len, q_shift, kv_shift)
+    given = np.atleast_1d(np.asarray(lengths))
+    if queries is False:
+        return np.concatenate([k < length for length in given])
+    own = given if queries is True else np.atleast_1d(np.asarray(queries))
+    return np.concatenate([(k < n) & (q < m) for n, m in zip(given, own, strict=True)])
+
+
+def padding_mask_by_hand(mask: ArrayLike, queries: bool | ArrayLike = False, **at: int) -> Bools:
+    """`mask[b, k]`, and with `queries` `mask[b, q]` too, or `queries[b, q]`."""
+    rows = padded(mask, 2)
+    own = rows if isinstance(queries, bool) else padded(queries, 2)
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        return bool(entry(rows, b, k)) and (queries is False or bool(entry(own, b, q)))
+
+    return pairs(keep, len(rows), **at)
+
+
+def rows() -> MaskRows:
+    real = np.stack([np.arange(ENTRIES) >= 11, np.arange(ENTRIES) < 17])
+    other = np.flip(real, 1)
+    return {
+        "padding": (padding([17, 0]), partial(padding_by_hand, [17, 0])),
+        "padding of queries": (
+            padding([17, LONGEST], queries=True),
+            partial(padding_by_hand, [17, LONGEST], queries=True),
+        ),
+        "padding of both": (
+            padding([17, LONGEST], queries=[LONGEST, 9]),
+            partial(padding_by_hand, [17, LONGEST], queries=[LONGEST, 9]),
+        ),
+        "padding on either side": (
+            padding.from_mask(real),
+            partial(padding_mask_by_hand, real),
+        ),
+        "padding on either side, of queries": (
+            padding.from_mask(real.astype(np.int32), queries=True),
+            partial(padding_mask_by_hand, real, queries=True),
+        ),
+        "padding on either side, of both": (
+            padding.from_mask(real, queries=other),
+            partial(padding_mask_by_hand, real, queries=other),
+        ),
+    }

@@ -1,0 +1,268 @@
+"""Messages of operators between masks, biases, scores and index expressions."""
+
+from __future__ import annotations
+
+from ..errors import MaskTypeError, MaskValueError, instead, own_name
+
+
+def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} {sign} {right!r}`: `{sign}` joins masks, and an index expression is none. "
+        f"Comparisons need parentheses, for Python binds `{sign}` tighter: write "
+        f"`(q_idx >= kv_idx) {sign} (kv_idx < 3)`. Integers that stand for flags are `x != 0`."
+    )
+
+
+def not_of_index(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`~({what!r})` has no meaning: an index expression is a number, and only a mask can be "
+        "negated. Write `x == 0` for integers that stand for flags, `~(a == b)` for a comparison."
+    )
+
+
+def unread_table(name: str, shape: list[int]) -> MaskTypeError:
+    return MaskTypeError(
+        f"table({name}) of shape {shape} was compared without an index for each dimension. Write "
+        f"`ma.table(tensor)[q_idx] == ma.table(tensor)[kv_idx]`."
+    )
+
+
+def flag_for_mask(mask: object, sign: str, flag: bool) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{mask!r} {sign} {flag}`: {flag} is no mask. Write `ma.everything` for a mask that keeps "
+        "every pair, `ma.nothing` for one that keeps none. `a == b` of two masks asks whether they "
+        "are one expression; pairs at which both hold or neither does are (a & b) | (~a & ~b)."
+    )
+
+
+def _entries(what: object) -> tuple[str, str]:
+    """A tensor, an array or a list: what it is, and what is found in it."""
+    kind = {"Tensor": "tensor", "ndarray": "array"}.get(type(what).__name__, type(what).__name__)
+    if not hasattr(what, "dtype"):
+        return kind, f"a {kind}"
+    return kind, f"a {what.dtype} {kind} of shape {list(getattr(what, 'shape', ()))}"
+
+
+def tensor_for_mask(mask: object, sign: str, what: object) -> MaskTypeError:
+    kind, found = _entries(what)
+    return MaskTypeError(
+        f"`{mask!r} {sign} {kind}`: {found} is no mask. Write "
+        "`ma.dense(tensor)` for flags of queries and keys, `ma.padding.from_mask(tensor)` for an "
+        "attention mask [batch, kv_len], `ma.table(tensor)[kv_idx]` for flags of keys."
+    )
+
+
+def tensor_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
+    kind, found = _entries(what)
+    return MaskTypeError(
+        f"`{left!r} {sign} {kind}`: {found} is no bias. Write "
+        "`ma.dense_bias(tensor)` for numbers of queries and keys, `ma.key_bias(tensor)` for those "
+        "of keys, `mask & ma.dense(tensor)` for a Boolean tensor."
+    )
+
+
+def tensor_for_factor(bias: object, factor: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
+        "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "
+        "`ma.where(condition, bias, 0)` for a bias of some pairs only."
+    )
+
+
+def exclusive_or(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} ^ {right!r}` is not built. Write `(a & ~b) | (b & ~a)` for what one of two "
+        "masks keeps alone."
+    )
+
+
+def minus_mask(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} - {right!r}` takes a mask away. Write `a & ~b` for what a keeps and b does not."
+    )
+
+
+def mask_minus_bias(mask: object, bias: object) -> MaskTypeError:
+    return MaskTypeError(f"`{mask!r} - {bias!r}` takes a bias from a mask. Write `mask + (-bias)`.")
+
+
+def or_with_bias(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} | ({right!r})` has no meaning: a bias cannot belong to one side of `|`. "
+        "Add it after choosing what is kept: `(a | b) + bias`. If you wrote `a | b + bias`, note "
+        "that Python binds `+` tighter than `|`: write `(a | b) + bias`."
+    )
+
+
+def not_of_bias(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`~({what!r})` has no meaning: only a mask can be negated. Write `~mask + bias`."
+    )
+
+
+def mask_and_bias(mask: object, bias: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{mask!r} & {bias!r}`: a bias adds to the score, it keeps or drops nothing. "
+        f"Write `{mask!r} + {bias!r}`."
+    )
+
+
+def mask_plus_mask(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} + {right!r}` adds two masks. Write `a & b` for what both keep or `a | b` "
+        "for what either keeps; `+` is for a bias."
+    )
+
+
+def mask_plus_number(left: object, sign: str, number: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} {sign} {number!r}`: a number that is added to each score is a bias. Write "
+        f"`ma.bias({number!r})`; a softmax is the same without it."
+    )
+
+
+def times_mask(left: object, sign: str, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{_operand(left)} {sign} {_operand(right)}`: a mask is no number. Multiply the bias, "
+        "`mask & 2 * bias`, or write `ma.where(mask, bias, 0)` for a bias of some pairs only."
+    )
+
+
+def divided_by_zero(bias: object) -> MaskValueError:
+    return MaskValueError(f"`{_operand(bias)} / 0`: a bias is divided by a number that is not 0.")
+
+
+def minus_of_mask(mask: object) -> MaskTypeError:
+    return MaskTypeError(f"`-({mask!r})`: a mask is no number. Write `~mask` for all it drops.")
+
+
+def nested_mask(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{_operand(left)} @ {_operand(right)}`: `@` applies a bias to what another bias, or a "
+        "score, makes of the scores. Write `a & b` for what two masks keep."
+    )
+
+
+def score_plus_score(left: object, right: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`({left!r}) + ({right!r})` adds two scores that both hold a mask. Write `a & b`: masks "
+        "combine and biases add."
+    )
+
+
+def applied_to(outer: object, inner: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"({outer!r}).of({inner!r}) takes the bias or score inside, got {type(inner).__name__}. "
+        "Write `softcap(30).of(alibi(slopes))` for `softcap(30) @ alibi(slopes)`."
+    )
+
+
+def not_an_index(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
+        f"number, got {what!r} of type {type(what).__name__}. Tensors enter through "
+        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`."
+    )
+
+
+def real_index(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"{what!r} is a real number; tables, `//` and `%` take integers. Write "
+        "`ma.truncate(x)` for its integer part."
+    )
+
+
+def complex_table(name: str, dtype: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"table {name} holds {dtype}; tables hold flags, integers or real numbers. Write "
+        "`ma.table(tensor.real)`."
+    )
+
+
+def table_rank(name: str, shape: tuple[int, ...], given: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"table {name} has shape {list(shape)} and takes {len(shape)} "
+        f"{'index' if len(shape) == 1 else 'indices'}, {given} were given."
+    )
+
+
+def where_branches(then: object, otherwise: object) -> MaskTypeError:
+    kinds = {type(then).__name__, type(otherwise).__name__}
+    hint = instead(then) or instead(otherwise)
+    if "Score" in kinds or kinds == {"Mask", "Bias"}:
+        hint = "Write `ma.where(c, mask, other_mask) + ma.where(c, bias, other_bias)`."
+    elif "Mask" in kinds and kinds & {"int", "bool", "NoneType"}:
+        hint = "Write `ma.nothing` for a mask that drops every pair, `ma.everything` for all."
+    elif kinds == {"Bias", "NoneType"}:
+        hint = "Write 0 for no bias."
+    elif "Tensor" in kinds or "ndarray" in kinds:
+        hint = "A tensor enters as `ma.table(tensor)[index]`, one without dimensions with [()]."
+    elif kinds == {"Bias", "Index"}:
+        hint = "Write `ma.bias(x)` for an index expression that is added to the score."
+    return MaskTypeError(
+        "ma.where chooses between two masks, two biases or two index expressions, got "
+        f"{type(then).__name__} and {type(otherwise).__name__}. {hint}".rstrip()
+    )
+
+
+def _operand(value: object) -> str:
+    text = repr(value)
+    return f"({text})" if " " in text else text
+
+
+def not_a_scalar(value: object, name: str, low: int | None) -> MaskTypeError:
+    least = "" if low is None else f" >= {low}"
+    hint = "Tensors enter through ma.table(tensor)[index], masks as they are."
+    return MaskTypeError(
+        f"scalar({value!r}): {name} must be a number{least}, got {value!r} of type "
+        f"{type(value).__name__}. {hint}"
+    )
+
+
+def not_a_table(value: object) -> MaskTypeError:
+    kind = type(value).__name__
+    hint = "Numbers in a list lie in rows of one length; True and False do not mix with them."
+    if kind not in ("list", "tuple", "ndarray"):
+        hint = instead(value) or "A number by name enters as ma.scalar(value)."
+    return MaskTypeError(
+        "table: tensor must be a tensor, or a list or an array of its entries, got "
+        f"{value!r} of type {kind}. {hint}"
+    )
+
+
+def reserved_name(name: object) -> MaskValueError:
+    return MaskValueError(
+        f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
+        "batch and head."
+    )
+
+
+def divisor_unbounded(call: str) -> MaskValueError:
+    return MaskValueError(
+        f"{call}: the divisor is not known to be positive. Declare its lower bound: "
+        "ma.scalar(value, low=1), or ma.table(tensor, low=1)[index]."
+    )
+
+
+def where_condition(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
+        f"{type(found).__name__}. {instead(found)}".rstrip()
+    )
+
+
+def _shown(what: object) -> str:
+    if what is None:
+        return "None"
+    return getattr(what, "__name__", "") or own_name(what) or type(what).__name__
+
+
+def stranger_for_mask(mask: object, sign: str, what: object) -> MaskTypeError:
+    return MaskTypeError(f"`{mask!r} {sign} {_shown(what)}`: `{sign}` joins masks. {instead(what)}")
+
+
+def stranger_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{left!r} {sign} {_shown(what)}`: `{sign}` takes a bias. "
+        f"{'Leave it out.' if what is None else instead(what)}"
+    )

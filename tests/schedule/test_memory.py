@@ -1,0 +1,84 @@
+"""What lengths and numbers alone decide is made once, for whoever asks."""
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import maskalg as ma
+from maskalg import causal, sliding
+from maskalg.engine.extents import Extents
+from maskalg.engine.normal_form import bound
+from maskalg.engine.recent import Recent
+from maskalg.schedule import memory
+from maskalg.schedule.marked_runs import marked_runs
+
+CPU = torch.device("cpu")
+LENGTH = 4096
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch):
+    monkeypatch.setattr(memory, "CONSTANTS", Recent(256))
+
+
+def routed(mask=causal):
+    """A mask with a new tensor, of which nothing is known."""
+    return mask & ma.block_table(torch.rand(LENGTH // 64, LENGTH // 64) < 0.1, 64)
+
+
+def runs_of(mask):
+    return marked_runs(bound(mask), Extents(LENGTH, LENGTH, 1, 1), "queries", CPU)
+
+
+def test_a_new_tensor_makes_no_new_constants():
+    runs_of(routed())
+    known = dict(memory.CONSTANTS)
+    assert known
+    runs_of(routed())
+    assert known.keys() == memory.CONSTANTS.keys()
+    assert all(memory.CONSTANTS[key] is found for key, found in known.items())
+
+
+def test_numbers_tell_constants_apart():
+    table = torch.rand(LENGTH // 64, LENGTH // 64) < 0.1
+    for window in (700, 1500, 700):
+        mask = causal & sliding(window) & ma.block_table(table, 64)
+        kept = mask.blocks(LENGTH, block=64).labels[0, 0] > 0
+        codes = runs_of(mask)[0, 0, :, :, 0]
+        visited = (codes >> 1) == torch.arange(LENGTH // 64)
+        assert torch.equal(visited, kept)
+
+
+def test_autograd_may_save_what_inference_made():
+    with torch.inference_mode():
+        runs_of(routed())
+    made = [tensor for found in memory.CONSTANTS.values() for tensor in found]
+    assert made and not any(tensor.is_inference() for tensor in made)
+
+
+def test_whoever_watches_gets_tensors_of_their_own():
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        runs_of(routed())
+    assert not memory.CONSTANTS
+    runs_of(routed())
+    known = len(memory.CONSTANTS)
+    with FakeTensorMode():
+        (found,) = memory.constant(("rows",), CPU, lambda: (torch.arange(3),))
+    assert type(found) is not torch.Tensor and len(memory.CONSTANTS) == known
+
+
+def test_nothing_is_remembered_of_a_graph(monkeypatch):
+    """What a graph computes is there from its replay on, and only for itself."""
+    known, node = memory.Memory(8), bound(causal).structure.mask
+    made = [known.recall(("a",), (node,), (), object) for _ in range(2)]
+    assert made[0] is made[1]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert known.recall(("b",), (node,), (), object) is not known.recall(
+        ("b",), (node,), (), object
+    )
