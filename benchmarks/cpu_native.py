@@ -30,8 +30,6 @@ from maskalg import causal, sliding
 
 FIRST = """
 import time, torch, maskalg as ma
-from maskalg.attention import checked_call
-from maskalg.backends.cpu import backend
 q = torch.randn(1, 2, 128, 64)
 begin = time.perf_counter()
 ma.attention(q, q, q, ma.causal & ma.sliding(9))
