@@ -124,8 +124,12 @@ def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
         kernels = Backend("triton", False, note)
     else:
         kernels = Backend("triton", True, ", ".join(sorted({gpu.architecture for gpu in gpus})))
-    others = ((name, traits.where) for name, traits in TRAITS.items())
-    return kernels, *(Backend(name, True, where) for name, where in others if where is not None)
+    wheres = ((name, traits.where) for name, traits in TRAITS.items())
+    others = [Backend(name, True, where) for name, where in wheres if where is not None]
+    return kernels, *(
+        Backend("cpu", True, machine.cpu_kernels()) if other.name == "cpu" else other
+        for other in others
+    )
 
 
 def tiers(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tier, ...]:

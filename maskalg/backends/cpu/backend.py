@@ -17,6 +17,7 @@ from ..results import with_sink
 from ..traits import Explained
 from .backward import backward
 from .forward import forward
+from .native import launch
 
 # The first call of a function in MKL, made by several threads at once, can return values of low
 # precision (PyTorch issue 188792); one call by one thread beforehand settles it.
@@ -39,13 +40,13 @@ def attend(call: Call) -> Result:
             _Attention.apply(call, tuple(places), call.query, call.key, call.value, *tables),  # type: ignore[no-untyped-call]
         )
     else:
-        out, lse = forward(call, call.return_lse or call.weight.sink is not None)
+        out, lse = _forward(call, call.return_lse or call.weight.sink is not None)
     return with_sink(out, lse, call.weight.sink), lse if call.return_lse else None
 
 
 def compute(call: Call, lse_wanted: bool) -> Result:
     """Output without a sink and, where wanted, lse; see `attend`."""
-    out, lse = forward(call, lse_wanted)
+    out, lse = _forward(call, lse_wanted)
     return out, lse if lse_wanted else None
 
 
@@ -56,6 +57,9 @@ def differentiate(
     tables: tuple[int, ...],
 ) -> list[torch.Tensor]:
     """Gradients of query, key, value and the tables in these slots, in their dtypes."""
+    kernel = launch.kernel_for(call, tables=bool(tables))
+    if kernel is not None:
+        return launch.backward(call, kernel, saved, change)
     found = backward(call, saved, change, tables)
     inputs = zip(
         (found.query, found.key, found.value), (call.query, call.key, call.value), strict=True
@@ -64,8 +68,18 @@ def differentiate(
     return [*(gradient.to(tensor.dtype) for gradient, tensor in inputs), *of_tables]
 
 
+def _forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output without a sink, and lse, unwritten where it is not wanted."""
+    kernel = launch.kernel_for(call)
+    if kernel is None:
+        return forward(call, lse_wanted)
+    return launch.forward(call, kernel, lse_wanted)
+
+
 def explain(call: Call) -> Explained:
-    """One way serves every call."""
+    """A kernel of the expression where it serves, else torch's operations."""
+    if launch.renders(call):
+        return Explained("one kernel compiled from the expression")
     return Explained("tiles of scaled_dot_product_attention")
 
 
@@ -76,7 +90,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, call: Call, places: tuple[int, ...], *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = forward(call, lse_wanted=True)
+        out, lse = _forward(call, lse_wanted=True)
         ctx.save_for_backward(*tensors[:3], out, lse, *call.watched)
         # The inputs are saved as autograd wants them saved, and put back in backward.
         none = out.new_empty(0)

@@ -1,0 +1,133 @@
+"""C++ to functions: the one door to the machine's compiler, and to the libraries it made.
+
+A library is compiled once for a text, a compiler and a processor, and kept in the cache folder.
+Its last 32 bytes are a digest of the others, so that a damaged file is compiled again instead of
+run. Inductor's `CppCodeCache` does the same; importing it takes longer than all that is done here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from ....codegen.store import cache_dir
+
+_FLAGS: Final = (
+    *("-std=c++17", "-O3", "-pthread", "-fPIC", "-shared"),
+    *("-fno-math-errno", "-fno-trapping-math", "-w"),
+)
+_DIGEST: Final = 32
+_PATIENCE: Final = 120  # seconds for a compiler that hangs
+
+
+class CompileError(Exception):
+    """No compiler, or one that refuses the text: the backend without C++ serves."""
+
+
+@lru_cache(maxsize=1)
+def compiler() -> str | None:
+    """The path of a C++ compiler: `$CXX`, else the first of c++, g++ and clang++ that is found."""
+    if os.name != "posix":
+        return None
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        found = shutil.which(name) if name else None
+        if found is not None:
+            return found
+    return None
+
+
+def library(source: str, *, fused: bool = False) -> ctypes.CDLL:
+    """The library of a text, from the cache folder where it is there.
+
+    Args:
+        fused: whether products and sums may be rounded together, as no mask may.
+
+    Raises:
+        CompileError: there is no compiler, or it cannot compile the text.
+    """
+    cxx = compiler()
+    if cxx is None:
+        raise CompileError("no C++ compiler: neither $CXX nor c++, g++ or clang++")
+    contract = f"-ffp-contract={'fast' if fused else 'off'}"
+    flags = (*_FLAGS, contract, *_processor_flags())
+    key = "\n".join([cxx, _stamp(cxx), *flags, _processor(), source])
+    path = cache_dir() / "native" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
+    if _is_whole(path):
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError:
+            pass  # nothing may be run from that folder
+    return _compiled(cxx, flags, source, path)
+
+
+def _compiled(cxx: str, flags: tuple[str, ...], source: str, path: Path) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory(prefix="maskalg") as folder:
+        text, binary = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
+        text.write_text(source, encoding="utf-8")
+        command = [cxx, *flags, "-o", str(binary), str(text)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+        except (OSError, subprocess.SubprocessError) as problem:
+            raise CompileError(str(problem)) from problem
+        if done.returncode or not binary.is_file():
+            raise CompileError(done.stderr.strip() or f"{cxx} made no library")
+        made = binary.read_bytes()
+        try:
+            _keep(path, made + hashlib.sha256(made).digest())
+            return ctypes.CDLL(str(path))
+        except OSError:
+            pass  # the folder cannot be written: the library lives as long as the process
+        try:
+            return ctypes.CDLL(str(binary))
+        except OSError as problem:
+            raise CompileError(str(problem)) from problem
+
+
+def _keep(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, under a name of its own first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file is there, this user's own, and what the compiler made."""
+    try:
+        if path.stat().st_uid != os.getuid():
+            return False
+        content = path.read_bytes()
+    except OSError:
+        return False
+    made, digest = content[:-_DIGEST], content[-_DIGEST:]
+    return hashlib.sha256(made).digest() == digest
+
+
+def _processor_flags() -> tuple[str, ...]:
+    return () if platform.machine() in ("arm64", "aarch64") else ("-march=native",)
+
+
+def _stamp(cxx: str) -> str:
+    """What changes when the compiler is replaced, without running it."""
+    status = os.stat(os.path.realpath(cxx))
+    return f"{os.path.realpath(cxx)} {status.st_size} {status.st_mtime_ns}"
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str:
+    """What `-march=native` depends on: a cache folder may be shared by several machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    wanted = ("model name", "flags", "Features", "CPU part")
+    first = [next((line for line in lines if line.startswith(name)), "") for name in wanted]
+    return " ".join([platform.machine(), *first])

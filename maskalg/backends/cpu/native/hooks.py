@@ -1,0 +1,183 @@
+"""The hooks of an expression as C++: its mask, its bias and the bounds of its loop.
+
+The loop itself is `skeleton.cpp`, the same for every expression; it calls a hook for a block of
+scores at a time. `causal & sliding(512)` is a `mask_q` that compares, and a `bounds` that says
+which keys a tile of queries visits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from ....codegen.bounds_text import MOST_INTERVALS, in_kernels
+from ....codegen.derivative import derivative
+from ....engine.normal_form import Structure
+from ....formula.node import Node
+from ....formula.nodes import SCORE
+from ....formula.printing import formula_text
+from ....proof.closed_forms import ClosedForms, Span
+from ....proof.proof import prove_structure
+from ....schedule.rung import rung_of
+from .text import PRELUDE, Cpp, is_printable
+
+ENTRY_TYPES: Final = {
+    torch.bool: "uint8_t",
+    torch.uint8: "uint8_t",
+    torch.int8: "int8_t",
+    torch.int16: "int16_t",
+    torch.int32: "int32_t",
+    torch.int64: "int64_t",
+    torch.float32: "float",
+}
+"""The C++ type of a table's entries; other real tables are read as float32."""
+
+_ARGUMENTS: Final = (
+    "const I* S, I batch, I head, I lane0, I lanes, I other0, I others, float* s, const float* raw"
+)
+_BOUNDS: Final = "const I* S, I batch, I head, I q0, I q1, I kv_len, I* found"
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """C++ of the hooks of one structure, and what its arguments are.
+
+    Attributes:
+        source: the functions `mask_q`, `mask_k` and, as far as told below, `bias_…`, `slope_…` and
+            `bounds`, extern "C". `_q` has queries as lanes, `_k` keys.
+        biased, sloped: whether there is a bias, and whether its slope is not 1.
+        touched, unfull: the numbers of intervals of `bounds`; both 0 without it.
+        bounded: whether there is `bounds`; else the loop is given runs of blocks of keys.
+    """
+
+    source: str
+    biased: bool
+    sloped: bool
+    bounded: bool
+    touched: int
+    unfull: int
+
+
+def hooks_of(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Hooks | None:
+    """The hooks of a structure whose tables have these dtypes; None where a part has no C++."""
+    mask, bias = structure.mask, structure.bias
+    if not is_printable(mask, exact=True) or not is_printable(bias, exact=False):
+        return None
+    slope = derivative(bias)
+    if not is_printable(slope, exact=False):
+        return None
+    numbers, types = places(structure), {}
+    for slot, dtype in zip(structure.tables, dtypes, strict=True):
+        types[slot.index] = ENTRY_TYPES[torch.float32 if dtype.is_floating_point else dtype]
+    biased, sloped = bias != SCORE, slope.op != "const" or slope.data != 1
+
+    def printer(lane: str | None) -> Cpp:
+        return Cpp(lane, numbers, types)
+
+    parts: list[tuple[str, Node, str]] = [("mask", mask, "s[at] = {} ? s[at] : -__builtin_inff();")]
+    if biased:
+        parts.append(("bias", bias, "s[at] = {};"))
+    if sloped:
+        parts.append(("slope", slope, "s[at] *= {};"))
+    functions = [
+        _function(f"{name}_{lane[0]}", formula, write, printer(lane))
+        for name, formula, write in parts
+        for lane in ("q_idx", "kv_idx")
+    ]
+    forms = prove_structure(structure).forms
+    bounded = _bounded(structure, forms)
+    if bounded:
+        functions.append(_bounds(forms, printer(None)))
+    title = f"// mask  {formula_text(mask)}\n// bias  {formula_text(bias)}\n"
+    return Hooks(
+        source="\n\n".join([title + PRELUDE, *functions]) + "\n",
+        biased=biased,
+        sloped=sloped,
+        bounded=bounded,
+        touched=len(forms.touched) if bounded else 0,
+        unfull=len(forms.unfull) if bounded else 0,
+    )
+
+
+def places(structure: Structure) -> dict[int, int]:
+    """Where in `S` each slot stands: a number; or a table's address, the sizes its indices are
+    clamped to, its steps, and its sizes."""
+    found, place = {}, 0
+    for slot in structure.slots:
+        found[slot.index] = place
+        place += 1 + 3 * slot.ndim if slot.is_table else 1
+    return found
+
+
+def _function(name: str, formula: Node, write: str, cpp: Cpp) -> str:
+    """A hook that visits all pairs of a block of scores."""
+    assert cpp.lane is not None and cpp.other is not None
+    result = (cpp.real if formula.kind == "real" else cpp)(formula, "pair")
+    once, of_lane, others, pair = [
+        "".join(f"\n{indent}{line}" for line in cpp.lines[stage])
+        for stage, indent in (
+            ("once", "  "),
+            ("lane", "    "),
+            ("others", "    "),
+            ("pair", "      "),
+        )
+    ]
+    score = ""
+    if "score" in formula.ops():
+        score = f"\n      const float score = {'raw' if name.startswith('slope') else 's'}[at];"
+    prepared = ""
+    if of_lane:
+        prepared = (
+            f"\n  for (I lane = 0; lane < lanes; lane++) {{\n    const I {cpp.lane} = lane0 + lane;"
+            f"{of_lane}\n  }}"
+        )
+    # The loop that is entered once for each lane is the vectors' one: lanes are a multiple of 16.
+    return f"""extern "C" void {name}({_ARGUMENTS}) {{{once}{prepared}
+  lanes &= ~(I)15;
+  for (I other = 0; other < others; other++) {{
+    const I {cpp.other} = other0 + other;{others}
+    for (I lane = 0; lane < lanes; lane++) {{
+      const I {cpp.lane} = lane0 + lane, at = other * lanes + lane;{score}{pair}
+      {write.format(result)}
+    }}
+  }}
+}}"""
+
+
+def _bounded(structure: Structure, forms: ClosedForms) -> bool:
+    """Whether the loop computes its bounds itself: closed forms without tables of their own."""
+    spans = forms.touched + forms.unfull
+    if rung_of(structure).on_host != "spans" or len(spans) > MOST_INTERVALS:
+        return False
+    bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
+    return all(in_kernels(b) and is_printable(b, exact=True) for b in bounds)
+
+
+def bound_formulas(structure: Structure) -> list[Node]:
+    """The formulas that `bounds` computes."""
+    forms = prove_structure(structure).forms
+    spans = forms.touched + forms.unfull
+    return [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
+
+
+def _bounds(forms: ClosedForms, cpp: Cpp) -> str:
+    lines: list[str] = []
+    for number, span in enumerate(forms.touched + forms.unfull):
+        lines += _interval(2 * number, span, cpp)
+    body = "\n".join(f"  {line}" for line in [*cpp.lines["once"], *lines])
+    return f'extern "C" void bounds({_BOUNDS}) {{\n{body}\n}}'
+
+
+def _interval(place: int, span: Span, cpp: Callable[[Node], str]) -> list[str]:
+    low, high = "(I)0", "kv_len - 1"
+    for bound in span.lows:
+        low = f"most({low}, {cpp(bound)})"
+    for bound in span.highs:
+        high = f"least({high}, {cpp(bound)})"
+    guards = " & ".join(f"({cpp(guard)} >= 0)" for guard in span.guards)
+    if guards:
+        high = f"({guards}) ? {high} : (I)-1"
+    return [f"found[{place}] = {low};", f"found[{place + 1}] = {high};"]

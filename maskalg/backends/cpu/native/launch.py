@@ -1,0 +1,282 @@
+"""Calls of the compiled kernels: which of them are served, and their arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, cast
+
+import torch
+
+from ....engine.extents import Extents, dependence
+from ....engine.normal_form import Bound, Structure, Value
+from ....engine.saturation import as_float32
+from ....engine.widths import Known, bits_of, known_of
+from ....formula.node import Node
+from ....formula.parameters import Slot
+from ....schedule.memory import state_of
+from ....schedule.rung import rung_of
+from ....schedule.tile_runs import TileRuns
+from ....schedule.tiling import Tiling
+from ...call import Call
+from ...results import empty_gradients, empty_result
+from .compile import CompileError, compiler, library
+from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of
+
+_DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_TILE: Final = 48  # queries, as in skeleton.cpp
+_RUN_KEYS: Final = 16
+_MOST_BITS: Final = 62
+_NOTHING: Final = [0] * 5
+_ZEROS: Final = torch.zeros(1, dtype=torch.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """The compiled hooks of one structure whose tables have certain dtypes.
+
+    Attributes:
+        hooks: what was compiled.
+        addresses: of `mask_q, mask_k, bias_q, bias_k, slope_q, slope_k`, 0 where there is none.
+        bounds: the address of `bounds`, or 0.
+        library: what the addresses lie in.
+    """
+
+    hooks: Hooks
+    addresses: list[int]
+    bounds: int
+    library: ctypes.CDLL
+
+
+def kernel_for(call: Call, *, tables: bool = False) -> Kernel | None:
+    """The kernel that serves a call, compiled where it is new; None where torch's operations do.
+
+    Args:
+        tables: whether tables of the bias want a gradient.
+    """
+    form, structure = call.form, call.form.structure
+    if tables or not _may_serve(call):
+        return None
+    dtypes = _dtypes_of(form)
+    key = ("native", dtypes)
+    try:
+        kernel = structure.remembered[key]
+    except KeyError:
+        kernel = structure.remembered[key] = _compiled(structure, dtypes)
+    if kernel is None or not _fits(form):
+        return None
+    return cast(Kernel, kernel)
+
+
+def renders(call: Call) -> bool:
+    """Whether a kernel would serve a call, if its compiler does not fail; nothing is compiled."""
+    if not _may_serve(call) or compiler() is None:
+        return False
+    dtypes = _dtypes_of(call.form)
+    known = all(d.is_floating_point or d in ENTRY_TYPES for d in dtypes)
+    return known and hooks_of(call.form.structure, dtypes) is not None and _fits(call.form)
+
+
+def _may_serve(call: Call) -> bool:
+    """Whether kernels take these inputs and weights, whatever the expression is."""
+    if call.query.dtype not in _DTYPES or call.weight.formula is not None:
+        return False
+    if 0 in call.query.shape or 0 in call.value.shape:
+        return False
+    return os.environ.get("MASKALG_NATIVE") != "0"
+
+
+def _dtypes_of(form: Bound) -> tuple[torch.dtype, ...]:
+    return tuple([cast(torch.Tensor, form.values[s.index]).dtype for s in form.structure.tables])
+
+
+def _compiled(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Kernel | None:
+    if not all(d.is_floating_point or d in ENTRY_TYPES for d in dtypes):
+        return None
+    if _loop.cache_info().currsize and _loop() is None:
+        return None
+    hooks = hooks_of(structure, dtypes)
+    if hooks is None:
+        return None
+    # Both are compiled at once where both are new.
+    loop = threading.Thread(target=_loop)
+    loop.start()
+    try:
+        made = library(hooks.source)
+    except CompileError:
+        return None
+    finally:
+        loop.join()
+    if _loop() is None:
+        return None
+    names = ["mask", *["bias"] * hooks.biased, *["slope"] * hooks.sloped]
+    known = {f"{name}_{lane}" for name in names for lane in "qk"}
+    wanted = ("mask_q", "mask_k", "bias_q", "bias_k", "slope_q", "slope_k")
+    addresses = [_address(made, name) if name in known else 0 for name in wanted]
+    return Kernel(hooks, addresses, _address(made, "bounds") if hooks.bounded else 0, made)
+
+
+def _address(made: ctypes.CDLL, name: str) -> int:
+    return cast(int, ctypes.cast(getattr(made, name), ctypes.c_void_p).value)
+
+
+@lru_cache(maxsize=1)
+def _loop() -> ctypes.CDLL | None:
+    """The library of the loop; None where it cannot be compiled."""
+    source = Path(__file__).with_name("skeleton.cpp").read_text(encoding="utf-8")
+    try:
+        return library(source, fused=True)
+    except CompileError:
+        return None
+
+
+def forward(call: Call, kernel: Kernel, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output in the dtype of the query, and lse in float32; unwritten where it is not wanted."""
+    shape = call.query.shape
+    out = empty_result(call.query, call.value.shape[-1])
+    lse = torch.empty(shape[:3] if lse_wanted else (0,), dtype=torch.float32)
+    arguments, _held = _arguments(call, kernel, out, lse if lse_wanted else None)
+    cast(ctypes.CDLL, _loop()).maskalg_forward((ctypes.c_int64 * len(arguments))(*arguments))
+    return out, lse
+
+
+def backward(
+    call: Call,
+    kernel: Kernel,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+) -> list[torch.Tensor]:
+    """Gradients of query, key and value, in their dtypes and as `empty_gradients` lie."""
+    out, lse = saved
+    found = empty_gradients(call.query, call.key, call.value)
+    stats = torch.empty((3, *lse.shape), dtype=torch.float32)
+    gradient = change[0].to(out.dtype)
+    of_lse = None if change[1] is None else change[1].to(torch.float32).contiguous()
+    arguments, _held = _arguments(call, kernel, out, lse.contiguous())
+    for tensor in (gradient, *found):
+        arguments += [tensor.data_ptr(), *tensor.stride()]
+    arguments += [0 if of_lse is None else of_lse.data_ptr(), stats.data_ptr()]
+    cast(ctypes.CDLL, _loop()).maskalg_backward((ctypes.c_int64 * len(arguments))(*arguments))
+    return found
+
+
+def _arguments(
+    call: Call, kernel: Kernel, out: torch.Tensor, lse: torch.Tensor | None
+) -> tuple[list[int], list[object]]:
+    """`Call` of skeleton.cpp up to the backward pass, and what must live as long as the call."""
+    query, key, value, extents = call.query, call.key, call.value, call.extents
+    numbers, held = _numbers(call.form)
+    packed = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+    sizes = dependence(call.form.structure.mask, call.form, extents)
+    arguments = [
+        *(_DTYPES[query.dtype], extents.batch, extents.heads, key.shape[1]),
+        *(extents.q_len, extents.kv_len, query.shape[3], value.shape[3]),
+        *(torch.get_num_threads(), struct.unpack("q", struct.pack("d", call.scale))[0]),
+    ]
+    for tensor in (query, key, value, out):
+        arguments += [tensor.data_ptr(), *tensor.stride()]
+    arguments += [
+        *(0 if lse is None else lse.data_ptr(), ctypes.addressof(packed), kernel.bounds),
+        *(kernel.hooks.touched, kernel.hooks.unfull, sizes.batch, sizes.heads),
+        *kernel.addresses,
+    ]
+    held += [packed, lse]
+    if kernel.bounds:
+        return [*arguments, 0, 0, 0, 0, 0, 0, 0], held
+    runs = _runs(call.form, extents)
+    parts = [runs.row_start, runs.first, runs.end, runs.label]
+    held += parts
+    most = int(runs.row_start.diff().max())
+    arguments += [*[part.data_ptr() for part in parts], runs.shape[2], most, _RUN_KEYS]
+    arguments[_PLACE_OF_SIZES : _PLACE_OF_SIZES + 2] = runs.shape[:2]
+    return arguments, held
+
+
+_PLACE_OF_SIZES: Final = 10 + 4 * 5 + 5
+
+
+def _numbers(form: Bound) -> tuple[list[int], list[object]]:
+    """What stands in `S` (see `places`), and the tables it has addresses of."""
+    numbers: list[int] = []
+    held: list[object] = []
+    for slot, value in zip(form.structure.slots, form.values, strict=True):
+        if isinstance(value, torch.Tensor):
+            table = value.detach()
+            if table.is_floating_point() and table.dtype != torch.float32:
+                table = table.to(torch.float32)
+            held.append(table)
+            sizes = table.shape
+            if table.numel():
+                numbers += [table.data_ptr(), *sizes, *table.stride(), *sizes]
+            else:
+                numbers += [_ZEROS.data_ptr(), *[1] * len(sizes), *[0] * len(sizes), *sizes]
+        elif slot.kind == "int":
+            numbers.append(int(value))
+        else:
+            numbers.append(struct.unpack("i", struct.pack("f", as_float32(value)))[0])
+    return numbers, held
+
+
+def _runs(form: Bound, extents: Extents) -> TileRuns:
+    """The runs of tiles of queries; remembered where the mask reads no tensor."""
+    structure = form.structure
+    if structure.mask_tables:
+        return _new_runs(form, extents)
+    used = {cast(Slot, parameter).index for parameter in structure.mask.params}
+    numbers = tuple([v if i in used else 0 for i, v in enumerate(form.values)])
+    return _remembered_runs(structure, cast("tuple[int | float, ...]", numbers), extents)
+
+
+@lru_cache(maxsize=256)
+def _remembered_runs(
+    structure: Structure, numbers: tuple[int | float, ...], extents: Extents
+) -> TileRuns:
+    return _new_runs(Bound(structure, cast("tuple[Value, ...]", numbers)), extents)
+
+
+def _new_runs(form: Bound, extents: Extents) -> TileRuns:
+    tiling = Tiling(form, extents, (min(_TILE, extents.q_len), _RUN_KEYS))
+    return rung_of(form.structure).runs(tiling)
+
+
+def _fits(form: Bound) -> bool:
+    """Whether 64 bits hold all integers of the formulas: entries of int64 are looked at."""
+    structure, values = form.structure, form.values
+    plain = structure.remembered.get("native plain")
+    if plain is None:
+        plain = not any(f.grows for f in _formulas(structure))
+        structure.remembered["native plain"] = plain
+    if not form.long:
+        return plain or _known_to_fit(structure, known_of(values))
+    long = [v for v in values if isinstance(v, torch.Tensor) and v.dtype == torch.int64]
+    # Nobody counts what is written to tensors of inference mode.
+    counted = not any(table.is_inference() for table in long)
+    states = [state_of(table) for table in long] if counted else []
+    before = form.remembered.get("native fits")
+    if counted and before is not None and before[0] == states:
+        return cast(bool, before[1])
+    known = list(known_of(values))
+    for place, value in enumerate(values):
+        if isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.numel():
+            least, most = [int(end) for end in value.aminmax()]
+            bits = max(abs(least), abs(most)).bit_length()
+            known[place] = (-(1 << bits), 1 << bits)
+    fits = _known_to_fit(structure, tuple(known))
+    if counted:
+        form.remembered["native fits"] = (states, fits)
+    return fits
+
+
+@lru_cache(maxsize=4096)
+def _known_to_fit(structure: Structure, known: tuple[Known, ...]) -> bool:
+    integers = [n for formula in _formulas(structure) for n in formula.walk() if n.kind == "int"]
+    return all(bits_of(node, known) <= _MOST_BITS for node in integers)
+
+
+def _formulas(structure: Structure) -> list[Node]:
+    return [structure.mask, structure.bias, *bound_formulas(structure)]

@@ -1,0 +1,761 @@
+// Attention on a CPU: the loop that every expression shares.
+//
+// A thread takes a tile of 48 queries of one head and keeps it in its cache. The queries are the
+// lanes of vectors: scores S[key][query] are sums of products of one number of a key, broadcast,
+// with a vector of queries, so that keys and values are read as they lie and softmax needs no sum
+// across lanes. Of dK and dV the lanes are keys. What an expression says comes as functions
+// ("hooks") that take a block of scores at a time. No result depends on the number of threads.
+
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int64_t I;
+typedef float V __attribute__((vector_size(64)));
+typedef int32_t VI __attribute__((vector_size(64)));
+
+static const I TILE = 48;  // queries of a tile, or keys where these are the lanes
+static const I BLOCK = 64;  // keys that are computed at once
+static const I LANES = 16;  // of a vector
+static const float L2E = 1.4426950408889634f;
+
+// Rows and vectors of the innermost product: as many as the registers of the machine hold.
+#ifdef __AVX512F__
+enum { ROWS = 8, VECTORS = 3 };
+#elif defined(__AVX__)
+enum { ROWS = 6, VECTORS = 1 };
+#else
+enum { ROWS = 4, VECTORS = 1 };
+#endif
+
+// [batch, head, row, column] with steps in elements.
+struct Tensor {
+  char* at;
+  I batch, head, row, column;
+};
+
+// Scores of `others` x `lanes` positions, from (other0, lane0) on, changed in place.
+typedef void (*Hook)(const I* S, I batch, I head, I lane0, I lanes, I other0, I others, float* s,
+                     const float* raw);
+// The keys of queries q0..q1: `touched` intervals [low, high], then `unfull` ones.
+typedef void (*Bounds)(const I* S, I batch, I head, I q0, I q1, I kv_len, I* found);
+
+struct Call {
+  I dtype;  // 0 float32, 1 bfloat16, 2 float16
+  I batch, heads, kv_heads, q_len, kv_len, dim, value_dim, threads;
+  double scale;
+  Tensor q, k, v, out;
+  float* lse;
+  // The expression.
+  const I* S;
+  Bounds bounds;
+  I touched, unfull;
+  I mask_batches, mask_heads;  // how many the mask tells apart, or 1
+  Hook mask_q, mask_k, bias_q, bias_k, slope_q, slope_k;
+  // Runs of blocks of keys in place of bounds, in compressed rows: a row for each tile of queries of
+  // each batch entry and head that the mask tells apart. `runs` is the most that a row has.
+  const int32_t *run_start, *run_first, *run_end, *run_label;
+  I rows, runs, run_keys;
+  // The backward pass.
+  Tensor grad, dq, dk, dv;
+  const float* grad_lse;
+  float* stats;  // [3, batch, heads, q_len]: largest score, log of the sum, delta
+};
+
+static inline I least(I a, I b) { return a < b ? a : b; }
+static inline I most(I a, I b) { return a > b ? a : b; }
+
+static inline float of_bits(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, 4);
+  return f;
+}
+static inline uint32_t bits_of(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  return bits;
+}
+
+static inline float of_half(uint16_t h) {
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, size = (uint32_t)(h & 0x7fff) << 13;
+  float f = of_bits(size) * 0x1p112f;
+  uint32_t special = (h & 0x7c00) == 0x7c00 ? 0x7f800000u : 0u;
+  return of_bits(bits_of(f) | special | sign);
+}
+static inline uint16_t to_half(float f) {
+  uint32_t w = bits_of(f), sign = w & 0x80000000u, two_w = w + w;
+  uint32_t bias = two_w & 0xff000000u;
+  if (bias < 0x71000000u) bias = 0x71000000u;
+  float base = fabsf(f) * 0x1p112f * 0x1p-110f;
+  base = of_bits((bias >> 1) + 0x07800000u) + base;
+  uint32_t bits = bits_of(base);
+  uint32_t nonsign = ((bits >> 13) & 0x7c00u) + (bits & 0xfffu);
+  return (uint16_t)((sign >> 16) | (two_w > 0xff000000u ? 0x7e00u : nonsign));
+}
+static inline uint16_t to_bfloat(float f) {
+  uint32_t w = bits_of(f);
+  if (f != f) return 0x7fc0;
+  return (uint16_t)((w + 0x7fff + ((w >> 16) & 1)) >> 16);
+}
+
+// `count` rows of one head as float32 with `*step` numbers from one to the next: where they lie,
+// or a copy.
+static const float* rows_of(const Call& c, const Tensor& t, I batch, I head, I first, I count,
+                            I dim, float* copy, I* step) {
+  I at = batch * t.batch + head * t.head + first * t.row;
+  if (c.dtype == 0) {
+    const float* from = (const float*)t.at + at;
+    *step = t.row;
+    if (t.column == 1) return from;
+    for (I i = 0; i < count; i++)
+      for (I d = 0; d < dim; d++) copy[i * dim + d] = from[i * t.row + d * t.column];
+  } else {
+    for (I i = 0; i < count; i++) {
+      const uint16_t* from = (const uint16_t*)t.at + at + i * t.row;
+      float* to = copy + i * dim;
+      if (c.dtype == 1 && t.column == 1)
+        for (I d = 0; d < dim; d++) to[d] = of_bits((uint32_t)from[d] << 16);
+      else if (t.column == 1)
+        for (I d = 0; d < dim; d++) to[d] = of_half(from[d]);
+      else
+        for (I d = 0; d < dim; d++) {
+          uint16_t x = from[d * t.column];
+          to[d] = c.dtype == 1 ? of_bits((uint32_t)x << 16) : of_half(x);
+        }
+    }
+  }
+  *step = dim;
+  return copy;
+}
+
+static inline void put(const Call& c, const Tensor& t, I at, float x) {
+  if (c.dtype == 0)
+    ((float*)t.at)[at] = x;
+  else
+    ((uint16_t*)t.at)[at] = c.dtype == 1 ? to_bfloat(x) : to_half(x);
+}
+
+typedef float Four __attribute__((vector_size(16), aligned(4)));
+
+// to[c * to_step + r] = from[r * step + c] * factor
+static void flip(const float* from, I step, I rows, I columns, float factor, float* to, I to_step) {
+  I r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const float* at = from + r * step;
+    I c = 0;
+    for (; c + 4 <= columns; c += 4) {
+      Four x0 = *(Four*)(at + c), x1 = *(Four*)(at + step + c);
+      Four x2 = *(Four*)(at + 2 * step + c), x3 = *(Four*)(at + 3 * step + c);
+      Four a0 = __builtin_shufflevector(x0, x1, 0, 4, 1, 5);
+      Four a1 = __builtin_shufflevector(x0, x1, 2, 6, 3, 7);
+      Four a2 = __builtin_shufflevector(x2, x3, 0, 4, 1, 5);
+      Four a3 = __builtin_shufflevector(x2, x3, 2, 6, 3, 7);
+      float* out = to + c * to_step + r;
+      *(Four*)out = __builtin_shufflevector(a0, a2, 0, 1, 4, 5) * factor;
+      *(Four*)(out + to_step) = __builtin_shufflevector(a0, a2, 2, 3, 6, 7) * factor;
+      *(Four*)(out + 2 * to_step) = __builtin_shufflevector(a1, a3, 0, 1, 4, 5) * factor;
+      *(Four*)(out + 3 * to_step) = __builtin_shufflevector(a1, a3, 2, 3, 6, 7) * factor;
+    }
+    for (; c < columns; c++)
+      for (I i = 0; i < 4; i++) to[c * to_step + r + i] = at[i * step + c] * factor;
+  }
+  for (; r < rows; r++)
+    for (I c = 0; c < columns; c++) to[c * to_step + r] = from[r * step + c] * factor;
+}
+
+// Write the columns of from[dim][width] as rows of a tensor, times a factor.
+static void put_rows(const Call& c, const Tensor& t, I batch, I head, I first, I count, I dim,
+                     I width, const float* from, float factor, float* copy) {
+  I at = batch * t.batch + head * t.head + first * t.row;
+  if (c.dtype == 0 && t.column == 1) {
+    flip(from, width, dim, count, factor, (float*)t.at + at, t.row);
+    return;
+  }
+  flip(from, width, dim, count, factor, copy, dim);
+  for (I i = 0; i < count; i++)
+    for (I d = 0; d < dim; d++) put(c, t, at + i * t.row + d * t.column, copy[i * dim + d]);
+}
+
+// The rows as columns to[dim][width], times a factor; columns without a row are 0.
+static void transposed(const float* rows, I step, I count, I dim, I width, float factor,
+                       float* to) {
+  flip(rows, step, count, dim, factor, to, width);
+  for (I d = 0; d < dim && count < width; d++)
+    memset(to + d * width + count, 0, (width - count) * sizeof(float));
+}
+
+// c[r][:] (+)= sum over t of a[r * ra + t * ta] * b[t][:], with `width` columns.
+template <int N, bool ADD>
+__attribute__((noinline)) static void product_of(const float* a, I ra, I ta, I R, I T,
+                                                 const float* b, float* c, I width) {
+  for (I w = 0; w < width; w += N * LANES)
+    for (I r = 0; r < R; r += ROWS) {
+      const float* p[ROWS];
+      V sum[ROWS][N];
+#pragma GCC unroll 8
+      for (int i = 0; i < ROWS; i++) {
+        p[i] = a + least(r + i, R - 1) * ra;
+#pragma GCC unroll 8
+        for (int j = 0; j < N; j++)
+          sum[i][j] = ADD ? *(const V*)(c + least(r + i, R - 1) * width + w + j * LANES) : V{};
+      }
+      const float* at = b + w;
+      for (I t = 0; t < T; t++, at += width) {
+        V x[N];
+#pragma GCC unroll 8
+        for (int j = 0; j < N; j++) x[j] = *(const V*)(at + j * LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; i++) {
+          float y = p[i][t * ta];
+#pragma GCC unroll 8
+          for (int j = 0; j < N; j++) sum[i][j] += y * x[j];
+        }
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < ROWS; i++)
+        if (r + i < R)
+#pragma GCC unroll 8
+          for (int j = 0; j < N; j++) *(V*)(c + (r + i) * width + w + j * LANES) = sum[i][j];
+    }
+}
+
+template <bool ADD>
+static inline void product(const float* a, I ra, I ta, I R, I T, const float* b, float* c,
+                           I width) {
+  if (width % (VECTORS * LANES) == 0)
+    product_of<VECTORS, ADD>(a, ra, ta, R, T, b, c, width);
+  else
+    product_of<1, ADD>(a, ra, ta, R, T, b, c, width);
+}
+
+// 2 to the power of x, which is at most 127: 0 under 2**-126, NaN of NaN.
+static inline V exp2_of(V x) {
+  V y = x < -126.f ? V{} - 126.f : x;
+  V r = y + 12582912.f;  // y rounded to an integer stands in the last bits
+  V f = y - (r - 12582912.f);
+  V p = f * 1.33908634e-3f + 9.67603192e-3f;
+  p = p * f + 5.55035711e-2f;
+  p = p * f + 2.40221075e-1f;
+  p = p * f + 6.93147188e-1f;
+  p = p * f + 1.f;
+  V scale = (V)(((VI)r << 23) + (127 << 23));
+  return x < -126.f ? V{} : p * scale;
+}
+
+// Disjoint intervals of keys [first, end) in order, and those of them to be masked.
+struct Spans {
+  I touched, unfull;
+  I* at;  // 2 * touched ends, then 2 * unfull ends
+};
+
+static I united(I* at, I count) {
+  for (I i = 1; i < count; i++)
+    for (I j = i; j > 0 && at[2 * j] < at[2 * j - 2]; j--)
+      for (I s = 0; s < 2; s++) {
+        I x = at[2 * j + s];
+        at[2 * j + s] = at[2 * j - 2 + s], at[2 * j - 2 + s] = x;
+      }
+  I kept = 0;
+  for (I i = 0; i < count; i++) {
+    if (at[2 * i] >= at[2 * i + 1]) continue;
+    if (kept && at[2 * i] <= at[2 * kept - 1])
+      at[2 * kept - 1] = most(at[2 * kept - 1], at[2 * i + 1]);
+    else
+      at[2 * kept] = at[2 * i], at[2 * kept + 1] = at[2 * i + 1], kept++;
+  }
+  return kept;
+}
+
+static I most_ends(const Call& c) { return c.bounds ? 2 * (c.touched + c.unfull) : 4 * c.runs; }
+
+static Spans spans_of(const Call& c, I batch, I head, I q0, I q1, I* at) {
+  Spans s = {0, 0, at};
+  if (c.bounds) {
+    c.bounds(c.S, batch, head, q0, q1, c.kv_len, at);
+    for (I i = 0; i < c.touched + c.unfull; i++) {
+      at[2 * i] = most(at[2 * i], 0);
+      at[2 * i + 1] = least(at[2 * i + 1] + 1, c.kv_len);
+    }
+    s.touched = united(at, c.touched);
+    s.unfull = united(at + 2 * c.touched, c.unfull);
+    memmove(at + 2 * s.touched, at + 2 * c.touched, 2 * s.unfull * sizeof(I));
+    return s;
+  }
+  I row = (least(batch, c.mask_batches - 1) * c.mask_heads + least(head, c.mask_heads - 1));
+  row = row * c.rows + q0 / TILE;
+  I* masked = at + 2 * c.runs;
+  for (I i = c.run_start[row]; i < c.run_start[row + 1]; i++) {
+    I first = c.run_first[i] * c.run_keys, end = least(c.run_end[i] * c.run_keys, c.kv_len);
+    if (!c.run_label[i] || first >= end) continue;
+    at[2 * s.touched] = first, at[2 * s.touched + 1] = end, s.touched++;
+    if (c.run_label[i] == 1) masked[2 * s.unfull] = first, masked[2 * s.unfull + 1] = end, s.unfull++;
+  }
+  s.touched = united(at, s.touched);
+  s.unfull = united(masked, s.unfull);
+  memmove(at + 2 * s.touched, masked, 2 * s.unfull * sizeof(I));
+  return s;
+}
+
+static bool meets(const I* at, I count, I first, I end) {
+  for (I i = 0; i < count; i++)
+    if (at[2 * i] < end && first < at[2 * i + 1]) return true;
+  return false;
+}
+
+// What a thread writes to.
+struct Work {
+  float *query, *grad, *sums, *more, *scores, *raw, *change, *copy, *other, *row;
+  I* ends;
+};
+
+static I rounded(I n) { return (n + 63) / 64 * 64; }
+
+static pthread_key_t kept;  // the memory of a thread, for its next call: its size, then the rest
+
+static Work work_of(const Call& c) {
+  Work work, *w = &work;
+  I wide = rounded(most(c.dim, c.value_dim) + 64) * BLOCK;
+  I sizes[] = {wide, wide, wide, wide, BLOCK * BLOCK, BLOCK * BLOCK, BLOCK * BLOCK, wide, wide, 8 * BLOCK};
+  float** parts[] = {&w->query, &w->grad,   &w->sums, &w->more,  &w->scores,
+                     &w->raw,   &w->change, &w->copy, &w->other, &w->row};
+  I total = rounded((most_ends(c) + 2) * sizeof(I));
+  for (I size : sizes) total += size * sizeof(float);
+  I* memory = (I*)pthread_getspecific(kept);
+  if (!memory || *memory < total) {
+    free(memory);
+    memory = (I*)aligned_alloc(64, rounded(total) + 64);
+    if (!memory) abort();
+    *memory = total;
+    pthread_setspecific(kept, memory);
+  }
+  float* at = (float*)memory + LANES;
+  for (int i = 0; i < 10; i++) *parts[i] = at, at += sizes[i];
+  w->ends = (I*)at;
+  return work;
+}
+
+// Items of one call that threads take one after the other. The caller takes items too, and waits
+// for none but those that another thread has begun: a thread that the machine has not woken by
+// then, because other processes keep the cores, delays nothing.
+struct Job {
+  void (*run)(const Call& c, Work& w, I item, void* more);
+  const Call* call;
+  void* more;
+  I count, next, helpers, most_helpers;
+  unsigned rounding;
+  Job* following;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wanted = PTHREAD_COND_INITIALIZER, left = PTHREAD_COND_INITIALIZER;
+static Job* jobs = 0;
+static I workers = 0;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+// A forked process has none of its parent's threads.
+static void forget_workers() {
+  pthread_mutex_init(&lock, 0);
+  pthread_cond_init(&wanted, 0), pthread_cond_init(&left, 0);
+  jobs = 0, workers = 0;
+}
+
+static void prepare() {
+  pthread_key_create(&kept, free);
+  pthread_atfork(0, 0, forget_workers);
+}
+
+static void take_items(Job* job) {
+  Work w = work_of(*job->call);
+  for (;;) {
+    I item = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
+    if (item >= job->count) return;
+    job->run(*job->call, w, item, job->more);
+  }
+}
+
+static unsigned rounding_mode() {
+#ifdef __SSE__
+  return __builtin_ia32_stmxcsr() & ~63u;
+#else
+  return 0;
+#endif
+}
+
+static void* work_for_ever(void*) {
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    Job* job = jobs;
+    while (job && (job->helpers >= job->most_helpers ||
+                   __atomic_load_n(&job->next, __ATOMIC_RELAXED) >= job->count))
+      job = job->following;
+    if (!job) {
+      pthread_cond_wait(&wanted, &lock);
+      continue;
+    }
+    job->helpers++;
+    pthread_mutex_unlock(&lock);
+#ifdef __SSE__
+    __builtin_ia32_ldmxcsr(job->rounding);  // small numbers count as the caller has it
+#endif
+    take_items(job);
+    pthread_mutex_lock(&lock);
+    job->helpers--;
+    pthread_cond_broadcast(&left);
+  }
+}
+
+// Run all items on so many threads; every one is done on return.
+static void run_items(const Call& c, I threads, I count, void* more,
+                      void (*run)(const Call&, Work&, I, void*)) {
+  Job job = {run, &c, more, count, 0, 0, least(threads, count) - 1, rounding_mode(), 0};
+  if (job.most_helpers < 1) {
+    take_items(&job);
+    return;
+  }
+  pthread_mutex_lock(&lock);
+  pthread_t made;
+  while (workers < job.most_helpers && !pthread_create(&made, 0, work_for_ever, 0))
+    pthread_detach(made), workers++;
+  job.following = jobs, jobs = &job;
+  for (I i = 0; i < job.most_helpers; i++) pthread_cond_signal(&wanted);
+  pthread_mutex_unlock(&lock);
+  take_items(&job);
+  pthread_mutex_lock(&lock);
+  Job** place = &jobs;
+  while (*place != &job) place = &(*place)->following;
+  *place = job.following;
+  while (job.helpers) pthread_cond_wait(&left, &lock);
+  pthread_mutex_unlock(&lock);
+}
+
+// Scores of keys k0.. of a tile of queries, biased and masked; `raw` those before where a slope
+// wants them.
+static const float* scores_of(const Call& c, Work& w, I batch, I head, I q0, I width, I k0, I nk,
+                              bool masked, I* step) {
+  const float* keys =
+      rows_of(c, c.k, batch, head / (c.heads / c.kv_heads), k0, nk, c.dim, w.copy, step);
+  product<false>(keys, *step, 1, nk, c.dim, w.query, w.scores, width);
+  if (c.slope_q) memcpy(w.raw, w.scores, nk * width * sizeof(float));
+  if (c.bias_q) c.bias_q(c.S, batch, head, q0, width, k0, nk, w.scores, 0);
+  if (masked) c.mask_q(c.S, batch, head, q0, width, k0, nk, w.scores, 0);
+  return keys;
+}
+
+// Scores to weights, relative to the running maximum m, whose sums are l; returns whether the
+// sums of values have to be multiplied by `shrink`.
+static bool softmax_block(float* scores, I nk, I width, float* m, float* l, float* shrink) {
+  bool moved = false;
+  for (I x = 0; x < width; x += LANES) {
+    V before = *(V*)(m + x), top = before;
+    for (I j = 0; j < nk; j++) {
+      V s = *(V*)(scores + j * width + x);
+      top = s > top ? s : top;
+    }
+    V base = top == -INFINITY ? V{} : top;
+    V f = exp2_of((before - base) * L2E), sum = V{};
+    for (I j = 0; j < nk; j++) {
+      V* s = (V*)(scores + j * width + x);
+      V p = exp2_of((*s - base) * L2E);
+      *s = p;
+      sum += p;
+    }
+    *(V*)(l + x) = *(V*)(l + x) * f + sum;
+    *(V*)(m + x) = top;
+    *(V*)(shrink + x) = f;
+    VI changed = f != 1.f;
+    for (int i = 0; i < LANES; i++) moved |= changed[i] != 0;
+  }
+  return moved;
+}
+
+// Each column times its factor.
+static void multiply(float* at, I rows, I width, const float* factors) {
+  for (I i = 0; i < rows; i++)
+    for (I x = 0; x < width; x += LANES) *(V*)(at + i * width + x) *= *(const V*)(factors + x);
+}
+
+static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I width) {
+  I count = least(width, c.q_len - q0), step, kv_head = head / (c.heads / c.kv_heads);
+  const float* q = rows_of(c, c.q, batch, head, q0, count, c.dim, w.copy, &step);
+  transposed(q, step, count, c.dim, width, (float)c.scale, w.query);
+  float *m = w.row, *l = w.row + TILE, *shrink = w.row + 2 * TILE;
+  for (I i = 0; i < width; i++) m[i] = -INFINITY, l[i] = 0.f;
+  memset(w.sums, 0, c.value_dim * width * sizeof(float));
+  Spans s = spans_of(c, batch, head, q0, q0 + count - 1, w.ends);
+  for (I i = 0; i < s.touched; i++)
+    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, s.at[2 * i + 1] - k0);
+      bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
+      scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
+      if (softmax_block(w.scores, nk, width, m, l, shrink))
+        multiply(w.sums, c.value_dim, width, shrink);
+      const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
+      product<true>(v, 1, step, c.value_dim, nk, w.scores, w.sums, width);
+    }
+  for (I i = 0; i < count; i++) {
+    shrink[i] = l[i] == 0.f ? 0.f : 1.f / l[i];
+    if (c.lse)
+      c.lse[(batch * c.heads + head) * c.q_len + q0 + i] =
+          l[i] == 0.f ? -INFINITY : m[i] + logf(l[i]);
+  }
+  for (I i = count; i < width; i++) shrink[i] = 0.f;
+  multiply(w.sums, c.value_dim, width, shrink);
+  put_rows(c, c.out, batch, head, q0, count, c.value_dim, width, w.sums, 1.f, w.copy);
+}
+
+static inline float sum_of(V x) {
+  float s[LANES];
+  memcpy(s, &x, sizeof s);
+  for (int n = LANES / 2; n; n /= 2)
+    for (int i = 0; i < n; i++) s[i] += s[i + n];
+  return s[0];
+}
+
+typedef float U __attribute__((vector_size(64), aligned(4)));
+
+// One query alone: its keys are the lanes.
+static void forward_row(const Call& c, Work& w, I batch, I head, I q0) {
+  I step, kv_head = head / (c.heads / c.kv_heads);
+  const float* q = rows_of(c, c.q, batch, head, q0, 1, c.dim, w.copy, &step);
+  float *query = w.query, *s = w.scores, *out = w.sums, m = -INFINITY, l = 0.f;
+  for (I d = 0; d < c.dim; d++) query[d] = q[d] * (float)c.scale;
+  memset(out, 0, c.value_dim * sizeof(float));
+  Spans found = spans_of(c, batch, head, q0, q0, w.ends);
+  for (I i = 0; i < found.touched; i++)
+    for (I k0 = found.at[2 * i]; k0 < found.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, found.at[2 * i + 1] - k0);
+      const float* keys = rows_of(c, c.k, batch, kv_head, k0, nk, c.dim, w.copy, &step);
+      for (I j = 0; j < nk; j++) {
+        V total = V{};
+        float rest = 0.f;
+        I d = 0;
+        for (; d + LANES <= c.dim; d += LANES) total += *(V*)(query + d) * *(U*)(keys + j * step + d);
+        for (; d < c.dim; d++) rest += query[d] * keys[j * step + d];
+        s[j] = sum_of(total) + rest;
+      }
+      for (I j = nk; j < BLOCK; j++) s[j] = 0.f;
+      if (c.bias_k) c.bias_k(c.S, batch, head, k0, BLOCK, q0, 1, s, 0);
+      if (meets(found.at + 2 * found.touched, found.unfull, k0, k0 + nk))
+        c.mask_k(c.S, batch, head, k0, BLOCK, q0, 1, s, 0);
+      for (I j = nk; j < BLOCK; j++) s[j] = -INFINITY;
+      float top = m;
+      for (I j = 0; j < BLOCK; j++) top = s[j] > top ? s[j] : top;
+      float base = top == -INFINITY ? 0.f : top;
+      V f = exp2_of((V{} + (m - base)) * L2E), sum = V{};
+      for (I x = 0; x < BLOCK; x += LANES) {
+        *(V*)(s + x) = exp2_of((*(V*)(s + x) - base) * L2E);
+        sum += *(V*)(s + x);
+      }
+      l = l * f[0] + sum_of(sum), m = top;
+      if (f[0] != 1.f)
+        for (I d = 0; d < c.value_dim; d++) out[d] *= f[0];
+      const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
+      for (I j = 0; j < nk; j++) {
+        float p = s[j];
+        for (I d = 0; d < c.value_dim; d++) out[d] += p * v[j * step + d];
+      }
+    }
+  float factor = l == 0.f ? 0.f : 1.f / l;
+  put_rows(c, c.out, batch, head, q0, 1, c.value_dim, 1, out, factor, w.copy);
+  if (c.lse)
+    c.lse[(batch * c.heads + head) * c.q_len + q0] = l == 0.f ? -INFINITY : m + logf(l);
+}
+
+// Threads that a call is worth: waking one takes longer than a small call.
+static int threads_for(const Call& c, I width) {
+  I tiles = (c.q_len + width - 1) / width, all = tiles * c.batch * c.heads;
+  if (c.threads == 1 || all == 1) return 1;
+  if (all > 256) return (int)c.threads;
+  Work w = work_of(c);
+  I pairs = 0;
+  for (I i = 0; i < all; i++) {
+    I q0 = i % tiles * width, q1 = least(q0 + width, c.q_len) - 1;
+    Spans s = spans_of(c, i / tiles / c.heads, i / tiles % c.heads, q0, q1, w.ends);
+    for (I j = 0; j < s.touched; j++) pairs += (s.at[2 * j + 1] - s.at[2 * j]) * width;
+  }
+  return pairs * (c.dim + c.value_dim) < (width == 1 ? 1 << 20 : 1 << 22) ? 1 : (int)c.threads;
+}
+
+static I width_of(const Call& c, bool forward) {
+  return forward && c.q_len <= 4 ? 1 : c.q_len <= LANES ? LANES : TILE;
+}
+
+static void forward_item(const Call& c, Work& w, I item, void*) {
+  I width = width_of(c, true), tiles = (c.q_len + width - 1) / width;
+  I head = item / tiles % c.heads, batch = item / tiles / c.heads;
+  I q0 = (tiles - 1 - item % tiles) * width;  // the last first: under a causal mask the longest
+  if (width == 1)
+    forward_row(c, w, batch, head, q0);
+  else
+    forward_tile(c, w, batch, head, q0, width);
+}
+
+extern "C" void maskalg_forward(const Call* call) {
+  pthread_once(&once, prepare);
+  I width = width_of(*call, true), tiles = (call->q_len + width - 1) / width;
+  I count = tiles * call->batch * call->heads;
+  run_items(*call, threads_for(*call, width), count, 0, forward_item);
+}
+
+// Weights and gradients of scores, from scores and from the products of gradients and values.
+// `m`, `log_sum` and `delta` are vectors where lanes are queries, else one number for each row.
+template <bool BY_ROW>
+static void weights_and_changes(float* s, float* change, I rows, I width, const float* m,
+                                const float* log_sum, const float* delta) {
+  for (I j = 0; j < rows; j++)
+    for (I x = 0; x < width; x += LANES) {
+      V *p = (V*)(s + j * width + x), *d = (V*)(change + j * width + x);
+      V top = BY_ROW ? V{} + m[j] : *(const V*)(m + x);
+      V part = BY_ROW ? V{} + log_sum[j] : *(const V*)(log_sum + x);
+      V mean = BY_ROW ? V{} + delta[j] : *(const V*)(delta + x);
+      *p = exp2_of(((*p - top) - part) * L2E);
+      *d = *p * (*d - mean);
+    }
+}
+
+// 0 where the weight is: what is dropped takes no part, whatever stands there.
+static void without_dropped(const float* p, float* change, I size) {
+  for (I x = 0; x < size; x += LANES) {
+    V* d = (V*)(change + x);
+    *d = *(const V*)(p + x) == 0.f ? V{} : *d;
+  }
+}
+
+// Largest score and log of the sum of weights: a large lse holds the sum only roughly.
+static void row_sums(const Call& c, Work& w, const Spans& s, I batch, I head, I q0, I width,
+                     float* m, float* log_sum) {
+  float *l = w.row + 6 * TILE, *shrink = w.row + 7 * TILE;
+  for (I i = 0; i < width; i++) m[i] = -INFINITY, l[i] = 0.f;
+  for (I i = 0; i < s.touched; i++)
+    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, s.at[2 * i + 1] - k0), step;
+      bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
+      scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
+      softmax_block(w.scores, nk, width, m, l, shrink);
+    }
+  for (I i = 0; i < width; i++) {
+    if (l[i] == 0.f) m[i] = INFINITY;
+    log_sum[i] = l[i] == 0.f ? 0.f : logf(l[i]);
+  }
+}
+
+// dQ of a tile of queries, and the numbers of each query that dK and dV need.
+static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width) {
+  I count = least(width, c.q_len - q0), step, kv_head = head / (c.heads / c.kv_heads), ostep;
+  I place = (batch * c.heads + head) * c.q_len + q0, plane = c.batch * c.heads * c.q_len;
+  float *m = w.row, *log_sum = w.row + TILE, *delta = w.row + 2 * TILE;
+  const float* o = rows_of(c, c.out, batch, head, q0, count, c.value_dim, w.other, &ostep);
+  const float* g = rows_of(c, c.grad, batch, head, q0, count, c.value_dim, w.copy, &step);
+  bool rough = false;
+  for (I i = 0; i < width; i++) {
+    m[i] = INFINITY, log_sum[i] = 0.f, delta[i] = 0.f;
+    if (i >= count) continue;
+    float lse = c.lse[place + i], total = 0.f;
+    for (I d = 0; d < c.value_dim; d++) total += g[i * step + d] * o[i * ostep + d];
+    delta[i] = total - (c.grad_lse ? c.grad_lse[place + i] : 0.f);
+    m[i] = lse == -INFINITY ? INFINITY : lse;
+    rough |= fabsf(lse) > 1024.f && lse != -INFINITY;
+  }
+  transposed(g, step, count, c.value_dim, width, 1.f, w.grad);
+  const float* q = rows_of(c, c.q, batch, head, q0, count, c.dim, w.copy, &step);
+  transposed(q, step, count, c.dim, width, (float)c.scale, w.query);
+  memset(w.sums, 0, c.dim * width * sizeof(float));
+  Spans s = spans_of(c, batch, head, q0, q0 + count - 1, w.ends);
+  if (rough) row_sums(c, w, s, batch, head, q0, width, m, log_sum);
+  memcpy(c.stats + place, m, count * sizeof(float));
+  memcpy(c.stats + plane + place, log_sum, count * sizeof(float));
+  memcpy(c.stats + 2 * plane + place, delta, count * sizeof(float));
+  for (I i = 0; i < s.touched; i++)
+    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, s.at[2 * i + 1] - k0), vstep;
+      bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
+      const float* keys = scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
+      const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.other, &vstep);
+      product<false>(v, vstep, 1, nk, c.value_dim, w.grad, w.change, width);
+      weights_and_changes<false>(w.scores, w.change, nk, width, m, log_sum, delta);
+      if (c.slope_q) c.slope_q(c.S, batch, head, q0, width, k0, nk, w.change, w.raw);
+      if (masked || c.bias_q) without_dropped(w.scores, w.change, nk * width);
+      product<true>(keys, 1, step, c.dim, nk, w.change, w.sums, width);
+    }
+  put_rows(c, c.dq, batch, head, q0, count, c.dim, width, w.sums, (float)c.scale,
+           w.copy);
+}
+
+// dK and dV of a tile of keys, over the tiles of queries that visit it. `spans` holds, for each
+// tile of queries, two counts and the ends.
+static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, const I* spans) {
+  I count = least(TILE, c.kv_len - k0), step, group = c.heads / c.kv_heads, size = most_ends(c) + 2;
+  I tiles = (c.q_len + TILE - 1) / TILE, plane = c.batch * c.heads * c.q_len;
+  const float* k = rows_of(c, c.k, batch, kv_head, k0, count, c.dim, w.copy, &step);
+  transposed(k, step, count, c.dim, TILE, (float)c.scale, w.query);
+  const float* v = rows_of(c, c.v, batch, kv_head, k0, count, c.value_dim, w.copy, &step);
+  transposed(v, step, count, c.value_dim, TILE, 1.f, w.grad);
+  float *of_key = w.sums, *of_value = w.more;
+  memset(of_key, 0, c.dim * TILE * sizeof(float));
+  memset(of_value, 0, c.value_dim * TILE * sizeof(float));
+  for (I head = kv_head * group; head < (kv_head + 1) * group; head++) {
+    I part = least(batch, c.mask_batches - 1) * c.mask_heads + least(head, c.mask_heads - 1);
+    for (I tile = 0; tile < tiles; tile++) {
+      const I* ends = spans + (part * tiles + tile) * size;
+      if (!meets(ends + 2, ends[0], k0, k0 + count)) continue;
+      bool inside = false;
+      for (I i = 0; i < ends[0]; i++)
+        inside |= ends[2 + 2 * i] <= k0 && k0 + count <= ends[3 + 2 * i];
+      bool masked = !inside || meets(ends + 2 + 2 * ends[0], ends[1], k0, k0 + count);
+      I q0 = tile * TILE, nq = least(TILE, c.q_len - q0), qstep, gstep;
+      I place = (batch * c.heads + head) * c.q_len + q0;
+      const float* q = rows_of(c, c.q, batch, head, q0, nq, c.dim, w.copy, &qstep);
+      const float* g = rows_of(c, c.grad, batch, head, q0, nq, c.value_dim, w.other, &gstep);
+      product<false>(q, qstep, 1, nq, c.dim, w.query, w.scores, TILE);
+      if (c.slope_k) memcpy(w.raw, w.scores, nq * TILE * sizeof(float));
+      if (c.bias_k) c.bias_k(c.S, batch, head, k0, TILE, q0, nq, w.scores, 0);
+      if (masked) c.mask_k(c.S, batch, head, k0, TILE, q0, nq, w.scores, 0);
+      product<false>(g, gstep, 1, nq, c.value_dim, w.grad, w.change, TILE);
+      weights_and_changes<true>(w.scores, w.change, nq, TILE, c.stats + place,
+                                c.stats + plane + place, c.stats + 2 * plane + place);
+      if (c.slope_k) c.slope_k(c.S, batch, head, k0, TILE, q0, nq, w.change, w.raw);
+      if (masked || c.bias_k) without_dropped(w.scores, w.change, nq * TILE);
+      product<true>(g, 1, gstep, c.value_dim, nq, w.scores, of_value, TILE);
+      product<true>(q, 1, qstep, c.dim, nq, w.change, of_key, TILE);
+    }
+  }
+  put_rows(c, c.dk, batch, kv_head, k0, count, c.dim, TILE, of_key, (float)c.scale,
+           w.copy);
+  put_rows(c, c.dv, batch, kv_head, k0, count, c.value_dim, TILE, of_value, 1.f, w.copy);
+}
+
+static void spans_item(const Call& c, Work&, I item, void* spans) {
+  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width, part = item / tiles;
+  I q0 = item % tiles * width, q1 = least(q0 + width, c.q_len) - 1;
+  I* at = (I*)spans + item * (most_ends(c) + 2);
+  Spans s = spans_of(c, part / c.mask_heads, part % c.mask_heads, q0, q1, at + 2);
+  at[0] = s.touched, at[1] = s.unfull;
+}
+
+static void queries_item(const Call& c, Work& w, I item, void*) {
+  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width;
+  I q0 = (tiles - 1 - item % tiles) * width;
+  backward_tile(c, w, item / tiles / c.heads, item / tiles % c.heads, q0, width);
+}
+
+static void keys_item(const Call& c, Work& w, I item, void* spans) {
+  I tiles = (c.kv_len + TILE - 1) / TILE;
+  I batch = item / tiles / c.kv_heads, kv_head = item / tiles % c.kv_heads;
+  backward_keys(c, w, batch, kv_head, item % tiles * TILE, (const I*)spans);
+}
+
+extern "C" void maskalg_backward(const Call* call) {
+  pthread_once(&once, prepare);
+  const Call& c = *call;
+  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width;
+  I threads = threads_for(c, width), key_tiles = (c.kv_len + TILE - 1) / TILE;
+  I parts = c.mask_batches * c.mask_heads * tiles;
+  I* spans = (I*)malloc(parts * (most_ends(c) + 2) * sizeof(I));
+  if (!spans) abort();
+  run_items(c, 1, parts, spans, spans_item);
+  run_items(c, threads, tiles * c.batch * c.heads, 0, queries_item);
+  run_items(c, threads, key_tiles * c.batch * c.kv_heads, spans, keys_item);
+  free(spans);
+}
