@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,14 +19,15 @@ class Traits:
         float8: it computes with float8 inputs as they are; others are given the numbers that these
             stand for, in `wide` as float64.
         wide: likewise.
-        where: where it runs, for `maskalg doctor`; None where that depends on the machine.
+        where: where it runs, and how, for `maskalg doctor`, or a function that says so; None for
+            the kernels of GPUs, which `doctor` looks at itself.
     """
 
     device: str | None = None
     of_torch: bool = False
     float8: bool = False
     wide: bool = False
-    where: str | None = None
+    where: str | Callable[[], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -124,11 +124,9 @@ def backends(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Backend, ...]:
         kernels = Backend("triton", False, note)
     else:
         kernels = Backend("triton", True, ", ".join(sorted({gpu.architecture for gpu in gpus})))
-    wheres = ((name, traits.where) for name, traits in TRAITS.items())
-    others = [Backend(name, True, where) for name, where in wheres if where is not None]
+    others = [(name, traits.where) for name, traits in TRAITS.items() if traits.where is not None]
     return kernels, *(
-        Backend("cpu", True, machine.cpu_kernels()) if other.name == "cpu" else other
-        for other in others
+        Backend(n, True, where() if callable(where) else where) for n, where in others
     )
 
 

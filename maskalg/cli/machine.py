@@ -13,7 +13,6 @@ from typing import Final
 
 import torch
 
-from ..backends.cpu.native.compile import compiler
 from ..codegen.store import cache_dir
 from ..tiles.tuned import store
 
@@ -64,19 +63,6 @@ class Tuned:
     path: str
     used: bool
     note: str
-
-
-def cpu_kernels() -> str:
-    """What computes on a CPU: kernels where there is a C++ compiler, else torch's operations."""
-    found = compiler()
-    if os.environ.get("MASKALG_NATIVE") == "0":
-        return "on any machine, by torch's operations, as MASKALG_NATIVE=0 asks for"
-    if found is None:
-        return (
-            "on any machine, by torch's operations, which is slower: for compiled kernels install "
-            "a C++ compiler (g++ or clang++) or name one in CXX"
-        )
-    return f"on any machine, by kernels that {found} compiles"
 
 
 def triton() -> Triton:

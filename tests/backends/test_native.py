@@ -10,9 +10,9 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.attention import checked_call
+from maskalg.backends import cpu
 from maskalg.backends.cpu.native import compile as door
 from maskalg.backends.cpu.native import launch
-from maskalg.cli import machine
 from maskalg.engine.normal_form import bound
 from tests.cases.compositions import BATCH, HEADS, composition, lengths
 
@@ -238,7 +238,7 @@ def test_without_a_compiler(monkeypatch, new_structures):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
     compared_without_kernels()
-    assert "by torch's operations" in machine.cpu_kernels()
+    assert "by torch's operations" in cpu.where()
     with pytest.raises(door.CompileError, match="no C\\+\\+ compiler"):
         door.library("int x;")
 
@@ -255,7 +255,7 @@ def test_a_compiler_that_fails(monkeypatch, new_structures, tmp_path):
 def test_kernels_are_turned_off(monkeypatch):
     monkeypatch.setenv("MASKALG_NATIVE", "0")
     compared_without_kernels()
-    assert "MASKALG_NATIVE=0" in machine.cpu_kernels()
+    assert "MASKALG_NATIVE=0" in cpu.where()
 
 
 SOURCE = 'extern "C" long answer() { return 42; }\n'
