@@ -330,3 +330,67 @@ def test_explain_names_what_computes(monkeypatch):
     monkeypatch.setenv("MASKALG_NATIVE", "0")
     assert ma.explain(*tensors, causal).tier == weighted.tier
     assert weighted.tier == "tiles of scaled_dot_product_attention"
+
+
+def negative(tensor):
+    """The same numbers, of which memory holds the negatives."""
+    return torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_numbers_that_memory_holds_with_another_sign(place):
+    given = [tensor.detach() for tensor in inputs(20, 33)]
+    slopes = torch.rand(HEADS)
+    expected = ma.attention(*given, causal + ma.alibi(slopes), backend="reference")
+    if place < 3:
+        given[place] = negative(given[place])
+    else:
+        slopes = negative(slopes)
+    found = ma.attention(*given, causal + ma.alibi(slopes))
+    assert negative(slopes).is_neg() and (found - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["negative", "zeros", "expanded"])
+def test_gradients_that_lie_nowhere(kind):
+    """Autograd gives gradients that memory holds negated, or that nobody wrote."""
+    tensors = inputs(20, 33)
+
+    def gradients(backend):
+        out = ma.attention(*tensors, causal, backend=backend)
+        change = {
+            "negative": negative(torch.ones_like(out)),
+            "zeros": torch._efficientzerotensor(out.shape),
+            "expanded": torch.ones(()).expand(out.shape),
+        }[kind]
+        return torch.autograd.grad(out, tensors, change)
+
+    for found, wanted in zip(gradients("cpu"), gradients("reference"), strict=True):
+        assert (found - wanted).abs().max() < 1e-4
+
+
+def test_storage_that_was_freed_is_not_read():
+    query, key, value = (tensor.detach() for tensor in inputs(20, 33))
+    value.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError):
+        ma.attention(query, key, value, causal)
+
+
+def test_subclasses_that_keep_numbers_elsewhere():
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    query, key, value = (tensor.detach() for tensor in inputs(20, 33))
+    assert not launch.in_memory(TwoTensor(value, value))
+    slopes = torch.rand(HEADS)
+    expected = ma.attention(query, key, value, causal + ma.alibi(slopes))
+    found = ma.attention(query, key, value, causal + ma.alibi(TwoTensor(slopes, slopes)))
+    assert (found - expected).abs().max() < 1e-5
+
+
+def test_another_default_device():
+    tensors = inputs(20, 33)
+    with torch.device("meta"):
+        out, lse = ma.attention(*tensors, causal, return_lse=True)
+        found = torch.autograd.grad(out.sum(), tensors)
+    assert {t.device.type for t in (out, lse, *found)} == {"cpu"}
+    wanted = torch.autograd.grad(ma.attention(*tensors, causal).sum(), tensors)
+    assert all(map(torch.equal, found, wanted))

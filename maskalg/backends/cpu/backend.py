@@ -58,7 +58,8 @@ def differentiate(
 ) -> list[torch.Tensor]:
     """Gradients of query, key, value and the tables in these slots, in their dtypes."""
     kernel = launch.kernel_for(call, tables=bool(tables))
-    if kernel is not None:
+    given = [part for part in (*saved, *change) if part is not None]
+    if kernel is not None and all(map(launch.in_memory, given)):
         return launch.backward(call, kernel, saved, change)
     found = backward(call, saved, change, tables)
     inputs = zip(

@@ -22,7 +22,7 @@ from ....codegen.store import cache_dir
 
 _FLAGS: Final = (
     *("-std=c++17", "-O3", "-pthread", "-fPIC", "-shared"),
-    *("-fno-math-errno", "-fno-trapping-math", "-w"),
+    *("-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w"),
 )
 _DIGEST: Final = 32
 _PATIENCE: Final = 120  # seconds for a compiler that hangs

@@ -33,7 +33,7 @@ _TILE: Final = 48  # queries, as in skeleton.cpp
 _RUN_KEYS: Final = 16
 _MOST_BITS: Final = 62
 _NOTHING: Final = [0] * 5
-_ZEROS: Final = torch.zeros(1, dtype=torch.int64)
+_ZEROS: Final = torch.zeros(1, dtype=torch.int64, device="cpu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,25 @@ def _may_serve(call: Call) -> bool:
         return False
     if 0 in call.query.shape or 0 in call.value.shape:
         return False
-    return os.environ.get("MASKALG_NATIVE") != "0"
+    if os.environ.get("MASKALG_NATIVE") == "0":
+        return False
+    tables = (table for _, table in call.form.tensors())
+    return all(map(in_memory, (call.query, call.key, call.value, *tables)))
+
+
+def in_memory(tensor: torch.Tensor) -> bool:
+    """Whether the numbers of a tensor lie where it says, as they are.
+
+    Not so of subclasses that keep them elsewhere, of storage that was freed, of zeros that were
+    never written, and of numbers whose sign is to be changed once they are read.
+    """
+    return (
+        type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_neg()
+        and (tensor.data_ptr() != 0 or tensor.numel() == 0)
+    )
 
 
 def _dtypes_of(form: Bound) -> tuple[torch.dtype, ...]:
@@ -139,7 +157,7 @@ def forward(call: Call, kernel: Kernel, lse_wanted: bool) -> tuple[torch.Tensor,
     """Output in the dtype of the query, and lse in float32; unwritten where it is not wanted."""
     shape = call.query.shape
     out = empty_result(call.query, call.value.shape[-1])
-    lse = torch.empty(shape[:3] if lse_wanted else (0,), dtype=torch.float32)
+    lse = torch.empty(shape[:3] if lse_wanted else (0,), dtype=torch.float32, device="cpu")
     arguments, _held = _arguments(call, kernel, out, lse if lse_wanted else None)
     cast(ctypes.CDLL, _loop()).maskalg_forward((ctypes.c_int64 * len(arguments))(*arguments))
     return out, lse
@@ -154,7 +172,7 @@ def backward(
     """Gradients of query, key and value, in their dtypes and as `empty_gradients` lie."""
     out, lse = saved
     found = empty_gradients(call.query, call.key, call.value)
-    stats = torch.empty((3, *lse.shape), dtype=torch.float32)
+    stats = torch.empty((3, *lse.shape), dtype=torch.float32, device="cpu")
     gradient = change[0].to(out.dtype)
     of_lse = None if change[1] is None else change[1].to(torch.float32).contiguous()
     arguments, _held = _arguments(call, kernel, out, lse.contiguous())

@@ -362,7 +362,7 @@ static void forget_workers() {
 }
 
 static void prepare() {
-  pthread_key_create(&kept, free);
+  if (pthread_key_create(&kept, free)) abort();
   pthread_atfork(0, 0, forget_workers);
 }
 
