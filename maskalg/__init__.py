@@ -52,7 +52,7 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
-        raise errors.not_in_package(name)
+        raise errors.not_in_package(name, [] if name.startswith("_") else globals()["__all__"])
     found = globals()[name] = getattr(import_module(f".{_LATE[name]}", __name__), name)
     return found
 

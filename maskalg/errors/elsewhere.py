@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from .kinds import MaskTypeError
@@ -83,9 +84,16 @@ _CALLED_HERE: Final = {
 }
 
 
-def not_in_package(name: str) -> AttributeError:
-    """The package has nothing of this name."""
-    says = f" Write {_CALLED_HERE[name]}." if name in _CALLED_HERE else ""
+def near(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: what it may have meant."""
+    by_lower = {known_name.lower(): known_name for known_name in known}
+    found = [by_lower[match] for match in get_close_matches(name.lower(), list(by_lower), 2, 0.7)]
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+def not_in_package(name: str, public: Iterable[str]) -> AttributeError:
+    """The package has nothing of this name; its `public` names may be near."""
+    says = f" Write {_CALLED_HERE[name]}." if name in _CALLED_HERE else near(name, public)
     return AttributeError(f"module 'maskalg' has no attribute {name!r}.{says}", name=name)
 
 

@@ -57,7 +57,7 @@ def loaded(place: str) -> Mask | Bias | Score:
         try:
             value = getattr(value, part)
         except AttributeError:
-            hint = messages.near(part, names)
+            hint = errors.near(part, names)
             raise messages.no_such_place(place, f"it holds no {part!r}.{hint}") from None
     if callable(value):
         value = _made(place, value)

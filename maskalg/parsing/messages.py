@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
-
 from ..errors import MaskalgError, MaskValueError
 
 _AROUND = 32
@@ -17,14 +14,6 @@ OF_TENSORS = (
 def unreadable(text: str, column: int, problem: str) -> MaskValueError:
     """`column` counts characters from 1."""
     return MaskValueError(f"{_excerpt(text, column)} column {column}: {problem}")
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: what it may have meant."""
-    names = list(known)
-    by_lower = {known_name.lower(): known_name for known_name in names}
-    found = [by_lower[match] for match in get_close_matches(name.lower(), list(by_lower), 2, 0.7)]
-    return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def not_an_expression(what: str) -> str:

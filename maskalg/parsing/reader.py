@@ -108,7 +108,7 @@ class _Reader:
 
     def _name(self, node: ast.Name) -> object:
         if node.id not in NAMES:
-            hint = messages.near(node.id, NAMES) or messages.OF_TENSORS
+            hint = errors.near(node.id, NAMES) or messages.OF_TENSORS
             raise self.wrong(node, f"no name {node.id!r} is known here.{hint}")
         return NAMES[node.id]
 

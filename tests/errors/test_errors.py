@@ -207,6 +207,7 @@ def test_attributes_that_others_have() -> None:
         ("flex_attention", "ma.attention(query, key, value, mask + bias)"),
         ("create_block_mask", "nothing: ma.attention takes ma.mask(mask_mod)"),
         ("and_masks", "`f & g`"),
+        ("slidng", "has no attribute 'slidng'. Did you mean sliding?"),
         ("nonsense", "has no attribute 'nonsense'."),
     ],
 )
