@@ -54,6 +54,22 @@ def tile_not_compiled(tile: str, why: str) -> str:
     )
 
 
+def cxx_failed(compiler: str, why: str) -> str:
+    """Told where torch's operations serve because a C++ compiler does not do its work."""
+    last = why.splitlines()[-1] if why else "it says nothing"
+    return (
+        f"{compiler} could not compile an attention kernel for this CPU ({last}). torch's "
+        "operations serve, which are slower: set CXX to a compiler that works, or MASKALG_NATIVE=0."
+    )
+
+
+def no_memory_for_runs() -> str:
+    return (
+        "the backward pass has no memory left to list which keys each tile of queries sees. Write "
+        "fewer separate runs of keys a row, or set MASKALG_NATIVE=0."
+    )
+
+
 def no_tile_serves(why: str) -> BackendError:
     return BackendError(
         f"no kernel for this call compiles and fits this GPU: {why}. Write "

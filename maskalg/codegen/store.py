@@ -44,7 +44,7 @@ def _load(source: str, name: str) -> ModuleType:
     filename = str(path)
     try:
         if not path.is_file() or path.read_bytes() != source.encode():
-            replace(path, source)
+            replace(path, source.encode())
     except OSError:
         filename = f"<{name}>"
     # The text at hand runs, whatever lies in the folder, and is what `inspect` and tracebacks see:
@@ -56,11 +56,9 @@ def _load(source: str, name: str) -> ModuleType:
     return module
 
 
-def replace(path: Path, text: str) -> None:
+def replace(path: Path, content: bytes) -> None:
     """Write a file whole or not at all, in place of what was there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(text)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
+        file.write(content)
     os.replace(file.name, path)

@@ -245,11 +245,12 @@ def test_without_a_compiler(monkeypatch, new_structures):
 
 def test_a_compiler_that_fails(monkeypatch, new_structures, tmp_path):
     broken = tmp_path / "c++"
-    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.write_text("#!/bin/sh\necho no license >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compared_without_kernels()
+    with pytest.warns(UserWarning, match=r"c\+\+ could not compile .*\(no license\)"):
+        compared_without_kernels()
 
 
 def test_kernels_are_turned_off(monkeypatch):

@@ -114,5 +114,5 @@ def _compared() -> Verdict:
             said = lines if ended.returncode == 1 else ended.stderr.splitlines() or lines
             found = Verdict(False, said[-1][:200])
     with suppress(OSError):
-        replace(_place(), json.dumps(found._asdict()))
+        replace(_place(), json.dumps(found._asdict()).encode())
     return found

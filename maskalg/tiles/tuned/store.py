@@ -122,7 +122,8 @@ def write(choices: Choices, of: Machine) -> Path:
         for key, choice in sorted(choices.by_key.items(), key=lambda item: str(item[0]))
     ]
     path = path_of(of)
-    replace(path, json.dumps({**asdict(of), "choices": entries}, indent=2) + "\n")
+    text = json.dumps({**asdict(of), "choices": entries}, indent=2) + "\n"
+    replace(path, text.encode())
     return path
 
 

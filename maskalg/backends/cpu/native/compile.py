@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from ....codegen.store import cache_dir
+from ....codegen.store import cache_dir, replace
 
 _FLAGS: Final = (
     *("-std=c++17", "-O3", "-pthread", "-fPIC", "-shared"),
@@ -81,7 +81,7 @@ def _compiled(cxx: str, flags: tuple[str, ...], source: str, path: Path) -> ctyp
             raise CompileError(done.stderr.strip() or f"{cxx} made no library")
         made = binary.read_bytes()
         try:
-            _keep(path, made + hashlib.sha256(made).digest())
+            replace(path, made + hashlib.sha256(made).digest())
             return ctypes.CDLL(str(path))
         except OSError:
             pass  # the folder cannot be written: the library lives as long as the process
@@ -89,14 +89,6 @@ def _compiled(cxx: str, flags: tuple[str, ...], source: str, path: Path) -> ctyp
             return ctypes.CDLL(str(binary))
         except OSError as problem:
             raise CompileError(str(problem)) from problem
-
-
-def _keep(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, under a name of its own first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)
 
 
 def _is_whole(path: Path) -> bool:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import struct
 import threading
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from ....schedule.memory import state_of
 from ....schedule.rung import rung_of
 from ....schedule.tile_runs import TileRuns
 from ....schedule.tiling import Tiling
+from ... import messages
 from ...call import Call
 from ...results import empty_gradients, empty_result
 from .compile import CompileError, compiler, library
@@ -126,7 +128,8 @@ def _compiled(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Kernel |
     loop.start()
     try:
         made = library(hooks.source)
-    except CompileError:
+    except CompileError as problem:
+        _warn(problem)
         return None
     finally:
         loop.join()
@@ -149,8 +152,16 @@ def _loop() -> ctypes.CDLL | None:
     source = Path(__file__).with_name("skeleton.cpp").read_text(encoding="utf-8")
     try:
         return library(source, fused=True)
-    except CompileError:
+    except CompileError as problem:
+        _warn(problem)
         return None
+
+
+def _warn(problem: CompileError) -> None:
+    """Tell of a compiler that fails; a machine without one is none of it."""
+    cxx = compiler()
+    if cxx is not None:
+        warnings.warn(messages.cxx_failed(cxx, str(problem)), UserWarning, stacklevel=2)
 
 
 def forward(call: Call, kernel: Kernel, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -179,7 +190,9 @@ def backward(
     for tensor in (gradient, *found):
         arguments += [tensor.data_ptr(), *tensor.stride()]
     arguments += [0 if of_lse is None else of_lse.data_ptr(), stats.data_ptr()]
-    cast(ctypes.CDLL, _loop()).maskalg_backward((ctypes.c_int64 * len(arguments))(*arguments))
+    packed = (ctypes.c_int64 * len(arguments))(*arguments)
+    if cast(ctypes.CDLL, _loop()).maskalg_backward(packed):
+        raise MemoryError(messages.no_memory_for_runs())
     return found
 
 

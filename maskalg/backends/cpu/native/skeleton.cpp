@@ -746,16 +746,18 @@ static void keys_item(const Call& c, Work& w, I item, void* spans) {
   backward_keys(c, w, batch, kv_head, item % tiles * TILE, (const I*)spans);
 }
 
-extern "C" void maskalg_backward(const Call* call) {
+// 0, or 1 where there is no memory for the runs of all rows.
+extern "C" int maskalg_backward(const Call* call) {
   pthread_once(&once, prepare);
   const Call& c = *call;
   I width = width_of(c, false), tiles = (c.q_len + width - 1) / width;
   I threads = threads_for(c, width), key_tiles = (c.kv_len + TILE - 1) / TILE;
   I parts = c.mask_batches * c.mask_heads * tiles;
   I* spans = (I*)malloc(parts * (most_ends(c) + 2) * sizeof(I));
-  if (!spans) abort();
+  if (!spans) return 1;
   run_items(c, 1, parts, spans, spans_item);
   run_items(c, threads, tiles * c.batch * c.heads, 0, queries_item);
   run_items(c, threads, key_tiles * c.batch * c.kv_heads, spans, keys_item);
   free(spans);
+  return 0;
 }
