@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import cast
 
 from ..formula import nodes
+from ..formula.functions import function_of
 from ..formula.node import Node
 from . import messages
 
@@ -72,7 +71,7 @@ def _extremum(node: Node) -> Node:
 
 def _call(node: Node) -> Node:
     x = node.args[0]
-    outer = _FUNCTIONS[cast(str, node.data)](node, x)
+    outer = function_of(node).derivative(node, x)
     inner = derivative(x)
     if _ZERO in (outer, inner):
         return _ZERO
@@ -99,32 +98,6 @@ def _flat(node: Node) -> Node:
 def _opaque(node: Node) -> Node:
     raise messages.opaque_on_gpu(str(node.data), node.kind == "bool")
 
-
-def _of_reciprocal(factor: float) -> Callable[[Node, Node], Node]:
-    return lambda y, x: nodes.divide(nodes.const(factor), x)
-
-
-_FUNCTIONS: dict[str, Callable[[Node, Node], Node]] = {
-    "tanh": lambda y, x: nodes.subtract(_ONE, nodes.mul(y, y)),
-    "sigmoid": lambda y, x: nodes.mul(y, nodes.subtract(_ONE, y)),
-    "exp": lambda y, x: y,
-    "exp2": lambda y, x: nodes.mul(nodes.const(math.log(2.0)), y),
-    "expm1": lambda y, x: nodes.call("exp", x),
-    "log": _of_reciprocal(1.0),
-    "log2": _of_reciprocal(1.0 / math.log(2.0)),
-    "log1p": lambda y, x: nodes.divide(_ONE, nodes.add(_ONE, x)),
-    "sqrt": lambda y, x: nodes.divide(nodes.const(0.5), y),
-    "sin": lambda y, x: nodes.call("cos", x),
-    "cos": lambda y, x: nodes.negate(nodes.call("sin", x)),
-    "tan": lambda y, x: nodes.add(_ONE, nodes.mul(y, y)),
-    "erf": lambda y, x: nodes.mul(
-        nodes.const(2.0 / math.sqrt(math.pi)), nodes.call("exp", nodes.negate(nodes.mul(x, x)))
-    ),
-    "float": lambda y, x: _ONE,
-    "floor": lambda y, x: _ZERO,
-    "ceil": lambda y, x: _ZERO,
-    "abs": lambda y, x: nodes.where(nodes.gt(_ZERO, x), nodes.const(-1.0), _ONE),
-}
 
 _RULES: dict[str, Callable[[Node], Node]] = {
     "add": _sum,

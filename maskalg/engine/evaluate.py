@@ -18,12 +18,12 @@ import torch
 
 from ..formula.comparisons import arranged
 from ..formula.expression import Expression
+from ..formula.functions import function_of
 from ..formula.node import Node, in_order
 from ..formula.parameters import Slot
 from . import long_integers as longs
 from .dropped import of_kept, outside, within
 from .extents import dependence, resolve
-from .functions import function_of
 from .long_integers import Long
 from .normal_form import Bound, Value, bound
 from .saturation import as_float32, whole
@@ -244,9 +244,7 @@ def _call(node: Node, env: Environment) -> torch.Tensor:
     argument = _operand(node.args[0], env)
     if not argument.is_floating_point():
         argument = argument.to(env.real)
-    if node.data == "float":
-        return argument
-    return function_of(cast(str, node.data))(argument)
+    return function_of(node).evaluated(argument)
 
 
 def _power(node: Node, env: Environment) -> torch.Tensor:

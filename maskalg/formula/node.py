@@ -34,7 +34,7 @@ Op = Literal[
     "where",
     "div",
     "pow",  # a real power
-    "call",  # data: name of a real function
+    "call",  # data: name of a row of `functions.py`
     "trunc",  # a real number as an integer, rounded towards zero
     "bitand",
     "bitor",
@@ -49,12 +49,6 @@ Op = Literal[
 ]
 
 COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "eq", "bitand", "bitor", "bitxor")
-
-REAL_FUNCTIONS = (
-    *("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos", "tan", "tanh"),
-    *("sigmoid", "erf", "abs", "floor", "ceil"),
-    "float",  # an integer as a real number
-)
 
 
 class Node:

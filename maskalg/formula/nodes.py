@@ -10,8 +10,8 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Literal, cast
 
-from .node import REAL_FUNCTIONS, Op
 from .node import Node as Node
+from .node import Op
 from .parameters import Kind, Parameter, Scalar, Slot, Table
 
 Q = Node("index", "int", data="q_idx")
@@ -129,7 +129,7 @@ def where(condition: Node, then: Node, otherwise: Node) -> Node:
 
 
 def call(function: str, argument: Node) -> Node:
-    assert function in REAL_FUNCTIONS, function
+    """A function of `functions.py` of a number."""
     if function == "float" and argument.kind == "real":
         return argument
     return Node("call", "real", (argument,), data=function)

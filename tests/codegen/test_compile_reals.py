@@ -8,7 +8,7 @@ from maskalg.codegen import store
 from maskalg.codegen.hooks import imports
 from maskalg.codegen.text.triton import Arguments, TritonText
 from maskalg.formula import nodes
-from maskalg.formula.node import REAL_FUNCTIONS
+from maskalg.formula.functions import FUNCTIONS
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 pytestmark = pytest.mark.skipif(
@@ -30,8 +30,8 @@ def probe(x, out):
 def everything():
     """The sum of each function at the score and at a distance."""
     distance = nodes.subtract(nodes.Q, nodes.K)
-    terms = [nodes.call(name, nodes.SCORE) for name in REAL_FUNCTIONS]
-    terms += [nodes.call(name, distance) for name in REAL_FUNCTIONS]
+    terms = [nodes.call(name, nodes.SCORE) for name in FUNCTIONS]
+    terms += [nodes.call(name, distance) for name in FUNCTIONS]
     terms += [nodes.power(nodes.SCORE, nodes.const(1.5)), nodes.truncated(nodes.SCORE)]
     bits = nodes.bitwise("bitor", nodes.bitwise("bitand", distance, nodes.const(5)), nodes.K)
     return nodes.add(*terms, nodes.bitwise("bitxor", bits, nodes.const(3)))

@@ -9,7 +9,7 @@ from maskalg import head, kv_idx, q_idx
 from maskalg.codegen.derivative import derivative
 from maskalg.engine.evaluate import Environment, evaluate
 from maskalg.formula import nodes
-from maskalg.formula.node import REAL_FUNCTIONS
+from maskalg.formula.functions import FUNCTIONS
 from maskalg.formula.printing import formula_text, named
 from maskalg.values.algebra import Bias
 
@@ -89,7 +89,7 @@ def test_a_real_number_is_no_index():
 def formulas_of_the_score():
     score, third = nodes.SCORE, nodes.const(1 / 3)
     positive = nodes.add(nodes.mul(score, score), nodes.const(0.5))
-    found = {name: nodes.call(name, nodes.mul(positive, third)) for name in REAL_FUNCTIONS}
+    found = {name: nodes.call(name, nodes.mul(positive, third)) for name in FUNCTIONS}
     found["power"] = nodes.power(positive, nodes.const(1.3))
     found["exponent"] = nodes.power(nodes.const(1.7), score)
     found["cube"] = nodes.power(score, nodes.const(3))

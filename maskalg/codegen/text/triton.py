@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from ...engine.saturation import as_float32
 from ...formula import nodes
 from ...formula.comparisons import POSITIONS, adds_to_entry, holds_entry
+from ...formula.functions import function_of
 from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from .. import divisors, messages
@@ -196,13 +197,9 @@ def _where(text: TritonText, node: Node) -> str:
 
 
 def _call(text: TritonText, node: Node) -> str:
-    function = cast(str, node.data)
-    if function == "float":
-        return text.real(node.args[0])
-    if text.exact and function == "sqrt":
-        function = "sqrt_rn"
-    name = function if function in _OUR_REALS else f"tl.{function}"
-    return f"{name}({text.real(node.args[0])})"
+    function = function_of(node)
+    written = (text.exact and function.rounded) or function.triton
+    return written.format(text.real(node.args[0]))
 
 
 def _trunc(text: TritonText, node: Node) -> str:
@@ -233,9 +230,6 @@ def _opaque(text: TritonText, node: Node) -> str:
 
 
 Rule = Callable[[TritonText, Node], str]
-
-# Functions of kernels/reals.py, where Triton has none, or has one for some targets alone.
-_OUR_REALS = ("tanh", "tan", "sigmoid", "expm1", "log1p")
 
 _RULES: dict[str, Rule] = {
     "index": _index,

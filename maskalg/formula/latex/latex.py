@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from ..expression import Expression
+from ..functions import function_of
 from ..nodes import SCORE, TRUE, Node
 from ..parameters import Scalar
 from .bounds import bounded, opposite
-from .names import call_latex, index_latex, name_latex
+from .names import index_latex, name_latex
 from .sums import Number, Terms, number_text, terms_of
 
 _LOOSE, _OR, _AND, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
@@ -203,7 +204,7 @@ def _where(node: Node, around: int) -> str:
 def _call(node: Node, around: int) -> str:
     if node.data == "float":
         return _latex(node.args[0], around)
-    return call_latex(cast(str, node.data), _latex(node.args[0], _LOOSE))
+    return function_of(node).latex.format(_latex(node.args[0], _LOOSE))
 
 
 # --- conditions -----------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from typing import Final, cast
 import torch
 
 from ...formula import nodes
+from ...formula.functions import function_of
 from ...formula.nodes import FALSE, TRUE, Node
 
 _LEAVES: Final = ("index", "scalar", "read", "extent", "score")
 _FINITE_OF_FINITE: Final = ("add", "mul", "min", "max", "where")
-_BOUNDED: Final = ("tanh", "sigmoid", "erf", "sin", "cos", "abs", "floor", "ceil", "float")
 
 
 def is_minus_infinity(tensor: torch.Tensor) -> bool:
@@ -101,7 +101,7 @@ def _is_finite(node: Node) -> bool:
         return math.isfinite(cast(float, node.data))
     if node.op == "div" and node.args[1].op == "const":
         return node.args[1].data != 0 and _is_finite(node.args[0])
-    if node.op in _FINITE_OF_FINITE or (node.op == "call" and node.data in _BOUNDED):
+    if node.op in _FINITE_OF_FINITE or (node.op == "call" and function_of(node).finite):
         return all(_is_finite(arg) for arg in node.args if arg.kind != "bool")
     return False
 

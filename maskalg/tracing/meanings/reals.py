@@ -7,10 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from ...formula import nodes
+from ...formula.functions import FUNCTIONS
 from ...formula.nodes import Node
 from .arithmetic import number, real
 
 Rule = Callable[[Node], Node]
+
+_OF_INTEGERS: Final = ("abs", "floor", "ceil", "float")
+"""Functions of integers too, which a trace leaves integers."""
 
 
 def _call(function: str) -> Rule:
@@ -78,11 +82,7 @@ def _elu(x: Node) -> Node:
 
 
 REALS: Final[dict[str, Rule]] = {
-    **{
-        name: _call(name)
-        for name in ("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "sin", "cos")
-    },
-    **{name: _call(name) for name in ("tan", "tanh", "sigmoid", "erf")},
+    **{name: _call(name) for name in FUNCTIONS if name not in _OF_INTEGERS},
     "expit": _call("sigmoid"),
     "floor": _rounding("floor"),
     "ceil": _rounding("ceil"),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
+from ...formula.functions import function_of
 from ...formula.node import Node, in_order
 from ...formula.parameters import Slot
 from .. import messages
@@ -166,21 +167,11 @@ def _where(js: JavaScript, node: Node) -> str:
     return f"({js(condition)} ? {operand(then)} : {operand(otherwise)})"
 
 
-_FUNCTIONS: Final = {
-    **{name: f"Math.{name}" for name in ("exp", "expm1", "log", "log2", "log1p", "sqrt")},
-    **{name: f"Math.{name}" for name in ("sin", "cos", "tan", "tanh", "abs", "floor", "ceil")},
-    "exp2": "exp2",
-    "sigmoid": "sigmoid",
-}
-
-
 def _call(js: JavaScript, node: Node) -> str:
-    argument = js.number(node.args[0])
-    if node.data == "float":
-        return argument
-    if node.data not in _FUNCTIONS:
+    text = function_of(node).javascript
+    if text is None:
         raise messages.not_in_a_page(str(node.data))
-    return f"f({_FUNCTIONS[node.data]}({argument}))"
+    return text.format(js.number(node.args[0]))
 
 
 def _power(js: JavaScript, node: Node) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from ....engine.saturation import as_float32
+from ....formula.functions import function_of
 from ....formula.integer_ranges import RULES
 from ....formula.node import Node, in_order
 from ....formula.parameters import Slot
@@ -21,8 +22,6 @@ Stage = str
 
 _HEAVY: Final = {"read", "floordiv", "mod", "div", "call", "pow", "trunc"}
 _TYPES: Final = {"int": "I", "real": "float", "bool": "bool"}
-_IN_MASKS: Final = ("float", "sqrt", "abs", "floor", "ceil")
-_OWN: Final = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid")
 _EXACT_QUOTIENT: Final = 2**52
 _POSITIONS: Final = 2**40
 
@@ -32,7 +31,9 @@ def is_printable(node: Node, *, exact: bool) -> bool:
     for part in node.walk():
         if part.op not in _RULES:
             return False
-        if exact and (part.op == "pow" or (part.op == "call" and part.data not in _IN_MASKS)):
+        if exact and part.op == "pow":
+            return False
+        if exact and part.op == "call" and not function_of(part).same_everywhere:
             return False
     return True
 
@@ -217,11 +218,7 @@ def _where(cpp: Cpp, node: Node, stage: Stage) -> str:
 
 
 def _call(cpp: Cpp, node: Node, stage: Stage) -> str:
-    argument, name = cpp.real(node.args[0], stage), cast(str, node.data)
-    if name == "float":
-        return argument
-    builtin = {"abs": "fabs"}.get(name, name)
-    return f"{name}_of({argument})" if name in _OWN else f"__builtin_{builtin}f({argument})"
+    return function_of(node).cpp.format(cpp.real(node.args[0], stage))
 
 
 _RULES: Final[dict[str, Rule]] = {
