@@ -1,0 +1,90 @@
+"""`merge()`: attention over parts of the keys, joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..errors import MaskTypeError, MaskValueError
+
+
+def merge(
+    outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention over all keys, from attention of the same queries over parts of them.
+
+    No key may be kept by two parts: parts that a mask and its shifts cut apart, such as a prefix
+    that requests share and what is each one's own, or shards of a sequence. A part says by its lse
+    how much it weighs. Parts are added in the order they are given in, in float32 (float64 of
+    float64): the same parts give the same bits. Gradients reach all of them. A sink must join one
+    part only.
+
+    Args:
+        outs: outputs `[..., value_dim]` of one shape, dtype and device, one at least.
+        lses: the lse of each, `[...]`, as `attention(..., return_lse=True)` returns them.
+
+    Returns:
+        The output, in the dtype of `outs`, and the lse. A query that no part keeps a key of has
+        output 0, lse -inf and gradients 0.
+
+    Raises:
+        TypeError, ValueError: parts that are no tensors, or do not fit together.
+
+    Examples:
+        >>> one = attention(q, k[:, :, :32], v[:, :, :32], causal, return_lse=True)
+        >>> two = attention(q, k[:, :, 32:], v[:, :, 32:], causal.shift(kv=32), return_lse=True)
+        >>> out, lse = merge(*zip(one, two))
+        >>> torch.allclose(out, attention(q, k, v, causal), atol=1e-6)
+        True
+    """
+    _check(outs, lses)
+    dtype = torch.float64 if outs[0].dtype == torch.float64 else torch.float32
+    wide = [lse.to(dtype) for lse in lses]
+    highest = wide[0].detach()
+    for lse in wide[1:]:
+        highest = torch.maximum(highest, lse.detach())
+    highest = torch.where(highest == float("-inf"), 0.0, highest)
+    total, out = torch.zeros_like(highest), torch.zeros_like(outs[0], dtype=dtype)
+    for part, lse in zip(outs, wide, strict=True):
+        # exp(-inf) is 0, but its gradient would meet what a part of no keys holds.
+        some = lse != float("-inf")
+        share = torch.where(some, torch.exp(torch.where(some, lse - highest, 0.0)), 0.0)
+        total = total + share
+        kept = torch.where(some.unsqueeze(-1), part.to(dtype), 0.0)
+        out = out + share.unsqueeze(-1) * kept
+    empty = total == 0
+    total = torch.where(empty, 1.0, total)
+    lse = torch.where(empty, float("-inf"), highest + torch.log(total))
+    return (out / total.unsqueeze(-1)).to(outs[0].dtype), lse
+
+
+def _check(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> None:
+    for name, parts in (("outs", outs), ("lses", lses)):
+        kinds = [type(parts)] if isinstance(parts, torch.Tensor) else [type(p) for p in parts]
+        wrong = next((kind for kind in kinds if not issubclass(kind, torch.Tensor)), None)
+        if wrong is not None or isinstance(parts, torch.Tensor):
+            raise MaskTypeError(
+                f"merge: {name} must be a list of tensors, one a part, got "
+                f"{kinds[0].__name__ if wrong is None else wrong.__name__}. Write "
+                "merge([one, two], [lse_of_one, lse_of_two])."
+            )
+    if not outs or len(outs) != len(lses):
+        raise MaskValueError(
+            f"merge: parts are an output and an lse each, got {len(outs)} outputs and {len(lses)} "
+            "lses. Write merge([one, two], [lse_of_one, lse_of_two])."
+        )
+    for out, lse in zip(outs, lses, strict=True):
+        like = outs[0]
+        if (out.shape, out.dtype, out.device) != (like.shape, like.dtype, like.device):
+            raise MaskValueError(
+                "merge: outputs must share shape, dtype and device, got "
+                f"{list(like.shape)} of {like.dtype} on {like.device} and "
+                f"{list(out.shape)} of {out.dtype} on {out.device}."
+            )
+        if lse.shape != out.shape[:-1] or lse.device != out.device:
+            raise MaskValueError(
+                f"merge: the lse of outputs {list(out.shape)} on {out.device} has shape "
+                f"{list(out.shape[:-1])}, got {list(lse.shape)} on {lse.device}. "
+                "attention(..., return_lse=True) returns both."
+            )
