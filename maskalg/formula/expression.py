@@ -1,4 +1,4 @@
-"""What masks, biases and scores share: their parameters, printing, equality, `bind` and `shift`."""
+"""What masks, biases and scores share: parameters, printing, equality, `bind`, `at` and `shift`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from .. import errors
 from . import messages, nodes
 from .binding import rebound
 from .derived import with_derived
-from .entries import Entries, as_tensor, integers
 from .node import Node
-from .parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Slot, Table, plain_number
+from .parameters import Parameter, Scalar, Slot, Table, plain_number
+from .positions import Position, Shift, is_zero, moved, never_negative, offset, position
 from .printing import Label
 from .shown import Shown
 
 Self = TypeVar("Self", bound="Expression")
-Shift = int | Entries
 
 
 class Expression(Shown):
@@ -167,8 +166,38 @@ class Expression(Shown):
             self.label.replace(replacement),
         )
 
+    def at(self: Self, q: Position | None = None, kv: Position | None = None) -> Self:
+        """M'(q, k) = M(`q`, `kv`): rows of queries and keys that lie elsewhere than in order.
+
+        For a cache that is a ring or lies in pages, and for tokens in another order. Positions are
+        those the expression is written for; a pair with a negative one is dropped: a slot not yet
+        written, a page of nobody, padding. (A bias alone drops nothing.)
+
+        Args:
+            q: positions of the queries: an index expression, such as `q_idx + scalar(n, low=0)`; an
+                integer tensor `[q_len]` or `[batch, q_len]` on the device of the inputs, or a
+                list; or an integer >= 0 or 0-d tensor, where all have the same. None leaves them.
+            kv: positions of the keys, likewise: `table(pages)[batch, kv_idx // 16] * 16 + kv_idx %
+                16` where page i of a sequence holds the tokens from `pages[batch, i] * 16` on.
+
+        Raises:
+            MaskTypeError: a position that is no integer.
+            MaskValueError: a negative integer, or a tensor of another shape.
+
+        Examples:
+            >>> (causal & sliding(3)).at(q=4, kv=[3, 4, -1, 2]).to_dense(1, 4)[0, 0].int().tolist()
+            [[1, 1, 0, 1]]
+        """
+        given = {"q": q, "kv": kv}
+        places = {name: position(name, at) for name, at in given.items() if at is not None}
+        kept = () if self.kind == "bias" else tuple(places.values())
+        return self._moved("at", places, places, kept)
+
     def shift(self: Self, q: Shift = 0, kv: Shift = 0) -> Self:
         """M'(q, k) = M(q + `q`, k + `kv`): a step of a KV cache, a shard, a chunk of prefill.
+
+        `at` takes positions that are no sums, and drops pairs with a negative one; `shift` does
+        not.
 
         Args:
             q: positions to add to the query index: an integer, or an integer tensor that is 0-d
@@ -179,29 +208,34 @@ class Expression(Shown):
             >>> causal.shift(q=2).to_dense(1, 4)[0, 0].int().tolist()
             [[1, 1, 1, 0]]
         """
-        offsets = {
-            name: _offset(name, plain_number(move))
+        moves = {
+            name: offset(name, plain_number(move))
             for name, move in (("q", q), ("kv", kv))
-            if not _is_zero(move)
+            if not is_zero(move)
         }
-        if not offsets:
+        places = {
+            name: nodes.add(Node("index", "int", data=f"{name}_idx"), move)
+            for name, move in moves.items()
+        }
+        return self._moved("shift", places, {name: m.params[0] for name, m in moves.items()})
+
+    def _moved(
+        self: Self,
+        call: Literal["at", "shift"],
+        places: dict[str, Node],
+        written: Mapping[str, Node | Parameter],
+        kept: tuple[Node, ...] = (),
+    ) -> Self:
+        """The expression at other places, which prints as `written`; `kept` are not negative."""
+        if not places:
             return self
-        moved = {
-            index: nodes.add(Node("index", "int", data=index), offsets[name])
-            for name, index in (("q", "q_idx"), ("kv", "kv_idx"))
-            if name in offsets
-        }
-
-        def replace(node: Node) -> Node | None:
-            return moved.get(str(node.data)) if node.op == "index" else None
-
-        moves: list[Parameter | str] = []
-        for name, offset in offsets.items():
-            moves += [name, offset.params[0]]
+        by_index = {f"{name}_idx": place for name, place in places.items()}
+        inside = [nodes.ge(place, nodes.const(0)) for place in kept if not never_negative(place)]
+        parts = [part for pair in written.items() for part in pair]
         return type(self)(
-            nodes.substitute(self.mask_node, replace),
-            nodes.substitute(self.bias_node, replace),
-            Label("shift", (self.label, *moves)),
+            nodes.conjunction(moved(self.mask_node, by_index), *inside),
+            moved(self.bias_node, by_index),
+            Label(call, (self.label, *parts)),
         )
 
 
@@ -226,29 +260,3 @@ def complement(mask: Self) -> Self:
 def with_formula(mask: Self, node: Node) -> Self:
     """A mask of another formula, printed as the formula."""
     return type(mask)(node, nodes.SCORE, Label("formula", (node,)))
-
-
-def _is_zero(move: Shift) -> bool:
-    """Whether a shift is surely none; asking it of a symbol would fix the symbol's range."""
-    if type(move) is not int or not torch.compiler.is_compiling():
-        return type(move) is int and move == 0
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-    return statically_known_true(move == 0)
-
-
-def _offset(name: str, move: Shift) -> Node:
-    call = f"shift({name}=…)"
-    if isinstance(move, INTEGERS) and not isinstance(move, bool):
-        if abs(move) > INT32_MAX:
-            raise errors.above_int32(call, name, move)
-        return nodes.scalar(Scalar(f"{name}_shift", move))
-    if not isinstance(as_tensor(move), torch.Tensor):
-        raise errors.not_an_integer(call, name, move, -INT32_MAX)
-    tensor = integers(call, name, move)
-    table = Table(f"{name}_shift", tensor)
-    if tensor.ndim == 0:
-        return nodes.read(table)
-    if tensor.ndim == 1:
-        return nodes.read(table, nodes.BATCH)
-    raise errors.tensor_shape(call, name, list(tensor.shape), "[] or [batch]")

@@ -28,6 +28,14 @@ def not_a_number(call: str) -> MaskValueError:
     )
 
 
+def not_a_position(call: str, found: str) -> MaskTypeError:
+    return MaskTypeError(
+        f"{call}: positions are integers: an index expression such as kv_idx // 16, an integer "
+        f"tensor [length] or [batch, length], or one integer >= 0. Got {found}. A table is read at "
+        "indices: table(x)[kv_idx]."
+    )
+
+
 def unknown_parameter(name: str, known: list[str]) -> MaskTypeError:
     have = ", ".join(known) if known else "none"
     return MaskTypeError(

@@ -11,11 +11,16 @@ from .parameters import Parameter, Scalar, Slot, Table
 _LOOSE, _COMPARE, _OR, _XOR, _AND, _SUM, _PRODUCT, _UNARY, _POWER = range(9)
 
 
+LabelKind = Literal[
+    "name", "call", "&", "|", "~", "+", "-", "*", "@", "where", "at", "shift", "formula"
+]
+
+
 @dataclass(frozen=True)
 class Label:
     """How an expression was written: an atom with its arguments, or an operation on labels."""
 
-    kind: Literal["name", "call", "&", "|", "~", "+", "-", "*", "@", "where", "shift", "formula"]
+    kind: LabelKind
     parts: tuple[Label | Parameter | str | Node | int | float, ...]
 
     def replace(self, replacement: dict[int, Parameter]) -> Label:
@@ -73,10 +78,10 @@ def _label(label: Label, around: int) -> str:
         return f"{parts[0]}({inner})"
     if kind == "formula":
         return formula_text(cast(Node, parts[0]), around)
-    if kind == "shift":
+    if kind in ("at", "shift"):
         texts = [_part(part, _LOOSE) for part in parts[1:]]
         moves = ", ".join("=".join(pair) for pair in zip(texts[::2], texts[1::2], strict=True))
-        return f"{_part(parts[0], _UNARY)}.shift({moves})"
+        return f"{_part(parts[0], _UNARY)}.{kind}({moves})"
     if kind == "~":
         return f"~{_part(parts[0], _UNARY)}"
     level = {"|": _OR, "&": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "@": _PRODUCT}[kind]
@@ -87,6 +92,8 @@ def _label(label: Label, around: int) -> str:
 def _part(part: object, around: int) -> str:
     if isinstance(part, Label):
         return _label(part, around)
+    if isinstance(part, Node):
+        return formula_text(part, around)
     return parameter_text(part) if isinstance(part, (Scalar, Slot, Table)) else str(part)
 
 

@@ -43,7 +43,7 @@ NAMES: Final[dict[str, object]] = {
     "load": tensors.load,
 }
 
-_OF_EXPRESSIONS = ("shift", "bind")
+_OF_EXPRESSIONS = ("at", "shift", "bind")
 
 
 def methods_of(value: object) -> tuple[str, ...]:

@@ -27,8 +27,8 @@ def parse(text: str) -> Mask | Bias | Score:
 
     The text is Python as one would write it after `from maskalg import *`, and nothing else: the
     public names of masks and biases, `q_idx kv_idx head batch scalar table where bias`, the real
-    functions, numbers, `& | ~ + - * / // % ** @`, comparisons, calls, `.shift(…)`, `.bind(…)` and
-    constructors such as `document.from_lengths`. It is never evaluated by Python.
+    functions, numbers, `& | ~ + - * / // % ** @`, comparisons, calls, `.at(…)`, `.shift(…)`,
+    `.bind(…)` and constructors such as `document.from_lengths`. It is never evaluated by Python.
 
     Tensors: a list becomes one when it is passed (`[0, 0, 1]` int32, `[0.5]` float32, `[True]`
     Boolean; `[7] * 4` repeats). `lengths(100, 200)` are the ids of documents so long, `arange(n)`
@@ -196,7 +196,7 @@ class _Reader:
             owner = self.value(node.value, level)
             known = methods_of(owner)
             if node.attr not in known:
-                have = f" It has {' and '.join(known)}." if known else ""
+                have = f" It has {', '.join(known)}." if known else ""
                 raise self.wrong(node, f"{described(owner)} has no `.{node.attr}(…)`.{have}")
             found = getattr(owner, node.attr)
         else:

@@ -92,6 +92,20 @@ class Case:
             self.over_positions,
         )
 
+    def at(self, q: list[int], kv: list[int]) -> Case:
+        """Row i of the queries at `q[i]`, of the keys at `kv[i]`; each below `LONGEST`."""
+
+        def matrix(q_len: int, kv_len: int, q_shift: int, kv_shift: int) -> Bools:
+            rows = np.asarray([q[i + q_shift] for i in range(q_len)], dtype=np.int64)
+            columns = np.asarray([kv[j + kv_shift] for j in range(kv_len)], dtype=np.int64)
+            of_all = self.matrix(by_hand.LONGEST, by_hand.LONGEST, 0, 0)
+            whole = np.broadcast_to(of_all, (*of_all.shape[:2], by_hand.LONGEST, by_hand.LONGEST))
+            inside = (rows >= 0)[:, None] & (columns >= 0)
+            found: Bools = whole[:, :, rows[:, None].clip(0), columns.clip(0)] & inside
+            return found
+
+        return Case(self.mask.at(q=torch.tensor(q), kv=torch.tensor(kv)), matrix, True)
+
     def shift_each(self, moves: list[int]) -> Case:
         """The queries of batch entry b moved by `moves[b]`."""
 

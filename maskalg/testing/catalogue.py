@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..values import index, masks
-from ..values.by_hand import BATCH_SIZE, ENTRIES, HEADS, IDS, Bools
+from ..values.by_hand import BATCH_SIZE, ENTRIES, HEADS, IDS, LONGEST, Bools
 from ..values.discovery import rows
 from . import oracle
 from .case import Case, grid, where
@@ -38,6 +38,7 @@ def _of_head(q_len: int, kv_len: int, q_shift: int, kv_shift: int) -> Bools:
 _causal, _documents, _dense = (_ROWS[name] for name in ("causal", "document", "dense"))
 _spans: Final = _ROWS["image spans"]
 _global: Final = _of("global_tokens", _random.random(ENTRIES) < 0.08)
+_order: Final = [int(place) % LONGEST for place in _random.permutation(ENTRIES)]
 _blocks: Final = _random.random((8, 8)) < 0.2
 _even_heads: Final = Case(index.head % 2 == 0, _of_head)
 
@@ -88,6 +89,11 @@ CATALOGUE: Final[dict[str, Case]] = {
     "decoding step": (_causal & _of("sliding", 12)).shift(q=15),
     "decoding step by a tensor": (_causal & _documents).shift(q=9, as_tensor=True),
     "decoding step per batch": (_causal & _of("sliding", 8)).shift_each([3, 20]),
+    "ring": (_causal & (_of("sliding", 12) | _of("prefix", 2))).at(
+        [min(20 + i, LONGEST - 1) for i in range(ENTRIES)],
+        [20 - (20 - i) % 25 for i in range(ENTRIES)],
+    ),
+    "window over rows in another order": (_causal & _of("sliding", 9)).at(_order, _order),
     "causal neighborhood": _causal & _of("neighborhood", (6, 7), 3),
     "heads within frames and across them": where(
         _even_heads, _of("spatial", 7, 1), _of("temporal", 7, 1)

@@ -45,7 +45,7 @@ __all__ = ["BATCH", "HEADS", "Case", "Shape", "atoms", "masks", "shapes"]
 
 
 def masks(depth: int = 3, also: SearchStrategy[Case] | None = None) -> SearchStrategy[Case]:
-    """Compositions of atoms with `&`, `|`, `~`, `shift` and `where`, nested up to `depth` times.
+    """Compositions of atoms with `&`, `|`, `~`, `shift`, `at`, `where`, nested up to `depth` times.
 
     `also` draws more atoms: masks of your own, each a `Case.of(mask, mask_mod)`.
     """
@@ -64,6 +64,7 @@ def _masks(depth: int, also: SearchStrategy[Case] | None) -> SearchStrategy[Case
         st.builds(operator.and_, inner, inner),
         st.builds(operator.or_, inner, inner),
         shifted(inner),
+        st.builds(Case.at, inner, _places(), _places()),
         st.builds(where, st.one_of(comparisons(), conditions()), inner, inner),
     )
 
@@ -104,6 +105,17 @@ def shifted(draw: DrawFn, inner: SearchStrategy[Case]) -> Case:
     if kind == "per batch":
         return case.shift_each(draw(st.lists(moves, min_size=BATCH, max_size=BATCH)))
     return case.shift(draw(moves), draw(moves), as_tensor=kind == "tensor")
+
+
+def _places() -> SearchStrategy[list[int]]:
+    """Positions of rows: in order, turned round as in a ring, or any, with rows of no position."""
+    anywhere = st.lists(st.integers(-2, LONGEST - 1), min_size=ENTRIES, max_size=ENTRIES)
+    ring = st.builds(
+        lambda last, size: [last - (last - i) % size for i in range(ENTRIES)],
+        st.integers(0, LONGEST - 1),
+        st.integers(1, LONGEST),
+    )
+    return st.one_of(ring, anywhere)
 
 
 # --- atoms ---------------------------------------------------------------------------------------

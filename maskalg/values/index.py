@@ -16,6 +16,7 @@ from ..formula import nodes
 from ..formula.entries import Entries, as_tensor
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
+from ..formula.positions import IndexFormula
 from ..formula.printing import formula_text
 from . import messages
 from .algebra import Bias, Mask, Score, additive, formula
@@ -23,11 +24,10 @@ from .algebra import Bias, Mask, Score, additive, formula
 __all__ = ["batch", "bias", "head", "kv_idx", "q_idx", "scalar", "table"]
 
 
-class Index:
+class Index(IndexFormula):
     """A number, integer or real, as a function of batch, head, query and key index."""
 
-    __slots__ = ("node",)
-    node: Node
+    __slots__ = ()
     __array_ufunc__ = None  # arrays of numpy would apply an operator to each of their entries
 
     def __init__(self, node: Node) -> None:

@@ -17,6 +17,9 @@ def expressions(length, device="cpu"):
     scattered = torch.randint(0, 3, (2, length + 8), device=device)
     slopes = torch.rand(HEADS, device=device)
     last = causal.shift(q=offset)
+    now, slots, size = ma.scalar(offset, "now", low=0), length - 20, 16
+    pages = torch.randperm(length // size + 1)[None] - 2  # two hold nothing
+    token = ma.table(pages.to(device), "pages")[ma.batch, ma.kv_idx // size] * size
     return {
         "everything": ma.everything,
         "nothing": ma.nothing,
@@ -33,6 +36,13 @@ def expressions(length, device="cpu"):
         "dense": ma.dense(torch.rand(2, HEADS, MOST_QUERIES, length, device=device) > 0.7),
         "alibi": (causal + ma.alibi(slopes)).shift(q=offset),
         "softcap": last + ma.softcap(4.0) @ ma.alibi(slopes).shift(q=offset),
+        "ring": (causal & (sliding(60) | ma.prefix(3))).at(
+            q=ma.q_idx + now, kv=length - (length - ma.kv_idx) % slots
+        ),
+        "pages": (causal & sliding(100)).at(q=ma.q_idx + now, kv=token + ma.kv_idx % size),
+        "reordered": (causal & ma.document(ids) + ma.alibi(slopes)).at(
+            q=offset, kv=torch.randperm(length, device=device)
+        ),
         "wide": causal.shift(q=2**31 - 200),
         "canvas": ma.neighborhood((4, -(-length // 4)), (3, 9)),
     }

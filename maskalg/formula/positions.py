@@ -1,0 +1,104 @@
+"""Positions of queries and keys in place of their row numbers: what `at` and `shift` take."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+from .. import errors
+from . import messages, nodes
+from .entries import Entries, as_tensor, integers
+from .node import Node
+from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_number
+
+
+class IndexFormula:
+    """An integer or a real number as a function of batch, head, query and key index."""
+
+    __slots__ = ("node",)
+    node: Node
+
+
+Position = IndexFormula | Entries | int
+Shift = int | Entries
+
+
+def position(name: str, value: object) -> Node:
+    """Where a row of queries (`name` is "q") or of keys ("kv") lies, as a formula."""
+    call = f"at({name}=…)"
+    value = plain_number(value)
+    if isinstance(value, IndexFormula):
+        if value.node.kind != "int":
+            raise messages.not_a_position(call, "a real number")
+        return value.node
+    if isinstance(value, INTEGERS) and not isinstance(value, bool):
+        if value < 0:
+            raise errors.below(call, name, value, 0)
+        if value > INT32_MAX:
+            raise errors.above_int32(call, name, value)
+        return nodes.scalar(Scalar(f"{name}_position", value, 0))
+    if not isinstance(as_tensor(value), torch.Tensor):
+        raise messages.not_a_position(call, type(value).__name__)
+    tensor = integers(call, name, value)
+    if tensor.ndim > 2:
+        wanted = "[], [length] or [batch, length]"
+        raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    row = (nodes.BATCH, Node("index", "int", data=f"{name}_idx"))[2 - tensor.ndim :]
+    return nodes.read(Table(f"{name}_positions", tensor), *row)
+
+
+def offset(name: str, move: Shift) -> Node:
+    """What `shift` adds to the index of queries ("q") or of keys ("kv")."""
+    call = f"shift({name}=…)"
+    if isinstance(move, INTEGERS) and not isinstance(move, bool):
+        if abs(move) > INT32_MAX:
+            raise errors.above_int32(call, name, move)
+        return nodes.scalar(Scalar(f"{name}_shift", move))
+    if not isinstance(as_tensor(move), torch.Tensor):
+        raise errors.not_an_integer(call, name, move, -INT32_MAX)
+    tensor = integers(call, name, move)
+    table = Table(f"{name}_shift", tensor)
+    if tensor.ndim == 0:
+        return nodes.read(table)
+    if tensor.ndim == 1:
+        return nodes.read(table, nodes.BATCH)
+    raise errors.tensor_shape(call, name, list(tensor.shape), "[] or [batch]")
+
+
+def is_zero(move: Shift) -> bool:
+    """Whether a shift is surely none; asking it of a symbol would fix the symbol's range."""
+    if type(move) is not int or not torch.compiler.is_compiling():
+        return type(move) is int and move == 0
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(move == 0)
+
+
+def moved(node: Node, places: dict[str, Node]) -> Node:
+    """The formula with "q_idx" and "kv_idx" replaced by these formulas, at once."""
+
+    def replace(part: Node) -> Node | None:
+        return places.get(str(part.data)) if part.op == "index" else None
+
+    return nodes.substitute(node, replace)
+
+
+def never_negative(node: Node) -> bool:
+    """Whether an integer formula is plainly never below 0, whatever its values."""
+    if node.op in ("index", "extent"):
+        return True
+    if node.op == "const":
+        return cast(int, node.data) >= 0
+    if node.op == "scalar":
+        low = node.own[0].low
+        return low is not None and low >= 0
+    if node.op == "mod":  # divisors are at least 1
+        return True
+    if node.op == "floordiv":
+        return never_negative(node.args[0])
+    if node.op in ("max", "bitand"):
+        return any(map(never_negative, node.args))
+    if node.op in ("add", "mul", "min", "bitor", "bitxor"):
+        return all(map(never_negative, node.args))
+    return node.op == "where" and all(map(never_negative, node.args[1:]))
