@@ -237,11 +237,13 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
 def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple[str, ...]:
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
     text = _printer(arguments, style, held).exactly()
-    interval = contiguous(mask, held.moving) if style.ptx and not style.wide else None
-    if interval is None:
-        return (*_decided(mask, text, held, style), "return result")
-    bounded, flags = interval
+    interval = None if style.wide else contiguous(mask, held.moving)
+    bounded, flags = (mask, ()) if interval is None else interval
+    if flags and not style.ptx:
+        bounded, flags = mask, ()
     by_bounds = _decided(bounded, text, held, style)
+    if not flags:
+        return (*by_bounds, "return result")
     # What is read in the rare branch shares no name with the rest, and takes no register from the
     # loop.
     rare = TritonText(arguments, wide=False, limbs=style.limbs, names="u", exact=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..formula import nodes
 from ..formula.node import Node
+from ..formula.parameters import common_order
 from ..proof.check.document_laws import SameDocument, same_document
 from .held import Index
 
@@ -61,7 +62,8 @@ def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | Non
     """A mask with bounds for equal ids, and what must not be 0 for it to mean the same.
 
     Where equal ids are contiguous, a query and a key of one document are an interval apart: keys
-    from the document's first to its last. None for a mask without documents.
+    from the document's first to its last. Where that is declared, nothing has to be asked. None for
+    a mask without documents.
     """
     flags: dict[Node, None] = {}
 
@@ -76,11 +78,12 @@ def contiguous(mask: Node, moving: Index) -> tuple[Node, tuple[Node, ...]] | Non
             low, high = same.queries()
             at = nodes.Q
         own = (*same.of_query.own, *same.of_key.own)
-        flags[Node("step", "int", (), "contiguous", own)] = None
+        if common_order(*own) is None:
+            flags[Node("step", "int", (), "contiguous", own)] = None
         return nodes.conjunction(nodes.ge(at, low), nodes.ge(high, at))
 
     result = nodes.substitute(mask, bounded)
-    return (result, tuple(flags)) if flags else None
+    return None if result is mask else (result, tuple(flags))
 
 
 def equal_ids(mask: Node, moving: Index) -> tuple[Node, ...]:

@@ -15,13 +15,13 @@ import torch
 from ..formula.expression import Expression
 from ..formula.node import Node, Op
 from ..formula.nodes import numeric
-from ..formula.parameters import Kind, Parameter, Scalar, Table
+from ..formula.parameters import Kind, Order, Parameter, Scalar, Table
 from ..formula.printing import named
 from . import messages
 from .normal_form import Structure, bound, known
 
 _TOKEN: Final = re.compile(r"[()]|[^\s()]+")
-_PARAMETER: Final = re.compile(r"([$@])(\w+):(bool|int|real)(\d*)(?:>=(-?\d+))?")
+_PARAMETER: Final = re.compile(r"([$@])(\w+):(bool|int|real)(\d*)(?:>=(-?\d+))?(?:~([a-z]+))?")
 _DTYPES: Final[dict[str, torch.dtype]] = {
     "bool": torch.bool,
     "int": torch.int64,
@@ -96,14 +96,17 @@ class _Reader:
         found = _PARAMETER.fullmatch(text)
         if found is None:
             raise ValueError(text)
-        sign, name, kind, rank, low = found.groups()
+        sign, name, kind, rank, low, order = found.groups()
+        if order not in (None, *get_args(Order)):
+            raise ValueError(order)
+        declared = cast(Order | None, order)
         bound_below = None if low is None else int(low)
         place = next(self.places)
         if sign == "$":
             value = 0 if kind == "int" else 0.0
             return self.scalars.setdefault(place, Scalar(name, value, bound_below))
         empty = torch.empty([0] * int(rank), dtype=_DTYPES[kind])
-        return Table(name, self.tensors.setdefault(place, empty), bound_below)
+        return Table(name, self.tensors.setdefault(place, empty), bound_below, declared)
 
 
 def _data(op: str, token: str) -> object:

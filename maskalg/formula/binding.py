@@ -11,6 +11,7 @@ from .. import errors
 from . import messages
 from .entries import as_tensor, real_entries
 from .node import Node
+from .order import check
 from .parameters import INT32_MAX, INTEGERS, Scalar, Table, no_nan, plain_number
 
 
@@ -44,10 +45,11 @@ def _table(name: str, old: Table, value: object) -> Table:
     tensor = real_entries(value) if old.kind == "real" else as_tensor(value)
     if not isinstance(tensor, torch.Tensor):
         raise messages.bound_type(name, value, "a tensor or its entries")
-    new = Table(old.name, tensor if tensor is value else tensor.to(old.tensor.device), old.low)
+    new = old.with_tensor(tensor if tensor is value else tensor.to(old.tensor.device))
     if new.text != old.text:
         rank = old.tensor.ndim
         raise messages.bound_tensor(name, (old.kind, rank), (tensor.dtype, tensor.ndim))
+    check(f"bind({name}=…)", name, tensor, old.order)
     return new
 
 

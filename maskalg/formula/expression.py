@@ -150,7 +150,7 @@ class Expression(Shown):
             raise messages.to_dtype(device)
         tables = [p for p in self._params if isinstance(p, Table)]
         tensors = {id(p.tensor): p.tensor.to(device) for p in tables}
-        return self._replaced({id(p): Table(p.name, tensors[id(p.tensor)], p.low) for p in tables})
+        return self._replaced({id(p): p.with_tensor(tensors[id(p.tensor)]) for p in tables})
 
     def _replaced(self: Self, replacement: dict[int, Parameter]) -> Self:
         if not replacement:

@@ -51,6 +51,15 @@ def bound_tensor(name: str, wanted: tuple[str, int], found: tuple[object, int]) 
     )
 
 
+def out_of_order(call: str, name: str, order: str) -> MaskValueError:
+    wanted = "ascend" if order == "ascending" else "lie next to each other where they are equal"
+    return MaskValueError(
+        f"{call}: entries of {name} must {wanted}, as those of the table that was declared "
+        f"{order!r}. Write document.from_cu_seqlens(cu_seqlens) for packed documents, and "
+        "document(ids), without an order, for ids that lie in any."
+    )
+
+
 def to_dtype(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"to({found}): an expression moves to a device, and its tensors keep their dtypes. Write "

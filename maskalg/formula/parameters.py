@@ -18,6 +18,10 @@ from . import messages
 
 Kind = Literal["bool", "int", "real"]
 
+Order = Literal["contiguous", "ascending"]
+"""How entries lie along the last dimension of a table, in each of its rows: equal ones next to
+each other ("contiguous"), or besides none before a smaller one ("ascending")."""
+
 INT32_MAX: Final = 2**31 - 1
 
 INTEGERS: Final = cast("tuple[type[int], ...]", (int, torch.SymInt))
@@ -66,17 +70,33 @@ class Scalar:
 
 
 class Table:
-    """A tensor with a name, read at indices: document ids, lengths, slopes, a dense mask."""
+    """A tensor with a name, read at indices: document ids, lengths, slopes, a dense mask.
 
-    __slots__ = ("kind", "low", "name", "tensor", "text")
+    `low` and `order` are declared: what is read is at least `low`, and proofs and kernels count on
+    the `order` of the entries. `bind` and whatever computes with it check the order
+    (`formula/order.py`).
+    """
 
-    def __init__(self, name: str, tensor: torch.Tensor, low: int | None = None) -> None:
+    __slots__ = ("kind", "low", "name", "order", "tensor", "text")
+
+    def __init__(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        low: int | None = None,
+        order: Order | None = None,
+    ) -> None:
         self.name = name
         self.tensor = tensor
         self.low = low
+        self.order = order
         self.kind: Kind = _kind_of(tensor.dtype)
         bound = "" if low is None else f">={low}"
-        self.text = f"@{name}:{self.kind}{tensor.ndim}{bound}"
+        declared = "" if order is None else f"~{order}"
+        self.text = f"@{name}:{self.kind}{tensor.ndim}{bound}{declared}"
+
+    def with_tensor(self, tensor: torch.Tensor) -> Table:
+        return Table(self.name, tensor, self.low, self.order)
 
     @property
     def identity(self) -> object:
@@ -87,7 +107,7 @@ class Table:
 class Slot:
     """The place of a parameter in a normal form: position `index` of the values bound to it."""
 
-    __slots__ = ("index", "is_table", "kind", "low", "name", "ndim", "text")
+    __slots__ = ("index", "is_table", "kind", "low", "name", "ndim", "order", "text")
 
     def __init__(self, index: int, name: str, source: Scalar | Table) -> None:
         self.index = index
@@ -96,6 +116,7 @@ class Slot:
         self.low = source.low
         self.is_table = isinstance(source, Table)
         self.ndim = source.tensor.ndim if isinstance(source, Table) else 0
+        self.order = source.order if isinstance(source, Table) else None
         self.text = f"#{index}"
 
     @property
@@ -104,6 +125,17 @@ class Slot:
 
 
 Parameter = Scalar | Table | Slot
+
+
+def common_order(one: Parameter, other: Parameter) -> Order | None:
+    """How equal entries of two tables of ids are declared to lie, or of one table given twice.
+
+    Of two tables both must ascend: then their documents follow one another in the same order.
+    """
+    orders = [None if isinstance(p, Scalar) else p.order for p in (one, other)]
+    if one is other or orders == ["ascending", "ascending"]:
+        return orders[0]
+    return None
 
 
 def _kind_of(dtype: torch.dtype) -> Kind:

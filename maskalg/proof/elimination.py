@@ -7,13 +7,14 @@ keys that are not full.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, cast
 
 from ..formula import nodes
 from ..formula.nodes import Node
+from ..formula.parameters import Slot, common_order
 from ..formula.printing import formula_text
 from .closed_forms import Residue, Section, Span, every_key
-from .literals import Clause, Clauses
+from .literals import Clause, Clauses, IdPair
 from .projection import Box, KeyInterval, Projection, interval_text
 from .section import formula_of, section_of
 from .signs import OverBudget, Signs
@@ -84,8 +85,23 @@ def _step(clause: Clause, projection: Projection, symbols: Symbols) -> Step:
     interval = projection.interval(clause)
     if interval is None:
         return Step(clause, None, None)
-    open_tiles = not interval.exact or bool(interval.documents)
+    open_tiles = not interval.exact or bool(_undeclared(interval.documents))
     return Step(clause, interval, section_of(clause, projection, symbols) if open_tiles else None)
+
+
+_ORDERS: Final = {
+    "ascending": "{} ascends",
+    "contiguous": "equal entries of {} are contiguous",
+}
+
+
+def _slots(reads: tuple[Node, Node]) -> list[Slot]:
+    return [cast(Slot, read.own[0]) for read in reads]
+
+
+def _undeclared(documents: frozenset[IdPair]) -> list[IdPair]:
+    """The pairs of id tables whose order no declaration says."""
+    return [pair for pair in documents if common_order(*pair) is None]
 
 
 def _side(steps: list[Step], symbols: Symbols) -> Side:
@@ -119,7 +135,7 @@ def _span(interval: KeyInterval, symbols: Symbols) -> Span:
         residue=residue,
         exact=interval.exact,
         documents=tuple(
-            sorted(interval.documents, key=lambda pair: (pair[0].index, pair[1].index))
+            sorted(_undeclared(interval.documents), key=lambda pair: (pair[0].index, pair[1].index))
         ),
         keys=nodes.conjunction(*interval.keys) if interval.keys else None,
     )
@@ -145,10 +161,18 @@ def _assumptions(symbols: Symbols) -> tuple[str, ...]:
         f"{name}: the queries with {formula_text(formula)}"
         for name, formula in symbols.sets.items()
     )
-    return sets + tuple(
-        sorted(
-            f"{symbol} >= {low}"
-            for symbol, low in symbols.lows.items()
-            if symbol not in hidden and not symbol.is_Dummy and str(symbol) not in ("batch", "head")
+    tables = dict.fromkeys(slot for reads in symbols.families.values() for slot in _slots(reads))
+    orders = tuple(_ORDERS[slot.order].format(slot.name) for slot in tables if slot.order)
+    return (
+        sets
+        + orders
+        + tuple(
+            sorted(
+                f"{symbol} >= {low}"
+                for symbol, low in symbols.lows.items()
+                if symbol not in hidden
+                and not symbol.is_Dummy
+                and str(symbol) not in ("batch", "head")
+            )
         )
     )

@@ -19,11 +19,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 import torch
 
+from ..formula.order import lies_in
+from ..formula.parameters import Order
 from ..values import algebra, index
 from ..values import masks as atom
 from ..values.algebra import Mask
@@ -181,7 +183,9 @@ def documents(draw: DrawFn) -> Case:
         mask = atom.document.from_lengths(lengths, total=ENTRIES)
         return Case(mask, matrix_of(oracle.document_from_lengths, lengths), over_positions=True)
     q_ids, kv_ids = draw(_id_rows()), draw(_id_rows()) if kind == "cross" else None
-    mask = atom.document(torch.tensor(q_ids), None if kv_ids is None else torch.tensor(kv_ids))
+    given = [torch.tensor(rows) for rows in (q_ids, kv_ids) if rows is not None]
+    held = [order for order in get_args(Order) if all(bool(lies_in(order, t)) for t in given)]
+    mask = atom.document(*given, order=draw(st.sampled_from((None, *held))))
     return Case(mask, matrix_of(oracle.document, q_ids, kv_ids), over_positions=True)
 
 

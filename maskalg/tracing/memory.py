@@ -79,7 +79,7 @@ def _emptied(node: Node, sources: dict[int, int]) -> Template:
         if id(parameter) not in empty:
             tensor = parameter.tensor
             none = torch.empty([0] * tensor.ndim, dtype=tensor.dtype)
-            empty[id(parameter)] = Table(parameter.name, none, parameter.low)
+            empty[id(parameter)] = parameter.with_tensor(none)
         return empty[id(parameter)]
 
     plain = nodes.with_parameters(node, other)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import torch
 
 from .. import errors
 from ..formula import nodes
 from ..formula.entries import booleans, integers, is_listed, readable, reals
 from ..formula.nodes import Node
-from ..formula.parameters import INT32_MAX, INTEGERS, Parameter, Scalar, Table, plain_number
+from ..formula.order import check
+from ..formula.parameters import (
+    INT32_MAX,
+    INTEGERS,
+    Order,
+    Parameter,
+    Scalar,
+    Table,
+    plain_number,
+)
 
 
 def shown(value: object) -> str:
@@ -61,12 +72,15 @@ def _integer_or_tensor(
     return nodes.read(table, *indices), table
 
 
-def positions(call: str, name: str, value: object) -> Table:
-    """An integer tensor over positions, `[length]` or `[batch, length]`."""
+def positions(call: str, name: str, value: object, order: Order | None = None) -> Table:
+    """An integer tensor over positions, `[length]` or `[batch, length]`, in a declared order."""
     tensor = integers(call, name, value)
     if tensor.ndim not in (1, 2):
         raise errors.tensor_shape(call, name, list(tensor.shape), "[length] or [batch, length]")
-    return Table(name, tensor)
+    if order not in (None, *get_args(Order)):
+        raise unknown_order(call, order)
+    check(call, name, tensor, order)
+    return Table(name, tensor, order=order)
 
 
 def flags(call: str, name: str, value: object) -> Table:
@@ -128,6 +142,13 @@ def at(table: Table, position: Node) -> Node:
     """`table` at a position, per batch when the table is."""
     batch = [nodes.BATCH] if table.tensor.ndim == 2 else []
     return nodes.read(table, *batch, position)
+
+
+def unknown_order(call: str, found: object) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: order must be 'contiguous' (equal entries lie next to each other), 'ascending' "
+        f"or None, got {found!r}."
+    )
 
 
 def entries_outside(

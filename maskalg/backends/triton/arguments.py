@@ -32,7 +32,7 @@ from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Value
 from ...formula.node import Node
-from ...schedule.intervals.steps import StepTables, step_tables
+from ...schedule.intervals.steps import StepTables, tables_of_slots
 from ...schedule.marked_runs import layout_of, marked_runs
 from ...schedule.memory import MEMORY, constant
 from .. import messages
@@ -133,7 +133,7 @@ def tables_of(
     found = []
     for argument in hooks.tables:
         if isinstance(argument, TableArgument):
-            found.append(_table(argument, call.form.values, steps))
+            found.append(_table(argument, call.form, steps))
         elif isinstance(argument, DistanceTable):
             found.append(_distance_table(argument.formula, call))
         elif isinstance(argument, NumbersTable):
@@ -219,17 +219,18 @@ def _scalar(argument: ScalarArgument, values: tuple[Value, ...]) -> int:
 
 def _table(
     argument: TableArgument,
-    values: tuple[Value, ...],
+    form: Bound,
     steps: dict[tuple[int, int | None], StepTables],
 ) -> torch.Tensor:
     """A table; `steps` keeps those of each pair of ids, which are looked up once a call."""
-    tensor = cast(torch.Tensor, values[argument.slot])
+    tensor = cast(torch.Tensor, form.values[argument.slot])
     if argument.step is not None:
         pair = (argument.slot, argument.kv_slot)
         tables = steps.get(pair)
         if tables is None:
-            kv_ids = cast(torch.Tensor, values[cast(int, argument.kv_slot)])
-            tables = steps[pair] = step_tables(tensor, kv_ids)
+            slots = form.structure.slots
+            kv_slot = slots[cast(int, argument.kv_slot)]
+            tables = steps[pair] = tables_of_slots(slots[argument.slot], kv_slot, form.values)
         return tables.named(argument.step)
     if tensor.is_contiguous():
         return tensor

@@ -24,5 +24,5 @@ def within_documents(
         raise messages.packed_batch(batch)
     ids = packed_ids(*queries)
     if keys[0] is queries[0] and keys[1] == queries[1]:
-        return document(ids)
-    return document(ids, packed_ids(*keys))
+        return document(ids, order="ascending")
+    return document(ids, packed_ids(*keys), order="ascending")

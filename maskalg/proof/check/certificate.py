@@ -9,8 +9,9 @@ linear-arithmetic solver refutes it; what is not linear enters through the few l
   pair of them is one that the interval's remainder and section count;
 - *exact*: each key of an interval is kept (or dropped) by some query of the tile. The query is
   named: the first or last of the tile, one at which a comparison of the mask changes, or a member
-  of a set that is next to those. Of documents this is claimed where equal ids are contiguous, at
-  which each call looks. What a remainder or a section counts is kept (or dropped) pair by pair.
+  of a set that is next to those. Of documents this is claimed where equal ids are contiguous, which
+  is declared or else looked at in each call. What a remainder or a section counts is kept (or
+  dropped) pair by pair.
 
 Claims about digits stand in `digit_certificate.py`.
 """

@@ -10,7 +10,7 @@ The tables are those of `schedule/intervals/steps.py`.
   keys to queries (the same tables, where both read one tensor); start and end likewise
 
 And of contiguous ones, where equal ids are contiguous (and in the same order, for two tensors),
-that start is first and end is last. Each call looks whether they are.
+that start is first and end is last. Where no declaration says so, each call looks whether they are.
 
 They hold for positions inside of the tables. `extents.py` refuses calls with others, unless an
 entry of a tensor or a repeated index stands in the position. Reads there are clamped: of a query

@@ -28,7 +28,7 @@ import sympy as sp
 from ...engine.normal_form import Value
 from ...formula import nodes
 from ...formula.nodes import Node
-from ...formula.parameters import Slot
+from ...formula.parameters import Slot, common_order
 from .arithmetic import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
 from .document_laws import StepTerm, contiguous, inverses, own_places, same_document
 from .set_laws import MemberTerm, member_laws
@@ -81,7 +81,10 @@ class Encoder:
     def term(self, node: Node) -> Any:
         """The integer formula as a polynomial in unknowns."""
         op, args = node.op, node.args
-        if op == "step" and self._contiguous:
+        if op == "step" and common_order(*node.own) is not None:
+            node = contiguous(node)
+            self.laws.add("declared order")
+        elif op == "step" and self._contiguous:
             node = contiguous(node)
         if op == "const" and node.kind == "int":
             return sp.Integer(cast(int, node.data))

@@ -6,7 +6,6 @@ A tile that a touched span meets keeps some pair; one that an unfull span meets 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 
@@ -16,7 +15,7 @@ from ..positions.sections import prepared
 from ..summaries.summaries import Summaries
 from ..tiling import Tiling
 from .intervals import Rows, span_tiles
-from .steps import step_tables
+from .steps import tables_of_slots
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,9 @@ def side_tiles(spans: tuple[Span, ...], tiling: Tiling, rows: Rows) -> SideTiles
 
 def in_order(span: Span, form: Bound) -> bool:
     """Whether the documents a span relies on are in order, so that it is exact."""
-    pairs = [(form.values[q.index], form.values[kv.index]) for q, kv in span.documents]
+    pairs = span.documents
     return all(
-        step_tables(cast(torch.Tensor, q_ids), cast(torch.Tensor, kv_ids)).contiguous()
-        for q_ids, kv_ids in pairs
+        tables_of_slots(q_slot, kv_slot, form.values).contiguous() for q_slot, kv_slot in pairs
     )
 
 

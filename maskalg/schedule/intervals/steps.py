@@ -6,7 +6,8 @@ For queries x and keys y that are kept when their ids are equal:
 - `start[x]`, `end[x]`: keys that x surely keeps, narrowed so that both are monotone in x.
 
 All four are non-decreasing. Where equal ids are contiguous, `first = start` and `last = end`, and
-the closed forms built on them are exact; elsewhere they stay sound, whatever the ids are.
+the closed forms built on them are exact; elsewhere they stay sound, whatever the ids are. Of ids
+that are declared to lie so, the tables are made without sorting, and the declaration is checked.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import torch
 from ...engine.normal_form import Value
 from ...formula.entries import readable
 from ...formula.nodes import Node
-from ...formula.parameters import Slot
+from ...formula.order import ensure
+from ...formula.parameters import Order, Slot, common_order
 from ..memory import Memory
 
 _TABLES: Final = Memory(1024)
@@ -65,10 +67,20 @@ class StepTables:
         return bool(self.named("contiguous"))
 
 
-def step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
-    """The tables of a pair of id tensors, remembered while the tensors live unchanged."""
+def step_tables(
+    q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order | None = None
+) -> StepTables:
+    """The tables of a pair of id tensors, remembered while the tensors live unchanged.
+
+    Args:
+        q_ids, kv_ids: ids of queries and of keys; one tensor where they are the same.
+        order: how they are declared to lie; "contiguous" is of one tensor.
+
+    Raises:
+        ValueError: ids that do not lie so, on the CPU. A GPU stops by an assertion of its own.
+    """
     pair = (q_ids,) if q_ids is kv_ids else (q_ids, kv_ids)
-    return _TABLES.of_tensors((), pair, lambda: _step_tables(q_ids, kv_ids))
+    return _TABLES.of_tensors((order,), pair, lambda: _step_tables(q_ids, kv_ids, order))
 
 
 def step_slots(node: Node) -> tuple[Slot, Slot]:
@@ -79,9 +91,14 @@ def step_slots(node: Node) -> tuple[Slot, Slot]:
 
 def tables_of(node: Node, values: tuple[Value, ...]) -> StepTables:
     """The step tables a `step` node reads, built from the bound ids."""
-    q_slot, kv_slot = step_slots(node)
+    return tables_of_slots(*step_slots(node), values)
+
+
+def tables_of_slots(q_slot: Slot, kv_slot: Slot, values: tuple[Value, ...]) -> StepTables:
+    """The step tables of the ids bound to two slots."""
     q_ids, kv_ids = values[q_slot.index], values[kv_slot.index]
-    return step_tables(cast(torch.Tensor, q_ids), cast(torch.Tensor, kv_ids))
+    order = common_order(q_slot, kv_slot)
+    return step_tables(cast(torch.Tensor, q_ids), cast(torch.Tensor, kv_ids), order)
 
 
 def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]) -> torch.Tensor:
@@ -97,9 +114,11 @@ def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]
     return table[indices[0].clamp(0, table.shape[0] - 1), position].to(torch.int64)
 
 
-def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
+def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order | None) -> StepTables:
     if q_ids is kv_ids and _is_sorted(q_ids):
         return _tables_in_order(q_ids)
+    if order is not None:
+        return _declared_tables(q_ids, kv_ids, order)
     if q_ids is kv_ids:
         first, last = _occurrences_of_own(q_ids)
         start, end = _runs(q_ids)
@@ -114,6 +133,35 @@ def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> StepTables:
         end=_running_min_from_right(end).to(torch.int32),
         kv_length=kv_ids.shape[-1],
     )
+
+
+def _declared_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order) -> StepTables:
+    """The tables of ids that are declared to lie in an order.
+
+    A query without a key has none between its `first` and its `last`: the keys before are of
+    smaller ids, and those from `first` on of larger ones.
+    """
+    ensure("ids", q_ids, order)
+    if order == "contiguous":
+        start, end = (table.to(torch.int32) for table in _runs(q_ids))
+        return StepTables(start, end, start, end, q_ids.shape[-1])
+    if q_ids is not kv_ids:
+        ensure("kv_ids", kv_ids, order)
+    queries, keys = _alike(q_ids, kv_ids)
+    start = torch.searchsorted(keys, queries, out_int32=True)
+    end = torch.searchsorted(keys, queries, right=True, out_int32=True).sub_(1)
+    return StepTables(start, end, start, end, kv_ids.shape[-1])
+
+
+def _alike(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both in one dtype and for the same batch entries, if any."""
+    if q_ids is kv_ids:
+        ids = q_ids.contiguous()
+        return ids, ids
+    wide = torch.promote_types(q_ids.dtype, kv_ids.dtype)
+    shape = torch.broadcast_shapes(q_ids.shape[:-1], kv_ids.shape[:-1])
+    queries, keys = (ids.to(wide).expand(*shape, -1).contiguous() for ids in (q_ids, kv_ids))
+    return queries, keys
 
 
 def _is_sorted(ids: torch.Tensor) -> bool:
@@ -149,12 +197,7 @@ def _occurrences_in_other(
     q_ids: torch.Tensor, kv_ids: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """First and last key with each query's id, and the run of keys that starts at the first."""
-    wide = torch.promote_types(q_ids.dtype, kv_ids.dtype)
-    batch = max(
-        q_ids.shape[0] if q_ids.ndim == 2 else 1, kv_ids.shape[0] if kv_ids.ndim == 2 else 1
-    )
-    queries = torch.atleast_2d(q_ids.to(wide)).expand(batch, -1).contiguous()
-    keys = torch.atleast_2d(kv_ids.to(wide)).expand(batch, -1).contiguous()
+    queries, keys = map(torch.atleast_2d, _alike(q_ids, kv_ids))
     length = keys.shape[-1]
     if length == 0 or queries.shape[-1] == 0:
         nowhere = torch.full_like(queries, length, dtype=torch.int64)

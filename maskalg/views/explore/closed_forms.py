@@ -83,7 +83,7 @@ def _span(span: Span, js: JavaScript) -> str:
         "highs": _functions(span.highs, js),
         "guards": _functions(span.guards, js),
         "exact": text(span.exact),
-        "pairs": str([js.pair((q.index, kv.index)) for q, kv in span.documents]),
+        "pairs": str([js.pair(q, kv) for q, kv in span.documents]),
         "keys": "null" if span.keys is None else str(js.set_of(span.keys, "kv_idx")),
         "residue": "null" if span.residue is None else _residue(span.residue, js),
         "numbers": f"[{', '.join(numbers)}]",

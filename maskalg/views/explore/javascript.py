@@ -15,7 +15,7 @@ from typing import Final, TypeVar, cast
 
 from ...formula.functions import function_of
 from ...formula.node import Node, in_order
-from ...formula.parameters import Slot
+from ...formula.parameters import Slot, common_order
 from .. import messages
 
 INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "B", "head": "H", "q0": "q0", "q1": "q1"}
@@ -26,14 +26,15 @@ class JavaScript:
     """Prints formulas; numbers what they read.
 
     Attributes:
-        pairs: slots of query ids and key ids whose step tables are read, by their place.
+        pairs: slots of query ids and key ids whose step tables are read, by their place, and 1
+            where both are declared to ascend.
         sets: conditions on one index whose members are looked up, each with the name of the
             index and that of the number of its positions.
         lengths: the number of positions of an index; of the mask with queries and keys exchanged
             the two change places.
     """
 
-    pairs: list[tuple[int, int]] = field(default_factory=list)
+    pairs: list[tuple[int, int, int]] = field(default_factory=list)
     sets: list[tuple[Node, str, str]] = field(default_factory=list)
     lengths: dict[str, str] = field(default_factory=lambda: {"q_idx": "Q_LEN", "kv_idx": "KV_LEN"})
 
@@ -47,8 +48,9 @@ class JavaScript:
         """An operand beside real numbers: integers are rounded to float32."""
         return self(node) if node.kind == "real" else f"f({self(node)})"
 
-    def pair(self, slots: tuple[int, int]) -> int:
-        return _place(slots, self.pairs)
+    def pair(self, q_slot: Slot, kv_slot: Slot) -> int:
+        ascending = common_order(q_slot, kv_slot) == "ascending"
+        return _place((q_slot.index, kv_slot.index, int(ascending)), self.pairs)
 
     def set_of(self, node: Node, index: str) -> int:
         return _place((node, index, self.lengths[index]), self.sets)
@@ -99,9 +101,9 @@ def _read(js: JavaScript, node: Node) -> str:
 
 
 def _step(js: JavaScript, node: Node) -> str:
-    q_slot, kv_slot = (cast(Slot, own).index for own in node.own)
+    q_slot, kv_slot = (cast(Slot, own) for own in node.own)
     row = js(node.args[0]) if len(node.args) > 1 else "0"
-    return f"step({js.pair((q_slot, kv_slot))}, {text(node.data)}, {row}, {js(node.args[-1])})"
+    return f"step({js.pair(q_slot, kv_slot)}, {text(node.data)}, {row}, {js(node.args[-1])})"
 
 
 def _member(js: JavaScript, node: Node) -> str:

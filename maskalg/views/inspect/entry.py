@@ -65,7 +65,8 @@ def _cut(formula: Node, at: dict[str, int]) -> dict[Table, Table]:
                 if name is not None:
                     left = left.select(axis, min(at[name], left.shape[axis] - 1))
             parts[id(table.tensor), way] = left
-        cut[table] = Table(table.name, left, table.low)
+        order = table.order if way[-1] is None else None
+        cut[table] = Table(table.name, left, table.low, order)
     return cut
 
 

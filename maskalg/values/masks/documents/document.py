@@ -15,7 +15,7 @@ from ....formula import nodes
 from ....formula.derived import note_documents
 from ....formula.entries import Entries, integers, is_listed, readable
 from ....formula.nodes import BATCH, SCORE, K, Q
-from ....formula.parameters import INTEGERS, Table, plain_number
+from ....formula.parameters import INTEGERS, Order, Table, plain_number
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import at, integer, positions
@@ -29,29 +29,38 @@ class _Document:
 
     __slots__ = ()
 
-    def __call__(self, ids: Entries, kv_ids: Entries | None = None) -> Mask:
+    def __call__(
+        self, ids: Entries, kv_ids: Entries | None = None, *, order: Order | None = None
+    ) -> Mask:
         """ids[q] = ids[k]: queries keep the keys of their own document.
 
         Args:
             ids: integer tensor `[length]` or `[batch, length]`, indexed by global position, at
                 least as long as the sequences; any values, contiguous or not.
             kv_ids: the ids of the keys where they differ from those of the queries.
+            order: "contiguous" declares that the tokens of each document lie next to each other,
+                "ascending" that the ids never descend besides, which `from_lengths` and
+                `from_cu_seqlens` declare of theirs. Proofs and kernels count on it: blocks are
+                exact, and kernels compare positions in place of ids. With `kv_ids`, "ascending"
+                alone does so. Ids bound later are held to it. Ids on the CPU are looked at here; a
+                GPU looks by itself where attention reads them, and fails by an assertion there.
 
         Raises:
             TypeError: ids that are no integer tensor.
-            ValueError: ids of another rank; at the call, ids shorter than the sequences.
+            ValueError: ids of another rank or, on the CPU, of another `order`; at the call, ids
+                shorter than the sequences.
 
         Examples:
             >>> mask = causal & document([7, 7, 3])
             >>> mask.to_dense(3)[0, 0].int().tolist()
             [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
         """
-        q_table = positions("document", "ids", ids)
+        q_table = positions("document", "ids", ids, order)
         if kv_ids is None:
             return Mask(
                 nodes.eq(at(q_table, Q), at(q_table, K)), SCORE, called("document", q_table)
             )
-        kv_table = positions("document", "kv_ids", kv_ids)
+        kv_table = positions("document", "kv_ids", kv_ids, order)
         node = nodes.eq(at(q_table, Q), at(kv_table, K))
         return Mask(node, SCORE, called("document", q_table, kv_table))
 
@@ -99,8 +108,8 @@ class _Document:
         sizes = sizes if device is None else sizes.to(device)
         cu_seqlens = torch.nn.functional.pad(sizes.cumsum(-1), (1, 0))
         if full:
-            return self(packed_ids(cu_seqlens, total))
-        return _one_packing(self, cu_seqlens, total)
+            return self(packed_ids(cu_seqlens, total), order="ascending")
+        return _one_packing(partial(self, order="ascending"), cu_seqlens, total)
 
     def from_cu_seqlens(
         self,
@@ -135,7 +144,7 @@ class _Document:
             [[1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
         """
         call = "document.from_cu_seqlens"
-        return packed(call, self, cu_seqlens, kv_cu_seqlens, total)
+        return packed(call, partial(self, order="ascending"), cu_seqlens, kv_cu_seqlens, total)
 
 
 def _packings(call: str, lengths: object) -> tuple[torch.Tensor, list[int]]:
@@ -237,8 +246,10 @@ def _one_packing(
 def packed_ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
     """The document of each of `length` positions, int32, counted from 1; None is the last entry.
 
-    `[length]`, or `[batch, length]` of cumulative lengths `[batch, documents + 1]`.
+    `[length]`, or `[batch, length]` of cumulative lengths `[batch, documents + 1]`. They ascend,
+    also where cumulative lengths that nobody looked at do not.
     """
+    cu_seqlens = cu_seqlens.cummax(dim=-1).values
     length = int(cu_seqlens[..., -1].max()) if length is None else length
     places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
     places = places.expand(*cu_seqlens.shape[:-1], length).contiguous()

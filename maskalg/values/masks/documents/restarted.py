@@ -16,7 +16,7 @@ from ....formula.comparisons import by_distance
 from ....formula.derived import Derived
 from ....formula.entries import Entries
 from ....formula.nodes import SCORE, K, Node, Q
-from ....formula.parameters import Parameter
+from ....formula.parameters import Order, Parameter
 from ....formula.printing import Label
 from ...algebra import Mask
 from ...arguments import at, positions
@@ -43,6 +43,7 @@ class _PerDocument:
         kv_ids: Entries | None = None,
         *,
         align: Literal["last", "first"] = "last",
+        order: Order | None = None,
     ) -> Mask:
         """ids[q] = ids[k], and `mask` at positions counted from the first token of the document.
 
@@ -60,10 +61,11 @@ class _PerDocument:
                 five keys of a document are the last two steps of five.
             align: "first" has the first query of a document stand where its first key does (top
                 left), as xformers' `BlockDiagonalCausalMask` and `causal_upper_left` of torch do.
+            order: how the ids lie, as `document` takes it.
 
         Raises:
-            TypeError, ValueError: `ids` of another type or shape; a mask that reads a tensor at
-                positions, whose length cannot be checked here; another `align`.
+            TypeError, ValueError: `ids` of another type, shape or order; a mask that reads a tensor
+                at positions, whose length cannot be checked here; another `align`.
 
         Source: document masks of attention-gym, which restart positions at cumulative lengths.
 
@@ -80,8 +82,8 @@ class _PerDocument:
         for node in mask.mask_node.walk():
             if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
                 raise table_in_document(call, node.own[0].name)
-        queries = positions(call, "ids", ids)
-        keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids)
+        queries = positions(call, "ids", ids, order)
+        keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids, order)
         query = Q
         if keys is not queries:
             query = nodes.add(Q, at(Derived("ahead", (queries, keys), _AHEAD[align]), Q))
@@ -129,7 +131,8 @@ class _PerDocument:
             [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
         """
         call = "per_document.from_cu_seqlens"
-        return packed(call, partial(self, mask, align=align), cu_seqlens, kv_cu_seqlens, total)
+        atom = partial(self, mask, align=align, order="ascending")
+        return packed(call, atom, cu_seqlens, kv_cu_seqlens, total)
 
 
 def _restarted(mask: Node, query: Node, start: Node) -> Node:

@@ -157,7 +157,11 @@ function step(pair, name, row, position) {
 function stepsOf(pair, row) {
   const key = `${pair} ${row}`;
   let found = stepTables.get(key);
-  if (!found) stepTables.set(key, (found = makeSteps(...PAIRS[pair].map((slot) => rowOf(T[slot], row)))));
+  if (!found) {
+    const [queries, keys, ascending] = PAIRS[pair];
+    found = makeSteps(rowOf(T[queries], row), rowOf(T[keys], row), ascending);
+    stepTables.set(key, found);
+  }
   return found;
 }
 
@@ -168,7 +172,7 @@ function rowOf(table, row) {
   return table.data.subarray(at * n, (at + 1) * n);
 }
 
-function makeSteps(queries, keys) {
+function makeSteps(queries, keys, ascending) {
   const length = keys.length;
   const places = new Map();
   const runEnd = new Int32Array(length);
@@ -186,11 +190,14 @@ function makeSteps(queries, keys) {
   const last = new Int32Array(n);
   const start = new Int32Array(n);
   const end = new Int32Array(n);
-  for (let x = 0; x < n; x++) {
-    const [low, high] = places.get(queries[x]) ?? [length, -1];
+  for (let x = 0, place = 0; x < n; x++) {
+    // A query without a key: none lies between the keys of smaller ids and those of larger ones.
+    if (ascending) while (place < length && keys[place] < queries[x]) place++;
+    const nowhere = ascending ? [place, place - 1] : [length, -1];
+    const [low, high] = places.get(queries[x]) ?? nowhere;
     first[x] = start[x] = low;
     last[x] = high;
-    end[x] = high < 0 ? -1 : runEnd[low];
+    end[x] = high < low ? high : runEnd[low];
     if (own) {
       start[x] = x && keys[x - 1] === keys[x] ? start[x - 1] : x;
       end[x] = runEnd[x];
