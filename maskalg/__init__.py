@@ -25,6 +25,7 @@ from .values.masks import *
 from .values.weights import *
 
 if TYPE_CHECKING:
+    from . import parallel as parallel
     from .codegen.store import cache_dir as cache_dir
     from .explanation import explain as explain
     from .explanation import render as render
@@ -43,6 +44,7 @@ _LATE = {
     "explain": "explanation",
     "implies": "questions.decide",
     "mask": "tracing",
+    "parallel": "parallel",
     "plot": "views.inspect.sheet",
     "render": "explanation",
     "score": "tracing",
@@ -54,7 +56,8 @@ _LATE = {
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise errors.not_in_package(name, [] if name.startswith("_") else globals()["__all__"])
-    found = globals()[name] = getattr(import_module(f".{_LATE[name]}", __name__), name)
+    room = import_module(f".{_LATE[name]}", __name__)
+    found = globals()[name] = room if name == _LATE[name] else getattr(room, name)
     return found
 
 

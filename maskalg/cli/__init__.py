@@ -13,10 +13,10 @@ from typing import Final, NoReturn
 import torch
 
 from ..errors import MaskalgError
-from . import compare, doctor, explore, prove, render, show, tune
+from . import compare, doctor, explore, plan, prove, render, show, tune
 from .arguments import natural, positive
 
-_ANSWERS: Final = (show, explore, prove, compare, render)  # commands that print and are done
+_ANSWERS: Final = (show, explore, prove, compare, plan, render)  # commands that print and are done
 
 
 class _Parser(argparse.ArgumentParser):

@@ -58,3 +58,10 @@ def tuned_cannot_be_stored(path: object, problem: object) -> BackendError:
         f"{path} cannot be written ({problem}), so nothing would be kept. Set XDG_CACHE_HOME to a "
         "folder that can, or look without keeping: --dry-run."
     )
+
+
+def layers_of_each(given: str, masks: int) -> MaskValueError:
+    return MaskValueError(
+        f"--layers {given}: {masks} expressions need {masks} numbers of layers, such as "
+        f"--layers {','.join(['4'] * masks)}."
+    )

@@ -40,12 +40,14 @@ def found(path: str) -> Any:
 VALUES = [found(path) for path in SHOWN]
 PUBLIC = {
     f"{module.__name__}.{name}": getattr(module, name)
-    for module in (ma, testing, weights)
+    for module in (ma, ma.parallel, testing, weights)
     for name in module.__all__
 }
 
+MODULES = ("maskalg.nn", "maskalg.parallel")
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "maskalg.nn"])
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if n not in MODULES])
 def test_reference_has(name: str) -> None:
     value = PUBLIC[name]
     # `document` and its like are values of a private class of their own.

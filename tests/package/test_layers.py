@@ -23,6 +23,7 @@ ROOMS = [
     "operators",
     "attention",
     "nn",
+    "parallel",
     "explanation",
     "testing",
     "bench",

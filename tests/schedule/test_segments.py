@@ -7,8 +7,18 @@ import pytest
 import torch
 from hypothesis import given
 
-from maskalg import MaskValueError, causal, document, everything, nothing, prefix, sliding
+from maskalg import (
+    MaskValueError,
+    causal,
+    document,
+    everything,
+    nothing,
+    prefix,
+    shared_prefix,
+    sliding,
+)
 from maskalg.schedule.segments import Segments
+from maskalg.schedule.summaries import rung
 from maskalg.schedule.tile_runs import EMPTY, FULL, PARTIAL, Run
 from maskalg.testing import describe, oracle
 from maskalg.testing.case import BATCH, HEADS, Case
@@ -103,3 +113,32 @@ def test_a_million_tokens_take_little_memory() -> None:
     ids = torch.arange(512, dtype=torch.int32).repeat_interleave(2048)
     for mask in (causal & sliding(4096), causal & document(ids) & sliding(4096)):
         assert mask.segments(length).nbytes < 1 << 20
+
+
+@given(masks(depth=2), shapes())
+def test_larger_tiles_are_divided_where_they_are_partial(case: Case, shape: Shape) -> None:
+    """As for lengths with too many tiles to label all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rung, "_ALL_LABELLED", 4)
+        patch.setattr(rung, "_SMALLEST_TILE", 1)
+        patch.setattr(rung, "_PARTS", 4)
+        check(case, shape)
+
+
+def test_prefix_trees_of_a_million_tokens_are_told_by_128() -> None:
+    lengths = torch.tensor([900, 300, 100, 700]).repeat(530)
+    ids = torch.arange(len(lengths)).repeat_interleave(lengths)[: 1 << 20].int()
+    parents = torch.where(
+        torch.arange(len(lengths)) % 4 > 0, torch.arange(len(lengths)) // 4 * 4, -1
+    )
+    mask = shared_prefix(ids, parents)
+    part = slice(500 * 128, 516 * 128)
+    found = mask.segments(1 << 20, block=128)
+    near = mask.shift(q=part.start, kv=part.start).to_dense(16 * 128)
+    wanted = oracle.labels(near.numpy(), 128, 128)[0, 0]
+    labels = np.zeros_like(wanted)
+    for row in range(16):
+        for run in found.row(0, 0, 500 + row):
+            assert run.first >= 480 and run.end <= 500 + row + 1  # within the tree of 2000 tokens
+            labels[row, max(run.first - 500, 0) : max(run.end - 500, 0)] = run.label
+    assert (labels == wanted).all()

@@ -24,7 +24,7 @@ _FEWEST_EACH_TIME: Final = 1 << 14  # likewise, where they are labelled at each 
 MOST_TILES: Final = 1 << 22
 """More are not labelled: memory and time grow with their number."""
 
-_MOST_PAIRS: Final = 1 << 30  # entries of a tensor of pairs that are gone through
+MOST_PAIRS: Final = 1 << 30  # entries of a tensor of pairs that are gone through
 
 
 def summary_labels(tiling: Tiling) -> torch.Tensor:
@@ -42,7 +42,7 @@ def summary_labels(tiling: Tiling) -> torch.Tensor:
 def _labels(tiling: Tiling) -> torch.Tensor:
     assert math.prod(tiling.shape) <= MOST_TILES
     extents = tiling.extents
-    pairs = math.prod(tiling.shape[:2]) * extents.q_len * extents.kv_len <= _MOST_PAIRS
+    pairs = math.prod(tiling.shape[:2]) * extents.q_len * extents.kv_len <= MOST_PAIRS
     summaries = Summaries(rows_of(tiling), None, tiling.block, pairs)
     surely, perhaps = summaries.truth(tiling.form.structure.mask)
     return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).expand(tiling.shape).contiguous()

@@ -1,0 +1,66 @@
+"""`maskalg plan`: which rank computes which queries of a long sequence, and the keys it needs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from . import messages
+from .arguments import EXPRESSION_HELP, EXPRESSIONS, mask_of, natural, positive
+
+_PIPED_WIDTH: Final = 64
+_MOST_WIDTH: Final = 96
+
+
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "plan",
+        help="share a long sequence among ranks: the same work for each, and the keys it needs",
+        description="Share a long sequence among ranks. Each gets as many tokens and the same "
+        "work, and only keys that its queries may keep travel to it.",
+        epilog=EXPRESSIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("expression", nargs="+", metavar="EXPR", help=EXPRESSION_HELP)
+    add("--len", dest="length", type=positive, required=True, help="tokens of the sequence")
+    add("--ranks", type=positive, required=True, help="processes that share it")
+    add("--layers", default="", help='layers of each expression, such as "20,4" (default: 1 each)')
+    add("--chunk", type=positive, help="tokens that stay together (default: 128, or what suits)")
+    add("--heads", type=natural, help="number of heads, where no tensor tells")
+    add("--width", type=positive, help="columns of the picture (default: what fits)")
+    add("--json", action="store_true", help="print ranges of queries and keys, ends not included")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the plan; returns the exit status."""
+    import json
+
+    from rich.console import Console
+
+    from ..parallel import plan
+    from ..parallel.picture import picture
+    from ..parsing import read
+
+    masks = [mask_of(read(text)) for text in options.expression]
+    counts = options.layers.split(",") if options.layers else ["1"] * len(masks)
+    if len(counts) != len(masks) or not all(count.isdecimal() for count in counts):
+        raise messages.layers_of_each(options.layers, len(masks))
+    layers = list(zip(masks, map(int, counts), strict=True))
+    found = plan(layers, options.length, options.ranks, chunk=options.chunk, heads=options.heads)
+    if options.json:
+        print(json.dumps(found.to_json()))
+        return 0
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    fitting = min(_MOST_WIDTH, console.width - 5) if console.is_terminal else _PIPED_WIDTH
+    ascii_only = console.options.ascii_only
+    console.print(str(found).encode("ascii", "replace").decode() if ascii_only else str(found))
+    console.print()
+    width = options.width or max(fitting, 8)
+    for rank, line in enumerate(picture(found, width, ascii_only=ascii_only)):
+        console.print(f"{rank:>4} {line}")
+    held, needed, other = "#+." if ascii_only else "█▒·"
+    console.print(f"     {held} queries of the rank   {needed} keys it needs   {other} neither")
+    return 0

@@ -1,0 +1,128 @@
+"""Chunks to ranks: as many for each, the same work for each, and few cuts.
+
+Put the chunks on a circle and slide a window of one rank's number of chunks around it. The mean of
+its work over all places is a rank's share, and a step changes it by the difference of two chunks:
+so some place has the share to within that difference. That window is the first rank's. Join the
+ends, and go on with the rest: ranks have as many chunks and the same work, and there are at most
+two cuts for each. (Two thieves of a necklace with two kinds of beads need two cuts: Alon, 1987.)
+
+Of the places that are good enough, the one is taken whose new cuts the fewest keys must cross.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .work import Numbers, Reals
+
+_ABOVE: Final = 0.005  # of a rank's share, that a window may have more: a place for cheap cuts
+_SWAPS: Final = 256
+_PARTNERS: Final = 8
+
+
+def assigned(work: Reals, crossing: Reals, ranks: int) -> Numbers:
+    """The rank of each chunk, int64 `[chunks]`.
+
+    Args:
+        work: of each chunk of queries.
+        crossing: float64 `[chunks + 1]`, what a cut before each chunk costs.
+        ranks: how many; numbers of chunks of two ranks differ by at most one.
+    """
+    share = float(work.sum()) / ranks
+    circle = _Circle(np.arange(len(work)), work, crossing[:-1].copy())
+    circle.cut[:1] = 0.0  # the ends of the sequence are apart
+    owner = np.zeros(len(work), dtype=np.int64)
+    for rank in range(ranks - 1):
+        size = -(-len(circle.chunk) // (ranks - rank))
+        start = circle.window(size, ranks - rank, share)
+        taken, circle = circle.without(start, size)
+        owner[taken] = rank
+    owner[circle.chunk] = ranks - 1
+    _swap(owner, work, ranks)
+    return _in_order(owner, ranks)
+
+
+@dataclass(frozen=True)
+class _Circle:
+    """Chunks that no rank has yet, their work, and what a cut before each costs: 0 at a joint."""
+
+    chunk: Numbers
+    work: Reals
+    cut: Reals
+
+    def window(self, size: int, ranks: int, share: float) -> int:
+        """Where the window of the next of `ranks` ranks starts."""
+        count = len(self.chunk)
+        sums = np.zeros(count + size + 1)
+        np.cumsum(np.concatenate([self.work, self.work[:size]]), out=sums[1:])
+        amount = sums[size : size + count] - sums[:count]
+        left = sums[count]
+        # Neither this rank nor the mean of the others may have much more than its share.
+        least = left - (ranks - 1) * share * (1 + _ABOVE / 2)
+        places = ((amount >= least) & (amount <= share * (1 + _ABOVE))).nonzero()[0]
+        off = np.abs(amount - left / ranks)
+        if not len(places):
+            return int(off.argmin())
+        cost = self.cut[places] + self.cut[(places + size) % count]
+        places = places[cost == cost.min()]
+        return int(places[off[places].argmin()])
+
+    def without(self, start: int, size: int) -> tuple[Numbers, _Circle]:
+        """The chunks of a window, and the circle without them, which begins where it ended."""
+        end = start + size
+        around = max(end - len(self.chunk), 0)  # chunks of the window at the circle's beginning
+        taken = np.concatenate([self.chunk[start:end], self.chunk[:around]])
+        rest = [
+            np.concatenate([x[end:], x[around:start]]) for x in (self.chunk, self.work, self.cut)
+        ]
+        rest[2][:1] = 0.0
+        return taken, _Circle(*rest)
+
+
+def _swap(owner: Numbers, work: Reals, ranks: int) -> None:
+    """Exchange single chunks of the rank with the most work while that helps."""
+    loads = np.bincount(owner, weights=work, minlength=ranks)
+    most_allowed = loads.sum() / ranks * (1 + 2 * _ABOVE)
+    for _ in range(_SWAPS):
+        order = loads.argsort(kind="stable")
+        most = int(order[-1])
+        if loads[most] <= most_allowed:
+            return
+        for least in order[: min(_PARTNERS, ranks - 1)].tolist():
+            pair = _exchange(owner, work, (most, least), loads[most] - loads[least])
+            if pair is not None:
+                break
+        else:
+            return
+        owner[pair[0]], owner[pair[1]] = least, most
+        moved = work[pair[0]] - work[pair[1]]
+        loads[most] -= moved
+        loads[least] += moved
+
+
+def _exchange(
+    owner: Numbers, work: Reals, between: tuple[int, int], apart: float
+) -> tuple[int, int] | None:
+    """A chunk of each of two ranks whose exchange takes about half of what they are apart."""
+    ours, theirs = ((owner == rank).nonzero()[0] for rank in between)
+    theirs = theirs[work[theirs].argsort()]
+    at = np.searchsorted(work[theirs], work[ours] - apart / 2)
+    at = np.stack([at.clip(max=len(theirs) - 1), (at - 1).clip(min=0)])
+    moved = work[ours] - work[theirs[at]]
+    moved[(moved <= 0) | (moved >= apart)] = np.inf
+    way, best = np.unravel_index(np.abs(moved - apart / 2).argmin(), moved.shape)
+    if moved[way, best] == np.inf:
+        return None
+    return int(ours[best]), int(theirs[at[way, best]])
+
+
+def _in_order(owner: Numbers, ranks: int) -> Numbers:
+    """Ranks renumbered by where their first chunk stands, so that neighbours are neighbours."""
+    first = np.full(ranks, len(owner))
+    np.minimum.at(first, owner, np.arange(len(owner)))
+    number = np.empty(ranks, dtype=np.int64)
+    number[first.argsort(kind="stable")] = np.arange(ranks)
+    return number[owner]

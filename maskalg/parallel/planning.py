@@ -1,0 +1,269 @@
+"""Which rank computes which queries, and which keys it needs: context parallelism by the proof.
+
+plan = ma.parallel.plan(causal & document(ids), 1 << 20, ranks=8)
+print(plan)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .. import errors
+from ..engine.normal_form import bound
+from ..formula.parameters import plain_number
+from ..schedule.rung import rung_of
+from ..values.algebra import Mask, Score
+from . import messages
+from .assignment import assigned
+from .work import Needs, Numbers
+
+Range = tuple[int, int]
+Layers = Mask | Score | Iterable[tuple[Mask | Score, int]]
+
+_TILE: Final = 128  # of the kernels that take the longest
+_CHUNKS_OF_RANK: Final = 8  # at least, so that windows have something to choose from
+_DIGIT_CHUNKS: Final = 2048  # more of an image take longer to find than they balance
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank does.
+
+    Attributes:
+        queries: ranges of tokens whose queries, keys and values the rank holds; ends not included,
+            in order, apart from each other.
+        keys: for each mask of the plan, the ranges of tokens whose keys its queries need.
+        tiles: tiles of queries by keys that the rank visits, of all layers.
+    """
+
+    queries: tuple[Range, ...]
+    keys: tuple[tuple[Range, ...], ...]
+    tiles: int
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the rank holds."""
+        return sum(end - start for start, end in self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Chunks of queries for each rank, and the keys it needs; see `plan`.
+
+    Attributes:
+        masks: the masks, with how many layers have each.
+        length: tokens of the sequence.
+        chunk: tokens of a chunk; the last one may be cut by the length.
+        owner: int64 `[chunks]`, the rank that holds each chunk.
+        needed: for each mask a Boolean `[ranks, chunks]`: whose keys each rank needs, its own too.
+        tiles: float64 `[ranks]`, the tiles that each rank visits, of all layers.
+    """
+
+    masks: tuple[tuple[Mask, int], ...]
+    length: int
+    chunk: int
+    owner: Numbers
+    needed: tuple[NDArray[np.bool_], ...]
+    tiles: NDArray[np.float64]
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return len(self.tiles)
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """What each rank does."""
+        return tuple(
+            Share(
+                self._ranges(self.owner == rank),
+                tuple(self._ranges(needed[rank]) for needed in self.needed),
+                int(self.tiles[rank]),
+            )
+            for rank in range(self.ranks)
+        )
+
+    @property
+    def imbalance(self) -> float:
+        """How much more than the mean the rank with the most tiles visits: 0.01 is 1 per cent."""
+        mean = float(self.tiles.mean())
+        return float(self.tiles.max()) / mean - 1 if mean else 0.0
+
+    def received(self, layer: int = 0) -> NDArray[np.int64]:
+        """Tokens whose keys and values each rank gets from others, int64 `[ranks]`.
+
+        In one layer under the mask number `layer`. A token is `2 * kv_heads * head_dim` numbers,
+        and as many gradients go back.
+        """
+        own = self.owner == np.arange(self.ranks)[:, None]
+        received: NDArray[np.int64] = (self.needed[layer] & ~own) @ self._sizes()
+        return received
+
+    def order(self) -> torch.Tensor:
+        """The tokens of rank 0, of rank 1, and so on, int64 `[length]`: `x[:, :, plan.order()]`."""
+        tokens = torch.arange(self.length)
+        owner = torch.from_numpy(self.owner).repeat_interleave(self.chunk)[: self.length]
+        return tokens[owner.argsort(stable=True)]
+
+    def tokens(self, rank: int) -> torch.Tensor:
+        """The tokens that a rank holds, in order, int64 `[tokens]`."""
+        owner = torch.from_numpy(self.owner).repeat_interleave(self.chunk)[: self.length]
+        return (owner == rank).nonzero()[:, 0]
+
+    def to_json(self) -> dict[str, list[dict[str, list[list[int]]]]]:
+        """Ranges of queries and of keys for each rank, ends not included.
+
+        `{"ranks": [{"queries": [[start, end], …], "keys": [[start, end], …]}, …]}`; with several
+        masks, keys that some layer needs.
+        """
+        some = np.logical_or.reduce(self.needed)
+        return {
+            "ranks": [
+                {
+                    "queries": [list(part) for part in self._ranges(self.owner == rank)],
+                    "keys": [list(part) for part in self._ranges(some[rank])],
+                }
+                for rank in range(self.ranks)
+            ]
+        }
+
+    def _sizes(self) -> NDArray[np.int64]:
+        """Tokens of each chunk."""
+        starts = np.arange(len(self.owner)) * self.chunk
+        sizes: NDArray[np.int64] = np.minimum(self.length - starts, self.chunk)
+        return sizes
+
+    def _ranges(self, chosen: NDArray[np.bool_]) -> tuple[Range, ...]:
+        """Chunks as ranges of tokens."""
+        edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False)) * self.chunk
+        ends = np.minimum(edges, self.length).tolist()
+        return tuple(zip(ends[::2], ends[1::2], strict=True))
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan(length={self.length}, ranks={self.ranks}, chunk={self.chunk}, "
+            f"imbalance={100 * self.imbalance:.2f} %)"
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{mask}, {count} layers" for mask, count in self.masks]
+        if len(lines) == 1 and self.masks[0][1] == 1:
+            lines = [str(self.masks[0][0])]
+        lines.append(
+            f"{self.length:,} tokens on {self.ranks} ranks, chunks of {self.chunk}; the most work "
+            f"is {100 * self.imbalance:.2f} % above the mean"
+        )
+        lines.append(f"{'rank':>4} {'tokens':>10} {'tiles':>14} {'keys':>10} {'received':>10}")
+        sizes = self._sizes()
+        keys = np.maximum.reduce([needed @ sizes for needed in self.needed])
+        received = np.maximum.reduce([self.received(i) for i in range(len(self.masks))])
+        own = np.bincount(self.owner, weights=sizes, minlength=self.ranks)
+        for rank in range(self.ranks):
+            lines.append(
+                f"{rank:>4} {int(own[rank]):>10,} {int(self.tiles[rank]):>14,} "
+                f"{int(keys[rank]):>10,} {int(received[rank]):>10,}"
+            )
+        return "\n".join(lines)
+
+
+def plan(
+    masks: Layers,
+    length: int,
+    ranks: int,
+    *,
+    chunk: int | None = None,
+    batch: int | None = None,
+    heads: int | None = None,
+) -> Plan:
+    """Give each rank as many chunks of tokens, with the same work, and say which keys it needs.
+
+    The work of a chunk is the number of tiles that its queries visit: those the proof of the mask
+    does not call empty, as a kernel visits them forward and backward. Numbers of tokens of two
+    ranks differ by a chunk at most. Only keys that a rank's queries may keep have to travel.
+
+    Args:
+        masks: a mask, or a score whose mask is meant; or those of all layers, each with the number
+            of layers that have it: `[(causal & sliding(1024), 20), (causal, 4)]`.
+        length: tokens of the sequence, queries and keys.
+        ranks: processes that share it.
+        chunk: tokens that stay together; by default 128, the side of a kernel's tile, fewer where a
+            rank would have less than eight, and more of long images and videos.
+        batch: batch size, where a mask computes with `batch`; all entries share one plan.
+        heads: number of heads, where a mask computes with `head`.
+
+    Raises:
+        TypeError, ValueError: something that is no mask; more ranks than chunks; what
+            `mask.segments` raises.
+
+    Examples:
+        >>> plan(causal, 1024, ranks=2).to_json()["ranks"][0]
+        {'queries': [[0, 256], [768, 1024]], 'keys': [[0, 1024]]}
+    """
+    layers = _layers(masks)
+    length, ranks = (
+        _at_least_one(name, value) for name, value in (("length", length), ("ranks", ranks))
+    )
+    chunk = _chunk(layers, length, ranks) if chunk is None else _at_least_one("chunk", chunk)
+    if ranks > -(-length // chunk):
+        raise messages.too_many_ranks(ranks, length, chunk)
+    needs = [Needs.of(mask, length, chunk, batch, heads) for mask, _ in layers]
+    counts = [count for _, count in layers]
+    work = np.stack([each.tiles for each in needs]).T @ np.array(counts, dtype=np.float64)
+    crossing = np.stack([each.crossing() for each in needs]).T @ np.array(counts, dtype=np.float64)
+    owner = assigned(work, crossing, ranks)
+    return Plan(
+        layers,
+        length,
+        chunk,
+        owner,
+        tuple(each.of_owners(owner, ranks) for each in needs),
+        np.bincount(owner, weights=work, minlength=ranks).astype(np.float64),
+    )
+
+
+def _layers(masks: Layers) -> tuple[tuple[Mask, int], ...]:
+    if isinstance(masks, (Mask, Score)):
+        return ((_mask(masks), 1),)
+    if not isinstance(masks, Iterable):
+        raise messages.no_masks(masks)
+    found = []
+    for pair in masks:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise messages.no_masks(pair)
+        found.append((_mask(pair[0]), _at_least_one("number of layers", pair[1])))
+    if not found:
+        raise messages.no_masks(masks)
+    return tuple(found)
+
+
+def _mask(given: object) -> Mask:
+    mask = given.mask if isinstance(given, Score) else given
+    if not isinstance(mask, Mask):
+        raise messages.no_masks(given)
+    return mask.to("cpu")
+
+
+def _at_least_one(name: str, value: object) -> int:
+    value = plain_number(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise errors.not_an_integer("plan", name, value, 1)
+    if value < 1:
+        raise errors.below("plan", name, value, 1)
+    return value
+
+
+def _chunk(layers: tuple[tuple[Mask, int], ...], length: int, ranks: int) -> int:
+    """Tokens that stay together where nobody says it."""
+    chunk = _TILE
+    while chunk > 1 and length < chunk * ranks * _CHUNKS_OF_RANK:
+        chunk //= 2
+    digits = any(rung_of(bound(mask).structure).on_host == "digits" for mask, _ in layers)
+    while digits and length >= 2 * chunk * max(_DIGIT_CHUNKS // 2 + 1, ranks * _CHUNKS_OF_RANK):
+        chunk *= 2
+    return chunk
