@@ -9,7 +9,7 @@ and PTRR as in torch.distributed.tensor.experimental: blocks of 128 sorted by wo
 turns, there and back. `above` is by how much the most loaded rank exceeds the mean, in tiles of 128
 by 128 that are not empty. `keys` are those that a rank gets from others, in sequences and over all
 ranks: those that its queries need. Head-tail and PTRR as torch runs them send all: ranks - 1.
-Times are of one thread: `new` with tensors nobody has seen (the median of 5), `again` with the same.
+Times are those of one core: `new` with tensors nobody has seen, `again` with the same; medians.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -106,10 +106,14 @@ def told(needs: Needs, owner: Numbers, ranks: int) -> str:
     return f"{above:7.2f} {received.sum() / len(owner):7.3f}"
 
 
-def timed(make: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    make()
-    return 1000 * (time.perf_counter() - started)
+def planned_in(made: Iterable[Mask], tokens: int, ranks: int) -> float:
+    """Milliseconds of a core that it takes to plan, the median."""
+    found = []
+    for mask in made:
+        started = time.process_time()
+        plan(mask, tokens, ranks)
+        found.append(1000 * (time.process_time() - started))
+    return statistics.median(found)
 
 
 def main() -> None:
@@ -133,9 +137,8 @@ def main() -> None:
             found = plan(mask, tokens, ranks)
             texts = [told(needs, in_blocks(found), ranks)]
             texts += [told(needs, other(needs, ranks), ranks) for other in OTHERS.values()]
-            fresh = [build() for _ in range(5)]
-            new = statistics.median(timed(lambda m=m: plan(m, tokens, ranks)) for m in fresh)
-            again = statistics.median(timed(lambda: plan(mask, tokens, ranks)) for _ in range(9))
+            new = planned_in([build() for _ in range(7)], tokens, ranks)
+            again = planned_in([mask] * 9, tokens, ranks)
             columns = "    ".join(texts)
             print(f"{name:13} {ranks:5} {columns} {new:7.1f} {again:6.1f}", flush=True)
 

@@ -23,8 +23,23 @@ _SWAPS: Final = 256
 _PARTNERS: Final = 8
 
 
+def candidates(work: Reals, crossing: Reals, ranks: int) -> list[Numbers]:
+    """Ranks of chunks to choose from: by windows; whole ranges; one from each end.
+
+    Whole ranges are best where queries do alike, such as in windows and images; one range from
+    each end where work grows evenly, as it does under `causal`.
+    """
+    chunks = len(work)
+    place = np.arange(chunks)
+    half = place * 2 * ranks // chunks
+    both_ends = np.minimum(half, 2 * ranks - 1 - half)
+    found = [assigned(work, crossing, ranks), place * ranks // chunks]
+    counts = np.bincount(both_ends, minlength=ranks)
+    return [*found, both_ends] if counts.max() - counts.min() <= 1 else found
+
+
 def assigned(work: Reals, crossing: Reals, ranks: int) -> Numbers:
-    """The rank of each chunk, int64 `[chunks]`.
+    """The rank of each chunk by windows on a circle, int64 `[chunks]`.
 
     Args:
         work: of each chunk of queries.

@@ -20,7 +20,7 @@ from ..formula.parameters import plain_number
 from ..schedule.rung import rung_of
 from ..values.algebra import Mask, Score
 from . import messages
-from .assignment import assigned
+from .assignment import candidates
 from .work import Needs, Numbers
 
 Range = tuple[int, int]
@@ -28,6 +28,7 @@ Layers = Mask | Score | Iterable[tuple[Mask | Score, int]]
 
 _TILE: Final = 128  # of the kernels that take the longest
 _CHUNKS_OF_RANK: Final = 8  # at least, so that windows have something to choose from
+_AS_GOOD: Final = 0.01  # imbalance up to which fewer keys that travel count more
 _DIGIT_CHUNKS: Final = 2048  # more of an image take longer to find than they balance
 
 
@@ -104,6 +105,12 @@ class Plan:
         own = self.owner == np.arange(self.ranks)[:, None]
         received: NDArray[np.int64] = (self.needed[layer] & ~own) @ self._sizes()
         return received
+
+    @property
+    def traffic(self) -> int:
+        """Tokens whose keys and values travel in one step forward, over all ranks and layers."""
+        counts = enumerate(count for _, count in self.masks)
+        return sum(count * int(self.received(layer).sum()) for layer, count in counts)
 
     def order(self) -> torch.Tensor:
         """The tokens of rank 0, of rank 1, and so on, int64 `[length]`: `x[:, :, plan.order()]`."""
@@ -216,15 +223,20 @@ def plan(
     counts = [count for _, count in layers]
     work = np.stack([each.tiles for each in needs]).T @ np.array(counts, dtype=np.float64)
     crossing = np.stack([each.crossing() for each in needs]).T @ np.array(counts, dtype=np.float64)
-    owner = assigned(work, crossing, ranks)
-    return Plan(
-        layers,
-        length,
-        chunk,
-        owner,
-        tuple(each.of_owners(owner, ranks) for each in needs),
-        np.bincount(owner, weights=work, minlength=ranks).astype(np.float64),
-    )
+    found = [
+        Plan(
+            layers,
+            length,
+            chunk,
+            owner,
+            tuple(each.of_owners(owner, ranks) for each in needs),
+            np.bincount(owner, weights=work, minlength=ranks).astype(np.float64),
+        )
+        for owner in candidates(work, crossing, ranks)
+    ]
+    allowed = max(_AS_GOOD, min(each.imbalance for each in found))
+    balanced = [each for each in found if each.imbalance <= allowed]
+    return min(balanced, key=lambda each: each.traffic)
 
 
 def _layers(masks: Layers) -> tuple[tuple[Mask, int], ...]:
