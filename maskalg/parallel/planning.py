@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -64,6 +64,7 @@ class Plan:
         owner: int64 `[chunks]`, the rank that holds each chunk.
         needed: for each mask a Boolean `[ranks, chunks]`: whose keys each rank needs, its own too.
         tiles: float64 `[ranks]`, the tiles that each rank visits, of all layers.
+        needs: for each mask, the chunks of keys that each chunk of queries needs.
     """
 
     masks: tuple[tuple[Mask, int], ...]
@@ -72,6 +73,7 @@ class Plan:
     owner: Numbers
     needed: tuple[NDArray[np.bool_], ...]
     tiles: NDArray[np.float64]
+    needs: tuple[Needs, ...]
 
     @property
     def ranks(self) -> int:
@@ -122,6 +124,23 @@ class Plan:
         """The tokens that a rank holds, in order, int64 `[tokens]`."""
         owner = torch.from_numpy(self.owner).repeat_interleave(self.chunk)[: self.length]
         return (owner == rank).nonzero()[:, 0]
+
+    def count(self, rank: int) -> int:
+        """How many tokens a rank holds."""
+        return int(self._sizes()[self.owner == rank].sum())
+
+    def load_balancer(self) -> Any:
+        """The plan as a load balancer of `torch.distributed.tensor.experimental`.
+
+        For `_context_parallel_shard(mesh, buffers, seq_dims, load_balancer=…)`, which then gives
+        each rank its tokens of inputs, labels and positions.
+
+        Raises:
+            ValueError: ranks that do not all hold the same number of tokens, as torch needs them.
+        """
+        from .load_balancer import balancer
+
+        return balancer(self)
 
     def to_json(self) -> dict[str, list[dict[str, list[list[int]]]]]:
         """Ranges of queries and of keys for each rank, ends not included.
@@ -219,7 +238,7 @@ def plan(
     chunk = _chunk(layers, length, ranks) if chunk is None else _at_least_one("chunk", chunk)
     if ranks > -(-length // chunk):
         raise messages.too_many_ranks(ranks, length, chunk)
-    needs = [Needs.of(mask, length, chunk, batch, heads) for mask, _ in layers]
+    needs = [Needs.of(mask.to("cpu"), length, chunk, batch, heads) for mask, _ in layers]
     counts = [count for _, count in layers]
     work = np.stack([each.tiles for each in needs]).T @ np.array(counts, dtype=np.float64)
     crossing = np.stack([each.crossing() for each in needs]).T @ np.array(counts, dtype=np.float64)
@@ -231,6 +250,7 @@ def plan(
             owner,
             tuple(each.of_owners(owner, ranks) for each in needs),
             np.bincount(owner, weights=work, minlength=ranks).astype(np.float64),
+            tuple(needs),
         )
         for owner in candidates(work, crossing, ranks)
     ]
@@ -258,7 +278,7 @@ def _mask(given: object) -> Mask:
     mask = given.mask if isinstance(given, Score) else given
     if not isinstance(mask, Mask):
         raise messages.no_masks(given)
-    return mask.to("cpu")
+    return mask
 
 
 def _at_least_one(name: str, value: object) -> int:

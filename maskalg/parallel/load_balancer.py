@@ -1,0 +1,32 @@
+"""A plan where torch has context parallelism: as one of its load balancers.
+
+torch's class is private still (`_LoadBalancer`, torch 2.10 to 2.15), so it is imported here only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.distributed.tensor.experimental._context_parallel._load_balancer import _LoadBalancer
+
+from . import messages
+from .planning import Plan
+
+
+class PlanBalancer(_LoadBalancer):
+    """The order of tokens of a plan; rank r has the part number r of it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def _generate_indices(self, restore: bool = False) -> torch.Tensor:
+        order = self.plan.order()
+        return (order.argsort() if restore else order).unsqueeze(0)
+
+
+def balancer(plan: Plan) -> PlanBalancer:
+    """The load balancer of a plan whose ranks hold equally many tokens."""
+    counts = [plan.count(rank) for rank in range(plan.ranks)]
+    if len(np.unique(counts)) > 1:
+        raise messages.unequal_shares(counts)
+    return PlanBalancer(plan)
