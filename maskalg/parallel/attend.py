@@ -282,10 +282,9 @@ class _Summed(torch.autograd.Function):
         from torch import distributed
 
         flat = torch.cat([gradient.flatten().double() for gradient in gradients])
-        size = distributed.get_world_size(ctx.group)
-        every = flat.new_empty(size * len(flat))
-        distributed.all_gather_into_tensor(every, flat, group=ctx.group)
-        total = every.view(size, len(flat)).sum(dim=0)
+        every = [torch.empty_like(flat) for _ in range(distributed.get_world_size(ctx.group))]
+        distributed.all_gather(every, flat, group=ctx.group)
+        total = torch.stack(every).sum(dim=0)
         parts = total.split([gradient.numel() for gradient in gradients])
         return None, *[
             part.view_as(gradient).to(gradient.dtype)
