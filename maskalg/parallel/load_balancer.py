@@ -5,12 +5,16 @@ torch's class is private still (`_LoadBalancer`, torch 2.10 to 2.15), so it is i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch.distributed.tensor.experimental._context_parallel._load_balancer import _LoadBalancer
 
 from . import messages
-from .planning import Plan
+
+if TYPE_CHECKING:
+    from .planning import Plan
 
 
 class PlanBalancer(_LoadBalancer):
