@@ -22,6 +22,7 @@ from .operators.inputs import (
     checked_scale,
     extents_of,
     no_tangents,
+    note_past_keys,
 )
 from .values.algebra import everything
 from .values.weights import Weight, softmax
@@ -180,6 +181,8 @@ def checked_call(
         expression = weight.applied(expression)
     form = bound(expression)
     extents = extents_of(query, key, value)
+    if form.structure.moves is not None and not return_lse:
+        note_past_keys(form, extents)
     # An expression remembers the last call it fits.
     if form.structure.tables:
         shapes = [value.shape for value in form.values if isinstance(value, torch.Tensor)]

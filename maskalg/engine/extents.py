@@ -7,6 +7,7 @@ stands twice, is not bounded here; it is clamped to the table when read.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, cast
@@ -24,6 +25,9 @@ from .normal_form import Bound, Value
 
 MOST_OF_ENTRY: Final = 2**30
 """What kernels of 32 bits add of an entry: beyond it, entries exceed all sums of positions."""
+
+_MOST_HEADS: Final = 256
+"""Heads of keys that models have at most; more, and fewer keys, look like another layout."""
 
 Shape = tuple[int, ...]
 
@@ -90,7 +94,18 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) != 4:
             raise messages.not_4d(name, tuple(shape))
-    (batch, heads, q_len, dim), (key_batch, kv_heads, kv_len, key_dim) = query, key
+    (batch, heads, q_len, _), (_, _, kv_len, _) = query, key
+    wrong = _misfit(query, key, value)
+    if wrong is not None:
+        swapped = [(b, length, h, d) for b, h, length, d in (query, key, value)]
+        turned = _misfit(*swapped) is None
+        raise messages.shapes_do_not_fit(wrong, query, key, value, turned)
+    return Extents(q_len, kv_len, batch, heads)
+
+
+def _misfit(query: Shape, key: Shape, value: Shape) -> str | None:
+    """Why inputs of four dimensions do not fit together; None where they do."""
+    (batch, heads, _, dim), (key_batch, kv_heads, kv_len, key_dim) = query, key
     wrong = None
     if not batch == key_batch == value[0]:
         wrong = "the batch sizes differ (write one entry for all as x.expand(batch, -1, -1, -1))"
@@ -102,12 +117,16 @@ def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
         wrong = "key and value have different lengths"
     elif dim != key_dim:
         wrong = "query and key have different head dimensions"
-    if wrong is not None:
-        raise messages.shapes_do_not_fit(wrong, query, key, value)
-    return Extents(q_len, kv_len, batch, heads)
+    return wrong
 
 
-_remembered = lru_cache(maxsize=4096)(_fitting)
+@lru_cache(maxsize=4096)
+def _remembered(query: Shape, key: Shape, value: Shape) -> Extents:
+    extents = _fitting(query, key, value)
+    kv_heads, kv_len = key[1:3]
+    if kv_heads > max(_MOST_HEADS, kv_len):
+        warnings.warn(messages.many_heads(query, key), stacklevel=6)
+    return extents
 
 
 def check(bound: Bound, extents: Extents) -> None:

@@ -29,9 +29,45 @@ def not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
     )
 
 
-def shapes_do_not_fit(what: str, query: object, key: object, value: object) -> MaskValueError:
+_TURN = "write query.transpose(1, 2), and key and value likewise."
+
+
+def shapes_do_not_fit(
+    what: str,
+    query: tuple[int, ...],
+    key: tuple[int, ...],
+    value: tuple[int, ...],
+    turned: bool,
+) -> MaskValueError:
+    """`turned` says that they fit as [batch, length, heads, dim]."""
+    hint = f" They fit as [batch, length, heads, dim]: {_TURN}" if turned else ""
     return MaskValueError(
-        f"attention: {what}; got query {list(query)}, key {list(key)}, value {list(value)}."  # type: ignore[call-overload]
+        f"attention: {what}; got query {list(query)}, key {list(key)}, value {list(value)}.{hint}"
+    )
+
+
+def many_heads(query: tuple[int, ...], key: tuple[int, ...]) -> str:
+    return (
+        f"attention: query {list(query)} and key {list(key)} are read as {key[1]} heads of "
+        f"{key[2]} keys, [batch, heads, length, dim]. If they are [batch, length, heads, dim], "
+        f"{_TURN}"
+    )
+
+
+def looks_turned(name: str, size: int, length: int) -> str:
+    return (
+        f"attention: {name} has {size} positions, the inputs {size} heads of {length} tokens, as "
+        f"they are read: [batch, heads, length, dim]. If they are [batch, length, heads, dim], "
+        f"{_TURN}"
+    )
+
+
+def past_the_keys(first: int, keys: tuple[int, int]) -> str:
+    return (
+        f"attention: the first query stands at position {first}, and the keys end at {keys[1]} "
+        f"(they start at {keys[0]}), so no query meets its own key. Pass the keys up to the "
+        "queries', write shift(kv=start) where they start later, or return_lse=True for a part "
+        "of the keys that is joined with others."
     )
 
 

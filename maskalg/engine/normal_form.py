@@ -42,6 +42,22 @@ class Structure:
         return tuple(slot for slot in self.slots if not slot.is_table)
 
     @cached_property
+    def moves(self) -> tuple[int, int | None] | None:
+        """The places among `values` of the numbers that `shift` adds to queries and to keys.
+
+        None where the mask does not compare queries that one number moves with keys.
+        """
+        places: dict[str, list[int]] = {"q_shift": [], "kv_shift": []}
+        for slot in self.slots:
+            if slot.name in places:
+                places[slot.name].append(slot.index if not slot.is_table else -1)
+        of_queries, of_keys = places.values()
+        both = self.mask.indices() >= {"q_idx", "kv_idx"}
+        if not both or len(of_queries) != 1 or len(of_keys) > 1 or -1 in of_queries + of_keys:
+            return None
+        return of_queries[0], (of_keys[0] if of_keys else None)
+
+    @cached_property
     def tables(self) -> tuple[Slot, ...]:
         return tuple(slot for slot in self.slots if slot.is_table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from math import inf, isfinite
 from numbers import Real
@@ -11,6 +12,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import errors
+from ..engine import messages as engine_messages
 from ..engine.extents import Extents, check, fitting
 from ..engine.float8 import FLOAT8
 from ..engine.normal_form import Bound
@@ -84,6 +86,23 @@ def check_tables(form: Bound, extents: Extents, device: torch.device) -> None:
         if tensor.device != device:
             raise messages.wrong_device(slot.name, tensor.device, device)
     check(form, extents)
+    lengths = {"q_idx": extents.q_len, "kv_idx": extents.kv_len}
+    for slot, axis, index in form.structure.table_indices:
+        length = lengths.get(str(index.data)) if index.op == "index" else None
+        size = cast(torch.Tensor, form.values[slot.index]).shape[axis]
+        if length is not None and size == extents.heads and size > length > 1:
+            warnings.warn(engine_messages.looks_turned(slot.name, size, length), stacklevel=4)
+            break
+
+
+def note_past_keys(form: Bound, extents: Extents) -> None:
+    """Warn where `shift` puts all queries behind the last key."""
+    of_queries, of_keys = cast("tuple[int, int | None]", form.structure.moves)
+    first = cast(int, form.values[of_queries])
+    start = 0 if of_keys is None else cast(int, form.values[of_keys])
+    if first >= start + extents.kv_len > start and extents.q_len:
+        keys = start, start + extents.kv_len - 1
+        warnings.warn(engine_messages.past_the_keys(first, keys), stacklevel=4)
 
 
 def check_weight(weight: object, query: torch.Tensor, return_lse: bool) -> None:

@@ -81,3 +81,36 @@ def test_symbolic_sizes_are_checked_too() -> None:
     traced = make_fx(attend, tracing_mode="symbolic")(*inputs(20))
     given = inputs(20)
     torch.testing.assert_close(traced(*given), attend(*given))
+
+
+def test_inputs_that_look_like_length_before_heads_are_told_of() -> None:
+    """`[batch, length, heads, dim]` runs where three tensors agree: as many heads of few tokens."""
+    long = torch.randn(1, 512, 8, 16)
+    with pytest.warns(UserWarning, match=r"512 heads of 8 keys.*query.transpose\(1, 2\)"):
+        ma.attention(long, long, long, causal)
+    short = torch.randn(1, 64, 8, 16)
+    with pytest.warns(UserWarning, match="ids has 64 positions, the inputs 64 heads of 8 tokens"):
+        ma.attention(short, short, short, causal & document(torch.arange(64) // 9))
+    with pytest.raises(ma.MaskValueError, match=r"They fit as \[batch, length, heads, dim\]"):
+        ma.attention(short[:, :1], short, short, causal)
+
+
+def test_usual_layouts_are_not_told_of(recwarn: pytest.WarningsRecorder) -> None:
+    many = torch.randn(1, 128, 1, 8)  # one query of many heads, few keys
+    ma.attention(many, torch.randn(1, 1, 64, 8), torch.randn(1, 1, 64, 8), causal.shift(q=63))
+    square = torch.randn(1, 8, 8, 8)
+    ma.attention(square, square, square, causal & document(torch.arange(8)))
+    ma.attention(square, square, square, causal & document(torch.arange(20)))
+    assert not recwarn.list
+
+
+def test_queries_behind_the_last_key_are_told_of(recwarn: pytest.WarningsRecorder) -> None:
+    query, key = torch.randn(1, 1, 2, 8), torch.randn(1, 1, 128, 8)
+    for quiet in (causal.shift(q=126), causal.shift(q=500, kv=400), ma.padding([9]).shift(q=500)):
+        ma.attention(query, key, key, quiet)
+    ma.attention(query, key, key, causal.shift(q=500), return_lse=True)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="stands at position 500, and the keys end at 127"):
+        ma.attention(query, key, key, (causal & ma.sliding(9)).shift(q=500))
+    with pytest.warns(UserWarning, match="end at 137"):
+        ma.attention(query, key, key, causal.shift(q=138, kv=10))
