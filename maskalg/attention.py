@@ -23,6 +23,7 @@ from .operators.inputs import (
     extents_of,
     no_tangents,
     note_past_keys,
+    note_turned,
 )
 from .values.algebra import everything
 from .values.weights import Weight, softmax
@@ -189,6 +190,7 @@ def checked_call(
         fits = (extents, query.device, shapes)
         if expression.__dict__.get("_fits") != fits:
             check_tables(form, extents, query.device)
+            note_turned(form, extents)
             expression.__dict__["_fits"] = fits
     descales = None if descale is None else descales_of(descale, query, key, value)
     factor = scale_of(query, checked_scale(scale))

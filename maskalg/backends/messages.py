@@ -63,10 +63,11 @@ def cxx_failed(compiler: str, why: str) -> str:
     )
 
 
-def no_memory_for_runs() -> str:
+def no_memory() -> str:
     return (
-        "the backward pass has no memory left to list which keys each tile of queries sees. Write "
-        "fewer separate runs of keys a row, or set MASKALG_NATIVE=0."
+        "the machine gave the kernel no memory for a tile of each thread and, in the backward "
+        "pass, for the runs of keys that each tile of queries sees. Use smaller heads, fewer "
+        "separate runs a row or torch.set_num_threads, or set MASKALG_NATIVE=0."
     )
 
 

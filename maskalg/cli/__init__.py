@@ -31,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 is success, 1 a result that is wrong, 2 a command that cannot be run as it was given.
     """
+    if not (sys.argv[1:] if argv is None else argv):
+        _parser().print_help()
+        return 0
     try:
         options = _parser().parse_args(argv)
     except SystemExit as stop:

@@ -34,7 +34,7 @@ def declare(commands: Any) -> None:
     add = parser.add_argument
     add("--block", type=positive, default=128, help="side of the counted blocks (%(default)s)")
     add("--width", type=positive, help="columns of the picture (default: what fits)")
-    add("--batch", type=natural, default=0, help="batch entry to show (%(default)s)")
+    add("--entry", type=natural, default=0, help="batch entry to show (%(default)s)")
     add("--head", type=natural, default=0, help="head to show (%(default)s)")
     parser.set_defaults(run=run)
 
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         options.kv_len,
         width=options.width or max(fitting, 8),
         block=options.block,
-        batch=options.batch,
+        entry=options.entry,
         head=options.head,
         console=console,
     )

@@ -21,7 +21,9 @@ from ..formula.expression import Expression
 from ..formula.functions import function_of
 from ..formula.node import Node, in_order
 from ..formula.parameters import Slot
+from ..formula.score_terms import is_additive
 from . import long_integers as longs
+from . import messages
 from .dropped import of_kept, outside, within
 from .extents import dependence, resolve
 from .long_integers import Long
@@ -121,6 +123,25 @@ def to_dense(
     indices = grid(sizes.batch, sizes.heads, (0, extents.q_len), (0, extents.kv_len), device)
     kept = evaluate(form.structure.mask, Environment(indices, form.values))
     return kept.expand(sizes.batch, sizes.heads, extents.q_len, extents.kv_len).clone()
+
+
+def dense_score(
+    score: Expression, q_len: int, kv_len: int | None, *, batch: int | None, heads: int | None
+) -> torch.Tensor:
+    """What a score adds, float32 `[batch, heads, q_len, kv_len]`; see `Score.to_dense`."""
+    if not is_additive(score.bias_node):
+        raise messages.not_additive(score)
+    form = bound(score)
+    extents = resolve(form, q_len, kv_len, batch, heads)
+    parts = (form.structure.mask, form.structure.bias)
+    counts = [dependence(part, form, extents) for part in parts]
+    shape = (max(c.batch for c in counts), max(c.heads for c in counts))
+    device = device_of(form)
+    indices = grid(*shape, (0, extents.q_len), (0, extents.kv_len), device)
+    zero = torch.zeros((), device=device)
+    kept, added = (evaluate(part, Environment(indices, form.values, zero)) for part in parts)
+    dense = torch.where(kept, added, -torch.inf)
+    return dense.expand(*shape, extents.q_len, extents.kv_len).clone()
 
 
 def device_of(form: Bound) -> torch.device:

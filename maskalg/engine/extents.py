@@ -179,6 +179,12 @@ def _table_shape(bound: Bound, slot: Slot) -> tuple[int, ...]:
     return tuple(cast(torch.Tensor, bound.values[slot.index]).shape)
 
 
+def is_bounded(index: Node) -> bool:
+    """Whether the limits of a table's index are checked: a formula of positions, each read once."""
+    plain = index.op == "index" or _repeats(index) or not index.indices() & {"q_idx", "kv_idx"}
+    return not plain and all(part.op not in ("read", "trunc", "opaque") for part in index.walk())
+
+
 def _repeats(index: Node) -> bool:
     """Whether an index stands twice, so that the extremes found may never occur together."""
     names = [node.data for node in index.walk() if node.op == "index"]

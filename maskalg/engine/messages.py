@@ -23,6 +23,13 @@ def needs_count(index: str) -> MaskValueError:
     )
 
 
+def not_additive(score: object) -> MaskValueError:
+    return MaskValueError(
+        f"`{score!r}` does more to a score than adding, so no matrix of numbers says it. "
+        "Its mask has one, score.mask.to_dense(…), and to_score_mod() gives the function."
+    )
+
+
 def not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
     return MaskValueError(
         f"attention: {name} must have shape [batch, heads, length, head_dim], got {list(shape)}."

@@ -79,7 +79,6 @@ _CALLED_HERE: Final = {
     "prefix_lm": "`ma.causal | ma.prefix(length)`",
     "document_mask": "ma.document(ids)",
     "from_block_mask": "ma.mask(block_mask)",
-    "xor": "`(a & ~b) | (~a & b)`",
     "abs": "abs(x), Python's own",
 }
 

@@ -25,7 +25,7 @@ def instead(what: object) -> str:
         return f"A BlockMask enters as {FROM_BLOCK_MASK}."
     if type(what).__name__ == "TableExpression":
         return "A table is read at indices first: write ma.table(tensor)[kv_idx]."
-    if not callable(what):
+    if not callable(what) or type(what).__name__ in ("Mask", "Bias", "Score"):
         return ""
     name = own_name(what)
     if name:

@@ -74,8 +74,15 @@ class Expression(Shown):
     def __setattr__(self, name: str, value: object) -> None:
         raise errors.assigned(self, name, name in self.parameters)
 
-    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+    if not TYPE_CHECKING:  # a type checker would take an expression for a function, or a list
 
+        def __call__(self, *given: object, **named: object) -> NoReturn:
+            raise messages.called(self)
+
+        def __getitem__(self, at: object) -> NoReturn:
+            raise messages.indexed(self)
+
+        # Every name would be an attribute.
         def __getattr__(self, name: str) -> NoReturn:
             raise messages.no_attribute(type(self).__name__, name)
 
@@ -249,6 +256,15 @@ def either(a: Self, b: Self) -> Self:
     """The mask `a | b`."""
     node = nodes.disjunction(a.mask_node, b.mask_node)
     return type(a)(node, nodes.SCORE, Label("|", (a.label, b.label)), (a, b))
+
+
+def exclusive(a: Self, b: Self) -> Self:
+    """The mask `a ^ b`: pairs that one of the two keeps."""
+    one = nodes.conjunction(a.mask_node, nodes.negation(b.mask_node))
+    other = nodes.conjunction(b.mask_node, nodes.negation(a.mask_node))
+    return type(a)(
+        nodes.disjunction(one, other), nodes.SCORE, Label("^", (a.label, b.label)), (a, b)
+    )
 
 
 def complement(mask: Self) -> Self:

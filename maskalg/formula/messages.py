@@ -28,6 +28,21 @@ def not_a_number(call: str) -> MaskValueError:
     )
 
 
+def called(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{what!r}(…)`: an expression is a value and takes no arguments. Compose it, `{what!r} & "
+        "sliding(256)`; ask it with lengths, `.to_dense(q_len, kv_len)`; as a function of indices "
+        "it is `.to_mask_mod()`, or `.to_score_mod()`."
+    )
+
+
+def indexed(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{what!r}[…]`: an expression has no entries. `.to_dense(q_len, kv_len)[…]` takes those "
+        "of the matrix, `.shift(q=…, kv=…)` moves it to the rows of a slice."
+    )
+
+
 def not_a_position(call: str, found: str) -> MaskTypeError:
     return MaskTypeError(
         f"{call}: positions are integers: an index expression such as kv_idx // 16, an integer "

@@ -12,7 +12,7 @@ _LOOSE, _COMPARE, _OR, _XOR, _AND, _SUM, _PRODUCT, _UNARY, _POWER = range(9)
 
 
 LabelKind = Literal[
-    "name", "call", "&", "|", "~", "+", "-", "*", "@", "where", "at", "shift", "formula"
+    "name", "call", "&", "|", "^", "~", "+", "-", "*", "@", "where", "at", "shift", "formula"
 ]
 
 
@@ -84,8 +84,10 @@ def _label(label: Label, around: int) -> str:
         return f"{_part(parts[0], _UNARY)}.{kind}({moves})"
     if kind == "~":
         return f"~{_part(parts[0], _UNARY)}"
-    level = {"|": _OR, "&": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "@": _PRODUCT}[kind]
-    left, right = _part(parts[0], level), _part(parts[1], level + (kind not in "&|+"))
+    level = {"|": _OR, "^": _XOR, "&": _AND, "+": _SUM, "-": _SUM, "*": _PRODUCT, "@": _PRODUCT}[
+        kind
+    ]
+    left, right = _part(parts[0], level), _part(parts[1], level + (kind not in "&|^+"))
     return _wrap(f"{left} {kind} {right}", level, around)
 
 
@@ -161,6 +163,8 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
             (strict and i != loose) or (apart and a.op in _DIVISIONS) for i, a in enumerate(args)
         ]
         texts = [formula_text(a, level + more) for a, more in zip(args, tighter, strict=True)]
+        # Beside a comparison Python needs no parentheses, readers do.
+        level = _LOOSE if op in ("bitand", "bitor", "bitxor") else level
         return _wrap(sign.join(texts), level, around)
     raise NotImplementedError(f"no text for {op!r}: add it to maskalg/formula/printing.py")
 

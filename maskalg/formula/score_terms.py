@@ -23,7 +23,7 @@ def joined(left: Node, right: Node) -> Node:
         return right
     if right.op == "score":
         return left
-    return nodes.add(left, added(right)) if _is_additive(right) else nodes.add(right, added(left))
+    return nodes.add(left, added(right)) if is_additive(right) else nodes.add(right, added(left))
 
 
 def composed(outer: Node, inner: Node) -> Node:
@@ -33,12 +33,13 @@ def composed(outer: Node, inner: Node) -> Node:
 
 def chosen(condition: Node, then: Node, otherwise: Node) -> Node:
     """f(s) where the condition holds, else g(s); additive where both are."""
-    if _is_additive(then) and _is_additive(otherwise):
+    if is_additive(then) and is_additive(otherwise):
         return nodes.add(SCORE, nodes.where(condition, added(then), added(otherwise)))
     return nodes.where(condition, then, otherwise)
 
 
-def _is_additive(term: Node) -> bool:
+def is_additive(term: Node) -> bool:
+    """Whether f(s) - s does not read s."""
     return not _reads_score(added(term))
 
 

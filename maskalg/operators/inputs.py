@@ -37,9 +37,9 @@ def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> E
     if dtype not in _DTYPES:
         raise messages.unsupported_dtype(dtype)
     if not dtype == key.dtype == value.dtype:
-        raise messages.tensors_differ("dtype", f"{dtype}, {key.dtype}, {value.dtype}")
+        raise messages.dtypes_differ(dtype, key.dtype, value.dtype)
     if not device == key.device == value.device:
-        raise messages.tensors_differ("device", f"{device}, {key.device}, {value.device}")
+        raise messages.devices_differ(device, key.device, value.device)
     return extents
 
 
@@ -49,6 +49,8 @@ def check_tensor(name: str, tensor: object) -> None:
         raise errors.not_a_tensor(name, tensor)
     if tensor.is_nested:
         raise messages.nested_tensor(name)
+    if tensor.layout != torch.strided:
+        raise messages.sparse_tensor(name, tensor.layout)
     if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
         raise messages.distributed_tensor(name)
 
@@ -86,13 +88,17 @@ def check_tables(form: Bound, extents: Extents, device: torch.device) -> None:
         if tensor.device != device:
             raise messages.wrong_device(slot.name, tensor.device, device)
     check(form, extents)
+
+
+def note_turned(form: Bound, extents: Extents) -> None:
+    """Warn where a tensor has as many positions as the inputs have heads, and they fewer tokens."""
     lengths = {"q_idx": extents.q_len, "kv_idx": extents.kv_len}
     for slot, axis, index in form.structure.table_indices:
         length = lengths.get(str(index.data)) if index.op == "index" else None
         size = cast(torch.Tensor, form.values[slot.index]).shape[axis]
         if length is not None and size == extents.heads and size > length > 1:
             warnings.warn(engine_messages.looks_turned(slot.name, size, length), stacklevel=4)
-            break
+            return
 
 
 def note_past_keys(form: Bound, extents: Extents) -> None:

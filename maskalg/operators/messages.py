@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from ..errors import BackendError, MaskTypeError, MaskValueError
 
 _LEARNED = (
@@ -10,10 +12,31 @@ _LEARNED = (
 )
 
 
-def tensors_differ(what: str, found: str) -> MaskTypeError:
+def devices_differ(*found: object) -> MaskTypeError:
     return MaskTypeError(
-        f"attention: query, key and value must share one {what}, got {found}. Write "
-        f"key.to(query.{what}), value.to(query.{what})."
+        "attention: query, key and value must share one device, got "
+        f"{', '.join(map(str, found))}. Write key.to(query.device), value.to(query.device)."
+    )
+
+
+def dtypes_differ(*found: torch.dtype) -> MaskTypeError:
+    """Dtypes of query, key and value."""
+    write = "key.to(query.dtype), value.to(query.dtype)."
+    if not all(dtype.is_floating_point for dtype in found):
+        write = (
+            "key.to(query.dtype) * scale, with the scale that the integers were made with, and "
+            "value likewise; ma.to_float8 makes inputs of 8 bits that attention takes."
+        )
+    return MaskTypeError(
+        "attention: query, key and value must share one dtype, got "
+        f"{', '.join(map(str, found))}. Write {write}"
+    )
+
+
+def sparse_tensor(name: str, layout: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: {name} is a tensor of layout {layout}. Write {name}.to_dense(): what is "
+        "skipped follows from the mask, not from zeros of the inputs."
     )
 
 

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from .. import errors, tracing
+from ..formula.expression import Expression
 from ..values.algebra import Bias, Mask, Score
 from . import messages
 from .reader import parse
@@ -59,7 +60,7 @@ def loaded(place: str) -> Mask | Bias | Score:
         except AttributeError:
             hint = errors.near(part, names)
             raise messages.no_such_place(place, f"it holds no {part!r}.{hint}") from None
-    if callable(value):
+    if callable(value) and not isinstance(value, Expression):
         value = _made(place, value)
     if not isinstance(value, (Mask, Bias, Score)):
         kind = type(value).__name__

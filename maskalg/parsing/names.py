@@ -66,10 +66,11 @@ def described(value: object) -> str:
         float: "a number",
         bool: "a truth value",
         str: "a text",
-        list: "a list",
+        tensors.Listed: "a list",
         tuple: "a tuple",
     }
-    name = next((name for name, known in NAMES.items() if known is value and callable(value)), None)
-    if name is not None:
-        return f"the function {name}"
+    if type(value) not in words and callable(value):
+        name = next((name for name, known in NAMES.items() if known is value), None)
+        if name is not None:
+            return f"the function {name}"
     return words.get(type(value), f"a {type(value).__name__}")

@@ -16,7 +16,7 @@ from ..values.index import Index, TableExpression
 from . import messages
 from .names import NAMES, described, methods_of
 from .syntax import BINARY, COMPARISONS, FOREIGN, UNARY, tree_of
-from .tensors import repeated, tensor_of
+from .tensors import Listed, joined, listed, repeated, tensor_of
 
 MOST_LEVELS: Final = 150
 _MOST_POWER: Final = 64
@@ -27,7 +27,7 @@ def parse(text: str) -> Mask | Bias | Score:
 
     The text is Python as one would write it after `from maskalg import *`, and nothing else: the
     public names of masks and biases, `q_idx kv_idx head batch scalar table where bias`, the real
-    functions, numbers, `& | ~ + - * / // % ** @`, comparisons, calls, `.at(…)`, `.shift(…)`,
+    functions, numbers, `& | ^ ~ + - * / // % ** @`, comparisons, calls, `.at(…)`, `.shift(…)`,
     `.bind(…)` and constructors such as `document.from_lengths`. It is never evaluated by Python.
 
     Tensors: a list becomes one when it is passed (`[0, 0, 1]` int32, `[0.5]` float32, `[True]`
@@ -75,7 +75,8 @@ class _Reader:
             case ast.Tuple():
                 return tuple(self.value(part, inner) for part in node.elts)
             case ast.List():
-                return [self.value(part, inner) for part in node.elts]
+                parts = [self.value(part, inner) for part in node.elts]
+                return self._guarded(node, listed, [parts], {})
             case ast.UnaryOp() if type(node.op) in UNARY:
                 sign, apply = UNARY[type(node.op)]
                 operand = self.value(node.operand, inner)
@@ -83,7 +84,7 @@ class _Reader:
             case ast.BinOp() if type(node.op) in BINARY:
                 sign, combine = BINARY[type(node.op)]
                 left, right = self.value(node.left, inner), self.value(node.right, inner)
-                if isinstance(left, list) or isinstance(right, list):
+                if isinstance(left, Listed) or isinstance(right, Listed):
                     return self._lists(node, sign, left, right)
                 return self._applied(node, sign, combine, left, right)
             case ast.Compare():
@@ -117,7 +118,7 @@ class _Reader:
             if type(value) not in (Mask, Bias, Score, Index, int, float, torch.Tensor):
                 raise self.wrong(node, f"`{sign}` does not take {described(value)}.")
         numbers = all(type(value) in (int, float) for value in values)
-        if numbers and sign in "&|~@":
+        if numbers and sign in "&|^~@":
             raise self.wrong(node, f"`{sign}` does not take numbers.{_PARENTHESES}")
         if numbers and sign == "**" and not (0 <= values[1] <= _MOST_POWER):
             raise self.wrong(node, f"exponents of numbers are 0 to {_MOST_POWER} here.")
@@ -127,7 +128,7 @@ class _Reader:
             raise self.wrong(node, str(problem)) from problem
         except TypeError:
             kinds = " and ".join(described(value) for value in values)
-            hint = _PARENTHESES if sign in "&|" else ""
+            hint = _PARENTHESES if sign in "&|^" else ""
             raise self.wrong(node, f"`{sign}` does not take {kinds}.{hint}") from None
         except Exception as problem:
             raise self.wrong(node, f"`{sign}`: {_first_line(problem)}") from None
@@ -135,16 +136,16 @@ class _Reader:
             raise self.wrong(node, "the result does not fit in 64 bits.")
         return result
 
-    def _lists(self, node: ast.expr, sign: str, left: object, right: object) -> list[object]:
+    def _lists(self, node: ast.expr, sign: str, left: object, right: object) -> Listed:
         try:
-            if sign == "*" and isinstance(left, list) and type(right) is int:
+            if sign == "*" and isinstance(left, Listed) and type(right) is int:
                 return repeated(left, right)
-            if sign == "*" and isinstance(right, list) and type(left) is int:
+            if sign == "*" and isinstance(right, Listed) and type(left) is int:
                 return repeated(right, left)
+            if sign == "+" and isinstance(left, Listed) and isinstance(right, Listed):
+                return joined(left, right)
         except errors.MaskalgError as problem:
             raise self.wrong(node, str(problem)) from problem
-        if sign == "+" and isinstance(left, list) and isinstance(right, list):
-            return left + right
         hint = "lists know `list * number` and `list + list` only."
         raise self.wrong(node, f"`{sign}` with a list: {hint}")
 
@@ -201,13 +202,13 @@ class _Reader:
             found = getattr(owner, node.attr)
         else:
             raise self.wrong(node, "only names are called.")
-        if not callable(found):
+        if isinstance(found, Expression) or not callable(found):
             raise self.wrong(node, f"{ast.unparse(node)} takes no arguments: leave out the `(…)`.")
         return found
 
     def _argument(self, node: ast.expr, level: int) -> Any:
         value = self.value(node, level)
-        if isinstance(value, list):
+        if isinstance(value, Listed):
             return self._guarded(node, tensor_of, [value], {})
         return value
 

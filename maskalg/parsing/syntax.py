@@ -15,6 +15,7 @@ MOST_CHARACTERS: Final = 20_000
 BINARY: Final[dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]]] = {
     ast.BitAnd: ("&", operator.and_),
     ast.BitOr: ("|", operator.or_),
+    ast.BitXor: ("^", operator.xor),
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
     ast.Mult: ("*", operator.mul),
@@ -43,7 +44,6 @@ FOREIGN: Final[dict[type[ast.AST], str]] = {
     ast.IfExp: "`a if c else b` is no part of an expression: write where(c, a, b).",
     ast.Lambda: "functions are not written here: name one in a file, as file.py:name.",
     ast.Starred: "`*` before an argument is no part of an expression: write the list itself.",
-    ast.BitXor: "`^` is no operation of masks: write (a & ~b) | (b & ~a).",
 }
 
 

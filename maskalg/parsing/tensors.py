@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +14,33 @@ from .. import errors
 from . import messages
 
 MOST_ENTRIES: Final = 2**26
+MOST_LISTED: Final = 2**22
 _INT32: Final = 2**31
 
 
-def tensor_of(entries: list[object]) -> torch.Tensor:
+class Listed(list[object]):
+    """A list that knows how many numbers it holds, those of lists within it included."""
+
+    def __init__(self, parts: list[object], numbers: int) -> None:
+        if max(numbers, len(parts)) > MOST_LISTED:
+            raise messages.too_many_entries("a list", max(numbers, len(parts)), MOST_LISTED)
+        super().__init__(parts)
+        self.numbers = numbers
+
+
+def listed(parts: list[object]) -> Listed:
+    """Numbers and lists of them, `[[0, 1], [1, 1]]`."""
+    return Listed(parts, sum(max(p.numbers, 1) if isinstance(p, Listed) else 1 for p in parts))
+
+
+def joined(first: Listed, second: Listed) -> Listed:
+    """`[0] + [1, 1]`, as in Python."""
+    return Listed([*first, *second], first.numbers + second.numbers)
+
+
+def tensor_of(entries: Listed) -> torch.Tensor:
     """A list as a tensor: Boolean, int32 (int64 where that is too small) or float32."""
-    kinds = {type(entry) for entry in _flat(entries)}
+    kinds = set(_kinds_in(entries))
     if not kinds <= {bool, int, float} or (bool in kinds and len(kinds) > 1):
         raise errors.tensor_dtype("a list", "an entry", _kinds(kinds), "a number, or all are bool")
     try:
@@ -81,10 +103,13 @@ def load(path: str) -> torch.Tensor:
     return found
 
 
-def repeated(entries: list[object], times: int) -> list[object]:
+def repeated(entries: Listed, times: int) -> Listed:
     """`[512] * 4`, as in Python."""
-    _check_count("a list", len(entries) * max(times, 0))
-    return entries * times
+    times = max(times, 0)
+    most = max(entries.numbers, len(entries)) * times
+    if most > MOST_LISTED:
+        raise messages.too_many_entries("a list", most, MOST_LISTED)
+    return Listed(list(entries) * times, entries.numbers * times)
 
 
 def _narrow(made: torch.Tensor) -> torch.Tensor:
@@ -94,9 +119,12 @@ def _narrow(made: torch.Tensor) -> torch.Tensor:
     return made.int() if fits else made
 
 
-def _flat(entries: list[object]) -> list[object]:
-    rows = [_flat(entry) if isinstance(entry, list) else [entry] for entry in entries]
-    return [entry for row in rows for entry in row]
+def _kinds_in(entries: Listed) -> Iterator[type]:
+    for entry in entries:
+        if isinstance(entry, Listed):
+            yield from _kinds_in(entry)
+        else:
+            yield type(entry)
 
 
 def _kinds(kinds: set[type]) -> str:

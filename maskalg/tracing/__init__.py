@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import errors
 from ..formula import nodes
+from ..formula.expression import Expression
 from ..formula.nodes import SCORE, TRUE, Node
 from ..formula.printing import Label
 from ..values.algebra import Bias, Mask, Score, formula
@@ -107,7 +108,7 @@ def _taken(call: str, function: Callable[..., Any]) -> Node:
     from .captures import name_of
     from .pointwise import Opaque, requires_gradient
 
-    if not callable(function):
+    if isinstance(function, Expression) or not callable(function):
         raise messages.not_a_function(call, function)
     indices = (nodes.BATCH, nodes.HEAD, nodes.Q, nodes.K)
     if call == "mask":

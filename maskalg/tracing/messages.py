@@ -109,6 +109,13 @@ def traced_narrow(sign: str, name: str, dtype: object) -> MaskTypeError:
     )
 
 
+def traced_wide(sign: str, number: int) -> MaskTypeError:
+    return MaskTypeError(
+        f"`{sign}` of an integer of 32 bits and {number} wraps in torch, which no formula does. "
+        f"Write x.long() before it, {_OPAQUE}."
+    )
+
+
 def traced_cast(dtype: object) -> MaskTypeError:
     return MaskTypeError(
         f"a conversion to {dtype} rounds or wraps, which no formula does. Write `x.float()` or "

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import torch
 
+from ..formula.expression import Expression
+
 # What a function finds in an object, and the name of the place where it did.
 OnSymbols = Callable[[Any, str], Any]
 
@@ -23,7 +25,7 @@ _REGISTRIES: Final = ("_parameters", "_buffers", "_modules")
 
 def is_called(value: object) -> bool:
     """Whether `value` is an object that a Python method makes callable."""
-    if isinstance(value, (type, ModuleType)) or not callable(value):
+    if isinstance(value, (type, ModuleType, Expression)) or not callable(value):
         return False
     return isinstance(value, torch.nn.Module) or isinstance(type(value).__call__, FunctionType)
 

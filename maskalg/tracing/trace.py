@@ -12,6 +12,7 @@ import torch
 
 from .. import errors
 from ..formula import nodes
+from ..formula.expression import Expression
 from ..formula.nodes import Node
 from . import messages
 from .arrays import Array
@@ -47,7 +48,7 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
         TypeError: the function is no function, or does what no formula expresses.
         ValueError: it divides by what may be 0 or negative, or captures a number past 32 bits.
     """
-    if not callable(function):
+    if isinstance(function, Expression) or not callable(function):
         raise messages.not_a_function("score" if scored else "mask", function)
     signature = signature_of(function)
     template = recalled(signature, scored)

@@ -1,6 +1,6 @@
-"""Masks, biases and scores: values composed with `&`, `|`, `~`, `+`, `@`.
+"""Masks, biases and scores: values composed with `&`, `|`, `^`, `~`, `+`, `@`.
 
-`Mask & | ~` keep sets of (query, key) pairs; `Mask + Bias` is a `Score`; biases add with `+` and
+`Mask & | ^ ~` keep sets of (query, key) pairs; `Mask + Bias` is a `Score`; biases add with `+` and
 nest with `@`. Python binds `+` tighter than `&`, so `a & b + bias` is `a & (b + bias)`; `Mask &
 Score` is defined so that both spellings mean the same.
 
@@ -18,7 +18,7 @@ import torch
 from .. import errors
 from ..formula import nodes
 from ..formula.entries import is_listed
-from ..formula.expression import Expression, both, complement, either
+from ..formula.expression import Expression, both, complement, either, exclusive
 from ..formula.nodes import SCORE, TRUE, Node
 from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
@@ -87,9 +87,15 @@ class Mask(NotNumbers, Drawn):
         _no_mask(self, "|", other)
         return NotImplemented
 
-    def __xor__(self, other: NoReturn) -> Mask:
+    def __xor__(self, other: Mask) -> Mask:
         if isinstance(other, Mask):
-            raise messages.exclusive_or(self, other)
+            return exclusive(self, other)
+        if isinstance(other, (Bias, Score)):
+            raise messages.or_with_bias(self, other)
+        _no_mask(self, "^", other)
+        return NotImplemented
+
+    def __rxor__(self, other: NoReturn) -> Mask:
         _no_mask(self, "^", other)
         return NotImplemented
 
@@ -119,12 +125,14 @@ class Mask(NotNumbers, Drawn):
         _no_bias(self, "+", other)
         return NotImplemented
 
+    @errors.told
     def prove(self) -> Proof:
         """The closed forms of the empty and the full blocks, for all values of the parameters."""
         from ..proof.proof import prove
 
         return prove(self)
 
+    @errors.told
     def blocks(
         self,
         q_len: int,
@@ -158,6 +166,7 @@ class Mask(NotNumbers, Drawn):
 
         return blocks(self, q_len, kv_len, block=block, batch=batch, heads=heads)
 
+    @errors.told
     def segments(
         self,
         q_len: int,
@@ -181,6 +190,7 @@ class Mask(NotNumbers, Drawn):
 
         return segments(self, q_len, kv_len, block=block, batch=batch, heads=heads)
 
+    @errors.told
     def is_empty(
         self,
         q_len: int | None = None,
@@ -200,6 +210,7 @@ class Mask(NotNumbers, Drawn):
 
         return empty(self, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
 
+    @errors.told
     def witness(
         self,
         other: Mask,
@@ -219,6 +230,7 @@ class Mask(NotNumbers, Drawn):
 
         return witness(self, other, Lengths(q_len, kv_len, batch, heads))
 
+    @errors.told
     def cost(
         self,
         q_len: int,
@@ -254,6 +266,7 @@ class Mask(NotNumbers, Drawn):
 
         return bandwidth(self)
 
+    @errors.told
     def rows_have_a_key(
         self,
         q_len: int,
@@ -285,6 +298,7 @@ class Mask(NotNumbers, Drawn):
 
         return Simplifier(everything, nothing).simplified(self)
 
+    @errors.told
     def to_dense(
         self,
         q_len: int,
@@ -307,6 +321,7 @@ class Mask(NotNumbers, Drawn):
 
         return flex_function(self)
 
+    @errors.told
     def show(
         self,
         q_len: int,
@@ -314,18 +329,18 @@ class Mask(NotNumbers, Drawn):
         *,
         width: int = 64,
         block: int = 128,
-        batch: int = 0,
+        entry: int = 0,
         head: int = 0,
     ) -> None:
         """Print a picture of the empty, partial and full blocks, and what they save.
 
         `width` is the most columns of the picture, `block` the side of the blocks that are
-        counted (doubled while there are more than 65,536 rows of them), `batch` and `head` the
-        entry shown of a mask that depends on them.
+        counted (doubled while there are more than 65,536 rows of them), `entry` and `head` the
+        batch entry and the head shown of a mask that depends on them.
         """
         from ..views.inspect.terminal import show
 
-        show(self, q_len, kv_len, width=width, block=block, batch=batch, head=head)
+        show(self, q_len, kv_len, width=width, block=block, entry=entry, head=head)
 
 
 class Bias(Drawn):
@@ -460,6 +475,47 @@ class Score(NotNumbers, Drawn):
         from ..export.flex_functions import flex_function
 
         return flex_function(self)
+
+    @errors.told
+    def to_dense(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> torch.Tensor:
+        """What is added to each score, float32 `[batch, heads, q_len, kv_len]`; -inf drops.
+
+        Batch and heads have size 1 where the score does not depend on them. The `attn_mask` of
+        `scaled_dot_product_attention`.
+
+        Raises:
+            MaskValueError: a bias that does more than adding, such as `softcap`.
+        """
+        from ..engine.evaluate import dense_score
+
+        return dense_score(self, q_len, kv_len, batch=batch, heads=heads)
+
+    @errors.told
+    def show(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        width: int = 64,
+        block: int = 128,
+        entry: int = 0,
+        head: int = 0,
+    ) -> None:
+        """Print a picture of the mask's blocks, as `Mask.show` does; `plot` draws the bias too.
+
+        `width` is the most columns of the picture, `block` the side of the blocks that are
+        counted, `entry` and `head` the batch entry and the head shown.
+        """
+        from ..views.inspect.terminal import show
+
+        show(self, q_len, kv_len, width=width, block=block, entry=entry, head=head)
 
     @property
     def mask(self) -> Mask:

@@ -53,7 +53,10 @@ def integer_or_per_batch(call: str, name: str, value: object, low: int) -> tuple
 
 
 def integer_or_per_head(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
-    """An integer, or an integer tensor `[heads]`, `[batch, heads]` or 0-d, clamped at `low`."""
+    """An integer, or an integer tensor `[heads]`, `[batch, heads]` or 0-d, of at least `low`.
+
+    Entries that cannot be looked at, and those written later, are clamped.
+    """
     wanted = "[], [heads] or [batch, heads]"
     return _integer_or_tensor(call, name, value, low, [nodes.HEAD], wanted)
 
@@ -67,6 +70,9 @@ def _integer_or_tensor(
     tensor = integers(call, name, value, "an integer or an int32 or int64 tensor")
     if tensor.ndim > 2:
         raise errors.tensor_shape(call, name, list(tensor.shape), wanted)
+    # Below 0 as below 1 nothing lies in a prefix; a window of 0 would be one of 1.
+    if low > 0 and tensor.numel() and readable(tensor) and int(tensor.min()) < low:
+        raise entry_below(call, name, int(tensor.min()), low)
     table = Table(name, tensor, low)
     indices = [[], alone, [nodes.BATCH, nodes.HEAD]][tensor.ndim]
     return nodes.read(table, *indices), table
@@ -149,6 +155,10 @@ def unknown_order(call: str, found: object) -> errors.MaskValueError:
         f"{call}: order must be 'contiguous' (equal entries lie next to each other), 'ascending' "
         f"or None, got {found!r}."
     )
+
+
+def entry_below(call: str, name: str, found: int, low: int) -> errors.MaskValueError:
+    return errors.MaskValueError(f"{call}: entries of {name} must be >= {low}, got {found}.")
 
 
 def entries_outside(

@@ -17,7 +17,7 @@ from .index import Index, as_node
 if TYPE_CHECKING:
     from .index import Entry
 
-__all__ = ["where"]
+__all__ = ["where", "xor"]
 
 
 @overload
@@ -75,6 +75,11 @@ def where(condition: Mask, then: object, otherwise: object) -> Mask | Bias | Ind
         node = chosen(condition.mask_node, then.bias_node, otherwise.bias_node)
         return Bias(TRUE, node, _label(condition, then, otherwise))
     raise messages.where_branches(then, otherwise)
+
+
+def xor(left: Mask, right: Mask) -> Mask:
+    """`left ^ right`: the pairs that one of two masks keeps, and not the other."""
+    return left ^ right
 
 
 def _as_bias(branch: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import told
 from ..formula.expression import Expression
 
 if TYPE_CHECKING:
@@ -14,13 +15,14 @@ if TYPE_CHECKING:
 class Drawn(Expression):
     """An expression with its pictures, whose code is imported when one is asked for."""
 
+    @told
     def plot(
         self,
         q_len: int,
         kv_len: int | None = None,
         *,
         block: int | None = None,
-        batch: int = 0,
+        entry: int = 0,
         head: int = 0,
         ax: Axes | None = None,
         title: str | None = None,
@@ -34,9 +36,10 @@ class Drawn(Expression):
 
         return plot(
             self, q_len, kv_len,
-            block=block, batch=batch, head=head, ax=ax, title=title, legend=legend,
+            block=block, entry=entry, head=head, ax=ax, title=title, legend=legend,
         )  # fmt: skip
 
+    @told
     def explore(
         self,
         q_len: int,

@@ -31,7 +31,7 @@ def flag_for_mask(mask: object, sign: str, flag: bool) -> MaskTypeError:
     return MaskTypeError(
         f"`{mask!r} {sign} {flag}`: {flag} is no mask. Write `ma.everything` for a mask that keeps "
         "every pair, `ma.nothing` for one that keeps none. `a == b` of two masks asks whether they "
-        "are one expression; pairs at which both hold or neither does are (a & b) | (~a & ~b)."
+        "are one expression; pairs at which both hold or neither does are ~(a ^ b)."
     )
 
 
@@ -66,13 +66,6 @@ def tensor_for_factor(bias: object, factor: object) -> MaskTypeError:
         f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
         "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "
         "`ma.where(condition, bias, 0)` for a bias of some pairs only."
-    )
-
-
-def exclusive_or(left: object, right: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{left!r} ^ {right!r}` is not built. Write `(a & ~b) | (b & ~a)` for what one of two "
-        "masks keeps alone."
     )
 
 

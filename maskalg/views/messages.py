@@ -81,6 +81,20 @@ def no_such_entry(call: str, name: str, value: int, count: int) -> MaskValueErro
     )
 
 
+def page_too_long(most: int) -> MaskValueError:
+    return MaskValueError(
+        f"explore: a page of an image or a video holds the tiles that each row visits, up to "
+        f"{most:,} positions. Give a smaller canvas; `show` takes any length."
+    )
+
+
+def one_for_all(call: str, name: str, value: int, what: object) -> MaskValueError:
+    of = "head" if name == "head" else "batch entry"
+    return MaskValueError(
+        f"{call}({name}={value}): {what!r} is the same for every {of}. Leave {name} out."
+    )
+
+
 def not_to_plot(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"plot draws masks, biases and scores, got {what!r} of type {type(what).__name__}. A "

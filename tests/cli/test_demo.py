@@ -156,7 +156,6 @@ def test_a_wrong_result_is_status_1(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "maskalg: the following arguments are required: COMMAND"),
         (["demo", "--tokens", "0"], "argument --tokens: expected a positive integer"),
         (["demo", "--heads", "two"], "expected a positive integer below 2**31, got 'two'"),
         (["demo", "--window", "-3"], "argument --window: expected a positive integer"),
@@ -203,3 +202,20 @@ def test_piped_output_is_plain(texts: Path) -> None:
     assert result.returncode == 0, result.stderr.decode()
     assert b"\x1b" not in result.stdout
     assert result.stderr == b""
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out
+    for name in (
+        "show",
+        "explore",
+        "prove",
+        "compare",
+        "render",
+        "doctor",
+        "demo",
+        "bench",
+        "tune",
+    ):
+        assert f"\n    {name} " in listed, listed

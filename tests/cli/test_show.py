@@ -32,9 +32,7 @@ def test_a_mask(capsys: pytest.CaptureFixture[str]) -> None:
         "formula  (q_idx >= kv_idx) & ((q_idx + 3 - kv_idx - 1 >= 0) & "
         "(3 - 1 >= q_idx - kv_idx) | (kv_idx < 1))\n"
         "lengths  8 queries, 8 keys\n"
-        "blocks   1 of 128 x 128: 0 empty (0 %), 1 partial, 0 full\n"
         "kept     26 of 64 elements (40.6 %)\n"
-        "FLOPs    0 % of dense attention's saved\n"
         "┌─ keys ─┐\n"
         "│█▒······│ queries\n"
         "│███▒····│\n"
@@ -48,7 +46,7 @@ def test_a_mask(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lengths_block_batch_and_head(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(
         capsys, "show", "sliding([[1, 2], [3, 4]]) + softcap(30)", "--len=64", "--kv-len=128",
-        "--block=16", "--batch=1", "--head=0", "--width=16",
+        "--block=16", "--entry=1", "--head=0", "--width=16",
     )  # fmt: skip
     assert "lengths  64 queries, 128 keys\n" in text
     assert "blocks   32 of 16 x 16: 21 empty (65.6 %), 11 partial, 0 full\n" in text

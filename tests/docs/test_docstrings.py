@@ -30,7 +30,8 @@ def documented() -> dict[str, Any]:
     for owner in [*CLASSES, *namespaces]:
         for name, member in inspect.getmembers(owner, callable):
             own = str(getattr(member, "__module__", "")).startswith("maskalg")
-            if own and (not name.startswith("_") or name == "__call__"):
+            called = name == "__call__" and owner in namespaces  # others refuse it
+            if own and (not name.startswith("_") or called):
                 found[f"{owner.__name__}.{name}"] = member
     return found | {owner.__name__: owner for owner in CLASSES}
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
+import maskalg as ma
 from maskalg import (
     attention,
     batch,
@@ -273,3 +274,38 @@ def test_errors_are_builtin_kinds_and_ours() -> None:
     assert issubclass(errors.BackendError, RuntimeError)
     for kind in (errors.MaskTypeError, errors.MaskValueError, errors.BackendError):
         assert issubclass(kind, errors.MaskalgError)
+
+
+def test_arguments_that_a_method_does_not_have() -> None:
+    """Counts for choices and choices for counts, misspelt names, expressions that are called."""
+    counts = "`batch` and `heads` are counts in every call; entry=… and head=… choose"
+    raises(TypeError, lambda: causal.show(16, heads=2), "unexpected keyword", counts)
+    raises(TypeError, lambda: causal.plot(16, batch=2), counts)
+    raises(TypeError, lambda: causal.blocks(16, head=1), "say how many there are", ".labels[entry")
+    raises(TypeError, lambda: causal.to_dense(16, entry=1), "say how many there are")
+    raises(TypeError, lambda: causal.blocks(16, blok=8), "Did you mean block?")
+    raises(TypeError, lambda: causal.to_dense(), "It takes q_len, kv_len=…")
+    raises(ValueError, lambda: causal.show(16, entry=2), "is the same for every batch entry")
+    raises(ValueError, lambda: causal.show(16, head=1), "is the same for every head")
+    raises(TypeError, lambda: causal(), "`causal(…)`: an expression is a value")
+    raises(TypeError, lambda: causal[0], "`causal[…]`: an expression has no entries", ".to_dense(")
+    raises(TypeError, lambda: ma.mask(causal), "mask")
+
+
+def test_a_type_error_within_a_method_stays_what_it_is() -> None:
+    from maskalg.errors import told
+
+    @told
+    def method(self: object, number: int) -> int:
+        return number + "text"  # type: ignore[operator]
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        method(None, 3)
+    raises(ma.MaskTypeError, lambda: method(None, 3, 4), "It takes number.")
+
+
+def test_inputs_of_other_kinds() -> None:
+    q = torch.randn(1, 2, 8, 8)
+    raises(TypeError, lambda: ma.attention(q.to_sparse(), q, q), "sparse_coo", "query.to_dense()")
+    raises(TypeError, lambda: ma.attention(q, q.to(torch.int8), q), "* scale", "ma.to_float8")
+    raises(TypeError, lambda: ma.attention(q, q.half(), q), "Write key.to(query.dtype), value")

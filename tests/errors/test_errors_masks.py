@@ -161,7 +161,9 @@ def test_biases() -> None:
     raises(
         TypeError, lambda: relative(torch.nn.Embedding(3, 2)), "got Embedding. Write table.weight"
     )
-    raises(ValueError, lambda: alibi(FLOATS[None]), "shape [heads], got [1, 4]")
+    raises(
+        ValueError, lambda: alibi(FLOATS[None, None]), "[heads] or [batch, heads], got [1, 1, 4]"
+    )
     raises(TypeError, lambda: relative(IDS), "relative: table", "torch.int64")
     raises(ValueError, lambda: relative(FLOATS), "[heads, 2 * d + 1] or [2 * d + 1], got [4]")
     raises(TypeError, lambda: softcap("3"), "softcap('3'): cap must be a positive number")

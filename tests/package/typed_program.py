@@ -24,7 +24,9 @@ def masks(ids: torch.Tensor) -> None:
     takes_a_mask(m + ma.softcap(30))  # wrong
     causal + sliding(4)  # wrong
     causal - sliding(4)  # wrong
-    causal ^ sliding(4)  # wrong
+    assert_type(causal ^ sliding(4), ma.Mask)
+    takes_a_mask(m.at(q=3, kv=[0, 1]).at(kv=kv_idx // 2))
+    causal ^ ma.softcap(30)  # wrong
     causal & ids  # wrong
     ids | causal  # wrong
     causal + ids  # wrong

@@ -198,3 +198,36 @@ def test_real_arithmetic_of_numbers_is_pythons():
         mask = ma.mask(function)
         assert (mask.to_dense(N, batch=BATCH, heads=HEADS) == dense(function)).all()
         assert set(mask.parameters) == kept[name]
+
+
+def test_isin_is_a_comparison_with_each_value():
+    chosen = torch.tensor([2, 5, 6])
+    for invert in (False, True):
+        found = ma.mask(lambda b, h, q, k, i=invert: torch.isin(k, chosen, invert=i) & (q >= k))
+        wanted = torch.isin(torch.arange(9), chosen, invert=invert) & torch.ones(9, 9).tril().bool()
+        assert torch.equal(found.to_dense(9)[0, 0], wanted)
+    assert (
+        ma.mask(lambda b, h, q, k: torch.isin(q, torch.tensor([], dtype=torch.int64)))
+        .to_dense(3)
+        .sum()
+        == 0
+    )
+
+
+def test_numbers_past_32_bits_wrap_with_integers_of_32():
+    """`x.int() * 10**10` is another number in torch than in a formula."""
+    short = torch.arange(9, dtype=torch.int32)
+    for wrapping in (
+        lambda b, h, q, k: (q.to(torch.int32) * 10**10) > k,
+        lambda b, h, q, k: (q.int() + 2**31) > k,
+        lambda b, h, q, k: (short[q] * 10**10) > k,
+        lambda b, h, q, k: ((short[q] + 1) * 10**10) > k,
+    ):
+        with pytest.raises(TypeError, match=r"32 bits and .* wraps in torch.*x\.long"):
+            ma.mask(wrapping)
+    for exact in (
+        lambda b, h, q, k: (q.long() * 10**10) > k,
+        lambda b, h, q, k: (short[q].long() * 10**10) > k,
+        lambda b, h, q, k: (q.int() * 3) > k,
+    ):
+        ma.mask(exact)

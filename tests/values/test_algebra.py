@@ -419,3 +419,34 @@ def test_a_score_and_a_mask_in_either_order():
     for both in (traced + causal, causal + traced, traced & causal, causal & traced):
         assert isinstance(both, Score)
         assert torch.equal(both.mask.to_dense(8), (causal & (ma.q_idx - ma.kv_idx < 3)).to_dense(8))
+
+
+def test_exclusive_or_is_what_one_of_two_keeps() -> None:
+    a, b = causal, sliding(3)
+    assert_same_mask(a ^ b, (a & ~b) | (b & ~a), 9)
+    assert ma.xor(a, b) == a ^ b and repr(a ^ b) == "causal ^ sliding(3)"
+    assert repr((a ^ b) & a) == "(causal ^ sliding(3)) & causal"
+    assert repr(a & b ^ a | b) == "causal & sliding(3) ^ causal | sliding(3)"
+    assert (a ^ a).to_dense(5).sum() == 0 and (a ^ b).prove().exact
+
+
+def test_bits_print_in_parentheses() -> None:
+    bits = ma.mask(lambda b, h, q, k: (q & 3) == (k | 1))
+    assert repr(bits) == "(3 & q_idx) == (1 | kv_idx)"
+
+
+def test_scores_write_out_what_they_add(capsys: pytest.CaptureFixture[str]) -> None:
+    score = causal & sliding(3) + M
+    dense = score.to_dense(6, 5)
+    at = torch.arange(5) - torch.arange(6)[:, None]
+    wanted = torch.where(score.mask.to_dense(6, 5), SLOPES[:, None, None] * at, -torch.inf)
+    assert dense.dtype == torch.float32 and torch.equal(dense, wanted)
+    assert (causal + ma.bias(ma.batch * 1.0)).to_dense(3, batch=2).shape == (2, 1, 3, 3)
+    q = torch.randn(1, 2, 6, 8)
+    plain = torch.nn.functional.scaled_dot_product_attention(q, q, q, score.to_dense(6))
+    torch.testing.assert_close(attention(q, q, q, score), plain)
+    with pytest.raises(ma.MaskValueError, match="does more to a score than adding"):
+        (causal + softcap(3.0)).to_dense(4)
+    score.show(8, head=1)
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{score}\n") and "note     head 1 of 2" in shown

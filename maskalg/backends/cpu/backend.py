@@ -13,6 +13,7 @@ import torch
 
 from ... import errors
 from ..call import Call, Result
+from ..dropped import without_dropped
 from ..results import with_sink
 from ..traits import Explained
 from .backward import backward
@@ -61,7 +62,7 @@ def differentiate(
     given = [part for part in (*saved, *change) if part is not None]
     if kernel is not None and all(map(launch.in_memory, given)):
         return launch.backward(call, kernel, saved, change)
-    found = backward(call, saved, change, tables)
+    found = backward(without_dropped(call), saved, change, tables)
     inputs = zip(
         (found.query, found.key, found.value), (call.query, call.key, call.value), strict=True
     )
@@ -73,7 +74,7 @@ def _forward(call: Call, lse_wanted: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Output without a sink, and lse, unwritten where it is not wanted."""
     kernel = launch.kernel_for(call)
     if kernel is None:
-        return forward(call, lse_wanted)
+        return forward(without_dropped(call), lse_wanted)
     return launch.forward(call, kernel, lse_wanted)
 
 

@@ -14,6 +14,7 @@ from ...engine.evaluate import Environment, evaluate, grid
 from ...engine.normal_form import Bound
 from ..call import Call, Result
 from ..cpu.formula import differentiated
+from ..dropped import without_dropped
 from ..results import in_order_of, with_sink
 from ..traits import Explained
 
@@ -27,7 +28,7 @@ def attend(call: Call) -> Result:
     """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
     rows, columns = (0, call.extents.q_len), (0, call.extents.kv_len)
     with torch.autocast(call.query.device.type, enabled=False):
-        out, lse = attend_rectangle(call, rows, columns, masked=True)
+        out, lse = attend_rectangle(without_dropped(call), rows, columns, masked=True)
     return out.to(call.query.dtype), lse if call.return_lse else None
 
 

@@ -12,7 +12,7 @@ from ...formula.nodes import Node
 from .. import messages
 from ..bounds import Bounds
 from .rounding import constant_of, rounded, unfolded
-from .wrapping import converted, refuse_wrapping
+from .wrapping import converted, of_32_bits, refuse_wrapping
 
 ONE, ZERO = nodes.const(1), nodes.const(0)
 
@@ -268,6 +268,11 @@ def sign(x: Node) -> Node:
 def whole(x: Node) -> Node:
     """As an integer, rounded towards zero."""
     return nodes.truncated(converted(number(x)))
+
+
+def short(x: Node) -> Node:
+    """As an integer of 32 bits, with which torch computes in as many."""
+    return of_32_bits(whole(x))
 
 
 def floored(bounds: Bounds, x: Node) -> Node:

@@ -33,7 +33,6 @@ _SAME: Final = {
     **{"greater_equal": "ge", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"},
     **{"bitwise_not": "invert", "inv": "invert", "clip": "clamp", "amax": "max", "amin": "min"},
     **{"bitwise_left_shift": "lshift", "bitwise_right_shift": "rshift", "float32": "float"},
-    **{"long": "int"},
     **{"inner": "dot", "vdot": "dot", "matmul": "dot", "contiguous": "clone", "item": "clone"},
     **{"iadd": "add", "isub": "subtract", "imul": "multiply", "itruediv": "div", "ipow": "pow"},
     **{"ifloordiv": "floordiv", "imod": "remainder", "iand": "and", "ior": "or", "ixor": "xor"},

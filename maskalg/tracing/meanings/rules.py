@@ -86,8 +86,9 @@ _PLAIN: Final[dict[str, Callable[..., Node]]] = {
     "where": a.where,
     "method where": lambda x, condition, other: a.where(condition, x, other),
     "float": a.real,
-    "int": a.whole,
-    "int32": a.whole,
+    "int": a.short,
+    "int32": a.short,
+    "long": a.whole,
     "bool": a.truth,
     "clone": lambda x: x,
     "math.trunc": a.whole,
@@ -156,6 +157,17 @@ def _sum(bounds: Bounds, *args: Any, **options: Any) -> Array:
     return _joined(partial(a.add, bounds), nodes.const(0))(bounds, *args, **options)
 
 
+def _isin(bounds: Bounds, x: Any, values: Any, *, invert: bool = False, **_of_speed: bool) -> Array:
+    """Whether x is one of up to 128 values."""
+    listed = [a.number(value) for value in lifted(values).entries()]
+
+    def among(value: Node) -> Node:
+        found = reduce(a.either, [a.equal(a.number(value), one) for one in listed], nodes.FALSE)
+        return nodes.negation(found) if invert else found
+
+    return elementwise(among, lifted(x))
+
+
 def _dot(bounds: Bounds, x: Array, y: Array) -> Array:
     if len(x.shape) != 1 or len(y.shape) != 1:
         raise messages.untraceable("a product of matrices")
@@ -220,7 +232,8 @@ def _holds(dtype: torch.dtype, x: Array) -> bool:
 def _cast(x: Array, dtype: torch.dtype) -> Array:
     if dtype == torch.bool:
         return elementwise(a.truth, x)
-    return elementwise(a.real if dtype.is_floating_point else a.whole, x)
+    whole = a.short if dtype == torch.int32 else a.whole
+    return elementwise(a.real if dtype.is_floating_point else whole, x)
 
 
 def _filled(value: float) -> Callable[..., Array]:
@@ -263,6 +276,7 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "any": _joined(a.either, nodes.FALSE),
     "all": _joined(a.both, nodes.TRUE),
     "sum": _sum,
+    "isin": _isin,
     "dot": _dot,
     "embedding": _embedding,
     "getitem": _getitem,

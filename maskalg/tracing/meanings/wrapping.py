@@ -1,8 +1,8 @@
-"""Entries of captured tensors of small integers, with which torch computes in as few bits."""
+"""Integers of less than 64 bits, with which torch computes in as few: where they would wrap."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import torch
 
@@ -19,17 +19,36 @@ class _Converted(Node):
     __slots__ = ()
 
 
+class _Short(_Converted):
+    """A formula that the function made an integer of 32 bits."""
+
+    __slots__ = ()
+
+
+def of_32_bits(node: Node) -> Node:
+    """What `x.int()` makes of an integer formula."""
+    return (
+        node if node.op == "const" else _Short(node.op, node.kind, node.args, node.data, node.own)
+    )
+
+
 def converted(node: Node) -> Node:
     """What `x.int()` or `x.long()` makes of a formula: entries that do not wrap any more."""
-    if _narrow(node) is None:
+    if _narrow(node) is None and not _has_32_bits(node):
         return node
     return _Converted(node.op, node.kind, node.args, node.data, node.own)
 
 
 def refuse_wrapping(sign: str, *operands: Node) -> None:
-    """Entries of 8 or 16 bits wrap where torch computes with them, and with numbers, alone."""
+    """Entries of 8 or 16 bits wrap where torch computes with them, and with numbers, alone.
+
+    Those of 32 bits wrap with numbers that have more.
+    """
     if any(node.kind == "real" for node in operands):
         return
+    large = [n for n in operands if n.op == "const" and abs(cast(int, n.data)) >= 2**31]
+    if large and any(map(_has_32_bits, operands)):
+        raise messages.traced_wide(sign, cast(int, large[0].data))
     tables = [_narrow(node) for node in operands if node.op not in ("const", "scalar")]
     if tables and all(table is not None for table in tables):
         raise messages.traced_narrow(sign, *next(table for table in tables if table is not None))
@@ -47,6 +66,19 @@ def dtype_of(node: Node) -> torch.dtype:
     tables = [part.own[0] for part in node.walk() if part.op == "read" and part.kind == "real"]
     dtypes = [table.tensor.dtype for table in tables if isinstance(table, Table)]
     return max(dtypes, key=lambda dtype: dtype.itemsize, default=torch.float32)
+
+
+def _has_32_bits(node: Node) -> bool:
+    """Whether torch holds a formula in 32 bits, as far as conversions and tensors tell."""
+    if isinstance(node, _Converted) or node.op == "read":
+        table = None if isinstance(node, _Converted) else node.own[0]
+        entries = isinstance(table, Table) and table.tensor.dtype == torch.int32
+        return entries or isinstance(node, _Short)
+    if node.op not in ("add", "mul", "min", "max", "where", "floordiv", "mod"):
+        return False
+    args = node.args[1:] if node.op == "where" else node.args
+    found = [_has_32_bits(arg) for arg in args if arg.op not in ("const", "scalar")]
+    return bool(found) and all(found)
 
 
 def _narrow(node: Node) -> tuple[str, torch.dtype] | None:

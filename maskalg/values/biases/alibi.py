@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike
 from ...errors import MaskTypeError
 from ...formula import nodes
 from ...formula.entries import Entries
-from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
+from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Q
 from ...formula.parameters import plain_number
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table
-from ..by_hand import HEADS, BiasRows, Floats, places
+from ..by_hand import BATCH_SIZE, HEADS, BiasRows, Floats, places
 
 __all__ = ["alibi"]
 
@@ -22,7 +22,7 @@ def alibi(slopes: Entries) -> Bias:
     """s + slopes[head] * (k - q): distant keys before the query count less.
 
     Args:
-        slopes: floating `[heads]`; receives a gradient when it requires one.
+        slopes: floating `[heads]` or `[batch, heads]`; receives a gradient when it requires one.
 
     Raises:
         TypeError: slopes that are no floating-point tensor.
@@ -36,8 +36,9 @@ def alibi(slopes: Entries) -> Bias:
     """
     if isinstance(plain_number(slopes), (int, float)):
         raise slopes_of_heads(slopes)
-    table = real_table("alibi", "slopes", slopes, (1,), "[heads]")
-    added = nodes.mul(nodes.read(table, HEAD), nodes.subtract(K, Q))
+    table = real_table("alibi", "slopes", slopes, (1, 2), "[heads] or [batch, heads]")
+    slope = nodes.read(table, *(BATCH, HEAD)[2 - table.tensor.ndim :])
+    added = nodes.mul(slope, nodes.subtract(K, Q))
     return Bias(TRUE, nodes.add(SCORE, added), called("alibi", table))
 
 
@@ -54,12 +55,19 @@ def slopes_of_heads(found: object) -> MaskTypeError:
 def alibi_by_hand(
     slopes: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
 ) -> Floats:
-    """`slopes[h] · (k − q)`; `slopes` is `[heads]`."""
+    """`slopes[h] · (k − q)`; `slopes` is `[heads]` or `[batch, heads]`."""
     q, k = places(q_len, kv_len, q_shift, kv_shift)
-    m = np.asarray(slopes, np.float64)
-    return m[None, :, None, None] * (k - q)
+    m = np.atleast_2d(np.asarray(slopes, np.float64))
+    return m[:, :, None, None] * (k - q)
 
 
 def rows() -> BiasRows:
-    slopes = np.random.default_rng(1).uniform(0.2, 1.5, HEADS)
-    return {"alibi": (alibi, alibi_by_hand, (slopes,))}
+    random = np.random.default_rng(1)
+    slopes, of_entries = (
+        random.uniform(0.2, 1.5, HEADS),
+        random.uniform(0.2, 1.5, (BATCH_SIZE, HEADS)),
+    )
+    return {
+        "alibi": (alibi, alibi_by_hand, (slopes,)),
+        "alibi of batch entries": (alibi, alibi_by_hand, (of_entries,)),
+    }

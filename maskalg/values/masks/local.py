@@ -39,7 +39,8 @@ def sliding(window: int | Entries) -> Mask:
 
     Args:
         window: number of keys, >= 1; an integer, or an integer tensor `[heads]` or
-            `[batch, heads]` on the device of the inputs, whose entries below 1 count as 1.
+            `[batch, heads]` on the device of the inputs. Entries that were not looked at, on a
+            GPU or written later, count as 1 where they are less.
 
     Source: Longformer (Beltagy et al., 2020), which has windows that grow from layer to layer;
     Mistral, Gemma.
@@ -218,7 +219,7 @@ def block_causal_by_hand(
 
 
 def rows() -> MaskRows:
-    heads, entries = np.array([1, 4, 9]), np.array([[2, 0, 5], [30, 1, 3]])
+    heads, entries = np.array([1, 4, 9]), np.array([[2, 1, 5], [30, 1, 3]])
     return {
         "causal": (causal, causal_by_hand),
         "sliding": (sliding(5), partial(sliding_by_hand, 5)),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...formula import nodes
 from ...formula.nodes import Node
-from ..inspect.heat import is_additive
+from ...formula.score_terms import is_additive
 from .closed_forms import template
 from .javascript import JavaScript
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 
-from ...engine.extents import Dependence, Extents, dependence, resolve
-from ...engine.normal_form import Bound, Value, bound, keyed, transposed
+from ...engine.extents import Dependence, Extents, dependence, is_bounded, resolve
+from ...engine.normal_form import Bound, Structure, Value, bound, keyed, transposed
 from ...engine.widths import BITWISE, bits_of
 from ...formula.expression import Expression
 from ...formula.integer_ranges import Interval
@@ -18,9 +19,9 @@ from ...proof.proof import prove_structure
 from .. import messages
 from .bias import added_by
 from .closed_forms import forms_of, sets_script
-from .javascript import JavaScript
+from .javascript import JavaScript, text
 from .literals import Literals
-from .ranges import truth
+from .ranges import truth, values
 from .tables import table_record
 from .visits import visits
 
@@ -80,6 +81,7 @@ def payload(expression: Expression, call: Call) -> Payload:
         f"const COLUMNS = {columns.script};",
         f"const SETS = {sets_script(js)};",
         f"const ADDED = {added.script};",
+        f"const READS = [{', '.join(_computed_reads(structure, extents))}];",
     ]
     data = {
         **_sizes(form, extents),
@@ -94,6 +96,17 @@ def payload(expression: Expression, call: Call) -> Payload:
     }
     sizes = {cast(str, r["name"]): len(cast(str, r["data"])) for r in tables.values()}
     return Payload(str(expression), "\n".join(lines), data, sizes)
+
+
+def _computed_reads(structure: Structure, extents: Extents) -> Iterator[str]:
+    """The tables read at positions that are computed, and the range of what they are read at."""
+    if not extents.q_len or not extents.kv_len:
+        return
+    js = JavaScript()
+    for slot, axis, index in structure.table_indices:
+        if is_bounded(index):
+            place = f"name: {text(slot.name)}, slot: {slot.index}, axis: {axis}"
+            yield f"{{{place}, range: (q0, q1, k0, k1) => {values(index, js)}}}"
 
 
 def _sizes(form: Bound, extents: Extents) -> dict[str, object]:

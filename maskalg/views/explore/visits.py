@@ -13,10 +13,12 @@ from ...engine.extents import Extents
 from ...engine.normal_form import Bound, transposed
 from ...schedule.rung import rung_of
 from ...schedule.tiling import Tiling
+from .. import messages
 from .tables import Record, table_record
 
 _FINE, _COARSE = 32, 128
 _FINELY_UPTO = 1 << 16
+_MOST_TILES = 1 << 17
 
 
 def visits(form: Bound, extents: Extents) -> dict[str, object] | None:
@@ -29,6 +31,9 @@ def visits(form: Bound, extents: Extents) -> dict[str, object] | None:
     exchanged = Bound(transposed(form.structure), form.values)
     turned = Extents(extents.kv_len, extents.q_len, extents.batch, extents.heads)
     block = _FINE if max(extents.q_len, extents.kv_len) <= _FINELY_UPTO else _COARSE
+    tiles = max(extents.q_len, extents.kv_len) // block
+    if rung_of(form.structure).on_host == "digits" and tiles > _MOST_TILES:
+        raise messages.page_too_long(_MOST_TILES * block)
     sides = {"rows": (form, extents), "columns": (exchanged, turned)}
     found = {name: _segments(*side, block) for name, side in sides.items()}
     return {"block": block, **found} if any(found.values()) else None

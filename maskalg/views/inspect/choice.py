@@ -20,31 +20,39 @@ Expr = TypeVar("Expr", bound=Expression)
 class Choice:
     """A batch entry and a head, counted from 0. Where there is but one, it is meant."""
 
-    batch: int = 0
+    entry: int = 0
     head: int = 0
 
     def place(self, batches: int, heads: int) -> tuple[int, int]:
         """Where it lies among so many entries and heads."""
-        return min(self.batch, batches - 1), min(self.head, heads - 1)
+        return min(self.entry, batches - 1), min(self.head, heads - 1)
 
     def notes(self, expression: Expression) -> tuple[str, ...]:
         """What a reader must know: which of how many, where the expression tells them apart."""
         notes = []
         batches, heads = (_told(expression, name) for name in ("batch", "head"))
         if batches > 1 or _stands_bare(expression, "batch"):
-            notes.append(f"batch entry {self.batch}" + (f" of {batches}" if batches > 1 else ""))
+            notes.append(f"batch entry {self.entry}" + (f" of {batches}" if batches > 1 else ""))
         if any("head" in node.indices() for node in _formulas(expression)):
             notes.append(f"head {self.head}" + (f" of {heads}" if heads > 1 else ""))
         return tuple(notes)
 
-    def check(self, call: str, expression: Expression) -> None:
-        """Raise where the tensors of the expression have no such batch entry or head."""
-        for name, value in (("batch", self.batch), ("head", self.head)):
+    def within(self, expression: Expression) -> Choice:
+        """The choice, without what the expression does not depend on."""
+        read = frozenset().union(*[node.indices() for node in _formulas(expression)])
+        return Choice(self.entry if "batch" in read else 0, self.head if "head" in read else 0)
+
+    def check(self, call: str, *expressions: Expression) -> None:
+        """Raise where the expressions tell no such batch entry or head apart."""
+        formulas = [node for expression in expressions for node in _formulas(expression)]
+        for name, index, value in (("entry", "batch", self.entry), ("head", "head", self.head)):
             if isinstance(value, bool) or not isinstance(value, int):
                 raise errors.not_an_integer(call, name, value, 0)
             if value < 0:
                 raise errors.below(call, name, value, 0)
-            count = _told(expression, name)
+            if value and all(index not in node.indices() for node in formulas):
+                raise messages.one_for_all(call, name, value, expressions[-1])
+            count = max(_told(expression, index) for expression in expressions)
             if count > 1 and value >= count:
                 raise messages.no_such_entry(call, name, value, count)
 
@@ -67,13 +75,13 @@ def of_one(expression: Expr, choice: Choice) -> tuple[Expr, int | None, int | No
     for name, tensor in expression.parameters.items():
         if not isinstance(tensor, torch.Tensor):
             continue
-        for index, at in (("batch", choice.batch), ("head", choice.head)):
+        for index, at in (("batch", choice.entry), ("head", choice.head)):
             for axis in _own_axes(expression, tensor, index):
                 if tensor.shape[axis] > 1:
                     cut[name] = cut.get(name, tensor).narrow(axis, at, 1)
     counts = [
         at + 1 if _stands_bare(expression, index) and _told(expression, index) <= 1 else None
-        for index, at in (("batch", choice.batch), ("head", choice.head))
+        for index, at in (("batch", choice.entry), ("head", choice.head))
     ]
     return (expression.bind(cut) if cut else expression), counts[0], counts[1]
 

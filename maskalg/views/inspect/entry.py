@@ -19,7 +19,7 @@ def one_entry(mask: Expression, choice: Choice) -> Expression:
     Tables are cut down to the entry where all that is read of them is, so that documents of a
     batch entry are proved as documents.
     """
-    at = {"batch": choice.batch, "head": choice.head}
+    at = {"batch": choice.entry, "head": choice.head}
     if not mask.mask_node.indices() & set(at):
         return mask
     cut = _cut(mask.mask_node, at)

@@ -33,7 +33,7 @@ def plot(
     kv_len: int | None = None,
     *,
     block: int | None = None,
-    batch: int = 0,
+    entry: int = 0,
     head: int = 0,
     ax: Axes | None = None,
     title: str | None = None,
@@ -53,7 +53,7 @@ def plot(
         kv_len: number of keys; `None` means `q_len`.
         block: side of a block in positions, 1 for single elements; by default the smallest power
             of two that makes at most 256 blocks a side.
-        batch, head: which batch entry and head, where the expression tells them apart.
+        entry, head: which batch entry and head, where the expression tells them apart.
         ax: axes to draw on; by default those of a new figure.
         title: the heading; by default the expression.
         legend: whether to explain the colours beside the picture.
@@ -67,7 +67,7 @@ def plot(
         ValueError: lengths, a batch entry or a head that the bound tensors do not have.
     """
     require_matplotlib("plot")
-    content = drawable(expression, q_len, kv_len, block, Choice(batch, head))
+    content = drawable(expression, q_len, kv_len, block, Choice(entry, head))
     return draw(content, ax, title=title, legend=legend, largest=None)
 
 

@@ -11,6 +11,7 @@ from ...engine.extents import resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...formula.nodes import Node
+from ...formula.score_terms import is_additive
 from ...schedule.tile_runs import EMPTY
 from ...schedule.tiling import block_pair
 from .choice import Choice, of_one
@@ -90,16 +91,6 @@ def heat(
     values = values.detach().double().expand(shape).clone()
     values[~values.isfinite()] = torch.nan
     return Heat(title, values, block, extents.q_len, extents.kv_len, notes)
-
-
-def is_additive(bias: Node) -> bool:
-    """Whether the bias is the score and something that does not read it."""
-    if bias.op == "score":
-        return True
-    scores = [term for term in bias.args if term.op == "score"]
-    rest = [term for term in bias.args if term.op != "score"]
-    reads = any(node.op == "score" for term in rest for node in term.walk())
-    return bias.op == "add" and len(scores) == 1 and not reads
 
 
 def reads_positions(bias: Node) -> bool:

@@ -26,7 +26,7 @@ def plot(
     *,
     parts: bool = False,
     head: int | Sequence[int] = 0,
-    batch: int = 0,
+    entry: int = 0,
     block: int | None = None,
     columns: int = 4,
     titles: Sequence[str] | None = None,
@@ -45,7 +45,7 @@ def plot(
             `&`, `|` or `~`, and the mask and the bias of a score. An expression that was bound,
             shifted, moved or pickled no longer knows its operands.
         head: the head, or several, each expression then once for each head.
-        batch: the batch entry.
+        entry: the batch entry.
         block: side of a block in positions, 1 for single elements; by default the smallest power
             of two that makes at most 256 blocks a side.
         columns: most pictures in a row.
@@ -70,7 +70,17 @@ def plot(
         raise messages.nothing_to_plot()
     if titles is not None and len(titles) != len(panels):
         raise messages.titles_do_not_fit(len(titles), len(panels))
-    drawn = [drawable(what, q_len, kv_len, block, Choice(batch, one)) for what, one in panels]
+    for what in given:
+        if not isinstance(what, Expression):
+            raise messages.not_to_plot(what)
+    choices = [Choice(entry, one) for one in heads]
+    for choice in choices:
+        choice.check("plot", *given)
+    drawn = [
+        drawable(what, q_len, kv_len, block, choice.within(what))
+        for what in given
+        for choice in choices
+    ]
     headings = list(titles or (f"{what}, head {h}" if several else str(what) for what, h in panels))
     return _side_by_side(drawn, headings, columns, one_scale=several)
 

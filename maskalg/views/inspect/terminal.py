@@ -62,7 +62,7 @@ def show(
     *,
     width: int = 64,
     block: int = 128,
-    batch: int = 0,
+    entry: int = 0,
     head: int = 0,
     console: Console | None = None,
 ) -> None:
@@ -79,7 +79,7 @@ def show(
         width: most columns of the picture, >= 8; a narrower terminal narrows it.
         block: side of the blocks that are counted, >= 1, doubled while there are more than 65,536
             rows or columns of them; those of the picture follow from `width`.
-        batch, head: which batch entry and head of a mask that depends on them.
+        entry, head: which batch entry and head of a mask that depends on them.
         console: where to print; by default standard output.
     """
     from rich.console import Console
@@ -87,7 +87,7 @@ def show(
     console = console or Console()
     cells = require_cells("show", "width", width, LEAST_WIDTH)
     require_cells("show", "block", block, 1)
-    choice = Choice(batch, head)
+    choice = Choice(entry, head)
     choice.check("show", mask)
     if console.is_terminal:
         cells = max(LEAST_WIDTH, min(cells, console.width - 2))
@@ -156,7 +156,9 @@ def figure_lines(mask: Expression, found: Tally, shown: Picture) -> list[tuple[s
         ("FLOPs", saved),
         *(("note", note) for note in shown.notes),
     ]
-    return [row for row in rows if row != ("formula", str(mask))]
+    # One block says nothing of what is skipped.
+    left_out = ("blocks", "FLOPs") if count == 1 else ()
+    return [r for r in rows if r != ("formula", str(mask)) and r[0] not in left_out]
 
 
 def _short(text: str) -> str:

@@ -37,7 +37,7 @@ def test_an_entry_keeps_what_the_mask_keeps_there(name: str) -> None:
     for at in (Choice(0, 0), Choice(2, 1), Choice(1, 0)):
         entry = one_entry(mask, at)
         assert not entry.mask_node.indices() & {"batch", "head"}
-        assert torch.equal(entry.to_dense(12)[0, 0], dense[at.batch, at.head])
+        assert torch.equal(entry.to_dense(12)[0, 0], dense[at.entry, at.head])
 
 
 def test_documents_of_an_entry_are_proved_as_documents() -> None:

@@ -115,7 +115,7 @@ def test_axes_title_batch_and_head() -> None:
     _, mine = pyplot.subplots()
     lengths = torch.tensor([10, 20])
     mask = ma.padding(lengths) & sliding(torch.tensor([2, 5, 9]))
-    axes = mask.plot(24, ax=mine, batch=1, head=2, title="mine")
+    axes = mask.plot(24, ax=mine, entry=1, head=2, title="mine")
     assert axes is mine and axes.get_title() == "mine"
     assert np.array_equal(drawn(axes) == 2, mask.to_dense(24)[1, 2].numpy())
     note = axes.get_legend().get_title().get_text().replace("\n", " ")
@@ -185,8 +185,8 @@ def test_errors() -> None:
     mask = sliding(torch.tensor([2, 5]))
     with pytest.raises(ValueError, match=r"plot: head must be below 2, .* got 2"):
         mask.plot(8, head=2)
-    with pytest.raises(ValueError, match="plot: batch must be an integer >= 0, got -1"):
-        mask.plot(8, batch=-1)
+    with pytest.raises(ValueError, match="plot: entry must be an integer >= 0, got -1"):
+        mask.plot(8, entry=-1)
     with pytest.raises(TypeError, match=r"plot: head must be an integer >= 0, got 1.5"):
         mask.plot(8, head=1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="plot draws masks, biases and scores, got 3 of type int"):

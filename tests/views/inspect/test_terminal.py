@@ -53,9 +53,7 @@ def test_small_masks_as_plain_text() -> None:
         "formula  (q_idx >= kv_idx) & ((q_idx + 3 - kv_idx - 1 >= 0) & "
         "(3 - 1 >= q_idx - kv_idx) | (kv_idx < 1))\n"
         "lengths  8 queries, 8 keys\n"
-        "blocks   1 of 128 x 128: 0 empty (0 %), 1 partial, 0 full\n"
         "kept     26 of 64 elements (40.6 %)\n"
-        "FLOPs    0 % of dense attention's saved\n"
         "┌─ keys ─┐\n"
         "│█▒······│ queries\n"
         "│███▒····│\n"
@@ -211,7 +209,7 @@ def test_first_batch_entry_and_head_are_named() -> None:
 def test_another_batch_entry_and_head(capsys: pytest.CaptureFixture[str]) -> None:
     windows = torch.tensor([[1, 2], [9, 64]])
     for batch, head in ((0, 1), (1, 0)):
-        (causal & sliding(windows)).show(16, width=16, batch=batch, head=head)
+        (causal & sliding(windows)).show(16, width=16, entry=batch, head=head)
         text = capsys.readouterr().out
         assert f"note     batch entry {batch} of 2\nnote     head {head} of 2\n" in text
         assert inside(text) == inside(
@@ -219,8 +217,8 @@ def test_another_batch_entry_and_head(capsys: pytest.CaptureFixture[str]) -> Non
         )
     with pytest.raises(ValueError, match="show: head must be below 2"):
         (causal & sliding(windows)).show(16, head=2)
-    with pytest.raises(ValueError, match="show: batch must be an integer >= 0, got -1"):
-        causal.show(16, batch=-1)
+    with pytest.raises(ValueError, match="show: entry must be an integer >= 0, got -1"):
+        causal.show(16, entry=-1)
 
 
 def test_no_queries() -> None:

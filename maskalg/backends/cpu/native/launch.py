@@ -170,7 +170,9 @@ def forward(call: Call, kernel: Kernel, lse_wanted: bool) -> tuple[torch.Tensor,
     out = empty_result(call.query, call.value.shape[-1])
     lse = torch.empty(shape[:3] if lse_wanted else (0,), dtype=torch.float32, device="cpu")
     arguments, _held = _arguments(call, kernel, out, lse if lse_wanted else None)
-    cast(ctypes.CDLL, _loop()).maskalg_forward((ctypes.c_int64 * len(arguments))(*arguments))
+    packed = (ctypes.c_int64 * len(arguments))(*arguments)
+    if cast(ctypes.CDLL, _loop()).maskalg_forward(packed):
+        raise MemoryError(messages.no_memory())
     return out, lse
 
 
@@ -192,7 +194,7 @@ def backward(
     arguments += [0 if of_lse is None else of_lse.data_ptr(), stats.data_ptr()]
     packed = (ctypes.c_int64 * len(arguments))(*arguments)
     if cast(ctypes.CDLL, _loop()).maskalg_backward(packed):
-        raise MemoryError(messages.no_memory_for_runs())
+        raise MemoryError(messages.no_memory())
     return found
 
 

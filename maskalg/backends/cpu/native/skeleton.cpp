@@ -230,6 +230,40 @@ static inline void product(const float* a, I ra, I ta, I R, I T, const float* b,
     product_of<1, ADD>(a, ra, ta, R, T, b, c, width);
 }
 
+// Whether rows hold NaN or an infinity.
+static bool wild(const float* rows, I step, I count, I dim) {
+  typedef float U __attribute__((vector_size(64), aligned(4)));
+  V sum = V{};
+  float rest = 0.f;
+  for (I i = 0; i < count; i++) {
+    const float* at = rows + i * step;
+    I d = 0;
+    for (; d + LANES <= dim; d += LANES) sum += *(const U*)(at + d) * 0.f;
+    for (; d < dim; d++) rest += at[d] * 0.f;
+  }
+  for (int i = 0; i < LANES; i++) rest += sum[i];
+  return rest != 0.f;
+}
+
+// c[r][:] += sum over t of rows[t][r] * b[t][:]. Where a mask cuts the block (`masked`), a row has
+// no part in a column where its weight is 0, whatever stands in it; `tame` holds the other rows.
+static void add_kept(bool masked, const float* rows, I step, I R, I T, const float* b, float* c,
+                     I width, float* tame) {
+  if (!masked || !wild(rows, step, T, R)) return product<true>(rows, 1, step, R, T, b, c, width);
+  for (I t = 0; t < T; t++)
+    if (wild(rows + t * step, step, 1, R))
+      memset(tame + t * R, 0, R * sizeof(float));
+    else
+      memcpy(tame + t * R, rows + t * step, R * sizeof(float));
+  product<true>(tame, 1, R, R, T, b, c, width);
+  for (I t = 0; t < T; t++)
+    for (I r = 0; r < R && wild(rows + t * step, step, 1, R); r++)
+      for (I x = 0; x < width; x++) {
+        float p = b[t * width + x];
+        if (p != 0.f) c[r * width + x] += p * rows[t * step + r];
+      }
+}
+
 // 2 to the power of x, which is at most 127: 0 under 2**-126, NaN of NaN.
 static inline V exp2_of(V x) {
   V y = x < -126.f ? V{} - 126.f : x;
@@ -306,7 +340,7 @@ static bool meets(const I* at, I count, I first, I end) {
 
 // What a thread writes to.
 struct Work {
-  float *query, *grad, *sums, *more, *scores, *raw, *change, *copy, *other, *row;
+  float *query, *grad, *sums, *more, *scores, *raw, *change, *copy, *other, *tame, *row;
   I* ends;
 };
 
@@ -314,26 +348,26 @@ static I rounded(I n) { return (n + 63) / 64 * 64; }
 
 static pthread_key_t kept;  // the memory of a thread, for its next call: its size, then the rest
 
-static Work work_of(const Call& c) {
-  Work work, *w = &work;
+// Whether there is memory for what a thread writes to; without it `w` is not to be used.
+static bool work_of(const Call& c, Work* w) {
   I wide = rounded(most(c.dim, c.value_dim) + 64) * BLOCK;
-  I sizes[] = {wide, wide, wide, wide, BLOCK * BLOCK, BLOCK * BLOCK, BLOCK * BLOCK, wide, wide, 8 * BLOCK};
+  I sizes[] = {wide, wide, wide, wide, BLOCK * BLOCK, BLOCK * BLOCK, BLOCK * BLOCK, wide, wide, wide, 8 * BLOCK};
   float** parts[] = {&w->query, &w->grad,   &w->sums, &w->more,  &w->scores,
-                     &w->raw,   &w->change, &w->copy, &w->other, &w->row};
+                     &w->raw,   &w->change, &w->copy, &w->other, &w->tame, &w->row};
   I total = rounded((most_ends(c) + 2) * sizeof(I));
   for (I size : sizes) total += size * sizeof(float);
   I* memory = (I*)pthread_getspecific(kept);
   if (!memory || *memory < total) {
     free(memory);
     memory = (I*)aligned_alloc(64, rounded(total) + 64);
-    if (!memory) abort();
-    *memory = total;
+    if (memory) *memory = total;
     pthread_setspecific(kept, memory);
+    if (!memory) return false;
   }
   float* at = (float*)memory + LANES;
-  for (int i = 0; i < 10; i++) *parts[i] = at, at += sizes[i];
+  for (int i = 0; i < 11; i++) *parts[i] = at, at += sizes[i];
   w->ends = (I*)at;
-  return work;
+  return true;
 }
 
 // Items of one call that threads take one after the other. The caller takes items too, and waits
@@ -366,11 +400,13 @@ static void prepare() {
   pthread_atfork(0, 0, forget_workers);
 }
 
-static void take_items(Job* job) {
-  Work w = work_of(*job->call);
+// Whether this thread has the memory to take items; others take them where it has not.
+static bool take_items(Job* job) {
+  Work w;
+  if (!work_of(*job->call, &w)) return false;
   for (;;) {
     I item = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED);
-    if (item >= job->count) return;
+    if (item >= job->count) return true;
     job->run(*job->call, w, item, job->more);
   }
 }
@@ -399,21 +435,19 @@ static void* work_for_ever(void*) {
 #ifdef __SSE__
     __builtin_ia32_ldmxcsr(job->rounding);  // small numbers count as the caller has it
 #endif
-    take_items(job);
+    bool able = take_items(job);
     pthread_mutex_lock(&lock);
+    if (!able) job->most_helpers--;
     job->helpers--;
     pthread_cond_broadcast(&left);
   }
 }
 
-// Run all items on so many threads; every one is done on return.
-static void run_items(const Call& c, I threads, I count, void* more,
+// Run all items on so many threads; every one is done on return, or there is no memory: false.
+static bool run_items(const Call& c, I threads, I count, void* more,
                       void (*run)(const Call&, Work&, I, void*)) {
   Job job = {run, &c, more, count, 0, 0, least(threads, count) - 1, rounding_mode(), 0};
-  if (job.most_helpers < 1) {
-    take_items(&job);
-    return;
-  }
+  if (job.most_helpers < 1) return take_items(&job);
   pthread_mutex_lock(&lock);
   pthread_t made;
   while (workers < job.most_helpers && !pthread_create(&made, 0, work_for_ever, 0))
@@ -421,13 +455,14 @@ static void run_items(const Call& c, I threads, I count, void* more,
   job.following = jobs, jobs = &job;
   for (I i = 0; i < job.most_helpers; i++) pthread_cond_signal(&wanted);
   pthread_mutex_unlock(&lock);
-  take_items(&job);
+  bool done = take_items(&job);
   pthread_mutex_lock(&lock);
   Job** place = &jobs;
   while (*place != &job) place = &(*place)->following;
   *place = job.following;
   while (job.helpers) pthread_cond_wait(&left, &lock);
   pthread_mutex_unlock(&lock);
+  return done || job.next >= count;
 }
 
 // Scores of keys k0.. of a tile of queries, biased and masked; `raw` those before where a slope
@@ -492,7 +527,7 @@ static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I width)
       if (softmax_block(w.scores, nk, width, m, l, shrink))
         multiply(w.sums, c.value_dim, width, shrink);
       const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
-      product<true>(v, 1, step, c.value_dim, nk, w.scores, w.sums, width);
+      add_kept(masked, v, step, c.value_dim, nk, w.scores, w.sums, width, w.tame);
     }
   for (I i = 0; i < count; i++) {
     shrink[i] = l[i] == 0.f ? 0.f : 1.f / l[i];
@@ -554,6 +589,7 @@ static void forward_row(const Call& c, Work& w, I batch, I head, I q0) {
       const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
       for (I j = 0; j < nk; j++) {
         float p = s[j];
+        if (p == 0.f) continue;  // whatever stands in a value that is dropped
         for (I d = 0; d < c.value_dim; d++) out[d] += p * v[j * step + d];
       }
     }
@@ -568,7 +604,8 @@ static int threads_for(const Call& c, I width) {
   I tiles = (c.q_len + width - 1) / width, all = tiles * c.batch * c.heads;
   if (c.threads == 1 || all == 1) return 1;
   if (all > 256) return (int)c.threads;
-  Work w = work_of(c);
+  Work w;
+  if (!work_of(c, &w)) return 1;
   I pairs = 0;
   for (I i = 0; i < all; i++) {
     I q0 = i % tiles * width, q1 = least(q0 + width, c.q_len) - 1;
@@ -592,11 +629,12 @@ static void forward_item(const Call& c, Work& w, I item, void*) {
     forward_tile(c, w, batch, head, q0, width);
 }
 
-extern "C" void maskalg_forward(const Call* call) {
+// 0, or 1 where there is no memory.
+extern "C" int maskalg_forward(const Call* call) {
   pthread_once(&once, prepare);
   I width = width_of(*call, true), tiles = (call->q_len + width - 1) / width;
   I count = tiles * call->batch * call->heads;
-  run_items(*call, threads_for(*call, width), count, 0, forward_item);
+  return !run_items(*call, threads_for(*call, width), count, 0, forward_item);
 }
 
 // Weights and gradients of scores, from scores and from the products of gradients and values.
@@ -677,7 +715,7 @@ static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width
       weights_and_changes<false>(w.scores, w.change, nk, width, m, log_sum, delta);
       if (c.slope_q) c.slope_q(c.S, batch, head, q0, width, k0, nk, w.change, w.raw);
       if (masked || c.bias_q) without_dropped(w.scores, w.change, nk * width);
-      product<true>(keys, 1, step, c.dim, nk, w.change, w.sums, width);
+      add_kept(masked, keys, step, c.dim, nk, w.change, w.sums, width, w.tame);
     }
   put_rows(c, c.dq, batch, head, q0, count, c.dim, width, w.sums, (float)c.scale,
            w.copy);
@@ -717,8 +755,8 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
                                 c.stats + plane + place, c.stats + 2 * plane + place);
       if (c.slope_k) c.slope_k(c.S, batch, head, k0, TILE, q0, nq, w.change, w.raw);
       if (masked || c.bias_k) without_dropped(w.scores, w.change, nq * TILE);
-      product<true>(g, 1, gstep, c.value_dim, nq, w.scores, of_value, TILE);
-      product<true>(q, 1, qstep, c.dim, nq, w.change, of_key, TILE);
+      add_kept(masked, g, gstep, c.value_dim, nq, w.scores, of_value, TILE, w.tame);
+      add_kept(masked, q, qstep, c.dim, nq, w.change, of_key, TILE, w.tame);
     }
   }
   put_rows(c, c.dk, batch, kv_head, k0, count, c.dim, TILE, of_key, (float)c.scale,
@@ -746,7 +784,7 @@ static void keys_item(const Call& c, Work& w, I item, void* spans) {
   backward_keys(c, w, batch, kv_head, item % tiles * TILE, (const I*)spans);
 }
 
-// 0, or 1 where there is no memory for the runs of all rows.
+// 0, or 1 where there is no memory.
 extern "C" int maskalg_backward(const Call* call) {
   pthread_once(&once, prepare);
   const Call& c = *call;
@@ -755,9 +793,9 @@ extern "C" int maskalg_backward(const Call* call) {
   I parts = c.mask_batches * c.mask_heads * tiles;
   I* spans = (I*)malloc(parts * (most_ends(c) + 2) * sizeof(I));
   if (!spans) return 1;
-  run_items(c, 1, parts, spans, spans_item);
-  run_items(c, threads, tiles * c.batch * c.heads, 0, queries_item);
-  run_items(c, threads, key_tiles * c.batch * c.kv_heads, spans, keys_item);
+  bool done = run_items(c, 1, parts, spans, spans_item) &&
+              run_items(c, threads, tiles * c.batch * c.heads, 0, queries_item) &&
+              run_items(c, threads, key_tiles * c.batch * c.kv_heads, spans, keys_item);
   free(spans);
-  return 0;
+  return !done;
 }

@@ -40,7 +40,13 @@ function addSliders(changed) {
       field.value = value;
       slideTo(value);
     };
+    scalar.refuse = (problem) => {
+      field.setCustomValidity(problem ?? "");
+      field.title = problem ?? "";
+      field.classList.toggle("refused", Boolean(problem));
+    };
     field.addEventListener("input", () => {
+      scalar.refuse(null);
       if (!field.checkValidity()) return;
       slideTo(Number(field.value));
       changed(scalar, Number(field.value));
@@ -70,6 +76,20 @@ function refusal(scalar, value) {
   if (scalar.kind === "int" && !Number.isInteger(value)) return "not an integer";
   if (scalar.kind === "int" && Math.abs(value) > 2 ** 31 - 1) return "beyond 32 bits";
   if (scalar.low !== null && value < scalar.low) return `below ${scalar.low}`;
+  const before = S[scalar.slot];
+  S[scalar.slot] = value;
+  const problem = outside();
+  S[scalar.slot] = before;
+  return problem;
+}
+
+// Which table would be read beyond its entries, or null: what Python refuses at the call.
+function outside() {
+  for (const { name, slot, axis, range } of READS) {
+    const [low, high] = range(0, Q_LEN - 1, 0, KV_LEN - 1);
+    const size = T[slot].shape[axis];
+    if (low < 0 || high >= size) return `${name} has ${size} entries, and would be read at ${low < 0 ? low : high}`;
+  }
   return null;
 }
 

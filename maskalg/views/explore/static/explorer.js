@@ -44,6 +44,8 @@ function frame() {
   showScale(single);
   byId("level").textContent =
     single ? "one cell is one element" : `one cell is ${number(high)} × ${number(wide)} elements`;
+  // A finger that sweeps over the whole matrix scrolls the page; over a part of it, it pans.
+  canvas.style.touchAction = isWhole() ? "pan-y" : "none";
   if (refineSome()) redraw();
 }
 
@@ -113,8 +115,16 @@ function setScalar(scalar, value) {
   const problem = refusal(scalar, value);
   if (problem) throw new RangeError(`${scalar.name} = ${value}: ${problem}`);
   S[scalar.slot] = value;
+  for (const other of data.scalars) other.refuse?.(null);
   byId("reset").hidden = data.scalars.every((other) => S[other.slot] === other.value);
   changed();
+}
+
+// A number from a slider or a field; one that Python would refuse leaves the picture as it is.
+function offered(scalar, value) {
+  const problem = refusal(scalar, value);
+  scalar.refuse(problem);
+  if (!problem) setScalar(scalar, value);
 }
 
 // Choices that this expression does not have are not offered.
@@ -139,7 +149,7 @@ async function start() {
   await unpackVisits();
   byId("busy").hidden = true;
   showChoices();
-  addSliders(setScalar);
+  addSliders(offered);
   addChoice("batch", data.batch, (value) => ((B = value), changed()));
   addChoice("head", data.heads, (value) => ((H = value), changed()));
   for (const [id, length] of [["go-q", Q_LEN], ["go-k", KV_LEN]]) byId(id).max = Math.max(length - 1, 0);

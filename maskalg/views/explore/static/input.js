@@ -84,7 +84,8 @@ function listen() {
     canvas.setPointerCapture(event.pointerId);
     fingers.set(event.pointerId, placed(event));
     canvas.classList.add("dragging");
-    pointAt(placeAt(...placed(event)));
+    // Two fingers zoom, and point at nothing.
+    pointAt(fingers.size > 1 ? null : placeAt(...placed(event)));
   });
   for (const end of ["pointerup", "pointercancel"]) {
     canvas.addEventListener(end, (event) => {

@@ -13,10 +13,16 @@ function element(kind, className, ...content) {
 
 const byId = (id) => document.getElementById(id);
 
+const untouched = ["why-title", "why-body"].map((id) => byId(id).cloneNode(true));
+
 function showReasons(place) {
   const badge = byId("why-label");
   const body = byId("why-body");
-  if (!place) return;
+  if (!place) {
+    badge.hidden = true;
+    for (const made of untouched) byId(made.id).replaceChildren(...made.cloneNode(true).childNodes);
+    return;
+  }
   if (place.single) {
     const holds = kept(place.q0, place.k0);
     byId("why-title").textContent = `query ${number(place.q0)} · key ${number(place.k0)}`;
