@@ -52,7 +52,7 @@ from maskalg_kernels.integers import count, floor_div, floor_mod, inside, satura
 from maskalg_kernels.integers import quotient, quotient_of_any, remainder, remainder_of_any
 from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {tanh}, {times}, whole
 from maskalg_kernels.runs import run_of_marks, run_of_spans, run_of_spans_and_marks
-from maskalg_kernels.runs import run_of_spans_either_way, tiles
+from maskalg_kernels.runs import run_of_marks_either_way, run_of_spans_either_way, tiles
 """
 
 
@@ -105,7 +105,11 @@ def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = 
     queries = transposed(structure)
     runs = [
         ("next_run", _ROW, _runs(queries, style, arguments, "keys")),
-        ("next_run_either_way", _ROW_EITHER_WAY, _runs(queries, style, arguments, "keys", True)),
+        (
+            "next_run_either_way",
+            _ROW_EITHER_WAY,
+            _runs(queries, style, arguments, "keys, either way"),
+        ),
     ]
     of_keys = [
         (f"{name}_of_keys", parameters, body) for name, parameters, body in (*elements, *runs)
@@ -204,22 +208,21 @@ def _runs(
     style: Style,
     arguments: Arguments,
     of: Of,
-    either_way: bool = False,
 ) -> tuple[str, ...]:
-    way, given = ("_either_way", "j, from_last") if either_way else ("", "j")
+    way, at = ("_either_way", "j, from_last") if of == "keys, either way" else ("", "j")
     # Real bounds round as `masked` does, and as every other kernel that walks these runs.
     text = _printer(arguments, style).exactly()
     forms = prove_structure(structure).forms
-    found = f"run_of_spans{way}({given}, touched, unfull, kv_len, BLOCK)"
+    found = f"run_of_spans{way}({at}, touched, unfull, kv_len, BLOCK)"
     source = rung_of(structure).in_kernel
-    if source != "spans" and not either_way:
+    if source != "spans":
         grain, of_batch, of_head = [
             text.number(LayoutArgument(of, name)) for name in ("grain_bits", "of_batch", "of_head")
         ]
         row = f"batch * {of_batch} + head * {of_head}"
         given = f"q0, q1, {arguments.table(MarksArgument(of))}, {row}, {grain}"
-        if source == "digits":  # no span tells more
-            return (f"return run_of_marks(j, {given}, kv_len, BLOCK)",)
+        if source == "digits" or way:  # no span tells more; or little more
+            return (f"return run_of_marks{way}({at}, {given}, kv_len, BLOCK)",)
         found = f"run_of_spans_and_marks(j, touched, unfull, {given}, kv_len, BLOCK)"
     return bounds_text(forms, text, found)
 

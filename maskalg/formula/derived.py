@@ -97,14 +97,17 @@ def with_derived(
     return found
 
 
-_DOCUMENTS: Final[MutableMapping[torch.Tensor, int]] = WeakIdKeyDictionary()
+_DOCUMENTS: Final[MutableMapping[torch.Tensor, float]] = WeakIdKeyDictionary()
 
 
-def note_documents(ids: torch.Tensor, count: int) -> None:
-    """Remember how many documents `ids` were made of, as long as the tensor lives."""
+def note_documents(ids: torch.Tensor, count: float) -> None:
+    """Remember how many documents `ids` were made of, as long as the tensor lives.
+
+    Of documents that share prefixes: how many the same positions would hold if none were shared.
+    """
     _DOCUMENTS[ids] = count
 
 
-def documents_in(ids: torch.Tensor) -> int | None:
+def documents_in(ids: torch.Tensor) -> float | None:
     """How many documents ids were made of here; None for others, which would have to be read."""
     return _DOCUMENTS.get(ids)

@@ -50,10 +50,11 @@ def layout_of(form: Bound, extents: Extents, of: Of) -> Layout:
 
 
 def marked_runs(form: Bound, extents: Extents, of: Of, device: torch.device) -> torch.Tensor:
-    """Runs of each row of tiles from each column on, int32 `[batch, heads, rows, columns, 2]`.
+    """Runs of each row of tiles from each column on, int32 `[batch, heads, rows, columns, 2]`, or
+    `[batch, heads, rows, 2, columns, 2]` from the first column and from the last.
 
-    Entries are those of `marked_runs_of`. Rows are tiles of queries and columns tiles of keys, or
-    the other way round. Remembered while the tensors live unchanged.
+    Entries are those of `marks_of`. Rows are tiles of queries and columns tiles of keys, or the
+    other way round. Remembered while the tensors live unchanged.
     """
     grain = 1 << layout_of(form, extents, of).grain_bits
     return rung_of(form.structure).marks(Tiling(form, extents, (grain, grain), device), of)

@@ -80,7 +80,7 @@ class Rung(Protocol):
         """
 
     def marks(self, tiling: Tiling, of: Of) -> torch.Tensor:
-        """Runs of square tiles as `marked_runs_of` gives them, for rows of queries or of keys."""
+        """Runs of square tiles as `marks_of` gives them."""
 
 
 @lru_cache(maxsize=4096)

@@ -15,12 +15,14 @@ import torch
 from torch.nn.functional import pad
 
 from .memory import constant
+from .tiling import Of
 
 EMPTY: Final = 0
 PARTIAL: Final = 1
 FULL: Final = 2
 
 _NONE: Final = 1 << 29  # twice a column past all others
+_TOGETHER: Final = 4  # columns of the widest tile of a kernel
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,25 @@ def label_of(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tenso
     """Labels of tiles, uint8, by whether they keep some pair, and whether they drop some."""
     labels = torch.where(some_kept, torch.where(some_dropped, PARTIAL, FULL), EMPTY)
     return labels.to(torch.uint8)
+
+
+def marks_of(labels: torch.Tensor, of: Of, cut: bool) -> torch.Tensor:
+    """The runs of labels `[batch, heads, tiles of queries, tiles of keys]` along a kernel's rows.
+
+    Either way, they are those from the first column on, and those from the last: `[batch, heads,
+    rows, 2, columns, 2]`. EMPTY columns behind the last fill them up to a multiple of four, so that
+    a tile of as many begins at the same ones either way. `cut` says that the length ends inside
+    the last column, which is never FULL then.
+    """
+    if of == "queries":
+        return marked_runs_of(labels)
+    if of == "keys":
+        return marked_runs_of(labels.mT)
+    labels = labels.mT
+    if cut:
+        labels = torch.cat([labels[..., :-1], labels[..., -1:].clamp(max=PARTIAL)], dim=-1)
+    filled = pad(labels, (0, -labels.shape[-1] % _TOGETHER))
+    return marked_runs_of(torch.stack([filled, filled.flip(-1)], dim=-2))
 
 
 def marked_runs_of(labels: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from maskalg.schedule.summaries import labels
 from maskalg.tiles import backward
 from tests.gpu.test_hopper_backward_gpu import check, inputs, launches  # noqa: F401
 
@@ -109,6 +110,32 @@ def test_values_of_another_dimension(dim, value_dim, kernels, launches):  # noqa
     for got, want in zip(found, wanted, strict=True):
         assert ((got - want).abs().max() / want.abs().max()).item() <= 2e-2
     assert ("hopper_gradients" in names(launches)) == (kernels == 1)
+
+
+LOOKED_UP = {
+    "shared prefix": lambda length: ma.shared_prefix.from_cu_seqlens(
+        [0, 190, 250, 430, 480, 690], [-1, 0, 0, 2, 0], total=length, device="cuda"
+    ),
+    "prefixes of documents": lambda length: ma.shared_prefix.from_cu_seqlens(
+        torch.tensor([0, 300, 301, 690], device="cuda"),
+        torch.tensor([-1, 0, -1], device="cuda"),
+        total=length,
+    ),
+    "gaps": lambda length: (
+        causal
+        & (ma.table(torch.arange(length, device="cuda") // 70 * 70 + 90)[ma.kv_idx] > ma.q_idx)
+    ),
+}
+
+
+@pytest.mark.parametrize("length", [700, 704, 769])
+@pytest.mark.parametrize("fewest", [0, 1 << 10])
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", list(LOOKED_UP))
+def test_masks_that_are_looked_up(name, dim, fewest, length, in_one_pass, turned, monkeypatch):
+    """Tiles are labelled, or all are visited."""
+    monkeypatch.setattr(labels, "_FEWEST_TILES", fewest)
+    check(LOOKED_UP[name](length), inputs(dim, torch.bfloat16, q_len=length, kv_len=length))
 
 
 CUTS = [0, 130, 131, 500, 700]

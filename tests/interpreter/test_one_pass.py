@@ -8,6 +8,7 @@ import torch
 
 import maskalg as ma
 from maskalg.attention import checked_call
+from maskalg.schedule.summaries import labels
 from maskalg.tiles.backward import Least
 from tests.cases.many_numbers import windows
 
@@ -27,6 +28,10 @@ MASKS = {
     "documents": ma.causal & ma.document(torch.arange(500) // 150),
     "scattered": ma.document(torch.arange(500) * 7 % 3),
     "many numbers": windows(15, 90),
+    "shared prefix": ma.shared_prefix.from_cu_seqlens(
+        [0, 190, 250, 430, 480], [-1, 0, 0, 2], total=500
+    ),
+    "spans": ma.causal & (ma.table(torch.arange(500) // 70 * 70 + 90)[ma.kv_idx] > ma.q_idx),
     "stripes": (ma.q_idx // 128) % 2 == (ma.kv_idx // 128) % 2,
 }
 
@@ -34,6 +39,9 @@ MASKS = {
 def plan_from(least):
     """As much of a plan as says from what sizes on one kernel serves."""
     return SimpleNamespace(one_pass_from=least, shape={"HEAD_PAD": 64, "VALUE_PAD": 64})
+
+
+LOOKED_UP = ("shared prefix", "spans")
 
 
 def turns_of(mask, q_len, kv_len):
@@ -58,7 +66,8 @@ def turns_of(mask, q_len, kv_len):
 
 @pytest.mark.parametrize("q_len, kv_len", [(500, 500), (300, 140), (128, 256)])
 @pytest.mark.parametrize("name", list(MASKS))
-def test_turns(name, q_len, kv_len):
+def test_turns(name, q_len, kv_len, monkeypatch):
+    monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
     visited, turns = turns_of(MASKS[name], q_len, kv_len)
     dense = MASKS[name].to_dense(q_len, kv_len)
     for row, column in torch.cartesian_prod(*map(torch.arange, visited.shape)).tolist():
@@ -67,6 +76,7 @@ def test_turns(name, q_len, kv_len):
         assert visited[row, column] >= block.any()
         assert turns[0, row, column] == visited[row + 1 :, column].sum()
         assert turns[1, row, column] == visited[:row, column].sum()
+        assert name not in LOOKED_UP or visited[row, column] == block.any()
 
 
 def as_it_lies(part):

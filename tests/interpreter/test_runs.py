@@ -13,12 +13,13 @@ import triton
 import triton.language as tl
 from maskalg_kernels.runs import (
     run_of_marks,
+    run_of_marks_either_way,
     run_of_spans,
     run_of_spans_and_marks,
     run_of_spans_either_way,
 )
 
-from maskalg.schedule.tile_runs import marked_runs_of
+from maskalg.schedule.tile_runs import marked_runs_of, marks_of
 
 ONE_WAY = 2
 WAYS = pytest.mark.parametrize("way", [ONE_WAY, 0, 1])
@@ -170,3 +171,56 @@ def test_marked_runs_end(rows):
         3: [[0, 1, 0], [1, 2, 1], [3, 4, 1]],
     }[rows]
     assert found == want + [none] * (8 - len(want))
+
+
+@triton.jit
+def walk_marks_either_way(out, ends, marks, first_row, kv_len, BLOCK: tl.constexpr):
+    q0, q1 = tl.load(ends), tl.load(ends + 1)
+    j = tl.zeros((), tl.int32)
+    for i in range(24):
+        first, end, partial = run_of_marks_either_way(
+            j, tl.load(ends + 2), q0, q1, marks, first_row, 6, kv_len, BLOCK
+        )
+        tl.store(out + 3 * i, first)
+        tl.store(out + 3 * i + 1, end)
+        tl.store(out + 3 * i + 2, partial.to(tl.int32))
+        j = tl.minimum(end, 1 << 30)
+
+
+@pytest.mark.parametrize("block", [64, 128, 256])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_marked_runs_either_way(block, rows):
+    rng = random.Random(block + rows)
+    grain = 64
+    for trial in range(12):
+        columns = rng.randint(1, 7)
+        kv_len = columns * grain - rng.choice((0, rng.randint(1, 63)))
+        tiles = -(-kv_len // block)
+        labels = torch.tensor(
+            [[rng.choice((0, 0, 1, 2, 2)) for _ in range(columns)] for _ in range(rows + 2)],
+            dtype=torch.uint8,
+        )
+        before = labels.clone()
+        marks = marks_of(labels.mT, "keys, either way", kv_len % grain > 0)
+        assert torch.equal(labels, before)
+        from_last = trial % 2
+        ends = torch.tensor([0, grain * rows - 1 - rng.randint(0, 63), from_last]).int()
+        out = torch.zeros(24, 3, dtype=torch.int32)
+        walk_marks_either_way[(1,)](out, ends, marks, 1, kv_len, block)
+        found, last = {}, 0
+        for first, end, partial in out.tolist():
+            if first < 1 << 30:
+                assert last <= first < end <= tiles
+                last = end
+                for j in range(first, end):
+                    found[tiles - 1 - j if from_last else j] = bool(partial)
+        for j in range(tiles):
+            under = labels[
+                1 : 1 + rows, j * block // grain : -(-min(kv_len, (j + 1) * block) // grain)
+            ]
+            assert (j in found) == bool(under.any())
+            if j in found:
+                ragged = (j + 1) * block > kv_len
+                full = bool((under == 2).all()) and not ragged
+                assert found[j] or full
+                assert rows > 1 or found[j] != full

@@ -292,10 +292,10 @@ def backward_plan(
     at = (arch, head_pad, element_bytes, pattern)
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
     of_keys = _constants(hooks, module, "_of_keys")
-    # Marks are not walked from the last tile.
+    # Of rows that are looked up, those of tensors that say how long they are were measured.
     both_ways = (structure, transposed(structure))
     looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
-    spanned = structure.same_for_all_heads and not looked_up
+    served = structure.same_for_all_heads and (pattern == "reading" or not looked_up)
     return BackwardPlan(
         hooks=hooks,
         shape=shape,
@@ -306,7 +306,7 @@ def backward_plan(
         key_tiles=key_tiles,
         hopper_queries=hopper_queries,
         hopper_keys=hopper_keys,
-        one_pass_from=one_pass_from if spanned and short else None,
+        one_pass_from=one_pass_from if served and short else None,
         entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
     )
 

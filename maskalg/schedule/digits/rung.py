@@ -17,7 +17,7 @@ from ...engine.normal_form import Bound
 from ...engine.recent import Recent
 from ...proof.digits.forms import DigitForms
 from ..summaries.labels import MOST_TILES, summary_marks
-from ..tile_runs import TileRuns, marked_runs_of
+from ..tile_runs import TileRuns, marks_of
 from ..tiling import Of, Tiling
 from .counts import digit_counts
 from .runs import digit_runs
@@ -82,7 +82,7 @@ class DigitRung:
     def _made(self, tiling: Tiling, of: Of) -> torch.Tensor:
         runs = digit_runs(self.forms, replace(tiling, on=torch.device("cpu")))
         labels = runs.to(tiling.device).labels(tiling.shape[3])
-        made = marked_runs_of(labels if of == "queries" else labels.mT)
+        made = marks_of(labels, of, tiling.extents.q_len % tiling.block[0] > 0)
         if made.is_cuda:
             torch.cuda.current_stream(made.device).synchronize()  # other streams will read them
         return made

@@ -43,7 +43,7 @@ def tiles_of_documents(form: Bound, extents: Extents, side: int) -> float:
 
     It is known of lengths and cumulative lengths, whose number is that of the documents.
     """
-    most = 0
+    most = 0.0
     for slot in form.structure.mask_rows:
         found = documents_in(cast(torch.Tensor, form.values[slot.index]))
         if found is None:

@@ -14,7 +14,7 @@ import torch
 
 from ..intervals.intervals import rows_of
 from ..memory import MEMORY, constant, memorable
-from ..tile_runs import marked_runs_of
+from ..tile_runs import marks_of
 from ..tiling import Of, Tiling
 from .summaries import Summaries
 
@@ -49,26 +49,24 @@ def _labels(tiling: Tiling) -> torch.Tensor:
 
 
 def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
-    """The runs of labels from summaries, as `marked_runs_of` makes them; remembered.
+    """The runs of labels from summaries, as `marks_of` makes them; remembered.
 
     Where labelling takes longer than it saves, every tile is PARTIAL.
     """
     told = [value for value in tiling.form.values if isinstance(value, torch.Tensor)]
     often = memorable(told) and tiling.extents.q_len > tiling.block[0]
     fewest = _FEWEST_TILES if often else _FEWEST_EACH_TIME
-    batch, heads, rows, columns = tiling.shape
+    cut = tiling.extents.q_len % tiling.block[0] > 0
     if not fewest < math.prod(tiling.shape) <= MOST_TILES:
-        shape = (batch, heads, rows, columns) if of == "queries" else (batch, heads, columns, rows)
 
         def all_partial() -> tuple[torch.Tensor]:
-            ones = torch.ones(shape, dtype=torch.uint8, device=tiling.device)
-            return (marked_runs_of(ones),)
+            ones = torch.ones(tiling.shape, dtype=torch.uint8, device=tiling.device)
+            return (marks_of(ones, of, cut),)
 
-        return constant(("all partial", shape), tiling.device, all_partial)[0]
+        return constant(("all partial", of, tiling.shape), tiling.device, all_partial)[0]
 
     def runs() -> torch.Tensor:
-        labels = summary_labels(tiling)
-        return marked_runs_of(labels if of == "queries" else labels.mT)
+        return marks_of(summary_labels(tiling), of, cut)
 
     key = ("runs", of, tiling.key)
     return MEMORY.recall(key, (tiling.form.structure.mask,), tiling.form.values, runs)

@@ -98,7 +98,7 @@ class _Document:
             [[[1, 1, 0], [1, 1, 0], [0, 0, 1]], [[1, 1, 1], [1, 1, 1], [1, 1, 1]]]
         """
         call = "document.from_lengths"
-        total = _length(call, total)
+        total = packed_length(call, total)
         sizes, packings = _packings(call, lengths)
         known = max(packings, default=0)
         if packings and total is not None and total < known:
@@ -184,12 +184,12 @@ def packed(
 ) -> Mask:
     """The mask that `atom` makes of the ids of packed documents; nothing past the last of them."""
     q_total, kv_total = _totals(call, total)
-    of_queries = _checked(call, "cu_seqlens", cu_seqlens, q_total)
+    of_queries = cumulative(call, "cu_seqlens", cu_seqlens, q_total)
     alike = kv_cu_seqlens is None or kv_cu_seqlens is cu_seqlens
     if alike and q_total == kv_total:
         return _one_packing(atom, of_queries, q_total)
     given = of_queries if alike else kv_cu_seqlens
-    of_keys = _checked(call, "kv_cu_seqlens", given, kv_total)
+    of_keys = cumulative(call, "kv_cu_seqlens", given, kv_total)
     if of_keys.shape != of_queries.shape:
         wanted = f"{list(of_queries.shape)}, as cu_seqlens has"
         raise errors.tensor_shape(call, "kv_cu_seqlens", list(of_keys.shape), wanted)
@@ -206,17 +206,19 @@ def _totals(call: str, total: object) -> tuple[int | None, int | None]:
     both = total if isinstance(total, (tuple, list)) else (total, total)
     if len(both) != 2:
         raise errors.tensor_shape(call, "total", list(both), "(q_len, kv_len)")
-    return _length(call, both[0]), _length(call, both[1])
+    return packed_length(call, both[0]), packed_length(call, both[1])
 
 
-def _length(call: str, total: object) -> int | None:
+def packed_length(call: str, total: object) -> int | None:
+    """A `total` that is given; None where it follows from the lengths."""
     total = plain_number(total)
     if total is not None and (isinstance(total, bool) or not isinstance(total, INTEGERS)):
         raise errors.not_an_integer(call, "total", total, 0)
     return total
 
 
-def _checked(call: str, name: str, cu_seqlens: object, total: int | None) -> torch.Tensor:
+def cumulative(call: str, name: str, cu_seqlens: object, total: int | None) -> torch.Tensor:
+    """Cumulative lengths `[documents + 1]`, checked where they can be looked at."""
     cu_seqlens = integers(call, name, cu_seqlens)
     if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 1:
         raise errors.tensor_shape(call, name, list(cu_seqlens.shape), "[documents + 1]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from .... import errors
 from ....formula import nodes
+from ....formula.derived import note_documents
 from ....formula.entries import Entries, integers, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
@@ -18,54 +20,237 @@ from ...algebra import Mask
 from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
 from .ancestry import ancestry
+from .document import cumulative, packed_ids, packed_length
 
 __all__ = ["shared_prefix"]
 
 
-def shared_prefix(ids: Entries, parents: Entries) -> Mask:
-    """Causal within one's own document, and everything in the documents it continues.
+class _SharedPrefix:
+    """Documents that continue others: `shared_prefix(ids, parents)`, or from cumulative lengths."""
 
-    A query keeps the keys of its own document up to itself, and all keys of that document's parent,
-    of the parent's parent, and so on: one prompt serves all its rollouts, one turn all its answers.
+    __slots__ = ()
 
-    Args:
-        ids: integer tensor `[length]` or `[batch, length]`: the document of each position, an index
-            into `parents`.
-        parents: integer tensor `[documents]`: the document that each continues, negative for none.
-            On a GPU where the ids are, or for both on the CPU, no device is waited for.
+    def __call__(self, ids: Entries, parents: Entries) -> Mask:
+        """Causal within one's own document, and everything in the documents it continues.
 
-    Documents on the CPU that are packed depth first, each right behind what it continues, are
-    intervals of queries for every key; others are decided by two tables, as in `tree`. The same
-    tiles are visited.
+        A query keeps the keys of its own document up to itself, and all keys of that document's
+        parent, of the parent's parent, and so on: one prompt serves all its rollouts, one turn all
+        its answers.
 
-    Raises:
-        ValueError: on the CPU, ids that are no index of `parents`, a parent that is no document, a
-            circle. On a GPU and in compiled functions, where nothing waits for entries, such an id
-            is taken for the nearest, such a parent for none, and a circle goes unnoticed.
+        Args:
+            ids: integer tensor `[length]` or `[batch, length]`: the document of each position, an
+                index into `parents`.
+            parents: integer tensor `[documents]`: the document that each continues, negative for
+                none. On a GPU where the ids are, or for both on the CPU, no device is waited for.
 
-    Source: prefix sharing of rollouts in reinforcement learning; Hydragen (Juravsky et al., 2024).
+        Documents on the CPU that are packed depth first, each right behind what it continues, are
+        intervals of queries for every key; others are decided by two tables, as in `tree`. The same
+        tiles are visited.
+
+        Raises:
+            ValueError: on the CPU, ids that are no index of `parents`, a parent that is no
+                document, a circle. On a GPU and in compiled functions, where nothing waits for
+                entries, such an id is taken for the nearest, such a parent for none, and a circle
+                goes unnoticed.
+
+        Source: prefix sharing of rollouts in reinforcement learning; Hydragen (Juravsky et al.,
+        2024).
+        """
+        call = "shared_prefix"
+        ids = positions(call, "ids", ids).tensor
+        parents = _parents(call, parents)
+        entries_within(call, "ids", ids, 0, len(parents))
+        forest, own = ancestry(call, parents), ids.long().clamp(0, max(len(parents) - 1, 0))
+        order, end = (
+            entries.to(dtype=torch.int32, device=ids.device)[own]
+            for entries in (forest.order, forest.end)
+        )
+        if readable(order) and bool((order.diff(dim=-1) >= 0).all()):
+            # Whatever continues a document follows it at once: one past the last such position.
+            return _depth_first(Table("end", torch.searchsorted(order, end, out_int32=True)))
+        places, ends = Table("order", order), Table("end", end)
+        of_query, of_key = at(places, Q), at(places, K)
+        above = nodes.conjunction(nodes.gt(of_query, of_key), nodes.gt(at(ends, K), of_query))
+        within = nodes.conjunction(nodes.eq(of_query, of_key), nodes.ge(Q, K))
+        return Mask(nodes.disjunction(within, above), SCORE, called(call, places, ends))
+
+    def from_cu_seqlens(
+        self,
+        cu_seqlens: Entries,
+        parents: Entries,
+        *,
+        total: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> Mask:
+        """Segments between consecutive entries of `cu_seqlens`, each behind what it continues.
+
+        A query keeps its own segment up to itself, and all of the segment's parent, of the
+        parent's parent, and so on. Nothing is read back from a device. `depths` gives the position
+        of each token in its own sequence, for rotary embeddings and for windows:
+        `mask & sliding(w).at(q=depths, kv=depths)`.
+
+        Args:
+            cu_seqlens: cumulative lengths `[segments + 1]`, starting at 0.
+            parents: integer `[segments]`: the segment that each continues, negative for none.
+                Segments are packed depth first: the parent is the segment before, or one that
+                this segment continues. Of lengths and parents on the CPU it is known how long the
+                paths are, by which kernels are chosen.
+            total: length of the packed sequence; by default the last entry (read from the device
+                once, here). Positions past the last entry keep nothing.
+            device: where the mask's table lives; by default that of `cu_seqlens`.
+
+        Raises:
+            TypeError, ValueError: as of `document.from_cu_seqlens`; parents of another number than
+                segments, or, on the CPU, segments in another order. On a GPU an assertion fails on
+                the device.
+
+        Source: prefix trees of rollouts, as `TreeRow` of TRL 1.16 packs them.
+
+        Examples:
+            >>> mask = shared_prefix.from_cu_seqlens([0, 2, 3, 5], [-1, 0, 0])
+            >>> mask.to_dense(5)[0, 0].int().tolist()
+            [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]]
+            >>> shared_prefix.depths([0, 2, 3, 5], [-1, 0, 0]).tolist()
+            [0, 1, 2, 2, 3]
+        """
+        call = "shared_prefix.from_cu_seqlens"
+        packed = _Segments.of(call, cu_seqlens, parents, total, device)
+        past = torch.nn.functional.pad(packed.cu_seqlens[packed.last + 1], (0, 1))
+        end = packed.at_positions(past.to(torch.int32))
+        if not torch.compiler.is_compiling():
+            note_documents(end, packed.paths())
+        return _depth_first(Table("end", end))
+
+    def depths(
+        self,
+        cu_seqlens: Entries,
+        parents: Entries,
+        *,
+        total: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> torch.Tensor:
+        """The position of each token in its own sequence, int64 `[length]`: its `position_ids`.
+
+        Arguments and errors as of `from_cu_seqlens`. Positions past the last segment have 0.
+        """
+        packed = _Segments.of("shared_prefix.depths", cu_seqlens, parents, total, device)
+        moved = packed.above() - packed.cu_seqlens[:-1]
+        # Past the last segment every depth is 0, whatever the position.
+        moved = torch.nn.functional.pad(moved, (0, 1), value=-packed.total)
+        places = torch.arange(packed.total, device=packed.device)
+        return (places + packed.at_positions(moved)).clamp(min=0)
+
+
+shared_prefix = _SharedPrefix()
+
+
+def _depth_first(end: Table) -> Mask:
+    """Keys `k` of queries `k … end[k] - 1`."""
+    node = nodes.conjunction(nodes.ge(Q, K), nodes.gt(at(end, K), Q))
+    return Mask(node, SCORE, called("shared_prefix", end))
+
+
+@dataclass(frozen=True, eq=False)
+class _Segments:
+    """Segments packed depth first.
+
+    Attributes:
+        cu_seqlens: int64 `[segments + 1]`.
+        last: int64 `[segments]`, the last segment that continues each; itself where none does.
+        total: positions.
+        device: of what is made for each position.
     """
-    call = "shared_prefix"
-    ids = positions(call, "ids", ids).tensor
-    parents = integers(call, "parents", parents)
-    if parents.ndim != 1:
-        raise errors.tensor_shape(call, "parents", list(parents.shape), "[documents]")
-    entries_within(call, "ids", ids, 0, len(parents))
-    forest, own = ancestry(call, parents), ids.long().clamp(0, max(len(parents) - 1, 0))
-    order, end = (
-        entries.to(dtype=torch.int32, device=ids.device)[own]
-        for entries in (forest.order, forest.end)
+
+    cu_seqlens: torch.Tensor
+    last: torch.Tensor
+    total: int
+    device: torch.device
+
+    @staticmethod
+    def of(
+        call: str,
+        cu_seqlens: object,
+        parents: object,
+        total: int | None,
+        device: torch.device | str | None,
+    ) -> _Segments:
+        total = packed_length(call, total)
+        cu_seqlens = cumulative(call, "cu_seqlens", cu_seqlens, total).long()
+        above, count = _parents(call, parents).long(), len(cu_seqlens) - 1
+        if len(above) != count:
+            wanted = f"[{count}], one for each segment of cu_seqlens"
+            raise errors.tensor_shape(call, "parents", list(above.shape), wanted)
+        total = int(cu_seqlens[-1]) if total is None else total
+        where = cu_seqlens.device if device is None else torch.device(device)
+        last = _last_of_each(call, above).to(cu_seqlens.device)
+        return _Segments(cu_seqlens, last, total, where)
+
+    def at_positions(self, entries: torch.Tensor) -> torch.Tensor:
+        """Entries `[segments + 1]` at every position; the last one past the last segment."""
+        entries, cu_seqlens = (
+            tensor.to(self.device, non_blocking=True) for tensor in (entries, self.cu_seqlens)
+        )
+        return entries[packed_ids(cu_seqlens, self.total).long() - 1]
+
+    def above(self) -> torch.Tensor:
+        """How many tokens stand before each segment in its sequence, int64 `[segments]`."""
+        return _sums_below(self.cu_seqlens.diff(), self.last)
+
+    def paths(self) -> float:
+        """How many sequences as long as the mean path of a token the positions would fill.
+
+        Where that would be read from a device, the segments are taken for paths.
+        """
+        if not readable(self.cu_seqlens):
+            return len(self.last)
+        own = self.cu_seqlens.diff()
+        tokens = int(((self.above() + own) * own).sum())
+        return self.total * int(own.sum()) / max(tokens, 1)
+
+
+def _parents(call: str, parents: object) -> torch.Tensor:
+    found = integers(call, "parents", parents)
+    if found.ndim != 1:
+        raise errors.tensor_shape(call, "parents", list(found.shape), "[documents]")
+    return found
+
+
+def _last_of_each(call: str, parents: torch.Tensor) -> torch.Tensor:
+    """The last node that descends from each, or itself, of a forest in depth-first order."""
+    count = len(parents)
+    own = torch.arange(count + 1, device=parents.device)
+    above = torch.where(parents < 0, count, parents.clamp(max=count))
+    last = own.scatter_reduce(0, above, own[:count], "amax")
+    for _ in range(count.bit_length()):
+        last = last[last]  # the last child, its last child, and so on
+    last = last[:count]
+    # Nodes that follow a node up to its last descendant must all descend from it.
+    level = torch.nn.functional.pad(_sums_below(torch.ones_like(last), last), (0, 1), value=-1)
+    right = (above[:count] == count) | (above < own[:count])
+    right &= level[:count] == level[above] + 1
+    if readable(right):
+        wrong = (~right).nonzero()
+        if len(wrong):
+            raise not_depth_first(call, int(wrong[0]), int(parents[wrong[0]]))
+    elif not torch.compiler.is_compiling():
+        torch._assert_async(right.all(), f"{call}: segments are not packed depth first")
+    return last
+
+
+def _sums_below(numbers: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+    """For each node the sum of the numbers of the nodes above it."""
+    nodes_after = torch.arange(1, len(last) + 1, device=last.device)
+    sums = torch.zeros(len(last) + 1, dtype=torch.int64, device=last.device)
+    sums = sums.index_add(0, nodes_after, numbers).index_add(0, last + 1, numbers, alpha=-1)
+    return sums.cumsum(0)[:-1]
+
+
+def not_depth_first(call: str, segment: int, parent: int) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: segment {segment} continues segment {parent}, which is neither the segment "
+        "before it nor one that this continues. Pack the segments depth first, each right behind "
+        "what it continues, or write shared_prefix(ids, parents), which takes any order."
     )
-    if readable(order) and bool((order.diff(dim=-1) >= 0).all()):
-        # Whatever continues a document follows it at once: one past the last such position.
-        last = Table("end", torch.searchsorted(order, end, out_int32=True))
-        node = nodes.conjunction(nodes.ge(Q, K), nodes.gt(at(last, K), Q))
-        return Mask(node, SCORE, called(call, last))
-    places, ends = Table("order", order), Table("end", end)
-    of_query, of_key = at(places, Q), at(places, K)
-    above = nodes.conjunction(nodes.gt(of_query, of_key), nodes.gt(at(ends, K), of_query))
-    within = nodes.conjunction(nodes.eq(of_query, of_key), nodes.ge(Q, K))
-    return Mask(nodes.disjunction(within, above), SCORE, called(call, places, ends))
 
 
 # The second definition, and the rows of the catalogue.

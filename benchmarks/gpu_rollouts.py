@@ -1,0 +1,203 @@
+"""Rollouts that share prefixes: `shared_prefix` over unique tokens beside its peers, on one GPU.
+
+    python benchmarks/gpu_rollouts.py [--rounds 10] [--dim 128] [--only turns]
+
+    rollouts   a prompt of 8192 tokens, 16 answers of 1024
+    groups     32 groups of a prompt and 8 answers, 257 to 771 tokens each
+    turns      2048 tokens, 4 that fork from them, 4 from each of those, of 1024
+
+16 query heads on 4, bfloat16. FlexAttention is compiled and computes the same mask. TRL's path
+(`tree_attention` of TRL 1.16) gathers keys and values along the path of every segment and computes
+packed attention of as many sequences: here by torch's `varlen_attn`, FlashAttention 2 as torch
+builds it, where TRL takes FlashAttention 3 from a hub.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import random
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.varlen import varlen_attn
+
+import maskalg as ma
+from maskalg.bench.contender import backward_of
+from maskalg.bench.measure import interleaved
+
+HEADS: Final = 16
+KV_HEADS: Final = 4
+Layout = tuple[list[int], list[int]]  # lengths of segments, and which one each continues
+
+
+def rollouts() -> Layout:
+    return [8192] + [1024] * 16, [-1] + [0] * 16
+
+
+def groups() -> Layout:
+    rng = random.Random(0)
+    parents = [-1 if i % 9 == 0 else i // 9 * 9 for i in range(32 * 9)]
+    return [rng.randint(257, 771) for _ in parents], parents
+
+
+def turns() -> Layout:
+    lengths, parents = [2048], [-1]
+    for _ in range(4):
+        parents += [0, *[len(parents)] * 4]
+        lengths += [1024] * 5
+    return lengths, parents
+
+
+LAYOUTS: Final = {f.__name__: f for f in (rollouts, groups, turns)}
+
+
+def paths(lengths: list[int], parents: list[int]) -> list[list[int]]:
+    """The segments from each root to each segment."""
+    found: list[list[int]] = []
+    for segment, parent in enumerate(parents):
+        found.append([*(found[parent] if parent >= 0 else []), segment])
+    return found
+
+
+class Gathered:
+    """TRL's path: keys and values of every path, end to end, and packed attention."""
+
+    def __init__(self, lengths: list[int], parents: list[int]) -> None:
+        starts = [0, *accumulate(lengths)]
+        index: list[torch.Tensor] = []
+        of_keys = [0]
+        for path in paths(lengths, parents):
+            index += [torch.arange(starts[s], starts[s + 1]) for s in path]
+            of_keys.append(of_keys[-1] + sum(lengths[s] for s in path))
+        self.index = torch.cat(index).cuda()
+        self.cu_seqlens = [torch.tensor(cu).int().cuda() for cu in (starts, of_keys)]
+        most_keys = max(b - a for a, b in pairwise(of_keys))
+        self.longest = (max(lengths), most_keys)
+        known = inspect.signature(varlen_attn).parameters
+        causal = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
+        self.options: dict[str, Any] = causal | (
+            {"enable_gqa": True} if "enable_gqa" in known else {}
+        )
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        query, key, value = (x.transpose(1, 2)[0] for x in (q, k, v))
+        out = varlen_attn(
+            query,
+            key.index_select(0, self.index),
+            value.index_select(0, self.index),
+            *self.cu_seqlens,
+            *self.longest,
+            **self.options,
+        )
+        return out.unsqueeze(0).transpose(1, 2)
+
+
+def flex_of(end: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """Compiled FlexAttention with the block mask of the same mask."""
+
+    def mask_mod(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return (q_idx >= kv_idx) & (q_idx < end[kv_idx])
+
+    torch._dynamo.reset()
+    make = torch.compile(create_block_mask)
+    block_mask = make(mask_mod, None, None, len(end), len(end), "cuda")
+    flex = torch.compile(flex_attention, dynamic=False)
+    return lambda q, k, v: flex(q, k, v, block_mask=block_mask, enable_gqa=True)
+
+
+def peak(step: Callable[[], Any]) -> float:
+    """MiB above what lives before a step."""
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def made(lengths: list[int], dim: int) -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(0)
+    shapes = [(1, heads, sum(lengths), dim) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    return tuple(
+        torch.randn(s, device="cuda", dtype=torch.bfloat16).requires_grad_() for s in shapes
+    )
+
+
+def report(name: str, layout: Layout, dim: int, rounds: int, peers: list[str]) -> None:
+    lengths, parents = layout
+    cu_seqlens = [0, *accumulate(lengths)]
+    mask = ma.shared_prefix.from_cu_seqlens(cu_seqlens, parents, device="cuda")
+    (end,) = mask.parameters.values()
+    inputs = made(lengths, dim)
+    attends: dict[str, Callable[..., torch.Tensor]] = {
+        "maskalg": partial(lambda m, *x: ma.attention(*x, m), mask)
+    }
+    if "TRL's path" in peers:
+        attends["TRL's path"] = Gathered(lengths, parents)
+    if "FlexAttention" in peers:
+        attends["FlexAttention"] = flex_of(end)
+    forward = {peer: partial(attend, *inputs) for peer, attend in attends.items()}
+    backward = {peer: backward_of(run, inputs) for peer, run in forward.items()}
+    steps = {
+        peer: partial(lambda run: run().float().sum().backward(), run)
+        for peer, run in forward.items()
+    }
+    pairs = sum(
+        n * (n + 1) / 2 + n * sum(lengths[s] for s in path[:-1])
+        for n, path in zip(lengths, paths(lengths, parents), strict=True)
+    )
+    first = forward["maskalg"]()
+    print(f"\n{name}: {sum(lengths)} tokens, {len(lengths)} segments, D={dim}")
+    for kind, runs, times in (("forward", forward, 1), ("backward", backward, 2.5)):
+        with torch.set_grad_enabled(kind == "backward"):
+            found = {peer: statistics.median(t) for peer, t in interleaved(runs, rounds).items()}
+        for peer, middle in found.items():
+            rate = 4 * HEADS * dim * pairs * times / middle / 1e9
+            ratio = middle / found["maskalg"]
+            print(f"  {kind:8} {peer:14} {middle:8.3f} ms {rate:5.0f} TFLOP/s  {ratio:.2f}")
+    for peer, step in steps.items():
+        far = (attends[peer](*inputs) - first).float().norm() / first.float().norm()
+        print(f"  peak     {peer:14} {peak(step):8.1f} MiB, result {float(far):.4f} from ours")
+
+
+def built(layout: Layout) -> None:
+    """Host time of the mask from lengths and parents, on the CPU and on the device."""
+    lengths, parents = layout
+    given: dict[str, tuple[Any, Any]] = {"lists": ([0, *accumulate(lengths)], parents)}
+    given["device"] = tuple(torch.tensor(entries).cuda() for entries in given["lists"])
+    options = {"total": sum(lengths), "device": "cuda"}
+    for name, arguments in given.items():
+        for function in (ma.shared_prefix.from_cu_seqlens, ma.shared_prefix.depths):
+            times = []
+            for _ in range(50):
+                torch.cuda.synchronize()
+                begun = time.perf_counter()
+                function(*arguments, **options)
+                times.append(time.perf_counter() - begun)
+            middle = statistics.median(times[10:]) * 1e6
+            print(f"  {function.__name__} from {name}: {middle:.0f} us of host time")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--only", choices=LAYOUTS, action="append")
+    parser.add_argument("--peers", default="TRL's path,FlexAttention")
+    args = parser.parse_args()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16")
+    for name in args.only or LAYOUTS:
+        layout = LAYOUTS[name]()
+        report(name, layout, args.dim, args.rounds, args.peers.split(","))
+        built(layout)
+
+
+if __name__ == "__main__":
+    main()
