@@ -106,23 +106,25 @@ def _configs():
     }
 
 
+def tiny(name, implementation):
+    """A model with this attention; the weights are those of its name."""
+    model_class, config = _configs()[name]
+    torch.manual_seed(0)
+    # Sub-configurations are copied as a model is made, so the name is given then.
+    model = model_class._from_config(copy.deepcopy(config), attn_implementation=implementation)
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                torch.nn.init.normal_(parameter, std=0.3)
+            elif "sinks" in parameter_name:
+                torch.nn.init.normal_(parameter)
+    return model.eval()
+
+
 @cache
 def pair(name):
     """A model that computes with maskalg, and one with the same weights that writes masks out."""
-    made = []
-    model_class, config = _configs()[name]
-    for implementation in ("maskalg", "eager"):
-        torch.manual_seed(0)
-        # Sub-configurations are copied as a model is made, so the name is given then.
-        model = model_class._from_config(copy.deepcopy(config), attn_implementation=implementation)
-        with torch.no_grad():
-            for parameter_name, parameter in model.named_parameters():
-                if parameter.ndim > 1:
-                    torch.nn.init.normal_(parameter, std=0.3)
-                elif "sinks" in parameter_name:
-                    torch.nn.init.normal_(parameter)
-        made.append(model.eval())
-    return tuple(made)
+    return tiny(name, "maskalg"), tiny(name, "eager")
 
 
 def tokens(batch=2, length=13):
