@@ -12,6 +12,7 @@ from .documents.restarted import *
 from .documents.shared_prefix import *
 from .documents.spans import *
 from .documents.tree import *
+from .drafts import *
 from .formats.dense import *
 from .formats.flashmask import *
 from .formats.slices import *

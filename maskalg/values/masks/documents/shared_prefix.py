@@ -131,7 +131,10 @@ class _SharedPrefix:
     ) -> torch.Tensor:
         """The position of each token in its own sequence, int64 `[length]`: its `position_ids`.
 
-        Arguments and errors as of `from_cu_seqlens`. Positions past the last segment have 0.
+        Positions past the last segment have 0.
+
+        Args:
+            cu_seqlens, parents, total, device: as of `from_cu_seqlens`, and so are errors.
         """
         packed = _Segments.of("shared_prefix.depths", cu_seqlens, parents, total, device)
         moved = packed.above() - packed.cu_seqlens[:-1]
