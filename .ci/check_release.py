@@ -22,7 +22,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = {"testing", "plot", "transformers", "diffusers", "docs", "dev"}
+EXTRAS = {"testing", "plot", "transformers", "diffusers", "trl", "docs", "dev"}
 TRY = """
 import maskalg as ma, torch
 import maskalg.testing.strategies

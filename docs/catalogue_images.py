@@ -73,6 +73,10 @@ def pictures() -> dict[str, tuple[str, ma.Mask]]:
             "shared_prefix(ids, parents)",
             ma.shared_prefix(ids, torch.tensor([-1, 0, 0, 2, 2])),
         ),
+        "drafts": (
+            "drafts(anchors, 160, 24)",
+            ma.drafts(torch.tensor([40, 60, 100, 144]), 160, 24),
+        ),
         "chunked": ("causal & chunked(64)", causal & ma.chunked(64)),
         "block_causal": ("block_causal(32)", ma.block_causal(32)),
         "dilated": ("sliding(64) & dilated(8)", sliding(64) & ma.dilated(8)),

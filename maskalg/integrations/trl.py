@@ -1,19 +1,19 @@
 """TRL's tree attention on maskalg: rollouts that share prefixes, each token computed once.
 
-    import maskalg.integrations.trl
+    maskalg.integrations.trl.register()
     trainer = AsyncGRPOTrainer(...)
 
 TRL packs the rollouts of a step into a prefix tree (`TreeRow` of `trl.experimental.async_grpo`) and
 computes its attention by gathering the keys and values along every path for a kernel from a hub.
-Importing this module puts `attend` in that function's place, under TRL's own name: unique tokens
-alone, in the kernels of `ma.attention`, on a CPU too, with soft-caps, windows and sinks.
+`register` puts `attend` in that function's place, under TRL's own name: unique tokens alone, in the
+kernels of `ma.attention`, on a CPU too, with soft-caps, windows and sinks.
 
 Source: `tree_attention` of TRL 1.16.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -23,13 +23,6 @@ from ..values.algebra import Mask
 from ..values.index import kv_idx, q_idx, table
 from ..values.masks import shared_prefix
 from . import messages
-
-try:
-    import trl
-    from trl.experimental.async_grpo import packing
-except ImportError as missing:
-    raise messages.integration_needs("trl", "1.16") from missing
-
 from .transformers import attend as attend_of_model
 from .transformers import model_mask
 
@@ -104,7 +97,7 @@ def tree_mask(
     mask = shared_prefix.from_cu_seqlens(starts, parents, total=tokens)
     if not torch.compiler.is_compiling():
         (end,) = mask.parameters.values()
-        note_documents(end, tokens * count / max(len(tree_kv_index), 1))
+        note_documents(cast(torch.Tensor, end), tokens * count / max(len(tree_kv_index), 1))
     if sliding_window is None:
         return mask
     depths = table(shared_prefix.depths(starts, parents, total=tokens), "depths")
@@ -112,15 +105,21 @@ def tree_mask(
 
 
 def register() -> None:
-    """Put `attend` in the place of TRL's function; importing the module has done so.
+    """Put `attend` in the place of TRL's tree attention, before or after a trainer is built.
 
-    TRL's trainers register that function anew when they are built, and find this one.
+    TRL's trainers register their function anew when they are built, and find this one.
+
+    Raises:
+        MissingPackageError: TRL is not installed.
+        ImportError: a TRL that has no such function.
     """
+    try:
+        import trl
+        from trl.experimental.async_grpo import packing
+    except ImportError as missing:
+        raise messages.integration_needs("trl", "1.16") from missing
     for name in ("tree_attention", "register_tree_attention", "TREE_ATTENTION"):
         if name not in vars(packing):
             raise messages.registry_changed("trl", trl.__version__, name)
     packing.tree_attention = attend
     packing.register_tree_attention()
-
-
-register()

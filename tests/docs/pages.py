@@ -47,8 +47,10 @@ ELSEWHERE = {
 """Pages with a test of their own."""
 
 _GPU = "needs a GPU"
+_TRL = "tests/integrations/test_trl.py does so where TRL is installed"
 
 NOT_RUN = {
+    ("docs/transformers.md", "import maskalg.integrations.trl"): _TRL,
     ("docs/howto/tuning.md", "maskalg tune"): _GPU,
     ("docs/performance.md", "maskalg bench --rounds 5 --markdown"): _GPU,
     (

@@ -11,7 +11,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 pytest.importorskip("trl", reason="needs trl")
 
 from accelerate import Accelerator
-from tiny_models import pair, tiny
+from tiny_models import tiny
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 from trl.experimental.async_grpo import async_grpo_trainer as trainer
@@ -19,6 +19,8 @@ from trl.experimental.async_grpo import packing
 
 import maskalg as ma
 import maskalg.integrations.trl as ours
+
+ours.register()
 
 ROUNDING = 2.0**-14
 MODELS = ("llama", "mistral", "gemma2", "gpt_oss")  # full; windows; both with soft-caps; with sinks

@@ -135,6 +135,10 @@ BUILT = {
         causal, numbers.cumsum(0), 2 * numbers.cumsum(0), total=LENGTH
     ),
     "shared prefix": lambda ids, numbers: ma.shared_prefix(ids, numbers - 2),
+    "prefix tree": lambda ids, numbers: ma.shared_prefix.from_cu_seqlens(
+        torch.nn.functional.pad(numbers.cumsum(0), (1, 0)), numbers - 2, total=LENGTH
+    ),
+    "drafts": lambda ids, numbers: ma.drafts(numbers, LENGTH - 10, 5),
     "windows": lambda ids, numbers: ma.sliding(numbers.repeat(2)),
     "cache": lambda ids, numbers: causal.shift(q=numbers),
     "table": lambda ids, numbers: ma.table(ids)[ma.batch, ma.q_idx] >= ma.kv_idx,

@@ -103,6 +103,17 @@ def test_documents_that_share_are_found_without_a_look(parents: list[int]) -> No
     assert outside.to_dense(3)[0, 0].int().tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
 
 
+def test_segments_that_share_are_packed_without_a_look() -> None:
+    given = torch.tensor([0, 2, 3, 5]), torch.tensor([-1, 0, 0])
+    with NeverWaiting():
+        mask = ma.shared_prefix.from_cu_seqlens(*given, total=6)
+        depths = ma.shared_prefix.depths(*given, total=6)
+        drafted = ma.drafts(given[0], 5, 2)
+    assert torch.equal(mask.to_dense(5), ma.shared_prefix([0, 0, 1, 2, 2], given[1]).to_dense(5))
+    assert depths.tolist() == [0, 1, 2, 2, 3, 0]
+    assert torch.equal(drafted.to_dense(13), ma.drafts(*given[:1], 5, 2).to_dense(13))
+
+
 @pytest.mark.parametrize("name", ON_TENSORS)
 def test_tables_and_bounds(name: str) -> None:
     """Everything a kernel is given: tables of documents, and bounds of its loops."""

@@ -229,8 +229,7 @@ def _last_of_each(call: str, parents: torch.Tensor) -> torch.Tensor:
     last = last[:count]
     # Nodes that follow a node up to its last descendant must all descend from it.
     level = torch.nn.functional.pad(_sums_below(torch.ones_like(last), last), (0, 1), value=-1)
-    right = (above[:count] == count) | (above < own[:count])
-    right &= level[:count] == level[above] + 1
+    right = (parents < own[:count]) & (level[:count] == level[above] + 1)
     if readable(right):
         wrong = (~right).nonzero()
         if len(wrong):
