@@ -185,7 +185,17 @@ def run_of_marks(j, q0, q1, marks, first_row, grain_bits, kv_len, BLOCK: tl.cons
     row = (first_row + (q0 >> grain_bits)).to(tl.int32)
     last = (first_row + (q1 >> grain_bits)).to(tl.int32)
     columns = (kv_len + (1 << grain_bits) - 1) >> grain_bits
-    return _run_of_rows(j, marks, row, last, 1, columns, grain_bits, kv_len, BLOCK)
+    found, full, partial = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
+    # Mostly there are two: both are on their way before one is waited for.
+    row = tl.minimum(row + 1, last)
+    first, whole, cut = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
+    found, full, partial = _joined(found, full, partial, first, whole, cut)
+    while row < last:
+        row += 1
+        first, whole, cut = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
+        found, full, partial = _joined(found, full, partial, first, whole, cut)
+    masked = full <= found
+    return found, tl.where(masked, partial, full), masked & (found < NO_TILE)
 
 
 @triton.jit
@@ -194,35 +204,20 @@ def run_of_marks_either_way(
 ):
     """As `run_of_marks`, from marks `[rows, 2, columns, 2]` of a multiple of four columns: those
     from the first column, and those from the last. With from_last 1 the last tile has number 0.
+
+    A row of marks has 128 positions, or `2**grain_bits` if these are more; q0..q1 lie in one.
     """
-    row = (first_row + (q0 >> grain_bits)).to(tl.int32) * 2 + from_last
-    last = (first_row + (q1 >> grain_bits)).to(tl.int32) * 2 + from_last
+    row = (first_row + (q0 >> tl.maximum(grain_bits, 7))).to(tl.int32) * 2 + from_last
     columns = (kv_len + (4 << grain_bits) - 1) // (4 << grain_bits) * 4
     # From the last column on, tiles of the columns behind the length come first.
     filled = columns << grain_bits
     skipped = from_last * (filled // BLOCK - (kv_len + BLOCK - 1) // BLOCK)
     length = tl.where(from_last == 1, filled, kv_len)
-    first, end, partial = _run_of_rows(
-        j + skipped, marks, row, last, 2, columns, grain_bits, length, BLOCK
-    )
-    none = first >= NO_TILE
-    return tl.where(none, first, first - skipped), tl.where(none, end, end - skipped), partial
-
-
-@triton.jit
-def _run_of_rows(j, marks, row, last, step, columns, grain_bits, kv_len, BLOCK: tl.constexpr):
-    """The first run from tile j on that any row of marks keeps, every `step`-th up to `last`."""
-    found, full, partial = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
-    # Mostly there are two: both are on their way before one is waited for.
-    row = tl.minimum(row + step, last)
-    first, whole, cut = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
-    found, full, partial = _joined(found, full, partial, first, whole, cut)
-    while row < last:
-        row += step
-        first, whole, cut = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
-        found, full, partial = _joined(found, full, partial, first, whole, cut)
-    masked = full <= found
-    return found, tl.where(masked, partial, full), masked & (found < NO_TILE)
+    first, full, cut = _marked_run(j + skipped, marks, row, columns, grain_bits, length, BLOCK)
+    partial, none = full <= first, first >= NO_TILE
+    end = tl.where(partial, cut, full)
+    first = tl.where(none, first, first - skipped)
+    return first, tl.where(none, end, end - skipped), partial & (first < NO_TILE)
 
 
 @triton.jit

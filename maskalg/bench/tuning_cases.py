@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from ..values.biases import alibi
-from ..values.masks import causal, document, sliding
+from ..values.masks import causal, document, shared_prefix, sliding
 from .cases import Case, Shape, documents, mask_of, rows
 
 LENGTH: Final = 8192
@@ -26,10 +26,14 @@ def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
     slopes = torch.exp2(-8 * torch.arange(1, heads + 1, device=device) / heads)
     ids = document(documents(LENGTH, 1000, device))
     bias = alibi(slopes)
+    starts = [0, *range(LENGTH // 4, LENGTH + 1, LENGTH // 8)]  # of a prompt and its answers
+    rollouts = shared_prefix.from_cu_seqlens(starts, [-1] + [0] * (len(starts) - 2), device=device)
     return {name: known[name] for name in _TAKEN} | {
         "full + alibi": Case(shape, bias),
         "window + alibi": Case(shape, causal & sliding(1024) + bias),
         "document + alibi": Case(shape, causal & ids + bias),
         "documents of 5000 + alibi": Case(shape, mask_of(known["documents of 5000"]) + bias),
+        "rollouts": Case(shape, rollouts),
+        "rollouts + alibi": Case(shape, rollouts + bias),
         "document & window + alibi": Case(shape, causal & ids & sliding(1024) + bias),
     }

@@ -15,6 +15,7 @@ import torch
 from ..engine.extents import Extents
 from ..engine.normal_form import Bound
 from .rung import rung_of
+from .tile_runs import rows_together
 from .tiling import Of, Tiling
 
 _SMALLEST_BITS: Final = 6
@@ -45,6 +46,8 @@ def layout_of(form: Bound, extents: Extents, of: Of) -> Layout:
         bits += 1
         counts = Tiling(form, extents, (1 << bits, 1 << bits)).shape
     rows = counts[2 if of == "queries" else 3]
+    if of == "keys, either way":
+        rows = -(-rows // rows_together(1 << bits))
     of_batch = counts[1] * rows if counts[0] > 1 else 0
     return Layout(bits, of_batch, rows if counts[1] > 1 else 0)
 

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import pad
 
 from .memory import constant
-from .tiling import Of
+from .tiling import Of, Tiling
 
 EMPTY: Final = 0
 PARTIAL: Final = 1
@@ -23,6 +23,7 @@ FULL: Final = 2
 
 _NONE: Final = 1 << 29  # twice a column past all others
 _TOGETHER: Final = 4  # columns of the widest tile of a kernel
+_ROW: Final = 128  # positions of a row that kernels go along either way
 
 
 @dataclass(frozen=True)
@@ -143,23 +144,33 @@ def label_of(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tenso
     return labels.to(torch.uint8)
 
 
-def marks_of(labels: torch.Tensor, of: Of, cut: bool) -> torch.Tensor:
-    """The runs of labels `[batch, heads, tiles of queries, tiles of keys]` along a kernel's rows.
+def marks_of(labels: torch.Tensor, of: Of, tiling: Tiling) -> torch.Tensor:
+    """The runs of the labels of a tiling along a kernel's rows, for `of`.
 
     Either way, they are those from the first column on, and those from the last: `[batch, heads,
-    rows, 2, columns, 2]`. EMPTY columns behind the last fill them up to a multiple of four, so that
-    a tile of as many begins at the same ones either way. `cut` says that the length ends inside
-    the last column, which is never FULL then.
+    rows, 2, columns, 2]`, for rows of 128 keys, or of a tile if it has more. EMPTY columns behind
+    the last fill them up to a multiple of four, so that a kernel's tile of as many begins at the
+    same ones either way.
     """
     if of == "queries":
         return marked_runs_of(labels)
-    if of == "keys":
-        return marked_runs_of(labels.mT)
     labels = labels.mT
-    if cut:
+    if of == "keys":
+        return marked_runs_of(labels)
+    if tiling.extents.q_len % tiling.block[0]:  # what the length cuts is never FULL
         labels = torch.cat([labels[..., :-1], labels[..., -1:].clamp(max=PARTIAL)], dim=-1)
+    together = rows_together(tiling.block[1])
+    last = labels[..., -1:, :].expand(*labels.shape[:-2], -labels.shape[-2] % together, -1)
+    rows = torch.cat([labels, last], dim=-2).unflatten(-2, (-1, together))
+    most = rows.amax(-2)
+    labels = torch.where(rows.amin(-2) == most, most, PARTIAL).to(labels.dtype)
     filled = pad(labels, (0, -labels.shape[-1] % _TOGETHER))
     return marked_runs_of(torch.stack([filled, filled.flip(-1)], dim=-2))
+
+
+def rows_together(block: int) -> int:
+    """How many tiles of so many keys share a row that kernels go along either way."""
+    return max(_ROW // block, 1)
 
 
 def marked_runs_of(labels: torch.Tensor) -> torch.Tensor:

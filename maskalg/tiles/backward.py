@@ -171,7 +171,7 @@ def hopper_backward_tile_for(
     if architecture != "sm_90" or element_bytes != 2:
         return None
     listed: Pattern = "dense" if pattern in _LONG else pattern
-    if listed == "long documents":
+    if listed in ("long documents", "long paths"):
         listed = "reading"
     if weighted:
         return _HOPPER_BACKWARD_WEIGHTED.get((of, head_pad, listed))

@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Pattern = Literal["full", "dense", "banded", "reading", "long documents", "reading band", "pairs"]
+Pattern = Literal[
+    "full", "dense", "banded", "reading", "long documents", "long paths", "reading band", "pairs"
+]
 """A row of tiles: all of them, with no mask; long; cut at both ends by the query's position; masked
-by tensors that are read at every element, so of documents that are known to be long; or both of
-these; or not cut, and with a tensor's entry for each query and key."""
+by tensors that are read at every element, so of documents that are known to be long, or of paths
+of documents that share prefixes; or both of these; or not cut, and with a tensor's entry for each
+query and key."""
 
 
 SHORT_ROW: Final = 1024
@@ -24,9 +27,14 @@ LONG_DOCUMENT: Final = 3072
 """Keys of a document, of the mean, from which on rows are long: measured at 128 dimensions."""
 
 
-def as_long(pattern: Pattern) -> Pattern:
-    """The pattern where documents are known to be long."""
-    return "long documents" if pattern == "reading" else pattern
+LONG_PATH: Final = 512
+"""Likewise, of a path of documents that share prefixes."""
+
+
+def as_long(pattern: Pattern, paths: bool) -> Pattern:
+    """The pattern where documents, or `paths` of them, are known to be long."""
+    longer: Pattern = "long paths" if paths else "long documents"
+    return longer if pattern == "reading" else pattern
 
 
 def as_short(pattern: Pattern) -> Pattern:
@@ -139,6 +147,7 @@ def tiles_for(
         "banded": _NVIDIA_BANDED,
         "reading": _NVIDIA_READING,
         "long documents": _NVIDIA_READING,
+        "long paths": _NVIDIA_READING,
         "reading band": _NVIDIA_BANDED,
         "pairs": _NVIDIA_READING,
     }
@@ -196,6 +205,8 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "reading", True): _THREE_PROGRAMS,
     (64, "long documents", False): _THREE_PROGRAMS,
     (64, "long documents", True): _THREE_PROGRAMS,
+    (64, "long paths", False): _THREE_PROGRAMS,
+    (64, "long paths", True): _THREE_PROGRAMS,
     (64, "reading band", False): _THREE_PROGRAMS,
     (64, "reading band", True): _THREE_PROGRAMS,
     (64, "pairs", False): _THREE_PROGRAMS,
@@ -210,6 +221,8 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "reading", True): _SHORT_DOCUMENTS,
     (128, "long documents", False): _TWO_CONSUMERS,
     (128, "long documents", True): _SHORT_DOCUMENTS,
+    (128, "long paths", False): _EQUAL_ROWS,
+    (128, "long paths", True): _SHORT_DOCUMENTS,
     (128, "reading band", False): _SHORT_DOCUMENTS,
     (128, "reading band", True): _SHORT_DOCUMENTS,
     (128, "pairs", False): _THREE_NARROW,
@@ -225,6 +238,7 @@ _HOPPER_WEIGHTED: Final[dict[tuple[int, Pattern], HopperTile]] = {
     (128, "banded"): _SHORT_ROWS,
     (128, "reading"): _SHORT_DOCUMENTS,
     (128, "long documents"): _SHORT_DOCUMENTS,
+    (128, "long paths"): _SHORT_DOCUMENTS,
     (128, "reading band"): _SHORT_DOCUMENTS,
     (128, "pairs"): _SHORT_DOCUMENTS,
 }
@@ -244,6 +258,8 @@ _HOPPER_FLOAT8: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (64, "reading", True): _THREE_PROGRAMS,
     (64, "long documents", False): _THREE_PROGRAMS,
     (64, "long documents", True): _THREE_PROGRAMS,
+    (64, "long paths", False): _THREE_PROGRAMS,
+    (64, "long paths", True): _THREE_PROGRAMS,
     (64, "reading band", False): _THREE_PROGRAMS,
     (64, "reading band", True): _THREE_PROGRAMS,
     (64, "pairs", False): _THREE_PROGRAMS,
@@ -258,6 +274,8 @@ _HOPPER_FLOAT8: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "reading", True): _SHORT_DOCUMENTS,
     (128, "long documents", False): _SHORT_DOCUMENTS,
     (128, "long documents", True): _SHORT_DOCUMENTS,
+    (128, "long paths", False): _SHORT_DOCUMENTS,
+    (128, "long paths", True): _SHORT_DOCUMENTS,
     (128, "reading band", False): _SHORT_DOCUMENTS,
     (128, "reading band", True): _SHORT_DOCUMENTS,
     (128, "pairs", False): _SHORT_DOCUMENTS,

@@ -19,7 +19,11 @@ from maskalg_kernels.runs import (
     run_of_spans_either_way,
 )
 
+from maskalg import everything
+from maskalg.engine.extents import Extents
+from maskalg.engine.normal_form import bound
 from maskalg.schedule.tile_runs import marked_runs_of, marks_of
+from maskalg.schedule.tiling import Tiling
 
 ONE_WAY = 2
 WAYS = pytest.mark.parametrize("way", [ONE_WAY, 0, 1])
@@ -188,8 +192,9 @@ def walk_marks_either_way(out, ends, marks, first_row, kv_len, BLOCK: tl.constex
 
 
 @pytest.mark.parametrize("block", [64, 128, 256])
-@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 2, 5])
 def test_marked_runs_either_way(block, rows):
+    """Of rows of 128, from labels of 64; the last may be half a row."""
     rng = random.Random(block + rows)
     grain = 64
     for trial in range(12):
@@ -197,16 +202,21 @@ def test_marked_runs_either_way(block, rows):
         kv_len = columns * grain - rng.choice((0, rng.randint(1, 63)))
         tiles = -(-kv_len // block)
         labels = torch.tensor(
-            [[rng.choice((0, 0, 1, 2, 2)) for _ in range(columns)] for _ in range(rows + 2)],
+            [[rng.choice((0, 0, 1, 2, 2)) for _ in range(columns)] for _ in range(rows)],
             dtype=torch.uint8,
         )
         before = labels.clone()
-        marks = marks_of(labels.mT, "keys, either way", kv_len % grain > 0)
+        extents = Extents(kv_len, rows * grain, 1, 1)
+        tiling = Tiling(bound(everything), extents, (grain, grain))
+        marks = marks_of(labels.mT, "keys, either way", tiling)
         assert torch.equal(labels, before)
-        from_last = trial % 2
-        ends = torch.tensor([0, grain * rows - 1 - rng.randint(0, 63), from_last]).int()
+        from_last, row = trial % 2, rng.randrange(-(-rows // 2))
+        own = labels[2 * row : 2 * row + 2]
+        first_row = rng.randrange(row + 1)  # of a batch entry or head behind others
+        q0 = 128 * (row - first_row)
+        ends = torch.tensor([q0, q0 + grain * len(own) - 1, from_last]).int()
         out = torch.zeros(24, 3, dtype=torch.int32)
-        walk_marks_either_way[(1,)](out, ends, marks, 1, kv_len, block)
+        walk_marks_either_way[(1,)](out, ends, marks, first_row, kv_len, block)
         found, last = {}, 0
         for first, end, partial in out.tolist():
             if first < 1 << 30:
@@ -215,12 +225,8 @@ def test_marked_runs_either_way(block, rows):
                 for j in range(first, end):
                     found[tiles - 1 - j if from_last else j] = bool(partial)
         for j in range(tiles):
-            under = labels[
-                1 : 1 + rows, j * block // grain : -(-min(kv_len, (j + 1) * block) // grain)
-            ]
+            under = own[:, j * block // grain : -(-min(kv_len, (j + 1) * block) // grain)]
             assert (j in found) == bool(under.any())
             if j in found:
                 ragged = (j + 1) * block > kv_len
-                full = bool((under == 2).all()) and not ragged
-                assert found[j] or full
-                assert rows > 1 or found[j] != full
+                assert found[j] == (ragged or not bool((under == 2).all()))

@@ -62,6 +62,17 @@ def test_random_trees(as_tensors: bool) -> None:
         assert_labels_exact(mask, total, block=4)
 
 
+def test_many_segments_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from maskalg.values.masks.documents import shared_prefix
+
+    for cu_seqlens, parents in forests(20, most=30):
+        wanted = ma.shared_prefix.from_cu_seqlens(cu_seqlens, parents).parameters["end"]
+        with monkeypatch.context() as patch:
+            patch.setattr(shared_prefix, "_PAIRS_AT_ONCE", 40)
+            found = ma.shared_prefix.from_cu_seqlens(cu_seqlens, parents).parameters["end"]
+        assert torch.equal(found, wanted)  # type: ignore[arg-type]
+
+
 def test_other_orders_are_refused() -> None:
     """On the CPU by an error; elsewhere an assertion on the device does it."""
     draw = random.Random(1)

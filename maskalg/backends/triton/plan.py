@@ -31,6 +31,7 @@ from ...tiles.backward import (
 )
 from ...tiles.forward import (
     LONG_DOCUMENT,
+    LONG_PATH,
     SHORT_ROW,
     HopperTile,
     Pattern,
@@ -109,8 +110,14 @@ def of_sizes(call: Call) -> tuple[bool, int, bool, bool, Tabled, int, bool, bool
 
 
 def documents_are_long(form: Bound, extents: Extents) -> bool:
-    """Whether it is known that documents are, by their mean."""
-    return tiles_of_documents(form, extents, LONG_DOCUMENT) >= 1
+    """Whether it is known that documents, or paths of them, are: by their mean."""
+    least = LONG_PATH if of_paths(form.structure) else LONG_DOCUMENT
+    return tiles_of_documents(form, extents, least) >= 1
+
+
+def of_paths(structure: Structure) -> bool:
+    """Whether rows of documents have gaps, which are looked up: those of other documents."""
+    return rung_of(structure).in_kernel == "summaries"
 
 
 def _weights(call: Call, choices: Choices) -> tuple[bool, Choices]:
@@ -149,7 +156,7 @@ def structure_plan(
     if short and not hooks.biased and not weighted and dtype != FLOAT8:
         pattern = as_short(pattern)
     if long:
-        pattern = as_long(pattern)
+        pattern = as_long(pattern, of_paths(structure))
     hopper, candidates = preferred(
         Key("forward", max(pads), dtype.itemsize, pattern, hooks.biased),
         tuned,

@@ -21,7 +21,7 @@ from .arguments import sinks_of
 from .families.backward import fill_gradients, fill_rows
 from .families.forward import launch_forward
 from .families.rows import BackwardPass, rows_of
-from .plan import Plan, backward_plan_of, documents_are_long, pattern_of, plan_of
+from .plan import Plan, backward_plan_of, documents_are_long, of_paths, pattern_of, plan_of
 from .trust import has_gluon
 from .tuned import machine_of
 
@@ -33,7 +33,7 @@ def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[Pattern, boo
     gradients = kernel != "forward"
     pattern = pattern_of(form.structure, gradients=gradients)
     if not gradients and documents_are_long(form, extents):
-        pattern = as_long(pattern)
+        pattern = as_long(pattern, of_paths(form.structure))
     return pattern, hooks_of(form.structure).biased
 
 

@@ -82,7 +82,7 @@ class DigitRung:
     def _made(self, tiling: Tiling, of: Of) -> torch.Tensor:
         runs = digit_runs(self.forms, replace(tiling, on=torch.device("cpu")))
         labels = runs.to(tiling.device).labels(tiling.shape[3])
-        made = marks_of(labels, of, tiling.extents.q_len % tiling.block[0] > 0)
+        made = marks_of(labels, of, tiling)
         if made.is_cuda:
             torch.cuda.current_stream(made.device).synchronize()  # other streams will read them
         return made

@@ -56,17 +56,16 @@ def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
     told = [value for value in tiling.form.values if isinstance(value, torch.Tensor)]
     often = memorable(told) and tiling.extents.q_len > tiling.block[0]
     fewest = _FEWEST_TILES if often else _FEWEST_EACH_TIME
-    cut = tiling.extents.q_len % tiling.block[0] > 0
     if not fewest < math.prod(tiling.shape) <= MOST_TILES:
 
         def all_partial() -> tuple[torch.Tensor]:
             ones = torch.ones(tiling.shape, dtype=torch.uint8, device=tiling.device)
-            return (marks_of(ones, of, cut),)
+            return (marks_of(ones, of, tiling),)
 
-        return constant(("all partial", of, tiling.shape), tiling.device, all_partial)[0]
+        return constant(("all partial", of, tiling.key), tiling.device, all_partial)[0]
 
     def runs() -> torch.Tensor:
-        return marks_of(summary_labels(tiling), of, cut)
+        return marks_of(summary_labels(tiling), of, tiling)
 
     key = ("runs", of, tiling.key)
     return MEMORY.recall(key, (tiling.form.structure.mask,), tiling.form.values, runs)

@@ -12,7 +12,7 @@ from maskalg.schedule.intervals.bands import tiles_of_documents
 from maskalg.tiles.backward import one_pass_for
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton.plan import pattern_of, structure_plan
+from maskalg.backends.triton.plan import documents_are_long, pattern_of, structure_plan
 
 BIAS = ma.dense_bias(torch.zeros(8, 8))
 MASK = ma.dense(torch.ones(8, 8, dtype=torch.bool))
@@ -84,3 +84,15 @@ def test_long_documents_take_the_tiles_of_long_rows():
     short, long = structure_plan(*at), structure_plan(*at, long=True)
     assert (short.pattern, long.pattern) == ("reading", "long documents")
     assert (short.hopper.consumers, long.hopper.consumers) == (1, 2)
+    paths = ma.shared_prefix.from_cu_seqlens([0, 500, 700], [-1, 0])
+    at = (bound(paths).structure, *at[1:])
+    short, long = structure_plan(*at), structure_plan(*at, long=True)
+    assert (short.pattern, long.pattern) == ("reading", "long paths")
+    assert (short.hopper.consumers, long.hopper.consumers) == (1, 2)
+
+
+@pytest.mark.parametrize("prompt, long", [(300, False), (900, True)])
+def test_paths_are_long_where_prompts_are(prompt, long):
+    mask = ma.shared_prefix.from_cu_seqlens([0, prompt, prompt + 100, prompt + 200], [-1, 0, 0])
+    extents = Extents(prompt + 200, prompt + 200, 1, 1)
+    assert documents_are_long(bound(mask), extents) == long

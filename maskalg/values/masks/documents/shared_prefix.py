@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 import torch
@@ -20,9 +21,11 @@ from ...algebra import Mask
 from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
 from .ancestry import ancestry
-from .document import cumulative, packed_ids, packed_length
+from .document import cumulative, packed_length
 
 __all__ = ["shared_prefix"]
+
+_PAIRS_AT_ONCE: Final = 1 << 26  # of segments that are compared
 
 
 class _SharedPrefix:
@@ -115,8 +118,7 @@ class _SharedPrefix:
         """
         call = "shared_prefix.from_cu_seqlens"
         packed = _Segments.of(call, cu_seqlens, parents, total, device)
-        past = torch.nn.functional.pad(packed.cu_seqlens[packed.last + 1], (0, 1))
-        end = packed.at_positions(past.to(torch.int32))
+        end = packed.at_positions(packed.cu_seqlens[packed.past].int(), 0)
         if not torch.compiler.is_compiling():
             note_documents(end, packed.paths())
         return _depth_first(Table("end", end))
@@ -138,10 +140,9 @@ class _SharedPrefix:
         """
         packed = _Segments.of("shared_prefix.depths", cu_seqlens, parents, total, device)
         moved = packed.above() - packed.cu_seqlens[:-1]
-        # Past the last segment every depth is 0, whatever the position.
-        moved = torch.nn.functional.pad(moved, (0, 1), value=-packed.total)
         places = torch.arange(packed.total, device=packed.device)
-        return (places + packed.at_positions(moved)).clamp(min=0)
+        # Past the last segment every depth is 0, whatever the position.
+        return (places + packed.at_positions(moved, -packed.total)).clamp(min=0)
 
 
 shared_prefix = _SharedPrefix()
@@ -159,13 +160,13 @@ class _Segments:
 
     Attributes:
         cu_seqlens: int64 `[segments + 1]`.
-        last: int64 `[segments]`, the last segment that continues each; itself where none does.
+        past: int64 `[segments]`, one past the last segment that continues each.
         total: positions.
         device: of what is made for each position.
     """
 
     cu_seqlens: torch.Tensor
-    last: torch.Tensor
+    past: torch.Tensor
     total: int
     device: torch.device
 
@@ -185,19 +186,24 @@ class _Segments:
             raise errors.tensor_shape(call, "parents", list(above.shape), wanted)
         total = int(cu_seqlens[-1]) if total is None else total
         where = cu_seqlens.device if device is None else torch.device(device)
-        last = _last_of_each(call, above).to(cu_seqlens.device)
-        return _Segments(cu_seqlens, last, total, where)
+        past = _past_each(call, above).to(cu_seqlens.device)
+        return _Segments(cu_seqlens, past, total, where)
 
-    def at_positions(self, entries: torch.Tensor) -> torch.Tensor:
-        """Entries `[segments + 1]` at every position; the last one past the last segment."""
+    def at_positions(self, entries: torch.Tensor, behind: int) -> torch.Tensor:
+        """Entries `[segments]` at every position; `behind` the last segment, that number."""
+        entries = torch.nn.functional.pad(entries, (1, 1), value=behind)
         entries, cu_seqlens = (
             tensor.to(self.device, non_blocking=True) for tensor in (entries, self.cu_seqlens)
         )
-        return entries[packed_ids(cu_seqlens, self.total).long() - 1]
+        places = torch.arange(self.total, device=self.device)
+        return entries[torch.searchsorted(cu_seqlens, places, right=True)]
 
     def above(self) -> torch.Tensor:
         """How many tokens stand before each segment in its sequence, int64 `[segments]`."""
-        return _sums_below(self.cu_seqlens.diff(), self.last)
+        own, first = self.cu_seqlens.diff(), torch.arange(1, len(self.cu_seqlens))
+        sums = torch.zeros_like(self.cu_seqlens)
+        sums = sums.index_add(0, first.to(own.device), own).index_add(0, self.past, own, alpha=-1)
+        return sums.cumsum(0)[:-1]
 
     def paths(self) -> float:
         """How many sequences as long as the mean path of a token the positions would fill.
@@ -205,7 +211,7 @@ class _Segments:
         Where that would be read from a device, the segments are taken for paths.
         """
         if not readable(self.cu_seqlens):
-            return len(self.last)
+            return len(self.past)
         own = self.cu_seqlens.diff()
         tokens = int(((self.above() + own) * own).sum())
         return self.total * int(own.sum()) / max(tokens, 1)
@@ -218,33 +224,33 @@ def _parents(call: str, parents: object) -> torch.Tensor:
     return found
 
 
-def _last_of_each(call: str, parents: torch.Tensor) -> torch.Tensor:
-    """The last node that descends from each, or itself, of a forest in depth-first order."""
+def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
+    """One past the last segment that continues each, of segments in depth-first order."""
     count = len(parents)
-    own = torch.arange(count + 1, device=parents.device)
-    above = torch.where(parents < 0, count, parents.clamp(max=count))
-    last = own.scatter_reduce(0, above, own[:count], "amax")
-    for _ in range(count.bit_length()):
-        last = last[last]  # the last child, its last child, and so on
-    last = last[:count]
-    # Nodes that follow a node up to its last descendant must all descend from it.
-    level = torch.nn.functional.pad(_sums_below(torch.ones_like(last), last), (0, 1), value=-1)
-    right = (parents < own[:count]) & (level[:count] == level[above] + 1)
+    own = torch.arange(count, device=parents.device)
+    # A segment ends where another continues what stands before it, and all end at the end.
+    next_parents = torch.nn.functional.pad(parents, (0, 1), value=-1)
+    at_once = max(_PAIRS_AT_ONCE // (count + 1), 1)
+    found = [own]
+    if count:
+        found = [
+            (next_parents < own[first : first + at_once, None])
+            .triu(first + 1)
+            .view(torch.uint8)
+            .argmax(1)
+            for first in range(0, count, at_once)
+        ]
+    past = found[0] if len(found) == 1 else torch.cat(found)
+    # What a segment continues is still open there; of none, -1 reads the number that is added.
+    until = torch.nn.functional.pad(past, (0, 1), value=count + 1)
+    right = (parents < own) & (until[parents.clamp(-1, count - 1)] > own)
     if readable(right):
         wrong = (~right).nonzero()
         if len(wrong):
             raise not_depth_first(call, int(wrong[0]), int(parents[wrong[0]]))
     elif not torch.compiler.is_compiling():
         torch._assert_async(right.all(), f"{call}: segments are not packed depth first")
-    return last
-
-
-def _sums_below(numbers: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-    """For each node the sum of the numbers of the nodes above it."""
-    nodes_after = torch.arange(1, len(last) + 1, device=last.device)
-    sums = torch.zeros(len(last) + 1, dtype=torch.int64, device=last.device)
-    sums = sums.index_add(0, nodes_after, numbers).index_add(0, last + 1, numbers, alpha=-1)
-    return sums.cumsum(0)[:-1]
+    return past
 
 
 def not_depth_first(call: str, segment: int, parent: int) -> errors.MaskValueError:
