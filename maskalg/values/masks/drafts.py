@@ -52,7 +52,8 @@ def drafts(anchors: Entries, length: int, block: int) -> Mask:
     of_blocks = given.clamp(0, length).repeat_interleave(block, dim=-1)
     of_sequence = (places[:length] + 1).expand(*given.shape[:-1], -1)
     seen = Table("seen", torch.cat([of_sequence, of_blocks], dim=-1).int())
-    own = Table("own", torch.where(places < length, places, length + (places - length) // block))
+    blocks = length + (places - length) // block
+    own = Table("own", torch.where(places < length, places, blocks), order="ascending")
     node = nodes.disjunction(nodes.gt(at(seen, Q), K), nodes.eq(at(own, Q), at(own, K)))
     return Mask(node, SCORE, called("drafts", seen, own))
 
