@@ -101,7 +101,6 @@ def main() -> None:
         depths = shared_prefix.depths(cu_seqlens, parents)
         loss = loss_of(policy(torch.tensor([tokens]), depths, mask)[0, places])
         found = torch.autograd.grad(loss, list(policy.parameters()))
-
         wanted = loss_of(policy(flat, torch.arange(flat.shape[1]), causal))
         alone = torch.autograd.grad(wanted, list(policy.parameters()))
         torch.testing.assert_close(loss, wanted, atol=1e-5, rtol=1e-4)
