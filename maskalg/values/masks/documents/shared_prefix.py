@@ -17,6 +17,7 @@ from ....formula.entries import Entries, integers, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
+from ....schedule.memory import constant
 from ...algebra import Mask
 from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
@@ -140,7 +141,7 @@ class _SharedPrefix:
         """
         packed = _Segments.of("shared_prefix.depths", cu_seqlens, parents, total, device)
         moved = packed.above() - packed.cu_seqlens[:-1]
-        places = torch.arange(packed.total, device=packed.device)
+        places = _places(packed.total, packed.device)
         # Past the last segment every depth is 0, whatever the position.
         return (places + packed.at_positions(moved, -packed.total)).clamp(min=0)
 
@@ -195,14 +196,14 @@ class _Segments:
         entries, cu_seqlens = (
             tensor.to(self.device, non_blocking=True) for tensor in (entries, self.cu_seqlens)
         )
-        places = torch.arange(self.total, device=self.device)
+        places = _places(self.total, self.device)
         return entries[torch.searchsorted(cu_seqlens, places, right=True)]
 
     def above(self) -> torch.Tensor:
         """How many tokens stand before each segment in its sequence, int64 `[segments]`."""
-        own, first = self.cu_seqlens.diff(), torch.arange(1, len(self.cu_seqlens))
-        sums = torch.zeros_like(self.cu_seqlens)
-        sums = sums.index_add(0, first.to(own.device), own).index_add(0, self.past, own, alpha=-1)
+        own = self.cu_seqlens.diff()
+        # Added behind each segment, and taken off where it is no longer continued.
+        sums = torch.nn.functional.pad(own, (1, 0)).index_add(0, self.past, own, alpha=-1)
         return sums.cumsum(0)[:-1]
 
     def paths(self) -> float:
@@ -224,23 +225,28 @@ def _parents(call: str, parents: object) -> torch.Tensor:
     return found
 
 
+def _places(count: int, device: torch.device) -> torch.Tensor:
+    """0 … count - 1, remembered if they are few."""
+
+    def made() -> tuple[torch.Tensor]:
+        return (torch.arange(count, device=device),)
+
+    return constant(("places", count), device, made)[0]
+
+
 def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
     """One past the last segment that continues each, of segments in depth-first order."""
     count = len(parents)
-    own = torch.arange(count, device=parents.device)
+    places = _places(count + 1, parents.device)
+    own = places[:count]
     # A segment ends where another continues what stands before it, and all end at the end.
-    next_parents = torch.nn.functional.pad(parents, (0, 1), value=-1)
-    at_once = max(_PAIRS_AT_ONCE // (count + 1), 1)
-    found = [own]
-    if count:
-        found = [
-            (next_parents < own[first : first + at_once, None])
-            .triu(first + 1)
-            .view(torch.uint8)
-            .argmax(1)
-            for first in range(0, count, at_once)
+    above = torch.nn.functional.pad(parents, (0, 1), value=-1)
+    past = torch.cat(
+        [
+            ((above < part) & (places > part)).view(torch.uint8).argmax(1)
+            for part in own[:, None].split(max(_PAIRS_AT_ONCE // (count + 1), 1))
         ]
-    past = found[0] if len(found) == 1 else torch.cat(found)
+    )
     # What a segment continues is still open there; of none, -1 reads the number that is added.
     until = torch.nn.functional.pad(past, (0, 1), value=count + 1)
     right = (parents < own) & (until[parents.clamp(-1, count - 1)] > own)
