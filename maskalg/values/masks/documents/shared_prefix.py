@@ -17,7 +17,6 @@ from ....formula.entries import Entries, integers, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.parameters import Table
 from ....formula.printing import called
-from ....schedule.memory import constant
 from ...algebra import Mask
 from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
@@ -141,7 +140,7 @@ class _SharedPrefix:
         """
         packed = _Segments.of("shared_prefix.depths", cu_seqlens, parents, total, device)
         moved = packed.above() - packed.cu_seqlens[:-1]
-        places = _places(packed.total, packed.device)
+        places = torch.arange(packed.total, device=packed.device)
         # Past the last segment every depth is 0, whatever the position.
         return (places + packed.at_positions(moved, -packed.total)).clamp(min=0)
 
@@ -196,7 +195,7 @@ class _Segments:
         entries, cu_seqlens = (
             tensor.to(self.device, non_blocking=True) for tensor in (entries, self.cu_seqlens)
         )
-        places = _places(self.total, self.device)
+        places = torch.arange(self.total, device=self.device)
         return entries[torch.searchsorted(cu_seqlens, places, right=True)]
 
     def above(self) -> torch.Tensor:
@@ -225,19 +224,10 @@ def _parents(call: str, parents: object) -> torch.Tensor:
     return found
 
 
-def _places(count: int, device: torch.device) -> torch.Tensor:
-    """0 … count - 1, remembered if they are few."""
-
-    def made() -> tuple[torch.Tensor]:
-        return (torch.arange(count, device=device),)
-
-    return constant(("places", count), device, made)[0]
-
-
 def _past_each(call: str, parents: torch.Tensor) -> torch.Tensor:
     """One past the last segment that continues each, of segments in depth-first order."""
     count = len(parents)
-    places = _places(count + 1, parents.device)
+    places = torch.arange(count + 1, device=parents.device)
     own = places[:count]
     # A segment ends where another continues what stands before it, and all end at the end.
     above = torch.nn.functional.pad(parents, (0, 1), value=-1)
