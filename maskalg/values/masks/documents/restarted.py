@@ -81,7 +81,9 @@ class _PerDocument:
             raise errors.tensor_dtype(call, "mask", type(mask).__name__, "a mask")
         for node in mask.mask_node.walk():
             if node.op == "read" and any(arg.indices() & {"q_idx", "kv_idx"} for arg in node.args):
-                raise table_in_document(call, node.own[0].name)
+                read = node.own[0]
+                given = read.sources[0] if isinstance(read, Derived) else read
+                raise table_in_document(call, given.name)
         queries = positions(call, "ids", ids, order)
         keys = queries if kv_ids is None else positions(call, "kv_ids", kv_ids, order)
         query = Q

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 from ....formula import nodes
-from ....formula.entries import Entries
+from ....formula.derived import Derived
+from ....formula.entries import Entries, readable
 from ....formula.nodes import SCORE, K, Q
 from ....formula.printing import called
 from ...algebra import Mask
@@ -30,9 +32,29 @@ def spans(ids: Entries) -> Mask:
     Source: Transfusion (Zhou et al., 2024); PaliGemma, Gemma 3.
     """
     table = positions("spans", "ids", ids)
-    of_key = at(table, K)
-    node = nodes.conjunction(nodes.eq(at(table, Q), of_key), nodes.ge(of_key, nodes.const(0)))
+    apart = Derived("apart", (table,), _apart)
+    same = nodes.eq(at(apart, Q), at(apart, K))
+    node = nodes.conjunction(same, nodes.ge(at(table, K), nodes.const(0)))
     return Mask(node, SCORE, called("spans", table))
+
+
+def _apart(ids: torch.Tensor) -> torch.Tensor:
+    """Ids in which each token outside all spans has one of its own.
+
+    With one id for all of them their first and last token would enclose nearly every key, and
+    blocks between spans were known to be empty only after a look at them.
+    """
+    ids = ids if ids.dtype == torch.int64 else ids.to(torch.int32)
+    if readable(ids) and ids.shape[-1]:
+        highest = ids.cummax(dim=-1).values
+        begins = ids < 0
+        begins[..., 1:] |= ids[..., 1:] != ids[..., :-1]
+        # Spans in order, each with a higher id than those before: their numbers ascend.
+        later = (ids[..., 1:] > highest[..., :-1]) | ~begins[..., 1:] | (ids[..., 1:] < 0)
+        if bool(later.all()):
+            return begins.cumsum(dim=-1, dtype=torch.int32)
+    place = torch.arange(ids.shape[-1], device=ids.device, dtype=ids.dtype)
+    return torch.where(ids < 0, -1 - place, ids)
 
 
 # The second definition, and the rows of the catalogue.
