@@ -95,6 +95,7 @@ MEANT = [
 def test_means_what_the_mask_keeps(mask: ma.Mask) -> None:
     code = python_of(expression_latex(mask))
     tables = {"ids": IDS.tolist(), "flags": FLAGS.tolist(), "rank": IDS.flip(0).tolist()}
+    tables["apart"] = mask.parameters.get("apart", IDS).tolist()
     tables["ids"] = [n - 1 for n in tables["ids"]] if "spans" in str(mask) else tables["ids"]
     names = {"floor": floor, "h": 0, **tables}
     kept = mask.to_dense(LENGTH, heads=1 if "head" in mask.mask_node.indices() else None)[0, 0]
