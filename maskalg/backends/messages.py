@@ -30,6 +30,13 @@ def no_gpu() -> BackendError:
     )
 
 
+def interpreted_bfloat16() -> BackendError:
+    return BackendError(
+        "Triton's interpreter (TRITON_INTERPRET=1) computes bfloat16 wrongly. Pass float32 or "
+        "float16 inputs, or unset the variable."
+    )
+
+
 def not_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> BackendError:
     return BackendError(
         f"a table of shape {list(shape)} and stride {list(stride)} is not contiguous, and too "

@@ -13,10 +13,18 @@ from typing import Final, NoReturn
 import torch
 
 from ..errors import MaskalgError
-from . import compare, doctor, explore, plan, prove, render, show, tune
+from . import compare, doctor, explain, explore, plan, prove, render, show, tune
 from .arguments import natural, positive
 
-_ANSWERS: Final = (show, explore, prove, compare, plan, render)  # commands that print and are done
+_ANSWERS: Final = (
+    show,
+    explore,
+    prove,
+    compare,
+    plan,
+    render,
+    explain,
+)  # commands that print and are done
 
 
 class _Parser(argparse.ArgumentParser):

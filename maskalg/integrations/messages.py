@@ -97,6 +97,15 @@ def packed_batch(batch: int) -> MaskValueError:
     )
 
 
+def documents_leak() -> str:
+    return (
+        "position_ids start again within a row, as those of packed documents do, and the mask lets "
+        "documents attend to each other: with a cache, and in a model that tells its mask no "
+        "positions, transformers does not look for them. Pass use_cache=False, or cu_seq_lens_q "
+        "and cu_seq_lens_k."
+    )
+
+
 def packed_without_mask() -> MaskValueError:
     return MaskValueError(
         "cu_seq_lens_q is given beside no mask, or one that is written out. Leave the attention "

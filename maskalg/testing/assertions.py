@@ -111,14 +111,31 @@ def function_matrix(
     q_shift: int = 0,
     kv_shift: int = 0,
 ) -> Bools:
-    """What a FlexAttention `mask_mod` keeps, `[batch, heads, q_len, kv_len]`."""
+    """What a function of four indices keeps, `[batch, heads, q_len, kv_len]`.
+
+    A FlexAttention `mask_mod` is called once, with tensors; a function that takes no tensors, for
+    it uses `and`, lists or arrays, is called for each element, with integers.
+    """
     indices = (
         torch.arange(batch).view(-1, 1, 1, 1),
         torch.arange(heads).view(1, -1, 1, 1),
         (torch.arange(q_len) + q_shift).view(1, 1, -1, 1),
         (torch.arange(kv_len) + kv_shift).view(1, 1, 1, -1),
     )
-    return _numpy(pointwise(mask_mod, *indices).bool())
+    try:
+        return _numpy(pointwise(mask_mod, *indices).bool())
+    except Exception as problem:
+        try:
+            return _by_element(mask_mod, *indices)
+        except Exception:
+            # A function that fails at integers too is told of as it was first called.
+            raise problem from None
+
+
+def _by_element(mask_mod: Callable[..., Any], *indices: torch.Tensor) -> Bools:
+    at = np.broadcast_arrays(*[index.numpy() for index in indices])
+    kept = [bool(mask_mod(*place)) for place in zip(*[a.ravel().tolist() for a in at], strict=True)]
+    return np.asarray(kept, dtype=np.bool_).reshape(at[0].shape)
 
 
 def assert_labels_exact(

@@ -213,6 +213,7 @@ def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) ->
         "prove",
         "compare",
         "render",
+        "explain",
         "doctor",
         "demo",
         "bench",

@@ -402,3 +402,17 @@ def test_a_compiled_model_takes_the_mask():
         wanted = eager(tokens(), attention_mask=kept, position_ids=positions).logits
         assert close(found[kept.bool()], wanted[kept.bool()])
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_packed_rows_beside_a_cache_are_told_of(recwarn):
+    """Transformers looks for documents only without a cache: they would see each other."""
+    model, _ = pair("llama")
+    positions = torch.cat([torch.arange(n) for n in (4, 6, 3)])[None]
+    packed = {"input_ids": tokens(1), "position_ids": positions}
+    model(**packed, use_cache=False)
+    model(input_ids=tokens(1))
+    padded = torch.tensor([[0] * 3 + [1] * 10])
+    model(**packed, attention_mask=padded)
+    assert not [w for w in recwarn.list if "documents" in str(w.message)]
+    with pytest.warns(UserWarning, match=r"documents attend to each other.*use_cache=False"):
+        model(**packed)

@@ -223,3 +223,10 @@ def test_explain_names_what_is_chosen():
     assert ma.explain(q, q, q, ma.relative(torch.randn(9))).bias == "computed for each pair"
     many = ma.explain(q, q, q, _islands(), backend="triton")
     assert "every tile" in many.schedule
+
+
+def test_bfloat16_is_refused():
+    """Triton's interpreter computes other numbers: 8e8 where 1 is right."""
+    q = torch.randn(1, 2, 70, 32, dtype=torch.bfloat16)
+    with pytest.raises(ma.BackendError, match="computes bfloat16 wrongly"):
+        ma.attention(q, q, q, ma.causal, backend="triton")

@@ -25,6 +25,7 @@ from maskalg.testing import (
     describe,
     oracle,
 )
+from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE
 
 
@@ -153,3 +154,21 @@ def test_cases_compose_like_masks() -> None:
     assert (a & b).over_positions and not a.over_positions
     assert (a.dense(3, 3) == np.tril(np.ones((3, 3)))).all()
     assert "causal" in repr(a)
+
+
+def test_plain_functions_are_called_element_by_element() -> None:
+    """`and`, lists and NumPy arrays, which no tensor goes through."""
+    ids = [0, 0, 1, 1, 1, 2]
+    mask = causal & document(ids)
+    for looked_up in (ids, np.array(ids)):
+
+        def expected(b, h, q, k, looked_up=looked_up):
+            return k <= q and looked_up[q] == looked_up[k]
+
+        assert_same_mask(mask, expected, 6)
+        with pytest.raises(AssertionError, match="drops that pair"):
+            assert_same_mask(mask & ~prefix(1), expected, 6)
+        whole = Case.of(mask, expected).dense(6, 6)
+        assert whole.sum() == mask.to_dense(6).sum() * BATCH * HEADS
+    with pytest.raises(AttributeError, match="foo"):
+        assert_same_mask(mask, lambda b, h, q, k: q.foo, 6)

@@ -15,6 +15,7 @@ from ...values.weights import softmax, softmax_with_sink
 from .. import messages
 from ..written import from_tensor
 from .model_mask import ModelMask
+from .packing import note_leaking_documents
 
 # What models pass along that changes nothing here: the mask holds the window and the positions.
 _KNOWN: Final = frozenset(
@@ -76,6 +77,8 @@ def attend(
         if cu_seq_lens_q is not None:
             keys = cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k
             score = attention_mask.within(cu_seq_lens_q, keys)
+        elif getattr(module, "layer_idx", None) == 0:
+            note_leaking_documents(attention_mask, options.get("position_ids"))
     elif cu_seq_lens_q is not None:
         raise messages.packed_without_mask()
     elif isinstance(attention_mask, Expression):

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import TYPE_CHECKING
+
 import torch
 
+from ...formula.entries import readable
 from ...values.algebra import Mask
 from ...values.masks import document
 from ...values.masks.documents.document import packed_ids
 from .. import messages
+
+if TYPE_CHECKING:
+    from .model_mask import ModelMask
+
+
+def note_leaking_documents(mask: ModelMask, positions: object) -> None:
+    """Warn where positions start again within a row and the mask keeps no documents apart.
+
+    Transformers looks for packed documents only without a cache and without padding. Positions on
+    a GPU are not looked at.
+    """
+    q_len = mask.shape[2]
+    if not isinstance(positions, torch.Tensor) or not readable(positions) or q_len < 2:
+        return
+    # A tensor over positions says where the documents or the padding of a row are.
+    told = mask.score.parameters.values()
+    if any(isinstance(value, torch.Tensor) and value.ndim for value in told):
+        return
+    if positions.ndim != 2 or positions.shape[1] != q_len:
+        return
+    if bool((positions.diff(dim=1) < 1).any()):
+        warnings.warn(messages.documents_leak(), stacklevel=2)
 
 
 def within_documents(

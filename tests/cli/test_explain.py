@@ -1,0 +1,28 @@
+"""`maskalg explain`: what a call would choose on this machine."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg.cli import main
+
+
+def test_it_prints_what_explain_says(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--len=70", "--kv-len=90", "--heads=4", "--kv-heads=2", "--head-dim=16"]
+    assert main(["explain", "causal + alibi([0.5] * 4)", "--device=cpu", *arguments]) == 0
+    q, k = torch.empty(1, 4, 70, 16), torch.empty(1, 2, 90, 16)
+    wanted = ma.explain(q, k, k, ma.causal + ma.alibi([0.5] * 4))
+    assert capsys.readouterr().out == f"{wanted}\n"
+
+
+def test_dtypes_choose_other_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "causal", "--device=cpu", "--dtype=fp64"]) == 0
+    assert "tiles of scaled_dot_product_attention" in capsys.readouterr().out
+
+
+def test_what_does_not_fit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "causal + alibi([0.5] * 4)", "--device=cpu"]) == 2
+    found = capsys.readouterr()
+    assert found.out == "" and found.err.startswith("maskalg explain: slopes of shape [4]")
