@@ -97,6 +97,23 @@ def equal_ids(mask: Node, moving: Index) -> tuple[Node, ...]:
     return tuple(dict.fromkeys(found)) if set(found) <= set(conjuncts) else ()
 
 
+def within_document(mask: Node) -> SameDocument | None:
+    """The documents that a query and its keys share in every pair that the mask keeps.
+
+    Their ids, in one table, are declared to be contiguous and are read at the two positions.
+    """
+    for node in mask.args if mask.op == "and" else (mask,):
+        same = _bounded_document(node, "kv_idx")
+        if same is None:
+            continue
+        reads, places = (same.of_query, same.of_key), (nodes.Q, nodes.K)
+        plain = all(read.args[-1] == place for read, place in zip(reads, places, strict=True))
+        own = same.of_query.own[0] is same.of_key.own[0]
+        if own and plain and common_order(*same.of_query.own, *same.of_key.own) is not None:
+            return same
+    return None
+
+
 def _bounded_document(node: Node, moving: Index) -> SameDocument | None:
     """The reads that a comparison of ids compares, if kernels have bounds for it."""
     same = same_document(node) if node.op == "eq" else None

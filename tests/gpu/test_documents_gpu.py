@@ -1,5 +1,7 @@
 """Documents whose ids are declared to lie in an order, on a GPU."""
 
+import dataclasses
+import itertools
 import subprocess
 import sys
 import textwrap
@@ -94,3 +96,92 @@ def test_ids_of_another_order_stop_the_device(order):
     assert done.returncode != 0
     assert "second served" not in done.stdout
     assert "entries of ids must" in done.stdout + done.stderr
+
+
+@pytest.fixture
+def within(monkeypatch):
+    """Every Hopper kernel takes rows of tiles that begin where a document begins."""
+    from maskalg.backends.triton import plan as backend
+    from maskalg.backends.triton.tuned import look_again
+
+    def chosen(name):
+        choose = getattr(backend, name)
+
+        def other(*args, **options):
+            tile = choose(*args, **options)
+            return tile and dataclasses.replace(tile, within=True)
+
+        monkeypatch.setattr(backend, name, other)
+
+    for name in ("hopper_tile_for", "hopper_backward_tile_for"):
+        chosen(name)
+    monkeypatch.setattr(backend, "one_pass_for", lambda *_, **__: None)
+
+    def forget():
+        backend.structure_plan.cache_clear()
+        backend.backward_plan.cache_clear()
+        look_again()
+
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+LENGTHS = [1, 63, 64, 65, 1, 1, 130, 255, 2, 300]
+
+
+def bounded(name, lengths):
+    documents = document.from_lengths(lengths, device="cuda")
+    return {
+        "causal": causal & documents,
+        "document": documents,
+        "window": sliding(70) & documents,
+        "softcap": causal & documents + ma.softcap(20.0),
+        "alibi": causal & documents + ma.alibi(torch.tensor([0.5, 0.25, 0.1, 0.01], device="cuda")),
+    }[name]
+
+
+def attend(name, lengths, tensors, change):
+    leaves = [x.detach().requires_grad_() for x in tensors]
+    out, lse = ma.attention(*leaves, bounded(name, lengths), return_lse=True)
+    return out, lse, *torch.autograd.grad(out, leaves, change)
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", ["causal", "document", "window", "softcap", "alibi"])
+def test_rows_within_documents(name, dim, within):
+    total = sum(LENGTHS)
+    mask = bounded(name, LENGTHS)
+    assert_attention_close(
+        mask, total, kv_heads=2, head_dim=dim, dtype=torch.float16, device="cuda"
+    )
+    short = {"kv_heads": 2, "head_dim": dim, "dtype": torch.bfloat16, "device": "cuda"}
+    assert_attention_close(mask, total - 7, total - 40, **short)
+    packed = document.from_cu_seqlens([0, 3, 90, 300], total=total)
+    assert_attention_close(causal & packed, total, **short)
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", ["causal", "document", "window", "softcap", "alibi"])
+def test_a_document_gives_the_same_bits_alone_and_packed(name, dim, within):
+    torch.manual_seed(0)
+    total = sum(LENGTHS)
+    *tensors, change = (
+        torch.randn(1, heads, total, dim, device="cuda", dtype=torch.bfloat16)
+        for heads in (4, 2, 2, 4)
+    )
+    packed = attend(name, LENGTHS, tensors, change)
+    ends = torch.tensor([0, *LENGTHS]).cumsum(0).tolist()
+    order = torch.randperm(len(LENGTHS)).tolist()
+    places = torch.cat([torch.arange(ends[d], ends[d + 1]) for d in order]).cuda()
+    moved = attend(
+        name, [LENGTHS[d] for d in order], [x[:, :, places] for x in tensors], change[:, :, places]
+    )
+    for found, other in zip(packed, moved, strict=True):
+        assert torch.equal(found[:, :, places], other)
+    for begin, end in itertools.pairwise(ends):
+        own = [x[:, :, begin:end] for x in (*tensors, change)]
+        alone = attend(name, [end - begin], own[:3], own[3])
+        for found, other in zip(packed, alone, strict=True):
+            assert torch.equal(found[:, :, begin:end], other)

@@ -85,7 +85,8 @@ def compile_kernel(
         held: dtypes of tensors, where they are not as in most calls; None for an absent one.
     """
     known = spec.constants({**constants, "TMA": tma})
-    held = {"o": torch.bfloat16 if dtype == FLOAT8 else dtype, **_HELD, **held}
+    of_output = torch.bfloat16 if dtype == FLOAT8 else dtype
+    held = {"o": of_output, "o_rows": of_output, **_HELD, **held}
     described = spec.described(tma=tma)
     signature: dict[str, Any] = {}
     fixed: dict[tuple[int, ...], Any] = {}
