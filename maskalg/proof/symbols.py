@@ -9,7 +9,7 @@ import sympy.tensor.tensor  # SymPy's first sum imports it: 20 ms that are no pa
 
 from ..formula import nodes
 from ..formula.nodes import Node
-from ..formula.parameters import Slot
+from ..formula.parameters import Slot, common_order
 from ..formula.printing import formula_text
 from .functions import Entry, FloorDiv, Step, expanded
 
@@ -152,7 +152,10 @@ class Symbols:
             return Node("member", "int", args, step.table)
         q_read, kv_read = self.families[step.family]
         own = (q_read.own[0], kv_read.own[0])
-        data = step.table + ("'" if step.inverse and not self.own_ids(step.family) else "")
+        table = step.table
+        if common_order(*own) is not None:
+            table = {"start": "first", "end": "last"}.get(table, table)  # the same tables
+        data = table + ("'" if step.inverse and not self.own_ids(step.family) else "")
         position = self.to_node(step.position)
         # The tables are per batch when either tensor of ids is.
         leading = q_read.args[:-1] or kv_read.args[:-1]

@@ -1,5 +1,6 @@
 """The warp-specialised kernels compiled for sm_90 without the GPU."""
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -102,6 +103,21 @@ def test_long_paths():
     tile = hopper_tile_for("sm_90", 128, 2, "long paths", biased=False)
     spills = 0 if triton.__version__.startswith("3.6.") else 148
     check(compiled(expressions()["rollouts"], 128, tile=tile), spills)
+
+
+def packed():
+    return causal & ma.document.from_lengths([40, 24])
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("within", [False, True])
+def test_documents_that_are_declared_to_be_contiguous(overlap, within):
+    """Nothing is read of keys, so nothing is put aside, also where rows begin with documents."""
+    tile = HopperTile(2, 128, 2, 168, 240, 24, True, False, overlap=overlap, within=within)
+    result = compiled(packed(), 128, tile=tile)
+    check(result)
+    loads_of_keys = [kind for kind in loads(result) if kind.startswith("v")]
+    assert not loads_of_keys
 
 
 @pytest.mark.parametrize("name", ["everything", "causal"])
@@ -241,7 +257,7 @@ def test_without_lse():
     check(compiled(causal, 128, lse=False))
 
 
-def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softmax):
+def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softmax, within=False):
     """The gradient kernel that the table chooses, compiled; None where it leaves it to plain."""
     from maskalg.backends.triton.constants import weight_constants
     from maskalg.backends.triton.families.backward import gradient_constants, gradient_spec
@@ -259,6 +275,7 @@ def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softm
     tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
     if tile is None:
         return None
+    tile = dataclasses.replace(tile, within=within)
     constants = weight_constants(weight) | gradient_constants(plan, of, tile)
     tables = table_dtypes(plan.hooks, form)
     return compile_kernel(gradient_spec(of, tile), "sm_90", constants, dtype, tables)
@@ -276,6 +293,12 @@ def test_gradients_of_keys_of_128_dimensions(name):
     # Most are of the branch that compares scattered ids.
     spills = 480 if name == "three" else 240
     check(compiled_backward(expressions()[name], "keys", 128), spills)
+
+
+@pytest.mark.parametrize("dim, spills", [(64, 0), (128, 48)])
+def test_gradients_within_documents(dim, spills):
+    check(compiled_backward(packed(), "queries", dim, within=True))
+    check(compiled_backward(packed(), "keys", dim, within=True), spills)
 
 
 @pytest.mark.parametrize("name", ["everything", "causal", "window", "three", "alibi"])

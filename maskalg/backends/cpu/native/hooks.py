@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import torch
@@ -16,8 +17,10 @@ import torch
 from ....codegen.bounds_text import MOST_INTERVALS, in_kernels
 from ....codegen.derivative import derivative
 from ....engine.normal_form import Structure
+from ....formula import nodes
 from ....formula.node import Node
 from ....formula.nodes import SCORE
+from ....formula.parameters import Slot, Table
 from ....formula.printing import formula_text
 from ....proof.closed_forms import ClosedForms, Span
 from ....proof.proof import prove_structure
@@ -69,7 +72,7 @@ def hooks_of(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Hooks | N
     slope = derivative(bias)
     if not is_printable(slope, exact=False):
         return None
-    numbers, types = places(structure), {}
+    numbers, types = places(structure), dict.fromkeys(step_slots(structure), "int32_t")
     for slot, dtype in zip(structure.tables, dtypes, strict=True):
         types[slot.index] = ENTRY_TYPES[torch.float32 if dtype.is_floating_point else dtype]
     biased, sloped = bias != SCORE, slope.op != "const" or slope.data != 1
@@ -90,7 +93,7 @@ def hooks_of(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Hooks | N
     forms = prove_structure(structure).forms
     bounded = _bounded(structure, forms)
     if bounded:
-        functions.append(_bounds(forms, printer(None)))
+        functions.append(_bounds(forms, printer(None), structure))
     title = f"// mask  {formula_text(mask)}\n// bias  {formula_text(bias)}\n"
     return Hooks(
         source="\n\n".join([title + PRELUDE, *functions]) + "\n",
@@ -104,9 +107,9 @@ def hooks_of(structure: Structure, dtypes: tuple[torch.dtype, ...]) -> Hooks | N
 
 def places(structure: Structure) -> dict[int, int]:
     """Where in `S` each slot stands: a number; or a table's address, the sizes its indices are
-    clamped to, its steps, and its sizes."""
+    clamped to, its steps, and its sizes. Tables of documents stand behind those of the slots."""
     found, place = {}, 0
-    for slot in structure.slots:
+    for slot in (*structure.slots, *step_slots(structure).values()):
         found[slot.index] = place
         place += 1 + 3 * slot.ndim if slot.is_table else 1
     return found
@@ -148,12 +151,46 @@ def _function(name: str, formula: Node, write: str, cpp: Cpp) -> str:
 
 
 def _bounded(structure: Structure, forms: ClosedForms) -> bool:
-    """Whether the loop computes its bounds itself: closed forms without tables of their own."""
-    spans = forms.touched + forms.unfull
-    if rung_of(structure).on_host != "spans" or len(spans) > MOST_INTERVALS:
+    """Whether the loop computes its bounds itself."""
+    if rung_of(structure).on_host != "spans" or len(forms.touched + forms.unfull) > MOST_INTERVALS:
         return False
-    bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
-    return all(in_kernels(b) and is_printable(b, exact=True) for b in bounds)
+    bounds = bound_formulas(structure)
+    return all(in_kernels(b) and is_printable(_read(b, structure), exact=True) for b in bounds)
+
+
+@lru_cache(maxsize=4096)
+def steps(structure: Structure) -> tuple[Node, ...]:
+    """A reading of each table of documents that the bounds read."""
+    found: dict[object, Node] = {}
+    for formula in bound_formulas(structure):
+        for part in formula.walk():
+            if part.op == "step" and in_kernels(part):
+                found.setdefault(_table_of(part), part)
+    return tuple(found.values())
+
+
+@lru_cache(maxsize=4096)
+def step_slots(structure: Structure) -> dict[int, Slot]:
+    """Slots of these tables, by number, behind those of the structure."""
+    first = len(structure.slots)
+    empty = [torch.empty([0] * len(step.args), dtype=torch.int32) for step in steps(structure)]
+    tables = [Table("steps", tensor) for tensor in empty]
+    return {first + i: Slot(first + i, table.name, table) for i, table in enumerate(tables)}
+
+
+def _table_of(step: Node) -> object:
+    return step.data, step.own, len(step.args)
+
+
+def _read(formula: Node, structure: Structure) -> Node:
+    """The formula with readings of tables of documents as those of tensors."""
+    slots = dict(zip(map(_table_of, steps(structure)), step_slots(structure).values(), strict=True))
+
+    def replaced(node: Node) -> Node | None:
+        slot = slots.get(_table_of(node)) if node.op == "step" else None
+        return None if slot is None else nodes.read(slot, *node.args)
+
+    return nodes.substitute(formula, replaced)
 
 
 def bound_formulas(structure: Structure) -> list[Node]:
@@ -163,10 +200,10 @@ def bound_formulas(structure: Structure) -> list[Node]:
     return [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
 
 
-def _bounds(forms: ClosedForms, cpp: Cpp) -> str:
+def _bounds(forms: ClosedForms, cpp: Cpp, structure: Structure) -> str:
     lines: list[str] = []
     for number, span in enumerate(forms.touched + forms.unfull):
-        lines += _interval(2 * number, span, cpp)
+        lines += _interval(2 * number, span, lambda bound: cpp(_read(bound, structure)))
     body = "\n".join(f"  {line}" for line in [*cpp.lines["once"], *lines])
     return f'extern "C" void bounds({_BOUNDS}) {{\n{body}\n}}'
 

@@ -14,13 +14,15 @@ from typing import Final, cast
 
 import torch
 
+from ....codegen.spans import within_document
 from ....engine.extents import Extents, dependence
 from ....engine.normal_form import Bound, Structure, Value
 from ....engine.saturation import as_float32
 from ....engine.widths import Known, bits_of, known_of
 from ....formula.node import Node
 from ....formula.parameters import Slot
-from ....schedule.memory import state_of
+from ....schedule.intervals.steps import tables_of, tables_of_slots
+from ....schedule.memory import MEMORY, state_of
 from ....schedule.rung import rung_of
 from ....schedule.tile_runs import TileRuns
 from ....schedule.tiling import Tiling
@@ -28,7 +30,7 @@ from ... import messages
 from ...call import Call
 from ...results import empty_gradients, empty_result
 from .compile import CompileError, compiler, library
-from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of
+from .hooks import ENTRY_TYPES, Hooks, bound_formulas, hooks_of, step_slots, steps
 
 _DTYPES: Final = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _TILE: Final = 48  # queries, as in skeleton.cpp
@@ -203,7 +205,7 @@ def _arguments(
 ) -> tuple[list[int], list[object]]:
     """`Call` of skeleton.cpp up to the backward pass, and what must live as long as the call."""
     query, key, value, extents = call.query, call.key, call.value, call.extents
-    numbers, held = _numbers(call.form)
+    numbers, held = _numbers(call.form, bounded=bool(kernel.bounds))
     packed = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
     sizes = dependence(call.form.structure.mask, call.form, extents)
     arguments = [
@@ -220,12 +222,15 @@ def _arguments(
     ]
     held += [packed, lse]
     if kernel.bounds:
-        return [*arguments, 0, 0, 0, 0, 0, 0, 0], held
+        first = first_queries(call.form, extents)
+        held.append(first)
+        tiles = (0, 0) if first is None else (first.data_ptr(), len(first) - 1)
+        return [*arguments, 0, 0, 0, 0, 0, 0, 0, *tiles], held
     runs = _runs(call.form, extents)
     parts = [runs.row_start, runs.first, runs.end, runs.label]
     held += parts
     most = int(runs.row_start.diff().max())
-    arguments += [*[part.data_ptr() for part in parts], runs.shape[2], most, _RUN_KEYS]
+    arguments += [*[part.data_ptr() for part in parts], runs.shape[2], most, _RUN_KEYS, 0, 0]
     arguments[_PLACE_OF_SIZES : _PLACE_OF_SIZES + 2] = runs.shape[:2]
     return arguments, held
 
@@ -233,11 +238,34 @@ def _arguments(
 _PLACE_OF_SIZES: Final = 10 + 4 * 5 + 5
 
 
-def _numbers(form: Bound) -> tuple[list[int], list[object]]:
+def first_queries(form: Bound, extents: Extents) -> torch.Tensor | None:
+    """Where tiles of queries begin, int32 `[tiles + 1]` with the number of queries behind them, if
+    every pair lies in a document whose ids are declared to be contiguous: none holds two, and what
+    a document gives depends on it alone. None for tiles one after the other."""
+    same = within_document(form.structure.mask)
+    if same is None or same.of_query.args[:-1]:
+        return None
+    slot = cast(Slot, same.of_query.own[0])
+    starts = tables_of_slots(slot, slot, form.values).start
+
+    def made() -> torch.Tensor:
+        places = torch.arange(extents.q_len, dtype=torch.int32)
+        first = places[(places - starts[: extents.q_len]) % _TILE == 0]
+        return torch.cat([first, torch.tensor([extents.q_len], dtype=torch.int32)])
+
+    return MEMORY.of_tensors(("tiles of documents", extents.q_len), (starts,), made)
+
+
+def _numbers(form: Bound, *, bounded: bool) -> tuple[list[int], list[object]]:
     """What stands in `S` (see `places`), and the tables it has addresses of."""
     numbers: list[int] = []
     held: list[object] = []
-    for slot, value in zip(form.structure.slots, form.values, strict=True):
+    slots, values = form.structure.slots, form.values
+    if bounded:
+        slots += tuple(step_slots(form.structure).values())
+        of_documents = [(tables_of(step, values), step.data) for step in steps(form.structure)]
+        values += tuple([tables.named(cast(str, name)) for tables, name in of_documents])
+    for slot, value in zip(slots, values, strict=True):
         if isinstance(value, torch.Tensor):
             table = value.detach()
             if table.is_floating_point() and table.dtype != torch.float32:

@@ -58,6 +58,9 @@ struct Call {
   // each batch entry and head that the mask tells apart. `runs` is the most that a row has.
   const int32_t *run_start, *run_first, *run_end, *run_label;
   I rows, runs, run_keys;
+  // Where tiles of queries of the forward pass begin, and q_len; null where one follows the other.
+  const int32_t* tile_first;
+  I tiles;
   // The backward pass.
   Tensor grad, dq, dk, dv;
   const float* grad_lse;
@@ -511,8 +514,8 @@ static void multiply(float* at, I rows, I width, const float* factors) {
     for (I x = 0; x < width; x += LANES) *(V*)(at + i * width + x) *= *(const V*)(factors + x);
 }
 
-static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I width) {
-  I count = least(width, c.q_len - q0), step, kv_head = head / (c.heads / c.kv_heads);
+static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I count, I width) {
+  I step, kv_head = head / (c.heads / c.kv_heads);
   const float* q = rows_of(c, c.q, batch, head, q0, count, c.dim, w.copy, &step);
   transposed(q, step, count, c.dim, width, (float)c.scale, w.query);
   float *m = w.row, *l = w.row + TILE, *shrink = w.row + 2 * TILE;
@@ -599,9 +602,11 @@ static void forward_row(const Call& c, Work& w, I batch, I head, I q0) {
     c.lse[(batch * c.heads + head) * c.q_len + q0] = l == 0.f ? -INFINITY : m + logf(l);
 }
 
+static I tiles_of(const Call& c, I width) { return (c.q_len + width - 1) / width; }
+
 // Threads that a call is worth: waking one takes longer than a small call.
 static int threads_for(const Call& c, I width) {
-  I tiles = (c.q_len + width - 1) / width, all = tiles * c.batch * c.heads;
+  I tiles = tiles_of(c, width), all = tiles * c.batch * c.heads;
   if (c.threads == 1 || all == 1) return 1;
   if (all > 256) return (int)c.threads;
   Work w;
@@ -620,19 +625,23 @@ static I width_of(const Call& c, bool forward) {
 }
 
 static void forward_item(const Call& c, Work& w, I item, void*) {
-  I width = width_of(c, true), tiles = (c.q_len + width - 1) / width;
+  I width = width_of(c, true), tiles = c.tile_first ? c.tiles : tiles_of(c, width);
   I head = item / tiles % c.heads, batch = item / tiles / c.heads;
-  I q0 = (tiles - 1 - item % tiles) * width;  // the last first: under a causal mask the longest
-  if (width == 1)
-    forward_row(c, w, batch, head, q0);
-  else
-    forward_tile(c, w, batch, head, q0, width);
+  I tile = tiles - 1 - item % tiles;  // the last first: under a causal mask the longest
+  if (c.tile_first) {
+    I q0 = c.tile_first[tile], count = c.tile_first[tile + 1] - q0;
+    forward_tile(c, w, batch, head, q0, count, (count + LANES - 1) / LANES * LANES);
+  } else if (width == 1) {
+    forward_row(c, w, batch, head, tile);
+  } else {
+    forward_tile(c, w, batch, head, tile * width, least(width, c.q_len - tile * width), width);
+  }
 }
 
 // 0, or 1 where there is no memory.
 extern "C" int maskalg_forward(const Call* call) {
   pthread_once(&once, prepare);
-  I width = width_of(*call, true), tiles = (call->q_len + width - 1) / width;
+  I width = width_of(*call, true), tiles = call->tile_first ? call->tiles : tiles_of(*call, width);
   I count = tiles * call->batch * call->heads;
   return !run_items(*call, threads_for(*call, width), count, 0, forward_item);
 }
@@ -765,7 +774,7 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
 }
 
 static void spans_item(const Call& c, Work&, I item, void* spans) {
-  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width, part = item / tiles;
+  I width = width_of(c, false), tiles = tiles_of(c, width), part = item / tiles;
   I q0 = item % tiles * width, q1 = least(q0 + width, c.q_len) - 1;
   I* at = (I*)spans + item * (most_ends(c) + 2);
   Spans s = spans_of(c, part / c.mask_heads, part % c.mask_heads, q0, q1, at + 2);
@@ -773,7 +782,7 @@ static void spans_item(const Call& c, Work&, I item, void* spans) {
 }
 
 static void queries_item(const Call& c, Work& w, I item, void*) {
-  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width;
+  I width = width_of(c, false), tiles = tiles_of(c, width);
   I q0 = (tiles - 1 - item % tiles) * width;
   backward_tile(c, w, item / tiles / c.heads, item / tiles % c.heads, q0, width);
 }
@@ -788,7 +797,7 @@ static void keys_item(const Call& c, Work& w, I item, void* spans) {
 extern "C" int maskalg_backward(const Call* call) {
   pthread_once(&once, prepare);
   const Call& c = *call;
-  I width = width_of(c, false), tiles = (c.q_len + width - 1) / width;
+  I width = width_of(c, false), tiles = tiles_of(c, width);
   I threads = threads_for(c, width), key_tiles = (c.kv_len + TILE - 1) / TILE;
   I parts = c.mask_batches * c.mask_heads * tiles;
   I* spans = (I*)malloc(parts * (most_ends(c) + 2) * sizeof(I));
