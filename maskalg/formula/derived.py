@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -97,17 +97,28 @@ def with_derived(
     return found
 
 
-_DOCUMENTS: Final[MutableMapping[torch.Tensor, float]] = WeakIdKeyDictionary()
+class Documents(NamedTuple):
+    """What is known of the documents that ids were made of.
 
-
-def note_documents(ids: torch.Tensor, count: float) -> None:
-    """Remember how many documents `ids` were made of, as long as the tensor lives.
-
-    Of documents that share prefixes: how many the same positions would hold if none were shared.
+    Attributes:
+        number: how many there are; of several packings, the most of one. Of documents that share
+            prefixes: how many the same positions would hold if none were shared.
+        keys: how many tokens the document of a token has, the mean over all tokens; None where
+            nobody looked, as at lengths on a device.
     """
-    _DOCUMENTS[ids] = count
+
+    number: float
+    keys: float | None
 
 
-def documents_in(ids: torch.Tensor) -> float | None:
-    """How many documents ids were made of here; None for others, which would have to be read."""
+_DOCUMENTS: Final[MutableMapping[torch.Tensor, Documents]] = WeakIdKeyDictionary()
+
+
+def note_documents(ids: torch.Tensor, number: float, keys: float | None = None) -> None:
+    """Remember what documents `ids` were made of, as long as the tensor lives."""
+    _DOCUMENTS[ids] = Documents(number, keys)
+
+
+def documents_in(ids: torch.Tensor) -> Documents | None:
+    """The documents that ids were made of here; None of others, which would have to be read."""
     return _DOCUMENTS.get(ids)

@@ -39,14 +39,16 @@ def _mean(
 
 
 def tiles_of_documents(form: Bound, extents: Extents, side: int) -> float:
-    """How many tiles of `side` keys a document has: the mean, and 0 where it is not known.
+    """How many tiles of `side` keys a token's document has: the mean, and 0 where it is not known.
 
-    It is known of lengths and cumulative lengths, whose number is that of the documents.
+    Known are lengths and cumulative lengths on the CPU. Of those on a device, whose number alone is
+    known, it is the mean over documents, which is no more.
     """
-    most = 0.0
+    least = 0.0
     for slot in form.structure.mask_rows:
         found = documents_in(cast(torch.Tensor, form.values[slot.index]))
         if found is None:
             return 0
-        most = max(most, found)
-    return extents.kv_len / (most * side) if most else 0
+        keys = extents.kv_len / max(found.number, 1) if found.keys is None else found.keys
+        least = min(least, keys) if least else keys
+    return least / side

@@ -8,6 +8,7 @@ from maskalg import causal, sliding
 from maskalg.codegen.hooks import Style
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
+from maskalg.formula.derived import note_documents
 from maskalg.schedule.intervals.bands import tiles_of_documents
 from maskalg.tiles.backward import one_pass_for
 
@@ -58,18 +59,29 @@ def test_which_gradients_are_made_in_one_pass(pattern, dims):
 
 
 @pytest.mark.parametrize(
-    "mask, tiles",
+    "mask, keys",
     [
-        (ma.document.from_lengths([300, 340]), 2.5),
-        (causal & ma.document.from_cu_seqlens([0, 100, 400, 600, 640]), 1.25),
-        (ma.document.from_cu_seqlens(torch.tensor([0, 600]), total=640) & (ma.kv_idx < 9), 5),
+        # Of the document of a token, the mean over tokens: most may be of one that is long.
+        (ma.document.from_lengths([320, 320]), 320),
+        (causal & ma.document.from_cu_seqlens([0, 160, 480, 640]), 240),
+        (ma.document.from_lengths([4] * 40 + [480]), 361),
+        (ma.document.from_lengths([[640], [320, 320]]), 480),
+        (ma.document.from_cu_seqlens(torch.tensor([0, 600]), total=640) & (ma.kv_idx < 9), 600),
         (ma.document(IDS), 0),
         (ma.document.from_lengths([300, 340]) | (ma.table(IDS)[ma.kv_idx] > 0), 0),
         (causal, 0),
     ],
 )
-def test_tiles_of_documents(mask, tiles):
-    assert tiles_of_documents(bound(mask), Extents(640, 640, 1, 1), 128) == tiles
+def test_tiles_of_documents(mask, keys):
+    assert tiles_of_documents(bound(mask), Extents(640, 640, 1, 1), 128) == keys / 128
+
+
+def test_tiles_of_documents_on_a_device_are_told_by_their_number():
+    """Nobody waits for lengths there; the number of documents is a shape."""
+    ids = ma.document.from_lengths([4] * 40 + [480]).parameters["ids"]
+    note_documents(ids, 41)
+    mask = ma.document(ids)
+    assert tiles_of_documents(bound(mask), Extents(640, 640, 1, 1), 128) == 640 / 41 / 128
 
 
 def test_long_documents_take_the_tiles_of_long_rows():

@@ -105,11 +105,10 @@ class _Document:
             raise errors.below(call, "total", total, known)
         full = total is None and bool(packings) and all(size == known for size in packings)
         total = known if packings and total is None else total
-        sizes = sizes if device is None else sizes.to(device)
         cu_seqlens = torch.nn.functional.pad(sizes.cumsum(-1), (1, 0))
         if full:
-            return self(packed_ids(cu_seqlens, total), order="ascending")
-        return _one_packing(partial(self, order="ascending"), cu_seqlens, total)
+            return self(packed_ids(cu_seqlens, total, device), order="ascending")
+        return _one_packing(partial(self, order="ascending"), cu_seqlens, total, device)
 
     def from_cu_seqlens(
         self,
@@ -234,31 +233,45 @@ def _one_packing(
     atom: Callable[[torch.Tensor, torch.Tensor | None], Mask],
     cu_seqlens: torch.Tensor,
     total: int | None,
+    device: torch.device | str | None = None,
 ) -> Mask:
     """Queries and keys packed alike, in `total` positions; None is as many as they have."""
-    mask = atom(packed_ids(cu_seqlens, total), None)
+    mask = atom(packed_ids(cu_seqlens, total, device), None)
     if total is None and cu_seqlens.ndim == 1:
         return mask
-    end = nodes.read(
-        Table("end", cu_seqlens[..., -1].contiguous()), *[BATCH][: cu_seqlens.ndim - 1]
-    )
+    last = cu_seqlens[..., -1].contiguous()
+    table = Table("end", last if device is None else last.to(device))
+    end = nodes.read(table, *[BATCH][: cu_seqlens.ndim - 1])
     return Mask(nodes.conjunction(mask.mask_node, nodes.gt(end, K)), SCORE, mask.label)
 
 
-def packed_ids(cu_seqlens: torch.Tensor, length: int | None) -> torch.Tensor:
+def packed_ids(
+    cu_seqlens: torch.Tensor, length: int | None, device: torch.device | str | None = None
+) -> torch.Tensor:
     """The document of each of `length` positions, int32, counted from 1; None is the last entry.
 
-    `[length]`, or `[batch, length]` of cumulative lengths `[batch, documents + 1]`. They ascend,
-    also where cumulative lengths that nobody looked at do not.
+    `[length]`, or `[batch, length]` of cumulative lengths `[batch, documents + 1]`, on `device` or
+    theirs. They ascend, also where cumulative lengths that nobody looked at do not.
     """
-    cu_seqlens = cu_seqlens.cummax(dim=-1).values
     length = int(cu_seqlens[..., -1].max()) if length is None else length
+    known = None if torch.compiler.is_compiling() else _documents(cu_seqlens)
+    cu_seqlens = cu_seqlens if device is None else cu_seqlens.to(device)
+    cu_seqlens = cu_seqlens.cummax(dim=-1).values
     places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
     places = places.expand(*cu_seqlens.shape[:-1], length).contiguous()
     ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
-    if not torch.compiler.is_compiling():
-        note_documents(ids, cu_seqlens.shape[-1] - 1)
+    if known is not None:
+        note_documents(ids, *known)
     return ids
+
+
+def _documents(cu_seqlens: torch.Tensor) -> tuple[int, float | None]:
+    """How many there are, and, where they can be read, the tokens of a token's document."""
+    count = cu_seqlens.shape[-1] - 1
+    if not readable(cu_seqlens):
+        return count, None
+    lengths = cu_seqlens.diff().double()
+    return count, float(lengths.square().sum() / lengths.sum().clamp(min=1))
 
 
 document = _Document()
