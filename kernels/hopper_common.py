@@ -37,8 +37,9 @@ def matrix_of(columns, element_bits=16):
 
 
 @gluon.jit
-def columns_from(first, N: gl.constexpr):
-    """The positions of a tile's N columns, `[1, N]`, in the layout of its products.
+def columns_from(first, N: gl.constexpr, ALIGNED: gl.constexpr = True):
+    """The positions of a tile's N columns, `[1, N]`, in the layout of its products. ALIGNED, the
+    first is a multiple of eight.
 
     A thread's are sums of two numbers, computed here, and of constants. Left to itself the compiler
     would hold each thread's part of every column in a register of its own.
@@ -52,6 +53,8 @@ def columns_from(first, N: gl.constexpr):
     eights = 8 * gl.arange(0, N // 8, gl.SliceLayout(1, by_eight))
     positions = (within[None, :] + eights[:, None]).reshape([N])
     positions = gl.convert_layout(positions, columns, assert_trivial=True)[None, :]
+    if not ALIGNED:
+        return positions
     # Which the compiler does not see; two neighbours of a thread are loaded at once.
     return gl.max_contiguous(gl.multiple_of(positions, [1, 8]), [1, 8])
 

@@ -64,6 +64,8 @@ class Program(NamedTuple):
     delta_desc: gl.tensor
     dk_desc: gl.tensor
     dv_desc: gl.tensor
+    statistic_ptr: gl.tensor
+    delta_ptr: gl.tensor
     rows_of_results: gl.tuple
     held: Ring
     queries: Ring
@@ -87,8 +89,10 @@ def _produce_tiles(span, row, origin, i, program, options):
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     BLOCK: gl.constexpr = options.BLOCK
     queries, gradients = program.queries, program.gradients
-    QUERY_BYTES: gl.constexpr = (
-        program.q_desc.block_type.nbytes + program.statistic_desc.block_type.nbytes
+    WITHIN: gl.constexpr = options.WITHIN is not None
+    # Numbers of queries from any place on are read by the consumers: copies begin at every fourth.
+    QUERY_BYTES: gl.constexpr = program.q_desc.block_type.nbytes + (
+        0 if WITHIN else program.statistic_desc.block_type.nbytes
     )
     run = first_tile(span, NEXT_RUN, BLOCK)
     while run.tile < NO_TILE:
@@ -99,7 +103,9 @@ def _produce_tiles(span, row, origin, i, program, options):
         first = [span.batch, span.head, m, 0]
         stage, ready = begin_filling(queries, i, QUERY_BYTES)
         copy_to_shared(program.q_desc, first, ready, queries.memory.index(stage))
-        if not options.ONE_PASS:
+        if WITHIN:
+            fill(gradients, i, program.g_desc, first)
+        elif not options.ONE_PASS:
             first_row = [row + m]
             of_query = queries.beside.index(stage)
             copy_to_shared(program.statistic_desc, first_row, ready, of_query)
@@ -207,6 +213,7 @@ def _consume_row(C: gl.constexpr, ends, rows, i, done, program, options):
     EARLY: gl.constexpr = (
         options.hooks.BIASED is None and options.HEAD_PAD == 128 and options.CONSUMERS == 2
     )
+    WITHIN: gl.constexpr = options.WITHIN is not None
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
     batch, kv_head, k0, k1 = rows.batch, rows.head, ends.first, ends.last
     kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
@@ -232,21 +239,27 @@ def _consume_row(C: gl.constexpr, ends, rows, i, done, program, options):
             product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
             statistic = None
             delta = None
-            if options.NORMALISED and EARLY:
+            if options.NORMALISED and EARLY and not WITHIN:
                 statistic = queries.beside.index(stage).load(by_query)[None, :]
             wait_until_filled(gradients, i)
             gradient = block_at(gradients.memory, stage)
             dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
-            q_idx = columns_from(run.tile * BLOCK + ends.origin, BLOCK)
+            q_idx = columns_from(run.tile * BLOCK + ends.origin, BLOCK, options.WITHIN is None)
             at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
+            of_query = (batch * call.heads * call.group + head) * call.padded + q_idx
+            if options.NORMALISED and WITHIN:
+                of_head = program.statistic_ptr + of_query
+                statistic = gl.load(of_head, mask=q_idx < q_len, other=float("inf"))
             product = warpgroup_mma_wait(1, deps=[product])
-            if options.NORMALISED and not EARLY:
+            if options.NORMALISED and not EARLY and not WITHIN:
                 statistic = queries.beside.index(stage).load(by_query)[None, :]
             p, slope = weights_of_gradient(product, statistic, at, unit, options.hooks, run.partial)
             weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
             dv = warpgroup_mma(weight, gradient, dv, is_async=True)
+            if options.NORMALISED and WITHIN:
+                delta = gl.load(program.delta_ptr + of_query, mask=q_idx < q_len, other=0.0)
             dp = warpgroup_mma_wait(1, deps=[dp])
-            if options.NORMALISED:
+            if options.NORMALISED and not WITHIN:
                 delta = gradients.beside.index(stage).load(by_query)[None, :]
             ds = score_gradient(
                 product, p, slope, dp, delta, statistic, at, options.hooks, run.partial
@@ -311,6 +324,8 @@ def hopper_backward_keys(
     delta_desc,
     dk_desc,
     dv_desc,
+    statistic_rows_ptr,
+    delta_rows_ptr,
     dk_rows_ptr,
     dv_rows_ptr,
     T,
@@ -351,7 +366,7 @@ def hopper_backward_keys(
 
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
     BLOCK queries or 64 keys; statistic and delta are descriptors of what the kernel of dQ wrote,
-    flat, in blocks of BLOCK; `dk_rows_ptr` and `dv_rows_ptr` are dk and dv. WITHIN as of
+    flat, in blocks of BLOCK. `statistic_rows_ptr` and the like are the same tensors; WITHIN as of
     `hopper_forward`. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z
     is 1. The options must give `maxnreg`, from which the warps' registers are dealt out: 168 for
     two consumers, 128 for one, of which two programs share a multiprocessor.
@@ -384,6 +399,7 @@ def hopper_backward_keys(
         Program(
             Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
             q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc, dk_desc, dv_desc,
+            statistic_rows_ptr, delta_rows_ptr,
             (
                 RowsOfResult(dk_rows_ptr, head_step, row_step, HEAD_DIM),
                 RowsOfResult(dv_rows_ptr, head_step, row_step, VALUE_DIM),

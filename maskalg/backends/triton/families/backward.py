@@ -176,6 +176,7 @@ class _Launches:
         self.of, self.call, self.plan = of, of.call, of.plan
         self.given = of.tensors | dict(zip(("dq", "dk", "dv"), results, strict=False))
         self.given |= dict(zip(("dq_rows", "dk_rows", "dv_rows"), results, strict=False))
+        self.given |= {f"{name}_rows": self.given[name] for name in ("statistic", "delta")}
         self.weighting = weight_constants(of.call.weight)
         self.described, self.hopper = _reached(of.call, of.plan, of.tma, of.grad_out)
         self.hooked = hooked(of.plan.hooks, of.call)

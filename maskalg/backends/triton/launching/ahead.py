@@ -25,6 +25,7 @@ _TYPES: Final = {
 }  # fmt: skip
 _HELD: Final[dict[str, torch.dtype | None]] = {
     **dict.fromkeys(("lse", "statistic", "delta", "part", "sums", "sum"), torch.float32),
+    **dict.fromkeys(("statistic_rows", "delta_rows"), torch.float32),
     **dict.fromkeys(("counter", "turn", "out"), torch.int32),
     "shift": torch.bfloat16,
     **dict.fromkeys(("sink", "grad_lse", "unit", "key_sum", "value_sum", "part_counter")),
