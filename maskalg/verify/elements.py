@@ -1,0 +1,190 @@
+"""The hook that decides an element, as it is written for a machine, as a term of its pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import torch
+
+from ..codegen.arguments import (
+    MOST_PASSED,
+    DistanceNumber,
+    DivisorArgument,
+    LayoutArgument,
+    NumbersTable,
+    Scalar,
+    ScalarArgument,
+    TableArgument,
+    TableLike,
+)
+from ..codegen.hooks import Hooks
+from ..engine.normal_form import Structure
+from ..formula.parameters import Slot
+from . import terms
+from .meaning import BATCH, HEAD, K, KV_LEN, SCORE, Meaning, NotDefined, Q, step_table
+from .reading.library import Library
+from .reading.triton import Module, Reader
+from .reading.values import FLOAT32, INT32, INT64, TYPES, Number, Pointer, Type
+from .terms import Table, Term
+
+_NUMBERS: Final = Table("numbers", "int", -(2**31), 2**31 - 1)
+SCALE: Final = terms.variable("scale", "real")
+
+
+@dataclass(frozen=True)
+class Load:
+    """A reading of a table: where, and the condition under which it happens."""
+
+    table: Table
+    at: Term
+    inside: Term
+
+
+class TritonHooks:
+    """The hooks of a structure, read.
+
+    Args:
+        structure: what they are of.
+        hooks: their text, and what its arguments are.
+        meaning: of the structure's formulas.
+        wide: whether indices have 64 bits.
+        library: other texts of files of the kernels, by name.
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        hooks: Hooks,
+        meaning: Meaning,
+        *,
+        wide: bool,
+        library: dict[str, str] | None = None,
+    ) -> None:
+        self.structure, self.meaning = structure, meaning
+        self.index = INT64 if wide else INT32
+        self.loads: list[Load] = []
+        self._slots = {slot.index: slot for slot in structure.slots}
+        self._divisors: dict[tuple[str, str], Term] = {}
+        self._bits: dict[Term, Term] = {}
+        self._numbers = [self._scalar(argument) for argument in hooks.scalars]
+        self._tables = tuple([self._table(table) for table in hooks.tables])
+        summaries = Library(self._divisors).summaries()
+        self._reader = Reader(Module(hooks.source, "the hooks", library), self._loaded, summaries)
+
+    def element(self, name: str, moving: str) -> Number:
+        """What the hook `name` gives for a score, or a product, and a pair.
+
+        `moving` is the index that the loop runs over; what is held of the other one is computed
+        by `hold` first.
+        """
+        suffix = "" if moving == "kv_idx" else "_of_keys"
+        stands = Q if moving == "kv_idx" else K
+        numbers = tuple(self._numbers[:MOST_PASSED])
+        scalars = (self._plain(BATCH), self._plain(HEAD))
+        held, _ = self._reader.call(
+            f"hold{suffix}",
+            *scalars,
+            Number(stands, self.index),
+            self._plain(KV_LEN),
+            Number(SCALE, FLOAT32),
+            numbers,
+            self._tables,
+        )
+        found = self._reader.call(
+            f"{name}{suffix}",
+            Number(SCORE, FLOAT32),
+            *scalars,
+            Number(Q, self.index),
+            Number(K, self.index),
+            self._plain(KV_LEN),
+            numbers,
+            held,
+        )
+        return Number(self.resolved(found.term), found.type)
+
+    def resolved(self, term: Term) -> Term:
+        """The term with numbers in place of the bits, and the table, that they are passed as."""
+
+        def replace(part: Term) -> Term | None:
+            if part.op == "of_bits":
+                return self._bits.get(part.args[0])
+            if part.op == "entry" and part.data == _NUMBERS and terms.is_number(part.args[0]):
+                place = MOST_PASSED + terms.value_of_number(part.args[0])
+                return self._numbers[place].term
+            return None
+
+        # Twice: bits may lie in the table of numbers.
+        return terms.replaced(terms.replaced(term, replace), replace)
+
+    @staticmethod
+    def _plain(term: Term) -> Number:
+        return Number(term, INT32)
+
+    def _loaded(self, pointer: Pointer, inside: Term) -> None:
+        self.loads.append(Load(pointer.table, self.resolved(pointer.at), self.resolved(inside)))
+
+    def _scalar(self, argument: Scalar) -> Number:
+        if isinstance(argument, ScalarArgument):
+            return Number(self._number(argument), INT32)
+        if isinstance(argument, DivisorArgument):
+            divisor = self.meaning(argument.divisor)
+            names = tuple(f"{part} of {divisor!r}" for part in ("factor", "shift"))
+            self._divisors[cast("tuple[str, str]", names)] = divisor
+            return Number(terms.variable(f"{argument.part} of {divisor!r}"), INT32)
+        if isinstance(argument, LayoutArgument):
+            return Number(terms.variable(f"{argument.number} of {argument.of}"), INT32)
+        assert isinstance(argument, DistanceNumber)
+        return Number(terms.variable(f"distance {argument.number}"), INT32)
+
+    def _number(self, argument: ScalarArgument) -> Term:
+        slot = self._slots[argument.slot]
+        if argument.real:
+            bits = terms.variable(f"bits of n{slot.index}")
+            self._bits[bits] = self.meaning.number(slot)
+            return bits
+        if argument.axis is None:
+            return self.meaning.number(slot)
+        if argument.kv_slot is None:
+            return self.meaning.size(slot, argument.axis)
+        both = (slot, self._slots[argument.kv_slot])
+        return terms.most(*[self.meaning.size(s, argument.axis) for s in both if s.ndim == 2])
+
+    def _table(self, table: TableLike) -> Pointer:
+        none = terms.number(0)
+        if isinstance(table, NumbersTable):
+            return Pointer(_NUMBERS, INT32, none)
+        if isinstance(table, TableArgument) and table.step is None:
+            slot = self._slots[table.slot]
+            return Pointer(self.meaning.table(slot), self._type(slot), none)
+        if isinstance(table, TableArgument):
+            own = self._slots[table.slot], self._slots[cast(int, table.kv_slot)]
+            return Pointer(step_table(cast(str, table.step), *own), INT32, none)
+        return Pointer(Table(repr(table), "int"), INT32, none)
+
+    def _type(self, slot: Slot) -> Type:
+        return type_of(self.meaning.dtypes[slot.index])
+
+
+def type_of(dtype: torch.dtype) -> Type:
+    """The type of a table's entries in a kernel."""
+    name = str(dtype).removeprefix("torch.")
+    found = TYPES.get("int1" if name == "bool" else name)
+    if found is None:
+        raise NotDefined(f"a table of {dtype}")
+    return found
+
+
+def kept(result: Term, score: Term = SCORE) -> Term:
+    """Where a result is the score and not -inf."""
+    if result is score:
+        return terms.TRUE
+    if result.op == "real" and result.data == -float("inf"):
+        return terms.FALSE
+    if result.op == "choice":
+        chosen, then, otherwise = result.args
+        return terms.choice(chosen, kept(then, score), kept(otherwise, score))
+    raise NotDefined("a result that is neither the score nor -inf")
+
+

@@ -1,0 +1,227 @@
+"""What a formula means: one definition, with widths where there are any.
+
+Integers are those of mathematics, whatever their size, as `engine/evaluate.py` and
+`engine/long_integers.py` compute them. So nothing wraps here. What has a width is said where it
+enters: an entry of a table is an integer of its dtype, a number has 32 bits, a real number that is
+truncated stops at the ends of 32 bits. Real numbers are float32, each step rounded, in the order
+of `formula.node.in_order`. An index of a table stops at its ends. A divisor counts as 1 where it
+is less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Final, cast
+
+import torch
+
+from ..engine.saturation import as_float32
+from ..formula.node import Node, in_order
+from ..formula.parameters import Slot
+from . import terms
+from .terms import Table, Term
+
+Q, K = terms.variable("q_idx"), terms.variable("kv_idx")
+Q_LEN, KV_LEN = terms.variable("q_len"), terms.variable("kv_len")
+BATCH, HEAD = terms.variable("batch"), terms.variable("head")
+SCORE = terms.variable("score", "real")
+Q0, Q1 = terms.variable("q0"), terms.variable("q1")
+
+_INDICES: Final = {
+    "q_idx": Q, "kv_idx": K, "batch": BATCH, "head": HEAD, "q0": Q0, "q1": Q1,
+}  # fmt: skip
+
+
+class NotDefined(Exception):
+    """A formula, or a text, that terms have no words for; the message says which part."""
+
+
+class Meaning:
+    """The meaning of the formulas of one structure.
+
+    Args:
+        dtypes: of the tables, by slot.
+    """
+
+    def __init__(self, dtypes: dict[int, torch.dtype]) -> None:
+        self.dtypes = dtypes
+        self._known: dict[Node, Term] = {}
+
+    def __call__(self, node: Node) -> Term:
+        found = self._known.get(node)
+        if found is None:
+            rule = _RULES.get(node.op)
+            if rule is None:
+                raise NotDefined(f"the operation {node.op!r}")
+            found = self._known[node] = rule(self, node)
+        return found
+
+    def real(self, node: Node) -> Term:
+        """The value as a real number."""
+        found = self(node)
+        return terms.real_of(found) if found.sort == "int" else found
+
+    def table(self, slot: Slot) -> Table:
+        """The table of a slot."""
+        dtype = self.dtypes[slot.index]
+        if dtype.is_floating_point:
+            return Table(f"t{slot.index}", "real")
+        if dtype == torch.bool:
+            return Table(f"t{slot.index}", "bool")
+        ends = torch.iinfo(dtype)
+        return Table(f"t{slot.index}", "int", ends.min, ends.max)
+
+    def size(self, slot: Slot, axis: int) -> Term:
+        """The size of the table of a slot along an axis."""
+        return terms.variable(f"size{slot.index}_{axis}")
+
+    def number(self, slot: Slot) -> Term:
+        """A number that is bound to a slot."""
+        return terms.variable(f"n{slot.index}", "real" if slot.kind == "real" else "int")
+
+
+def inside(index: Term, size: Term) -> Term:
+    """An index moved into 0..size - 1."""
+    return terms.least(terms.most(index, terms.number(0)), terms.subtract(size, terms.number(1)))
+
+
+def step_table(name: str, q_slot: Slot, kv_slot: Slot) -> Table:
+    """A monotone table of documents, of 32 bits (`schedule/intervals/steps.py`)."""
+    return Table(f"{name} of t{q_slot.index}, t{kv_slot.index}", "int", -(2**31), 2**31 - 1)
+
+
+def step_sizes(q_slot: Slot, kv_slot: Slot, rank: int) -> list[Term]:
+    """The sizes of such a table: rows, where it has more than one, and positions.
+
+    Positions are as many as queries have ids. A table without rows of its own is the other's row.
+    """
+    sizes = [terms.variable(f"size{q_slot.index}_{q_slot.ndim - 1}")]
+    if rank == 2:
+        rows = [terms.variable(f"size{s.index}_0") for s in (q_slot, kv_slot) if s.ndim == 2]
+        sizes.insert(0, terms.most(*rows))
+    return sizes
+
+
+def place(indices: Sequence[Term], sizes: Sequence[Term]) -> Term:
+    """Where an entry stands among those of its table, row after row."""
+    at = terms.number(0)
+    for index, size in zip(indices, sizes, strict=True):
+        at = terms.add(terms.multiply(at, size), inside(index, size))
+    return at
+
+
+def _const(meaning: Meaning, node: Node) -> Term:
+    if node.kind == "bool":
+        return terms.truth(bool(node.data))
+    if node.kind == "int":
+        return terms.number(cast(int, node.data))
+    return terms.real(rounded(cast(float, node.data)))
+
+
+def rounded(value: float) -> float:
+    """A number of Python as float32."""
+    return float(torch.tensor(as_float32(float(value)), dtype=torch.float32))
+
+
+def _read(meaning: Meaning, node: Node) -> Term:
+    slot = cast(Slot, node.own[0])
+    sizes = [meaning.size(slot, axis) for axis in range(len(node.args))]
+    return terms.entry(meaning.table(slot), place([meaning(arg) for arg in node.args], sizes))
+
+
+def _step(meaning: Meaning, node: Node) -> Term:
+    q_slot, kv_slot = (cast(Slot, own) for own in node.own)
+    table = step_table(str(node.data), q_slot, kv_slot)
+    if not node.args:
+        return terms.entry(table, terms.number(0))
+    sizes = step_sizes(q_slot, kv_slot, len(node.args))
+    return terms.entry(table, place([meaning(arg) for arg in node.args], sizes))
+
+
+def _folded(of_integers: Callable[..., Term], name: str) -> Callable[[Meaning, Node], Term]:
+    def rule(meaning: Meaning, node: Node) -> Term:
+        if node.kind != "real":
+            return of_integers(*map(meaning, node.args))
+        parts = [meaning.real(arg) for arg in in_order(node)]
+        return reduce(lambda left, right: terms.apply(name, left, right), parts)
+
+    return rule
+
+
+def _bits(op: terms.BitOperation) -> Callable[[Meaning, Node], Term]:
+    return lambda meaning, node: reduce(
+        lambda left, right: terms.bitwise(op, left, right), map(meaning, node.args)
+    )
+
+
+def _divisor(meaning: Meaning, node: Node) -> Term:
+    found = meaning(node)
+    positive = node.op == "scalar" and (cast(Slot, node.own[0]).low or 0) >= 1
+    return found if positive else terms.most(found, terms.number(1))
+
+
+def _compared(integers: Callable[[Term, Term], Term], name: str) -> Callable[[Meaning, Node], Term]:
+    def rule(meaning: Meaning, node: Node) -> Term:
+        kinds = {arg.kind for arg in node.args}
+        if "real" in kinds:
+            return terms.apply(name, *[meaning.real(arg) for arg in node.args], sort="bool")
+        left, right = map(meaning, node.args)
+        if left.sort == "bool" or right.sort == "bool":
+            return integers(as_integer(left), as_integer(right))
+        return integers(left, right)
+
+    return rule
+
+
+def as_integer(term: Term) -> Term:
+    """A condition as 1 or 0; an integer as it is."""
+    if term.sort == "bool":
+        return terms.choice(term, terms.number(1), terms.number(0))
+    return term
+
+
+def _where(meaning: Meaning, node: Node) -> Term:
+    value = meaning.real if node.kind == "real" else meaning
+    chosen, then, otherwise = node.args
+    return terms.choice(meaning(chosen), value(then), value(otherwise))
+
+
+def _call(meaning: Meaning, node: Node) -> Term:
+    argument = meaning.real(node.args[0])
+    return argument if node.data == "float" else terms.apply(str(node.data), argument)
+
+
+_RULES: Final[dict[str, Callable[[Meaning, Node], Term]]] = {
+    "index": lambda meaning, node: _INDICES[str(node.data)],
+    "const": _const,
+    "scalar": lambda meaning, node: meaning.number(cast(Slot, node.own[0])),
+    "read": _read,
+    "extent": lambda meaning, node: meaning.size(cast(Slot, node.own[0]), cast(int, node.data)),
+    "step": _step,
+    "score": lambda meaning, node: SCORE,
+    "add": _folded(terms.add, "add"),
+    "mul": _folded(terms.multiply, "multiply"),
+    "min": _folded(terms.least, "minimum"),
+    "max": _folded(terms.most, "maximum"),
+    "bitand": _bits("bitand"),
+    "bitor": _bits("bitor"),
+    "bitxor": _bits("bitxor"),
+    "floordiv": lambda meaning, node: terms.quotient(
+        meaning(node.args[0]), _divisor(meaning, node.args[1])
+    ),
+    "mod": lambda meaning, node: terms.remainder(
+        meaning(node.args[0]), _divisor(meaning, node.args[1])
+    ),
+    "div": lambda meaning, node: terms.apply("divide", *map(meaning.real, node.args)),
+    "pow": lambda meaning, node: terms.apply("power", *map(meaning.real, node.args)),
+    "ge": _compared(terms.greater_equal, "greater or equal"),
+    "gt": _compared(terms.greater, "greater"),
+    "eq": _compared(terms.equal, "equal"),
+    "and": lambda meaning, node: terms.both(*map(meaning, node.args)),
+    "or": lambda meaning, node: terms.either(*map(meaning, node.args)),
+    "not": lambda meaning, node: terms.no(meaning(node.args[0])),
+    "where": _where,
+    "call": _call,
+    "trunc": lambda meaning, node: terms.whole_part(meaning.real(node.args[0])),
+}

@@ -1,0 +1,1 @@
+"""Readers of rendered text: they share no code with what wrote it."""

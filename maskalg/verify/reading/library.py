@@ -1,0 +1,161 @@
+"""What functions of the kernels compute, in one term each.
+
+A division by a number that is not known until a call takes instructions that no solver sees
+through. Their results are stated here, and `LAWS` proves each statement of the function's own
+text (`verify.library_claims`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .. import terms
+from ..meaning import NotDefined
+from ..terms import Table, Term
+from .triton import alike, as_number
+from .values import BOOL, FLOAT32, INT64, Number, Type, converted
+
+INT128: Final = Type("int", 128)
+ANYTHING: Final = Table("anything", "int", -(2**31), 2**31 - 1)
+"""What a function gives for arguments it is not made for."""
+
+
+@dataclass(frozen=True)
+class Long:
+    """An integer of 128 bits, which kernels hold as two of 64."""
+
+    term: Term
+
+
+class Library:
+    """The functions, where the factor and shift of each divisor are known by their names.
+
+    Args:
+        divisors: for the variables of a factor and its shift, the divisor they stand for.
+    """
+
+    def __init__(self, divisors: Mapping[tuple[str, str], Term]) -> None:
+        self._divisors = divisors
+
+    def summaries(self) -> dict[str, Callable[..., Any]]:
+        found: dict[str, Callable[..., Any]] = {
+            "floor_div": _floored(terms.quotient),
+            "floor_mod": _floored(terms.remainder),
+            "quotient": lambda x, m, s: self._by_factor(terms.quotient, x, m, s, any_sign=False),
+            "quotient_of_any": lambda x, m, s: self._by_factor(terms.quotient, x, m, s),
+            "remainder": lambda x, c, m, s: self._remainder(x, c, m, s, any_sign=False),
+            "remainder_of_any": lambda x, c, m, s: self._remainder(x, c, m, s),
+            "whole": lambda x: Number(
+                terms.apply("cut to 32 bits", as_number(x).term), FLOAT32
+            ),
+            **_LONG,
+        }
+        for name in ("tanh", "sigmoid", "tan", "expm1", "log1p", "power"):
+            found[name] = found[f"{name}_ptx"] = _named(name)
+        return found
+
+    def _by_factor(
+        self,
+        operation: Callable[[Term, Term], Term],
+        x: Any,
+        factor: Any,
+        shift: Any,
+        any_sign: bool = True,
+    ) -> Number:
+        """A quotient or remainder of 31 bits by the divisor of a factor and a shift."""
+        divisor = self._divisor(factor, shift)
+        value = as_number(x)
+        if value.type.kind != "int" or value.type.bits != 32:
+            raise NotDefined(f"a division of {value.type} by a factor")
+        found = operation(value.term, divisor)
+        known = [terms.greater_equal(divisor, terms.number(1))]
+        if not any_sign:
+            known.append(terms.at_least(value.term))
+        return Number(_where_known(known, found, value.term), value.type)
+
+    def _remainder(self, x: Any, c: Any, m: Any, s: Any, any_sign: bool = True) -> Number:
+        divisor, by = self._divisor(m, s), as_number(c)
+        if terms.replaced(by.term, _unwrapped) is not terms.replaced(divisor, _unwrapped):
+            raise NotDefined("a remainder by another number than its factor stands for")
+        return self._by_factor(terms.remainder, x, m, s, any_sign)
+
+    def _divisor(self, factor: Any, shift: Any) -> Term:
+        names = tuple(str(as_number(value).term.data) for value in (factor, shift))
+        found = self._divisors.get(names)  # type: ignore[call-overload]
+        if found is None:
+            raise NotDefined(f"the factor and shift {names}")
+        return found  # type: ignore[no-any-return]
+
+
+def _unwrapped(term: Term) -> Term | None:
+    return term.args[0] if term.op == "wrapped" else None
+
+
+def _where_known(conditions: list[Term], found: Term, x: Term) -> Term:
+    return terms.choice(terms.both(*conditions), found, terms.entry(ANYTHING, x))
+
+
+def _floored(operation: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Number]:
+    def summary(x: Any, c: Any) -> Number:
+        left, right = alike(x, c)
+        known = [terms.greater_equal(right.term, terms.number(1))]
+        return Number(_where_known(known, operation(left.term, right.term), left.term), left.type)
+
+    return summary
+
+
+def _named(name: str) -> Callable[..., Number]:
+    return lambda *args: Number(terms.apply(name, *[as_number(a).term for a in args]), FLOAT32)
+
+
+# --- integers of 128 bits ------------------------------------------------------------------------
+
+
+def _long(term: Term) -> Long:
+    return Long(terms.wrapped(term, 128))
+
+
+def _long_of(x: Any) -> Long:
+    return Long(converted(as_number(x), INT64).term)
+
+
+def _long_number(low: int, high: int) -> Long:
+    return Long(terms.number((high << 64) + low % (1 << 64)))
+
+
+def _long_division(operation: Callable[[Term, Term], Term]) -> Callable[[Long, Long], Long]:
+    return lambda a, c: Long(operation(a.term, terms.most(c.term, terms.number(1))))
+
+
+def _long_near(a: Long, most: int) -> Number:
+    ends = terms.most(a.term, terms.number(-most)), terms.number(most)
+    return Number(terms.least(*ends), INT64)
+
+
+def _condition(term: Term) -> Number:
+    return Number(term, BOOL)
+
+
+_LONG: Final[dict[str, Callable[..., Any]]] = {
+    "long_of": _long_of,
+    "long_number": _long_number,
+    "long_add": lambda a, b: _long(terms.add(a.term, b.term)),
+    "long_multiply": lambda a, b: _long(terms.multiply(a.term, b.term)),
+    "long_negate": lambda a: _long(terms.negate(a.term)),
+    "long_minimum": lambda a, b: Long(terms.least(a.term, b.term)),
+    "long_maximum": lambda a, b: Long(terms.most(a.term, b.term)),
+    "long_floor_div": _long_division(terms.quotient),
+    "long_floor_mod": _long_division(terms.remainder),
+    "long_at_least": lambda a, b: _condition(terms.greater_equal(a.term, b.term)),
+    "long_equal": lambda a, b: _condition(terms.equal(a.term, b.term)),
+    "long_where": lambda c, a, b: Long(
+        terms.choice(as_number(c).as_condition, a.term, b.term)
+    ),
+    "long_and": lambda a, b: Long(terms.bitwise("bitand", a.term, b.term)),
+    "long_or": lambda a, b: Long(terms.bitwise("bitor", a.term, b.term)),
+    "long_xor": lambda a, b: Long(terms.bitwise("bitxor", a.term, b.term)),
+    "long_near": _long_near,
+    "long_real": lambda a: Number(terms.apply("a double of", terms.real_of(a.term)), FLOAT32),
+}

@@ -1,0 +1,128 @@
+"""A block of inline PTX as terms, instruction by instruction.
+
+Registers of 32 bits have no sign: the instructions have. What is read here is all that the
+assembly of masks may hold; another instruction is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+from .. import terms
+from ..meaning import NotDefined
+from ..terms import Term
+from .values import FLOAT32, INT32, INT64, Number, converted
+
+_STATEMENT: Final = re.compile(r"([a-z0-9_.A-Z]+)\s+(.*)")
+_COMPARED: Final = {
+    "lt": lambda x, y: terms.greater(y, x),
+    "le": lambda x, y: terms.greater_equal(y, x),
+    "gt": terms.greater,
+    "ge": terms.greater_equal,
+    "eq": terms.equal,
+    "ne": lambda x, y: terms.no(terms.equal(x, y)),
+}
+
+
+def read_block(assembly: str, constraints: str, operands: list[Number]) -> Number:
+    """What the assembly leaves in `$0`.
+
+    Raises:
+        NotDefined: an instruction, or an operand of another width than its register.
+    """
+    result, *given = [part.strip() for part in constraints.split(",")]
+    if result != "=f" or len(given) != len(operands):
+        raise NotDefined(f"the constraints {constraints!r}")
+    block = _Block()
+    for place, (constraint, operand) in enumerate(zip(given, operands, strict=True), 1):
+        block.registers[f"${place}"] = _passed(constraint, operand)
+    text = assembly.strip()
+    if text.startswith("{"):
+        if not text.endswith("}"):
+            raise NotDefined("assembly that ends in a block")
+        text = text[1:-1]
+    for statement in filter(None, map(str.strip, text.split(";"))):
+        block.run(statement)
+    return Number(block.read("$0"), FLOAT32)
+
+
+def _passed(constraint: str, operand: Number) -> Term:
+    wanted = {"f": FLOAT32, "r": INT32, "l": INT64}.get(constraint)
+    if wanted is None or operand.type.kind != wanted.kind or operand.type.bits != wanted.bits:
+        raise NotDefined(f"an operand {operand.type} for the constraint {constraint!r}")
+    return converted(operand, wanted).term
+
+
+class _Block:
+    def __init__(self) -> None:
+        self.registers: dict[str, Term] = {}
+        self.kinds: dict[str, str] = {}
+
+    def read(self, name: str) -> Term:
+        """A register, or a number that is written out."""
+        if name in self.registers:
+            return self.registers[name]
+        if re.fullmatch(r"-?\d+", name):
+            return terms.number(int(name))
+        if re.fullmatch(r"0f[0-9a-fA-F]{8}", name):
+            value = struct.unpack(">f", bytes.fromhex(name[2:]))[0]
+            return terms.real(value)
+        raise NotDefined(f"the register {name}, which holds nothing")
+
+    def run(self, statement: str) -> None:
+        if statement.startswith(".reg"):
+            kind, names = statement[len(".reg") :].strip().split(None, 1)
+            self.kinds.update({name.strip(): kind for name in names.split(",")})
+            return
+        found = _STATEMENT.fullmatch(statement)
+        if found is None:
+            raise NotDefined(f"the statement {statement!r}")
+        name, (target, *sources) = found[1], [part.strip() for part in found[2].split(",")]
+        if target != "$0" and target not in self.kinds:
+            raise NotDefined(f"the register {target}, which is not declared")
+        self.registers[target] = self._value(name, sources)
+
+    def _value(self, name: str, sources: list[str]) -> Term:
+        values = [self.read(source) for source in sources]
+        head, *rest = name.split(".")
+        if head == "setp":
+            return self._compared(rest, values)
+        if name in ("add.s32", "sub.s32"):
+            left, right = values
+            found = (terms.add if head == "add" else terms.subtract)(left, right)
+            return terms.wrapped(found, 32)
+        if name in ("and.pred", "or.pred"):
+            return (terms.both if head == "and" else terms.either)(*values)
+        if name == "xor.pred":
+            return terms.no(terms.same(*values))
+        if name == "not.pred":
+            return terms.no(*values)
+        if name == "mov.b32":
+            return values[0]
+        if name == "selp.f32":
+            then, otherwise, chosen = values
+            return terms.choice(chosen, then, otherwise)
+        if name == "mul.rn.f32":
+            return terms.apply("multiply", *values)
+        if name == "fma.rn.f32":
+            return terms.apply("fma", *values)
+        raise NotDefined(f"the instruction {name}")
+
+    def _compared(self, rest: list[str], values: list[Term]) -> Term:
+        """`setp.lt.u32 p, a, b`, or `setp.lt.and.s64 p, a, b, c`, which joins the condition c."""
+        if len(rest) not in (2, 3) or rest[0] not in _COMPARED:
+            raise NotDefined(f"the instruction setp.{'.'.join(rest)}")
+        signed, bits = rest[-1][0], int(rest[-1][1:])
+        if signed not in "su" or bits not in (32, 64):
+            raise NotDefined(f"the comparison of {rest[-1]}")
+        left, right = values[:2]
+        if signed == "u":
+            left, right = (terms.wrapped(value, bits, signed=False) for value in (left, right))
+        found = _COMPARED[rest[0]](left, right)
+        if len(rest) == 2:
+            return found
+        return (terms.both if rest[1] == "and" else terms.either)(found, values[2])
+
+

@@ -1,0 +1,601 @@
+"""Triton functions as terms: their source is read as Python's syntax, and neither run nor imported.
+
+Functions that hooks call (`maskalg_kernels`) are read from their source as well. Types of numbers
+follow Triton's rules of promotion; integers wrap at their width. What Triton computes for a block
+of elements is read here for one.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from .. import terms
+from ..meaning import NotDefined, rounded
+from ..terms import Term
+from .ptx import read_block
+from .values import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    INT64,
+    TYPES,
+    Number,
+    Pointer,
+    Type,
+    converted,
+    integer,
+    promoted,
+)
+
+_DEEPEST: Final = 60  # calls within calls
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function and the module it stands in."""
+
+    tree: ast.FunctionDef
+    module: Module
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """A function of Triton's language."""
+
+    name: str
+
+
+class Module:
+    """The functions and constants of a source text.
+
+    Args:
+        text: of the module.
+        name: for messages.
+        library: what the text imports, read from these sources instead of the installed ones.
+    """
+
+    def __init__(self, text: str, name: str, library: dict[str, str] | None = None) -> None:
+        self.name = name
+        self._library = library
+        self._names: dict[str, Any] = {}
+        for statement in ast.parse(text).body:
+            self._declare(statement)
+
+    def _declare(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.FunctionDef):
+            self._names[statement.name] = Function(statement, self)
+        elif isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                self._names[alias.asname or alias.name] = (statement, alias.name)
+        elif isinstance(statement, ast.Import):
+            for alias in statement.names:
+                self._names[alias.asname or alias.name] = Builtin("")
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            self._names[statement.targets[0].id] = statement.value
+        elif isinstance(statement, ast.ClassDef):
+            self._names[statement.name] = Record(statement.name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def find(self, name: str) -> Any:
+        """A function, a constant or a module of Triton by its name."""
+        if name not in self._names:
+            raise NotDefined(f"the name {name} in {self.name}")
+        found = self._names[name]
+        if isinstance(found, tuple):
+            statement, original = found
+            module = str(statement.module or "")
+            if statement.level == 0 and not module.startswith("maskalg_kernels"):
+                return Record(original)  # such as NamedTuple
+            short = module.rsplit(".", 1)[-1]
+            return kernel_module(short, self._library).find(original)
+        if isinstance(found, ast.expr):
+            return Reader(self).evaluated(found, {})
+        return found
+
+
+@dataclass(frozen=True)
+class Record:
+    """A class of named tuples: what it makes is a tuple."""
+
+    name: str
+
+
+def kernel_source(name: str) -> str:
+    """The source of a file of kernels."""
+    spec = importlib.util.find_spec("maskalg_kernels")
+    if spec is None or not spec.submodule_search_locations:
+        raise NotDefined("maskalg_kernels, which is not installed")
+    return (Path(next(iter(spec.submodule_search_locations))) / f"{name}.py").read_text()
+
+
+@lru_cache(maxsize=64)
+def _installed(name: str) -> Module:
+    return Module(kernel_source(name), f"maskalg_kernels.{name}")
+
+
+def kernel_module(name: str, library: dict[str, str] | None = None) -> Module:
+    """A file of kernels, of `library` where it has another text of it."""
+    if library and name in library:
+        return Module(library[name], f"maskalg_kernels.{name}", library)
+    return _installed(name) if not library else Module(kernel_source(name), name, library)
+
+
+class Reader:
+    """Reads calls of a module's functions.
+
+    Args:
+        module: the hooks.
+        loaded: told of each load: the pointer, and the condition under which it happens.
+        summaries: what a function of the kernels computes, by its name, where its text is read
+            once and for all (`library.py`) and not at each call.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        loaded: Callable[[Pointer, Term], None] | None = None,
+        summaries: dict[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self.module = module
+        self._loaded = loaded
+        self._summaries = summaries or {}
+        self._depth = 0
+
+    def call(self, name: str, *args: Any) -> Any:
+        """What a function of the module returns."""
+        found = self.module.find(name)
+        if not isinstance(found, Function):
+            raise NotDefined(f"a function {name}")
+        return self._called(found, args, {})
+
+    def _called(self, function: Function, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        summary = self._summaries.get(function.tree.name)
+        if summary is not None:
+            return summary(*args, **named)
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise NotDefined(f"{function.tree.name}, which calls itself")
+        names = [argument.arg for argument in function.tree.args.args]
+        scope = dict(zip(names, args, strict=False)) | named
+        if set(scope) != set(names):
+            raise NotDefined(f"the arguments of {function.tree.name}")
+        inner = Reader(function.module, self._loaded, self._summaries)
+        inner._depth = self._depth
+        result = inner._block(function.tree.body, scope)
+        self._depth -= 1
+        return result
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def _block(self, body: Sequence[ast.stmt], scope: dict[str, Any]) -> Any:
+        for statement in body:
+            if isinstance(statement, ast.Return):
+                return None if statement.value is None else self.evaluated(statement.value, scope)
+            returned = self._statement(statement, scope)
+            if returned is not None:
+                return returned[0]
+        return None
+
+    def _statement(self, statement: ast.stmt, scope: dict[str, Any]) -> tuple[Any] | None:
+        if isinstance(statement, ast.Assign):
+            self._assign(statement.targets[0], self.evaluated(statement.value, scope), scope)
+        elif isinstance(statement, ast.AugAssign):
+            value = self._operation(
+                statement.op,
+                self.evaluated(statement.target, scope),
+                self.evaluated(statement.value, scope),
+            )
+            self._assign(statement.target, value, scope)
+        elif isinstance(statement, ast.If):
+            return self._if(statement, scope)
+        elif isinstance(statement, ast.For):
+            for item in self._counted(statement.iter, scope):
+                self._assign(statement.target, item, scope)
+                for inner in statement.body:
+                    self._statement(inner, scope)
+        elif not isinstance(statement, ast.Expr):
+            raise NotDefined(f"the statement {ast.unparse(statement).splitlines()[0]!r}")
+        return None
+
+    def _counted(self, node: ast.expr, scope: dict[str, Any]) -> Sequence[Any]:
+        """The numbers of a loop that the compiler unrolls."""
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.static_range":
+            return range(*[self.evaluated(arg, scope) for arg in node.args])
+        raise NotDefined(f"a loop over {ast.unparse(node)}")
+
+    def _assign(self, target: ast.expr, value: Any, scope: dict[str, Any]) -> None:
+        if isinstance(target, ast.Name):
+            scope[target.id] = value
+        elif isinstance(target, ast.Tuple):
+            for inner, part in zip(target.elts, value, strict=True):
+                self._assign(inner, part, scope)
+        else:
+            raise NotDefined(f"an assignment to {ast.unparse(target)}")
+
+    def _if(self, statement: ast.If, scope: dict[str, Any]) -> tuple[Any] | None:
+        chosen = self.evaluated(statement.test, scope)
+        if not isinstance(chosen, Number):
+            body = statement.body if chosen else statement.orelse
+            returns = [part for part in body if isinstance(part, ast.Return)]
+            if returns:
+                return (self._block(body, scope),)
+            for inner in body:
+                returned = self._statement(inner, scope)
+                if returned is not None:
+                    return returned
+            return None
+        condition = chosen.as_condition
+        branches = []
+        for body in (statement.body, statement.orelse):
+            inner_scope = dict(scope)
+            for inner in body:
+                if self._statement(inner, inner_scope) is not None:
+                    raise NotDefined("a result within a branch")
+            branches.append(inner_scope)
+        then, otherwise = branches
+        for name in then.keys() & otherwise.keys():
+            if then[name] is not scope.get(name) or otherwise[name] is not scope.get(name):
+                scope[name] = _either(condition, then[name], otherwise[name])
+        return None
+
+    # --- expressions -----------------------------------------------------------------------------
+
+    def evaluated(self, node: ast.expr, scope: dict[str, Any]) -> Any:
+        """The value of an expression."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return scope[node.id] if node.id in scope else self.module.find(node.id)
+        if isinstance(node, ast.Tuple):
+            return tuple([self.evaluated(part, scope) for part in node.elts])
+        if isinstance(node, ast.List):
+            return [self.evaluated(part, scope) for part in node.elts]
+        if isinstance(node, ast.Starred):
+            raise NotDefined("a list of arguments")
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node, scope)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node, scope)
+        if isinstance(node, ast.BinOp):
+            left, right = (self.evaluated(part, scope) for part in (node.left, node.right))
+            return self._operation(node.op, left, right)
+        if isinstance(node, ast.UnaryOp):
+            return self._unary(node.op, self.evaluated(node.operand, scope))
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            left = self.evaluated(node.left, scope)
+            return _compared(node.ops[0], left, self.evaluated(node.comparators[0], scope))
+        if isinstance(node, ast.IfExp):
+            chosen = self.evaluated(node.test, scope)
+            if isinstance(chosen, Number):
+                raise NotDefined("a choice of Python by a number of the kernel")
+            return self.evaluated(node.body if chosen else node.orelse, scope)
+        if isinstance(node, ast.Call):
+            return self._call(node, scope)
+        raise NotDefined(f"the expression {ast.unparse(node)!r}")
+
+    def _subscript(self, node: ast.Subscript, scope: dict[str, Any]) -> Any:
+        value = self.evaluated(node.value, scope)
+        if isinstance(value, Number):
+            return value  # [:, None] adds an axis
+        index = self.evaluated(node.slice, scope)
+        if not isinstance(value, tuple) or not isinstance(index, int):
+            raise NotDefined(f"{ast.unparse(node)!r}")
+        if not -len(value) <= index < len(value):
+            raise NotDefined(f"{ast.unparse(node)!r}, of {len(value)} entries")
+        return value[index]
+
+    def _attribute(self, node: ast.Attribute, scope: dict[str, Any]) -> Any:
+        value = self.evaluated(node.value, scope)
+        if isinstance(value, Builtin):
+            name = f"{value.name}.{node.attr}".lstrip(".").removeprefix("language.")
+            return TYPES.get(node.attr, Builtin(name.removeprefix("math.")))
+        if isinstance(value, Number) and node.attr == "dtype":
+            return value.type
+        if isinstance(value, Type) and node.attr == "primitive_bitwidth":
+            return value.bits
+        raise NotDefined(f"{ast.unparse(node)!r}")
+
+    def _unary(self, op: ast.unaryop, value: Any) -> Any:
+        if not isinstance(value, Number):
+            python = {ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_}
+            return python[type(op)](value)
+        if isinstance(op, ast.Invert):
+            if value.type.kind == "bool":
+                return Number(terms.no(value.term), BOOL)
+            return integer(terms.subtract(terms.number(-1), value.term), value.type)
+        if isinstance(op, ast.USub):
+            if value.type.kind == "float":
+                return Number(terms.apply("negative", value.term), value.type)
+            return integer(terms.negate(value.term), value.type)
+        raise NotDefined("`not` of a number of the kernel")
+
+    def _operation(self, op: ast.operator, left: Any, right: Any) -> Any:
+        if isinstance(left, Pointer) or isinstance(right, Pointer):
+            pointer, offset = (left, right) if isinstance(left, Pointer) else (right, left)
+            if not isinstance(op, ast.Add) or isinstance(offset, Pointer):
+                raise NotDefined("arithmetic of pointers")
+            at = offset.term if isinstance(offset, Number) else terms.number(offset)
+            return Pointer(pointer.table, pointer.entries, terms.add(pointer.at, at))
+        if isinstance(left, tuple) and isinstance(right, tuple) and isinstance(op, ast.Add):
+            return left + right
+        if not isinstance(left, Number) and not isinstance(right, Number):
+            return _PYTHON[type(op)](left, right)
+        x, y = alike(left, right)
+        if x.type.kind == "float":
+            name = _REAL.get(type(op))
+            if name is None:
+                raise NotDefined(f"{type(op).__name__} of real numbers")
+            return Number(terms.apply(name, x.term, y.term), x.type)
+        if x.type.kind == "bool":
+            joined = {ast.BitAnd: terms.both, ast.BitOr: terms.either}.get(type(op))
+            if joined is not None:
+                return Number(joined(x.term, y.term), BOOL)
+            if isinstance(op, ast.BitXor):
+                return Number(terms.no(terms.same(x.term, y.term)), BOOL)
+            raise NotDefined(f"{type(op).__name__} of conditions")
+        return _of_integers(op, x, y)
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call, scope: dict[str, Any]) -> Any:
+        args: list[Any] = []
+        for arg in node.args:
+            if isinstance(arg, ast.Starred):
+                args += self.evaluated(arg.value, scope)
+            else:
+                args.append(self.evaluated(arg, scope))
+        named = {k.arg: self.evaluated(k.value, scope) for k in node.keywords if k.arg is not None}
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "to":
+            return _to(self.evaluated(node.func.value, scope), *args, **named)
+        function: Any = (
+            Builtin(node.func.id)
+            if isinstance(node.func, ast.Name)
+            and node.func.id in ("float", "len", "tuple")
+            and node.func.id not in scope
+            else self.evaluated(node.func, scope)
+        )
+        if isinstance(function, Function):
+            return self._called(function, args, named)
+        if isinstance(function, Record):
+            return (*args, *named.values())
+        if isinstance(function, Builtin):
+            if function.name == "load":
+                return self._load(*args, **named)
+            known = _BUILTINS.get(function.name)
+            if known is not None:
+                return known(*args, **named)
+            raise NotDefined(f"the function {function.name} of Triton")
+        raise NotDefined(f"a call of {ast.unparse(node.func)}")
+
+    def _load(self, pointer: Any, mask: Any = None, other: Any = None) -> Number:
+        if not isinstance(pointer, Pointer):
+            raise NotDefined("a load that is of no table")
+        # Addresses have 64 bits, as numbers modulo 2**64: what is added wraps nowhere else.
+        at = terms.unwrapped_ring(pointer.at, 64)
+        inside = terms.TRUE if mask is None else as_number(mask).as_condition
+        if self._loaded is not None:
+            self._loaded(Pointer(pointer.table, pointer.entries, at), inside)
+        found = Number(terms.entry(pointer.table, at), pointer.entries)
+        if mask is None:
+            return found
+        beyond = converted(as_number(0 if other is None else other), pointer.entries)
+        return Number(terms.choice(inside, found.term, beyond.term), pointer.entries)
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+_PYTHON: Final[dict[type, Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.LShift: operator.lshift,
+    ast.Div: operator.truediv, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+}  # fmt: skip
+_REAL: Final[dict[type, str]] = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide quickly",
+}  # fmt: skip
+
+
+def as_number(value: Any) -> Number:
+    """A number of Python as Triton takes it by itself."""
+    if isinstance(value, Number):
+        return value
+    if isinstance(value, bool):
+        return Number(terms.truth(value), BOOL)
+    if isinstance(value, int):
+        for of in (INT32, TYPES["uint32"], INT64):
+            if of.ends[0] <= value <= of.ends[1]:
+                return Number(terms.number(value), of)
+    if isinstance(value, float):
+        return Number(terms.real(rounded(value)), FLOAT32)
+    raise NotDefined(f"{value!r} as a number")
+
+
+def alike(left: Any, right: Any) -> tuple[Number, Number]:
+    """Two operands in one type; a number that is written out takes that of the other one."""
+    written = [not isinstance(value, Number) for value in (left, right)]
+    x, y = as_number(left), as_number(right)
+    to = promoted(x.type, y.type)
+    rank = {"bool": 0, "int": 1, "float": 2}
+    if written == [True, False] and rank[x.type.kind] <= rank[y.type.kind]:
+        to = y.type
+    if written == [False, True] and rank[y.type.kind] <= rank[x.type.kind]:
+        to = x.type
+    for value, given in zip((left, right), written, strict=True):
+        if given and isinstance(value, int) and to.kind == "int":
+            low, high = to.ends
+            if not low <= value <= high:
+                raise NotDefined(f"{value}, which {to} does not hold")
+    return _literal(left, x, to), _literal(right, y, to)
+
+
+def _literal(given: Any, value: Number, to: Type) -> Number:
+    if not isinstance(given, Number) and to.kind == "float" and not isinstance(given, bool):
+        return Number(terms.real(rounded(float(given))), to)
+    return converted(value, to)
+
+
+def _of_integers(op: ast.operator, x: Number, y: Number) -> Number:
+    of = x.type
+    if isinstance(op, ast.Add):
+        return integer(terms.add(x.term, y.term), of)
+    if isinstance(op, ast.Sub):
+        return integer(terms.subtract(x.term, y.term), of)
+    if isinstance(op, ast.Mult):
+        return integer(terms.multiply(x.term, y.term), of)
+    if isinstance(op, (ast.FloorDiv, ast.Mod)):
+        division = (
+            terms.truncated_quotient if isinstance(op, ast.FloorDiv) else terms.truncated_remainder
+        )
+        return Number(division(x.term, y.term), of)
+    if isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+        name: Any = {ast.BitAnd: "bitand", ast.BitOr: "bitor", ast.BitXor: "bitxor"}[type(op)]
+        return Number(terms.bitwise(name, x.term, y.term), of)
+    if isinstance(op, (ast.RShift, ast.LShift)) and terms.is_number(y.term):
+        by = terms.value_of_number(y.term)
+        if isinstance(op, ast.LShift):
+            return integer(terms.multiply(x.term, terms.number(1 << by)), of)
+        if of.signed and by == of.bits - 1:
+            return Number(terms.sign_of(x.term), of)
+        return Number(terms.quotient(x.term, terms.number(1 << by)), of)
+    raise NotDefined(f"{type(op).__name__} of integers")
+
+
+_SIGNS: Final[dict[type, tuple[str, Callable[[Term, Term], Term]]]] = {
+    ast.GtE: ("greater or equal", terms.greater_equal),
+    ast.Gt: ("greater", terms.greater),
+    ast.LtE: ("greater or equal", lambda x, y: terms.greater_equal(y, x)),
+    ast.Lt: ("greater", lambda x, y: terms.greater(y, x)),
+    ast.Eq: ("equal", terms.equal),
+    ast.NotEq: ("equal", lambda x, y: terms.no(terms.equal(x, y))),
+}
+_OF_PYTHON: Final[dict[type, Callable[[Any, Any], bool]]] = {
+    ast.GtE: operator.ge, ast.Gt: operator.gt, ast.LtE: operator.le, ast.Lt: operator.lt,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+
+
+def _compared(op: ast.cmpop, left: Any, right: Any) -> Any:
+    if isinstance(op, (ast.Is, ast.IsNot)) or not (
+        isinstance(left, Number) or isinstance(right, Number)
+    ):
+        return _OF_PYTHON[type(op)](left, right)
+    x, y = alike(left, right)
+    name, compare = _SIGNS[type(op)]
+    if x.type.kind == "float":
+        ordered = (y.term, x.term) if isinstance(op, (ast.Lt, ast.LtE)) else (x.term, y.term)
+        found = terms.apply(name, *ordered, sort="bool")
+        return Number(terms.no(found) if isinstance(op, ast.NotEq) else found, BOOL)
+    if x.type.kind == "bool":
+        equal = terms.same(x.term, y.term)
+        if isinstance(op, (ast.Eq, ast.NotEq)):
+            return Number(equal if isinstance(op, ast.Eq) else terms.no(equal), BOOL)
+        x, y = converted(x, INT32), converted(y, INT32)
+    return Number(compare(x.term, y.term), BOOL)
+
+
+def _either(condition: Term, then: Any, otherwise: Any) -> Any:
+    """The value of a name behind two branches."""
+    if isinstance(then, tuple) and isinstance(otherwise, tuple) and len(then) == len(otherwise):
+        pairs = zip(then, otherwise, strict=True)
+        return tuple([_either(condition, one, other) for one, other in pairs])
+    if then is otherwise:
+        return then
+    x, y = alike(then, otherwise)
+    return Number(terms.choice(condition, x.term, y.term), x.type)
+
+
+def _to(value: Any, to: Type, bitcast: bool = False) -> Number:
+    found = as_number(value)
+    if not bitcast:
+        if found.type.kind == "float" and to.kind == "int":
+            return Number(_truncated(found, to), to)
+        return converted(found, to)
+    if to.bits != found.type.bits:
+        raise NotDefined("bits of another width")
+    if to.kind == "float" and found.type.kind == "int":
+        return Number(terms.of_bits(found.term), to)
+    if to.kind == found.type.kind == "int":
+        return integer(found.term, to)
+    raise NotDefined(f"the bits of {found.type} as {to}")
+
+
+def _truncated(value: Number, to: Type) -> Term:
+    """A real number as an integer: only what `whole` of the kernels has cut is."""
+    part = value.term
+    if part.op == "apply" and part.data == "cut to 32 bits" and to.bits >= 32:
+        return terms.whole_part(part.args[0])
+    raise NotDefined("a real number that may be past an integer's width")
+
+
+def _where(condition: Any, then: Any, otherwise: Any) -> Number:
+    x, y = alike(then, otherwise)
+    return Number(terms.choice(as_number(condition).as_condition, x.term, y.term), x.type)
+
+
+def _extreme(of_integers: Callable[..., Term], name: str) -> Callable[[Any, Any], Number]:
+    def rule(left: Any, right: Any) -> Number:
+        x, y = alike(as_number(left), as_number(right))
+        if x.type.kind == "float":
+            return Number(terms.apply(f"{name} of numbers", x.term, y.term), x.type)
+        return Number(of_integers(x.term, y.term), x.type)
+
+    return rule
+
+
+def _of_one(name: str) -> Callable[[Any], Number]:
+    def rule(x: Any) -> Number:
+        value = as_number(x)
+        if value.type.kind != "float":
+            if name == "abs":
+                size = terms.most(value.term, terms.negate(value.term))
+                return integer(size, value.type)
+            raise NotDefined(f"{name} of an integer")
+        return Number(terms.apply(name, value.term), value.type)
+
+    return rule
+
+
+def _assembly(
+    assembly: str,
+    constraints: str,
+    operands: list[Any],
+    dtype: Type,
+    is_pure: bool,
+    pack: int,
+) -> Number:
+    if dtype != FLOAT32 or pack != 1 or not is_pure:
+        raise NotDefined("assembly for several elements, or with a result of another type")
+    return read_block(assembly, constraints, [as_number(operand) for operand in operands])
+
+
+def _of_reals(name: str) -> Callable[..., Number]:
+    return lambda *args: Number(
+        terms.apply(name, *[as_number(arg).term for arg in args]), FLOAT32
+    )
+
+
+_BUILTINS: Final[dict[str, Callable[..., Any]]] = {
+    "float": float,
+    "len": len,
+    "tuple": lambda *parts: parts,
+    "constexpr": lambda value: value,
+    "where": _where,
+    "maximum": _extreme(terms.most, "maximum"),
+    "minimum": _extreme(terms.least, "minimum"),
+    "cast": _to,
+    "inline_asm_elementwise": _assembly,
+    "div_rn": _of_reals("divide"),
+    "fma": _of_reals("fma"),
+    "sqrt_rn": _of_reals("sqrt"),
+    **{name: _of_one(name) for name in ("abs", "floor", "ceil", "exp", "exp2", "log", "log2")},
+    **{name: _of_one(name) for name in ("sin", "cos", "erf")},
+    "sqrt": _of_reals("sqrt quickly"),
+}

@@ -1,0 +1,110 @@
+"""The values a kernel's text computes with: integers with a width, real numbers, pointers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .. import terms
+from ..meaning import NotDefined
+from ..terms import Table, Term
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type of entries: "int" of so many bits, with a sign or without; "bool"; "float"."""
+
+    kind: str
+    bits: int
+    signed: bool = True
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The least and the largest integer."""
+        if self.signed:
+            return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
+        return 0, (1 << self.bits) - 1
+
+
+BOOL: Final = Type("bool", 1, signed=False)
+INT32, INT64 = Type("int", 32), Type("int", 64)
+FLOAT32, FLOAT64 = Type("float", 32), Type("float", 64)
+TYPES: Final = {
+    "int1": BOOL,
+    **{f"int{bits}": Type("int", bits) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": Type("int", bits, signed=False) for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": Type("float", bits) for bits in (16, 32, 64)},
+    "bfloat16": Type("float", 16),
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number or a condition: a term, and the type it is computed in."""
+
+    term: Term
+    type: Type
+
+    @property
+    def as_condition(self) -> Term:
+        """Of a condition the term; of an integer, that it is not 0."""
+        if self.type.kind == "bool":
+            return self.term
+        if self.type.kind != "int":
+            raise NotDefined("a real number as a condition")
+        return terms.no(terms.equal(self.term, terms.number(0)))
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An address: so many entries behind the first of a table."""
+
+    table: Table
+    entries: Type
+    at: Term
+
+
+def integer(term: Term, of: Type) -> Number:
+    """The integer of a type that a sum or a product gives: it wraps."""
+    return Number(terms.wrapped(term, of.bits, of.signed), of)
+
+
+def converted(value: Number, to: Type) -> Number:
+    """A number as one of another type, as processors convert it."""
+    if value.type == to:
+        return value
+    if to.kind == "float":
+        if value.type.kind == "float":
+            if to.bits < value.type.bits and (to != FLOAT32 or value.term.op != "entry"):
+                raise NotDefined(f"float{value.type.bits} as float{to.bits}")
+            return Number(value.term, to)
+        return Number(terms.real_of(_as_integer(value)), to)
+    if to.kind == "bool":
+        return Number(value.as_condition, BOOL)
+    if value.type.kind == "float":
+        raise NotDefined("a real number made an integer")
+    low, high = value.type.ends
+    inside = to.ends[0] <= low and high <= to.ends[1]
+    term = _as_integer(value)
+    return Number(term, to) if inside or value.type.kind == "bool" else integer(term, to)
+
+
+def _as_integer(value: Number) -> Term:
+    if value.type.kind == "bool":
+        return terms.choice(value.term, terms.number(1), terms.number(0))
+    return value.term
+
+
+def promoted(left: Type, right: Type) -> Type:
+    """The type that an operation on two numbers is computed in."""
+    kinds = {left.kind, right.kind}
+    if "float" in kinds:
+        return Type("float", max(t.bits for t in (left, right) if t.kind == "float"))
+    if kinds == {"bool"}:
+        return BOOL
+    if "bool" in kinds:
+        return right if left.kind == "bool" else left
+    if left.signed == right.signed:
+        return left if left.bits >= right.bits else right
+    unsigned, signed = (right, left) if left.signed else (left, right)
+    return unsigned if unsigned.bits >= signed.bits else signed

@@ -1,0 +1,284 @@
+"""Claims about terms, decided by z3: proved for all integers, or refuted by numbers.
+
+z3 is optional (`pip install "maskalg[verify]"`) and imported with the first claim. Products,
+quotients and remainders of unknowns are tried as unknown functions with the laws of division
+first, which proves most claims at once, then as themselves. Entries of tables are unknown
+functions of their place, within their dtype; operations on real numbers are unknown functions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from . import messages, terms
+from .terms import Table, Term
+
+MILLISECONDS: Final = 10_000
+"""What a claim may take, by default."""
+
+Outcome = Literal["proved", "refuted", "open"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Numbers at which a claim is wrong: of variables by name, and of entries by table and place.
+
+    Entries that are not listed may be anything.
+    """
+
+    values: dict[str, terms.Value]
+    entries: dict[tuple[str, int], terms.Value]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim holds, by what means, in how many seconds; with a model where it does not."""
+
+    outcome: Outcome
+    by: str
+    seconds: float
+    model: Model | None = None
+
+
+def prove(
+    given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS
+) -> Verdict:
+    """Whether the claim holds wherever all that is given holds."""
+    started = time.perf_counter()
+
+    def verdict(outcome: Outcome, by: str, model: Model | None = None) -> Verdict:
+        return Verdict(outcome, by, time.perf_counter() - started, model)
+
+    if claim is terms.TRUE:
+        return verdict("proved", "equal as written")
+    denied = terms.no(claim)
+    given = needed(given, denied)
+    nonlinear = any(part.op == "product" or _divides_by_unknown(part)
+                    for term in (*given, denied) for part in term.walk())  # fmt: skip
+    for exact in (False, True) if nonlinear else (True,):
+        query = _Query(exact, milliseconds)
+        answer = query.ask([*given, denied])
+        if answer == "unsat":
+            return verdict("proved", "z3, integers" if exact and nonlinear else "z3, linear")
+        if answer == "sat" and (exact or not nonlinear):
+            return verdict("refuted", "z3", query.model())
+    return verdict("open", f"z3 did not decide it in {milliseconds / 1000:g} s")
+
+
+def needed(given: Sequence[Term], claim: Term) -> list[Term]:
+    """What is given of the unknowns that a claim reads, and of those that this reads."""
+    def unknowns(term: Term) -> frozenset[int]:
+        return frozenset(part.serial for part in term.walk() if part.op == "variable")
+
+    known = {term.serial: unknowns(term) for term in given}
+    wanted = set(unknowns(claim))
+    kept: list[Term] = []
+    rest = list(given)
+    while True:
+        found = [term for term in rest if known[term.serial] & wanted]
+        if not found:
+            return kept
+        kept += found
+        rest = [term for term in rest if term not in found]
+        for term in found:
+            wanted |= known[term.serial]
+
+
+def _divides_by_unknown(term: Term) -> bool:
+    divisor = {"quotient": 1, "remainder": 1, "divides": 0}.get(term.op)
+    return divisor is not None and not terms.is_number(term.args[divisor])
+
+
+class _Query:
+    """Terms as formulas of z3; `exact` multiplies where else products are unknown functions."""
+
+    def __init__(self, exact: bool, milliseconds: int) -> None:
+        try:
+            import z3
+        except ModuleNotFoundError as missing:
+            raise messages.no_z3() from missing
+        self._z3: Any = z3
+        self._exact = exact
+        self._solver = z3.Solver()
+        self._solver.set("timeout", milliseconds)
+        self._real = z3.DeclareSort("Real32")
+        self._known: dict[int, Any] = {}
+        self._laws: list[Any] = []
+        self._entries: list[tuple[Table, Any, Any]] = []
+        self._variables: dict[str, Any] = {}
+
+    def ask(self, all_of: Sequence[Term]) -> str:
+        for term in all_of:
+            self._solver.add(self.of(term))
+        while self._laws:
+            laws, self._laws = self._laws, []
+            self._solver.add(*laws)
+        return str(self._solver.check())
+
+    def of(self, term: Term) -> Any:
+        for part in term.walk():
+            if part.serial not in self._known:
+                args = [self._known[arg.serial] for arg in part.args]
+                self._known[part.serial] = self._translated(part, args)
+        return self._known[term.serial]
+
+    def model(self) -> Model:
+        found = self._solver.model()
+        values: dict[str, terms.Value] = {}
+        for name, unknown in self._variables.items():
+            if unknown.sort() == self._real:
+                continue
+            values[name] = self._plain(found.eval(unknown, model_completion=True))
+        entries: dict[tuple[str, int], terms.Value] = {}
+        for table, at, value in self._entries:
+            if table.kind != "real":
+                place = self._plain(found.eval(at, model_completion=True))
+                entry = self._plain(found.eval(value, model_completion=True))
+                entries[table.name, int(place)] = entry
+        return Model(values, entries)
+
+    def _plain(self, value: Any) -> int | bool:
+        z3 = self._z3
+        return bool(z3.is_true(value)) if z3.is_bool(value) else int(value.as_long())
+
+    def _sort(self, sort: terms.Sort) -> Any:
+        z3 = self._z3
+        return {"int": z3.IntSort(), "bool": z3.BoolSort(), "real": self._real}[sort]
+
+    def _function(self, name: str, args: Sequence[Any], sort: terms.Sort) -> Any:
+        sorts = [arg.sort() for arg in args]
+        label = f"{name} {' '.join(map(str, sorts))}"
+        return self._z3.Function(label, *sorts, self._sort(sort))(*args)
+
+    def _translated(self, term: Term, args: list[Any]) -> Any:
+        z3, op = self._z3, term.op
+        if op == "sum":
+            constant, coefficients = term.data
+            rows = [c * arg for c, arg in zip(coefficients, args, strict=True)]
+            return z3.Sum([z3.IntVal(constant), *rows]) if rows else z3.IntVal(constant)
+        if op == "variable":
+            unknown = z3.Const(term.data, self._sort(term.sort))
+            self._variables[term.data] = unknown
+            return unknown
+        if op == "real":
+            return z3.Const(f"real {float(term.data).hex()}", self._real)
+        if op == "entry":
+            found = self._function(term.data.name, args, term.sort)
+            self._entries.append((term.data, args[0], found))
+            if term.sort == "int":
+                self._laws += [term.data.low <= found, found <= term.data.high]
+            return found
+        if op == "product":
+            if self._exact:
+                return z3.Product(args)
+            return self._function(f"product of {len(args)}", args, "int")
+        if op in ("quotient", "remainder"):
+            return self._division(term, args)
+        if op == "divides":
+            c, x = term.args
+            return self.of(terms.remainder(x, c)) == 0
+        if op == "wrapped":
+            bits, signed = term.data
+            low = -(1 << bits - 1) if signed else 0
+            # The multiple of 2**bits that is added, which is mostly none.
+            turns = z3.Int(f"turns {term.serial}")
+            found = args[0] + turns * (1 << bits)
+            self._laws += [low <= found, found < low + (1 << bits)]
+            return found
+        if op == "apply":
+            return self._function(term.data, args, term.sort)
+        if op in ("whole", "real_of", "of_bits"):
+            found = self._function(op, args, term.sort)
+            if op == "whole":
+                self._laws += [-(2**31) < found, found < 2**31]
+            return found
+        if op.startswith("bit"):
+            return self._bitwise(op, args)
+        return self._plainly(op, args)
+
+    def _bitwise(self, op: str, args: list[Any]) -> Any:
+        found = args[0]
+        for arg in args[1:]:
+            left, right, joined = found, arg, self._function(op, [found, arg], "int")
+            if op == "bitand":
+                # Bits are only taken away.
+                self._laws.append(self._z3.Implies(right >= 0, self._z3.And(0 <= joined, joined <= right)))
+                self._laws.append(self._z3.Implies(left >= 0, self._z3.And(0 <= joined, joined <= left)))
+            found = joined
+        return found
+
+    def _division(self, term: Term, args: list[Any]) -> Any:
+        z3 = self._z3
+        x, c = term.args
+        if terms.is_number(c) and terms.value_of_number(c) >= 1:
+            by = terms.value_of_number(c)
+            return args[0] / by if term.op == "quotient" else args[0] % by
+        whole = self._function("quotient", args, "int")
+        rest = self._function("remainder", args, "int")
+        self._known[terms.quotient(x, c).serial] = whole
+        product = self.of(terms.multiply(c, terms.quotient(x, c)))
+        law = z3.And(args[0] == product + rest, 0 <= rest, rest < args[1])
+        self._laws.append(z3.Implies(args[1] >= 1, law))
+        return whole if term.op == "quotient" else rest
+
+    def _plainly(self, op: str, args: list[Any]) -> Any:
+        z3 = self._z3
+        if op in ("least", "most"):
+            found = args[0]
+            for arg in args[1:]:
+                smaller = arg < found if op == "least" else arg > found
+                found = z3.If(smaller, arg, found)
+            return found
+        if op == "sign":
+            return z3.If(args[0] < 0, z3.IntVal(-1), z3.IntVal(0))
+        if op in ("true", "false"):
+            return z3.BoolVal(op == "true")
+        return {
+            "at_least": lambda: args[0] >= 0,
+            "zero": lambda: args[0] == 0,
+            "no": lambda: z3.Not(args[0]),
+            "both": lambda: z3.And(*args),
+            "either": lambda: z3.Or(*args),
+            "same": lambda: args[0] == args[1],
+            "choice": lambda: z3.If(*args),
+        }[op]()
+
+
+def without_wraps(
+    given: Sequence[Term], of: Sequence[Term], milliseconds: int = MILLISECONDS
+) -> list[Term]:
+    """The terms without the wrapping that is proved to change nothing.
+
+    By induction from the inside: where no number leaves its width if none within it does, none
+    does. What may leave it stays, and is taken as it is.
+    """
+    known = dict.fromkeys(part for term in of for part in term.walk() if part.op == "wrapped")
+    if not known:
+        return list(of)
+    stay = [_stays(terms.replaced(part.args[0], _inner), *part.data) for part in known]
+    if prove(given, terms.both(*stay), milliseconds).outcome == "proved":
+        return [terms.replaced(term, _inner) for term in of]
+
+    def replace(term: Term) -> Term | None:
+        if term.op != "wrapped":
+            return None
+        stays = prove(given, _stays(term.args[0], *term.data), milliseconds)
+        return term.args[0] if stays.outcome == "proved" else None
+
+    return [terms.replaced(term, replace) for term in of]
+
+
+def _inner(term: Term) -> Term | None:
+    return term.args[0] if term.op == "wrapped" else None
+
+
+def _stays(term: Term, bits: int, signed: bool) -> Term:
+    """That an integer has so many bits."""
+    low = -(1 << bits - 1) if signed else 0
+    high = low + (1 << bits) - 1
+    return terms.both(
+        terms.greater_equal(term, terms.number(low)), terms.greater_equal(terms.number(high), term)
+    )

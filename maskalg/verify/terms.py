@@ -1,0 +1,643 @@
+"""Terms over mathematical integers: what a formula means, and what a text that runs computes.
+
+A formula and the text rendered of it become terms of this one kind, by code that shares nothing
+else. Integers are those of mathematics; a machine's integer of `bits` bits is `wrapped(term, bits)`,
+the number in its range that is equal modulo 2**bits. Real numbers are float32. An operation on
+them is only a name: equal operations on equal arguments in the same order are equal, and nothing
+else is known, so that a sum in another order is another number.
+
+Integers are kept as polynomials over *atoms* (variables, entries of tables, quotients, choices …),
+so `a + b` and `b + a` are one object. Equal terms are the same object: compare them with `is`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd
+from typing import Any, Final, Literal
+from weakref import WeakValueDictionary
+
+Sort = Literal["int", "bool", "real"]
+BitOperation = Literal["bitand", "bitor", "bitxor"]
+
+
+class Term:
+    """One operation; made by the functions below, never changed."""
+
+    __slots__ = ("__weakref__", "args", "data", "op", "serial", "sort")
+
+    op: str
+    sort: Sort
+    args: tuple[Term, ...]
+    data: Any
+    serial: int
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+    def walk(self) -> Iterator[Term]:
+        """Every part once, arguments first."""
+        seen: set[int] = set()
+        stack: list[tuple[Term, bool]] = [(self, False)]
+        while stack:
+            term, done = stack.pop()
+            if done:
+                yield term
+            elif term.serial not in seen:
+                seen.add(term.serial)
+                stack.append((term, True))
+                stack.extend((arg, False) for arg in term.args)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A tensor as kernels see it: entries one after the other.
+
+    `kind` is that of an entry, and `low` and `high` are the ends of its dtype where it is an
+    integer.
+    """
+
+    name: str
+    kind: Sort
+    low: int = 0
+    high: int = 0
+
+
+_KNOWN: Final[WeakValueDictionary[object, Term]] = WeakValueDictionary()
+_made = 0
+
+
+def _term(op: str, sort: Sort, args: tuple[Term, ...] = (), data: Any = None) -> Term:
+    global _made
+    # 1, 1.0 and True are equal as keys.
+    key = (op, sort, tuple([arg.serial for arg in args]), type(data), repr(data))
+    found = _KNOWN.get(key)
+    if found is None:
+        found = object.__new__(Term)
+        found.op, found.sort, found.args, found.data = op, sort, args, data
+        _made += 1
+        found.serial = _made
+        _KNOWN[key] = found
+    return found
+
+
+# --- integers ------------------------------------------------------------------------------------
+
+Polynomial = dict[tuple[Term, ...], int]  # atoms that are multiplied, and the coefficient
+
+
+def number(value: int) -> Term:
+    return _term("sum", "int", (), (value, ()))
+
+
+def variable(name: str, sort: Sort = "int") -> Term:
+    return _term("variable", sort, (), name)
+
+
+def is_number(term: Term) -> bool:
+    return term.op == "sum" and not term.args
+
+
+def value_of_number(term: Term) -> int:
+    return int(term.data[0])
+
+
+def polynomial(term: Term) -> Polynomial:
+    """An integer as products of atoms with coefficients; the empty product is the constant."""
+    if term.op == "sum":
+        constant, coefficients = term.data
+        found: Polynomial = {(): constant} if constant else {}
+        for atom, times in zip(term.args, coefficients, strict=True):
+            found[atom.args if atom.op == "product" else (atom,)] = times
+        return found
+    return {term.args if term.op == "product" else (term,): 1}
+
+
+def _of_polynomial(parts: Polynomial) -> Term:
+    constant, rows = 0, []
+    for atoms, times in parts.items():
+        if not times:
+            continue
+        if not atoms:
+            constant = times
+        else:
+            atom = atoms[0] if len(atoms) == 1 else _term("product", "int", atoms)
+            rows.append((atom, times))
+    rows.sort(key=lambda row: row[0].serial)
+    if len(rows) == 1 and rows[0][1] == 1 and not constant:
+        return rows[0][0]
+    coefficients = tuple([times for _, times in rows])
+    return _term("sum", "int", tuple([atom for atom, _ in rows]), (constant, coefficients))
+
+
+def add(*terms: Term) -> Term:
+    total: Polynomial = {}
+    for term in terms:
+        for atoms, times in polynomial(term).items():
+            total[atoms] = total.get(atoms, 0) + times
+    return _of_polynomial(total)
+
+
+def multiply(*factors: Term) -> Term:
+    total: Polynomial = {(): 1}
+    for factor in factors:
+        row: Polynomial = {}
+        for atoms, times in total.items():
+            for others, more in polynomial(factor).items():
+                both = tuple(sorted((*atoms, *others), key=lambda atom: atom.serial))
+                row[both] = row.get(both, 0) + times * more
+        total = row
+    return _of_polynomial(total)
+
+
+def negate(term: Term) -> Term:
+    return multiply(number(-1), term)
+
+
+def subtract(left: Term, right: Term) -> Term:
+    return add(left, negate(right))
+
+
+def quotient(x: Term, c: Term) -> Term:
+    """floor(x / c) for c >= 1: of another c nothing is known."""
+    if is_number(c) and value_of_number(c) == 1:
+        return x
+    if is_number(x) and is_number(c) and value_of_number(c) >= 1:
+        return number(value_of_number(x) // value_of_number(c))
+    if x.op == "choice":
+        chosen, then, otherwise = x.args
+        return choice(chosen, quotient(then, c), quotient(otherwise, c))
+    whole, rest = _divided(x, c)
+    if whole is not None:
+        return add(whole, quotient(rest, c))
+    if _leads_negative(x):
+        # floor(x / c) = -1 - floor((-1 - x) / c)
+        return subtract(number(-1), quotient(subtract(number(-1), x), c))
+    return _term("quotient", "int", (x, c))
+
+
+def remainder(x: Term, c: Term) -> Term:
+    """x - c floor(x / c) for c >= 1, in 0..c - 1."""
+    if is_number(c) and value_of_number(c) == 1:
+        return number(0)
+    if is_number(x) and is_number(c) and value_of_number(c) >= 1:
+        return number(value_of_number(x) % value_of_number(c))
+    if x.op == "choice":
+        chosen, then, otherwise = x.args
+        return choice(chosen, remainder(then, c), remainder(otherwise, c))
+    whole, rest = _divided(x, c)
+    if whole is not None:
+        return remainder(rest, c)
+    if _leads_negative(x):
+        # The remainder of -1 - x is what that of x lacks of c - 1.
+        return subtract(subtract(c, number(1)), remainder(subtract(number(-1), x), c))
+    return _term("remainder", "int", (x, c))
+
+
+def _divided(x: Term, c: Term) -> tuple[Term | None, Term]:
+    """x as `whole * c + rest` with the multiples of c that stand in it; None where there are none.
+
+    Coefficients are divided towards zero, so that x and -1 - x are written alike.
+    """
+    whole: Polynomial = {}
+    rest: Polynomial = {}
+    by = value_of_number(c) if is_number(c) else None
+    for atoms, times in polynomial(x).items():
+        if by is not None and by >= 1:
+            more = times // by if not atoms or times > 0 else -(-times // by)
+            whole[atoms], rest[atoms] = more, times - more * by
+        elif by is None and c.op != "sum" and c in atoms:
+            place = atoms.index(c)
+            whole[atoms[:place] + atoms[place + 1 :]] = times
+        else:
+            rest[atoms] = times
+    if not any(whole.values()):
+        return None, x
+    return _of_polynomial(whole), _of_polynomial(rest)
+
+
+def _leads_negative(x: Term) -> bool:
+    leading = [(atoms, times) for atoms, times in polynomial(x).items() if atoms]
+    if not leading:
+        return False
+    leading.sort(key=lambda row: [atom.serial for atom in row[0]])
+    return leading[0][1] < 0
+
+
+def truncated_quotient(x: Term, c: Term) -> Term:
+    """x / c rounded towards zero, for c >= 1: the division of processors."""
+    towards = negate(quotient(negate(x), c))
+    return quotient(x, c) if never_negative(x) else choice(at_least(x), quotient(x, c), towards)
+
+
+def truncated_remainder(x: Term, c: Term) -> Term:
+    """What that division leaves, with the sign of x."""
+    below = negate(remainder(negate(x), c))
+    return remainder(x, c) if never_negative(x) else choice(at_least(x), remainder(x, c), below)
+
+
+def never_negative(term: Term) -> bool:
+    """Whether an integer is seen to be at least 0 without knowing anything."""
+    if is_number(term):
+        return value_of_number(term) >= 0
+    if term.op == "choice":
+        chosen, then, otherwise = term.args
+        return all(
+            never_negative(part) or implied is at_least(part)
+            for part, implied in ((then, chosen), (otherwise, no(chosen)))
+        )
+    if term.op == "most":
+        return any(map(never_negative, term.args))
+    if term.op in ("least", "remainder"):
+        return term.op == "remainder" or all(map(never_negative, term.args))
+    return term.op == "quotient" and never_negative(term.args[0])
+
+
+def least(*terms: Term) -> Term:
+    return _extreme("least", terms)
+
+
+def most(*terms: Term) -> Term:
+    return _extreme("most", terms)
+
+
+def _extreme(op: Literal["least", "most"], terms: tuple[Term, ...]) -> Term:
+    flat: dict[Term, None] = {}
+    for term in terms:
+        flat.update(dict.fromkeys(term.args if term.op == op else (term,)))
+    numbers = [value_of_number(term) for term in flat if is_number(term)]
+    rest = [term for term in flat if not is_number(term)]
+    if numbers:
+        rest.append(number(min(numbers) if op == "least" else max(numbers)))
+    if len(rest) == 1:
+        return rest[0]
+    return _term(op, "int", tuple(sorted(rest, key=lambda term: term.serial)))
+
+
+def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
+    """An operation on the bits of two's complement, of which there are as many as it takes."""
+    for x, y in ((left, right), (right, left)):
+        if op == "bitxor" and _is_sign(x):
+            # x is -1 or 0: all bits are turned, or none.
+            return choice(at_least(x), y, subtract(number(-1), y))
+        if op == "bitxor" and x.op == "choice" and all(map(is_number, x.args[1:])):
+            chosen, then, otherwise = x.args
+            return choice(chosen, bitwise(op, then, y), bitwise(op, otherwise, y))
+    if is_number(left) and is_number(right):
+        a, b = value_of_number(left), value_of_number(right)
+        return number(a & b if op == "bitand" else a | b if op == "bitor" else a ^ b)
+    terms: list[Term] = []
+    for term in (left, right):
+        terms += term.args if term.op == op else (term,)
+    return _term(op, "int", tuple(sorted(terms, key=lambda term: term.serial)))
+
+
+def _is_sign(term: Term) -> bool:
+    return term.op == "sign"
+
+
+def sign_of(term: Term) -> Term:
+    """-1 of a negative number, else 0: its highest bit, shifted down."""
+    if is_number(term):
+        return number(-1 if value_of_number(term) < 0 else 0)
+    return _term("sign", "int", (term,))
+
+
+def wrapped(term: Term, bits: int, signed: bool = True) -> Term:
+    """The integer of so many bits that equals the term modulo 2**bits."""
+    if is_number(term):
+        low = -(1 << bits - 1) if signed else 0
+        return number((value_of_number(term) - low) % (1 << bits) + low)
+    plain = _unwrapped(term, bits)
+    if plain.op == "wrapped" and _holds(bits, signed, *plain.data):
+        return plain
+    return _term("wrapped", "int", (plain,), (bits, signed))
+
+
+def _holds(bits: int, signed: bool, inner_bits: int, inner_signed: bool) -> bool:
+    """Whether integers of the inner kind are all of the outer one."""
+    if signed == inner_signed:
+        return inner_bits <= bits
+    return signed and inner_bits < bits
+
+
+def _unwrapped(term: Term, bits: int) -> Term:
+    """A sum or a product with its parts not wrapped, which changes nothing modulo 2**bits."""
+    if term.op == "wrapped" and term.data[0] >= bits:
+        return term.args[0]
+    if term.op not in ("sum", "product"):
+        return term
+    total: list[Term] = []
+    for atoms, times in polynomial(term).items():
+        factors = [_unwrapped(atom, bits) if atom.op == "wrapped" else atom for atom in atoms]
+        total.append(multiply(number(times), *factors))
+    return add(*total)
+
+
+def unwrapped_ring(term: Term, bits: int) -> Term:
+    """A sum of products as it is modulo 2**bits, without wrapping at any step."""
+    return _unwrapped(term, bits)
+
+
+def entry(table: Table, at: Term) -> Term:
+    return _term("entry", table.kind, (at,), table)
+
+
+def whole_part(real: Term) -> Term:
+    """The integer part of a real number, as `engine.saturation.whole` has it."""
+    return _term("whole", "int", (real,))
+
+
+# --- conditions ----------------------------------------------------------------------------------
+
+TRUE: Final = _term("true", "bool")
+FALSE: Final = _term("false", "bool")
+
+
+def truth(value: bool) -> Term:
+    return TRUE if value else FALSE
+
+
+def at_least(x: Term) -> Term:
+    """x >= 0."""
+    if is_number(x):
+        return truth(value_of_number(x) >= 0)
+    if x.op == "sum":
+        constant, coefficients = x.data
+        divisor = reduce(gcd, coefficients)
+        if divisor > 1:
+            # Of integers, 2 x >= 1 is x >= 1.
+            row = {(atom.args if atom.op == "product" else (atom,)): times // divisor
+                   for atom, times in zip(x.args, coefficients, strict=True)}  # fmt: skip
+            return at_least(_of_polynomial({**row, (): constant // divisor}))
+    if x.op == "sign":
+        return at_least(x.args[0])
+    if x.op in ("bitand", "bitor", "bitxor"):
+        signs = [no(at_least(part)) for part in x.args]
+        if x.op == "bitand":
+            return no(both(*signs))
+        if x.op == "bitor":
+            return no(either(*signs))
+        return reduce(same, signs[1:], no(signs[0]))
+    minus_one = subtract(number(-1), x)
+    if minus_one.op in ("bitand", "bitor", "bitxor", "sign"):
+        return no(at_least(minus_one))
+    if _leads_negative(x):
+        return no(_term("at_least", "bool", (minus_one,)))
+    return _term("at_least", "bool", (x,))
+
+
+def greater_equal(left: Term, right: Term) -> Term:
+    return at_least(subtract(left, right))
+
+
+def greater(left: Term, right: Term) -> Term:
+    return at_least(subtract(subtract(left, right), number(1)))
+
+
+def equal(left: Term, right: Term) -> Term:
+    """left == right, of two integers; that a remainder is 0 or equals one by the same divisor is
+    that the divisor divides."""
+    x = subtract(left, right)
+    if is_number(x):
+        return truth(value_of_number(x) == 0)
+    if _leads_negative(x):
+        x = negate(x)
+    rows = polynomial(x)
+    remainders = [atoms[0] for atoms in rows if len(atoms) == 1 and atoms[0].op == "remainder"]
+    if len(remainders) == len(rows) == 1:
+        return divides(remainders[0].args[1], remainders[0].args[0])
+    if len(remainders) == len(rows) == 2 and sum(rows.values()) == 0:
+        a, b = remainders
+        if a.args[1] is b.args[1] and abs(next(iter(rows.values()))) == 1:
+            return divides(a.args[1], subtract(a.args[0], b.args[0]))
+    return _term("zero", "bool", (x,))
+
+
+def divides(c: Term, x: Term) -> Term:
+    """Whether x is a multiple of c >= 1."""
+    if _leads_negative(x):
+        x = negate(x)
+    whole, rest = _divided(x, c)
+    if whole is not None:
+        return divides(c, rest)
+    if is_number(x) and is_number(c):
+        return truth(value_of_number(x) % value_of_number(c) == 0)
+    if is_number(x) and value_of_number(x) == 0:
+        return TRUE
+    return _term("divides", "bool", (c, x))
+
+
+def no(condition: Term) -> Term:
+    if condition is TRUE or condition is FALSE:
+        return truth(condition is FALSE)
+    return condition.args[0] if condition.op == "no" else _term("no", "bool", (condition,))
+
+
+def both(*conditions: Term) -> Term:
+    return _joined("both", conditions, FALSE, TRUE)
+
+
+def either(*conditions: Term) -> Term:
+    return _joined("either", conditions, TRUE, FALSE)
+
+
+def _joined(op: str, conditions: Iterable[Term], decisive: Term, neutral: Term) -> Term:
+    flat: dict[Term, None] = {}
+    for condition in conditions:
+        flat.update(dict.fromkeys(condition.args if condition.op == op else (condition,)))
+    flat.pop(neutral, None)
+    if decisive in flat or any(no(part) in flat for part in flat):
+        return decisive
+    if not flat:
+        return neutral
+    parts = tuple(sorted(flat, key=lambda term: term.serial))
+    return parts[0] if len(parts) == 1 else _term(op, "bool", parts)
+
+
+def same(left: Term, right: Term) -> Term:
+    """left <=> right."""
+    if left is right:
+        return TRUE
+    if left is no(right):
+        return FALSE
+    for x, y in ((left, right), (right, left)):
+        if x is TRUE:
+            return y
+        if x is FALSE:
+            return no(y)
+    parts = tuple(sorted((left, right), key=lambda term: term.serial))
+    return _term("same", "bool", parts)
+
+
+def choice(chosen: Term, then: Term, otherwise: Term) -> Term:
+    """`then` where the condition holds, else `otherwise`; of one sort."""
+    if chosen is TRUE or then is otherwise:
+        return then
+    if chosen is FALSE:
+        return otherwise
+    if chosen.op == "no":
+        return choice(chosen.args[0], otherwise, then)
+    if then.op == "choice" and then.args[0] is chosen:
+        then = then.args[1]
+    if otherwise.op == "choice" and otherwise.args[0] is chosen:
+        otherwise = otherwise.args[2]
+    if then is otherwise:
+        return then
+    if then.sort == "bool":
+        return either(both(chosen, then), both(no(chosen), otherwise))
+    return _term("choice", then.sort, (chosen, then, otherwise))
+
+
+# --- real numbers --------------------------------------------------------------------------------
+
+_COMMUTE: Final = ("add", "multiply", "minimum", "maximum", "minimum of numbers",
+                   "maximum of numbers", "equal")  # fmt: skip
+
+
+def real(value: float) -> Term:
+    """A number that float32 holds."""
+    return _term("real", "real", (), float(value))
+
+
+def apply(name: str, *args: Term, sort: Sort = "real") -> Term:
+    """An operation on real numbers, rounded once; of an order nothing is known but its name."""
+    if name in _COMMUTE:
+        args = tuple(sorted(args, key=lambda term: term.serial))
+    return _term("apply", sort, args, name)
+
+
+def real_of(integer: Term) -> Term:
+    """The real number nearest to an integer."""
+    if is_number(integer) and abs(value_of_number(integer)) <= 1 << 24:
+        return real(float(value_of_number(integer)))
+    return _term("real_of", "real", (integer,))
+
+
+def of_bits(integer: Term) -> Term:
+    """The real number with these 32 bits."""
+    return _term("of_bits", "real", (integer,))
+
+
+# --- rewriting and computing ---------------------------------------------------------------------
+
+_BUILDERS: Final[dict[str, Callable[..., Term]]] = {
+    "product": multiply, "quotient": quotient, "remainder": remainder, "least": least,
+    "most": most, "sign": sign_of, "at_least": at_least, "zero": lambda x: equal(x, number(0)),
+    "divides": divides, "no": no, "both": both, "either": either, "same": same, "choice": choice,
+    "whole": whole_part, "real_of": real_of, "of_bits": of_bits,
+}  # fmt: skip
+
+
+def rebuilt(term: Term, args: tuple[Term, ...]) -> Term:
+    """The same operation on other arguments."""
+    if all(new is old for new, old in zip(args, term.args, strict=True)):
+        return term
+    if term.op == "sum":
+        constant, coefficients = term.data
+        rows = [multiply(number(c), arg) for c, arg in zip(coefficients, args, strict=True)]
+        return add(number(constant), *rows)
+    if term.op == "wrapped":
+        return wrapped(args[0], *term.data)
+    if term.op == "entry":
+        return entry(term.data, args[0])
+    if term.op == "apply":
+        return apply(term.data, *args, sort=term.sort)
+    if term.op.startswith("bit"):
+        return reduce(lambda x, y: bitwise(term.op, x, y), args)  # type: ignore[arg-type]
+    return _BUILDERS[term.op](*args)
+
+
+def replaced(term: Term, replace: Callable[[Term], Term | None]) -> Term:
+    """The term with parts put in place of others, from the inside out."""
+    done: dict[int, Term] = {}
+    for part in term.walk():
+        new = rebuilt(part, tuple([done[arg.serial] for arg in part.args]))
+        done[part.serial] = replace(new) or new
+    return done[term.serial]
+
+
+Value = int | bool | float
+Entries = Callable[[Table, int], Value]
+
+
+def computed(
+    term: Term,
+    values: Mapping[str, Value],
+    entries: Entries,
+    reals: Callable[..., Any],
+) -> Any:
+    """What a term is at these values of its variables.
+
+    Args:
+        term: the term.
+        values: of its variables, by name.
+        entries: the entry of a table at an offset.
+        reals: `reals(name, *args)` computes operations on real numbers, those named by `apply`,
+            and "whole", "real_of" and "of_bits".
+    """
+    done: dict[int, Any] = {}
+    for part in term.walk():
+        args = [done[arg.serial] for arg in part.args]
+        done[part.serial] = _computed(part, args, values, entries, reals)
+    return done[term.serial]
+
+
+def _computed(
+    term: Term, args: list[Any], values: Mapping[str, Value], entries: Entries, reals: Any
+) -> Any:
+    op = term.op
+    if op == "sum":
+        constant, coefficients = term.data
+        return constant + sum(c * arg for c, arg in zip(coefficients, args, strict=True))
+    if op == "variable":
+        return values[term.data]
+    if op == "real":
+        return term.data
+    if op == "entry":
+        return entries(term.data, args[0])
+    if op == "wrapped":
+        bits, signed = term.data
+        low = -(1 << bits - 1) if signed else 0
+        return (args[0] - low) % (1 << bits) + low
+    if op in ("whole", "real_of", "of_bits"):
+        return reals(op, *args)
+    if op == "apply":
+        return reals(term.data, *args)
+    return _PYTHON[op](*args)
+
+
+_PYTHON: Final[dict[str, Callable[..., Any]]] = {
+    "product": lambda *x: reduce(lambda a, b: a * b, x),
+    "quotient": lambda x, c: x // c if c >= 1 else 0,
+    "remainder": lambda x, c: x % c if c >= 1 else 0,
+    "least": min, "most": max,
+    "sign": lambda x: -1 if x < 0 else 0,
+    "bitand": lambda *x: reduce(lambda a, b: a & b, x),
+    "bitor": lambda *x: reduce(lambda a, b: a | b, x),
+    "bitxor": lambda *x: reduce(lambda a, b: a ^ b, x),
+    "true": lambda: True, "false": lambda: False,
+    "at_least": lambda x: x >= 0, "zero": lambda x: x == 0,
+    "divides": lambda c, x: c >= 1 and x % c == 0,
+    "no": lambda x: not x, "both": lambda *x: all(x), "either": lambda *x: any(x),
+    "same": lambda x, y: x == y, "choice": lambda c, x, y: x if c else y,
+}  # fmt: skip
+
+
+def shown(term: Term) -> str:
+    """A term as text."""
+    op, args = term.op, [shown(arg) for arg in term.args]
+    if op == "sum":
+        constant, coefficients = term.data
+        rows = [f"{c} {arg}" if c != 1 else arg for c, arg in zip(coefficients, args, strict=True)]
+        return "(" + " + ".join([*rows, *([str(constant)] if constant or not rows else [])]) + ")"
+    if op in ("variable", "real"):
+        return str(term.data)
+    if op == "entry":
+        return f"{term.data.name}[{args[0]}]"
+    if op == "wrapped":
+        return f"{'int' if term.data[1] else 'uint'}{term.data[0]}({args[0]})"
+    name = term.data if op == "apply" else op
+    return f"{name}({', '.join(args)})" if args else str(name)
