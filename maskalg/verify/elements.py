@@ -23,9 +23,9 @@ from ..codegen.hooks import Hooks
 from ..engine.normal_form import Structure
 from ..formula.parameters import Slot
 from . import terms
-from .meaning import BATCH, HEAD, K, KV_LEN, SCORE, Meaning, NotDefined, Q, step_table
+from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q, step_table
 from .reading.library import Library
-from .reading.triton import Module, Reader
+from .reading.triton import Module, Reader, as_number
 from .reading.values import FLOAT32, INT32, INT64, TYPES, Number, Pointer, Type
 from .terms import Table, Term
 
@@ -40,6 +40,15 @@ class Load:
     table: Table
     at: Term
     inside: Term
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The keys low..high that a kernel's loop is told of, if `some`."""
+
+    low: Term
+    high: Term
+    some: Term
 
 
 class TritonHooks:
@@ -71,7 +80,8 @@ class TritonHooks:
         self._numbers = [self._scalar(argument) for argument in hooks.scalars]
         self._tables = tuple([self._table(table) for table in hooks.tables])
         summaries = Library(self._divisors).summaries()
-        self._reader = Reader(Module(hooks.source, "the hooks", library), self._loaded, summaries)
+        self._module = Module(hooks.source, "the hooks", library)
+        self._reader = Reader(self._module, self._loaded, summaries)
 
     def element(self, name: str, moving: str) -> Number:
         """What the hook `name` gives for a score, or a product, and a pair.
@@ -103,6 +113,38 @@ class TritonHooks:
             held,
         )
         return Number(self.resolved(found.term), found.type)
+
+    def bounds(self, name: str) -> tuple[list[Interval], list[Interval]] | None:
+        """The intervals of touched keys, and of keys that are not full, of a hook of runs.
+
+        None where the hook looks runs up alone.
+        """
+        found: list[tuple[list[Interval], list[Interval]]] = []
+
+        def tiles(low: Any, high: Any, some: Any, kv_len: Any, block: Any) -> Interval:
+            parts = [self.resolved(as_number(part).term) for part in (low, high, some)]
+            return Interval(*parts)
+
+        def of_spans(j: Any, touched: Any, unfull: Any, *rest: Any) -> None:
+            found.append((list(touched), list(unfull)))
+
+        def either_way(j: Any, from_last: Any, touched: Any, unfull: Any, *rest: Any) -> None:
+            found.append((list(touched), list(unfull)))
+
+        summaries = Library(self._divisors).summaries() | {
+            "tiles": tiles,
+            "run_of_spans": of_spans,
+            "run_of_spans_and_marks": of_spans,
+            "run_of_spans_either_way": either_way,
+            "run_of_marks": lambda *args: None,
+        }
+        reader = Reader(self._module, self._loaded, summaries)
+        row = [Number(term, self.index) for term in (Q0, Q1)]
+        first = [Number(terms.variable("j"), INT32)] * (2 if "either_way" in name else 1)
+        place = [self._plain(term) for term in (BATCH, HEAD, KV_LEN)]
+        numbers = tuple(self._numbers[:MOST_PASSED])
+        reader.call(name, *first, *row, *place, numbers, self._tables, 64)
+        return found[0] if found else None
 
     def resolved(self, term: Term) -> Term:
         """The term with numbers in place of the bits, and the table, that they are passed as."""

@@ -8,32 +8,50 @@ less than 2**31 (`engine.extents.fits_int32`), or 2**30 beside entries of tables
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
+
+from ..codegen.text.long_integers import compares_integers, is_long, roots
 from ..engine.extents import MOST_OF_ENTRY, _repeats
 from ..engine.normal_form import Structure
+from ..formula import nodes
 from ..formula.integer_ranges import RULES
 from ..formula.node import Node
 from ..formula.parameters import INT32_MAX
 from ..proof.check.document_laws import same_document
 from . import terms
-from .meaning import BATCH, HEAD, K, KV_LEN, Q, Q_LEN, Meaning
+from .meaning import BATCH, HEAD, K, KV_LEN, Q0, Q1, Q, Q_LEN, Meaning
 from .terms import Term
 
-_PADDING = 4096
+PADDING = 4096
 _NEAR = 2**22
+MOST_OF_TABLE = 2**30
+"""Entries of a table along an axis: more are taken for granted to be none."""
 BATCHES, HEADS = terms.variable("batches"), terms.variable("heads")
 
 
-def given(structure: Structure, meaning: Meaning, *, wide: bool, near: bool) -> list[Term]:
-    """What holds of the unknowns of a structure in a kernel of 32 bits, or a `wide` one of 64.
+@dataclass(frozen=True)
+class Kernel:
+    """How a kernel is written, as far as it decides which calls it runs in.
 
-    `near`: sums of positions and numbers are below 2**22, which real numbers hold exactly.
+    Attributes:
+        bits: of its indices, 32 or 64.
+        near: sums of positions and numbers are below 2**22, which real numbers hold exactly.
+        short: what is multiplied has 64 bits (`Style.limbs` is 1).
+        every_integer: all integers of the formulas are below 2**62, as in the kernels of CPUs.
     """
+
+    bits: int
+    near: bool = False
+    short: bool = True
+    every_integer: bool = False
+
+
+def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
+    """What holds of the unknowns of a structure in the calls that have such a kernel."""
     found = [
         *_between(1, Q_LEN, 2**31 - 1),
         *_between(1, KV_LEN, 2**31 - 1),
-        *_below(Q, Q_LEN),
-        *_below(K, KV_LEN),
         *_below(BATCH, BATCHES),
         *_below(HEAD, HEADS),
         *_between(1, BATCHES, 2**31 - 1),
@@ -45,19 +63,42 @@ def given(structure: Structure, meaning: Meaning, *, wide: bool, near: bool) -> 
             found += _between(low, meaning.number(slot), INT32_MAX)
     for slot in structure.tables:
         for axis in range(slot.ndim):
-            found += _between(1, meaning.size(slot, axis), 2**31 - 1)
+            found += _between(1, meaning.size(slot, axis), MOST_OF_TABLE)
     found += _indices(structure, meaning)
-    if not wide:
+    if kernel.bits == 32:
         found.append(_fits_32(structure, meaning))
-    if near:
+    if kernel.short:
+        found += _short_roots(structure, meaning)
+    if kernel.every_integer:
+        for part in (*structure.mask.walk(), *structure.bias.walk()):
+            if part.kind == "int":
+                found += _between(-(2**62), meaning(part), 2**62)
+    if kernel.near:
         total = terms.add(terms.most(Q_LEN, KV_LEN), *_numbers(structure, meaning))
         found.append(_at_most(terms.add(total, terms.number(structure.constants)), _NEAR))
     return found
 
 
-def is_reachable(structure: Structure, *, wide: bool) -> bool:
+def pair() -> list[Term]:
+    """A query and a key of the call."""
+    return [*_below(Q, Q_LEN), *_below(K, KV_LEN)]
+
+
+def past_the_end() -> list[Term]:
+    """A query, and a place of a tile past the last key."""
+    past = terms.greater(terms.add(KV_LEN, terms.number(PADDING)), K)
+    return [*_below(Q, Q_LEN), terms.greater_equal(K, KV_LEN), past]
+
+
+def tile_and_key() -> list[Term]:
+    """A tile of queries q0..q1, and a key."""
+    return [terms.at_least(Q0), terms.greater_equal(Q1, Q0), terms.greater(Q_LEN, Q1),
+            *_below(K, KV_LEN)]  # fmt: skip
+
+
+def is_reachable(structure: Structure, kernel: Kernel) -> bool:
     """Whether any call has such a kernel: none of 32 bits where a table is a factor."""
-    return wide or not any(
+    return kernel.bits == 64 or not any(
         any(part.op == "read" for part in product.walk()) for product in _products(structure)
     )
 
@@ -90,6 +131,23 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
             laws.append(terms.either(terms.no(meaning(part)), within))
             laws.append(terms.either(terms.no(within), terms.no(contiguous), meaning(part)))
     return laws
+
+
+def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
+    """What is multiplied, and what that is added to and compared with, has 64 bits.
+
+    `integer_sizes.sizes_of` finds it so, by the dtypes of tables and the sizes of numbers.
+    """
+    found: dict[Term, None] = {}
+    for formula in (structure.mask, structure.bias):
+        for root in roots(formula):
+            if not is_long(root, wide=True):
+                continue
+            computed = nodes.subtract(*root.args) if compares_integers(root) else root
+            for part in computed.walk():
+                if part.kind == "int" and "mul" in part.ops():
+                    found.update(dict.fromkeys(_between(-(2**63), meaning(part), 2**63 - 1)))
+    return list(found)
 
 
 def _between(low: int, term: Term, high: int) -> list[Term]:
@@ -156,7 +214,7 @@ def _is_negation(node: Node) -> bool:
 
 def _fits_32(structure: Structure, meaning: Meaning) -> Term:
     most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
-    parts = [Q_LEN, KV_LEN, terms.number(_PADDING + structure.constants)]
+    parts = [Q_LEN, KV_LEN, terms.number(PADDING + structure.constants)]
     parts += [terms.multiply(terms.number(2), size) for size in _numbers(structure, meaning)]
     # `fits_int32` adds up what products are at most; they are at least what they are here.
     if structure.multiplies:

@@ -87,8 +87,8 @@ def inside(index: Term, size: Term) -> Term:
 
 
 def step_table(name: str, q_slot: Slot, kv_slot: Slot) -> Table:
-    """A monotone table of documents, of 32 bits (`schedule/intervals/steps.py`)."""
-    return Table(f"{name} of t{q_slot.index}, t{kv_slot.index}", "int", -(2**31), 2**31 - 1)
+    """A monotone table of documents (`schedule/intervals/steps.py`): positions, -1 and the length."""
+    return Table(f"{name} of t{q_slot.index}, t{kv_slot.index}", "int", -1, 2**30)
 
 
 def step_sizes(q_slot: Slot, kv_slot: Slot, rank: int) -> list[Term]:

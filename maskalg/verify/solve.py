@@ -16,6 +16,9 @@ from typing import Any, Final, Literal
 from . import messages, terms
 from .terms import Table, Term
 
+ANYTHING: Final = "anything"
+"""The table of what functions give for arguments that they are not made for."""
+
 MILLISECONDS: Final = 10_000
 """What a claim may take, by default."""
 
@@ -64,8 +67,34 @@ def prove(
         if answer == "unsat":
             return verdict("proved", "z3, integers" if exact and nonlinear else "z3, linear")
         if answer == "sat" and (exact or not nonlinear):
-            return verdict("refuted", "z3", query.model())
+            model = query.model()
+            if is_wrong_at(given, claim, model):
+                return verdict("refuted", "z3", model)
+            return verdict("open", "z3 finds numbers that do not refute it: of real numbers, or of "
+                           "functions that it knows too little of")  # fmt: skip
     return verdict("open", f"z3 did not decide it in {milliseconds / 1000:g} s")
+
+
+def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:
+    """Whether all that is given holds at a model, and the claim does not, in exact arithmetic."""
+    def entry(table: Table, at: int) -> terms.Value:
+        return model.entries.get((table.name, at), False if table.kind == "bool" else table.low)
+
+    def reals(name: str, *args: object) -> object:
+        raise _OfReals
+
+    every = terms.both(*given, terms.no(claim))
+    values = dict.fromkeys(
+        (part.data for part in every.walk() if part.op == "variable" and part.sort == "int"), 0
+    )
+    try:
+        return bool(terms.computed(every, {**values, **model.values}, entry, reals))
+    except (_OfReals, KeyError):
+        return False
+
+
+class _OfReals(Exception):
+    """A claim about real numbers, of which a model says nothing."""
 
 
 def needed(given: Sequence[Term], claim: Term) -> list[Term]:
@@ -247,32 +276,112 @@ class _Query:
         }[op]()
 
 
-def without_wraps(
+def settled(
     given: Sequence[Term], of: Sequence[Term], milliseconds: int = MILLISECONDS
 ) -> list[Term]:
-    """The terms without the wrapping that is proved to change nothing.
+    """The terms without the wrapping that is proved to change nothing, and with the results that
+    functions are proved to be asked for.
 
     By induction from the inside: where no number leaves its width if none within it does, none
     does. What may leave it stays, and is taken as it is.
     """
-    known = dict.fromkeys(part for term in of for part in term.walk() if part.op == "wrapped")
+    known = dict.fromkeys(part for term in of for part in term.walk() if _claims(part) is not None)
     if not known:
         return list(of)
-    stay = [_stays(terms.replaced(part.args[0], _inner), *part.data) for part in known]
-    if prove(given, terms.both(*stay), milliseconds).outcome == "proved":
-        return [terms.replaced(term, _inner) for term in of]
 
-    def replace(term: Term) -> Term | None:
-        if term.op != "wrapped":
+    def plain(part: Term) -> Term | None:
+        return _hoped(part) if _claims(part) is not None else None
+
+    def claimed(part: Term) -> Term:
+        inner = terms.rebuilt(part, tuple([terms.replaced(arg, plain) for arg in part.args]))
+        return _claims(inner) or terms.TRUE
+
+    if prove(given, terms.both(*map(claimed, known)), milliseconds).outcome == "proved":
+        return [terms.replaced(term, plain) for term in of]
+
+    def replace(part: Term) -> Term | None:
+        claim = _claims(part)
+        if claim is None or prove(given, claim, milliseconds).outcome != "proved":
             return None
-        stays = prove(given, _stays(term.args[0], *term.data), milliseconds)
-        return term.args[0] if stays.outcome == "proved" else None
+        return plain(part)
 
     return [terms.replaced(term, replace) for term in of]
 
 
-def _inner(term: Term) -> Term | None:
-    return term.args[0] if term.op == "wrapped" else None
+def _claims(part: Term) -> Term | None:
+    """What must hold for a part to be one of its arguments; None where that is not hoped for."""
+    if part.op == "wrapped":
+        return _stays(part.args[0], *part.data)
+    if _is_distance(part):
+        return terms.both(
+            terms.greater(_distance(part), terms.number(-_FARTHEST)),
+            terms.greater(terms.number(_FARTHEST), _distance(part)),
+        )
+    if part.op == "choice" and (_is_anything(part.args[2]) or _is_of_natural(part)):
+        return part.args[0]
+    return None
+
+
+def _hoped(part: Term) -> Term:
+    """What a part is, where its claim holds."""
+    if _is_distance(part):
+        # 1.5 * 2**23 + d has the bits 0x4B400000 + d, and all of these sums are exact.
+        more = int(_BASE - part.args[1].data)
+        return terms.real_of(terms.add(_distance(part), terms.number(more)))
+    return part.args[0] if part.op == "wrapped" else part.args[1]
+
+
+def _is_distance(part: Term) -> bool:
+    """Whether a part is an integer made a real number by its bits."""
+    if part.op != "apply" or part.data != "subtract" or part.args[0].op != "of_bits":
+        return False
+    base = part.args[1]
+    return base.op == "real" and base.data == int(base.data) and abs(_BASE - base.data) <= _FARTHEST
+
+
+def _distance(part: Term) -> Term:
+    return terms.subtract(part.args[0].args[0], terms.number(_BITS))
+
+
+_BITS: Final = 0x4B400000
+_BASE: Final = 3.0 * 2**22
+_FARTHEST: Final = 2**22
+
+
+def _is_of_natural(choice: Term) -> bool:
+    """Whether a choice is a processor's division, by the sign of what is divided."""
+    chosen, then, _ = choice.args
+    return then.op in ("quotient", "remainder") and chosen is terms.at_least(then.args[0])
+
+
+def _is_anything(term: Term) -> bool:
+    return term.op == "entry" and bool(term.data.name == ANYTHING)
+
+
+def aligned(term: Term, other: Term) -> Term:
+    """The term with quotients taken apart as they are in the other one.
+
+    Where the other one has the remainder of e by c, e is c floor(e / c) and that remainder, so
+    that floor((x - e) / c) is floor((x - remainder) / c) less floor(e / c).
+    """
+    parts = [part.args for part in other.walk() if part.op == "remainder"]
+
+    def replace(part: Term) -> Term | None:
+        if part.op not in ("quotient", "remainder"):
+            return None
+        x, by = part.args
+        for e, c in parts:
+            times = terms.polynomial(x).get((e,), 0)
+            if c is by and times and x is not e:
+                rest = terms.subtract(terms.remainder(e, c), e)
+                moved = terms.add(x, terms.multiply(terms.number(times), rest))
+                if part.op == "remainder":
+                    return terms.remainder(moved, c)
+                whole = terms.multiply(terms.number(times), terms.quotient(e, c))
+                return terms.add(whole, terms.quotient(moved, c))
+        return None
+
+    return terms.replaced(term, replace)
 
 
 def _stays(term: Term, bits: int, signed: bool) -> Term:

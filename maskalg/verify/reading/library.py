@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from .. import terms
 from ..meaning import NotDefined
+from ..solve import ANYTHING
 from ..terms import Table, Term
 from .triton import alike, as_number
 from .values import BOOL, FLOAT32, INT64, Number, Type, converted
 
 INT128: Final = Type("int", 128)
-ANYTHING: Final = Table("anything", "int", -(2**31), 2**31 - 1)
-"""What a function gives for arguments it is not made for."""
+_ANYTHING: Final = Table(ANYTHING, "int", -(2**31), 2**31 - 1)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _unwrapped(term: Term) -> Term | None:
 
 
 def _where_known(conditions: list[Term], found: Term, x: Term) -> Term:
-    return terms.choice(terms.both(*conditions), found, terms.entry(ANYTHING, x))
+    return terms.choice(terms.both(*conditions), found, terms.entry(_ANYTHING, x))
 
 
 def _floored(operation: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Number]:

@@ -1,0 +1,367 @@
+"""What is claimed of the text that runs for an expression, and how each claim was proved.
+
+- *element*: a hook keeps a pair if and only if the formula does, for each query and key of any
+  call, whatever its numbers and its tables hold, and it drops what is past the last key;
+- *bounds*: the intervals that a loop computes for a tile of queries (or of keys, in the backward
+  pass) hold every key of the closed form's, and no other where the kernel is given all bounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+import torch
+
+from ..backends.cpu.native import hooks as native
+from ..codegen.hooks import Hooks, Style, hooks_of
+from ..engine.normal_form import Structure, transposed
+from ..formula.node import Node
+from ..formula.nodes import SCORE as PLAIN_SCORE
+from ..formula.parameters import Slot
+from ..proof.closed_forms import Span
+from ..proof.proof import prove_structure
+from . import terms
+from .elements import Interval, TritonHooks, kept
+from .given import (
+    Kernel,
+    document_laws,
+    given,
+    is_reachable,
+    pair,
+    past_the_end,
+    tile_and_key,
+)
+from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q
+from .reading.cpp import CppHooks, Passed
+from .solve import Model, aligned, prove, settled
+from .terms import Term
+
+Target = Literal["ptx", "triton", "cpu"]
+Outcome = Literal["proved", "wrong", "not proved"]
+TARGETS: Final[tuple[Target, ...]] = ("ptx", "triton", "cpu")
+_NAMES: Final = {
+    "ptx": "inline PTX, NVIDIA", "triton": "Triton, other GPUs", "cpu": "C++, CPUs",
+}  # fmt: skip
+_ROWS: Final = {"kv_idx": "a row of keys at a time", "q_idx": "a row of queries at a time"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, whether it was proved, and how.
+
+    Attributes:
+        kind: "element" or "bounds".
+        text: what runs where, and what is claimed.
+        outcome: "proved"; "wrong", with numbers at which it is; or "not proved".
+        by: by what means, or why not.
+        seconds: that this took.
+        model: numbers and entries at which a wrong claim is wrong.
+        moving: the index that the loop of the hook runs over.
+    """
+
+    kind: str
+    text: str
+    outcome: Outcome
+    by: str
+    seconds: float
+    model: Model | None = None
+    moving: str = "kv_idx"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An expression's structure, and what of its values decides how kernels are written.
+
+    Attributes:
+        structure: of the expression.
+        dtypes: of its tables, by slot.
+        limbs: of `Style`.
+        library: other texts of files of the kernels, by name, for tests of the verifier.
+        rendered: changes the text of hooks before it is read, for tests of the verifier.
+    """
+
+    structure: Structure
+    dtypes: dict[int, torch.dtype]
+    limbs: int = 1
+    library: dict[str, str] | None = None
+    rendered: Callable[[str], str] = str
+
+    @property
+    def long(self) -> bool:
+        return torch.int64 in self.dtypes.values()
+
+
+def claims(
+    subject: Subject, targets: tuple[Target, ...] = TARGETS, milliseconds: int = 10_000
+) -> Iterator[Claim]:
+    """Every claim of the kernels for these targets, proved or not."""
+    for target in targets:
+        if target == "cpu":
+            yield from _of_cpu(subject, milliseconds)
+            continue
+        for bits in (32, 64):
+            kernel = Kernel(bits=bits, short=subject.limbs == 1)
+            if is_reachable(subject.structure, kernel):
+                yield from _of_gpu(subject, target, kernel, milliseconds)
+
+
+# --- GPUs ----------------------------------------------------------------------------------------
+
+
+def _of_gpu(
+    subject: Subject, target: Target, kernel: Kernel, milliseconds: int
+) -> Iterator[Claim]:
+    structure = subject.structure
+    style = Style(
+        wide=kernel.bits == 64,
+        limbs=subject.limbs,
+        ptx=target == "ptx",
+        long=subject.long,
+        far=True,
+    )
+    where = f"{_NAMES[target]}, {kernel.bits} bits"
+    meaning = Meaning(subject.dtypes)
+    try:
+        hooks = hooks_of(structure, style, backward=True)
+        read = _read(subject, hooks, meaning, kernel)
+    except (NotDefined, SyntaxError) as problem:
+        yield _unread("element", where, problem)
+        return
+    known = given(structure, meaning, kernel)
+    for moving in ("kv_idx", "q_idx"):
+        text = f"{where}, {_ROWS[moving]}"
+
+        def element(moving: str = moving) -> Term:
+            return kept(read.element("masked", moving).term)
+
+        yield _element(structure.mask, meaning, known, element, (text, moving), milliseconds)
+    # Bounds are the same text for NVIDIA and others.
+    if target == "triton":
+        return
+    other = transposed(structure)
+    of_keys = Structure(other.key, other.mask_key, other.mask, PLAIN_SCORE, other.slots)
+    for name, of, moving in (
+        ("next_run", structure, "kv_idx"),
+        ("next_run_of_keys", of_keys, "q_idx"),
+        ("next_run_either_way_of_keys", of_keys, "q_idx"),
+    ):
+        text = f"{where.replace('inline PTX, NVIDIA', 'GPUs')}, {name}"
+        try:
+            found = read.bounds(name)
+        except NotDefined as problem:
+            yield _unread("bounds", text, problem)
+            continue
+        if found is None:
+            yield Claim("bounds", text, "not proved", "runs are looked up in a table that the "
+                        "host makes, not computed", 0.0)  # fmt: skip
+            continue
+        yield from _bounds(of, meaning, kernel, found, (text, moving), milliseconds)
+
+
+def _read(subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel) -> TritonHooks:
+    text = subject.rendered(hooks.source)
+    return TritonHooks(
+        subject.structure,
+        hooks if text == hooks.source else _with_source(hooks, text),
+        meaning,
+        wide=kernel.bits == 64,
+        library=subject.library,
+    )
+
+
+def _with_source(hooks: Hooks, text: str) -> Hooks:
+    from dataclasses import replace
+
+    return replace(hooks, source=text)
+
+
+def _element(
+    mask: Node,
+    meaning: Meaning,
+    known: list[Term],
+    element: Callable[[], Term],
+    names: tuple[str, str],
+    milliseconds: int,
+) -> Claim:
+    """That a hook keeps what the mask keeps; and of loops over keys, none past the last one."""
+    text, moving = names
+    started = time.perf_counter()
+    try:
+        found, wanted = element(), meaning(mask)
+    except NotDefined as problem:
+        return _unread("element", text, problem, moving)
+    laws = document_laws(mask, meaning)
+    (plain,) = settled([*known, *pair()], [found], milliseconds)
+    verdict = prove(
+        [*known, *pair(), *laws], terms.same(plain, aligned(wanted, plain)), milliseconds
+    )
+    if verdict.outcome == "proved" and moving == "kv_idx":
+        given_past = [*known, *past_the_end()]
+        (plain,) = settled(given_past, [found], milliseconds)
+        past = prove([*given_past, *laws], terms.no(plain), milliseconds)
+        if past.outcome != "proved":
+            verdict = past
+    outcome: Outcome = {"proved": "proved", "refuted": "wrong", "open": "not proved"}[
+        verdict.outcome
+    ]  # type: ignore[assignment]
+    seconds = time.perf_counter() - started
+    return Claim("element", text, outcome, verdict.by, seconds, verdict.model, moving)
+
+
+def _bounds(
+    structure: Structure,
+    meaning: Meaning,
+    kernel: Kernel,
+    found: tuple[list[Interval], list[Interval]],
+    names: tuple[str, str],
+    milliseconds: int,
+) -> Iterator[Claim]:
+    forms = prove_structure(structure).forms
+    known = [*given(structure, meaning, kernel), *tile_and_key()]
+    text, moving = names
+    for side, spans, intervals in zip(
+        ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
+    ):
+        if len(spans) != len(intervals):
+            every = len(intervals) == 1
+            why = "too many intervals: every tile is visited" if every else "other intervals"
+            yield Claim("bounds", f"{text}, {side}", "not proved", why, 0.0, None, moving)
+            continue
+        for number, (span, interval) in enumerate(zip(spans, intervals, strict=True)):
+            where = f"{text}, {side} {number + 1}"
+            yield _interval(span, interval, meaning, known, (where, moving), milliseconds)
+
+
+def _interval(
+    span: Span,
+    interval: Interval,
+    meaning: Meaning,
+    known: list[Term],
+    names: tuple[str, str],
+    milliseconds: int,
+) -> Claim:
+    """That a key of the closed form lies in the interval of the text, and the reverse."""
+    text, moving = names
+    started = time.perf_counter()
+    conditions: list[Term] = []
+    whole = True
+    for bounds, compare in (
+        (span.lows, lambda bound: terms.greater_equal(K, bound)),
+        (span.highs, lambda bound: terms.greater_equal(bound, K)),
+        (span.guards, terms.at_least),
+    ):
+        for bound in bounds:
+            try:
+                conditions.append(compare(meaning(bound)))
+            except NotDefined:
+                whole = False  # a bound by a table that kernels are not given
+    laws: list[Term] = []
+    inside = terms.both(*conditions)
+    low, high, some = settled(known, [interval.low, interval.high, interval.some], milliseconds)
+    told = terms.both(some, terms.greater_equal(K, low), terms.greater_equal(high, K))
+    inside = aligned(inside, told)
+    sound = terms.either(terms.no(inside), told)
+    verdict = prove([*known, *laws], sound, milliseconds)
+    by = verdict.by
+    if verdict.outcome == "proved" and whole:
+        exact = prove([*known, *laws], terms.either(terms.no(told), inside), milliseconds)
+        if exact.outcome != "proved":
+            by += "; wider than the closed form: it visits more"
+    elif verdict.outcome == "proved":
+        by += "; the kernel is given fewer bounds than the proof found: it visits more"
+    outcome: Outcome = {"proved": "proved", "refuted": "wrong", "open": "not proved"}[
+        verdict.outcome
+    ]  # type: ignore[assignment]
+    seconds = time.perf_counter() - started
+    return Claim("bounds", text, outcome, by, seconds, verdict.model, moving)
+
+
+# --- CPUs ----------------------------------------------------------------------------------------
+
+
+def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
+    structure, where = subject.structure, _NAMES["cpu"]
+    meaning = Meaning(subject.dtypes)
+    if not all(d.is_floating_point or d in native.ENTRY_TYPES for d in subject.dtypes.values()):
+        return
+    hooks = native.hooks_of(structure, tuple([subject.dtypes[s.index] for s in structure.tables]))
+    if hooks is None:
+        return  # torch's own operations evaluate the formula
+    try:
+        read = CppHooks(
+            subject.rendered(hooks.source), _passed(structure, meaning), _entry_types(subject)
+        )
+    except NotDefined as problem:
+        yield _unread("element", where, problem)
+        return
+    kernel = Kernel(bits=64, short=False, every_integer=True)
+    known = given(structure, meaning, kernel)
+    at = {"q_idx": Q, "kv_idx": K, "batch": BATCH, "head": HEAD}
+    bits = {
+        terms.variable(f"bits of n{slot.index}"): meaning.number(slot)
+        for slot in structure.scalars
+        if slot.kind == "real"
+    }
+
+    def resolved(term: Term) -> Term:
+        return terms.replaced(
+            term, lambda part: bits.get(part.args[0]) if part.op == "of_bits" else None
+        )
+
+    for name, lane, moving in (("mask_q", "q_idx", "kv_idx"), ("mask_k", "kv_idx", "q_idx")):
+
+        def element(name: str = name, lane: str = lane) -> Term:
+            return kept(resolved(read.element(name, lane, at, SCORE).term))
+
+        text = f"{where}, {name}"
+        claim = _element(structure.mask, meaning, known, element, (text, "q_idx"), milliseconds)
+        yield claim
+    if hooks.bounded:
+        row = {"q0": Q0, "q1": Q1, "kv_len": KV_LEN, "batch": BATCH, "head": HEAD}
+        try:
+            ends = {place: resolved(term) for place, term in read.bounds(row).items()}
+        except NotDefined as problem:
+            yield _unread("bounds", where, problem)
+            return
+        pairs = [Interval(ends[2 * i], ends[2 * i + 1], terms.TRUE) for i in range(len(ends) // 2)]
+        intervals = pairs[: hooks.touched], pairs[hooks.touched :]
+        kernel = Kernel(bits=64, short=False)
+        yield from _bounds(
+            structure, meaning, kernel, intervals, (f"{where}, bounds", "kv_idx"), milliseconds
+        )
+
+
+def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:
+    """What stands in `S` of the C++ hooks; tables lie row after row."""
+    found: dict[int, Passed] = {}
+    place = 0
+    for slot in structure.slots:
+        if not slot.is_table:
+            name = f"bits of n{slot.index}"
+            number = terms.variable(name) if slot.kind == "real" else meaning.number(slot)
+            found[place] = Passed(number)
+            place += 1
+            continue
+        sizes = [meaning.size(slot, axis) for axis in range(slot.ndim)]
+        found[place] = Passed(terms.number(0), meaning.table(cast(Slot, slot)))
+        for axis, size in enumerate(sizes):
+            step = terms.multiply(terms.number(1), *sizes[axis + 1 :])
+            found[place + 1 + axis] = Passed(size)
+            found[place + 1 + slot.ndim + axis] = Passed(step)
+            found[place + 1 + 2 * slot.ndim + axis] = Passed(size)
+        place += 1 + 3 * slot.ndim
+    return found
+
+
+def _entry_types(subject: Subject) -> dict[str, str]:
+    return {
+        f"t{index}": native.ENTRY_TYPES[torch.float32 if dtype.is_floating_point else dtype]
+        for index, dtype in subject.dtypes.items()
+    }
+
+
+def _unread(kind: str, text: str, problem: Exception, moving: str = "kv_idx") -> Claim:
+    return Claim(kind, text, "not proved", f"not read: {problem}", 0.0, None, moving)

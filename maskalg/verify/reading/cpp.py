@@ -1,0 +1,411 @@
+"""The C++ hooks as terms: the part of the language that they are written in, read by itself.
+
+A hook visits all pairs of a block in loops. What is read here is what it writes for one pair:
+lines before the loops, those for each lane, and those for each pair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .. import terms
+from ..meaning import NotDefined, rounded
+from ..terms import Table, Term
+from .values import BOOL, FLOAT32, INT64, TYPES, Number, Pointer, converted, integer, promoted
+
+_TOKEN: Final = re.compile(
+    r"\s*(0x[0-9a-fA-F.]+p[+-]?\d+|\d+\.?\d*(?:e[+-]?\d+)?[fL]*|[A-Za-z_]\w*|==|!=|<=|>=|&&|\|\||"
+    r"[-+*/%&|^~!<>?:()\[\],;={}])"
+)
+_CASTS: Final = {"I": INT64, "float": FLOAT32, "int": INT64, "bool": BOOL}
+_ENTRY_TYPES: Final = {
+    "uint8_t": TYPES["uint8"], "int8_t": TYPES["int8"], "int16_t": TYPES["int16"],
+    "int32_t": TYPES["int32"], "int64_t": INT64, "float": FLOAT32,
+}  # fmt: skip
+_LEVELS: Final = (
+    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"),
+    ("*", "/", "%"),
+)  # fmt: skip
+_NAMES: Final = {
+    "exp_of": "exp", "exp2_of": "exp2", "expm1_of": "expm1", "log_of": "log", "log2_of": "log2",
+    "log1p_of": "log1p", "sigmoid_of": "sigmoid", "tanh_of": "tanh",
+    "__builtin_sqrtf": "sqrt", "__builtin_fabsf": "abs", "__builtin_floorf": "floor",
+    "__builtin_ceilf": "ceil", "__builtin_powf": "power", "__builtin_sinf": "sin",
+    "__builtin_cosf": "cos", "__builtin_tanf": "tan", "__builtin_erff": "erf",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What stands at a place of the argument `S`: a number, or the address of a table."""
+
+    number: Term
+    table: Table | None = None
+
+
+class CppHooks:
+    """The functions of a hook's source.
+
+    Args:
+        source: the text.
+        passed: what each place of `S` holds.
+        entry_types: the type of the entries of each table, by name: an address says nothing of it.
+    """
+
+    def __init__(
+        self, source: str, passed: dict[int, Passed], entry_types: dict[str, str]
+    ) -> None:
+        self.passed, self.entry_types = passed, entry_types
+        self._functions = dict(_functions(source))
+
+    def element(self, name: str, lane: str, pair: dict[str, Term], score: Term) -> Number:
+        """What the hook `name` writes for a pair; `lane` is the index that its lanes are of.
+
+        `pair` has the terms of q_idx, kv_idx, batch and head.
+        """
+        other = "kv_idx" if lane == "q_idx" else "q_idx"
+        scope: dict[str, Any] = {
+            "batch": Number(pair["batch"], INT64),
+            "head": Number(pair["head"], INT64),
+            # The block starts at the pair: its lane and its place among the others are 0.
+            "lane0": Number(pair[lane], INT64),
+            "other0": Number(pair[other], INT64),
+            "lanes": Number(terms.number(16), INT64),
+            "others": Number(terms.number(1), INT64),
+            "s": {"at": Number(score, FLOAT32)},
+            "raw": {"at": Number(score, FLOAT32)},
+        }
+        statements = _Statements(self, scope)
+        statements.run(self._functions[name])
+        found = scope["s"]["at"]
+        assert isinstance(found, Number)
+        return found
+
+    def bounds(self, row: dict[str, Term]) -> dict[int, Term]:
+        """What the hook `bounds` writes, by place, for a tile of queries q0..q1."""
+        scope: dict[str, Any] = {name: Number(term, INT64) for name, term in row.items()}
+        scope["found"] = {}
+        _Statements(self, scope).run(self._functions["bounds"])
+        return {place: value.term for place, value in scope["found"].items()}
+
+
+def _functions(source: str) -> list[tuple[str, str]]:
+    """The extern functions by name, with their bodies."""
+    found = []
+    for match in re.finditer(r'extern "C" void (\w+)\([^)]*\) \{', source):
+        depth, end = 1, match.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(source[end], 0)
+            end += 1
+        found.append((match[1], source[match.end() : end - 1]))
+    return found
+
+
+class _Statements:
+    """Statements in order; a loop is run for one turn."""
+
+    def __init__(self, hooks: CppHooks, scope: dict[str, Any]) -> None:
+        self._hooks, self._scope = hooks, scope
+
+    def run(self, body: str) -> None:
+        rest = body.strip()
+        while rest:
+            if rest.startswith("for"):
+                rest = self._loop(rest)
+                continue
+            if rest.startswith("//"):
+                rest = rest.partition("\n")[2].strip()
+                continue
+            statement, _, rest = rest.partition(";")
+            self._statement(statement.strip())
+            rest = rest.strip()
+
+    def _loop(self, text: str) -> str:
+        """A loop `for (I name = 0; name < count; name++) { … }`, of which one turn is run."""
+        head = re.match(r"for \(I (\w+) = 0; \1 < (lanes|others); \1\+\+\) \{", text)
+        if head is None:
+            raise NotDefined(f"the loop {text.splitlines()[0]!r}")
+        depth, end = 1, head.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        self._scope[head[1]] = Number(terms.number(0), INT64)
+        self.run(text[head.end() : end - 1])
+        return text[end:].strip()
+
+    def _statement(self, text: str) -> None:
+        if text == "lanes &= ~(I)15":
+            return  # lanes are a multiple of 16
+        declared = re.fullmatch(r"const (\w+)(\* const)? (\w+) = (.*)", text, re.DOTALL)
+        if declared is not None:
+            names = re.findall(r"(\w+) = ", text) if declared[1] == "I" else []
+            if declared[1] == "I" and not declared[2] and len(names) > 1 and "at = " in text:
+                # const I q_idx = q0 + lane, at = other * lanes + lane
+                first, at = declared[4].split(", at = ")
+                self._declare("I", declared[3], first)
+                if at != "other * lanes + lane":
+                    raise NotDefined(f"the place {at!r} of a score")
+                return
+            if declared[2]:
+                self._address(declared[1], declared[3], declared[4])
+                return
+            self._declare(declared[1], declared[3], declared[4])
+            return
+        if re.fullmatch(r"(\w+) of_lane_(\w+)\[64\]", text):
+            return
+        stored = re.fullmatch(r"of_lane_(\w+)\[lane\] = (\w+)", text)
+        if stored is not None:
+            self._scope[f"of_lane_{stored[1]}"] = {"lane": self._value(stored[2])}
+            return
+        written = re.fullmatch(r"s\[at\] (\*?)= (.*)", text, re.DOTALL)
+        if written is not None:
+            value = converted(self._value(written[2]), FLOAT32)
+            if written[1]:
+                before = self._scope["s"]["at"]
+                value = Number(terms.apply("multiply", before.term, value.term), FLOAT32)
+            self._scope["s"]["at"] = value
+            return
+        found = re.fullmatch(r"found\[(\d+)\] = (.*)", text, re.DOTALL)
+        if found is not None:
+            self._scope["found"][int(found[1])] = converted(self._value(found[2]), INT64)
+            return
+        raise NotDefined(f"the statement {text!r}")
+
+    def _declare(self, kind: str, name: str, text: str) -> None:
+        if kind not in _CASTS:
+            raise NotDefined(f"the type {kind}")
+        self._scope[name] = converted(self._value(text), _CASTS[kind])
+
+    def _address(self, kind: str, name: str, text: str) -> None:
+        found = re.fullmatch(rf"\(const {kind}\*\)S\[(\d+)\]", text)
+        passed = self._hooks.passed.get(int(found[1])) if found else None
+        if passed is None or passed.table is None:
+            raise NotDefined(f"the address {text!r}")
+        if self._hooks.entry_types[passed.table.name] != kind:
+            raise NotDefined(f"entries of {passed.table.name} as {kind}")
+        self._scope[name] = Pointer(passed.table, _ENTRY_TYPES[kind], terms.number(0))
+
+    def _value(self, text: str) -> Number:
+        return _Expression(text, self._hooks, self._scope).whole()
+
+
+class _Expression:
+    def __init__(self, text: str, hooks: CppHooks, scope: dict[str, Any]) -> None:
+        self._tokens: list[str] = []
+        self._hooks, self._scope = hooks, scope
+        at = 0
+        while at < len(text.rstrip()):
+            if text[at:].lstrip().startswith('"'):
+                at = text.index('"', text.index('"', at) + 1) + 1
+                self._tokens.append('""')
+                continue
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise NotDefined(f"the text {text[at:]!r}")
+            self._tokens.append(match[1])
+            at = match.end()
+
+    def whole(self) -> Number:
+        found = self._choice()
+        if self._tokens:
+            raise NotDefined(f"the text {' '.join(self._tokens)!r}")
+        return found
+
+    def _next(self) -> str:
+        return self._tokens[0] if self._tokens else ""
+
+    def _take(self, wanted: str | None = None) -> str:
+        token = self._tokens.pop(0) if self._tokens else ""
+        if wanted is not None and token != wanted:
+            raise NotDefined(f"{token!r} where {wanted!r} belongs")
+        return token
+
+    def _choice(self) -> Number:
+        chosen = self._level(0)
+        if self._next() != "?":
+            return chosen
+        self._take()
+        then = self._choice()
+        self._take(":")
+        otherwise = self._choice()
+        to = promoted(then.type, otherwise.type)
+        x, y = converted(then, to), converted(otherwise, to)
+        return Number(terms.choice(chosen.as_condition, x.term, y.term), to)
+
+    def _level(self, level: int) -> Number:
+        if level == len(_LEVELS):
+            return self._unary()
+        found = self._level(level + 1)
+        while self._next() in _LEVELS[level]:
+            found = _operation(self._take(), found, self._level(level + 1))
+        return found
+
+    def _unary(self) -> Number:
+        sign = self._next()
+        if sign == "-":
+            self._take()
+            value = self._unary()
+            if value.type.kind == "float":
+                plain = value.term.op == "real"
+                negative = terms.real(-value.term.data) if plain else None
+                return Number(negative or terms.apply("negative", value.term), FLOAT32)
+            return integer(terms.negate(value.term), INT64)
+        if sign == "!":
+            self._take()
+            return Number(terms.no(self._unary().as_condition), BOOL)
+        if sign == "(" and self._tokens[1] in _CASTS and self._tokens[2] == ")":
+            self._tokens = self._tokens[1:]
+            kind = self._take()
+            self._take(")")
+            return converted(self._unary(), _CASTS[kind])
+        return self._primary()
+
+    def _primary(self) -> Number:
+        token = self._take()
+        if token == "(":
+            found = self._choice()
+            self._take(")")
+            return found
+        if token[0].isdigit():
+            return _literal(token)
+        if token in ("true", "false"):
+            return Number(terms.truth(token == "true"), BOOL)
+        if self._next() == "(":
+            return self._call(token)
+        if self._next() == "[":
+            self._take()
+            return self._indexed(token)
+        found = self._scope.get(token)
+        if not isinstance(found, Number):
+            raise NotDefined(f"the name {token}")
+        return found
+
+    def _indexed(self, name: str) -> Number:
+        if name == "S":
+            place = int(self._take())
+            self._take("]")
+            return Number(self._hooks.passed[place].number, INT64)
+        known = self._scope.get(name)
+        if isinstance(known, dict):
+            key = self._take()
+            self._take("]")
+            if key not in known:
+                raise NotDefined(f"{name}[{key}], which nothing was written to")
+            found = known[key]
+            assert isinstance(found, Number)
+            return found
+        if not isinstance(known, Pointer):
+            raise NotDefined(f"the table {name}")
+        at = terms.unwrapped_ring(self._choice().term, 64)
+        self._take("]")
+        entry = terms.entry(known.table, at)
+        if known.table.kind == "bool":
+            return Number(entry, BOOL)
+        return Number(entry, FLOAT32 if known.table.kind == "real" else known.entries)
+
+    def _call(self, name: str) -> Number:
+        self._take("(")
+        args: list[Number] = []
+        if self._next() == '""':
+            self._take()
+        while self._next() != ")":
+            args.append(self._choice())
+            if self._next() == ",":
+                self._take()
+        self._take(")")
+        if name in ("least", "most"):
+            return _extreme(name, *args)
+        if name in _DIVISIONS:
+            x, c = [converted(arg, INT64).term for arg in args]
+            return Number(_DIVISIONS[name](x, terms.most(c, terms.number(1))), INT64)
+        if name == "whole":
+            return Number(terms.whole_part(args[0].term), INT64)
+        if name == "real_of":
+            return Number(terms.of_bits(args[0].term), FLOAT32)
+        if name == "__builtin_inff":
+            return Number(terms.real(float("inf")), FLOAT32)
+        if name == "__builtin_nanf":
+            return Number(terms.real(float("nan")), FLOAT32)
+        if name in _NAMES:
+            reals = [converted(arg, FLOAT32).term for arg in args]
+            return Number(terms.apply(_NAMES[name], *reals), FLOAT32)
+        raise NotDefined(f"the function {name}")
+
+
+# Divisors count as 1 where they are less; of doubles, what is divided is below 2**52.
+_DIVISIONS: Final[dict[str, Callable[[Term, Term], Term]]] = {
+    "quotient": terms.quotient, "remainder": terms.remainder,
+    "quotient_of_short": lambda x, c: _of_short(terms.quotient(x, c), x),
+    "remainder_of_short": lambda x, c: _of_short(terms.remainder(x, c), x),
+}  # fmt: skip
+_ANYTHING: Final = Table("anything", "int", -(2**63), 2**63 - 1)
+
+
+def _of_short(found: Term, x: Term) -> Term:
+    near = terms.both(
+        terms.greater(terms.number(2**52), x), terms.greater(x, terms.number(-(2**52)))
+    )
+    return terms.choice(near, found, terms.entry(_ANYTHING, x))
+
+
+def _literal(token: str) -> Number:
+    if token.startswith("0x"):
+        return Number(terms.real(rounded(float.fromhex(token))), FLOAT32)
+    plain = token.rstrip("L")
+    if plain.endswith("f") or "." in plain:
+        return Number(terms.real(rounded(float(plain.rstrip("f")))), FLOAT32)
+    return Number(terms.number(int(plain)), INT64)
+
+
+def _extreme(name: str, left: Number, right: Number) -> Number:
+    if "float" in (left.type.kind, right.type.kind):
+        x, y = converted(left, FLOAT32), converted(right, FLOAT32)
+        word = "minimum" if name == "least" else "maximum"
+        return Number(terms.apply(word, x.term, y.term), FLOAT32)
+    x, y = converted(left, INT64), converted(right, INT64)
+    return Number((terms.least if name == "least" else terms.most)(x.term, y.term), INT64)
+
+
+_REAL: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
+_COMPARED: Final[dict[str, tuple[str, bool, Callable[[Term, Term], Term]]]] = {
+    ">=": ("greater or equal", False, terms.greater_equal),
+    ">": ("greater", False, terms.greater),
+    "<=": ("greater or equal", True, lambda x, y: terms.greater_equal(y, x)),
+    "<": ("greater", True, lambda x, y: terms.greater(y, x)),
+    "==": ("equal", False, terms.equal),
+}
+
+
+def _operation(sign: str, left: Number, right: Number) -> Number:
+    if sign in ("&", "|") and left.type == right.type == BOOL:
+        return Number((terms.both if sign == "&" else terms.either)(left.term, right.term), BOOL)
+    if sign in ("&&", "||"):
+        joined = terms.both if sign == "&&" else terms.either
+        return Number(joined(left.as_condition, right.as_condition), BOOL)
+    if sign == "!=":
+        equal = _operation("==", left, right)
+        return Number(terms.no(equal.term), BOOL)
+    if sign in _COMPARED:
+        name, swapped, compare = _COMPARED[sign]
+        if "float" in (left.type.kind, right.type.kind):
+            x, y = converted(left, FLOAT32).term, converted(right, FLOAT32).term
+            ordered = (y, x) if swapped else (x, y)
+            return Number(terms.apply(name, *ordered, sort="bool"), BOOL)
+        x, y = converted(left, INT64).term, converted(right, INT64).term
+        return Number(compare(x, y), BOOL)
+    if "float" in (left.type.kind, right.type.kind):
+        x, y = converted(left, FLOAT32).term, converted(right, FLOAT32).term
+        if sign not in _REAL:
+            raise NotDefined(f"{sign} of real numbers")
+        return Number(terms.apply(_REAL[sign], x, y), FLOAT32)
+    x, y = converted(left, INT64).term, converted(right, INT64).term
+    if sign in "+-*":
+        found = {"+": terms.add, "-": terms.subtract, "*": terms.multiply}[sign](x, y)
+        return integer(found, INT64)
+    if sign in "&|^":
+        op: Any = {"&": "bitand", "|": "bitor", "^": "bitxor"}[sign]
+        return Number(terms.bitwise(op, x, y), INT64)
+    raise NotDefined(f"{sign} of integers")
