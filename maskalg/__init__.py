@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .questions.decide import implies as implies
     from .tracing import mask as mask
     from .tracing import score as score
+    from .verifier.report import verify as verify
     from .views.inspect.sheet import plot as plot
 
 # What is asked for by hand, and not in every step, is imported when it is.
@@ -50,6 +51,7 @@ _LATE = {
     "score": "tracing",
     "to_attention_slices": "export",
     "to_flashmask": "export",
+    "verify": "verifier.report",
 }
 
 

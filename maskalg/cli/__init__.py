@@ -13,18 +13,11 @@ from typing import Final, NoReturn
 import torch
 
 from ..errors import MaskalgError
-from . import compare, doctor, explain, explore, plan, prove, render, show, tune
+from . import compare, doctor, explain, explore, plan, prove, render, show, tune, verify
 from .arguments import natural, positive
 
-_ANSWERS: Final = (
-    show,
-    explore,
-    prove,
-    compare,
-    plan,
-    render,
-    explain,
-)  # commands that print and are done
+# Commands that print and are done.
+_ANSWERS: Final = (show, explore, prove, compare, plan, render, explain, verify)
 
 
 class _Parser(argparse.ArgumentParser):

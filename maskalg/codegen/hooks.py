@@ -11,6 +11,7 @@ from ..engine.normal_form import Structure, transposed
 from ..formula import nodes
 from ..formula.comparisons import POSITIONS
 from ..formula.node import Node
+from ..formula.nodes import TRUE
 from ..formula.printing import formula_text
 from ..proof.check.document_laws import SameDocument
 from ..proof.proof import prove_structure
@@ -326,7 +327,7 @@ def _decided(mask: Node, text: TritonText, held: Held, style: Style) -> tuple[st
             return masked_ptx(mask, text, held, long=style.long)
         except Unrenderable:
             pass
-    result = "kv_idx < kv_len" if mask.op == "const" else f"(kv_idx < kv_len) & {text(mask)}"
+    result = "kv_idx < kv_len" if mask == TRUE else f"(kv_idx < kv_len) & {text(mask)}"
     return (*text.lines, f'result = tl.where({result}, score, float("-inf"))')
 
 

@@ -20,6 +20,7 @@ ROOMS = [
     "codegen",
     "tiles",
     "backends",
+    "verifier",
     "operators",
     "attention",
     "nn",

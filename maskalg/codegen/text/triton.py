@@ -115,7 +115,8 @@ class TritonText:
 
     def extent(self, node: Node) -> str:
         slot = cast(Slot, node.own[0])
-        return self.number(ScalarArgument(slot.index, cast(int, node.data)))
+        text = self.number(ScalarArgument(slot.index, cast(int, node.data)))
+        return f"{text}.to(tl.int64)" if self.wide else text
 
     def real(self, node: Node) -> str:
         """A number as a real one."""
@@ -163,7 +164,9 @@ class TritonText:
 
 
 def _index(text: TritonText, node: Node) -> str:
-    return str(node.data)
+    # Positions are as wide as sums are; these have 32 bits, which a multiple of theirs may leave.
+    name = str(node.data)
+    return f"{name}.to(tl.int64)" if text.wide and name in ("batch", "head") else name
 
 
 def _const(text: TritonText, node: Node) -> str:

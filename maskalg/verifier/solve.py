@@ -22,6 +22,8 @@ ANYTHING: Final = "anything"
 MILLISECONDS: Final = 10_000
 """What a claim may take, by default."""
 
+_OF_A_PART: Final = 1000
+
 Outcome = Literal["proved", "refuted", "open"]
 
 
@@ -46,9 +48,7 @@ class Verdict:
     model: Model | None = None
 
 
-def prove(
-    given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS
-) -> Verdict:
+def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) -> Verdict:
     """Whether the claim holds wherever all that is given holds."""
     started = time.perf_counter()
 
@@ -77,6 +77,7 @@ def prove(
 
 def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:
     """Whether all that is given holds at a model, and the claim does not, in exact arithmetic."""
+
     def entry(table: Table, at: int) -> terms.Value:
         return model.entries.get((table.name, at), False if table.kind == "bool" else table.low)
 
@@ -99,6 +100,7 @@ class _OfReals(Exception):
 
 def needed(given: Sequence[Term], claim: Term) -> list[Term]:
     """What is given of the unknowns that a claim reads, and of those that this reads."""
+
     def unknowns(term: Term) -> frozenset[int]:
         return frozenset(part.serial for part in term.walk() if part.op == "variable")
 
@@ -222,7 +224,7 @@ class _Query:
         if op in ("whole", "real_of", "of_bits"):
             found = self._function(op, args, term.sort)
             if op == "whole":
-                self._laws += [-(2**31) < found, found < 2**31]
+                self._laws += [found > -(2**31), found < 2**31]
             return found
         if op.startswith("bit"):
             return self._bitwise(op, args)
@@ -234,8 +236,12 @@ class _Query:
             left, right, joined = found, arg, self._function(op, [found, arg], "int")
             if op == "bitand":
                 # Bits are only taken away.
-                self._laws.append(self._z3.Implies(right >= 0, self._z3.And(0 <= joined, joined <= right)))
-                self._laws.append(self._z3.Implies(left >= 0, self._z3.And(0 <= joined, joined <= left)))
+                self._laws.append(
+                    self._z3.Implies(right >= 0, self._z3.And(joined >= 0, joined <= right))
+                )
+                self._laws.append(
+                    self._z3.Implies(left >= 0, self._z3.And(joined >= 0, joined <= left))
+                )
             found = joined
         return found
 
@@ -249,7 +255,7 @@ class _Query:
         rest = self._function("remainder", args, "int")
         self._known[terms.quotient(x, c).serial] = whole
         product = self.of(terms.multiply(c, terms.quotient(x, c)))
-        law = z3.And(args[0] == product + rest, 0 <= rest, rest < args[1])
+        law = z3.And(args[0] == product + rest, rest >= 0, rest < args[1])
         self._laws.append(z3.Implies(args[1] >= 1, law))
         return whole if term.op == "quotient" else rest
 
@@ -301,7 +307,7 @@ def settled(
 
     def replace(part: Term) -> Term | None:
         claim = _claims(part)
-        if claim is None or prove(given, claim, milliseconds).outcome != "proved":
+        if claim is None or prove(given, claim, min(milliseconds, _OF_A_PART)).outcome != "proved":
             return None
         return plain(part)
 

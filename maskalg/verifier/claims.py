@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, Literal, cast
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 import torch
 
@@ -20,9 +20,9 @@ from ..codegen.hooks import Hooks, Style, hooks_of
 from ..engine.normal_form import Structure, transposed
 from ..formula.node import Node
 from ..formula.nodes import SCORE as PLAIN_SCORE
-from ..formula.parameters import Slot
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
+from ..schedule.rung import rung_of
 from . import terms
 from .elements import Interval, TritonHooks, kept
 from .given import (
@@ -32,6 +32,7 @@ from .given import (
     is_reachable,
     pair,
     past_the_end,
+    sizes_of_bounds,
     tile_and_key,
 )
 from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q
@@ -111,9 +112,7 @@ def claims(
 # --- GPUs ----------------------------------------------------------------------------------------
 
 
-def _of_gpu(
-    subject: Subject, target: Target, kernel: Kernel, milliseconds: int
-) -> Iterator[Claim]:
+def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int) -> Iterator[Claim]:
     structure = subject.structure
     style = Style(
         wide=kernel.bits == 64,
@@ -148,6 +147,11 @@ def _of_gpu(
         ("next_run_of_keys", of_keys, "q_idx"),
         ("next_run_either_way_of_keys", of_keys, "q_idx"),
     ):
+        # One pass for all gradients walks computed runs alone.
+        if "either_way" in name and any(
+            rung_of(each).in_kernel != "spans" for each in (structure, other)
+        ):
+            continue
         text = f"{where.replace('inline PTX, NVIDIA', 'GPUs')}, {name}"
         try:
             found = read.bounds(name)
@@ -173,8 +177,6 @@ def _read(subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel) -> T
 
 
 def _with_source(hooks: Hooks, text: str) -> Hooks:
-    from dataclasses import replace
-
     return replace(hooks, source=text)
 
 
@@ -221,6 +223,7 @@ def _bounds(
 ) -> Iterator[Claim]:
     forms = prove_structure(structure).forms
     known = [*given(structure, meaning, kernel), *tile_and_key()]
+    known += sizes_of_bounds(forms.touched + forms.unfull, meaning, kernel)
     text, moving = names
     for side, spans, intervals in zip(
         ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
@@ -311,7 +314,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             term, lambda part: bits.get(part.args[0]) if part.op == "of_bits" else None
         )
 
-    for name, lane, moving in (("mask_q", "q_idx", "kv_idx"), ("mask_k", "kv_idx", "q_idx")):
+    for name, lane in (("mask_q", "q_idx"), ("mask_k", "kv_idx")):
 
         def element(name: str = name, lane: str = lane) -> Term:
             return kept(resolved(read.element(name, lane, at, SCORE).term))
@@ -328,7 +331,6 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             return
         pairs = [Interval(ends[2 * i], ends[2 * i + 1], terms.TRUE) for i in range(len(ends) // 2)]
         intervals = pairs[: hooks.touched], pairs[hooks.touched :]
-        kernel = Kernel(bits=64, short=False)
         yield from _bounds(
             structure, meaning, kernel, intervals, (f"{where}, bounds", "kv_idx"), milliseconds
         )
@@ -346,7 +348,7 @@ def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:
             place += 1
             continue
         sizes = [meaning.size(slot, axis) for axis in range(slot.ndim)]
-        found[place] = Passed(terms.number(0), meaning.table(cast(Slot, slot)))
+        found[place] = Passed(terms.number(0), meaning.table(slot))
         for axis, size in enumerate(sizes):
             step = terms.multiply(terms.number(1), *sizes[axis + 1 :])
             found[place + 1 + axis] = Passed(size)

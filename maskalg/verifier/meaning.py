@@ -87,7 +87,7 @@ def inside(index: Term, size: Term) -> Term:
 
 
 def step_table(name: str, q_slot: Slot, kv_slot: Slot) -> Table:
-    """A monotone table of documents (`schedule/intervals/steps.py`): positions, -1 and the length."""
+    """A monotone table of documents: positions, -1 or a length (`schedule/intervals/steps.py`)."""
     return Table(f"{name} of t{q_slot.index}, t{kv_slot.index}", "int", -1, 2**30)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from .. import terms
@@ -16,7 +17,7 @@ from ..terms import Term
 from .values import FLOAT32, INT32, INT64, Number, converted
 
 _STATEMENT: Final = re.compile(r"([a-z0-9_.A-Z]+)\s+(.*)")
-_COMPARED: Final = {
+_COMPARED: Final[dict[str, Callable[[Term, Term], Term]]] = {
     "lt": lambda x, y: terms.greater(y, x),
     "le": lambda x, y: terms.greater_equal(y, x),
     "gt": terms.greater,
@@ -124,5 +125,3 @@ class _Block:
         if len(rest) == 2:
             return found
         return (terms.both if rest[1] == "and" else terms.either)(found, values[2])
-
-

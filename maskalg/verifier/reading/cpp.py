@@ -55,9 +55,7 @@ class CppHooks:
         entry_types: the type of the entries of each table, by name: an address says nothing of it.
     """
 
-    def __init__(
-        self, source: str, passed: dict[int, Passed], entry_types: dict[str, str]
-    ) -> None:
+    def __init__(self, source: str, passed: dict[int, Passed], entry_types: dict[str, str]) -> None:
         self.passed, self.entry_types = passed, entry_types
         self._functions = dict(_functions(source))
 
@@ -278,10 +276,10 @@ class _Expression:
         if self._next() == "[":
             self._take()
             return self._indexed(token)
-        found = self._scope.get(token)
-        if not isinstance(found, Number):
+        known = self._scope.get(token)
+        if not isinstance(known, Number):
             raise NotDefined(f"the name {token}")
-        return found
+        return known
 
     def _indexed(self, name: str) -> Number:
         if name == "S":
@@ -370,6 +368,9 @@ def _extreme(name: str, left: Number, right: Number) -> Number:
 
 
 _REAL: Final = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}
+_INTEGER: Final[dict[str, Callable[[Term, Term], Term]]] = {
+    "+": terms.add, "-": terms.subtract, "*": terms.multiply,
+}  # fmt: skip
 _COMPARED: Final[dict[str, tuple[str, bool, Callable[[Term, Term], Term]]]] = {
     ">=": ("greater or equal", False, terms.greater_equal),
     ">": ("greater", False, terms.greater),
@@ -403,8 +404,7 @@ def _operation(sign: str, left: Number, right: Number) -> Number:
         return Number(terms.apply(_REAL[sign], x, y), FLOAT32)
     x, y = converted(left, INT64).term, converted(right, INT64).term
     if sign in "+-*":
-        found = {"+": terms.add, "-": terms.subtract, "*": terms.multiply}[sign](x, y)
-        return integer(found, INT64)
+        return integer(_INTEGER[sign](x, y), INT64)
     if sign in "&|^":
         op: Any = {"&": "bitand", "|": "bitor", "^": "bitxor"}[sign]
         return Number(terms.bitwise(op, x, y), INT64)

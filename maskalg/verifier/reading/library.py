@@ -1,8 +1,8 @@
 """What functions of the kernels compute, in one term each.
 
 A division by a number that is not known until a call takes instructions that no solver sees
-through. Their results are stated here, and `LAWS` proves each statement of the function's own
-text (`verify.library_claims`).
+through. Their results are stated here; tests prove what is stated of the functions' own text
+(`tests/verifier/test_library.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from ..meaning import NotDefined
 from ..solve import ANYTHING
 from ..terms import Table, Term
 from .triton import alike, as_number
-from .values import BOOL, FLOAT32, INT64, Number, Type, converted
+from .values import BOOL, FLOAT32, INT64, Number, converted
 
-INT128: Final = Type("int", 128)
 _ANYTHING: Final = Table(ANYTHING, "int", -(2**31), 2**31 - 1)
 
 
@@ -47,9 +46,7 @@ class Library:
             "quotient_of_any": lambda x, m, s: self._by_factor(terms.quotient, x, m, s),
             "remainder": lambda x, c, m, s: self._remainder(x, c, m, s, any_sign=False),
             "remainder_of_any": lambda x, c, m, s: self._remainder(x, c, m, s),
-            "whole": lambda x: Number(
-                terms.apply("cut to 32 bits", as_number(x).term), FLOAT32
-            ),
+            "whole": lambda x: Number(terms.apply("cut to 32 bits", as_number(x).term), FLOAT32),
             **_LONG,
         }
         for name in ("tanh", "sigmoid", "tan", "expm1", "log1p", "power"):
@@ -82,11 +79,11 @@ class Library:
         return self._by_factor(terms.remainder, x, m, s, any_sign)
 
     def _divisor(self, factor: Any, shift: Any) -> Term:
-        names = tuple(str(as_number(value).term.data) for value in (factor, shift))
-        found = self._divisors.get(names)  # type: ignore[call-overload]
+        names = str(as_number(factor).term.data), str(as_number(shift).term.data)
+        found = self._divisors.get(names)
         if found is None:
             raise NotDefined(f"the factor and shift {names}")
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 def _unwrapped(term: Term) -> Term | None:
@@ -150,9 +147,7 @@ _LONG: Final[dict[str, Callable[..., Any]]] = {
     "long_floor_mod": _long_division(terms.remainder),
     "long_at_least": lambda a, b: _condition(terms.greater_equal(a.term, b.term)),
     "long_equal": lambda a, b: _condition(terms.equal(a.term, b.term)),
-    "long_where": lambda c, a, b: Long(
-        terms.choice(as_number(c).as_condition, a.term, b.term)
-    ),
+    "long_where": lambda c, a, b: Long(terms.choice(as_number(c).as_condition, a.term, b.term)),
     "long_and": lambda a, b: Long(terms.bitwise("bitand", a.term, b.term)),
     "long_or": lambda a, b: Long(terms.bitwise("bitor", a.term, b.term)),
     "long_xor": lambda a, b: Long(terms.bitwise("bitxor", a.term, b.term)),

@@ -28,7 +28,7 @@ class Type:
 
 BOOL: Final = Type("bool", 1, signed=False)
 INT32, INT64 = Type("int", 32), Type("int", 64)
-FLOAT32, FLOAT64 = Type("float", 32), Type("float", 64)
+FLOAT32: Final = Type("float", 32)
 TYPES: Final = {
     "int1": BOOL,
     **{f"int{bits}": Type("int", bits) for bits in (8, 16, 32, 64)},

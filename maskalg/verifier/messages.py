@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from ..errors.kinds import MissingPackageError
+from ..errors.kinds import MaskValueError, MissingPackageError
 
 
 def no_z3() -> MissingPackageError:
     return MissingPackageError(
         'verifying a kernel needs z3, which is not installed. Write: pip install "maskalg[verify]"'
     )
+
+
+def unknown_target(target: object, known: tuple[str, ...]) -> MaskValueError:
+    return MaskValueError(f"target {target!r} is not known; choose of {', '.join(known)}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -228,5 +227,3 @@ def kept(result: Term, score: Term = SCORE) -> Term:
         chosen, then, otherwise = result.args
         return terms.choice(chosen, kept(then, score), kept(otherwise, score))
     raise NotDefined("a result that is neither the score nor -inf")
-
-

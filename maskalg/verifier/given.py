@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
+from ..codegen.bounds_text import in_kernels
 from ..codegen.text.long_integers import compares_integers, is_long, roots
 from ..engine.extents import MOST_OF_ENTRY, _repeats
 from ..engine.normal_form import Structure
 from ..formula import nodes
+from ..formula.comparisons import holds_entry
 from ..formula.integer_ranges import RULES
 from ..formula.node import Node
 from ..formula.parameters import INT32_MAX
 from ..proof.check.document_laws import same_document
+from ..proof.closed_forms import Span
 from . import terms
-from .meaning import BATCH, HEAD, K, KV_LEN, Q0, Q1, Q, Q_LEN, Meaning
+from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, Q_LEN, K, Meaning, Q
 from .terms import Term
 
 PADDING = 4096
@@ -96,6 +98,28 @@ def tile_and_key() -> list[Term]:
             *_below(K, KV_LEN)]  # fmt: skip
 
 
+def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -> list[Term]:
+    """How large the integers of loop bounds are in the calls of a kernel.
+
+    Those of CPUs are checked to be below 2**62. Where kernels of 32 bits multiply, they are
+    checked to stay within (`integer_sizes.sizes_of`), and so are 64 bits in wide ones.
+    """
+    found: list[Term] = []
+    bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
+    for bound in filter(in_kernels, bounds):
+        for part in bound.walk():
+            if part.kind != "int":
+                continue
+            if kernel.every_integer:
+                found += _between(-(2**62), meaning(part), 2**62)
+            elif "mul" in part.ops():
+                terms_of = part.args if part.op == "add" else (part,)
+                near = nodes.add(*[term for term in terms_of if not holds_entry(term)])
+                most = 2**63 if kernel.bits == 64 else 2**31
+                found += _between(-most, meaning(near), most - 1)
+    return found
+
+
 def is_reachable(structure: Structure, kernel: Kernel) -> bool:
     """Whether any call has such a kernel: none of 32 bits where a table is a factor."""
     return kernel.bits == 64 or not any(
@@ -123,7 +147,8 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
         leading = same.of_query.args[:-1] or same.of_key.args[:-1]
         for at, other in pairs:
             low, high = (
-                meaning(Node("step", "int", (*leading, at), name, own)) for name in ("first", "last")
+                meaning(Node("step", "int", (*leading, at), name, own))
+                for name in ("first", "last")
             )
             within = terms.both(
                 terms.greater_equal(meaning(other), low), terms.greater_equal(high, meaning(other))
@@ -221,5 +246,3 @@ def _fits_32(structure: Structure, meaning: Meaning) -> Term:
         products = list(map(meaning, _products(structure)))
         parts += [terms.most(product, terms.negate(product)) for product in products]
     return _at_most(terms.add(*parts), most - 1)
-
-

@@ -306,8 +306,7 @@ class Reader:
 
     def _unary(self, op: ast.unaryop, value: Any) -> Any:
         if not isinstance(value, Number):
-            python = {ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_}
-            return python[type(op)](value)
+            return _OF_ONE[type(op)](value)
         if isinstance(op, ast.Invert):
             if value.type.kind == "bool":
                 return Number(terms.no(value.term), BOOL)
@@ -397,6 +396,9 @@ _PYTHON: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.LShift: operator.lshift,
     ast.Div: operator.truediv, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+}  # fmt: skip
+_OF_ONE: Final[dict[type, Callable[[Any], Any]]] = {
+    ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
 }  # fmt: skip
 _REAL: Final[dict[type, str]] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide quickly",
@@ -577,9 +579,7 @@ def _assembly(
 
 
 def _of_reals(name: str) -> Callable[..., Number]:
-    return lambda *args: Number(
-        terms.apply(name, *[as_number(arg).term for arg in args]), FLOAT32
-    )
+    return lambda *args: Number(terms.apply(name, *[as_number(arg).term for arg in args]), FLOAT32)
 
 
 _BUILTINS: Final[dict[str, Callable[..., Any]]] = {

@@ -1,9 +1,9 @@
 """Terms over mathematical integers: what a formula means, and what a text that runs computes.
 
 A formula and the text rendered of it become terms of this one kind, by code that shares nothing
-else. Integers are those of mathematics; a machine's integer of `bits` bits is `wrapped(term, bits)`,
-the number in its range that is equal modulo 2**bits. Real numbers are float32. An operation on
-them is only a name: equal operations on equal arguments in the same order are equal, and nothing
+else. Integers are those of mathematics; a machine's integer of so many bits is `wrapped(term,
+bits)`, the number in its range that is equal modulo 2**bits. Real numbers are float32. An operation
+on them is only a name: equal operations on equal arguments in the same order are equal, and nothing
 else is known, so that a sum in another order is another number.
 
 Integers are kept as polynomials over *atoms* (variables, entries of tables, quotients, choices …),
@@ -380,7 +380,7 @@ def at_least(x: Term) -> Term:
             return no(both(*signs))
         if x.op == "bitor":
             return no(either(*signs))
-        return reduce(same, signs[1:], no(signs[0]))
+        return no(reduce(lambda odd, sign: no(same(odd, sign)), signs))
     minus_one = subtract(number(-1), x)
     if minus_one.op in ("bitand", "bitor", "bitxor", "sign"):
         return no(at_least(minus_one))

@@ -1,0 +1,47 @@
+"""`maskalg verify`: the kernels of an expression, proved to compute its mask."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from .arguments import EXPRESSIONS, add_expression, positive
+
+_TARGETS: Final = {"nvidia": "ptx", "gpu": "triton", "cpu": "cpu"}
+
+
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "verify",
+        help="prove that the kernels compute the mask, for every index",
+        description="Read the text of the kernels back and prove it equal to the formula, for all "
+        "positions, numbers and entries. Exit status 1 where a claim is wrong.",
+        epilog=EXPRESSIONS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_expression(parser)
+    add = parser.add_argument
+    add("--target", metavar="TARGET", help="nvidia (or a GPU such as sm_90), gpu (others, or "
+        "gfx942), or cpu; default: all")  # fmt: skip
+    add("--seconds", type=positive, default=10, help="a claim may take (%(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print each claim; the exit status is 1 where one is wrong."""
+    from rich.console import Console
+
+    from ..parsing import read
+    from ..verifier.claims import TARGETS
+    from ..verifier.report import verify
+
+    expression = read(options.expression)
+    targets: Any = TARGETS
+    if options.target is not None:
+        vendor = {"sm_": "nvidia", "gfx": "gpu"}.get(options.target[:3], options.target)
+        targets = (_TARGETS.get(vendor, options.target),)
+    found = verify(expression, targets=targets, seconds=options.seconds)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console.print(str(found))
+    return 1 if found.wrong else 0

@@ -1,0 +1,122 @@
+"""`verify()`: what is claimed of the kernels of an expression, and what of it is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from .. import errors
+from ..codegen.text.integer_sizes import sizes_of
+from ..engine.normal_form import bound
+from ..formula.expression import Expression
+from . import messages
+from .claims import TARGETS, Claim, Subject, Target, claims
+from .given import MOST_OF_TABLE
+from .solve import Model
+
+TRUSTED: Final = (
+    "what turns the text into instructions (Triton, ptxas, the C++ compiler), and the GPU or CPU",
+    "the loop around the hooks: products, softmax, loads of queries, keys and values",
+    "each step of real arithmetic rounds as its name says, and no two are joined into one",
+    f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",
+    "tables made of document ids hold what `proof/check/document_laws.py` says; tests compare",
+    "z3, and the readers of `maskalg/verifier/reading`",
+)
+"""What a proof takes for granted."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What is claimed of the kernels of an expression.
+
+    Attributes:
+        expression: the mask or score, as text.
+        claims: each with its outcome, by what means and in how many seconds.
+        trusted: what all of them take for granted.
+    """
+
+    expression: str
+    claims: tuple[Claim, ...]
+    trusted: tuple[str, ...] = TRUSTED
+
+    @property
+    def whole(self) -> bool:
+        """Whether every claim is proved."""
+        return all(claim.outcome == "proved" for claim in self.claims)
+
+    @property
+    def wrong(self) -> tuple[Claim, ...]:
+        """The claims that numbers refute: the kernel computes another mask there."""
+        return tuple([claim for claim in self.claims if claim.outcome == "wrong"])
+
+    def __str__(self) -> str:
+        lines = [self.expression]
+        for claim in self.claims:
+            lines.append(f"{claim.outcome:<11} {claim.kind:<8} {claim.text}")
+            lines.append(f"{'':11} {'':8} {claim.by}, {claim.seconds:.2f} s")
+            if claim.model is not None:
+                lines += [f"{'':20} {line}" for line in counterexample(claim.model)]
+        proved = sum(claim.outcome == "proved" for claim in self.claims)
+        seconds = sum(claim.seconds for claim in self.claims)
+        lines.append(f"proved      {proved} of {len(self.claims)} claims in {seconds:.1f} s")
+        lines += [f"{'trusted' if not i else '':<11} {text}" for i, text in enumerate(self.trusted)]
+        return "\n".join(lines)
+
+
+def verify(
+    expression: Expression, *, targets: Sequence[Target] = TARGETS, seconds: float = 10.0
+) -> Verification:
+    """Prove that the kernels of an expression compute its mask, for every index.
+
+    The text that would run is read back and compared with the formula, for all positions below the
+    length, all numbers in their declared ranges and all entries of a table's dtype. Needs z3:
+    `pip install "maskalg[verify]"`.
+
+    Args:
+        expression: a mask, or a mask with biases.
+        targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++.
+        seconds: what a claim may take; beyond, it is "not proved".
+
+    Returns:
+        A `Verification`; print it. Of what is not proved it says why.
+
+    Examples:
+        >>> verify(causal & sliding(256)).whole
+        True
+    """
+    if not isinstance(expression, Expression):
+        raise errors.not_a_score(expression)
+    wrong = [target for target in targets if target not in TARGETS]
+    if wrong:
+        raise messages.unknown_target(wrong[0], TARGETS)
+    form = bound(expression)
+    dtypes = {
+        slot.index: value.dtype
+        for slot, value in zip(form.structure.slots, form.values, strict=True)
+        if isinstance(value, torch.Tensor)
+    }
+    subject = Subject(form.structure, dtypes, sizes_of(form).limbs)
+    found = list(claims(subject, tuple(targets), int(1000 * seconds)))
+    if form.structure.bias.op != "score":
+        found.append(
+            Claim(
+                "bias",
+                "what is added to scores",
+                "not proved",
+                "biases are compared with the "
+                "formula by tests: kernels compute them in another order, which rounds "
+                "differently",
+                0.0,
+            )
+        )
+    return Verification(str(expression), tuple(found))
+
+
+def counterexample(model: Model) -> list[str]:
+    """Numbers at which a claim is wrong, as text."""
+    values = [f"{name} = {value}" for name, value in sorted(model.values.items())]
+    entries = [f"{table}[{place}] = {value}" for (table, place), value in model.entries.items()]
+    return [f"wrong at {', '.join(values)}", *([f"with {', '.join(entries)}"] if entries else [])]

@@ -1,0 +1,87 @@
+"""What the verifier states of the kernels' functions, proved of their own text."""
+
+import pytest
+
+from maskalg.codegen.divisors import factor_and_shift
+from maskalg.verifier import terms
+from maskalg.verifier.reading.library import Library
+from maskalg.verifier.reading.triton import Reader, kernel_module
+from maskalg.verifier.reading.values import INT32, INT64, Number
+from maskalg.verifier.solve import prove, settled
+
+z3 = pytest.importorskip("z3")
+X, C = terms.variable("x"), terms.variable("c")
+FACTOR, SHIFT = terms.variable("factor"), terms.variable("shift")
+
+
+def between(low, term, high):
+    return [
+        terms.greater_equal(term, terms.number(low)),
+        terms.greater_equal(terms.number(high), term),
+    ]
+
+
+@pytest.mark.parametrize("of", [INT32, INT64])
+@pytest.mark.parametrize("name", ["floor_div", "floor_mod"])
+def test_division(name, of):
+    module = kernel_module("integers")
+    x, c = Number(X, of), Number(C, of)
+    found = Reader(module).call(name, x, c).term
+    low, high = of.ends
+    given = [*between(low, X, high), *between(1, C, high)]
+    (found,) = settled(given, [found])
+    if name == "floor_div":
+        assert prove(given, terms.equal(found, terms.quotient(X, C))).outcome == "proved"
+        return
+    # Between 0 and c - 1, and x less a multiple of c.
+    inside = [terms.at_least(found), terms.greater(C, found)]
+    one_less = terms.quotient(terms.subtract(X, terms.number(1)), C)
+    wholes = [terms.quotient(X, C), one_less, terms.add(one_less, terms.number(1))]
+    multiples = [terms.subtract(X, terms.multiply(C, whole)) for whole in wholes]
+    some = terms.either(*[terms.equal(found, multiple) for multiple in multiples])
+    assert prove(given, terms.both(*inside, some)).outcome == "proved"
+
+
+@pytest.mark.parametrize("name", ["quotient_of_any", "remainder", "remainder_of_any"])
+def test_by_factors(name):
+    """With what is stated of `quotient` and no other function."""
+    library = Library({("factor", "shift"): C}).summaries()
+    reader = Reader(kernel_module("integers"), None, {"quotient": library["quotient"]})
+    x, c, m, s = (Number(term, INT32) for term in (X, C, FACTOR, SHIFT))
+    args = (x, m, s) if name == "quotient_of_any" else (x, c, m, s)
+    found = reader.call(name, *args).term
+    low = 0 if name == "remainder" else -(2**31)
+    given = [*between(low, X, 2**31 - 1), *between(1, C, 2**31 - 1)]
+    (found,) = settled(given, [found])
+    wanted = (terms.quotient if name.startswith("quotient") else terms.remainder)(X, C)
+    assert prove(given, terms.equal(found, wanted)).outcome == "proved"
+
+
+@pytest.mark.parametrize("shift", range(32))
+def test_the_factor_of_a_divisor(shift):
+    """`quotient` is floor(x / c) where m c = 2**(31 + s) + e with 0 <= e < c <= 2**s.
+
+    q c <= x < q c + c, so what is left to show is q 2**(31 + s) <= x m < (q + 1) 2**(31 + s).
+    Both sides are multiplied by c: x m c = x 2**(31 + s) + x e.
+    """
+    x, e, qc, c = z3.Ints("x e qc c")
+    power = 2 ** (31 + shift)
+    xe = z3.Int("x e")  # below (2**31 - 1) * (2**shift - 1)
+    solver = z3.Solver()
+    solver.add(0 <= x, x < 2**31, 0 <= e, e < c, c <= 2**shift, qc <= x, x < qc + c)
+    solver.add(0 <= xe, xe <= (2**31 - 1) * max(2**shift - 1, 0))
+    xmc = x * power + xe
+    solver.add(z3.Not(z3.And(qc * power <= xmc, xmc < (qc + c) * power)))
+    assert solver.check() == z3.unsat
+
+
+@pytest.mark.parametrize("shift", range(1, 32))
+def test_factors(shift):
+    """What the host computes is as that proof takes it, at the ends of each shift."""
+    for c in {2 ** (shift - 1) + 1, 2**shift - 1, 2**shift, 3 * 2 ** (shift - 1) // 2}:
+        if not 0 < c < 2**31:
+            continue
+        m, s = factor_and_shift(c)
+        e = m * c - 2 ** (31 + s)
+        assert 0 <= e < c <= 2**s
+        assert 0 <= m < 2**32

@@ -1,0 +1,94 @@
+"""Kernels of whole masks proved, and what the verifier says of wrong ones."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg.engine.normal_form import bound
+from maskalg.testing.catalogue import CATALOGUE
+from maskalg.verifier.claims import Subject, claims
+
+pytest.importorskip("z3")
+
+SAMPLE = [
+    "causal",
+    "causal sliding",
+    "sinks and window",
+    "causal sliding documents",
+    "dilated",
+    "padding",
+    "prefix LM per batch",
+    "nothing",
+    "strided",
+    "causal block table",
+]
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLE if name in CATALOGUE])
+def test_masks_of_the_catalogue(name):
+    found = ma.verify(CATALOGUE[name].mask)
+    assert found.whole, str(found)
+
+
+def subject_of(mask):
+    form = bound(mask)
+    tables = form.structure.tables
+    return Subject(form.structure, {s.index: form.values[s.index].dtype for s in tables})
+
+
+def wrong(mask, old, new, target):
+    """The claims that are not proved where a text of the hooks is another one."""
+    changed = []
+
+    def rendered(text):
+        # Behind the title, which shows the formula.
+        title, first, rest = text.partition("@triton.jit" if target != "cpu" else 'extern "C"')
+        changed.append(old in rest)
+        return title + first + rest.replace(old, new)
+
+    subject = dataclasses.replace(subject_of(mask), rendered=rendered)
+    found = [claim for claim in claims(subject, (target,), 3000) if claim.outcome != "proved"]
+    assert any(changed)
+    return found
+
+
+@pytest.mark.parametrize(
+    "old, new, target",
+    [
+        ("setp.lt.u32", "setp.le.u32", "ptx"),
+        ("setp.lt.u32", "setp.lt.s32", "ptx"),
+        ("sub.s32 distance, $2, $3", "sub.s32 distance, $3, $2", "ptx"),
+        ("kv_len - 1)", "kv_len)", "ptx"),
+        ("(q_idx - S[0] + 1)", "(q_idx - S[0])", "ptx"),
+        ("(q_idx >= kv_idx)", "(q_idx > kv_idx)", "triton"),
+        ("(kv_idx < kv_len) & ", "", "triton"),
+        ('score, float("-inf")', 'float("-inf"), score', "triton"),
+        (" >= ", " > ", "cpu"),
+        ("(I)1LL", "(I)2LL", "cpu"),
+    ],
+)
+def test_a_wrong_text_is_refuted(old, new, target):
+    found = wrong(ma.causal & ma.sliding(300), old, new, target)
+    assert found and any(claim.outcome == "wrong" for claim in found)
+    assert all(claim.model is not None for claim in found if claim.outcome == "wrong")
+
+
+def test_multiples_of_the_head_have_64_bits_where_they_need_them():
+    """They were computed in 32: 3 * 10**9 positions for head 3 became a negative number."""
+    found = ma.verify(ma.q_idx - ma.kv_idx <= 1_000_000_000 * ma.head, targets=("ptx", "triton"))
+    assert not found.wrong, str(found)
+
+
+def test_what_is_not_proved_is_said():
+    bias = ma.verify(ma.causal + ma.alibi(torch.tensor([0.5])), targets=("ptx",))
+    assert not bias.whole and not bias.wrong
+    assert "not proved  bias" in str(bias)
+    image = ma.verify(ma.neighborhood((8, 8), 3), targets=("ptx",))
+    assert "looked up in a table" in str(image) and not image.wrong
+
+
+def test_targets_are_checked():
+    with pytest.raises(ma.MaskValueError, match="target 'tpu' is not known; choose of ptx"):
+        ma.verify(ma.causal, targets=("tpu",))
