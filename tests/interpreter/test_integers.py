@@ -69,3 +69,19 @@ def test_constants_near_the_end_of_32_bits(name):
     q, k = torch.randn(1, 1, 70, 16), torch.randn(1, 1, 90, 16)
     found, wanted = [ma.attention(q, k, k, LARGE[name], backend=b) for b in ("triton", "reference")]
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        q_idx - kv_idx <= 1_000_000_000 * ma.head - 5,
+        ma.causal & (kv_idx <= 2_000_000_000 * ma.head),
+        ma.nothing,
+    ],
+)
+def test_multiples_of_the_head(mask):
+    """The head has 32 bits, which 3 * 10**9 positions leave."""
+    query, key, value = (torch.randn(1, 4, 70, 16) for _ in range(3))
+    found = ma.attention(query, key, value, mask, backend="triton")
+    wanted = ma.attention(query, key, value, mask, backend="reference")
+    assert torch.allclose(found, wanted, atol=1e-5)

@@ -68,8 +68,8 @@ def test_the_factor_of_a_divisor(shift):
     power = 2 ** (31 + shift)
     xe = z3.Int("x e")  # below (2**31 - 1) * (2**shift - 1)
     solver = z3.Solver()
-    solver.add(0 <= x, x < 2**31, 0 <= e, e < c, c <= 2**shift, qc <= x, x < qc + c)
-    solver.add(0 <= xe, xe <= (2**31 - 1) * max(2**shift - 1, 0))
+    solver.add(x >= 0, x < 2**31, e >= 0, e < c, c <= 2**shift, qc <= x, x < qc + c)
+    solver.add(xe >= 0, xe <= (2**31 - 1) * max(2**shift - 1, 0))
     xmc = x * power + xe
     solver.add(z3.Not(z3.And(qc * power <= xmc, xmc < (qc + c) * power)))
     assert solver.check() == z3.unsat

@@ -1,4 +1,4 @@
-"""The meaning of formulas against their evaluation, entries and numbers at their ends among them."""
+"""The meaning of formulas against their evaluation, also where entries are the ends of a dtype."""
 
 import random
 
