@@ -113,11 +113,12 @@ class TritonHooks:
         )
         return Number(self.resolved(found.term), found.type)
 
-    def bounds(self, name: str) -> tuple[list[Interval], list[Interval]] | None:
+    def bounds(self, name: str) -> tuple[tuple[list[Interval], list[Interval]] | None, bool]:
         """The intervals of touched keys, and of keys that are not full, of a hook of runs.
 
-        None where the hook looks runs up alone.
+        None where the hook looks runs up alone; and whether it looks some up.
         """
+        looked_up: list[str] = []
         found: list[tuple[list[Interval], list[Interval]]] = []
 
         def tiles(low: Any, high: Any, some: Any, kv_len: Any, block: Any) -> Interval:
@@ -127,15 +128,20 @@ class TritonHooks:
         def of_spans(j: Any, touched: Any, unfull: Any, *rest: Any) -> None:
             found.append((list(touched), list(unfull)))
 
+        def and_marks(j: Any, touched: Any, unfull: Any, *rest: Any) -> None:
+            looked_up.append("marks")
+            found.append((list(touched), list(unfull)))
+
         def either_way(j: Any, from_last: Any, touched: Any, unfull: Any, *rest: Any) -> None:
             found.append((list(touched), list(unfull)))
 
         summaries = Library(self._divisors).summaries() | {
             "tiles": tiles,
             "run_of_spans": of_spans,
-            "run_of_spans_and_marks": of_spans,
+            "run_of_spans_and_marks": and_marks,
             "run_of_spans_either_way": either_way,
-            "run_of_marks": lambda *args: None,
+            "run_of_marks": lambda *args: looked_up.append("marks"),
+            "run_of_marks_either_way": lambda *args: looked_up.append("marks"),
         }
         reader = Reader(self._module, self._loaded, summaries)
         row = [Number(term, self.index) for term in (Q0, Q1)]
@@ -143,7 +149,7 @@ class TritonHooks:
         place = [self._plain(term) for term in (BATCH, HEAD, KV_LEN)]
         numbers = tuple(self._numbers[:MOST_PASSED])
         reader.call(name, *first, *row, *place, numbers, self._tables, 64)
-        return found[0] if found else None
+        return (found[0] if found else None), bool(looked_up)
 
     def resolved(self, term: Term) -> Term:
         """The term with numbers in place of the bits, and the table, that they are passed as."""

@@ -22,7 +22,6 @@ SAMPLE = [
     "prefix LM per batch",
     "nothing",
     "strided",
-    "causal block table",
 ]
 
 
