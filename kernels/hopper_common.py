@@ -13,7 +13,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from .backward import first_row
 from .elements import Hooks
 from .forward import tile_of_program
-from .gluon_names import barrier, builtin, copy_to_shared
+from .gluon_names import barrier_to_arrive, builtin, copy_to_shared
 from .runs import NO_TILE, Span, first_tile, next_tile
 
 ROWS = gl.constexpr(64)
@@ -188,7 +188,7 @@ def block_at(memory, stage):
 @gluon.jit
 def release(free):
     """Give memory back once every warp of the consumer is past its reads."""
-    barrier()
+    barrier_to_arrive()
     mbarrier.arrive(free, count=1)
 
 

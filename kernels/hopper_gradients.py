@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .elements import SCALARS, Hooks, Place, weight_gradient, weights
-from .gluon_names import barrier, copy_to_global
+from .gluon_names import barrier, barrier_to_arrive, copy_to_global
 from .gradient_rows import PIECES, SHIFT_COLUMNS
 from .hopper_common import (
     ROWS,
@@ -110,7 +110,7 @@ def _hand_over(C: gl.constexpr, i, one):
     Of the one before the first there is none.
     """
     fence_async_shared()
-    barrier()
+    barrier_to_arrive()
     mbarrier.arrive(one.parts.ready.index(C), count=1, pred=i >= 0)
     mbarrier.arrive(one.changes.free.index((i + 2) % 2), count=1, pred=i >= 0)
 

@@ -9,7 +9,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .elements import LOG2E, Place, biased, masked, weight_of
-from .gluon_names import barrier
+from .gluon_names import barrier_to_arrive
 from .hopper_common import (
     ROWS,
     block_at,
@@ -149,7 +149,7 @@ def tile_after(
     if options.OVERLAP:
         _no_sooner(row.kv_len)
     product = warpgroup_mma_wait(0, deps=[product])
-    barrier()
+    barrier_to_arrive()
     mbarrier.arrive(vals.free.index(old), count=1, pred=past)
     by_row: gl.constexpr = gl.SliceLayout(1, output)
     acc = (acc + product if SUMMED else product) * gl.convert_layout(

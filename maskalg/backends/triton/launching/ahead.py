@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
 from ....engine.float8 import FLOAT8
-from .spec import OPTIONS, KernelSpec, role_of, tensor_of
+from .spec import KernelSpec, role_of, tensor_of
 
 _TYPES: Final = {
     torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8",
@@ -121,7 +121,7 @@ def compile_kernel(
     else:
         source = ASTSource(spec.kernel, signature, fixed, aligned)
     own = {name: value for name, value in known.items() if role_of(name) != "constant"}
-    return _compiled(source, target_of(target), own | OPTIONS)
+    return _compiled(source, target_of(target), own)
 
 
 def _compiled(source: Any, target: GPUTarget, options: dict[str, Any]) -> Compiled:

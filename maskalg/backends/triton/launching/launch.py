@@ -23,7 +23,7 @@ from ...call import Call
 from ..arguments import Hooked
 from ..trust import is_tested
 from .descriptors import Descriptor, Encoder, encoder_of
-from .spec import OPTIONS, KernelSpec, Sizes
+from .spec import KernelSpec, Sizes
 
 _AMD: Final = torch.version.hip is not None  # where Triton looks at the size of storages
 
@@ -167,9 +167,7 @@ class Launch:
         if self.key not in _SPILLED:
             arguments, constants = self.first()
             with _naming_the_compiler(self.kernel):
-                compiled = self.kernel.warmup(
-                    *arguments, grid=self.programs, **constants, **OPTIONS
-                )
+                compiled = self.kernel.warmup(*arguments, grid=self.programs, **constants)
             try:
                 compiled.run  # noqa: B018
             except triton.runtime.errors.OutOfResources:
@@ -185,7 +183,7 @@ class Launch:
         if found is None or watched():
             passed, constants = self.first()
             with _naming_the_compiler(self.kernel):
-                compiled = self.kernel[self.programs](*passed, **constants, **OPTIONS)
+                compiled = self.kernel[self.programs](*passed, **constants)
             names = self.spec.signature.constants
             variant = _variant(compiled, tuple([constants[name] for name in names]), arguments)
             if variant is not None:
@@ -271,7 +269,7 @@ def compile_together(launches: Sequence[Launch]) -> None:
         arguments, constants = launch.first()
         # Python 3.11's parser may fail where several threads parse.
         with suppress(Exception):
-            launch.kernel.warmup(*arguments, grid=launch.programs, **constants, **OPTIONS)
+            launch.kernel.warmup(*arguments, grid=launch.programs, **constants)
 
     with ThreadPoolExecutor(len(missing)) as threads:
         list(threads.map(compile_one, missing))

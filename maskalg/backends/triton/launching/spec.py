@@ -24,9 +24,14 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 import triton
 
-OPTIONS: Final = {"enable_fp_fusion": True}
+_OF_ALL: Final = {"enable_fp_fusion": True}
 """Options of every kernel. Triton 3.10 no longer fuses products and sums unless asked to: results
 are the same on every release."""
+
+_OF_GLUON: Final = {"sched4reg": True}
+"""Options of Gluon kernels, where Triton has them (3.9). LLVM is told to order instructions for few
+registers. Otherwise Triton 3.9 computes the descriptors of all operands of a product ahead of it:
+more than uniform registers hold, so that NVIDIA's assembler spills."""
 
 _OF_LAUNCHES: Final = ("num_warps", "num_stages", "maxnreg", "launch_pdl")
 """Options that stand among the constants of a tile."""
@@ -149,7 +154,16 @@ class KernelSpec:
     def constants(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """The kernel's constants and options, of all that are known."""
         found = {name: known[name] for name in self.signature.constants}
-        return found | {name: known[name] for name in _OF_LAUNCHES if name in known}
+        return found | {name: known[name] for name in _OF_LAUNCHES if name in known} | self.options
+
+    @cached_property
+    def options(self) -> Mapping[str, Any]:
+        """The options that do not depend on a tile."""
+        if not self.signature.gluon:
+            return _OF_ALL
+        from triton.backends.nvidia.compiler import CUDAOptions
+
+        return _OF_ALL | {name: _OF_GLUON[name] for name in _OF_GLUON if hasattr(CUDAOptions, name)}
 
     def block(
         self, name: str, dtype: torch.dtype, constants: Mapping[str, Any]
