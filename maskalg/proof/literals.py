@@ -87,7 +87,8 @@ class Opaque:
 
 
 Literal = AtLeastZero | Congruence | Alone | Equal | Related | Opaque
-Clause = frozenset[Literal]
+Clause = tuple[Literal, ...]
+"""Literals that hold together, each once, in the same order in every process."""
 
 
 class Clauses:
@@ -105,7 +106,7 @@ class Clauses:
         """
         op = node.op
         if op == "const":
-            return [frozenset()] if bool(node.data) == holds else []
+            return [()] if bool(node.data) == holds else []
         if op == "not":
             return self.of(node.args[0], not holds)
         if op in ("and", "or"):
@@ -121,23 +122,23 @@ class Clauses:
         return self._absorbed([clause for part in parts for clause in part])
 
     def _all(self, parts: list[list[Clause]]) -> list[Clause]:
-        product: list[Clause] = [frozenset()]
+        product: list[Clause] = [()]
         for part in parts:
-            joined = [self.tidy(left | right) for left in product for right in part]
+            joined = [self.tidy(left + right) for left in product for right in part]
             product = self._absorbed([clause for clause in joined if clause is not None])
         return product
 
     def tidy(self, clause: Clause) -> Clause | None:
         """The clause without implied literals; None when two of them contradict each other."""
         kept: list[Literal] = []
-        for literal in in_order(clause, self._signs):
+        for literal in _in_order(clause, self._signs):
             if any(self._stands_for(other, literal) for other in kept):
                 continue
             if any(self._contradict(other, literal) for other in kept):
                 return None
             kept = [other for other in kept if not self._stands_for(literal, other)]
             kept.append(literal)
-        return frozenset(kept)
+        return tuple(kept)
 
     def _stands_for(self, known: Literal, wanted: Literal) -> bool:
         """Whether a clause with the one needs no other; sections pass bounds of documents by."""
@@ -178,23 +179,23 @@ class Clauses:
     def _single(self, expression: Any, documents: frozenset[IdPair] = frozenset()) -> list[Clause]:
         expression = expanded(expression)
         if self._signs.nonnegative(expression):
-            return [frozenset()]
+            return [()]
         if self._signs.negative(expression):
             return []
-        return [frozenset([AtLeastZero(expression, documents)])]
+        return [(AtLeastZero(expression, documents),)]
 
     def _other(self, node: Node, holds: bool, why: str) -> list[Clause]:
         """An atom that is no inequality: a set, an equality of two functions, or unknown."""
         index = separation.index_of(node)
         sides = separation.equal_sides(node) if node.op == "eq" else None
         if sides is not None and index in ("distance", None):
-            return [frozenset([Equal(*sides, holds)])]
+            return [(Equal(*sides, holds),)]
         if index is not None:
-            return [frozenset([Alone(node, index, holds)])]
+            return [(Alone(node, index, holds),)]
         relation = separation.related(node)
         if relation is not None:
-            return [frozenset([Related(*relation, holds)])]
-        return [frozenset([Opaque(node, holds, why)])]
+            return [(Related(*relation, holds),)]
+        return [(Opaque(node, holds, why),)]
 
     def _ge(self, node: Node, holds: bool) -> list[Clause]:
         left, right = node.args
@@ -248,7 +249,7 @@ class Clauses:
             return None
         documents = (cast(Slot, by_query.own[0]), cast(Slot, by_key.own[0]))
         slots = frozenset([documents])
-        same: list[Clause] = [frozenset([Equal(by_query, by_key, holds, documents)])]
+        same: list[Clause] = [(Equal(by_query, by_key, holds, documents),)]
         if holds:
             low = self._single(pair.y - pair.at("first"), slots)
             high = self._single(pair.at("last") - pair.y, slots)
@@ -279,16 +280,17 @@ class Clauses:
         if residue.has(q, k) or not residue.is_Integer:
             return None
         if modulus == 1:
-            return [frozenset()] if (residue == 0) == holds else []
+            return [()] if (residue == 0) == holds else []
         if residue < 0 or (modulus.is_Integer and residue >= modulus):
-            return [] if holds else [frozenset()]
+            return [] if holds else [()]
         if not modulus.is_Integer and residue != 0:
             return None
-        return [frozenset([Congruence(offset, modulus, residue, holds)])]
+        return [(Congruence(offset, modulus, residue, holds),)]
 
 
-def in_order(clause: Clause, signs: Signs) -> list[Literal]:
-    """The literals in an order that is the same in every process, as that of a set is not."""
+def _in_order(clause: Clause, signs: Signs) -> list[Literal]:
+    """The literals in their order, each once. Hashes, which differ by process, have no say in it:
+    how many steps a proof takes, and so where it ends for want of them, depends on the order."""
 
     def place(literal: Literal) -> tuple[object, ...]:
         if isinstance(literal, AtLeastZero):
@@ -296,4 +298,4 @@ def in_order(clause: Clause, signs: Signs) -> list[Literal]:
             return 0, signs.place(literal.expression), pairs
         return 1, str(literal)
 
-    return sorted(clause, key=place) if len(clause) > 1 else list(clause)
+    return sorted(dict.fromkeys(clause), key=place)

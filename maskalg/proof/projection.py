@@ -24,7 +24,6 @@ from .literals import (
     IdPair,
     Opaque,
     Related,
-    in_order,
 )
 from .signs import Signs
 from .symbols import Symbols, k, q, q0, q1
@@ -80,7 +79,7 @@ class Projection:
         found = KeyInterval()
         q_lows, q_highs = [q0], [q1]
         queries: list[Node] = []
-        for literal in in_order(clause, self._signs):
+        for literal in clause:
             if isinstance(literal, Opaque):
                 found.reasons.append(literal.why)
             elif isinstance(literal, Congruence):
@@ -245,7 +244,7 @@ class Projection:
     def _box(self, clause: Clause) -> Box | None:
         """The clause as bounds on q, k and q - k, or None where it says more."""
         box = Box()
-        for literal in in_order(clause, self._signs):
+        for literal in clause:
             if not isinstance(literal, AtLeastZero):
                 continue
             expression = literal.expression

@@ -75,7 +75,7 @@ def _without_documents(clause: Clause) -> Clause:
     """
     from .literals import AtLeastZero
 
-    return frozenset(
+    return tuple(
         literal
         for literal in clause
         if not (isinstance(literal, AtLeastZero) and literal.documents)
@@ -90,7 +90,7 @@ def _joined(clauses: list[Clause], of: Clauses) -> Counter[Clause]:
     for clause in clauses:
         both = Counter({clause: 1})
         for other, sign in terms.items():
-            common = of.tidy(other | clause)
+            common = of.tidy(other + clause)
             if common is not None:
                 both[common] -= sign
         for term, sign in both.items():
@@ -123,7 +123,7 @@ def _remainders_as_distances(clause: Clause, symbols: Symbols) -> Clause:
     from .literals import Alone, Congruence
     from .section import literal_formula
 
-    return frozenset(
+    return tuple(
         Alone(literal_formula(literal, symbols), "distance", literal.holds)
         if isinstance(literal, Congruence)
         else literal

@@ -163,13 +163,17 @@ def _utils():
 
 
 def _forget_kernels():
-    """What was compiled for another architecture is compiled anew."""
+    """What was compiled for another architecture is compiled anew, and what Triton remembers of a
+    device with its number is asked for again."""
+    from triton.compiler.compiler import max_shared_mem
+
     from maskalg.backends.triton.launching import fitting, launch
 
     for kept in (launch._VARIANTS, launch._TRIED, launch._SPILLED):
         kept.clear()
     fitting._FAILED.clear()
     fitting._SPILLING.clear()
+    max_shared_mem.cache_clear()
     for name, module in list(sys.modules.items()):
         if name.startswith("maskalg_kernels"):
             for kernel in vars(module).values():

@@ -20,6 +20,9 @@ from maskalg.schedule.tiling import Tiling
 from maskalg.testing.catalogue import CATALOGUE
 
 PRINTED = """
+from maskalg.engine.normal_form import bound
+from maskalg.proof.elimination import eliminated
+from maskalg.proof.words.telling import literal_text
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg import *
 import torch
@@ -36,6 +39,17 @@ for mask in [CATALOGUE[name].mask for name in names] + [
         if span.residue is not None:
             r = span.residue
             print(r.q_lows, r.q_highs, r.k_lows, r.k_highs, r.d_lows, r.d_highs)
+
+# More steps than a proof may take: where it ends shows in how many were taken when.
+video = neighborhood((8, 8, 8), 3) & document.from_lengths([100, 200, 212])
+for mask in (video, ~video, (neighborhood((32, 16), 5) | chunked(7)) & document.from_lengths([512])):
+    found = eliminated(bound(mask).structure.mask)
+    for side in (found.kept, found.dropped):
+        print([*map(literal_text, (each for step in side.steps or () for each in step.clause))])
+    print(found.kept.reasons, found.dropped.reasons, found.signs._steps)
+many = tiled_neighborhood((16, 16), (2, 2), (1, 3)) | neighborhood((16, 16), 3)
+for mask in (many, many | neighborhood((8, 32), 5) | neighborhood((32, 8), 7)):
+    print(render(mask), render(mask, ptx=True))
 """
 
 

@@ -18,7 +18,6 @@ from ..literals import (
     Equal,
     Opaque,
     Related,
-    in_order,
 )
 from ..literals import Literal as ProofLiteral
 from ..projection import interval_text
@@ -61,7 +60,7 @@ def _literals(found: Elimination) -> list[Line]:
         if steps is None:
             lines += _texts(f"{name} when", ["(more cases than the proof looks at)"], 14)
             continue
-        ordered = [in_order(step.clause, found.signs) for step in steps]
+        ordered = [step.clause for step in steps]
         cases = [" and ".join(map(literal_text, literals)) or "always" for literals in ordered]
         lines += _texts(f"{name} when", cases or ["never"], 14)
     return lines

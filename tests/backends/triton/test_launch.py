@@ -83,14 +83,13 @@ def launches(block):
 
 def test_missing_variants_are_compiled_once(compiled):
     from maskalg.backends.triton.launching.launch import compile_together
-    from maskalg.backends.triton.launching.spec import OPTIONS
 
     made = launches(32)
     compile_together(made)
     assert sorted(compiled) == ["filled", "filled", "sums"]
     for launch in made:
         arguments, constants = launch.first()
-        launch.kernel.warmup(*arguments, grid=launch.programs, **constants, **OPTIONS)
+        launch.kernel.warmup(*arguments, grid=launch.programs, **constants)
     assert len(compiled) == 3
 
 

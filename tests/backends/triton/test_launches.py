@@ -258,3 +258,13 @@ def calls_of(function):
     finally:
         sys.setprofile(None)
     return count
+
+
+def test_each_stub_has_memory_of_its_own(monkeypatch, tmp_path):
+    from triton.compiler.compiler import max_shared_mem
+
+    found = []
+    for target in ("sm_80", "sm_90", "sm_120"):
+        with monkeypatch.context() as patched, stub_gpu(patched, tmp_path, target):
+            found.append(max_shared_mem(0) // 1024)
+    assert found == [163, 227, 99]
