@@ -27,6 +27,8 @@ SHORT = (
     "tests/backends/triton/test_fitting.py",
     "tests/codegen/test_compile.py::test_compiles_everywhere",
     "tests/codegen/test_compile_hopper.py::test_128_dimensions",
+    "tests/codegen/test_compile_hopper.py::test_each_arrival_follows_one_barrier",
+    "tests/codegen/test_compile_hopper.py::test_all_gradients",
     "tests/operators",
 )
 WHOLE = ("tests/package/test_imports.py", "tests/backends", "tests/codegen", "tests/operators")

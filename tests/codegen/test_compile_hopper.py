@@ -91,6 +91,16 @@ def test_128_dimensions(name):
     check(compiled(expressions()[name], 128), spills)
 
 
+@pytest.mark.parametrize("name", ["causal", "window"])
+def test_each_arrival_follows_one_barrier(name):
+    """All warps are past their reads when memory is given back, and wait for one another once."""
+    kinds = r"bar\.sync|mbarrier\.arrive\.shared|mbarrier\.try_wait|wgmma\.\w+|[ls][td]\.shared"
+    told = re.findall(kinds, compiled(expressions()[name], 128).assembly)
+    arrivals = [i for i, what in enumerate(told) if what == "mbarrier.arrive.shared"]
+    assert len(arrivals) > 4
+    assert all(told[i - 1] == "bar.sync" != told[i - 2] for i in arrivals)
+
+
 def test_long_documents():
     """Two groups of warps put numbers aside for what is read; on an H200 they take four fifths of
     the time of one group without, from documents of 2000 tokens on."""

@@ -20,6 +20,8 @@ from maskalg.schedule.tiling import Tiling
 from maskalg.testing.catalogue import CATALOGUE
 
 PRINTED = """
+import functools
+import operator
 from maskalg.engine.normal_form import bound
 from maskalg.proof.elimination import eliminated
 from maskalg.proof.words.telling import literal_text
@@ -42,13 +44,17 @@ for mask in [CATALOGUE[name].mask for name in names] + [
 
 # More steps than a proof may take: where it ends shows in how many were taken when.
 video = neighborhood((8, 8, 8), 3) & document.from_lengths([100, 200, 212])
-for mask in (video, ~video, (neighborhood((32, 16), 5) | chunked(7)) & document.from_lengths([512])):
+image = (neighborhood((32, 16), 5) | chunked(7)) & document.from_lengths([512])
+for mask in (video, ~video, image):
     found = eliminated(bound(mask).structure.mask)
     for side in (found.kept, found.dropped):
         print([*map(literal_text, (each for step in side.steps or () for each in step.clause))])
     print(found.kept.reasons, found.dropped.reasons, found.signs._steps)
+
+# More numbers than kernels are passed one by one.
 many = tiled_neighborhood((16, 16), (2, 2), (1, 3)) | neighborhood((16, 16), 3)
-for mask in (many, many | neighborhood((8, 32), 5) | neighborhood((32, 8), 7)):
+windows = [causal.shift(q=i) & sliding(i + 3) & ~prefix(i) for i in range(12)]
+for mask in (many, many | neighborhood((8, 32), 5), functools.reduce(operator.or_, windows)):
     print(render(mask), render(mask, ptx=True))
 """
 

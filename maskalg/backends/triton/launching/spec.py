@@ -24,11 +24,11 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 import triton
 
-_OF_ALL: Final = {"enable_fp_fusion": True}
+_OF_ALL: Final[dict[str, Any]] = {"enable_fp_fusion": True}
 """Options of every kernel. Triton 3.10 no longer fuses products and sums unless asked to: results
 are the same on every release."""
 
-_OF_GLUON: Final = {"sched4reg": True}
+_OF_GLUON: Final[dict[str, Any]] = {"sched4reg": True}
 """Options of Gluon kernels, where Triton has them (3.9). LLVM is told to order instructions for few
 registers. Otherwise Triton 3.9 computes the descriptors of all operands of a product ahead of it:
 more than uniform registers hold, so that NVIDIA's assembler spills."""
@@ -157,7 +157,7 @@ class KernelSpec:
         return found | {name: known[name] for name in _OF_LAUNCHES if name in known} | self.options
 
     @cached_property
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The options that do not depend on a tile."""
         if not self.signature.gluon:
             return _OF_ALL
