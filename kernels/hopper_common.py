@@ -10,7 +10,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from .backward import first_row
 from .elements import Hooks
 from .forward import tile_of_program
 from .gluon_names import barrier_to_arrive, builtin, copy_to_shared
@@ -37,9 +36,8 @@ def matrix_of(columns, element_bits=16):
 
 
 @gluon.jit
-def columns_from(first, N: gl.constexpr, ALIGNED: gl.constexpr = True):
-    """The positions of a tile's N columns, `[1, N]`, in the layout of its products. ALIGNED, the
-    first is a multiple of eight.
+def columns_from(first, N: gl.constexpr):
+    """The positions of a tile's N columns, `[1, N]`, in the layout of its products.
 
     A thread's are sums of two numbers, computed here, and of constants. Left to itself the compiler
     would hold each thread's part of every column in a register of its own.
@@ -53,8 +51,6 @@ def columns_from(first, N: gl.constexpr, ALIGNED: gl.constexpr = True):
     eights = 8 * gl.arange(0, N // 8, gl.SliceLayout(1, by_eight))
     positions = (within[None, :] + eights[:, None]).reshape([N])
     positions = gl.convert_layout(positions, columns, assert_trivial=True)[None, :]
-    if not ALIGNED:
-        return positions
     # Which the compiler does not see; two neighbours of a thread are loaded at once.
     return gl.max_contiguous(gl.multiple_of(positions, [1, 8]), [1, 8])
 
@@ -121,11 +117,9 @@ class Options(NamedTuple):
     TURNS: gl.constexpr = None
     OUTPUT_OVER_QUERIES: gl.constexpr = None
     APART: gl.constexpr = None
-    HEAD_DIM: gl.constexpr = None
     VALUE_DIM: gl.constexpr = None
     ANEW: gl.constexpr = None
     ONE_PASS: gl.constexpr = False
-    WITHIN: gl.constexpr = None
 
 
 @gluon.jit
@@ -221,59 +215,21 @@ def rows_of_program(call, PERSISTENT: gl.constexpr):
         return first, first + 1, gl.to_tensor(1)
 
 
-class Rows(NamedTuple):
-    """The rows of tiles that begin at a stretch of positions, before `stop`: one, or WITHIN
-    documents one for each that begins there, and one where the row before has ended."""
-
-    batch: gl.tensor
-    head: gl.tensor
-    first: gl.tensor
-    stop: gl.tensor
-
-
-class Ends(NamedTuple):
-    """A row's first position, its last, and the first position of its tiles of the other side."""
-
-    first: gl.tensor
-    last: gl.tensor
-    origin: gl.tensor
-
-
 @gluon.jit
-def rows_at(batch, head, first, length, call, options):
-    """The rows of tiles that begin at one of the positions of a row that begins at `first`."""
-    ROW: gl.constexpr = options.CONSUMERS * ROWS
-    stop = gl.minimum(first + ROW, length)
-    if options.WITHIN is not None:
-        begin, end = options.WITHIN(first, batch, head, call.S, call.T)
-        into = (first - begin) % ROW
-        first = gl.where(into == 0, first, gl.minimum(first - into + ROW, end))
-    return Rows(batch, head, first, stop)
-
-
-@gluon.jit
-def ends_of(first, rows, length, call, options):
-    """The row that begins at a position; the next one begins past its last."""
-    past = gl.minimum(first + options.CONSUMERS * ROWS, length)
-    origin = 0
-    if options.WITHIN is not None:
-        origin, end = options.WITHIN(first, rows.batch, rows.head, call.S, call.T)
-        past = gl.minimum(past, end)
-    return Ends(first, past - 1, origin)
-
-
-@gluon.jit
-def queries_of_rows(w, call, options):
-    """The w-th rows of tiles: those of CONSUMERS x 64 queries of a head."""
+def queries_of_row(w, call, options):
+    """The w-th row of tiles: CONSUMERS x 64 queries of a head."""
     row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
+    QUERIES: gl.constexpr = options.CONSUMERS * ROWS
+    q0 = row * QUERIES
+    q1 = gl.minimum(q0 + QUERIES, call.q_len) - 1
     batch, head = batch_head // call.heads, batch_head % call.heads
-    first = row * (options.CONSUMERS * ROWS)
-    return rows_at(batch, head, first, call.q_len, call, options)
+    return Span(q0, q1, batch, head, call.kv_len, call.S, call.T)
 
 
 @gluon.jit
-def _produce_row(span, origin, i, done, program, options):
-    """Queries, and gradients, of a row, then its tiles; returns what the next row begins with."""
+def produce_keys(program, options):
+    """The producer of kernels that hold queries, and their gradients where there are any: a row's,
+    then every tile of keys and values of its runs, as memory becomes free."""
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     CONSUMERS: gl.constexpr = options.CONSUMERS
     call, held = program.call, program.held
@@ -281,78 +237,30 @@ def _produce_row(span, origin, i, done, program, options):
         program.q_desc.block_type.nbytes
         + (0 if program.g_desc is None else program.g_desc.block_type.nbytes)
     )
-    kv_head = span.head // call.group
-    place, ready = begin_filling(held, done, HELD_BYTES)
-    for c in gl.static_range(CONSUMERS):
-        first = [span.batch, span.head, span.first + c * ROWS, 0]
-        at = place * CONSUMERS + c
-        copy_to_shared(program.q_desc, first, ready, held.memory.index(at))
-        if program.g_desc is not None:
-            copy_to_shared(program.g_desc, first, ready, held.beside.index(at))
-    run = first_tile(span, NEXT_RUN, options.BLOCK)
-    while run.tile < NO_TILE:
-        key = run.tile * options.BLOCK + origin
-        first = [span.batch, kv_head, key, 0]
-        of_values = first
-        if program.v_desc.dtype == gl.float8e4nv:
-            of_values = [span.batch, kv_head, 0, key]
-        fill(program.keys, i, program.k_desc, first)
-        fill(program.vals, i, program.v_desc, of_values)
-        i += 1
-        run = next_tile(run, span, NEXT_RUN, options.BLOCK)
-    return i, done + 1
-
-
-@gluon.jit
-def span_of(ends, rows, length, call):
-    """A row as NEXT_RUN is told of it, against so many positions of the other side."""
-    return Span(ends.first, ends.last, rows.batch, rows.head, length, call.S, call.T)
-
-
-@gluon.jit
-def produce_keys(program, options):
-    """The producer of kernels that hold queries, and their gradients where there are any: a row's,
-    then every tile of keys and values of its runs, as memory becomes free."""
-    call = program.call
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
     start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
-        rows = queries_of_rows(w, call, options)
-        if options.WITHIN is None:
-            ends = ends_of(rows.first, rows, call.q_len, call, options)
-            span = span_of(ends, rows, call.kv_len, call)
-            i, done = _produce_row(span, ends.origin, i, done, program, options)
-        else:
-            first = rows.first
-            while first < rows.stop:
-                ends = ends_of(first, rows, call.q_len, call, options)
-                span = span_of(ends, rows, call.kv_len, call)
-                i, done = _produce_row(span, ends.origin, i, done, program, options)
-                first = ends.last + 1
-
-
-class RowsOfResult(NamedTuple):
-    """A dense result `[batch, heads, length, DIM]`: where it lies, and how many rows heads and rows
-    are apart."""
-
-    ptr: gl.tensor
-    head_step: gl.tensor
-    row_step: gl.tensor
-    DIM: gl.constexpr
-
-
-@gluon.jit
-def store_rows(tile, result, batch, head, rows, last, length, heads):
-    """The rows of a tile up to position `last`, in the layout of its product; `rows` says which."""
-    layout: gl.constexpr = tile.type.layout
-    SIZE: gl.constexpr = tile.shape[1]
-    rows = gl.convert_layout(rows, gl.SliceLayout(1, layout), assert_trivial=True)[:, None]
-    columns = gl.arange(0, SIZE, gl.SliceLayout(0, layout))[None, :]
-    begin = first_row(batch, head, heads, length, result.head_step)
-    at = (begin + rows.to(gl.int64) * result.row_step) * result.DIM + columns
-    inside = (rows <= last) & (columns < result.DIM)
-    gl.store(result.ptr + at, tile.to(result.ptr.dtype.element_ty), mask=inside)
+        span = queries_of_row(w, call, options)
+        kv_head = span.head // call.group
+        place, ready = begin_filling(held, done, HELD_BYTES)
+        for c in gl.static_range(CONSUMERS):
+            first = [span.batch, span.head, span.first + c * ROWS, 0]
+            at = place * CONSUMERS + c
+            copy_to_shared(program.q_desc, first, ready, held.memory.index(at))
+            if program.g_desc is not None:
+                copy_to_shared(program.g_desc, first, ready, held.beside.index(at))
+        done += 1
+        run = first_tile(span, NEXT_RUN, options.BLOCK)
+        while run.tile < NO_TILE:
+            first = [span.batch, kv_head, run.tile * options.BLOCK, 0]
+            of_values = first
+            if program.v_desc.dtype == gl.float8e4nv:
+                of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
+            fill(program.keys, i, program.k_desc, first)
+            fill(program.vals, i, program.v_desc, of_values)
+            i += 1
+            run = next_tile(run, span, NEXT_RUN, options.BLOCK)
 
 
 @gluon.jit

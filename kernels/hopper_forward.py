@@ -26,20 +26,16 @@ from .hopper_common import (
     Call,
     Options,
     Ring,
-    RowsOfResult,
     barriers_of,
     block_at,
-    ends_of,
     matrix_of,
     memory_of,
     produce_keys,
-    queries_of_rows,
+    queries_of_row,
     release,
     rows_from,
     rows_of_program,
-    span_of,
     specialise,
-    store_rows,
     wait_until_filled,
 )
 from .hopper_float8 import packed, raised
@@ -56,7 +52,6 @@ class Program(NamedTuple):
     v_desc: gl.tensor
     g_desc: gl.tensor
     o_desc: gl.tensor
-    rows_of_output: gl.tuple
     lse_ptr: gl.tensor
     sink_ptr: gl.tensor
     descales: gl.tuple
@@ -68,14 +63,12 @@ class Program(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A consumer's 64 queries of a row of tiles, from q0 on, whose tile 0 begins at key `origin`; T
-    is what HOLD made of the tables."""
+    """A consumer's 64 queries of a row of tiles, from q0 on; T is what HOLD made of the tables."""
 
     batch: gl.tensor
     head: gl.tensor
     q_idx: gl.tensor
     q0: gl.tensor
-    origin: gl.tensor
     kv_len: gl.tensor
     S: gl.tuple
     T: gl.tuple
@@ -85,8 +78,8 @@ class Row(NamedTuple):
 
 
 @gluon.jit
-def _consume_row(C: gl.constexpr, ends, rows, done, i, turn, program, options):
-    """A row for consumer C, the one after `done` others: its 64 queries against every tile.
+def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
+    """The w-th row for consumer C, the one after `done` others: its 64 queries against every tile.
 
     `i` counts tiles and `turn` turns; returns what the next row begins with. Triton's front end
     visits what stands in a loop twice, to find what the loop changes, but a called function once.
@@ -106,7 +99,7 @@ def _consume_row(C: gl.constexpr, ends, rows, done, i, turn, program, options):
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, products)
     SUMS: gl.constexpr = options.NORMALISED or program.lse_ptr is not None
 
-    span = span_of(ends, rows, call.kv_len, call)
+    span = queries_of_row(w, call, options)
     batch, head, q0 = span.batch, span.head, span.first + C * ROWS
     q_rows = rows_from(q0, BLOCK_N)
     scale, factor = dequantising(call.scale, program.descales, batch, head, call.heads, call.group)
@@ -124,9 +117,7 @@ def _consume_row(C: gl.constexpr, ends, rows, done, i, turn, program, options):
     if HELD:
         query = query.load(gl.DotOperandLayout(0, products, k_width=2))
         release(queries.free.index(0))
-    row = Row(
-        batch, head, q_rows[:, None], q0, ends.origin, call.kv_len, call.S, held, unit, query, zero
-    )
+    row = Row(batch, head, q_rows[:, None], q0, call.kv_len, call.S, held, unit, query, zero)
     run = first_tile(span, NEXT_RUN, BLOCK_N)
     first = i
     if options.APART:
@@ -187,31 +178,17 @@ def _consume_row(C: gl.constexpr, ends, rows, done, i, turn, program, options):
     # The row before may still be read out of this memory; or the queries by another warp.
     tma.store_wait(0)
     barrier()
-    if options.WITHIN is None:
-        _store_block(C, acc, batch, head, q0, program)
-    elif q0 + ROWS <= ends.last + 1:
-        _store_block(C, acc, batch, head, q0, program)
-    else:
-        # What follows are queries of another document, which another program computes.
-        store_rows(
-            acc, program.rows_of_output, batch, head, q_rows, ends.last, call.q_len, call.heads
-        )
-    if program.lse_ptr is not None:
-        at = program.lse_ptr + (batch * call.heads + head).to(gl.int64) * call.q_len + q_rows
-        gl.store(at, lse, mask=q_rows <= ends.last)
-    if options.OUTPUT_OVER_QUERIES:
-        tma.store_wait(0)
-        release(queries.free.index(0))
-    return i, turn
-
-
-@gluon.jit
-def _store_block(C: gl.constexpr, acc, batch, head, q0, program):
-    """64 rows of the output by way of shared memory, as far as there are queries."""
     block_at(program.outputs, C).store(acc.to(program.outputs.dtype))
     fence_async_shared()
     barrier()
     copy_to_global(program.o_desc, [batch, head, q0, 0], program.outputs.index(C))
+    if program.lse_ptr is not None:
+        at = program.lse_ptr + (batch * call.heads + head).to(gl.int64) * call.q_len + q_rows
+        gl.store(at, lse, mask=q_rows < call.q_len)
+    if options.OUTPUT_OVER_QUERIES:
+        tma.store_wait(0)
+        release(queries.free.index(0))
+    return i, turn
 
 
 @gluon.jit
@@ -224,35 +201,19 @@ def _consume(C: gl.constexpr, program, options):
     i = gl.to_tensor(0)
     turn = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    call = program.call
-    first_row, last_row, step = rows_of_program(call, options.PERSISTENT)
+    first_row, last_row, step = rows_of_program(program.call, options.PERSISTENT)
     for w in range(first_row, last_row, step):
-        rows = queries_of_rows(w, call, options)
-        if options.WITHIN is None:
-            ends = ends_of(rows.first, rows, call.q_len, call, options)
-            i, turn = _consume_row(C, ends, rows, done, i, turn, program, options)
-            done += 1
-        else:
-            first = rows.first
-            while first < rows.stop:
-                ends = ends_of(first, rows, call.q_len, call, options)
-                i, turn = _consume_row(C, ends, rows, done, i, turn, program, options)
-                done += 1
-                first = ends.last + 1
+        i, turn = _consume_row(C, w, done, i, turn, program, options)
+        done += 1
     tma.store_wait(0)
 
 
-@gluon.jit(
-    do_not_specialize=[
-        "q_len", "kv_len", "rows", "batch_heads", "head_step", "row_step", *SCALARS,
-    ]
-)  # fmt: skip
+@gluon.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
 def hopper_forward(
     q_desc,
     k_desc,
     v_desc,
     o_desc,
-    o_rows_ptr,
     lse_ptr,
     sink_ptr,
     T,
@@ -264,8 +225,6 @@ def hopper_forward(
     batch_heads,
     heads,
     group,
-    head_step,
-    row_step,
     S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
     S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
@@ -275,9 +234,7 @@ def hopper_forward(
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
-    WITHIN: gl.constexpr,
     HEAD_PAD: gl.constexpr,
-    VALUE_DIM: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK_N: gl.constexpr,
     CONSUMERS: gl.constexpr,
@@ -300,11 +257,6 @@ def hopper_forward(
     With OVERLAP a tile is weighed while the one before is multiplied by its values; without, what a
     consumer waits for is left to the others to hide. APART, the first tile of a row is compiled by
     itself, before the loop.
-
-    With WITHIN, which gives the first position of a position's document and the first past it, no
-    row of tiles holds two documents, and tiles of keys begin with the document too; NEXT_RUN then
-    counts from there. The rows that end a document are stored to `o_rows_ptr`, which is o, of heads
-    and rows so many rows apart.
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
@@ -340,14 +292,13 @@ def hopper_forward(
         (CONSUMER_REGISTERS, PRODUCER_REGISTERS),
         Program(
             Call(rows, batch_heads, heads, group, q_len, kv_len, None, scale, S, T),
-            q_desc, k_desc, v_desc, None, o_desc,
-            RowsOfResult(o_rows_ptr, head_step, row_step, VALUE_DIM), lse_ptr, sink_ptr, descales,
+            q_desc, k_desc, v_desc, None, o_desc, lse_ptr, sink_ptr, descales,
             Ring(queries, None, query_ready, query_free), outputs,
             Ring(keys, None, key_ready, key_free), Ring(vals, None, value_ready, value_free), turns,
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK_N,
             CONSUMERS, HEADS_TOGETHER, PERSISTENT, NORMALISED, OVERLAP, AHEAD, TURNS,
-            OUTPUT_OVER_QUERIES, APART, WITHIN=WITHIN,
+            OUTPUT_OVER_QUERIES, APART,
         ),
     )  # fmt: skip

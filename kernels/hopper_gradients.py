@@ -349,7 +349,7 @@ def hopper_gradients(
     _specialise(
         Program(
             Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
-            q_desc, k_desc, v_desc, g_desc, shift_desc, None, dk_desc, dv_desc, None, None, None,
+            q_desc, k_desc, v_desc, g_desc, shift_desc, None, dk_desc, dv_desc,
             Ring(keys, vals, held_ready, held_free),
             Ring(queries, shifts, query_ready, query_free),
             # Queries and their gradients make way together.

@@ -23,22 +23,18 @@ from .hopper_common import (
     Call,
     Options,
     Ring,
-    RowsOfResult,
     barriers_of,
     begin_filling,
     block_at,
     columns_from,
     each_time,
-    ends_of,
     fill,
     matrix_of,
     memory_of,
     release,
-    rows_at,
     rows_from,
     rows_of_program,
     specialise,
-    store_rows,
     wait_until_filled,
 )
 from .hopper_order import program_in_order, tile_in_order
@@ -64,9 +60,6 @@ class Program(NamedTuple):
     delta_desc: gl.tensor
     dk_desc: gl.tensor
     dv_desc: gl.tensor
-    statistic_ptr: gl.tensor
-    delta_ptr: gl.tensor
-    rows_of_results: gl.tuple
     held: Ring
     queries: Ring
     gradients: Ring
@@ -74,132 +67,84 @@ class Program(NamedTuple):
 
 
 @gluon.jit
-def keys_of_rows(w, call, options):
-    """The w-th rows of tiles: those of CONSUMERS x 64 keys of a head."""
+def keys_of_program(w, call, options):
+    """Batch and head of the w-th tile of keys, its first key and its last."""
     row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
+    KEYS: gl.constexpr = options.CONSUMERS * ROWS
     # The first keys are the longest under every causal mask.
-    first = (call.rows - 1 - row) * (options.CONSUMERS * ROWS)
-    batch, head = batch_head // call.heads, batch_head % call.heads
-    return rows_at(batch, head, first, call.kv_len, call, options)
-
-
-@gluon.jit
-def _produce_tiles(span, row, origin, i, program, options):
-    """Queries and gradients of the runs of one head, with what is known of each from `row` on."""
-    NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
-    BLOCK: gl.constexpr = options.BLOCK
-    queries, gradients = program.queries, program.gradients
-    WITHIN: gl.constexpr = options.WITHIN is not None
-    # Numbers of queries from any place on are read by the consumers: copies begin at every fourth.
-    QUERY_BYTES: gl.constexpr = program.q_desc.block_type.nbytes + (
-        0 if WITHIN else program.statistic_desc.block_type.nbytes
-    )
-    run = first_tile(span, NEXT_RUN, BLOCK)
-    while run.tile < NO_TILE:
-        if not options.ONE_PASS:
-            m = run.tile * BLOCK + origin
-        else:
-            m = tile_in_order(run.tile, span.from_last, span.length, BLOCK) * BLOCK
-        first = [span.batch, span.head, m, 0]
-        stage, ready = begin_filling(queries, i, QUERY_BYTES)
-        copy_to_shared(program.q_desc, first, ready, queries.memory.index(stage))
-        if WITHIN:
-            fill(gradients, i, program.g_desc, first)
-        elif not options.ONE_PASS:
-            first_row = [row + m]
-            of_query = queries.beside.index(stage)
-            copy_to_shared(program.statistic_desc, first_row, ready, of_query)
-            GRADIENT_BYTES: gl.constexpr = (
-                program.g_desc.block_type.nbytes + program.delta_desc.block_type.nbytes
-            )
-            stage, ready = begin_filling(gradients, i, GRADIENT_BYTES)
-            of_query = gradients.beside.index(stage)
-            copy_to_shared(program.delta_desc, first_row, ready, of_query)
-            copy_to_shared(program.g_desc, first, ready, gradients.memory.index(stage))
-        else:
-            of_query = queries.beside.index(stage)
-            copy_to_shared(program.statistic_desc, [row + m, 0], ready, of_query)
-            fill(gradients, i, program.g_desc, first)
-        i += 1
-        run = next_tile(run, span, NEXT_RUN, BLOCK)
-    return i
-
-
-@gluon.jit
-def _produce_held(batch, kv_head, k0, done, program, options):
-    """Keys and values of a row."""
-    CONSUMERS: gl.constexpr = options.CONSUMERS
-    held = program.held
-    HELD_BYTES: gl.constexpr = CONSUMERS * (
-        program.k_desc.block_type.nbytes + program.v_desc.block_type.nbytes
-    )
-    place, ready = begin_filling(held, done, HELD_BYTES)
-    for c in gl.static_range(CONSUMERS):
-        first = [batch, kv_head, k0 + c * ROWS, 0]
-        at = place * CONSUMERS + c
-        copy_to_shared(program.k_desc, first, ready, held.memory.index(at))
-        copy_to_shared(program.v_desc, first, ready, held.beside.index(at))
-
-
-@gluon.jit
-def _produce_row(ends, rows, i, done, program, options):
-    """Keys and values of a row, then tiles of all heads that share them."""
-    call = program.call
-    _produce_held(rows.batch, rows.head, ends.first, done, program, options)
-    first_head = rows.head * call.group
-    for head in range(first_head, first_head + call.group):
-        row = (rows.batch * call.heads * call.group + head) * call.padded
-        span = Span(ends.first, ends.last, rows.batch, head, call.q_len, call.S, call.T)
-        i = _produce_tiles(span, row, ends.origin, i, program, options)
-    return i, done + 1
+    k0 = (call.rows - 1 - row) * KEYS
+    k1 = gl.minimum(k0 + KEYS, call.kv_len) - 1
+    return batch_head // call.heads, batch_head % call.heads, k0, k1
 
 
 @gluon.jit
 def produce_queries(program, options):
     """The producer: keys and values of a row, then queries and gradients of a group of heads."""
-    call = program.call
+    NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
+    BLOCK: gl.constexpr = options.BLOCK
+    CONSUMERS: gl.constexpr = options.CONSUMERS
+    call, held, group, q_len = program.call, program.held, program.call.group, program.call.q_len
+    queries, gradients = program.queries, program.gradients
+    HELD_BYTES: gl.constexpr = CONSUMERS * (
+        program.k_desc.block_type.nbytes + program.v_desc.block_type.nbytes
+    )
+    QUERY_BYTES: gl.constexpr = (
+        program.q_desc.block_type.nbytes + program.statistic_desc.block_type.nbytes
+    )
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
     start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
-        if options.ONE_PASS:
-            batch, first_head, k0, k1, from_last = program_in_order(program)
-            _produce_held(batch, first_head // call.group, k0, done, program, options)
-            done += 1
-            for head in range(first_head, first_head + program.one_pass.members):
-                row = (batch * call.heads * call.group + head) * call.padded
-                span = SpanEitherWay(from_last, k0, k1, batch, head, call.q_len, call.S, call.T)
-                i = _produce_tiles(span, row, 0, i, program, options)
+        if not options.ONE_PASS:
+            batch, kv_head, k0, k1 = keys_of_program(w, call, options)
+            first_head, members = kv_head * group, group
         else:
-            rows = keys_of_rows(w, call, options)
-            if options.WITHIN is None:
-                ends = ends_of(rows.first, rows, call.kv_len, call, options)
-                i, done = _produce_row(ends, rows, i, done, program, options)
+            batch, first_head, k0, k1, from_last = program_in_order(program)
+            kv_head, members = first_head // group, program.one_pass.members
+        place, ready = begin_filling(held, done, HELD_BYTES)
+        for c in gl.static_range(CONSUMERS):
+            first = [batch, kv_head, k0 + c * ROWS, 0]
+            at = place * CONSUMERS + c
+            copy_to_shared(program.k_desc, first, ready, held.memory.index(at))
+            copy_to_shared(program.v_desc, first, ready, held.beside.index(at))
+        done += 1
+        for head in range(first_head, first_head + members):
+            row = (batch * call.heads * group + head) * call.padded
+            if not options.ONE_PASS:
+                span = Span(k0, k1, batch, head, q_len, call.S, call.T)
             else:
-                first = rows.first
-                while first < rows.stop:
-                    ends = ends_of(first, rows, call.kv_len, call, options)
-                    i, done = _produce_row(ends, rows, i, done, program, options)
-                    first = ends.last + 1
+                span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, call.S, call.T)
+            run = first_tile(span, NEXT_RUN, BLOCK)
+            while run.tile < NO_TILE:
+                if not options.ONE_PASS:
+                    m = run.tile * BLOCK
+                else:
+                    m = tile_in_order(run.tile, from_last, q_len, BLOCK) * BLOCK
+                first = [batch, head, m, 0]
+                stage, ready = begin_filling(queries, i, QUERY_BYTES)
+                copy_to_shared(program.q_desc, first, ready, queries.memory.index(stage))
+                if not options.ONE_PASS:
+                    first_row = [row + m]
+                    of_query = queries.beside.index(stage)
+                    copy_to_shared(program.statistic_desc, first_row, ready, of_query)
+                    GRADIENT_BYTES: gl.constexpr = (
+                        program.g_desc.block_type.nbytes + program.delta_desc.block_type.nbytes
+                    )
+                    stage, ready = begin_filling(gradients, i, GRADIENT_BYTES)
+                    of_query = gradients.beside.index(stage)
+                    copy_to_shared(program.delta_desc, first_row, ready, of_query)
+                    copy_to_shared(program.g_desc, first, ready, gradients.memory.index(stage))
+                else:
+                    of_query = queries.beside.index(stage)
+                    copy_to_shared(program.statistic_desc, [row + m, 0], ready, of_query)
+                    fill(gradients, i, program.g_desc, first)
+                i += 1
+                run = next_tile(run, span, NEXT_RUN, BLOCK)
 
 
 @gluon.jit
-def _store_blocks(dk, dv, at, mine, program):
-    """64 rows of dK and dV by way of the memory of keys and values, as far as there are keys."""
-    held = program.held
-    block_at(held.memory, mine).store(dk.to(held.memory.dtype))
-    block_at(held.beside, mine).store(dv.to(held.memory.dtype))
-    fence_async_shared()
-    barrier()
-    copy_to_global(program.dk_desc, at, held.memory.index(mine))
-    copy_to_global(program.dv_desc, at, held.beside.index(mine))
-    tma.store_wait(0)
-
-
-@gluon.jit
-def _consume_row(C: gl.constexpr, ends, rows, i, done, program, options):
-    """A row for consumer C, the one after `done` others: dK and dV of its 64 keys, from each tile
-    of queries of the runs. `i` counts tiles; returns what the next row begins with."""
+def _consume_queries(C: gl.constexpr, program, options):
+    """Consumer C: dK and dV of its 64 keys of every row, from each tile of queries of the runs."""
     call, held = program.call, program.held
     queries, gradients = program.queries, program.gradients
     S, kv_len, q_len = call.S, call.kv_len, call.q_len
@@ -213,108 +158,83 @@ def _consume_row(C: gl.constexpr, ends, rows, i, done, program, options):
     EARLY: gl.constexpr = (
         options.hooks.BIASED is None and options.HEAD_PAD == 128 and options.CONSUMERS == 2
     )
-    WITHIN: gl.constexpr = options.WITHIN is not None
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    batch, kv_head, k0, k1 = rows.batch, rows.head, ends.first, ends.last
-    kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
-    dk = gl.zeros([ROWS, options.HEAD_PAD], gl.float32, of_keys)
-    dv = gl.zeros([ROWS, options.VALUE_PAD], gl.float32, of_values)
-
-    place = wait_until_filled(held, done)
-    mine = place * options.CONSUMERS + C
-    done += 1
-    for g in range(0, call.group):
-        head = kv_head * call.group + g
-        known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
-        span = Span(k0, k1, batch, head, q_len, S, call.T)
-        run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
-        while run.tile < NO_TILE:
-            held_now = mine
-            if options.ANEW:
-                held_now = each_time(mine, i)
-            key = block_at(held.memory, held_now)
-            value = block_at(held.beside, held_now)
-            stage = wait_until_filled(queries, i)
-            query = block_at(queries.memory, stage)
-            product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
-            statistic = None
-            delta = None
-            if options.NORMALISED and EARLY and not WITHIN:
-                statistic = queries.beside.index(stage).load(by_query)[None, :]
-            wait_until_filled(gradients, i)
-            gradient = block_at(gradients.memory, stage)
-            dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
-            q_idx = columns_from(run.tile * BLOCK + ends.origin, BLOCK, options.WITHIN is None)
-            at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
-            of_query = (batch * call.heads * call.group + head) * call.padded + q_idx
-            if options.NORMALISED and WITHIN:
-                of_head = program.statistic_ptr + of_query
-                statistic = gl.load(of_head, mask=q_idx < q_len, other=float("inf"))
-            product = warpgroup_mma_wait(1, deps=[product])
-            if options.NORMALISED and not EARLY and not WITHIN:
-                statistic = queries.beside.index(stage).load(by_query)[None, :]
-            p, slope = weights_of_gradient(product, statistic, at, unit, options.hooks, run.partial)
-            weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
-            dv = warpgroup_mma(weight, gradient, dv, is_async=True)
-            if options.NORMALISED and WITHIN:
-                delta = gl.load(program.delta_ptr + of_query, mask=q_idx < q_len, other=0.0)
-            dp = warpgroup_mma_wait(1, deps=[dp])
-            if options.NORMALISED and not WITHIN:
-                delta = gradients.beside.index(stage).load(by_query)[None, :]
-            ds = score_gradient(
-                product, p, slope, dp, delta, statistic, at, options.hooks, run.partial
-            )
-            change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
-            dk = warpgroup_mma(change, query, dk, is_async=True)
-            dv = warpgroup_mma_wait(1, deps=[dv])
-            release(gradients.free.index(stage))
-            dk = warpgroup_mma_wait(0, deps=[dk])
-            release(queries.free.index(stage))
-            i += 1
-            run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)
-
-    # No other consumer reads these keys and values, and this one is past its products.
-    barrier()
-    dk = dk * call.scale
-    first = k0 + C * ROWS
-    if options.WITHIN is None:
-        _store_blocks(dk, dv, [batch, kv_head, first, 0], mine, program)
-    elif first + ROWS <= k1 + 1:
-        _store_blocks(dk, dv, [batch, kv_head, first, 0], mine, program)
-    else:
-        at = rows_from(first, BLOCK)
-        of_keys_, of_values_ = program.rows_of_results
-        store_rows(dk, of_keys_, batch, kv_head, at, k1, kv_len, call.heads)
-        store_rows(dv, of_values_, batch, kv_head, at, k1, kv_len, call.heads)
-    release(held.free.index(place))
-    return i, done
-
-
-@gluon.jit
-def _consume_queries(C: gl.constexpr, program, options):
-    """Consumer C: dK and dV of its 64 keys of every row."""
-    call = program.call
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
     start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
-        rows = keys_of_rows(w, call, options)
-        if options.WITHIN is None:
-            ends = ends_of(rows.first, rows, call.kv_len, call, options)
-            i, done = _consume_row(C, ends, rows, i, done, program, options)
-        else:
-            first = rows.first
-            while first < rows.stop:
-                ends = ends_of(first, rows, call.kv_len, call, options)
-                i, done = _consume_row(C, ends, rows, i, done, program, options)
-                first = ends.last + 1
+        batch, kv_head, k0, k1 = keys_of_program(w, call, options)
+        kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
+        dk = gl.zeros([ROWS, options.HEAD_PAD], gl.float32, of_keys)
+        dv = gl.zeros([ROWS, options.VALUE_PAD], gl.float32, of_values)
+
+        place = wait_until_filled(held, done)
+        mine = place * options.CONSUMERS + C
+        done += 1
+        for g in range(0, call.group):
+            head = kv_head * call.group + g
+            known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
+            span = Span(k0, k1, batch, head, q_len, S, call.T)
+            run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
+            while run.tile < NO_TILE:
+                held_now = mine
+                if options.ANEW:
+                    held_now = each_time(mine, i)
+                key = block_at(held.memory, held_now)
+                value = block_at(held.beside, held_now)
+                stage = wait_until_filled(queries, i)
+                query = block_at(queries.memory, stage)
+                product = warpgroup_mma(
+                    key, query.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                statistic = None
+                delta = None
+                if options.NORMALISED and EARLY:
+                    statistic = queries.beside.index(stage).load(by_query)[None, :]
+                wait_until_filled(gradients, i)
+                gradient = block_at(gradients.memory, stage)
+                dp = warpgroup_mma(
+                    value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True
+                )
+                q_idx = columns_from(run.tile * BLOCK, BLOCK)
+                at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
+                product = warpgroup_mma_wait(1, deps=[product])
+                if options.NORMALISED and not EARLY:
+                    statistic = queries.beside.index(stage).load(by_query)[None, :]
+                p, slope = weights_of_gradient(
+                    product, statistic, at, unit, options.hooks, run.partial
+                )
+                weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
+                dv = warpgroup_mma(weight, gradient, dv, is_async=True)
+                dp = warpgroup_mma_wait(1, deps=[dp])
+                if options.NORMALISED:
+                    delta = gradients.beside.index(stage).load(by_query)[None, :]
+                ds = score_gradient(
+                    product, p, slope, dp, delta, statistic, at, options.hooks, run.partial
+                )
+                change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
+                dk = warpgroup_mma(change, query, dk, is_async=True)
+                dv = warpgroup_mma_wait(1, deps=[dv])
+                release(gradients.free.index(stage))
+                dk = warpgroup_mma_wait(0, deps=[dk])
+                release(queries.free.index(stage))
+                i += 1
+                run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)
+
+        # No other consumer reads these keys and values, and this one is past its products.
+        barrier()
+        block_at(held.memory, mine).store((dk * call.scale).to(dtype))
+        block_at(held.beside, mine).store(dv.to(dtype))
+        fence_async_shared()
+        barrier()
+        first = [batch, kv_head, k0 + C * ROWS, 0]
+        copy_to_global(program.dk_desc, first, held.memory.index(mine))
+        copy_to_global(program.dv_desc, first, held.beside.index(mine))
+        tma.store_wait(0)
+        release(held.free.index(place))
 
 
-@gluon.jit(
-    do_not_specialize=[
-        "q_len", "kv_len", "padded", "rows", "batch_heads", "head_step", "row_step", *SCALARS,
-    ]
-)  # fmt: skip
+@gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
 def hopper_backward_keys(
     q_desc,
     k_desc,
@@ -324,10 +244,6 @@ def hopper_backward_keys(
     delta_desc,
     dk_desc,
     dv_desc,
-    statistic_rows_ptr,
-    delta_rows_ptr,
-    dk_rows_ptr,
-    dv_rows_ptr,
     T,
     scale,
     q_len,
@@ -337,8 +253,6 @@ def hopper_backward_keys(
     batch_heads,
     heads,
     group,
-    head_step,
-    row_step,
     S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
     S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     NUMBERS: gl.constexpr,
@@ -348,10 +262,7 @@ def hopper_backward_keys(
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
-    WITHIN: gl.constexpr,
-    HEAD_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
-    VALUE_DIM: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
     STAGES: gl.constexpr,
@@ -366,8 +277,7 @@ def hopper_backward_keys(
 
     q, k, v, g (dO), dk and dv are tensor descriptors of `[batch, heads, length, dim]` in blocks of
     BLOCK queries or 64 keys; statistic and delta are descriptors of what the kernel of dQ wrote,
-    flat, in blocks of BLOCK. `statistic_rows_ptr` and the like are the same tensors; WITHIN as of
-    `hopper_forward`. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z
+    flat, in blocks of BLOCK. WEIGHTED, the biased score is the weight itself; unless NORMALISED, z
     is 1. The options must give `maxnreg`, from which the warps' registers are dealt out: 168 for
     two consumers, 128 for one, of which two programs share a multiprocessor.
 
@@ -399,17 +309,12 @@ def hopper_backward_keys(
         Program(
             Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
             q_desc, k_desc, v_desc, g_desc, statistic_desc, delta_desc, dk_desc, dv_desc,
-            statistic_rows_ptr, delta_rows_ptr,
-            (
-                RowsOfResult(dk_rows_ptr, head_step, row_step, HEAD_DIM),
-                RowsOfResult(dv_rows_ptr, head_step, row_step, VALUE_DIM),
-            ),
             Ring(keys, vals, held_ready, held_free),
             Ring(queries, statistics, query_ready, query_free),
             Ring(gradients, deltas, gradient_ready, gradient_free),
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
-            CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, ANEW=ANEW, WITHIN=WITHIN,
+            CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, ANEW=ANEW,
         ),
     )  # fmt: skip

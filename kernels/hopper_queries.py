@@ -23,22 +23,18 @@ from .hopper_common import (
     Call,
     Options,
     Ring,
-    RowsOfResult,
     barriers_of,
     block_at,
     columns_from,
-    ends_of,
     matrix_of,
     memory_of,
     produce_keys,
-    queries_of_rows,
+    queries_of_row,
     release,
     rows_from,
     rows_of_program,
-    span_of,
     specialise,
     stage_of,
-    store_rows,
     wait_until_filled,
 )
 from .runs import NO_TILE, first_tile, next_tile
@@ -55,7 +51,6 @@ class Program(NamedTuple):
     v_desc: gl.tensor
     g_desc: gl.tensor
     dq_desc: gl.tensor
-    dq_rows_ptr: gl.tensor
     o_ptr: gl.tensor
     head_step: gl.tensor
     row_step: gl.tensor
@@ -70,11 +65,10 @@ class Program(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A consumer's 64 queries of a row of tiles, whose tile 0 begins at key `origin`, and what is
-    known of each; kv_idx of `place` is not known yet."""
+    """A consumer's 64 queries of a row of tiles, and what is known of each; kv_idx of `place` is
+    not known yet."""
 
     place: Place
-    origin: gl.tensor
     unit: gl.tensor
     statistic: gl.tensor
     delta: gl.tensor
@@ -125,7 +119,7 @@ def _products(i, row, program):
 def _changes(product, dp, PENDING: gl.constexpr, stage, run, row, program, options):
     """The gradient of a tile of scores from products under way, PENDING others after them."""
     place = row.place
-    kv_idx = columns_from(run.tile * options.BLOCK + row.origin, options.BLOCK)
+    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK)
     at = Place(place.batch, place.head, place.q_idx, kv_idx, place.kv_len, place.S, place.T)
     product = warpgroup_mma_wait(PENDING + 1, deps=[product])
     p, slope = weights_of_gradient(product, row.statistic, at, row.unit, options.hooks, run.partial)
@@ -152,19 +146,8 @@ def _add(change, dq, stage, keys):
 
 
 @gluon.jit
-def _store_block(dq, query, at, block, program):
-    """64 rows of dQ by way of the queries' memory, as far as there are queries."""
-    query.store(dq.to(query.dtype))
-    fence_async_shared()
-    barrier()
-    copy_to_global(program.dq_desc, at, block)
-    tma.store_wait(0)
-
-
-@gluon.jit
-def _consume_row(C: gl.constexpr, ends, rows, i, done, program, options):
-    """A row for consumer C, the one after `done` others: dQ of its 64 queries, from each tile of
-    keys of the runs. `i` counts tiles; returns what the next row begins with."""
+def _consume_keys(C: gl.constexpr, program, options):
+    """Consumer C: dQ of its 64 queries of every row, from each tile of keys of the runs."""
     call, held, keys = program.call, program.held, program.keys
     kv_len, q_len, padded, S = call.kv_len, call.q_len, call.padded, call.S
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
@@ -175,111 +158,84 @@ def _consume_row(C: gl.constexpr, ends, rows, i, done, program, options):
     by_query: gl.constexpr = gl.SliceLayout(1, scores)
     dtype: gl.constexpr = keys.memory.dtype
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    span = span_of(ends, rows, kv_len, call)
-    batch, head, q0 = span.batch, span.head, span.first + C * ROWS
-    at, _phase = stage_of(held, done)
-    mine = at * options.CONSUMERS + C
-    query, gradient = block_at(held.memory, mine), block_at(held.beside, mine)
-    m = rows_from(q0, BLOCK)
-    base = (batch * call.heads + head).to(gl.int64)
-    if options.NORMALISED:
-        begin = first_row(batch, head, call.heads, q_len, program.head_step)
-        of_head = program.o_ptr + begin * options.VALUE_DIM
-        out = _output_rows(
-            of_head, q0, q_len, program.row_step, options.VALUE_DIM, options.VALUE_PAD
-        )
-    dq = gl.zeros([ROWS, options.HEAD_PAD], gl.float32, of_queries)
-
-    known, unit = options.hooks.HOLD(batch, head, m[:, None], kv_len, call.scale, S, call.T)
-    place = Place(batch, head, m[:, None], None, kv_len, S, known)
-    wait_until_filled(held, done)
-    done += 1
-    if options.NORMALISED:
-        dots = _dots(out, gradient, by_query)
-        statistic, delta = statistics_of(
-            dots, program.lse_ptr, program.sink_ptr, program.grad_lse_ptr, head, base * q_len,
-            m, q_len, WEIGHTED,
-        )  # fmt: skip
-        row = Row(
-            place, ends.origin, unit, statistic[:, None], delta[:, None], query, gradient, zero
-        )
-    else:
-        dots = gl.zeros([ROWS], gl.float32, by_query)
-        statistic, delta = statistics_of(dots, None, None, None, head, base, m, q_len, WEIGHTED)
-        row = Row(place, ends.origin, unit, None, None, query, gradient, zero)
-    targets = (program.statistic_ptr, program.delta_ptr)
-    stop = padded
-    if options.WITHIN is not None:
-        stop = gl.where(span.last == q_len - 1, padded, span.last + 1)
-    store_statistics(statistic, delta, targets, base * padded, m, stop)
-    if C == 0:
-        if span.last == q_len - 1:
-            past = q0 + options.CONSUMERS * ROWS + gl.arange(0, PADDED_BLOCK, _past_layout)
-            store_nothing(targets, base * padded, past, padded, WEIGHTED)
-    run = first_tile(span, NEXT_RUN, BLOCK)
-    # With OVERLAP the last product of a tile is issued after the first two of the next.
-    if options.OVERLAP:
-        if run.tile < NO_TILE:
-            stage, product, dp = _products(i, row, program)
-            ds = _changes(product, dp, 0, stage, run, row, program, options)
-            change = _operand(ds, dtype, options.HEAD_PAD)
-            i += 1
-            run = next_tile(run, span, NEXT_RUN, BLOCK)
-            while run.tile < NO_TILE:
-                before, _phase = stage_of(keys, i - 1)
-                stage, product, dp = _products(i, row, program)
-                dq = warpgroup_mma(change, block_at(keys.memory, before), dq, is_async=True)
-                ds = _changes(product, dp, 1, stage, run, row, program, options)
-                dq = warpgroup_mma_wait(0, deps=[dq])
-                release(keys.free.index(before))
-                change = _operand(ds, dtype, options.HEAD_PAD)
-                i += 1
-                run = next_tile(run, span, NEXT_RUN, BLOCK)
-            before, _phase = stage_of(keys, i - 1)
-            dq = _add(change, dq, before, keys)
-    else:
-        while run.tile < NO_TILE:
-            stage, product, dp = _products(i, row, program)
-            ds = _changes(product, dp, 0, stage, run, row, program, options)
-            change = _operand(ds, dtype, options.HEAD_PAD)
-            dq = _add(change, dq, stage, keys)
-            i += 1
-            run = next_tile(run, span, NEXT_RUN, BLOCK)
-
-    # No other consumer reads these queries, and this one is past its products.
-    barrier()
-    dq = dq * call.scale
-    if options.WITHIN is None:
-        _store_block(dq, query, [batch, head, q0, 0], held.memory.index(mine), program)
-    elif q0 + ROWS <= span.last + 1:
-        _store_block(dq, query, [batch, head, q0, 0], held.memory.index(mine), program)
-    else:
-        result = RowsOfResult(
-            program.dq_rows_ptr, program.head_step, program.row_step, options.HEAD_DIM
-        )
-        store_rows(dq, result, batch, head, m, span.last, q_len, call.heads)
-    release(held.free.index(at))
-    return i, done
-
-
-@gluon.jit
-def _consume_keys(C: gl.constexpr, program, options):
-    """Consumer C: dQ of its 64 queries of every row."""
-    call = program.call
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
     start, stop, step = rows_of_program(call, options.PERSISTENT)
     for w in range(start, stop, step):
-        rows = queries_of_rows(w, call, options)
-        if options.WITHIN is None:
-            ends = ends_of(rows.first, rows, call.q_len, call, options)
-            i, done = _consume_row(C, ends, rows, i, done, program, options)
+        span = queries_of_row(w, call, options)
+        batch, head, q0 = span.batch, span.head, span.first + C * ROWS
+        at, _phase = stage_of(held, done)
+        mine = at * options.CONSUMERS + C
+        query, gradient = block_at(held.memory, mine), block_at(held.beside, mine)
+        m = rows_from(q0, BLOCK)
+        base = (batch * call.heads + head).to(gl.int64)
+        if options.NORMALISED:
+            begin = first_row(batch, head, call.heads, q_len, program.head_step)
+            of_head = program.o_ptr + begin * options.VALUE_DIM
+            out = _output_rows(
+                of_head, q0, q_len, program.row_step, options.VALUE_DIM, options.VALUE_PAD
+            )
+        dq = gl.zeros([ROWS, options.HEAD_PAD], gl.float32, of_queries)
+
+        known, unit = options.hooks.HOLD(batch, head, m[:, None], kv_len, call.scale, S, call.T)
+        place = Place(batch, head, m[:, None], None, kv_len, S, known)
+        wait_until_filled(held, done)
+        done += 1
+        if options.NORMALISED:
+            dots = _dots(out, gradient, by_query)
+            statistic, delta = statistics_of(
+                dots, program.lse_ptr, program.sink_ptr, program.grad_lse_ptr, head, base * q_len,
+                m, q_len, WEIGHTED,
+            )  # fmt: skip
+            row = Row(place, unit, statistic[:, None], delta[:, None], query, gradient, zero)
         else:
-            first = rows.first
-            while first < rows.stop:
-                ends = ends_of(first, rows, call.q_len, call, options)
-                i, done = _consume_row(C, ends, rows, i, done, program, options)
-                first = ends.last + 1
+            dots = gl.zeros([ROWS], gl.float32, by_query)
+            statistic, delta = statistics_of(dots, None, None, None, head, base, m, q_len, WEIGHTED)
+            row = Row(place, unit, None, None, query, gradient, zero)
+        targets = (program.statistic_ptr, program.delta_ptr)
+        store_statistics(statistic, delta, targets, base * padded, m, padded)
+        if C == 0:
+            if span.last == q_len - 1:
+                past = q0 + options.CONSUMERS * ROWS + gl.arange(0, PADDED_BLOCK, _past_layout)
+                store_nothing(targets, base * padded, past, padded, WEIGHTED)
+        run = first_tile(span, NEXT_RUN, BLOCK)
+        # With OVERLAP the last product of a tile is issued after the first two of the next.
+        if options.OVERLAP:
+            if run.tile < NO_TILE:
+                stage, product, dp = _products(i, row, program)
+                ds = _changes(product, dp, 0, stage, run, row, program, options)
+                change = _operand(ds, dtype, options.HEAD_PAD)
+                i += 1
+                run = next_tile(run, span, NEXT_RUN, BLOCK)
+                while run.tile < NO_TILE:
+                    before, _phase = stage_of(keys, i - 1)
+                    stage, product, dp = _products(i, row, program)
+                    dq = warpgroup_mma(change, block_at(keys.memory, before), dq, is_async=True)
+                    ds = _changes(product, dp, 1, stage, run, row, program, options)
+                    dq = warpgroup_mma_wait(0, deps=[dq])
+                    release(keys.free.index(before))
+                    change = _operand(ds, dtype, options.HEAD_PAD)
+                    i += 1
+                    run = next_tile(run, span, NEXT_RUN, BLOCK)
+                before, _phase = stage_of(keys, i - 1)
+                dq = _add(change, dq, before, keys)
+        else:
+            while run.tile < NO_TILE:
+                stage, product, dp = _products(i, row, program)
+                ds = _changes(product, dp, 0, stage, run, row, program, options)
+                change = _operand(ds, dtype, options.HEAD_PAD)
+                dq = _add(change, dq, stage, keys)
+                i += 1
+                run = next_tile(run, span, NEXT_RUN, BLOCK)
+
+        # No other consumer reads these queries, and this one is past its products.
+        barrier()
+        query.store((dq * call.scale).to(dtype))
+        fence_async_shared()
+        barrier()
+        copy_to_global(program.dq_desc, [batch, head, q0, 0], held.memory.index(mine))
+        tma.store_wait(0)
+        release(held.free.index(at))
 
 
 @gluon.jit(
@@ -299,7 +255,6 @@ def hopper_backward_queries(
     statistic_ptr,
     delta_ptr,
     dq_desc,
-    dq_rows_ptr,
     T,
     scale,
     q_len,
@@ -320,8 +275,6 @@ def hopper_backward_queries(
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
-    WITHIN: gl.constexpr,
-    HEAD_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
     VALUE_DIM: gl.constexpr,
     VALUE_PAD: gl.constexpr,
@@ -337,9 +290,8 @@ def hopper_backward_queries(
     """dQ of CONSUMERS x 64 queries of one head.
 
     q, k, v, g (dO) and dq are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64
-    queries or BLOCK keys; `dq_rows_ptr` is dq. WITHIN as of `hopper_forward`. o and what is known
-    of queries as of `backward_queries`. Options, WEIGHTED and NORMALISED as of
-    `hopper_backward_keys`.
+    queries or BLOCK keys; o and what is known of queries as of `backward_queries`. Options,
+    WEIGHTED and NORMALISED as of `hopper_backward_keys`.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -361,14 +313,13 @@ def hopper_backward_queries(
         (240, 24),
         Program(
             Call(rows, batch_heads, heads, group, q_len, kv_len, padded, scale, S, T),
-            q_desc, k_desc, v_desc, g_desc, dq_desc, dq_rows_ptr, o_ptr, head_step, row_step,
-            lse_ptr, sink_ptr, grad_lse_ptr, statistic_ptr, delta_ptr,
+            q_desc, k_desc, v_desc, g_desc, dq_desc, o_ptr, head_step, row_step, lse_ptr, sink_ptr,
+            grad_lse_ptr, statistic_ptr, delta_ptr,
             Ring(queries, gradients, held_ready, held_free), Ring(keys, None, key_ready, key_free),
             Ring(vals, None, value_ready, value_free),
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
             CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, OVERLAP, VALUE_DIM=VALUE_DIM,
-            HEAD_DIM=HEAD_DIM, WITHIN=WITHIN,
         ),
     )  # fmt: skip

@@ -63,9 +63,7 @@ def entries_of(j, row, options):
         by_line: gl.constexpr = _by_line(BLOCK_N)
         # Addresses of rows are found anew for each tile: kept, they would take too many registers.
         q_idx = each_time(row.q0, j) + gl.arange(0, ROWS, gl.SliceLayout(1, by_line))[:, None]
-        kv_idx = (
-            row.origin + j * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, by_line))[None, :]
-        )
+        kv_idx = j * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, by_line))[None, :]
         early = options.AHEAD(row.batch, row.head, q_idx, kv_idx, row.kv_len, row.S, row.T)
     return early
 
@@ -85,7 +83,7 @@ def weigh(score, m, early, run, row, options, DTYPE: gl.constexpr):
     WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
     """
     S = with_early(row.S, early, options.BLOCK)
-    kv_idx = columns_from(run.tile * options.BLOCK + row.origin, options.BLOCK)
+    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK)
     at = Place(row.batch, row.head, row.q_idx, kv_idx, row.kv_len, S, row.T)
     if options.hooks.WEIGHTED:
         weight = weight_of(score, at, row.unit, options.hooks, run.partial)

@@ -16,27 +16,18 @@ from .text.triton import TritonText
 MOST_INTERVALS: Final = 16
 
 
-def bounds_text(
-    forms: ClosedForms,
-    text: TritonText,
-    found: str,
-    within: tuple[str, ...] = (),
-) -> tuple[str, ...]:
+def bounds_text(forms: ClosedForms, text: TritonText, found: str) -> tuple[str, ...]:
     """The body of a hook for a mask with these closed forms: the intervals, then what is `found`.
 
     Beyond `MOST_INTERVALS` every tile is visited and masked: sound, and `explain` says so.
-    `within` are lines that set `origin`, the first key of tile 0, and `kv_len` anew, one past the
-    last key that there is.
     """
-    of = " - origin" if within else ""
     if len(forms.touched) + len(forms.unfull) > MOST_INTERVALS:
-        touched = unfull = [f"tiles(0, kv_len - 1{of}, True, kv_len{of}, BLOCK)"]
+        touched = unfull = ["tiles(0, kv_len - 1, True, kv_len, BLOCK)"]
     else:
-        touched = [_tiles(span, text, of) for span in forms.touched]
-        unfull = [_tiles(span, text, of) for span in forms.unfull]
+        touched = [_tiles(span, text) for span in forms.touched]
+        unfull = [_tiles(span, text) for span in forms.unfull]
     return (
         *text.lines,
-        *within,
         *_tuple("touched", touched),
         *_tuple("unfull", unfull),
         f"return {found}",
@@ -54,7 +45,7 @@ def _tuple(name: str, members: list[str]) -> list[str]:
     return [f"{name} = (", *(f"    {member}," for member in members), ")"]
 
 
-def _tiles(span: Span, text: TritonText, of: str) -> str:
+def _tiles(span: Span, text: TritonText) -> str:
     """One interval; bounds that kernels are not given narrow it."""
     lows, highs, guards = (
         [bound for bound in bounds if in_kernels(bound) and not _too_long(bound, text)]
@@ -63,7 +54,7 @@ def _tiles(span: Span, text: TritonText, of: str) -> str:
     low = _extreme("tl.maximum", lows, "0", text)
     high = _extreme("tl.minimum", highs, "kv_len - 1", text)
     held = " & ".join([f"({text(guard)} >= 0)" for guard in guards])
-    return f"tiles({low}{of}, {high}{of}, {held or 'True'}, kv_len{of}, BLOCK)"
+    return f"tiles({low}, {high}, {held or 'True'}, kv_len, BLOCK)"
 
 
 def _extreme(function: str, bounds: list[Node], default: str, text: TritonText) -> str:

@@ -8,14 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..engine.normal_form import Structure, transposed
-from ..formula import nodes
-from ..formula.comparisons import POSITIONS
 from ..formula.node import Node
 from ..formula.nodes import TRUE
 from ..formula.printing import formula_text
-from ..proof.check.document_laws import SameDocument
 from ..proof.proof import prove_structure
-from ..proof.symbols import ROW_FIRST
 from ..schedule.rung import rung_of
 from ..schedule.tiling import Of
 from .ahead import LINE, Ahead, is_ahead
@@ -24,7 +20,7 @@ from .bounds_text import bounds_text
 from .derivative import derivative
 from .distance_tables import with_distance_tables
 from .held import Held, Index
-from .spans import contiguous, equal_ids, within_document
+from .spans import contiguous, equal_ids
 from .style import Style as Style
 from .text import long_integers
 from .text.predicate_ptx import Unrenderable, equal_ptx, masked_ptx, passed_on
@@ -71,8 +67,6 @@ class Hooks:
         biased, sloped: whether the module has `biased`, and `slope`.
         additive: whether a bias, if any, is only added to the score.
         ahead: whether the module has `ahead` and `biased_ahead`.
-        within: whether it has `within` and `next_run_within`, for rows of tiles that begin where a
-            document begins.
         scalars, tables: the numbers, those of `S` first, and what `T` holds, in order.
     """
 
@@ -82,7 +76,6 @@ class Hooks:
     sloped: bool
     additive: bool
     ahead: bool
-    within: bool
     scalars: tuple[Scalar, ...]
     tables: tuple[TableLike, ...]
 
@@ -119,7 +112,6 @@ def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = 
             _runs(queries, style, arguments, "keys, either way"),
         ),
     ]
-    runs += _runs_within(queries, style, arguments)
     of_keys = [
         (f"{name}_of_keys", parameters, body) for name, parameters, body in (*elements, *runs)
     ]
@@ -136,9 +128,8 @@ def rendered(
 ) -> Hooks:
     """The hooks of loops over keys, with one for each of `formulas`, and `more` of other loops."""
     elements = _elements(structure, style, arguments, "kv_idx", formulas)
-    runs = [("next_run", _ROW, _runs(structure, style, arguments, "queries"))]
-    runs += _runs_within(structure, style, arguments)
-    functions = [_function(*part) for part in (*elements, *runs, *more)]
+    runs = ("next_run", _ROW, _runs(structure, style, arguments, "queries"))
+    functions = [_function(*part) for part in (*elements, runs, *more)]
     header = _HEADER.format(mask=formula_text(structure.mask), bias=formula_text(structure.bias))
     source = header + imports(style) + "\n\n" + "\n\n\n".join(functions) + "\n"
     return Hooks(
@@ -148,7 +139,6 @@ def rendered(
         sloped=False,
         additive=structure.bias.op == "score" or additive(structure.bias),
         ahead=_reads_ahead(structure, style),
-        within=_within(structure, style) is not None,
         scalars=tuple(arguments.scalars),
         tables=tuple(arguments.tables),
     )
@@ -236,48 +226,6 @@ def _runs(
             return (f"return run_of_marks{way}({at}, {given}, kv_len, BLOCK)",)
         found = f"run_of_spans_and_marks(j, touched, unfull, {given}, kv_len, BLOCK)"
     return bounds_text(forms, text, found)
-
-
-def _runs_within(structure: Structure, style: Style, arguments: Arguments) -> list[HookText]:
-    """Hooks of rows of tiles that begin where a document begins, and their tiles of keys with them.
-
-    `within` gives the first position of a position's document and the first past it;
-    `next_run_within` is `next_run` for such rows.
-    """
-    same = _within(structure, style)
-    if same is None:
-        return []
-    bounds = [same.table(name) for name in ("first", "last")]
-
-    def ends(position: Node, text: TritonText) -> list[str]:
-        return [text(nodes.substitute(bound, {nodes.Q: position}.get)) for bound in bounds]
-
-    text = _printer(arguments, style)
-    first, last = ends(nodes.Q, text)
-    within = ("within", "q_idx, batch, head, S, T", (*text.lines, f"return {first}, {last} + 1"))
-    text = _printer(arguments, style).exactly()
-    first, last = ends(ROW_FIRST, text)
-    lines = (f"origin = {first}", f"kv_len = tl.minimum(kv_len, {last} + 1)")
-    forms = prove_structure(structure).forms
-    found = "run_of_spans(j, touched, unfull, kv_len - origin, BLOCK)"
-    return [within, ("next_run_within", _ROW, bounds_text(forms, text, found, lines))]
-
-
-def _within(structure: Structure, style: Style) -> SameDocument | None:
-    """The documents that every kept pair lies in, if rows of tiles may begin where these begin.
-
-    Then nothing else may be read along positions, which such tiles do not begin at multiples of.
-    """
-    same = within_document(structure.mask)
-    if same is None or style.wide or rung_of(structure).in_kernel != "spans":
-        return None
-    formulas = (nodes.substitute(structure.mask, {_equality(same): nodes.TRUE}.get), structure.bias)
-    reads = [node for formula in formulas for node in formula.walk() if node.op == "read"]
-    return None if any(node.indices() & POSITIONS for node in reads) else same
-
-
-def _equality(same: SameDocument) -> Node:
-    return nodes.eq(same.of_query, same.of_key)
 
 
 def value_text(node: Node, text: TritonText) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class HopperBackwardTile:
     it takes a stage more to hide loads. `persistent` programs take rows in turn and load the next
     row's keys (or queries) ahead of time, which takes the memory of two stages. With `anew`, of
     keys alone, what follows from the place of what is held is computed at each tile, not kept in
-    registers; so it always is with a bias that is more than added. `within` as of `HopperTile`.
+    registers; so it always is with a bias that is more than added.
     """
 
     block: int
@@ -103,7 +103,6 @@ class HopperBackwardTile:
     persistent: bool = False
     consumers: int = 2
     anew: bool = False
-    within: bool = False
 
 
 _SHORT_QUERIES: Final = HopperBackwardTile(64, 3, overlap=True, persistent=True, consumers=1)

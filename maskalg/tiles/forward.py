@@ -170,9 +170,7 @@ class HopperTile:
     waits for the others hide. With `turns` the consumers multiply one after the other. `persistent`
     programs take rows of tiles in turn: that hides the start of short rows, but leaves long rows of
     unequal length unbalanced. With `overlap` a consumer weighs a tile while the one before is
-    multiplied by its values; without, what it waits for is left to the others to hide. `within`,
-    rows and tiles begin where a document begins, if every pair lies in one whose ids are declared
-    to be contiguous: no tile holds two documents, and what a document gives depends on it alone.
+    multiplied by its values; without, what it waits for is left to the others to hide.
     """
 
     consumers: int
@@ -184,7 +182,6 @@ class HopperTile:
     turns: bool
     persistent: bool
     overlap: bool = False
-    within: bool = False
 
 
 _TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)

@@ -52,17 +52,6 @@ def hooks_ahead(hooks: Hooks) -> dict[str, Any]:
     return {"AHEAD": module.ahead, "BIASED": module.biased_ahead}
 
 
-def hooks_within(hooks: Hooks, wanted: bool, of: str = "") -> dict[str, Any]:
-    """The constants of rows of tiles that begin where a document begins, where they may."""
-    if not (wanted and hooks.within):
-        return {"WITHIN": None}
-    module = load(hooks.source, hooks.digest)
-    return {
-        "WITHIN": getattr(module, f"within{of}"),
-        "NEXT_RUN": getattr(module, f"next_run_within{of}"),
-    }
-
-
 def count_constants(hooks: Hooks) -> dict[str, int]:
     """How many of the numbers and tables that a kernel is passed its hooks read."""
     return {"NUMBERS": min(len(hooks.scalars), MOST_PASSED), "TABLES": len(hooks.tables)}

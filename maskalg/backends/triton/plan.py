@@ -66,11 +66,6 @@ class Plan:
     style: Style
     tma: bool
 
-    @property
-    def within(self) -> bool:
-        """Whether rows of tiles begin where a document begins."""
-        return self.hooks.within and self.hopper is not None and self.hopper.within
-
 
 def plan_of(call: Call, *, tuned: bool = True) -> Plan:
     """The plan of a call, looked up by structure, shapes and dtype; of the tables alone, if not

@@ -21,7 +21,6 @@ from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, padded_length
 from ..constants import (
     HOPPER_BACKWARD_REGISTERS,
-    hooks_within,
     hopper_backward_constants,
     tile_constants,
     weight_constants,
@@ -95,8 +94,7 @@ def gradient_constants(
         return known | tile_constants(tile)
     # The derivative of a bias takes registers.
     anew = tile.anew or known["SLOPE"] is not None
-    of_documents = hooks_within(plan.hooks, tile.within, "" if of == "queries" else "_of_keys")
-    return known | hopper_backward_constants(tile) | {"ANEW": anew} | of_documents
+    return known | hopper_backward_constants(tile) | {"ANEW": anew}
 
 
 def serves(call: Call, plan: BackwardPlan) -> bool:
@@ -175,8 +173,6 @@ class _Launches:
     def __init__(self, of: BackwardPass, results: list[torch.Tensor]) -> None:
         self.of, self.call, self.plan = of, of.call, of.plan
         self.given = of.tensors | dict(zip(("dq", "dk", "dv"), results, strict=False))
-        self.given |= dict(zip(("dq_rows", "dk_rows", "dv_rows"), results, strict=False))
-        self.given |= {f"{name}_rows": self.given[name] for name in ("statistic", "delta")}
         self.weighting = weight_constants(of.call.weight)
         self.described, self.hopper = _reached(of.call, of.plan, of.tma, of.grad_out)
         self.hooked = hooked(of.plan.hooks, of.call)

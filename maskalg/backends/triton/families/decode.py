@@ -56,8 +56,7 @@ class Shared(NamedTuple):
 def shared(call: Call, plan: Plan) -> Shared | None:
     """How programs share the keys of a call; None where each has all keys of its queries."""
     extents, device = call.extents, call.query.device
-    # Shared out by the lengths of a call, a document's keys would be summed in another order.
-    if extents.kv_len < _LEAST_KEYS or plan.within:
+    if extents.kv_len < _LEAST_KEYS:
         return None
     # Rows of a tile visit the same tiles of keys, as heads do that the mask does not tell apart.
     members = 1 if "head" in call.form.structure.mask.indices() else call.group

@@ -14,9 +14,8 @@ from ....engine.float8 import FLOAT8
 from ....tiles.forward import HopperTile, Tile
 from ....values.weights import Weight
 from ...call import Call
-from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, sinks_of
-from ..constants import hooks_ahead, hooks_within, power_of_two, tile_constants, weight_constants
+from ..constants import hooks_ahead, power_of_two, tile_constants, weight_constants
 from ..launching.fitting import that_fits, with_last_resort
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
@@ -92,7 +91,6 @@ def launch_forward(
         "q": call.query,
         "k": call.key,
         "o": out,
-        "o_rows": out,
         "lse": lse,
         "sink": sinks_of(call),
         "descales": call.descales,
@@ -136,7 +134,7 @@ def forward_constants(plan: Plan, weight: Weight, tile: Tile | HopperTile) -> di
     known = plan.constants | weight_constants(weight)
     if isinstance(tile, Tile):
         return known | tile_constants(tile)
-    return known | hooks_ahead(plan.hooks) | hooks_within(plan.hooks, tile.within) | {
+    return known | hooks_ahead(plan.hooks) | {
         "BLOCK_N": tile.block_kv,
         "CONSUMERS": tile.consumers,
         "STAGES": tile.stages,
@@ -163,9 +161,7 @@ def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
     if isinstance(tile, HopperTile) and tile.persistent:
         threads = 128 * (tile.consumers + 1)
         programs = min(programs, programs_at_once(call.query.device, threads, tile.registers))
-    head_step, row_step = row_steps(call.query)
-    own = {"rows": rows, "head_step": head_step, "row_step": row_step}
-    return Sizes(programs, {**numbers_of(call), **own})
+    return Sizes(programs, {**numbers_of(call), "rows": rows})
 
 
 @lru_cache(maxsize=64)

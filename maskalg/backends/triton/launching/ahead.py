@@ -25,7 +25,6 @@ _TYPES: Final = {
 }  # fmt: skip
 _HELD: Final[dict[str, torch.dtype | None]] = {
     **dict.fromkeys(("lse", "statistic", "delta", "part", "sums", "sum"), torch.float32),
-    **dict.fromkeys(("statistic_rows", "delta_rows"), torch.float32),
     **dict.fromkeys(("counter", "turn", "out"), torch.int32),
     "shift": torch.bfloat16,
     **dict.fromkeys(("sink", "grad_lse", "unit", "key_sum", "value_sum", "part_counter")),
@@ -86,8 +85,7 @@ def compile_kernel(
         held: dtypes of tensors, where they are not as in most calls; None for an absent one.
     """
     known = spec.constants({**constants, "TMA": tma})
-    of_output = torch.bfloat16 if dtype == FLOAT8 else dtype
-    held = {"o": of_output, "o_rows": of_output, **_HELD, **held}
+    held = {"o": torch.bfloat16 if dtype == FLOAT8 else dtype, **_HELD, **held}
     described = spec.described(tma=tma)
     signature: dict[str, Any] = {}
     fixed: dict[tuple[int, ...], Any] = {}
