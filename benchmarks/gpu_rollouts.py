@@ -5,6 +5,7 @@
     rollouts   a prompt of 8192 tokens, 16 answers of 1024
     groups     32 groups of a prompt and 8 answers, 257 to 771 tokens each
     turns      2048 tokens, 4 that fork from them, 4 from each of those, of 1024
+    drafts     a sequence of 32768 tokens and 512 sampled anchors, each with a block of 16 tokens
 
 16 query heads on 4, bfloat16. FlexAttention is compiled and computes the same mask. TRL's path
 (`tree_attention` of TRL 1.16) gathers keys and values along the path of every segment and computes
@@ -31,6 +32,10 @@ from torch.nn.attention.varlen import varlen_attn
 import maskalg as ma
 from maskalg.bench.contender import backward_of
 from maskalg.bench.measure import interleaved
+from maskalg.engine.extents import Extents
+from maskalg.engine.normal_form import bound
+from maskalg.schedule.marked_runs import marked_runs
+from maskalg.schedule.tiling import Of
 
 HEADS: Final = 16
 KV_HEADS: Final = 4
@@ -185,15 +190,85 @@ def built(layout: Layout) -> None:
             print(f"  {function.__name__} from {name}: {middle:.0f} us of host time")
 
 
+def once(make: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Milliseconds until something made anew is there, and MiB at the peak of making it."""
+    times, most = [], 0.0
+    for _ in range(rounds + 1):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before, begun = torch.cuda.memory_allocated(), time.perf_counter()
+        made = make()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - begun) * 1e3)
+        most = (torch.cuda.max_memory_allocated() - before) / 2**20
+        del made
+    return statistics.median(times[1:]), most
+
+
+def drafts(dim: int, rounds: int) -> None:
+    """Masks of new anchors, and attention with them."""
+    length, count, block = 32768, 512, 16
+    total = length + count * block
+    torch.manual_seed(0)
+
+    def sampled() -> torch.Tensor:
+        return torch.randint(length, (count,), device="cuda")
+
+    def mod_of(anchors: torch.Tensor) -> Callable[..., Any]:
+        def mask_mod(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+            own = (q_idx - length) // block
+            in_sequence = (q_idx < length) & (q_idx >= kv_idx)
+            before = (q_idx >= length) & (kv_idx < anchors[own.clamp(min=0)]) & (kv_idx < length)
+            return in_sequence | before | ((kv_idx >= length) & ((kv_idx - length) // block == own))
+
+        return mask_mod
+
+    def marked() -> Any:
+        mask = ma.drafts(sampled(), length, block)
+        form, extents = bound(mask), Extents(total, total, 1, 1)
+        sides: tuple[Of, ...] = ("queries", "keys")
+        device = torch.device("cuda", torch.cuda.current_device())
+        return mask, [marked_runs(form, extents, of, device) for of in sides]
+
+    torch._dynamo.reset()
+    make = torch.compile(create_block_mask)
+    makers = {
+        "maskalg, the mask": lambda: ma.drafts(sampled(), length, block),
+        "maskalg, with runs of tiles": marked,
+        "FlexAttention": lambda: create_block_mask(mod_of(sampled()), None, None, total, total),
+        "FlexAttention, compiled": lambda: make(mod_of(sampled()), None, None, total, total),
+    }
+    print(f"\ndrafts: {total} tokens, D={dim}")
+    for name, maker in makers.items():
+        taken, most = once(maker, rounds)
+        print(f"  {name:28} {taken:8.3f} ms {most:8.1f} MiB")
+    inputs = made([total], dim)
+    anchors = sampled()
+    mask, flex = ma.drafts(anchors, length, block), torch.compile(flex_attention, dynamic=False)
+    block_mask = make(mod_of(anchors), None, None, total, total)
+    forward: dict[str, Callable[[], torch.Tensor]] = {
+        "maskalg": partial(ma.attention, *inputs, mask),
+        "FlexAttention": partial(flex, *inputs, block_mask=block_mask, enable_gqa=True),
+    }
+    backward = {peer: backward_of(run, inputs) for peer, run in forward.items()}
+    for kind, runs in (("forward", forward), ("backward", backward)):
+        found = {peer: statistics.median(t) for peer, t in interleaved(runs, rounds).items()}
+        ratio = found["FlexAttention"] / found["maskalg"]
+        print(f"  {kind:8} {found['maskalg']:.3f} ms, FlexAttention x{ratio:.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--only", choices=LAYOUTS, action="append")
+    parser.add_argument("--only", choices=[*LAYOUTS, "drafts"], action="append")
     parser.add_argument("--peers", default="TRL's path,FlexAttention")
     args = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16")
-    for name in args.only or LAYOUTS:
+    for name in args.only or [*LAYOUTS, "drafts"]:
+        if name == "drafts":
+            drafts(args.dim, args.rounds)
+            continue
         layout = LAYOUTS[name]()
         report(name, layout, args.dim, args.rounds, args.peers.split(","))
         built(layout)

@@ -5,6 +5,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from maskalg.schedule.summaries import labels
 from tests.cases.launched import launched
 
 pytestmark = [
@@ -101,6 +102,27 @@ def test_long_documents(dim, dtype, launches, monkeypatch):
     for mask in (causal & of_lengths, of_lengths, causal & cut_short):
         check(mask, *inputs(dim, dtype))
     assert {launch.of[0].pattern for launch in launches} == {"long documents"}
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_long_paths(dim, dtype, launches, monkeypatch):
+    """Paths of some hundred keys, as of thousands; labelled tiles, and all of them visited."""
+    from maskalg.backends.triton import plan as triton_plan
+
+    monkeypatch.setattr(triton_plan, "LONG_PATH", 100)
+    for fewest in (0, 1 << 10):
+        monkeypatch.setattr(labels, "_FEWEST_TILES", fewest)
+        for cu_seqlens, parents in (
+            ([0, 430, 431, 800, LENGTH], [-1, 0, 0, 2]),
+            ([0, 300, 700], [-1, -1]),
+            ([0, 129, 257, 700, 900, 901], [-1, 0, 1, 1, 3]),
+        ):
+            mask = ma.shared_prefix.from_cu_seqlens(
+                cu_seqlens, parents, total=LENGTH, device="cuda"
+            )
+            check(mask, *inputs(dim, dtype))
+    assert {launch.of[0].pattern for launch in launches} == {"long paths"}
 
 
 @pytest.mark.parametrize("name", ["everything", "causal", "prefix"])
