@@ -7,6 +7,7 @@ from ..errors import MaskTypeError, MaskValueError
 # Tensors that masks make of others, and what says how long they are.
 _LENGTH_OF = {
     "end": "Pass an entry for each position to tree's `parents`, or to shared_prefix's `ids`",
+    "own_block": "Give drafts an anchor for each block, or a greater `length`: {needed} positions",
     "starts": "Write q_len={needed} where the slices were given",
     "slash": "Write length={needed} where the indices were given",
 }

@@ -119,6 +119,14 @@ def note_documents(ids: torch.Tensor, number: float, keys: float | None = None) 
     _DOCUMENTS[ids] = Documents(number, keys)
 
 
+def on_device(ids: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """`ids` on a device, with what is remembered of them."""
+    there = ids.to(device)
+    if not torch.compiler.is_compiling() and (known := _DOCUMENTS.get(ids)) is not None:
+        _DOCUMENTS[there] = known
+    return there
+
+
 def documents_in(ids: torch.Tensor) -> Documents | None:
     """The documents that ids were made of here; None of others, which would have to be read."""
     return _DOCUMENTS.get(ids)

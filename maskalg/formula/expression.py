@@ -10,7 +10,7 @@ import torch
 from .. import errors
 from . import messages, nodes
 from .binding import rebound
-from .derived import with_derived
+from .derived import on_device, with_derived
 from .node import Node
 from .parameters import Parameter, Scalar, Slot, Table, plain_number
 from .positions import Position, Shift, is_zero, moved, never_negative, offset, position
@@ -156,7 +156,7 @@ class Expression(Shown):
         if isinstance(device, torch.dtype):
             raise messages.to_dtype(device)
         tables = [p for p in self._params if isinstance(p, Table)]
-        tensors = {id(p.tensor): p.tensor.to(device) for p in tables}
+        tensors = {id(p.tensor): on_device(p.tensor, device) for p in tables}
         return self._replaced({id(p): p.with_tensor(tensors[id(p.tensor)]) for p in tables})
 
     def _replaced(self: Self, replacement: dict[int, Parameter]) -> Self:

@@ -51,6 +51,11 @@ def test_documents_of_blocks() -> None:
     ]
 
 
+def test_calls_with_more_blocks_are_refused() -> None:
+    with pytest.raises(ma.MaskValueError, match="Give drafts an anchor for each block"):
+        ma.drafts([1], 3, 2).to_dense(8)
+
+
 @pytest.mark.parametrize(
     "arguments, part",
     [

@@ -132,6 +132,15 @@ def test_paths_say_how_long_rows_are() -> None:
     assert tiles_of_documents(bound(windowed), Extents(400, 400, 1, 1), 1) == 0  # of another table
 
 
+def test_moved_masks_keep_what_is_known_of_paths() -> None:
+    mask = ma.shared_prefix.from_cu_seqlens([0, 300, 350, 400], [-1, 0, 0])
+    there = mask.to("cpu" if not torch.cuda.is_available() else "cuda") & ma.everything
+    copied = mask.bind(end=mask.parameters["end"].clone())  # type: ignore[union-attr]
+    extents = Extents(400, 400, 1, 1)
+    assert tiles_of_documents(bound(there), extents, 1) > 300
+    assert tiles_of_documents(bound(copied), extents, 1) == 0
+
+
 def test_windows_by_depth_compose() -> None:
     cu_seqlens, parents = [0, 4, 7, 10, 13], [-1, 0, 1, 0]
     mask = ma.shared_prefix.from_cu_seqlens(cu_seqlens, parents)

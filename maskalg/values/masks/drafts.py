@@ -35,7 +35,7 @@ def drafts(anchors: Entries, length: int, block: int) -> Mask:
         block: tokens of a block, >= 1.
 
     Two tables say it, made where the anchors are and without waiting: `seen[q]`, how many tokens of
-    the sequence a query sees, and `own`, ids in which each block is one document.
+    the sequence a query sees, and `own_block`, ids in which each block is one document.
 
     Source: training of DFlash (bidirectional blocks) and of block-parallel EAGLE drafters (causal
     ones), which sample anchors in each sequence.
@@ -53,7 +53,7 @@ def drafts(anchors: Entries, length: int, block: int) -> Mask:
     of_sequence = (places[:length] + 1).expand(*given.shape[:-1], -1)
     seen = Table("seen", torch.cat([of_sequence, of_blocks], dim=-1).int())
     blocks = length + (places - length) // block
-    own = Table("own", torch.where(places < length, places, blocks), order="ascending")
+    own = Table("own_block", torch.where(places < length, places, blocks), order="ascending")
     node = nodes.disjunction(nodes.gt(at(seen, Q), K), nodes.eq(at(own, Q), at(own, K)))
     return Mask(node, SCORE, called("drafts", seen, own))
 
