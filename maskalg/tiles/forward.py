@@ -27,8 +27,8 @@ LONG_DOCUMENT: Final = 3072
 """Keys of a document, of the mean, from which on rows are long: measured at 128 dimensions."""
 
 
-LONG_PATH: Final = 512
-"""Likewise, of a path of documents that share prefixes."""
+LONG_PATH: Final = 1000
+"""Likewise, of a path of documents that share prefixes; shorter ones were not measured."""
 
 
 def as_long(pattern: Pattern, paths: bool) -> Pattern:

@@ -103,7 +103,7 @@ def test_long_documents_take_the_tiles_of_long_rows():
     assert (short.hopper.consumers, long.hopper.consumers) == (1, 2)
 
 
-@pytest.mark.parametrize("prompt, long", [(300, False), (900, True)])
+@pytest.mark.parametrize("prompt, long", [(300, False), (2000, True)])
 def test_paths_are_long_where_prompts_are(prompt, long):
     mask = ma.shared_prefix.from_cu_seqlens([0, prompt, prompt + 100, prompt + 200], [-1, 0, 0])
     extents = Extents(prompt + 200, prompt + 200, 1, 1)
