@@ -101,20 +101,19 @@ class Documents(NamedTuple):
     """What is known of the documents that ids were made of.
 
     Attributes:
-        number: how many there are; of several packings, the most of one. Of documents that share
-            prefixes: how many the same positions would hold if none were shared.
-        keys: how many tokens the document of a token has, the mean over all tokens; None where
-            nobody looked, as at lengths on a device.
+        number: how many there are; of several packings, the most of one.
+        keys: how many tokens the document of a token has, with those that it continues: the mean
+            over all tokens; None where nobody looked, as at lengths on a device.
     """
 
-    number: float
+    number: int
     keys: float | None
 
 
 _DOCUMENTS: Final[MutableMapping[torch.Tensor, Documents]] = WeakIdKeyDictionary()
 
 
-def note_documents(ids: torch.Tensor, number: float, keys: float | None = None) -> None:
+def note_documents(ids: torch.Tensor, number: int, keys: float | None = None) -> None:
     """Remember what documents `ids` were made of, as long as the tensor lives."""
     _DOCUMENTS[ids] = Documents(number, keys)
 

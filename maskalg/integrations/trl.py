@@ -97,7 +97,7 @@ def tree_mask(
     mask = shared_prefix.from_cu_seqlens(starts, parents, total=tokens)
     if not torch.compiler.is_compiling():
         (end,) = mask.parameters.values()
-        note_documents(cast(torch.Tensor, end), tokens * count / max(len(tree_kv_index), 1))
+        note_documents(cast(torch.Tensor, end), count, len(tree_kv_index) / max(count, 1))
     if sliding_window is None:
         return mask
     depths = table(shared_prefix.depths(starts, parents, total=tokens), "depths")

@@ -120,7 +120,7 @@ class _SharedPrefix:
         packed = _Segments.of(call, cu_seqlens, parents, total, device)
         end = packed.at_positions(packed.cu_seqlens[packed.past].int(), 0)
         if not torch.compiler.is_compiling():
-            note_documents(end, packed.paths())
+            note_documents(end, len(packed.past), packed.mean_path())
         return _depth_first(Table("end", end))
 
     def depths(
@@ -205,16 +205,12 @@ class _Segments:
         sums = torch.nn.functional.pad(own, (1, 0)).index_add(0, self.past, own, alpha=-1)
         return sums.cumsum(0)[:-1]
 
-    def paths(self) -> float:
-        """How many sequences as long as the mean path of a token the positions would fill.
-
-        Where that would be read from a device, the segments are taken for paths.
-        """
+    def mean_path(self) -> float | None:
+        """Tokens of the path of a token, the mean; None where a device would be waited for."""
         if not readable(self.cu_seqlens):
-            return len(self.past)
+            return None
         own = self.cu_seqlens.diff()
-        tokens = int(((self.above() + own) * own).sum())
-        return self.total * int(own.sum()) / max(tokens, 1)
+        return int(((self.above() + own) * own).sum()) / max(int(own.sum()), 1)
 
 
 def _parents(call: str, parents: object) -> torch.Tensor:
