@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import torch
 
@@ -20,6 +20,7 @@ from ..codegen.hooks import Hooks, Style, hooks_of
 from ..engine.normal_form import Structure, transposed
 from ..formula.node import Node
 from ..formula.nodes import SCORE as PLAIN_SCORE
+from ..formula.parameters import Slot
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from . import terms
@@ -34,7 +35,20 @@ from .given import (
     sizes_of_bounds,
     tile_and_key,
 )
-from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q
+from .meaning import (
+    BATCH,
+    HEAD,
+    KV_LEN,
+    Q0,
+    Q1,
+    SCORE,
+    K,
+    Meaning,
+    NotDefined,
+    Q,
+    step_sizes,
+    step_table,
+)
 from .reading.cpp import CppHooks, Passed
 from .solve import Model, aligned, prove, settled
 from .terms import Term
@@ -350,14 +364,30 @@ def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:
             found[place + 1 + slot.ndim + axis] = Passed(step)
             found[place + 1 + 2 * slot.ndim + axis] = Passed(size)
         place += 1 + 3 * slot.ndim
+    # Tables of documents stand behind those of the slots.
+    for reading in native.steps(structure):
+        q_slot, kv_slot = (cast(Slot, own) for own in reading.own)
+        rank = len(reading.args)
+        sizes = step_sizes(q_slot, kv_slot, rank) if rank else []
+        found[place] = Passed(terms.number(0), step_table(str(reading.data), q_slot, kv_slot))
+        for axis, size in enumerate(sizes):
+            step = terms.multiply(terms.number(1), *sizes[axis + 1 :])
+            found[place + 1 + axis] = Passed(size)
+            found[place + 1 + rank + axis] = Passed(step)
+            found[place + 1 + 2 * rank + axis] = Passed(size)
+        place += 1 + 3 * rank
     return found
 
 
 def _entry_types(subject: Subject) -> dict[str, str]:
-    return {
+    found = {
         f"t{index}": native.ENTRY_TYPES[torch.float32 if dtype.is_floating_point else dtype]
         for index, dtype in subject.dtypes.items()
     }
+    for step in native.steps(subject.structure):
+        own = [cast(Slot, slot) for slot in step.own]
+        found[step_table(str(step.data), *own).name] = "int32_t"
+    return found
 
 
 def _unread(kind: str, text: str, problem: Exception, moving: str = "kv_idx") -> Claim:
