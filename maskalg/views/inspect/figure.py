@@ -125,8 +125,7 @@ def _draw_blocks(shown: Picture, ax: Axes, *, legend: bool) -> None:
 
     _image(ax, shown, shown.labels.numpy(), cmap=ListedColormap(LIGHT), vmin=EMPTY, vmax=FULL)
     if not legend:
-        said = [f"{percent(shown.empty_share)} empty", *shown.notes]
-        ax.set_xlabel(fill(". ".join(said), 40), size="small")
+        _caption(ax, ". ".join([f"{percent(shown.empty_share)} empty", *shown.notes]))
         return
     handles = [
         Patch(facecolor=LIGHT[label], edgecolor="#8894a2", linewidth=0.5, label=f"{name} {count}")
@@ -152,13 +151,18 @@ def _draw_values(shown: Heat, ax: Axes, *, legend: bool, largest: float | None) 
         figure = cast("Any", ax.figure)
         bar = figure.colorbar(image, ax=ax, shrink=0.7, pad=0.03)
         bar.outline.set_linewidth(0.5)
-        _below(ax, [], ". ".join(shown.notes))
+        _caption(ax, ". ".join(shown.notes))
+
+
+def _caption(ax: Axes, text: str) -> None:
+    """A sentence under the picture, in lines no wider than it is."""
+    if text:
+        # Half of the font size is the width of a character, more or less.
+        ax.set_xlabel(fill(text, max(20, int(0.75 * _width(ax) / 4.2))), size="small")
 
 
 def _below(ax: Axes, handles: list[Any], text: str) -> None:
     """The legend under the picture, and a sentence."""
-    if not handles and not text:
-        return
     ax.legend(
         handles=handles,
         title=fill(text, 68),

@@ -16,7 +16,8 @@ from .picture import Picture
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SIDE: Final = 3.1
+_SIDE: Final = 3.1  # inches of a picture
+_LINE: Final = 0.15  # of a line of its heading or caption, beyond the first
 
 
 def plot(
@@ -124,6 +125,8 @@ def _side_by_side(
         draw(content, ax, title=heading, legend=isinstance(content, Heat), largest=largest)
     for ax in places[len(drawn) :]:
         ax.set_axis_off()
+    more = max(ax.get_title().count("\n") + ax.get_xlabel().count("\n") for ax in places)
+    figure.set_figheight(figure.get_figheight() + rows * _LINE * more)
     _legend(figure, [content for content in drawn if isinstance(content, Picture)])
     return places[: len(drawn)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -100,7 +101,7 @@ def test_a_bias_that_scales_shows_a_score_of_one() -> None:
     axes = ma.decay(torch.tensor([-0.5])).plot(8)
     distance = np.abs(np.arange(8)[None, :] - np.arange(8)[:, None])
     assert np.allclose(drawn(axes), np.exp(-0.5 * distance))
-    assert "what a score of 1 becomes" in axes.get_legend().get_title().get_text()
+    assert "what a score of 1 becomes" in axes.get_xlabel().replace("\n", " ")
 
 
 def test_a_bias_without_positions_is_a_curve() -> None:
@@ -199,3 +200,21 @@ def test_errors() -> None:
         causal.plot(-1)
     with pytest.raises(ValueError, match="ids"):
         document(IDS).plot(200)
+
+
+def test_headings_and_captions_keep_to_their_pictures() -> None:
+    """Long formulas and the notes of heat maps: inside the figure, beside each other."""
+    from maskalg import document, global_tokens, head, where
+
+    flags = torch.arange(2048) % 200 == 0
+    long = where(head % 2 == 0, causal & sliding(64) | global_tokens(flags), causal)
+    biased = causal & document(torch.arange(2048) // 300) + alibi(torch.tensor([0.5, 0.25]))
+    for axes in (ma.plot([long, biased], 2048, head=[0, 1]), ma.plot(biased, 2048, parts=True)):
+        figure = axes[0].figure
+        figure.canvas.draw()
+        for texts in ([ax.title for ax in axes], [ax.xaxis.label for ax in axes]):
+            boxes = [text.get_window_extent() for text in texts if text.get_text()]
+            for box in boxes:
+                assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
+                assert box.y0 >= 0 and box.y1 <= figure.bbox.y1
+            assert not any(a.overlaps(b) for a, b in itertools.pairwise(boxes))
