@@ -284,7 +284,7 @@ def backward_queries(
         Place(batch, head, q_idx, zero, kv_len, S, T),
         Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
         Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
-        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, 0),
         ONE_LOOP,
     )
     begin = first_row(batch, head, heads, q_len, head_step)
@@ -385,7 +385,7 @@ def backward_keys(
             Place(batch, head, zero, kv_idx, kv_len, S, held),
             Span(k0 + zero, k1 + zero, batch, head, q_len, S, T),
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
-            Tile(BLOCK_M, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+            Tile(BLOCK_M, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, 0),
             ONE_LOOP,
         )
     dk, dv = state

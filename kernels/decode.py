@@ -18,9 +18,10 @@ from .forward import (
     head_of,
     log_sum,
     normaliser,
-    source_of,
+    sources_of,
     visit,
 )
+from .requests import OF_REQUESTS, request_of
 from .runs import NO_TILE
 
 _SPLITS_AT_ONCE = tl.constexpr(16)
@@ -32,7 +33,11 @@ def _next_of_split(j, split, splits):
     return split + (j - split + splits - 1) // splits * splits
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "tiles", "splits", "batch_heads", *SCALARS])
+@triton.jit(
+    do_not_specialize=[
+        *("q_len", "kv_len", "tiles", "splits", "batch_heads"), *OF_REQUESTS, *SCALARS,
+    ]
+)  # fmt: skip
 def decode(
     q_ptr,
     k_ptr,
@@ -41,12 +46,17 @@ def decode(
     statistic_ptr,
     T,
     descales,
+    pages,
     scale,
     q_len,
     kv_len,
     tiles,
     splits,
     batch_heads,
+    batches,
+    page_count,
+    most_pages,
+    table_stride,
     heads,
     group,
     members,
@@ -72,6 +82,7 @@ def decode(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
     DEPENDENT: tl.constexpr,
+    PAGE: tl.constexpr,
 ):  # fmt: skip
     """One split's sums of weighted values and of weights, and its maximum, for a tile of rows.
 
@@ -99,6 +110,12 @@ def decode(
     parts = heads // members
     batch, first_head = part // parts, part % parts * members
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
+    entry, start, queries = batch, tl.zeros((), tl.int32), q_len
+    if PAGE > 0:
+        if len(pages) > 1:  # packed
+            batch, tile, start, q_len = request_of(tile, pages[1], batches, q_len, members, BLOCK_M)
+            kv_len = tl.where(batch < batches, kv_len, 0)
+            batch = tl.minimum(batch, batches - 1)
 
     first_row = tile * BLOCK_M
     rows = first_row + tl.arange(0, BLOCK_M)
@@ -111,8 +128,8 @@ def decode(
     d = tl.arange(0, HEAD_PAD)
     e = tl.arange(0, VALUE_PAD)
     query = tl.load(
-        head_of(q_ptr, batch, head, stride_qb, stride_qh)
-        + m_offsets.to(tl.int64)[:, None] * stride_qm
+        head_of(q_ptr, entry, head, stride_qb, stride_qh)
+        + (start + m_offsets).to(tl.int64)[:, None] * stride_qm
         + d[None, :] * stride_qd,
         mask=exists[:, None] & (d < HEAD_DIM)[None, :],
         other=0.0,
@@ -122,8 +139,10 @@ def decode(
     kv_head = first_head // group
     of_keys = (stride_kb, stride_kh, stride_kn, stride_kd)
     of_values = (stride_vb, stride_vh, stride_vn, stride_vd)
-    keys = source_of(k_ptr, batch, kv_head, of_keys, TMA)
-    values = source_of(v_ptr, batch, kv_head, of_values, TMA)
+    keys, values, paged = sources_of(
+        (k_ptr, v_ptr), batch, kv_head, (of_keys, of_values),
+        pages, (table_stride, most_pages, page_count), TMA, PAGE,
+    )  # fmt: skip
     scale, factor = dequantising(scale, descales, batch, head, heads, group)
 
     q_idx = (m_offsets + zero)[:, None]
@@ -140,23 +159,39 @@ def decode(
             j, q0 + zero, q1 + zero, batch, first_head, kv_len, S, T, BLOCK_N
         )
         first = _next_of_split(first, split, splits)
+        if PAGE > 0:
+            # What a tile drops may hold NaN in a page: such tiles have a loop of their own.
+            last_full = tl.where(partial, first, end)
+            acc, m, l = visit(
+                (acc, m, l),
+                Queries(query, keys, values, paged, unit, row_unit, splits),
+                Place(batch, head, q_idx, zero, kv_len, S, T),
+                first,
+                last_full,
+                Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
+                Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, PAGE),
+                False,
+                False,
+            )
+            first = tl.where(partial, first, end)
         acc, m, l = visit(
             (acc, m, l),
-            Queries(query, keys, values, unit, row_unit, splits),
+            Queries(query, keys, values, paged, unit, row_unit, splits),
             Place(batch, head, q_idx, zero, kv_len, S, T),
             first,
             end,
             Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
-            Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
-            partial,
+            Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, PAGE),
+            True if PAGE > 0 else partial,
             True,
         )
         j = _next_of_split(end, split, splits)
 
-    row = ((batch * heads + head_of_row).to(tl.int64) * q_len + m_offsets) * splits + split
+    row = (entry * heads + head_of_row).to(tl.int64) * queries + start + m_offsets
+    row = row * splits + split
     tl.store(part_ptr + row[:, None] * VALUE_PAD + e[None, :], acc * factor, mask=exists[:, None])
     tl.store(statistic_ptr + row, m * (row_unit * LOG2E), mask=exists)
-    of_sums = statistic_ptr + batch_heads.to(tl.int64) * q_len * splits
+    of_sums = statistic_ptr + batch_heads.to(tl.int64) * queries * splits
     tl.store(of_sums + row, l, mask=exists)
 
 

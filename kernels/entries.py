@@ -169,7 +169,7 @@ def backward_entries(
         Place(batch, head, q_idx, zero, kv_len, S, T),
         Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
         Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
-        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, 0),
         True,
     )  # fmt: skip
     if MODE == ROWS or MODE == LARGEST:

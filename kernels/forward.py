@@ -13,13 +13,17 @@ import triton
 import triton.language as tl
 
 from .elements import LN2, LOG2E, SCALARS, Hooks, Place, at_keys, biased, masked, weight_of
+from .requests import OF_REQUESTS, Pages, pages_of, request_of, rows_of
 from .runs import Span, over_runs
 
 SMALLEST_SCALE = tl.constexpr(2.0**-64)  # that of the host (`backends/call.py`)
 
 
 class Tile(NamedTuple):
-    """How a plain kernel computes its tiles; BLOCK is their side along the loop."""
+    """How a plain kernel computes its tiles.
+
+    BLOCK is their side along the loop, PAGE the rows of a page, 0 where keys lie one after another.
+    """
 
     BLOCK: tl.constexpr
     HEAD_DIM: tl.constexpr
@@ -28,6 +32,7 @@ class Tile(NamedTuple):
     VALUE_PAD: tl.constexpr
     TMA: tl.constexpr
     PRECISION: tl.constexpr
+    PAGE: tl.constexpr
 
 
 @triton.jit
@@ -88,21 +93,51 @@ def source_of(ptr, batch, head, strides, TMA: tl.constexpr):
 
 
 @triton.jit
+def sources_of(
+    ptrs, batch, kv_head, strides, pages, numbers, TMA: tl.constexpr, PAGE: tl.constexpr
+):
+    """Sources of the keys and values of a head, and the pages of a request, () without any.
+
+    Sources in pages are of this head in all pages.
+    """
+    k_ptr, v_ptr = ptrs
+    of_keys, of_values = strides
+    if PAGE > 0:
+        stride_kp, stride_kh, stride_kn, stride_kd = of_keys
+        stride_vp, stride_vh, stride_vn, stride_vd = of_values
+        keys = (k_ptr + kv_head.to(tl.int64) * stride_kh, stride_kp, stride_kn, stride_kd)
+        values = (v_ptr + kv_head.to(tl.int64) * stride_vh, stride_vp, stride_vn, stride_vd)
+        table_stride, most, count = numbers
+        table = pages[0] + batch.to(tl.int64) * table_stride
+        return keys, values, Pages(table, most, count)
+    else:
+        keys = source_of(k_ptr, batch, kv_head, of_keys, TMA)
+        values = source_of(v_ptr, batch, kv_head, of_values, TMA)
+        return keys, values, ()
+
+
+@triton.jit
 def load_tile(
     source, j, length, SIZE: tl.constexpr, PAD: tl.constexpr, tile, PARTIAL: tl.constexpr
 ):
     """The j-th tile of rows of a `source_of` keys or values: `[rows, PAD]`, zero past SIZE.
 
     Rows past the length are read as zero: by the descriptor, or when PARTIAL; FULL tiles have none.
+    Of a source in pages, the page of the tile or of each row stands before it.
     """
     n = j * tile.BLOCK + tl.arange(0, tile.BLOCK)
     if tile.TMA:
         descriptor, batch, head = source
         loaded = descriptor.load([batch, head, j * tile.BLOCK, 0]).reshape(tile.BLOCK, PAD)
     else:
-        base, stride_n, stride_d = source
         d = tl.arange(0, PAD)
-        at = base + n.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
+        if tile.PAGE > 0:
+            page, base, stride_page, stride_n, stride_d = source
+            offset = rows_of(page, j, stride_page, stride_n, tile.PAGE, tile.BLOCK)
+            at = base + offset[:, None] + d[None, :] * stride_d
+        else:
+            base, stride_n, stride_d = source
+            at = base + n.to(tl.int64)[:, None] * stride_n + d[None, :] * stride_d
         if PARTIAL:
             loaded = tl.load(at, mask=(n < length)[:, None] & (d < SIZE)[None, :], other=0.0)
         elif PAD != SIZE:
@@ -122,6 +157,7 @@ class Queries(NamedTuple):
     query: tl.tensor
     key_source: tl.tuple
     value_source: tl.tuple
+    pages: tl.tuple
     unit: tl.tensor
     row_unit: tl.tensor
     step: tl.tensor
@@ -137,9 +173,18 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
     acc, m, l = state
     query, unit, kv_len = of.query, of.unit, place.kv_len
     columns = tl.arange(0, tile.BLOCK)
+    if tile.PAGE > 0:
+        following = pages_of(of.pages, first, tile.PAGE, tile.BLOCK)
     for j in tl.range(first, end, of.step):
         n = j * tile.BLOCK + columns
-        key = load_tile(of.key_source, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
+        if tile.PAGE > 0:
+            # The next tile's is on its way while this tile is computed.
+            keys = (following,) + of.key_source
+            values = (following,) + of.value_source
+            following = pages_of(of.pages, j + of.step, tile.PAGE, tile.BLOCK)
+        else:
+            keys, values = of.key_source, of.value_source
+        key = load_tile(keys, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
         key = key.to(query.dtype)
         score = tl.dot(query, key.T, input_precision=tile.PRECISION)
         at = at_keys(place, n)
@@ -161,8 +206,12 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
             l = l * correction + tl.sum(p, 1)
             acc = acc * correction[:, None]
             m = m_new
-        value = load_tile(of.value_source, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
+        value = load_tile(values, j, kv_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
         value = value.to(query.dtype)
+        if tile.PAGE > 0 and RAGGED:
+            # Zero times a NaN is NaN, and a row that is not kept may never have been written.
+            some = tl.max(tl.abs(p), 0) > 0.0
+            value = tl.where(some[:, None], value, 0.0).to(query.dtype)
         acc = tl.dot(p.to(value.dtype), value, acc, input_precision=tile.PRECISION)
     return acc, m, l
 
@@ -188,7 +237,7 @@ def log_sum(m, l, WEIGHTED: tl.constexpr):
     return lse
 
 
-@triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+@triton.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *OF_REQUESTS, *SCALARS])
 def forward(
     q_ptr,
     k_ptr,
@@ -198,11 +247,16 @@ def forward(
     sink_ptr,
     T,
     descales,
+    pages,
     scale,
     q_len,
     kv_len,
     rows,
     batch_heads,
+    batches,
+    page_count,
+    most_pages,
+    table_stride,
     heads,
     group,
     stride_qb, stride_qh, stride_qm, stride_qd,
@@ -230,6 +284,7 @@ def forward(
     WEIGHTED: tl.constexpr,
     NORMALISED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
+    PAGE: tl.constexpr,
 ):  # fmt: skip
     """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
 
@@ -246,6 +301,10 @@ def forward(
     `descales` holds the factors of q `[batch, heads]`, k and v `[batch, heads / group]`, contiguous
     float32, or is None. Inputs of float8 are multiplied as float16, which has all their numbers.
 
+    With a PAGE, keys and values are in so many rows each: k and v are `[pages, heads / group, PAGE,
+    ...]`, `pages` holds the table `[batches, most_pages]` and, where queries are packed, the first
+    query of each request (`requests`); q, o and lse are then of one batch entry.
+
     `sink_ptr` holds a logit for each head that joins the normaliser, or is None. WEIGHTED, the
     biased score is the weight itself, divided by the sum of weights when NORMALISED; the sum is
     then written in place of the lse.
@@ -257,20 +316,32 @@ def forward(
     T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
+    own = head_of(q_ptr, batch, head, stride_qb, stride_qh)
+    o_base = head_of(o_ptr, batch, head, stride_ob, stride_oh)
+    lse_row = batch_head.to(tl.int64) * q_len
+    if PAGE > 0:
+        if len(pages) > 1:  # packed
+            batch, row, start, count = request_of(row, pages[1], batches, q_len, 1, BLOCK_M)
+            own += start.to(tl.int64) * stride_qm
+            o_base += start.to(tl.int64) * stride_om
+            lse_row += start
+            q_len = count
+            kv_len = tl.where(batch < batches, kv_len, 0)
+            batch = tl.minimum(batch, batches - 1)
     q0 = row * BLOCK_M
     q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1
     # Numbers near the limit of 32 bits make index arithmetic 64 bits wide.
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
 
     m_offsets = q0 + tl.arange(0, BLOCK_M)
-    q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
     kv_head = head // group
     of_keys = (stride_kb, stride_kh, stride_kn, stride_kd)
     of_values = (stride_vb, stride_vh, stride_vn, stride_vd)
-    keys = source_of(k_ptr, batch, kv_head, of_keys, TMA)
-    values = source_of(v_ptr, batch, kv_head, of_values, TMA)
-    o_base = head_of(o_ptr, batch, head, stride_ob, stride_oh)
-    query = tile_of(q_base, m_offsets, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
+    keys, values, paged = sources_of(
+        (k_ptr, v_ptr), batch, kv_head, (of_keys, of_values),
+        pages, (table_stride, most_pages, page_count), TMA, PAGE,
+    )  # fmt: skip
+    query = tile_of(own, m_offsets, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
     if query.dtype == tl.float8e4nv:
         query = query.to(tl.float16)
     scale, factor = dequantising(scale, descales, batch, head, heads, group)
@@ -283,11 +354,11 @@ def forward(
     acc, m, l = over_runs(
         visit,
         (acc, m, l),
-        Queries(query, keys, values, unit, unit, 1),
+        Queries(query, keys, values, paged, unit, unit, 1),
         Place(batch, head, q_idx, zero, kv_len, S, T),
         Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
         Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
-        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION),
+        Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, PAGE),
         ONE_LOOP,
     )
     m = m * (unit * LOG2E)
@@ -302,5 +373,5 @@ def forward(
         mask=(m_offsets < q_len)[:, None] & (e < VALUE_DIM)[None, :],
     )
     if lse_ptr is not None:
-        at = lse_ptr + batch_head.to(tl.int64) * q_len + m_offsets
+        at = lse_ptr + lse_row + m_offsets
         tl.store(at, log_sum(m, l, WEIGHTED), mask=m_offsets < q_len)

@@ -14,6 +14,7 @@ from . import views as views  # tells notebooks how to show values
 from .attention import attention as attention
 from .backends.merge import merge as merge
 from .engine.float8 import to_float8 as to_float8
+from .engine.pages import Pages as Pages
 from .errors.kinds import *
 from .values import algebra, biases, choice, elementary, index, masks, weights
 from .values.algebra import *
@@ -75,7 +76,7 @@ except PackageNotFoundError:  # a source tree that was not installed
 # To a type checker every name imported above is public: it reads no list made at run time.
 if not TYPE_CHECKING:
     __all__ = [
-        *("attention", "merge", "to_float8", "nn"),
+        *("attention", "merge", "Pages", "to_float8", "nn"),
         *_LATE,
         *masks.__all__,
         *biases.__all__,

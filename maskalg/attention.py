@@ -11,8 +11,10 @@ from . import errors
 from .backends.call import Call, scale_of
 from .backends.choice import TRAITS, backend_name, backend_of
 from .backends.float8 import attend_float8
+from .backends.pages import attend_pages
 from .engine.float8 import FLOAT8, descales_of
 from .engine.normal_form import bound
+from .engine.pages import Pages
 from .formula.expression import Expression
 from .operators.attend import Wanted, attend_traced, traced
 from .operators.inputs import (
@@ -30,7 +32,7 @@ from .values.weights import Weight, softmax
 
 ARGUMENTS: Final = (
     *("query", "key", "value", "score"),
-    *("scale", "weight", "return_lse", "dropout_p", "descale", "backend"),
+    *("scale", "weight", "return_lse", "dropout_p", "descale", "pages", "backend"),
 )
 
 
@@ -46,6 +48,7 @@ def attention(
     return_lse: Literal[False] = False,
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    pages: Pages | None = None,
     backend: str | None = None,
 ) -> torch.Tensor: ...
 
@@ -62,6 +65,7 @@ def attention(
     return_lse: Literal[True],
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    pages: Pages | None = None,
     backend: str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
@@ -78,6 +82,7 @@ def attention(
     return_lse: bool,
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    pages: Pages | None = None,
     backend: str | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]: ...
 
@@ -93,6 +98,7 @@ def attention(
     return_lse: bool = False,
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    pages: Pages | None = None,
     backend: str | None = None,
     **named: NoReturn,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -115,6 +121,8 @@ def attention(
         descale: what float8 numbers of query, key and value are multiplied by: three float32
             tensors, `[batch, heads]`, `[batch, kv_heads]` twice, or with 1 in place of either,
             positive; None for 1. `to_float8` makes them.
+        pages: where the keys and values of each request lie, if `key` and `value` are pages,
+            `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. For inference.
         backend: "triton", "cpu" or "reference"; by default chosen by the device. A backend that
             cannot serve the call raises and never hands over to another.
 
@@ -151,13 +159,17 @@ def attention(
     if torch.is_autocast_enabled(device):
         query, key, value = as_autocast_wants(query, key, value)
     if traced(query, chosen):
-        wanted = Wanted(checked_scale(scale), return_lse, weight, descale, chosen)
+        wanted = Wanted(checked_scale(scale), return_lse, weight, descale, chosen, pages)
         out, lse = attend_traced(query, key, value, expression, wanted)
     else:
-        call = checked_call(query, key, value, expression, scale, return_lse, weight, descale)
+        call = checked_call(
+            query, key, value, expression, scale, return_lse, weight, descale, pages
+        )
         if forward_ad._current_level >= 0 and not TRAITS[chosen].of_torch:
             no_tangents((query, key, value, call.weight.sink, *call.form.values))
-        if call.query.dtype == FLOAT8:
+        if pages is not None:
+            out, lse = attend_pages(call, chosen)
+        elif call.query.dtype == FLOAT8:
             out, lse = attend_float8(call, chosen)
         else:
             out, lse = backend_of(chosen).attend(call)
@@ -173,6 +185,7 @@ def checked_call(
     return_lse: bool = False,
     weight: Weight = softmax,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    pages: Pages | None = None,
 ) -> Call:
     """The arguments of `attention` as one checked value; raises what `attention` raises."""
     if not isinstance(expression, Expression):
@@ -180,8 +193,12 @@ def checked_call(
     if weight is not softmax:
         check_weight(weight, query, return_lse)
         expression = weight.applied(expression)
+    extents, alike = extents_of(query, key, value, pages), (query, key, value)
+    if pages is not None:
+        expression = pages.within(expression)
+        key, value = key.transpose(1, 2), value.transpose(1, 2)
+        alike = pages.alike(query, key, value)
     form = bound(expression)
-    extents = extents_of(query, key, value)
     if form.structure.moves is not None and not return_lse:
         note_past_keys(form, extents)
     # An expression remembers the last call it fits.
@@ -192,9 +209,9 @@ def checked_call(
             check_tables(form, extents, query.device)
             note_turned(form, extents)
             expression.__dict__["_fits"] = fits
-    descales = None if descale is None else descales_of(descale, query, key, value)
+    descales = None if descale is None else descales_of(descale, *alike)
     factor = scale_of(query, checked_scale(scale))
-    return Call(query, key, value, form, extents, factor, return_lse, weight, descales)
+    return Call(query, key, value, form, extents, factor, return_lse, weight, descales, pages)
 
 
 def no_values() -> errors.BackendError:

@@ -15,6 +15,7 @@ from .codegen.hooks import Style, hooks_of
 from .codegen.text.integer_sizes import sizes_of
 from .engine.hidden_masks import hidden
 from .engine.normal_form import Structure, bound
+from .engine.pages import Pages
 from .formula.expression import Expression
 from .proof.proof import prove_structure
 from .schedule.rung import rung_of
@@ -87,6 +88,7 @@ def explain(
     return_lse: bool = False,
     dropout_p: float = 0.0,
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
+    pages: Pages | None = None,
     backend: str | None = None,
     **named: NoReturn,
 ) -> Explanation:
@@ -105,6 +107,7 @@ def explain(
         return_lse: likewise.
         dropout_p: likewise.
         descale: likewise.
+        pages: likewise.
         backend: likewise.
 
     Examples:
@@ -116,7 +119,7 @@ def explain(
     if dropout_p != 0:
         raise errors.no_dropout(dropout_p)
     expression = everything if score is None else score
-    call = checked_call(query, key, value, expression, scale, return_lse, weight, descale)
+    call = checked_call(query, key, value, expression, scale, return_lse, weight, descale, pages)
     name = backend_name(query.device.type, backend)
     structure = call.form.structure
     proof = prove_structure(structure)

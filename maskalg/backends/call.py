@@ -11,6 +11,7 @@ import torch
 from ..engine.extents import Extents
 from ..engine.float8 import FLOAT8, Descales
 from ..engine.normal_form import Bound
+from ..engine.pages import Pages
 from ..values.weights import Weight, softmax
 
 SMALLEST_SCALE: Final = 2.0**-64
@@ -32,6 +33,9 @@ class Call:
         weight: what turns scores into weights. Where it has a formula, the bias of `form` ends
             with it: its value is the weight.
         descales: factors of float8 inputs, or None.
+        pages: where keys and values lie in pages: then these are `[pages, kv_heads, page_size,
+            dim]`, and queries may be packed into one batch entry. The expression drops keys and
+            queries that a request has not.
     """
 
     query: torch.Tensor
@@ -43,6 +47,7 @@ class Call:
     return_lse: bool
     weight: Weight = softmax
     descales: Descales | None = None
+    pages: Pages | None = None
 
     @property
     def out_dtype(self) -> torch.dtype:
@@ -53,7 +58,7 @@ class Call:
         """This call of other inputs like its own."""
         return Call(
             query, key, value, self.form, self.extents, self.scale, self.return_lse, self.weight,
-            self.descales,
+            self.descales, self.pages,
         )  # fmt: skip
 
     @property
@@ -63,6 +68,16 @@ class Call:
         Tensors of inference mode are not among them: autograd cannot save these.
         """
         return [table for _, table in self.form.tensors() if not table.is_inference()]
+
+    @property
+    def page_size(self) -> int:
+        """Rows of a page, 0 where keys lie one after another."""
+        return 0 if self.pages is None else self.key.shape[2]
+
+    @property
+    def packed(self) -> bool:
+        """Whether the queries of several requests lie one behind another."""
+        return self.pages is not None and self.pages.cu_seqlens_q is not None
 
     @property
     def group(self) -> int:

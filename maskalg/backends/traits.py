@@ -19,6 +19,7 @@ class Traits:
         float8: it computes with float8 inputs as they are; others are given the numbers that these
             stand for, in `wide` as float64.
         wide: likewise.
+        pages: it reads keys and values in pages where they lie; others are given a copy in order.
         where: where it runs, and how, for `maskalg doctor`, or a function that says so; None for
             the kernels of GPUs, which `doctor` looks at itself.
     """
@@ -27,6 +28,7 @@ class Traits:
     of_torch: bool = False
     float8: bool = False
     wide: bool = False
+    pages: bool = False
     where: str | Callable[[], str] | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import MaskTypeError, MaskValueError
+from ..errors import BackendError, MaskTypeError, MaskValueError
 
 # Tensors that masks make of others, and what says how long they are.
 _LENGTH_OF = {
@@ -153,4 +153,91 @@ def table_extent(
     return MaskValueError(
         f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, which "
         f"stands for {what}, but {what} is {found}. Pass {found} entries, or 1 for all.{hint}"
+    )
+
+
+def pages_dtype(name: str, found: object) -> MaskTypeError:
+    what = getattr(found, "dtype", type(found).__name__)
+    return MaskTypeError(
+        f"Pages: {name} must be an int32 or int64 tensor, got {what}. Write torch.tensor(…, "
+        "dtype=torch.int32, device=query.device)."
+    )
+
+
+def pages_rank(name: str, shape: tuple[int, ...], rank: int) -> MaskValueError:
+    wanted = {"table": "[requests, most_pages]", "lengths": "[requests]"}
+    return MaskValueError(
+        f"Pages: {name} must have shape {wanted.get(name, '[requests + 1]')}, got {list(shape)}."
+    )
+
+
+def pages_device(name: str, found: object, wanted: object) -> MaskValueError:
+    return MaskValueError(
+        f"Pages: {name} lies on {found}, and not on {wanted}. Move it there once."
+    )
+
+
+def pages_requests(name: str, shape: tuple[int, ...], wanted: int, requests: int) -> MaskValueError:
+    return MaskValueError(
+        f"Pages: the table has {requests} rows, one a request, so {name} must have {wanted} "
+        f"entries, got {list(shape)}."
+    )
+
+
+def pages_not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
+    wanted = "[pages, page_size, kv_heads, dim]"
+    if name == "query":
+        wanted = "[batch, heads, q_len, head_dim], packed [1, heads, queries, head_dim]"
+    return MaskValueError(f"attention: {name} must have shape {wanted}, got {list(shape)}.")
+
+
+def pages_do_not_fit(what: str, query: object, key: object, value: object) -> MaskValueError:
+    return MaskValueError(
+        f"attention: {what}; got query {list(query)} ([batch, heads, q_len, head_dim]), key_pages "  # type: ignore[call-overload]
+        f"{list(key)} and value_pages {list(value)} ([pages, page_size, kv_heads, dim]). Pages in "  # type: ignore[call-overload]
+        "another order of axes enter as a transposed view."
+    )
+
+
+def pages_length(found: int, room: int) -> MaskValueError:
+    return MaskValueError(
+        f"Pages: lengths must lie between 0 and {room}, the rows of a request's pages, got {found}."
+    )
+
+
+def pages_outside(place: list[int], found: int, count: int) -> MaskValueError:
+    return MaskValueError(
+        f"Pages: table{place} is {found}, and there are {count} pages, 0 to {count - 1}."
+    )
+
+
+def pages_twice(request: int, page: int) -> MaskValueError:
+    return MaskValueError(
+        f"Pages: the table names page {page} twice for request {request}, whose keys would repeat. "
+        "Requests may share pages with others, not with themselves."
+    )
+
+
+def pages_starts(found: list[int], queries: int) -> MaskValueError:
+    return MaskValueError(
+        f"Pages: cu_seqlens_q must begin with 0, not fall, and end at most at {queries}, the "
+        f"number of queries, got {found}."
+    )
+
+
+def pages_most_queries(found: int, most: int) -> MaskValueError:
+    return MaskValueError(f"Pages: most_queries is {most}, and a request has {found} queries.")
+
+
+def pages_missing(request: int) -> MaskValueError:
+    return MaskValueError(
+        f"Pages: the table has no page (a negative number) for keys of request {request} that the "
+        "mask keeps."
+    )
+
+
+def pages_gradient() -> BackendError:
+    return BackendError(
+        "attention: gradients are not built for keys and values in pages, and query, the pages or "
+        "a tensor of the expression wants one. Call it under torch.no_grad()."
     )

@@ -11,13 +11,16 @@ from ..backends.call import Result
 from ..backends.choice import TRAITS
 from ..backends.results import with_sink
 from ..engine.float8 import FLOAT8, descales_of
+from ..engine.messages import pages_gradient
 from ..engine.normal_form import keyed, value_of
+from ..engine.pages import Pages
 from ..formula.derived import follow
 from ..formula.expression import Expression
 from ..formula.parameters import INTEGERS
 from ..values.weights import Weight
 from . import define as define
 from . import float8 as float8
+from . import pages as operator_of_pages  # noqa: F401
 from . import transforms
 from . import vmap as vmap
 from .inputs import check_tensor, check_weight
@@ -53,6 +56,7 @@ class Wanted:
     weight: Weight
     descale: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
     backend: str
+    pages: Pages | None = None
 
 
 def attend_traced(
@@ -69,7 +73,10 @@ def attend_traced(
         check_tensor(name, tensor)
     weight = wanted.weight
     check_weight(weight, query, wanted.return_lse)
-    structure, parameters = keyed(weight.applied(expression))
+    expression, pages = weight.applied(expression), wanted.pages
+    if pages is not None:
+        expression = pages.within(expression)
+    structure, parameters = keyed(expression)
     if not torch.compiler.is_compiling():
         follow(parameters)
     tables: list[torch.Tensor] = []
@@ -101,7 +108,14 @@ def attend_traced(
         lse_wanted,
         wanted.backend,
     )
-    if query.dtype == FLOAT8 or wanted.descale is not None:
+    if pages is not None:
+        if differentiable:
+            raise pages_gradient()
+        descale = [] if wanted.descale is None else [*wanted.descale]
+        where = [pages.table, pages.lengths]
+        where += [] if pages.cu_seqlens_q is None else [pages.cu_seqlens_q]
+        out, lse = torch.ops.maskalg.attention_pages(where, pages.most_queries, descale, *arguments)
+    elif query.dtype == FLOAT8 or wanted.descale is not None:
         descales = _descales(query, key, value, wanted)
         if differentiable:
             raise errors.float8_gradient()

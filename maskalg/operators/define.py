@@ -20,6 +20,7 @@ from ..backends.results import empty_gradients, empty_result
 from ..engine.float8 import Descales
 from ..engine.keys import structure_of
 from ..engine.normal_form import Bound, Structure, Value
+from ..engine.pages import Pages
 from ..values.weights import linear, softmax
 from . import messages
 from .inputs import check_tables, extents_of
@@ -224,12 +225,16 @@ def call_of(
     *,
     lse_wanted: bool = True,
     descales: Descales | None = None,
+    pages: Pages | None = None,
 ) -> Call:
     """The arguments of an operator as a checked call; raises what `attention` raises."""
-    extents = extents_of(*inputs)
+    extents = extents_of(*inputs, pages)
     check_tables(form, extents, inputs[0].device)
     factor, weight = scale_of(inputs[0], scale), _WEIGHTS[weights]
-    return Call(*inputs, form, extents, factor, lse_wanted, weight, descales)
+    if pages is not None:
+        query, key, value = inputs
+        inputs = (query, key.transpose(1, 2), value.transpose(1, 2))
+    return Call(*inputs, form, extents, factor, lse_wanted, weight, descales, pages)
 
 
 @contextlib.contextmanager

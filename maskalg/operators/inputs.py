@@ -16,6 +16,7 @@ from ..engine import messages as engine_messages
 from ..engine.extents import Extents, check, fitting
 from ..engine.float8 import FLOAT8
 from ..engine.normal_form import Bound
+from ..engine.pages import Pages
 from ..formula.parameters import INTEGERS
 from ..values.weights import Weight
 from . import messages
@@ -24,13 +25,20 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, FLOAT8)
 _KEPT = (torch.float64, FLOAT8)  # by autocast
 
 
-def extents_of(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
+def extents_of(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pages: object = None
+) -> Extents:
     """The extents of a call; raises where shapes, dtypes or devices do not fit."""
     check_tensor("query", query)
     check_tensor("key", key)
     check_tensor("value", value)
     shape = query.shape
-    extents = fitting(shape, key.shape, value.shape)
+    if pages is None:
+        extents = fitting(shape, key.shape, value.shape)
+    elif isinstance(pages, Pages):
+        extents = pages.extents(query, key, value)
+    else:
+        raise messages.no_pages(pages)
     if shape[3] == 0:
         raise messages.no_head_dim(shape)
     dtype, device = query.dtype, query.device

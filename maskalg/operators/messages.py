@@ -117,3 +117,9 @@ def no_lse_of(name: str) -> MaskValueError:
         f"return_lse=True: weight={name} has no logarithm of a sum of exponentials. Leave "
         "return_lse out, or use softmax weights."
     )
+
+
+def no_pages(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"attention: pages must be ma.Pages(table, lengths), got {type(found).__name__}."
+    )

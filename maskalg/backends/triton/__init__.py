@@ -2,4 +2,4 @@
 
 from ..traits import Traits
 
-TRAITS = Traits(device="cuda", float8=True)
+TRAITS = Traits(device="cuda", float8=True, pages=True)

@@ -39,6 +39,7 @@ from .. import messages
 from ..call import Call
 
 _TABLES_TOGETHER: Final = 8
+_WITHOUT_PAGES: Final = {"page_count": 0, "most_pages": 0, "table_stride": 0}
 _PADDED_BLOCK: Final = 256  # the kernels' PADDED_BLOCK
 _INFINITY: Final = 0x7F800000
 _MINUS_INFINITY: Final = _INFINITY - 2**31  # the sign is the highest of 32 bits
@@ -71,16 +72,24 @@ def hooked(hooks: Hooks, call: Call, tables: tuple[torch.Tensor, ...] | None = N
 
 def numbers_of(call: Call) -> dict[str, float]:
     """The numbers that any kernel may be passed, by name; `padded` is `q_len` in whole tiles."""
-    extents = call.extents
+    extents, (batch, heads, q_len, _) = call.extents, call.query.shape
+    numbers: dict[str, float] = {}
+    if call.pages is not None:
+        table = call.pages.tensors[0]
+        numbers = {"page_count": call.key.shape[0], "most_pages": table.shape[1]}
+        numbers["table_stride"] = table.stride(0)
     return {
+        **_WITHOUT_PAGES,
+        **numbers,
         "scale": call.scale,
-        "q_len": extents.q_len,
+        "q_len": q_len,
         "kv_len": extents.kv_len,
-        "padded": -(-extents.q_len // _PADDED_BLOCK) * _PADDED_BLOCK,
-        "heads": extents.heads,
+        "padded": -(-q_len // _PADDED_BLOCK) * _PADDED_BLOCK,
+        "heads": heads,
         "kv_heads": call.key.shape[1],
         "group": call.group,
-        "batch_heads": extents.batch * extents.heads,
+        "batches": extents.batch,
+        "batch_heads": batch * heads,
     }
 
 

@@ -139,7 +139,8 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     batch, heads, q_len, _ = query.shape
     out = empty_result(query, value.shape[-1], call.out_dtype)
     lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
-    given = (query, call.key, value, sinks_of(call), call.descales)
+    in_pages = None if call.pages is None else call.pages.tensors
+    given = (query, call.key, value, sinks_of(call), call.descales, in_pages)
     if (ready := ready_for(call, "forward", given, (out, lse))) is not None:
         ready.launch(given, (out, lse))
         return out, lse

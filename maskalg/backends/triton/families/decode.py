@@ -37,20 +37,39 @@ class Shared(NamedTuple):
         members: query heads of a tile of rows: one, or all that share keys.
         tiles: candidates in the order to try.
         programs: how many run at once.
+        packed: how many queries lie packed, of all requests; None where requests lie apart.
     """
 
     members: int
     tiles: tuple[Tile, ...]
     programs: int
+    packed: int | None = None
+
+    def rows(self, extents: Extents, side: int) -> tuple[int, int]:
+        """Tiles of so many rows of one member of each group, of a batch entry or of all that are
+        packed: that have rows, and that are launched."""
+        if self.packed is None:
+            tiles = -(-extents.q_len * self.members // side)
+            return tiles, tiles
+        rows = self.packed * self.members
+        return max(extents.batch, rows // side), packed_tiles(rows, extents.batch, side)
 
     def counts(self, extents: Extents, tile: Tile) -> tuple[int, int]:
-        """Tiles of rows of one member of each group, and programs that share the keys of each."""
-        tiles = -(-extents.q_len * self.members // tile.block_q)
-        others = extents.batch * extents.heads // self.members
+        """Tiles of rows that are launched, and programs that share the keys of each."""
+        busy, tiles = self.rows(extents, tile.block_q)
+        others = extents.heads // self.members
+        requests = extents.batch
+        if self.packed is None:
+            others, requests = others * requests, 1
         keys = -(-extents.kv_len // tile.block_kv)
-        if tiles > 1:
+        if busy > requests:
             keys = extents.kv_len // _LEAST_OF_SPLIT
-        return tiles, max(1, min(self.programs // (tiles * others), keys))
+        return tiles, max(1, min(self.programs // max(busy * others, 1), keys))
+
+
+def packed_tiles(rows: int, requests: int, side: int) -> int:
+    """Tiles of so many rows of packed requests, as the kernels' `request_of` numbers them."""
+    return rows // side + requests + 1
 
 
 def shared(call: Call, plan: Plan) -> Shared | None:
@@ -61,22 +80,23 @@ def shared(call: Call, plan: Plan) -> Shared | None:
     # Rows of a tile visit the same tiles of keys, as heads do that the mask does not tell apart.
     members = 1 if "head" in call.form.structure.mask.indices() else call.group
     at_once = _programs_at_once(device)
-    others = extents.batch * extents.heads // members
+    others = call.query.shape[0] * extents.heads // members
+    described = plan.tma and call.pages is None
     tiles = decode_tiles_for(
         architecture(device),
         max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"]),
         call.query.dtype.itemsize,
         plan.pattern,
         extents.q_len * members,
-        described=plan.tma and describable(call.key) and describable(call.value),
+        described=described and describable(call.key) and describable(call.value),
         crowded=others > _CROWD * at_once,
     )
-    how = Shared(members, tiles, at_once)
-    of_rows, splits = how.counts(extents, tiles[0])
+    how = Shared(members, tiles, at_once, call.query.shape[2] if call.packed else None)
+    of_rows, splits = how.rows(extents, tiles[0].block_q)[0], how.counts(extents, tiles[0])[1]
     # A tile of keys takes a program of either kernel about as long.
     side = plan.candidates[0].block_q if plan.hopper is None else 64 * plan.hopper.consumers
     waves = -(-of_rows * splits * others // at_once) / splits
-    unshared = -(-(-(-extents.q_len // side) * others * members) // at_once)
+    unshared = -(-(how._replace(members=1).rows(extents, side)[0] * others * members) // at_once)
     return how if waves <= _SHARE * unshared else None
 
 
@@ -105,11 +125,17 @@ def _parts(call: Call, plan: Plan, tile: Tile, how: Shared, reads: Hooked) -> La
     device = call.query.device
     return Launch(
         DECODE,
-        (plan, device),
+        (plan, call.page_size, device),
         call,
-        {"q": call.query, "k": call.key, "v": call.value, "descales": call.descales},
+        {
+            "q": call.query,
+            "k": call.key,
+            "v": call.value,
+            "descales": call.descales,
+            "pages": None if call.pages is None else call.pages.tensors,
+        },
         partial(_sizes_of_parts, how, tile, plan.constants["VALUE_PAD"]),
-        lambda: decode_constants(plan, call.weight, tile, architecture(device)),
+        lambda: decode_constants(plan, call.weight, tile, architecture(device), call.page_size),
         reads,
         tma=by_descriptor(tile),
         tile=tile,
@@ -121,17 +147,19 @@ def by_descriptor(tile: Tile) -> bool:
     return tile.block_q == _OF_WARPGROUP
 
 
-def decode_constants(plan: Plan, weight: Weight, tile: Tile, arch: str) -> dict[str, Any]:
+def decode_constants(
+    plan: Plan, weight: Weight, tile: Tile, arch: str, page_size: int = 0
+) -> dict[str, Any]:
     """The constants and options of either kernel, but for `TMA`."""
-    dependent = {"DEPENDENT": has_dependent_launches(arch)}
-    return plan.constants | weight_constants(weight) | tile_constants(tile) | dependent
+    own = {"DEPENDENT": has_dependent_launches(arch), "PAGE": page_size}
+    return plan.constants | weight_constants(weight) | tile_constants(tile) | own
 
 
 def _sizes_of_parts(how: Shared, tile: Tile, pad: int, call: Call) -> Sizes:
     extents = call.extents
     tiles, splits = how.counts(extents, tile)
-    batch_heads = extents.batch * extents.heads
-    queries = batch_heads * extents.q_len
+    batch, heads, q_len, _ = call.query.shape
+    batch_heads, queries = batch * heads, batch * heads * q_len
     made = {
         "part": ((queries, splits, pad), torch.float32),
         "statistic": ((2, queries, splits), torch.float32),
@@ -168,9 +196,9 @@ def _joined(
 
 
 def _sizes_of_joined(how: Shared, tile: Tile, call: Call) -> Sizes:
-    extents = call.extents
-    own = {"splits": how.counts(extents, tile)[1]}
-    return Sizes(extents.batch * extents.heads * extents.q_len, {**numbers_of(call), **own})
+    batch, heads, q_len, _ = call.query.shape
+    own = {"splits": how.counts(call.extents, tile)[1]}
+    return Sizes(batch * heads * q_len, {**numbers_of(call), **own})
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import Plan
 from ..trust import has_gluon
-from .decode import Shared, launch_decode, shared
+from .decode import Shared, launch_decode, packed_tiles, shared
 
 FORWARD: Final = KernelSpec("maskalg_kernels.forward.forward", KEYS_AND_VALUES)
 HOPPER_FORWARD: Final = KernelSpec(
@@ -59,12 +59,18 @@ def route_of_forward(plan: Plan, call: Call, _given: Sequence[Any] = ()) -> Rout
     hopper = serving(plan.hopper, call)
     if hopper is not None:
         return Route(None, hopper, in_words=call.query.dtype == FLOAT8 and in_words(call.value))
-    return Route(None, None, plan.tma and describable(call.key) and describable(call.value))
+    return Route(None, None, described(plan, call))
+
+
+def described(plan: Plan, call: Call) -> bool:
+    """Whether the plain kernel reads keys and values by descriptor."""
+    apart = plan.tma and call.pages is None
+    return apart and describable(call.key) and describable(call.value)
 
 
 def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
     """The configuration where it serves the call, whose inputs descriptors must reach."""
-    if tile is None:
+    if tile is None or call.pages is not None:
         return None
     value = call.value
     served = (
@@ -86,7 +92,7 @@ def launch_forward(
     few, hopper, _, _ = route_of_forward(plan, call)
     if few is not None:
         return launch_decode(call, few, plan, reads, (out, lse))
-    tma = plan.tma and describable(call.key) and describable(call.value)
+    tma = described(plan, call)
     given = {
         "q": call.query,
         "k": call.key,
@@ -94,16 +100,17 @@ def launch_forward(
         "lse": lse,
         "sink": sinks_of(call),
         "descales": call.descales,
+        "pages": None if call.pages is None else call.pages.tensors,
     }
 
     def with_tile(tile: Tile | HopperTile, value: torch.Tensor = call.value) -> Launch:
         return Launch(
             forward_spec(tile, call.query.dtype),
-            (plan, tma, call.weight.normalised, call.query.device),
+            (plan, tma, call.weight.normalised, call.page_size, call.query.device),
             call,
             {**given, "v": value},
             partial(_sizes, tile),
-            lambda: forward_constants(plan, call.weight, tile),
+            lambda: forward_constants(plan, call.weight, tile, call.page_size),
             reads,
             tma,
             tile=tile,
@@ -129,11 +136,15 @@ def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype) -> KernelSpec:
     return _HOPPER_FLOAT8 if dtype == FLOAT8 else HOPPER_FORWARD
 
 
-def forward_constants(plan: Plan, weight: Weight, tile: Tile | HopperTile) -> dict[str, Any]:
+def forward_constants(
+    plan: Plan, weight: Weight, tile: Tile | HopperTile, page_size: int = 0
+) -> dict[str, Any]:
     """The kernel's constants and launch options, but for `TMA`."""
     known = plan.constants | weight_constants(weight)
     if isinstance(tile, Tile):
-        return known | tile_constants(tile)
+        # In pages, tiles that may drop what holds NaN have a loop of their own.
+        own = {"PAGE": page_size, "ONE_LOOP": tile.one_loop and not page_size}
+        return known | tile_constants(tile) | own
     return known | hooks_ahead(plan.hooks) | {
         "BLOCK_N": tile.block_kv,
         "CONSUMERS": tile.consumers,
@@ -156,8 +167,9 @@ def forward_constants(plan: Plan, weight: Weight, tile: Tile | HopperTile) -> di
 def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
     side = tile.block_q if isinstance(tile, Tile) else tile.consumers * _QUERIES
     extents = call.extents
-    rows = -(-extents.q_len // side)
-    programs = rows * extents.batch * extents.heads
+    batch, heads, q_len, _ = call.query.shape
+    rows = packed_tiles(q_len, extents.batch, side) if call.packed else -(-q_len // side)
+    programs = rows * batch * heads
     if isinstance(tile, HopperTile) and tile.persistent:
         threads = 128 * (tile.consumers + 1)
         programs = min(programs, programs_at_once(call.query.device, threads, tile.registers))

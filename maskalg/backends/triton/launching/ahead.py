@@ -98,7 +98,10 @@ def compile_kernel(
             aligned |= {(place, i): _ALIGNED for i in range(len(tables))}
         elif argument == "descales" and dtype == FLOAT8:
             signature[argument] = ("*fp32",) * 3
-        elif role == "constant" or argument == "descales" or holds is None:
+        elif argument == "pages" and known["PAGE"]:
+            signature[argument] = ("*i32",)
+            aligned[(place, 0)] = _ALIGNED
+        elif role == "constant" or argument in ("descales", "pages") or holds is None:
             signature[argument], fixed[(place,)] = "constexpr", known.get(argument)
         elif role == "stride" and argument.endswith("d"):
             signature[argument], fixed[(place,)] = "constexpr", 1

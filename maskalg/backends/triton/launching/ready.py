@@ -408,13 +408,21 @@ def _kind(
     identities = [id(one) for one in given]
     return (
         of, query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(),
-        query.dtype, query.device, call.scale, call.weight.normalised,
+        query.dtype, query.device, call.scale, call.weight.normalised, _kind_of_pages(call),
         None if isinstance(sink, torch.Tensor) else sink,
         # Which are one tensor, or None.
         *[identities.index(one) for one in identities],
         *[_kind_of(one) for one in given[3:]],
         *[one is None for one in results],
     )  # fmt: skip
+
+
+def _kind_of_pages(call: Call) -> Hashable:
+    """What sizes follow from of pages; None without."""
+    if call.pages is None:
+        return None
+    table = call.pages.table
+    return table.shape, table.stride(), call.extents.q_len
 
 
 def _kind_of(one: Any) -> Hashable:
@@ -431,7 +439,7 @@ def _family_kind(
     identities = [id(one) for one in given]
     return (
         of, of_sizes(call), query.shape[1], key.shape[1], query.shape[3], value.shape[3],
-        query.dtype, query.device, call.scale,
+        query.dtype, query.device, call.scale, call.page_size, call.packed,
         call.weight.normalised, call.weight.formula is None,
         *[v.dtype for v in call.form.values if isinstance(v, torch.Tensor)],
         *[identities.index(one) for one in identities],

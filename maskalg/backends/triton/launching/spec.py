@@ -2,6 +2,7 @@
 
     q_ptr, q_desc     the tensor `q`: where it lies, or a descriptor of its blocks
     T, descales       several tensors: tables of the expression, factors of float8 inputs
+    pages             likewise: the table of pages, and where packed queries begin
     scale, q_len, ... numbers that follow from the sizes of a call
     stride_qb, ...    the strides of the tensor `q`
     S0, S1, ...       numbers of the expression
@@ -186,7 +187,7 @@ class KernelSpec:
 
 def role_of(argument: str) -> Literal["tensor", "number", "stride", "scalar", "constant"]:
     """What an argument of a kernel is, by its name."""
-    if argument in ("T", "descales") or argument.endswith(("ptr", "desc")):
+    if argument in ("T", "descales", "pages") or argument.endswith(("ptr", "desc")):
         return "tensor"
     if re.fullmatch(r"stride_\w\w", argument):
         return "stride"

@@ -1,0 +1,190 @@
+"""Keys and values in pages, and queries of several requests packed one behind another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import torch
+
+from .. import errors
+from ..formula import nodes
+from ..formula.expression import Expression
+from ..formula.nodes import BATCH, K, Node, Q
+from ..formula.parameters import INTEGERS, Table
+from ..formula.printing import Label, called
+from . import messages
+from .extents import Extents
+
+_INDICES: Final = (torch.int32, torch.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Pages:
+    """Where the keys and values of each request lie in pages, for `attention(..., pages=...)`.
+
+    Key n of request b is row `n % page_size` of page `table[b, n // page_size]`. The mask speaks of
+    n, whatever the pages are; it drops the keys from `lengths[b]` on by itself. What lies in pages
+    that are not named, or in rows of keys that no query keeps, is of no matter.
+
+    On a GPU nothing is read from the device, so all of these may be rewritten in place between two
+    replays of a CUDA graph, and numbers that name no page are clamped, not refused.
+
+    Attributes:
+        table: int32 or int64 `[requests, most_pages]`: pages of each request in order. Several
+            requests may name one page. Entries past the last key are not read, and those of keys
+            that no query keeps may be negative.
+        lengths: int32 or int64 `[requests]`: keys of each request, at most `most_pages *
+            page_size`.
+        cu_seqlens_q: int32 or int64 `[requests + 1]`, or None. With it queries are packed, `query`
+            is `[1, heads, queries, head_dim]`, and those of request b are `cu_seqlens_q[b] <= n <
+            cu_seqlens_q[b + 1]`. For the mask they are batch entry b, positions from 0 on. Queries
+            past the last request have output 0 and lse -inf.
+        most_queries: the most queries of one packed request, where that is known; by default all of
+            `query`.
+
+    Raises:
+        TypeError, ValueError: tensors of other dtypes, ranks or devices, or that do not fit each
+            other.
+
+    Source: block tables of vLLM (Kwon et al., Efficient Memory Management for Large Language Model
+    Serving with PagedAttention, 2023); `cu_seqlens_q` of FlashAttention.
+
+    Examples:
+        >>> pages = Pages(torch.tensor([[3, 0]]), torch.tensor([20]))
+        >>> q, pool = torch.randn(1, 4, 1, 32), torch.randn(2, 5, 16, 2, 32)
+        >>> attention(q, pool[0], pool[1], causal.shift(q=19), pages=pages).shape
+        torch.Size([1, 4, 1, 32])
+    """
+
+    table: torch.Tensor
+    lengths: torch.Tensor
+    cu_seqlens_q: torch.Tensor | None = None
+    most_queries: int | None = None
+
+    def __post_init__(self) -> None:
+        named = {"table": (self.table, 2), "lengths": (self.lengths, 1)}
+        if self.cu_seqlens_q is not None:
+            named["cu_seqlens_q"] = (self.cu_seqlens_q, 1)
+        for name, (tensor, rank) in named.items():
+            if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _INDICES:
+                raise messages.pages_dtype(name, tensor)
+            if tensor.ndim != rank:
+                raise messages.pages_rank(name, tuple(tensor.shape), rank)
+            if tensor.device != self.table.device:
+                raise messages.pages_device(name, tensor.device, self.table.device)
+        requests = self.table.shape[0]
+        if self.lengths.shape[0] != requests:
+            raise messages.pages_requests("lengths", tuple(self.lengths.shape), requests, requests)
+        if self.cu_seqlens_q is not None and self.cu_seqlens_q.shape[0] != requests + 1:
+            found = tuple(self.cu_seqlens_q.shape)
+            raise messages.pages_requests("cu_seqlens_q", found, requests + 1, requests)
+        most = self.most_queries
+        if most is not None and (isinstance(most, bool) or not isinstance(most, INTEGERS)):
+            raise errors.not_an_integer("Pages", "most_queries", most, 1)
+        if most is not None and most < 1:
+            raise errors.below("Pages", "most_queries", most, 1)
+
+    @cached_property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The table and, of packed queries, where each request begins: what kernels read."""
+        table = self.table if self.table.stride(1) == 1 else self.table.contiguous()
+        return (table,) if self.cu_seqlens_q is None else (table, self.cu_seqlens_q.contiguous())
+
+    def alike(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tensors with a batch entry for each request and the heads of `query`, `key` and `value`,
+        `[…, heads, …]`, which float8 factors are checked against."""
+        requests = self.table.shape[0]
+        found = [t[:1].expand(requests, -1, -1, -1) if len(t) else t for t in (query, key, value)]
+        return found[0], found[1], found[2]
+
+    def extents(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
+        """The extents of a call: of the longest request that the table has room for.
+
+        Raises where shapes do not fit; values are looked at where they lie on a CPU.
+        """
+        for name, tensor in (("query", query), ("key_pages", key), ("value_pages", value)):
+            if tensor.ndim != 4:
+                raise messages.pages_not_4d(name, tuple(tensor.shape))
+        (batch, heads, q_len, dim), (count, size, kv_heads, key_dim) = query.shape, key.shape
+        requests, most = self.table.shape
+        wrong = None
+        if value.shape[:3] != key.shape[:3]:
+            wrong = "key and value pages differ in number, size or heads"
+        elif kv_heads == 0 or heads % kv_heads:
+            wrong = f"{heads} query heads are no multiple of {kv_heads} key-value heads"
+        elif dim != key_dim:
+            wrong = "query and key pages have different head dimensions"
+        elif size == 0 and count:
+            wrong = "pages have no rows"
+        elif self.cu_seqlens_q is None and batch != requests:
+            wrong = f"the table is of {requests} requests, the query of {batch}"
+        elif self.cu_seqlens_q is not None and batch != 1:
+            wrong = "packed queries are one batch entry, [1, heads, queries, head_dim]"
+        if wrong is not None:
+            raise messages.pages_do_not_fit(wrong, query.shape, key.shape, value.shape)
+        if self.table.device != query.device:
+            raise messages.pages_device("pages", self.table.device, query.device)
+        if self.cu_seqlens_q is not None:
+            q_len = q_len if self.most_queries is None else min(self.most_queries, q_len)
+        if self.table.device.type == "cpu" and not torch.compiler.is_compiling():
+            self._check_values(count, size, query.shape[2])
+        return Extents(q_len, most * size if count else 0, requests, heads)
+
+    def _check_values(self, count: int, size: int, queries: int) -> None:
+        """What the numbers say, where looking at them waits for nothing."""
+        if type(self.table) is not torch.Tensor or not self.table.numel():
+            return
+        room = self.table.shape[1] * size
+        least, most = (int(end) for end in self.lengths.aminmax())
+        if least < 0 or most > room:
+            raise messages.pages_length(least if least < 0 else most, room)
+        slots = torch.arange(self.table.shape[1])
+        used = slots * size < self.lengths[:, None]
+        if int(torch.where(used, self.table, 0).max()) >= count:
+            place = (used & (self.table >= count)).nonzero()[0].tolist()
+            raise messages.pages_outside(place, int(self.table[tuple(place)]), count)
+        named = torch.where(used & (self.table >= 0), self.table, -1 - slots).sort(dim=1).values
+        twice = (named[:, 1:] == named[:, :-1]).nonzero()
+        if len(twice):
+            request, place = twice[0].tolist()
+            raise messages.pages_twice(request, int(named[request, place]))
+        if self.cu_seqlens_q is not None:
+            starts = self.cu_seqlens_q
+            rising = bool((starts.diff() >= 0).all())
+            if int(starts[0]) != 0 or not rising or int(starts[-1]) > queries:
+                raise messages.pages_starts(starts.tolist(), queries)
+            longest = int(starts.diff().max())
+            if self.most_queries is not None and longest > self.most_queries:
+                raise messages.pages_most_queries(longest, self.most_queries)
+
+    def within(self, expression: Expression) -> Expression:
+        """The expression of keys and queries that requests have; made once for an expression."""
+        if torch.compiler.is_compiling():
+            return self._within(expression)
+        remembered = expression.__dict__.get("_within_pages")
+        by = (self.lengths, self.cu_seqlens_q)
+        if remembered is not None and all(a is b for a, b in zip(remembered[0], by, strict=True)):
+            return remembered[1]  # type: ignore[no-any-return]
+        result = self._within(expression)
+        expression.__dict__["_within_pages"] = (by, result)
+        return result
+
+    def _within(self, expression: Expression) -> Expression:
+        table = Table("lengths", self.lengths, low=0)
+        kept = nodes.gt(nodes.read(table, BATCH), K)
+        label = called("lengths", table)
+        if self.cu_seqlens_q is not None:
+            # Views, so that they follow what is written to it.
+            first = Table("first_query", self.cu_seqlens_q[:-1], low=0)
+            end = Table("queries_end", self.cu_seqlens_q[1:], low=0)
+            count: Node = nodes.subtract(nodes.read(end, BATCH), nodes.read(first, BATCH))
+            kept = nodes.conjunction(kept, nodes.gt(count, Q))
+        return Expression(
+            nodes.conjunction(expression.mask_node, kept),
+            expression.bias_node,
+            Label("&", (expression.label, label)),
+        )

@@ -1,0 +1,169 @@
+"""Keys in pages on backends that copy them in order, and what mistakes get."""
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg import causal, errors, sliding
+from tests.cases.paged import MASKS, check, paged
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_expressions(name, packed, backend):
+    counts = [3, 1, 0] if packed else [3, 3, 3]
+    check(paged(name, [90, 40, 0], counts, packed=packed, seed=3), backend)
+
+
+@pytest.mark.parametrize("page", [1, 7, 16, 48, 128])
+def test_page_sizes_and_pages_that_are_shared(page):
+    case = paged("sinks", [3 * page, 3 * page + 1], [1, 1], page, shared=2, dims=(8, 12))
+    assert torch.equal(case.pages.table[0, :2], case.pages.table[1, :2])
+    check(case, "cpu")
+
+
+def test_chunks_of_prefill_beside_steps():
+    check(paged("window", [130, 9, 77], [70, 1, 5], packed=True), "cpu")
+
+
+@pytest.mark.parametrize("weight", [ma.linear, ma.relu, ma.softmax_with_sink(0.5)])
+def test_weights(weight):
+    case = paged("window", [50, 20], [2, 2])
+    with torch.no_grad():
+        found, _ = ma.attention(
+            case.query, case.key_pages, case.value_pages, case.score, pages=case.pages,
+            weight=weight,
+        ), None  # fmt: skip
+    score = case.score & ma.padding(case.pages.lengths)
+    wide = [t.double() for t in (case.query, case.key, case.value)]
+    want = ma.attention(*wide, score, weight=weight, backend="reference")
+    torch.testing.assert_close(found.double(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_float8():
+    case = paged("causal", [50, 20], [2, 2], dims=(32, 32))
+    query, q_factor = ma.to_float8(case.query)
+    pool = [p.nan_to_num(0.0).transpose(1, 2) for p in (case.key_pages, case.value_pages)]
+    # One factor for a head in all pages.
+    factors = [p.abs().amax(dim=(0, 2, 3))[None] / 448 for p in pool]
+    numbers = [
+        (p / f[:, :, None, None]).to(torch.float8_e4m3fn).transpose(1, 2)
+        for p, f in zip(pool, factors, strict=True)
+    ]
+    out = ma.attention(query, *numbers, case.score, pages=case.pages, descale=(q_factor, *factors))
+    want, _ = case.wanted()
+    assert out.dtype == torch.bfloat16
+    assert (out.double() - want).abs().max() < 0.15
+
+
+def test_compiled():
+    def step(query, key, value, offset, table, lengths):
+        pages = ma.Pages(table, lengths)
+        return ma.attention(query, key, value, causal.shift(q=offset), pages=pages)
+
+    case = paged("causal", [90, 40], [3, 3])
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    given = (case.query, case.key_pages, case.value_pages, case.pages.lengths - 3)
+    out = compiled(*given, case.pages.table, case.pages.lengths)
+    torch.testing.assert_close(out.double(), case.wanted()[0], atol=1e-5, rtol=1e-5)
+
+
+def test_a_request_is_the_same_alone_and_in_any_batch():
+    case = paged("sinks", [90, 40, 33], [4, 1, 2], packed=True)
+    whole, _ = case.attend("cpu")
+    at = 0
+    for request, count in enumerate(case.counts):
+        offset = case.pages.lengths[request : request + 1] - count
+        one = slice(request, request + 1)
+        alone = ma.attention(
+            case.query[:, :, at : at + count],
+            case.key_pages,
+            case.value_pages,
+            (causal & (sliding(29) | ma.prefix(5))).shift(q=offset),
+            pages=ma.Pages(case.pages.table[one], case.pages.lengths[one]),
+        )
+        torch.testing.assert_close(whole[:, :, at : at + count], alone, atol=1e-6, rtol=1e-6)
+        at += count
+
+
+def test_no_pages_and_no_requests():
+    empty = torch.zeros(0, 16, 2, 8)
+    pages = ma.Pages(torch.zeros(2, 0, dtype=torch.int32), torch.zeros(2, dtype=torch.int32))
+    out, lse = ma.attention(
+        torch.ones(2, 4, 1, 8), empty, empty, causal, pages=pages, return_lse=True
+    )
+    assert not out.any() and (lse == -torch.inf).all()
+    pages = ma.Pages(torch.zeros(0, 3, dtype=torch.int32), torch.zeros(0, dtype=torch.int32))
+    assert ma.attention(torch.ones(0, 4, 1, 8), empty, empty, pages=pages).shape == (0, 4, 1, 8)
+
+
+INT = {"dtype": torch.int32}
+TABLE, LENGTHS = torch.tensor([[0, 1], [2, -1]], **INT), torch.tensor([20, 16], **INT)
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        (([[0]], LENGTHS), "table must be an int32 or int64 tensor, got list"),
+        ((TABLE.float(), LENGTHS), "got torch.float32"),
+        ((TABLE[0], LENGTHS), r"table must have shape \[requests, most_pages\], got \[2\]"),
+        ((TABLE, LENGTHS[:1]), r"2 rows, one a request, so lengths must have 2 entries, got \[1\]"),
+        ((TABLE, LENGTHS, LENGTHS), "cu_seqlens_q must have 3 entries"),
+        ((TABLE, LENGTHS, None, 0), "most_queries must be an integer >= 1, got 0"),
+    ],
+)
+def test_what_are_no_pages(given, text):
+    with pytest.raises(errors.MaskalgError, match=text):
+        ma.Pages(*given)
+
+
+@pytest.mark.parametrize(
+    "pages, text",
+    [
+        ((TABLE + 2, LENGTHS), r"table\[1, 0\] is 4, and there are 4 pages, 0 to 3"),
+        ((TABLE, LENGTHS + 20), "lengths must lie between 0 and 32, .* got 40"),
+        ((TABLE, -LENGTHS), "got -20"),
+        ((torch.zeros_like(TABLE), LENGTHS), "names page 0 twice for request 0"),
+        ((TABLE, LENGTHS + 1), "no page .* for keys of request 1"),
+        ((TABLE[:1], LENGTHS[:1]), "the table is of 1 requests, the query of 2"),
+        ((TABLE, LENGTHS, torch.tensor([0, 1, 2], **INT)), "packed queries are one batch entry"),
+        (TABLE, r"pages must be ma.Pages\(table, lengths\), got Tensor"),
+    ],
+)
+def test_pages_that_do_not_fit_a_call(pages, text):
+    pages = ma.Pages(*pages) if isinstance(pages, tuple) else pages
+    query, pool = torch.zeros(2, 4, 1, 8), torch.zeros(4, 16, 2, 8)
+    with pytest.raises(errors.MaskalgError, match=text):
+        ma.attention(query, pool, pool, pages=pages)
+
+
+@pytest.mark.parametrize(
+    "starts, most, text",
+    [
+        ([0, 3, 2], None, r"must begin with 0, not fall, and end at most at 4.*got \[0, 3, 2\]"),
+        ([1, 2, 3], None, "must begin with 0"),
+        ([0, 2, 5], None, "end at most at 4"),
+        ([0, 1, 4], 2, "most_queries is 2, and a request has 3 queries"),
+    ],
+)
+def test_packed_queries_that_do_not_fit(starts, most, text):
+    pages = ma.Pages(TABLE, LENGTHS, torch.tensor(starts, **INT), most)
+    query, pool = torch.zeros(1, 4, 4, 8), torch.zeros(4, 16, 2, 8)
+    with pytest.raises(errors.MaskValueError, match=text):
+        ma.attention(query, pool, pool, pages=pages)
+
+
+def test_shapes_and_gradients():
+    query, pool = torch.zeros(2, 4, 1, 8), torch.zeros(4, 16, 2, 8)
+    pages = ma.Pages(TABLE, LENGTHS)
+    with pytest.raises(errors.MaskValueError, match="4 query heads are no multiple of 3"):
+        ma.attention(query, torch.zeros(4, 16, 3, 8), torch.zeros(4, 16, 3, 8), pages=pages)
+    with pytest.raises(errors.MaskValueError, match="different head dimensions"):
+        ma.attention(query, torch.zeros(4, 16, 2, 4), pool, pages=pages)
+    with pytest.raises(
+        errors.MaskValueError, match=r"key_pages must have shape \[pages, page_size"
+    ):
+        ma.attention(query, pool[0], pool, pages=pages)
+    with pytest.raises(errors.BackendError, match=r"gradients are not built .* torch.no_grad"):
+        ma.attention(query.requires_grad_(), pool, pool, pages=pages)

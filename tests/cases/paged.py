@@ -1,0 +1,198 @@
+"""Keys and values in pages beside the same keys one after another, for tests of every backend."""
+
+from dataclasses import dataclass
+
+import torch
+
+import maskalg as ma
+from maskalg import causal, sliding
+
+MASKS = [
+    "causal", "window", "sinks", "documents", "scattered", "padding", "dilated", "per-head",
+    "alibi", "softcap", "everything", "nothing", "table", "key-bias", "tree",
+]  # fmt: skip
+
+
+def expression(name, offset, room, heads):
+    """A mask, a bias or both of queries from `offset` on, `[requests]`; tables have `room` keys."""
+    device, requests = offset.device, len(offset)
+    draw = torch.Generator().manual_seed(len(name))
+    ids = (torch.arange(room + 600, device=device) // 50).int()
+    scattered = torch.randint(0, 3, (requests, room + 600), generator=draw).to(device)
+    slopes = torch.rand(heads, generator=draw).to(device)
+    if name == "table":
+        rows = torch.rand(requests, 1, 600, room, generator=draw) > 0.6
+        return ma.dense(rows.to(device))
+    if name == "key-bias":
+        entries = torch.rand(room, generator=draw).to(device)
+        return causal.shift(q=offset) + ma.key_bias(entries)
+    if name == "tree":  # a prefix, and behind it a tree: each token sees its ancestors
+        tree = torch.tensor([-1, 0, 0, 1, 1, 2, 2, 5], device=device)
+        q, k = ma.q_idx, ma.kv_idx
+        seen = ma.table(_ancestors(tree), "seen")
+        at = ma.table(offset.int(), "start")[ma.batch]
+        node = seen[ma.minimum(q, 7), ma.maximum(ma.minimum(k - at, 7), 0)]
+        return (k < at) | ((k >= at) & node)
+    return {
+        "causal": causal,
+        "window": causal & sliding(37),
+        "sinks": causal & (sliding(29) | ma.prefix(5)),
+        "documents": causal & ma.document(ids),
+        "scattered": ma.document(scattered),
+        "padding": causal & ma.padding(torch.full((requests,), 70, device=device)),
+        "dilated": causal & ma.dilated(3),
+        "per-head": ma.where(ma.head % 2 == 0, causal, sliding(40)),
+        "alibi": causal + ma.alibi(slopes),
+        "softcap": (causal & sliding(90)) + ma.softcap(4.0) @ ma.alibi(slopes),
+        "everything": ma.everything,
+        "nothing": ma.nothing,
+    }[name].shift(q=offset)
+
+
+def _ancestors(parents):
+    n = len(parents)
+    seen = torch.eye(n, dtype=torch.bool)
+    for node in range(n):
+        up = int(parents[node])
+        while up >= 0:
+            seen[node, up] = True
+            up = int(parents[up])
+    return seen.to(parents.device)
+
+
+@dataclass
+class Paged:
+    """Requests in pages, and what they stand for.
+
+    key and value are `[requests, kv_heads, room, dim]`; pages that nobody has, rows past a length
+    and keys that no query keeps hold NaN in the pages.
+    """
+
+    query: torch.Tensor
+    key_pages: torch.Tensor
+    value_pages: torch.Tensor
+    pages: ma.Pages
+    key: torch.Tensor
+    value: torch.Tensor
+    score: ma.Mask | ma.Bias | ma.Score
+    counts: list[int]
+
+    def attend(self, backend=None, **how):
+        given = (self.query, self.key_pages, self.value_pages, self.score)
+        return ma.attention(*given, pages=self.pages, return_lse=True, backend=backend, **how)
+
+    def wanted(self, **how):
+        """In float64, a request at a time, by the reference."""
+        batch, heads, most, _ = self.query.shape
+        dim = self.value.shape[-1]
+        out = self.query.new_zeros(batch, heads, most, dim, dtype=torch.float64)
+        lse = self.query.new_full((batch, heads, most), -torch.inf, dtype=torch.float64)
+        apart = self.pages.cu_seqlens_q is None
+        queries = self.query.double()
+        if not apart:
+            whole = queries.new_zeros(len(self.counts), heads, max(self.counts), queries.shape[-1])
+            at = 0
+            for r, n in enumerate(self.counts):
+                whole[r, :, :n] = queries[0, :, at : at + n]
+                at += n
+            queries = whole
+        mask, bias = split(self.score)
+        score = mask & ma.padding(self.pages.lengths)
+        score = score if bias is None else score + bias
+        found, sums = ma.attention(
+            queries, self.key.double(), self.value.double(), score,
+            return_lse=True, backend="reference", **how,
+        )  # fmt: skip
+        if apart:
+            return found, sums
+        at = 0
+        for r, n in enumerate(self.counts):
+            out[0, :, at : at + n] = found[r, :, :n]
+            lse[0, :, at : at + n] = sums[r, :, :n]
+            at += n
+        return out, lse
+
+
+def split(score):
+    """The mask and the bias of an expression."""
+    if isinstance(score, ma.Mask):
+        return score, None
+    if isinstance(score, ma.Bias):
+        return ma.everything, score
+    return score.mask, score.bias
+
+
+def paged(
+    name,
+    lengths,
+    counts,
+    page=16,
+    *,
+    heads=(4, 2),
+    dims=(16, 16),
+    dtype=torch.float32,
+    packed=False,
+    device="cpu",
+    spare=2,
+    seed=0,
+    shared=0,
+):
+    """Requests of `lengths` keys and their last `counts` queries.
+
+    Args:
+        spare: pages that a request might have more.
+        shared: pages that all requests begin with.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    requests, most = len(lengths), -(-max(lengths) // page) + spare
+    owned = [-(-n // page) for n in lengths]
+    order = torch.randperm(sum(owned) + 3, generator=draw)
+    table = torch.full((requests, most), -1, dtype=torch.int32)
+    at = 0
+    for r, n in enumerate(owned):
+        table[r, :n] = order[at : at + n]
+        table[r, :shared] = order[:shared]
+        at += n
+    room = most * page
+    offset = torch.tensor([max(n - c, 0) for n, c in zip(lengths, counts, strict=True)])
+    score = expression(name, offset.int().to(device), room, heads[0])
+    mask, _ = split(score)
+    most_queries = max([*counts, 1])
+    keeps = (mask & ma.padding(torch.tensor(lengths, device=device))).to_dense(
+        most_queries, room, batch=requests, heads=heads[0]
+    )
+    own = torch.arange(most_queries) < torch.tensor(counts)[:, None]
+    used = (keeps.cpu() & own[:, None, :, None]).any(2).any(1)  # [requests, room]
+
+    def made(dim):
+        rows = torch.randn(requests, heads[1], room, dim, generator=draw)
+        rows[:, :, : shared * page] = rows[:1, :, : shared * page]
+        pool = torch.full((len(order), page, heads[1], dim), torch.nan)
+        for r in range(requests):
+            for slot in range(owned[r]):
+                keys = slice(slot * page, (slot + 1) * page)
+                into = pool[table[r, slot]]
+                kept = used[r, keys]
+                into[kept] = rows[r, :, keys].transpose(0, 1)[kept]
+        return rows.to(device, dtype), pool.to(device, dtype)
+
+    (key, key_pages), (value, value_pages) = made(dims[0]), made(dims[1])
+    cu = None
+    if packed:
+        cu = torch.tensor([0, *counts]).cumsum(0).int().to(device)
+        query = torch.randn(1, heads[0], sum(counts) + 2, dims[0], generator=draw)
+    else:
+        query = torch.randn(requests, heads[0], most_queries, dims[0], generator=draw)
+    lengths = torch.tensor(lengths, dtype=torch.int32, device=device)
+    pages = ma.Pages(table.to(device), lengths, cu, most_queries if packed else None)
+    return Paged(query.to(device, dtype), key_pages, value_pages, pages, key, value, score, counts)
+
+
+def check(case, backend, tolerance=1e-5, **how):
+    """What a backend computes, beside float64."""
+    out, lse = case.attend(backend, **how)
+    want, want_lse = case.wanted(**how)
+    assert out.dtype == case.query.dtype and out.shape == want.shape
+    torch.testing.assert_close(out.double(), want, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(lse.double(), want_lse, atol=tolerance, rtol=tolerance)
+    return out

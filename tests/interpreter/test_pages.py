@@ -1,0 +1,86 @@
+"""Keys in pages in Triton's interpreter, by the kernels of few and of many queries."""
+
+import os
+
+import pytest
+import torch
+
+import maskalg as ma
+from tests.cases.paged import MASKS, check, paged
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
+)
+
+
+@pytest.fixture(params=["few", "many"])
+def kernel(request, monkeypatch):
+    """The kernel that serves the calls of a test."""
+    from maskalg.backends.triton.families import decode, forward
+
+    shared = decode.shared
+
+    def chosen(call, plan):
+        if request.param == "many":
+            return None
+        monkeypatch.setattr(decode, "_SHARE", 1e9)
+        return shared(call, plan)
+
+    monkeypatch.setattr(decode, "_LEAST_KEYS", 1)
+    monkeypatch.setattr(forward, "shared", chosen)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_expressions(name, packed, kernel):
+    counts = [3, 1, 0] if packed else [3, 3, 3]
+    check(paged(name, [90, 40, 0], counts, packed=packed, seed=3), "triton", 2e-5)
+
+
+@pytest.mark.parametrize("page", [16, 24, 64, 128])
+def test_page_sizes(page, kernel):
+    case = paged("sinks", [150, 2 * page + 1], [2, 2], page, shared=1, dims=(16, 24))
+    check(case, "triton")
+
+
+def test_steps_beside_a_chunk(kernel):
+    check(paged("window", [130, 9, 77], [50, 1, 5], packed=True), "triton")
+
+
+def test_tables_of_64_bits_and_other_orders_of_axes(kernel):
+    case = paged("causal", [70, 30], [2, 2])
+    case.pages = ma.Pages(case.pages.table.long(), case.pages.lengths.long())
+    for name in ("key_pages", "value_pages"):
+        pages = getattr(case, name)
+        setattr(case, name, pages.transpose(1, 2).contiguous().transpose(1, 2))
+    check(case, "triton")
+    wider = torch.nn.functional.pad(case.pages.table, (0, 3))
+    case.pages = ma.Pages(wider[:, : case.pages.table.shape[1]], case.pages.lengths)
+    check(case, "triton")
+
+
+def test_weights(kernel):
+    for weight in (ma.relu, ma.softmax_with_sink(torch.tensor([0.5, 1.0, -1.0, 0.0]))):
+        case = paged("window", [50, 20], [2, 2])
+        given = (case.query, case.key_pages, case.value_pages, case.score)
+        with torch.no_grad():
+            found = ma.attention(*given, pages=case.pages, weight=weight, backend="triton")
+        score = case.score & ma.padding(case.pages.lengths)
+        wide = [t.double() for t in (case.query, case.key, case.value)]
+        want = ma.attention(*wide, score, weight=weight, backend="reference")
+        torch.testing.assert_close(found.double(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_numbers_that_name_no_page_are_clamped(kernel):
+    case = paged("causal", [70, 30], [2, 2])
+    case.key_pages.nan_to_num_(1.0)
+    case.value_pages.nan_to_num_(1.0)
+    # As on a GPU, where the host does not look at them.
+    for wrong in (2**31 - 1, -5):
+        case.pages.table.fill_(wrong)
+        type(case.pages)._check_values, kept = lambda *_: None, type(case.pages)._check_values
+        try:
+            out, _ = case.attend("triton")
+        finally:
+            type(case.pages)._check_values = kept
+        assert out.isfinite().all()
