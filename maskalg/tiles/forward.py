@@ -219,7 +219,7 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "banded", True): _SHORT_DOCUMENTS,
     (128, "reading", False): _SHORT_DOCUMENTS,
     (128, "reading", True): _SHORT_DOCUMENTS,
-    (128, "long documents", False): _TWO_CONSUMERS,
+    (128, "long documents", False): _OVERLAPPED,
     (128, "long documents", True): _SHORT_DOCUMENTS,
     (128, "long paths", False): _EQUAL_ROWS,
     (128, "long paths", True): _SHORT_DOCUMENTS,
