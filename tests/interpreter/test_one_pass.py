@@ -215,10 +215,10 @@ CUTS = torch.tensor([0, 500, 1200, 2048])
 @pytest.mark.parametrize(
     "mask, served",
     [
-        (ma.document.from_lengths(LENGTHS), True),  # 5.3 tiles of 128
+        (ma.document.from_lengths(LENGTHS), True),  # of a token 5.6 tiles of 128
         (ma.causal & ma.document.from_cu_seqlens(CUTS, total=2048), True),
-        (ma.document.from_cu_seqlens(CUTS, torch.tensor([0, 0, 1000, 2048])), False),  # 4, of keys
-        (ma.document.from_lengths([*LENGTHS[:-1], 400, 448]), False),  # 4
+        (ma.document.from_cu_seqlens(CUTS, torch.tensor([0, 0, 1000, 2048])), True),  # of keys 8
+        (ma.document.from_lengths([*LENGTHS[:-1], 400, 448]), False),  # 4.2
         (ma.document(torch.arange(2048) // 1000), False),  # not known
         (ma.document.from_lengths(LENGTHS) & (ma.table(torch.ones(2048))[ma.kv_idx] > 0), False),
         (ma.document.from_lengths([]), False),
