@@ -11,7 +11,7 @@ refuses it, and at run time the message comes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, TypeGuard, overload
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeGuard, overload
 
 import torch
 
@@ -315,13 +315,49 @@ class Mask(NotNumbers, Drawn):
 
         return to_dense(self, q_len, kv_len, batch=batch, heads=heads)
 
-    def to_mask_mod(self) -> Callable[..., torch.Tensor]:
-        """As FlexAttention's `mask_mod(b, h, q_idx, kv_idx)`, with the values bound now."""
+    def to_mask_mod(
+        self,
+        q_len: int | None = None,
+        kv_len: int | None = None,
+        *,
+        form: Literal["formula", "intervals"] = "formula",
+        most: int = 8,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> Callable[..., torch.Tensor]:
+        """As FlexAttention's `mask_mod(b, h, q_idx, kv_idx)`, with the values bound now.
+
+        Args:
+            q_len: number of queries; of intervals only, which are those of a length.
+            kv_len: number of keys; None means `q_len`.
+            form: "formula" writes the formula of the mask. "intervals" writes the same mask as a
+                few intervals of keys for each query, read from tensors: for kernels that take no
+                other, such as those of torch's FLASH backend, which reject `doc[q] == doc[k]`.
+            most: intervals of a query at most; torch's FLASH backend takes 8.
+            batch: as `blocks` takes it, of intervals only.
+            heads: likewise.
+
+        Raises:
+            MaskValueError: intervals that the proof does not give exactly, or more than `most`.
+
+        Examples:
+            >>> mask_mod = (causal & document([0, 0, 1, 1])).to_mask_mod(4, form="intervals")
+        """
+        if form == "intervals":
+            from ..export.interval_functions import interval_function
+            from ..questions.domain import Lengths
+            from ..questions.key_intervals import key_intervals
+
+            if q_len is None:
+                raise messages.intervals_need_a_length()
+            found = key_intervals(self, Lengths(q_len, kv_len, batch, heads), most)
+            return interval_function(found)
+        if form != "formula":
+            raise messages.unknown_form(form)
         from ..export.flex_functions import flex_function
 
         return flex_function(self)
 
-    @errors.told
     def show(
         self,
         q_len: int,

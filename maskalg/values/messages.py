@@ -259,3 +259,14 @@ def stranger_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
         f"`{left!r} {sign} {_shown(what)}`: `{sign}` takes a bias. "
         f"{'Leave it out.' if what is None else instead(what)}"
     )
+
+
+def intervals_need_a_length() -> MaskValueError:
+    return MaskValueError(
+        'to_mask_mod(form="intervals"): intervals of keys are those of a length. Write '
+        'mask.to_mask_mod(q_len, form="intervals"), or to_mask_mod(q_len, kv_len, …).'
+    )
+
+
+def unknown_form(form: object) -> MaskValueError:
+    return MaskValueError(f'to_mask_mod: form must be "formula" or "intervals", got {form!r}.')
