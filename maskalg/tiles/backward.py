@@ -30,7 +30,7 @@ _BACKWARD_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
 # registers for what the mask reads.
 _BACKWARD_KEYS_SPARSE: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     **_BACKWARD_KEYS,
-    (64, 2): (Tile(32, 64, 4, 2),),
+    (64, 2): (Tile(32, 64, 4, 2), Tile(32, 32, 4, 2)),
     (128, 2): (Tile(64, 64, 4, 2, one_loop=True), Tile(32, 64, 4, 2, one_loop=True)),
 }
 _BACKWARD_QUERIES_SPARSE: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
@@ -44,7 +44,7 @@ _WARPS_QUERIES: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (256, 2): (Tile(64, 32, 8, 2), Tile(32, 32, 4, 1)),
 }
 _WARPS_KEYS: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
-    (64, 2): (Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),
+    (64, 2): (Tile(64, 64, 4, 2), Tile(32, 64, 4, 2), Tile(32, 32, 4, 2)),
     (128, 2): (Tile(64, 64, 8, 2), Tile(32, 64, 8, 2)),
     (256, 2): (Tile(32, 64, 8, 1), Tile(32, 32, 8, 1)),
 }

@@ -86,7 +86,7 @@ def machine(architecture: str) -> Machine:
 _NVIDIA: Final[dict[tuple[int, int], tuple[Tile, ...]]] = {
     (64, 2): (Tile(64, 128, 4, 2, one_loop=True), Tile(64, 64, 4, 2)),
     (128, 2): (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
-    (256, 2): (Tile(128, 64, 8, 2), Tile(64, 32, 4, 2)),
+    (256, 2): (Tile(128, 64, 8, 2), Tile(64, 32, 4, 2), Tile(64, 32, 8, 2)),
     (64, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
     (128, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
     (256, 4): (Tile(16, 32, 8, 1), Tile(16, 16, 8, 1)),
