@@ -9,7 +9,6 @@ import torch
 
 from ... import errors
 from ...engine.float8 import FLOAT8
-from .. import messages
 from ..call import Call, Result, positively_scaled
 from ..results import empty_gradients, empty_result
 from .arguments import sinks_of
@@ -149,8 +148,6 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     if not call.extents.kv_len:
         nothing = float("-inf") if call.weight.formula is None else 0.0
         return out.zero_(), None if lse is None else lse.fill_(nothing)
-    if query.dtype == torch.bfloat16 and query.device.type == "cpu":
-        raise messages.interpreted_bfloat16()
     asked = call
     if query.dtype != FLOAT8:  # with which other scales are refused
         call, _ = positively_scaled(call)
