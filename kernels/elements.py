@@ -181,6 +181,16 @@ def weights_of_gradient(product, statistic, place, unit, hooks, PARTIAL):
 
 
 @triton.jit
+def factors_of_gradient(product, statistic, place, unit, hooks, PARTIAL):
+    """Weights of a tile, and what dO . v less delta is multiplied by for the gradient of scores."""
+    p, slope = weights_of_gradient(product, statistic, place, unit, hooks, PARTIAL)
+    if hooks.WEIGHTED:
+        return p, slope
+    else:
+        return p, p * slope_of(product, place, hooks)
+
+
+@triton.jit
 def score_gradient(product, p, slope, dp, delta, statistic, place, hooks, PARTIAL):
     """The gradient of scores from `weights_of_gradient` and dO . v; without a `delta` it is 0."""
     if hooks.WEIGHTED:

@@ -12,7 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from .elements import Hooks
 from .forward import tile_of_program
-from .gluon_names import barrier_to_arrive, builtin, copy_to_shared
+from .gluon_names import barrier_to_arrive, builtin, copy_to_global, copy_to_shared
 from .runs import NO_TILE, Span, first_tile, next_tile
 
 ROWS = gl.constexpr(64)
@@ -117,17 +117,91 @@ class Options(NamedTuple):
     TURNS: gl.constexpr = None
     OUTPUT_OVER_QUERIES: gl.constexpr = None
     APART: gl.constexpr = None
+    HEAD_DIM: gl.constexpr = None
     VALUE_DIM: gl.constexpr = None
     ANEW: gl.constexpr = None
     ONE_PASS: gl.constexpr = False
+    ONE_RING: gl.constexpr = False
+
+
+@gluon.constexpr_function
+def _sides(columns):
+    """Widths of the tensors that a block of so many columns is kept in: powers of two."""
+    return [1 << bit for bit in range(8, 5, -1) if columns >> bit & 1]
+
+
+@gluon.constexpr_function
+def _side(columns, place):
+    return _sides(columns)[place]
+
+
+@gluon.constexpr_function
+def sides_of(columns):
+    """How many tensors a block of so many columns is kept in."""
+    return len(_sides(columns))
 
 
 @gluon.jit
-def memory_of(desc, TILES: gl.constexpr):
-    """Shared memory for so many blocks of a tensor."""
-    ROWS: gl.constexpr = desc.block_shape[2]
-    COLUMNS: gl.constexpr = desc.block_shape[3]
-    return gl.allocate_shared_memory(desc.dtype, [TILES, 1, 1, ROWS, COLUMNS], desc.layout)
+def _side_of_blocks(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr):
+    SHAPE: gl.constexpr = [TILES, 1, 1, desc.block_shape[2], COLUMNS]
+    return gl.allocate_shared_memory(desc.dtype, SHAPE, desc.layout)
+
+
+@gluon.jit
+def memory_of(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr):
+    """Shared memory for so many blocks of a tensor: of 192 columns, 128 and 64 of them apart."""
+    memory = ()
+    for place in gl.static_range(sides_of(COLUMNS)):
+        memory = memory + (_side_of_blocks(desc, TILES, _side(COLUMNS, place)),)
+    return memory
+
+
+@gluon.constexpr_function
+def bytes_of(memory):
+    """Bytes of a block of shared memory."""
+    bits = [side.dtype.primitive_bitwidth * side.shape[3] * side.shape[4] for side in memory]
+    return sum(bits) // 8
+
+
+@gluon.jit
+def _load_side(desc, batch, head, row, column, ready, side):
+    WIDTH: gl.constexpr = desc.block_shape[3]
+    if WIDTH == side.shape[3]:
+        copy_to_shared(desc, [batch, head, row, column], ready, side)
+    else:
+        PIECES: gl.constexpr = side.shape[3] // WIDTH
+        for piece in gl.static_range(PIECES):
+            part = side.slice(piece * WIDTH, WIDTH, dim=3)
+            copy_to_shared(desc, [batch, head, row, column + piece * WIDTH], ready, part)
+
+
+@gluon.jit
+def load_block(desc, at, ready, memory, stage):
+    """Have a block of a tensor, from indices `at` on, copied to a place of shared memory."""
+    for place in gl.static_range(len(memory)):
+        # There are two sides at most.
+        column = at[3] + place * memory[0].shape[4]
+        _load_side(desc, at[0], at[1], at[2], column, ready, memory[place].index(stage))
+
+
+@gluon.jit
+def _store_side(desc, batch, head, row, column, side):
+    WIDTH: gl.constexpr = desc.block_shape[3]
+    if WIDTH == side.shape[3]:
+        copy_to_global(desc, [batch, head, row, column], side)
+    else:
+        PIECES: gl.constexpr = side.shape[3] // WIDTH
+        for piece in gl.static_range(PIECES):
+            part = side.slice(piece * WIDTH, WIDTH, dim=3)
+            copy_to_global(desc, [batch, head, row, column + piece * WIDTH], part)
+
+
+@gluon.jit
+def store_block(desc, at, memory, stage):
+    """Have a place of shared memory copied to a block of a tensor, from indices `at` on."""
+    for place in gl.static_range(len(memory)):
+        column = at[3] + place * memory[0].shape[4]
+        _store_side(desc, at[0], at[1], at[2], column, memory[place].index(stage))
 
 
 @gluon.jit
@@ -139,6 +213,24 @@ def barriers_of(STAGES: gl.constexpr, CONSUMERS: gl.constexpr, PRODUCERS: gl.con
         mbarrier.init(ready.index(stage), count=PRODUCERS)
         mbarrier.init(free.index(stage), count=CONSUMERS)
     return ready, free
+
+
+@gluon.jit
+def key_of_tile(i, options):
+    """Which tile of their ring the keys of the i-th are."""
+    if options.ONE_RING:
+        return 2 * i
+    else:
+        return i
+
+
+@gluon.jit
+def value_of_tile(i, options):
+    """Which tile of their ring the values of the i-th are."""
+    if options.ONE_RING:
+        return 2 * i + 1
+    else:
+        return i
 
 
 @gluon.jit
@@ -161,8 +253,8 @@ def begin_filling(ring, i, NBYTES: gl.constexpr):
 @gluon.jit
 def fill(ring, i, desc, at):
     """Have a block of a tensor copied to the i-th stage, once it is free."""
-    stage, ready = begin_filling(ring, i, desc.block_type.nbytes)
-    copy_to_shared(desc, at, ready, ring.memory.index(stage))
+    stage, ready = begin_filling(ring, i, bytes_of(ring.memory))
+    load_block(desc, at, ready, ring.memory, stage)
 
 
 @gluon.jit
@@ -175,8 +267,12 @@ def wait_until_filled(ring, i):
 
 @gluon.jit
 def block_at(memory, stage):
-    """A block of shared memory, rows by columns."""
-    return memory.index(stage).reshape([memory.shape[3], memory.shape[4]])
+    """A block of shared memory, rows by columns, in as many tensors as `memory_of` makes."""
+    block = ()
+    for place in gl.static_range(len(memory)):
+        side = memory[place]
+        block = block + (side.index(stage).reshape([side.shape[3], side.shape[4]]),)
+    return block
 
 
 @gluon.jit
@@ -234,8 +330,7 @@ def produce_keys(program, options):
     CONSUMERS: gl.constexpr = options.CONSUMERS
     call, held = program.call, program.held
     HELD_BYTES: gl.constexpr = CONSUMERS * (
-        program.q_desc.block_type.nbytes
-        + (0 if program.g_desc is None else program.g_desc.block_type.nbytes)
+        bytes_of(held.memory) + (0 if held.beside is None else bytes_of(held.beside))
     )
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
@@ -247,9 +342,9 @@ def produce_keys(program, options):
         for c in gl.static_range(CONSUMERS):
             first = [span.batch, span.head, span.first + c * ROWS, 0]
             at = place * CONSUMERS + c
-            copy_to_shared(program.q_desc, first, ready, held.memory.index(at))
+            load_block(program.q_desc, first, ready, held.memory, at)
             if program.g_desc is not None:
-                copy_to_shared(program.g_desc, first, ready, held.beside.index(at))
+                load_block(program.g_desc, first, ready, held.beside, at)
         done += 1
         run = first_tile(span, NEXT_RUN, options.BLOCK)
         while run.tile < NO_TILE:
@@ -257,8 +352,8 @@ def produce_keys(program, options):
             of_values = first
             if program.v_desc.dtype == gl.float8e4nv:
                 of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
-            fill(program.keys, i, program.k_desc, first)
-            fill(program.vals, i, program.v_desc, of_values)
+            fill(program.keys, key_of_tile(i, options), program.k_desc, first)
+            fill(program.vals, value_of_tile(i, options), program.v_desc, of_values)
             i += 1
             run = next_tile(run, span, NEXT_RUN, options.BLOCK)
 

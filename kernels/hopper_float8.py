@@ -93,6 +93,6 @@ def as_operand(p, output: gl.constexpr, dtype: gl.constexpr):
 def value_of(values, stage):
     """A tile of values, keys by dimensions; of float8, products want a column's keys together."""
     tile = block_at(values, stage)
-    if values.dtype == gl.float8e4nv:
-        tile = tile.permute((1, 0))
+    if values[0].dtype == gl.float8e4nv:
+        tile = (tile[0].permute((1, 0)),)
     return tile

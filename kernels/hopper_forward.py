@@ -14,13 +14,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 
 from .elements import LN2, LOG2E, SCALARS, Hooks
 from .forward import dequantising
-from .gluon_names import barrier, copy_to_global
+from .gluon_names import barrier
 from .hopper_common import (
     ROWS,
     Call,
@@ -35,10 +34,21 @@ from .hopper_common import (
     release,
     rows_from,
     rows_of_program,
+    sides_of,
     specialise,
+    store_block,
     wait_until_filled,
 )
 from .hopper_float8 import packed, raised
+from .hopper_parts import (
+    dots,
+    first_width,
+    no_sums,
+    rows_held,
+    rows_of,
+    scaled,
+    store_sums,
+)
 from .hopper_tile import added, entries_of, multiplied, tile_after, weigh
 from .runs import NO_TILE, first_tile, next_tile
 
@@ -73,7 +83,7 @@ class Row(NamedTuple):
     S: gl.tuple
     T: gl.tuple
     unit: gl.tensor
-    query: gl.tensor
+    query: gl.tuple
     zero: gl.tensor
 
 
@@ -88,13 +98,12 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     BLOCK_N: gl.constexpr = options.BLOCK
     WEIGHTED: gl.constexpr = options.hooks.WEIGHTED
-    dtype: gl.constexpr = keys.memory.dtype
+    dtype: gl.constexpr = program.k_desc.dtype
     bits: gl.constexpr = dtype.primitive_bitwidth
     scores: gl.constexpr = matrix_of(BLOCK_N)
     products: gl.constexpr = matrix_of(BLOCK_N, bits)
-    output: gl.constexpr = matrix_of(options.VALUE_PAD, bits)
+    output: gl.constexpr = matrix_of(first_width(options.VALUE_DIM), bits)
     by_row: gl.constexpr = gl.SliceLayout(1, scores)
-    by_output_row: gl.constexpr = gl.SliceLayout(1, output)
     query = block_at(queries.memory, C)
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, products)
     SUMS: gl.constexpr = options.NORMALISED or program.lse_ptr is not None
@@ -106,7 +115,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     held, unit = options.hooks.HOLD(
         batch, head, q_rows[:, None], call.kv_len, scale, call.S, call.T
     )
-    acc = gl.zeros([ROWS, options.VALUE_PAD], gl.float32, output)
+    acc = no_sums(options.VALUE_DIM, bits)
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
     l = gl.zeros([ROWS, 8], gl.float32, matrix_of(8))
     wait_until_filled(queries, done)
@@ -115,17 +124,19 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
         options.CONSUMERS < 3 and options.HEAD_PAD == 128 and bits == 16 and not WEIGHTED
     )
     if HELD:
-        query = query.load(gl.DotOperandLayout(0, products, k_width=2))
+        rows = rows_held(query, products, options.HEAD_DIM)
         release(queries.free.index(0))
-    row = Row(batch, head, q_rows[:, None], q0, call.kv_len, call.S, held, unit, query, zero)
+    else:
+        rows = rows_of(query, options.HEAD_DIM)
+    row = Row(batch, head, q_rows[:, None], q0, call.kv_len, call.S, held, unit, rows, zero)
     run = first_tile(span, NEXT_RUN, BLOCK_N)
     first = i
     if options.APART:
         if run.tile < NO_TILE:
             early = entries_of(run.tile, row, options)
             stage = wait_until_filled(keys, i)
-            key = block_at(keys.memory, stage).permute((1, 0))
-            score = warpgroup_mma(query, key, zero, use_acc=False, is_async=True)
+            key = block_at(keys.memory, stage)
+            score = dots(rows, key, zero, options.HEAD_DIM)
             score = warpgroup_mma_wait(0, deps=[score])
             release(keys.free.index(stage))
             score = gl.convert_layout(score, scores, assert_trivial=True)
@@ -143,7 +154,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
                 run = next_tile(run, span, NEXT_RUN, BLOCK_N)
             if not HELD and not options.OUTPUT_OVER_QUERIES:
                 release(queries.free.index(0))
-            acc = multiplied(i - 1, p, acc, True, vals)
+            acc = multiplied(i - 1, p, acc, True, vals, options)
         elif not HELD and not options.OUTPUT_OVER_QUERIES:
             release(queries.free.index(0))
     else:
@@ -160,7 +171,7 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
         if not HELD and not options.OUTPUT_OVER_QUERIES:
             release(queries.free.index(0))
         if i > first:
-            acc = multiplied(i - 1, p, acc, i - 1 > first, vals)
+            acc = multiplied(i - 1, p, acc, i - 1 > first, vals, options)
 
     m = m * (unit * LOG2E) - raised(dtype)
     total = gl.convert_layout(gl.sum(l, 1), by_row)
@@ -173,15 +184,14 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
         z += gl.exp2(gl.load(program.sink_ptr + head).to(gl.float32) * LOG2E - m)
     if options.NORMALISED:
         inverse = gl.where(empty, 0.0, factor / z)
-        inverse = gl.convert_layout(inverse, by_output_row, assert_trivial=True)
-        acc = acc * inverse[:, None]
+        acc = scaled(acc, inverse)
     # The row before may still be read out of this memory; or the queries by another warp.
     tma.store_wait(0)
     barrier()
-    block_at(program.outputs, C).store(acc.to(program.outputs.dtype))
+    store_sums(block_at(program.outputs, C), acc, 1.0, options.VALUE_DIM)
     fence_async_shared()
     barrier()
-    copy_to_global(program.o_desc, [batch, head, q0, 0], program.outputs.index(C))
+    store_block(program.o_desc, [batch, head, q0, 0], program.outputs, C)
     if program.lse_ptr is not None:
         at = program.lse_ptr + (batch * call.heads + head).to(gl.int64) * call.q_len + q_rows
         gl.store(at, lse, mask=q_rows < call.q_len)
@@ -234,6 +244,8 @@ def hopper_forward(
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
+    HEAD_DIM: gl.constexpr,
+    VALUE_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -253,7 +265,8 @@ def hopper_forward(
     """What `forward` computes; `scale` must be positive.
 
     A program computes one row, `rows * batch_heads` in all; PERSISTENT programs, as many as run at
-    once, take rows in turn. With OUTPUT_OVER_QUERIES, for equal dimensions, both share memory.
+    once, take rows in turn. With OUTPUT_OVER_QUERIES, for equal dimensions or keys of 192 and
+    values of 128, both share memory.
     With OVERLAP a tile is weighed while the one before is multiplied by its values; without, what a
     consumer waits for is left to the others to hide. APART, the first tile of a row is compiled by
     itself, before the loop.
@@ -272,12 +285,15 @@ def hopper_forward(
         S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
-    queries = memory_of(q_desc, CONSUMERS)
-    outputs = queries
-    if not OUTPUT_OVER_QUERIES:
-        outputs = memory_of(o_desc, CONSUMERS)
-    keys = memory_of(k_desc, STAGES)
-    vals = memory_of(v_desc, STAGES)
+    # Instructions of float8 take 32 dimensions, and values are padded in the order they come in.
+    FLOAT8: gl.constexpr = q_desc.dtype == gl.float8e4nv
+    queries = memory_of(q_desc, CONSUMERS, HEAD_PAD)
+    if OUTPUT_OVER_QUERIES:
+        outputs = queries[: sides_of(VALUE_PAD)]
+    else:
+        outputs = memory_of(o_desc, CONSUMERS, VALUE_PAD)
+    keys = memory_of(k_desc, STAGES, HEAD_PAD)
+    vals = memory_of(v_desc, STAGES, BLOCK_N if FLOAT8 else VALUE_PAD)
     query_ready, query_free = barriers_of(1, CONSUMERS)
     key_ready, key_free = barriers_of(STAGES, CONSUMERS)
     value_ready, value_free = barriers_of(STAGES, CONSUMERS)
@@ -300,5 +316,6 @@ def hopper_forward(
             Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK_N,
             CONSUMERS, HEADS_TOGETHER, PERSISTENT, NORMALISED, OVERLAP, AHEAD, TURNS,
             OUTPUT_OVER_QUERIES, APART,
+            HEAD_DIM=HEAD_PAD if FLOAT8 else HEAD_DIM, VALUE_DIM=VALUE_PAD if FLOAT8 else VALUE_DIM,
         ),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .elements import SCALARS, Hooks, Place, weight_gradient, weights
-from .gluon_names import barrier, barrier_to_arrive, copy_to_global
+from .gluon_names import barrier, barrier_to_arrive
 from .gradient_rows import PIECES, SHIFT_COLUMNS
 from .hopper_common import (
     ROWS,
@@ -42,9 +42,21 @@ from .hopper_common import (
     release,
     rows_from,
     stage_of,
+    store_block,
 )
 from .hopper_keys import Program, produce_queries
 from .hopper_order import CONSUMERS, program_in_order, tile_in_order
+from .hopper_parts import (
+    add_rows,
+    dots,
+    no_sums,
+    operand_of,
+    products_of,
+    rows_of,
+    store_sums,
+    sums_of,
+    wait_for,
+)
 from .hopper_shifts import sum_of_pieces
 from .hopper_sums import PART_COLUMNS, PART_ROWS, end_part, part_of, sum_of_parts, sum_up
 from .runs import NO_TILE, SpanEitherWay, first_tile, next_tile
@@ -83,8 +95,8 @@ def _part_of_queries(C: gl.constexpr, mine, i, program, BLOCK: gl.constexpr):
     mbarrier.wait(changes.ready.index(slot), phase ^ 1, pred=i >= 0)
     own = changes.memory.index(slot * CONSUMERS + mine)
     other = changes.memory.index(slot * CONSUMERS + 1 - mine)
-    own_key = block_at(program.held.memory, mine)
-    other_key = block_at(program.held.memory, 1 - mine)
+    own_key = block_at(program.held.memory, mine)[0]
+    other_key = block_at(program.held.memory, 1 - mine)[0]
     if BLOCK == ROWS:
         own_key = own_key.slice(C * _COLUMNS, _COLUMNS, dim=1)
         other_key = other_key.slice(C * _COLUMNS, _COLUMNS, dim=1)
@@ -116,18 +128,18 @@ def _hand_over(C: gl.constexpr, i, one):
 
 
 @gluon.jit
-def _store_gradients(C: gl.constexpr, dk, dv, at, program):
+def _store_gradients(C: gl.constexpr, dk, dv, at, program, options):
     """Store consumer C's rows of dK and dV over its keys and values, and from there."""
     keys, vals, held_free = program.held.memory, program.held.beside, program.held.free
     # Both are past their products with these keys.
     release(held_free.index(0))
     mbarrier.wait(held_free.index(0), 0)
-    keys.index(C).reshape(dk.shape).store(dk.to(keys.dtype))
-    vals.index(C).reshape(dv.shape).store(dv.to(vals.dtype))
+    store_sums(block_at(keys, C), dk, program.call.scale, options.HEAD_DIM)
+    store_sums(block_at(vals, C), dv, 1.0, options.VALUE_DIM)
     fence_async_shared()
     barrier()
-    copy_to_global(program.dk_desc, at, keys.index(C))
-    copy_to_global(program.dv_desc, at, vals.index(C))
+    store_block(program.dk_desc, at, keys, C)
+    store_block(program.dv_desc, at, vals, C)
     tma.store_wait(0)
 
 
@@ -141,21 +153,19 @@ def _consume(C: gl.constexpr, program, options):
     queries, gradients = program.queries, program.gradients
     S, kv_len, q_len = call.S, call.kv_len, call.q_len
     BLOCK: gl.constexpr = options.BLOCK
-    HEAD_PAD: gl.constexpr = options.HEAD_PAD
-    VALUE_PAD: gl.constexpr = options.VALUE_PAD
+    HEAD_DIM: gl.constexpr = options.HEAD_DIM
+    VALUE_DIM: gl.constexpr = options.VALUE_DIM
     scores: gl.constexpr = matrix_of(BLOCK)
-    of_keys: gl.constexpr = matrix_of(HEAD_PAD)
-    of_values: gl.constexpr = matrix_of(VALUE_PAD)
-    dtype: gl.constexpr = held.memory.dtype
+    dtype: gl.constexpr = program.k_desc.dtype
     # Stored before dK is made, parts of dQ do not wait for memory that its product reads.
-    AHEAD: gl.constexpr = HEAD_PAD == 128
+    AHEAD: gl.constexpr = options.HEAD_PAD == 128
     to_scores = sum_of_pieces(0, scores)
     to_products = sum_of_pieces(PIECES, scores)
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
     batch, first_head, k0, k1, from_last = program_in_order(program)
     kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
-    dk = gl.zeros([ROWS, HEAD_PAD], gl.float32, of_keys)
-    dv = gl.zeros([ROWS, VALUE_PAD], gl.float32, of_values)
+    dk = no_sums(HEAD_DIM)
+    dv = no_sums(VALUE_DIM)
     i = gl.to_tensor(0)
     mbarrier.wait(held.ready.index(0), 0)
     for member in range(0, one.members):
@@ -173,18 +183,17 @@ def _consume(C: gl.constexpr, program, options):
             shift = queries.beside.index(stage).permute((1, 0))
             mbarrier.wait(queries.ready.index(stage), phase)
             # What is subtracted comes last: where it is large, sums are rounded to it only once.
-            product = warpgroup_mma(key, query.permute((1, 0)), zero, use_acc=False, is_async=True)
+            product = dots(rows_of(key, HEAD_DIM), query, zero, HEAD_DIM)
             product = warpgroup_mma(to_scores, shift, product, is_async=True)
             mbarrier.wait(gradients.ready.index(stage), phase)
-            dp = warpgroup_mma(value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True)
+            dp = dots(rows_of(value, VALUE_DIM), gradient, zero, VALUE_DIM)
             dp = warpgroup_mma(to_products, shift, dp, is_async=True)
             m = tile_in_order(run.tile, from_last, each_time(q_len, i), BLOCK) * BLOCK
             at = Place(batch, head, columns_from(m, BLOCK), kv_idx, kv_len, S, known)
-            product = warpgroup_mma_wait(2, deps=[product])
+            product = warpgroup_mma_wait(products_of(VALUE_DIM) + 1, deps=[product])
             p = weights(product, 0.0, at, unit, options.hooks, run.partial)
-            weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
-            dv = warpgroup_mma(weight, gradient, dv, is_async=True)
-            dp = warpgroup_mma_wait(1, deps=[dp])
+            dv = add_rows(dv, p, gradient, VALUE_DIM)
+            dp = warpgroup_mma_wait(sums_of(VALUE_DIM), deps=[dp])
             ds = weight_gradient(p, dp, 0.0, 1.0, at, options.hooks, run.partial)
             if k0 + CONSUMERS * ROWS > kv_len:
                 # Keys past the length have weights nobody bounds; dQ would have them times zero.
@@ -195,20 +204,22 @@ def _consume(C: gl.constexpr, program, options):
             one.changes.memory.index(slot * CONSUMERS + mine).permute((1, 0)).store(ds)
             fence_async_shared()
             release(one.changes.ready.index(slot))
-            change = gl.convert_layout(ds, gl.DotOperandLayout(0, of_keys, 2))
+            change = operand_of(ds, dtype, HEAD_DIM)
             dq = _part_of_queries(C, mine, i - 1, program, BLOCK)
             if AHEAD:
-                dq, dv = warpgroup_mma_wait(0, deps=[dq, dv])
+                dq = warpgroup_mma_wait(0, deps=[dq])
+                dv = wait_for(dv)
                 if i > 0:
                     _store_part(C, i - 1, dq, one.parts)
-                dk = warpgroup_mma(change, query, dk, is_async=True)
+                dk = add_rows(dk, change, query, HEAD_DIM)
             else:
-                dk = warpgroup_mma(change, query, dk, is_async=True)
-                dq, dv = warpgroup_mma_wait(1, deps=[dq, dv])
+                dk = add_rows(dk, change, query, HEAD_DIM)
+                dq = warpgroup_mma_wait(sums_of(HEAD_DIM), deps=[dq])
+                dv = wait_for(dv, sums_of(HEAD_DIM))
                 if i > 0:
                     _store_part(C, i - 1, dq, one.parts)
             _hand_over(C, i - 1, one)
-            dk = warpgroup_mma_wait(0, deps=[dk])
+            dk = wait_for(dk)
             release(queries.free.index(stage))
             i += 1
             run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)
@@ -221,18 +232,18 @@ def _consume(C: gl.constexpr, program, options):
     kv_head = first_head // call.group
     at = [batch, kv_head, each_time(k0, i) + C * ROWS, 0]
     if one.key_sum_ptr is None:
-        _store_gradients(C, dk * call.scale, dv, at, program)
+        _store_gradients(C, dk, dv, at, program, options)
     else:
         count = call.group // one.members
         part = first_head % call.group // one.members
         row = (batch * call.heads + kv_head) * call.rows + k0 // (CONSUMERS * ROWS)
         first = row * (CONSUMERS * ROWS) + C * ROWS
         counter = one.part_counter_ptr + row * CONSUMERS + C
-        dk = sum_of_parts(dk, one.key_sum_ptr, counter, first, part, count, HEAD_PAD)
-        dv = sum_of_parts(dv, one.value_sum_ptr, counter, first, part, count, VALUE_PAD)
+        dk = sum_of_parts(dk, one.key_sum_ptr, counter, first, part, count, options.HEAD_PAD)
+        dv = sum_of_parts(dv, one.value_sum_ptr, counter, first, part, count, options.VALUE_PAD)
         end_part(counter)
         if part == count - 1:
-            _store_gradients(C, dk * call.scale, dv, at, program)
+            _store_gradients(C, dk, dv, at, program, options)
 
 
 @gluon.jit
@@ -300,6 +311,8 @@ def hopper_gradients(
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
+    HEAD_DIM: gl.constexpr,
+    VALUE_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
@@ -324,10 +337,10 @@ def hopper_gradients(
         S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
-    keys = memory_of(k_desc, CONSUMERS)
-    vals = memory_of(v_desc, CONSUMERS)
-    queries = memory_of(q_desc, STAGES)
-    gradients = memory_of(g_desc, STAGES)
+    keys = memory_of(k_desc, CONSUMERS, HEAD_PAD)
+    vals = memory_of(v_desc, CONSUMERS, VALUE_PAD)
+    queries = memory_of(q_desc, STAGES, HEAD_PAD)
+    gradients = memory_of(g_desc, STAGES, VALUE_PAD)
     shifts = gl.allocate_shared_memory(
         gl.bfloat16, [STAGES, BLOCK, SHIFT_COLUMNS], shift_desc.layout
     )
@@ -358,6 +371,6 @@ def hopper_gradients(
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, False), HEAD_PAD, VALUE_PAD, BLOCK,
-            CONSUMERS, ONE_PASS=True,
+            CONSUMERS, HEAD_DIM=HEAD_DIM, VALUE_DIM=VALUE_DIM, ONE_PASS=True,
         ),
     )  # fmt: skip

@@ -11,13 +11,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     tma,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 
 from .elements import SCALARS, Hooks, Place, score_gradient, weights_of_gradient
 from .forward import tile_of_program
-from .gluon_names import barrier, copy_to_global, copy_to_shared
+from .gluon_names import barrier, copy_to_shared
 from .hopper_common import (
     ROWS,
     Call,
@@ -26,18 +25,31 @@ from .hopper_common import (
     barriers_of,
     begin_filling,
     block_at,
+    bytes_of,
     columns_from,
     each_time,
     fill,
+    load_block,
     matrix_of,
     memory_of,
     release,
     rows_from,
     rows_of_program,
     specialise,
+    store_block,
     wait_until_filled,
 )
 from .hopper_order import program_in_order, tile_in_order
+from .hopper_parts import (
+    add_rows,
+    dots,
+    no_sums,
+    products_of,
+    rows_of,
+    store_sums,
+    sums_of,
+    wait_for,
+)
 from .runs import NO_TILE, Span, SpanEitherWay, first_tile, next_tile
 
 row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
@@ -85,12 +97,8 @@ def produce_queries(program, options):
     CONSUMERS: gl.constexpr = options.CONSUMERS
     call, held, group, q_len = program.call, program.held, program.call.group, program.call.q_len
     queries, gradients = program.queries, program.gradients
-    HELD_BYTES: gl.constexpr = CONSUMERS * (
-        program.k_desc.block_type.nbytes + program.v_desc.block_type.nbytes
-    )
-    QUERY_BYTES: gl.constexpr = (
-        program.q_desc.block_type.nbytes + program.statistic_desc.block_type.nbytes
-    )
+    HELD_BYTES: gl.constexpr = CONSUMERS * (bytes_of(held.memory) + bytes_of(held.beside))
+    QUERY_BYTES: gl.constexpr = bytes_of(queries.memory) + program.statistic_desc.block_type.nbytes
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
     start, stop, step = rows_of_program(call, options.PERSISTENT)
@@ -105,8 +113,8 @@ def produce_queries(program, options):
         for c in gl.static_range(CONSUMERS):
             first = [batch, kv_head, k0 + c * ROWS, 0]
             at = place * CONSUMERS + c
-            copy_to_shared(program.k_desc, first, ready, held.memory.index(at))
-            copy_to_shared(program.v_desc, first, ready, held.beside.index(at))
+            load_block(program.k_desc, first, ready, held.memory, at)
+            load_block(program.v_desc, first, ready, held.beside, at)
         done += 1
         for head in range(first_head, first_head + members):
             row = (batch * call.heads * group + head) * call.padded
@@ -122,18 +130,18 @@ def produce_queries(program, options):
                     m = tile_in_order(run.tile, from_last, q_len, BLOCK) * BLOCK
                 first = [batch, head, m, 0]
                 stage, ready = begin_filling(queries, i, QUERY_BYTES)
-                copy_to_shared(program.q_desc, first, ready, queries.memory.index(stage))
+                load_block(program.q_desc, first, ready, queries.memory, stage)
                 if not options.ONE_PASS:
                     first_row = [row + m]
                     of_query = queries.beside.index(stage)
                     copy_to_shared(program.statistic_desc, first_row, ready, of_query)
                     GRADIENT_BYTES: gl.constexpr = (
-                        program.g_desc.block_type.nbytes + program.delta_desc.block_type.nbytes
+                        bytes_of(gradients.memory) + program.delta_desc.block_type.nbytes
                     )
                     stage, ready = begin_filling(gradients, i, GRADIENT_BYTES)
                     of_query = gradients.beside.index(stage)
                     copy_to_shared(program.delta_desc, first_row, ready, of_query)
-                    copy_to_shared(program.g_desc, first, ready, gradients.memory.index(stage))
+                    load_block(program.g_desc, first, ready, gradients.memory, stage)
                 else:
                     of_query = queries.beside.index(stage)
                     copy_to_shared(program.statistic_desc, [row + m, 0], ready, of_query)
@@ -150,10 +158,7 @@ def _consume_queries(C: gl.constexpr, program, options):
     S, kv_len, q_len = call.S, call.kv_len, call.q_len
     BLOCK: gl.constexpr = options.BLOCK
     scores: gl.constexpr = matrix_of(BLOCK)
-    of_keys: gl.constexpr = matrix_of(options.HEAD_PAD)
-    of_values: gl.constexpr = matrix_of(options.VALUE_PAD)
     by_query: gl.constexpr = gl.SliceLayout(0, scores)
-    dtype: gl.constexpr = held.memory.dtype
     # Where there are registers, what is known of queries is read while their product is made.
     EARLY: gl.constexpr = (
         options.hooks.BIASED is None and options.HEAD_PAD == 128 and options.CONSUMERS == 2
@@ -165,8 +170,8 @@ def _consume_queries(C: gl.constexpr, program, options):
     for w in range(start, stop, step):
         batch, kv_head, k0, k1 = keys_of_program(w, call, options)
         kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
-        dk = gl.zeros([ROWS, options.HEAD_PAD], gl.float32, of_keys)
-        dv = gl.zeros([ROWS, options.VALUE_PAD], gl.float32, of_values)
+        dk = no_sums(options.HEAD_DIM)
+        dv = no_sums(options.VALUE_DIM)
 
         place = wait_until_filled(held, done)
         mine = place * options.CONSUMERS + C
@@ -184,52 +189,46 @@ def _consume_queries(C: gl.constexpr, program, options):
                 value = block_at(held.beside, held_now)
                 stage = wait_until_filled(queries, i)
                 query = block_at(queries.memory, stage)
-                product = warpgroup_mma(
-                    key, query.permute((1, 0)), zero, use_acc=False, is_async=True
-                )
+                product = dots(rows_of(key, options.HEAD_DIM), query, zero, options.HEAD_DIM)
                 statistic = None
                 delta = None
                 if options.NORMALISED and EARLY:
                     statistic = queries.beside.index(stage).load(by_query)[None, :]
                 wait_until_filled(gradients, i)
                 gradient = block_at(gradients.memory, stage)
-                dp = warpgroup_mma(
-                    value, gradient.permute((1, 0)), zero, use_acc=False, is_async=True
-                )
+                dp = dots(rows_of(value, options.VALUE_DIM), gradient, zero, options.VALUE_DIM)
                 q_idx = columns_from(run.tile * BLOCK, BLOCK)
                 at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
-                product = warpgroup_mma_wait(1, deps=[product])
+                product = warpgroup_mma_wait(products_of(options.VALUE_DIM), deps=[product])
                 if options.NORMALISED and not EARLY:
                     statistic = queries.beside.index(stage).load(by_query)[None, :]
                 p, slope = weights_of_gradient(
                     product, statistic, at, unit, options.hooks, run.partial
                 )
-                weight = gl.convert_layout(p.to(dtype), gl.DotOperandLayout(0, of_values, 2))
-                dv = warpgroup_mma(weight, gradient, dv, is_async=True)
-                dp = warpgroup_mma_wait(1, deps=[dp])
+                dv = add_rows(dv, p, gradient, options.VALUE_DIM)
+                dp = warpgroup_mma_wait(sums_of(options.VALUE_DIM), deps=[dp])
                 if options.NORMALISED:
                     delta = gradients.beside.index(stage).load(by_query)[None, :]
                 ds = score_gradient(
                     product, p, slope, dp, delta, statistic, at, options.hooks, run.partial
                 )
-                change = gl.convert_layout(ds.to(dtype), gl.DotOperandLayout(0, of_keys, 2))
-                dk = warpgroup_mma(change, query, dk, is_async=True)
-                dv = warpgroup_mma_wait(1, deps=[dv])
+                dk = add_rows(dk, ds, query, options.HEAD_DIM)
+                dv = wait_for(dv, sums_of(options.HEAD_DIM))
                 release(gradients.free.index(stage))
-                dk = warpgroup_mma_wait(0, deps=[dk])
+                dk = wait_for(dk)
                 release(queries.free.index(stage))
                 i += 1
                 run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)
 
         # No other consumer reads these keys and values, and this one is past its products.
         barrier()
-        block_at(held.memory, mine).store((dk * call.scale).to(dtype))
-        block_at(held.beside, mine).store(dv.to(dtype))
+        store_sums(block_at(held.memory, mine), dk, call.scale, options.HEAD_DIM)
+        store_sums(block_at(held.beside, mine), dv, 1.0, options.VALUE_DIM)
         fence_async_shared()
         barrier()
         first = [batch, kv_head, k0 + C * ROWS, 0]
-        copy_to_global(program.dk_desc, first, held.memory.index(mine))
-        copy_to_global(program.dv_desc, first, held.beside.index(mine))
+        store_block(program.dk_desc, first, held.memory, mine)
+        store_block(program.dv_desc, first, held.beside, mine)
         tma.store_wait(0)
         release(held.free.index(place))
 
@@ -262,6 +261,8 @@ def hopper_backward_keys(
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
+    HEAD_DIM: gl.constexpr,
+    VALUE_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
     VALUE_PAD: gl.constexpr,
     BLOCK: gl.constexpr,
@@ -291,10 +292,10 @@ def hopper_backward_keys(
         S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     )[:NUMBERS]  # fmt: skip
     T = T[:TABLES]
-    keys = memory_of(k_desc, HELD * CONSUMERS)
-    vals = memory_of(v_desc, HELD * CONSUMERS)
-    queries = memory_of(q_desc, STAGES)
-    gradients = memory_of(g_desc, STAGES)
+    keys = memory_of(k_desc, HELD * CONSUMERS, HEAD_PAD)
+    vals = memory_of(v_desc, HELD * CONSUMERS, VALUE_PAD)
+    queries = memory_of(q_desc, STAGES, HEAD_PAD)
+    gradients = memory_of(g_desc, STAGES, VALUE_PAD)
     statistics = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], statistic_desc.layout)
     deltas = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK], delta_desc.layout)
     held_ready, held_free = barriers_of(HELD, CONSUMERS)
@@ -315,6 +316,7 @@ def hopper_backward_keys(
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
-            CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, ANEW=ANEW,
+            CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, HEAD_DIM=HEAD_DIM,
+            VALUE_DIM=VALUE_DIM, ANEW=ANEW,
         ),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from .gluon_names import add_to_global, barrier, copy_to_global
-from .hopper_common import ROWS, matrix_of
+from .hopper_common import ROWS
 from .hopper_order import CONSUMERS, program_in_order, tile_in_order
 from .runs import NO_TILE, SpanEitherWay, first_tile, next_tile
 
@@ -61,22 +61,33 @@ def _wait_for_turn(counter, turn, WARPS: gl.constexpr):
 
 
 @gluon.jit
+def _with_others(own, sum_ptr, first, part, parts, COLUMNS: gl.constexpr):
+    """A tensor of `sum_of_parts`."""
+    layout: gl.constexpr = own.type.layout
+    row = first + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+    column = gl.arange(0, own.shape[1], gl.SliceLayout(0, layout))
+    at = sum_ptr + row.to(gl.int64)[:, None] * COLUMNS + column[None, :]
+    if part > 0:
+        own += gl.load(at)
+    if part < parts - 1:
+        gl.store(at, own)
+    return own
+
+
+@gluon.jit
 def sum_of_parts(own, sum_ptr, counter, first, part, parts, COLUMNS: gl.constexpr):
     """Rows of dK or dV of a consumer, with what parts of its group of heads before this summed.
 
     The sum is stored for the next part. sum_ptr: float32, of rows of COLUMNS; counter: of parts
     that added to these rows.
     """
-    layout: gl.constexpr = matrix_of(COLUMNS)
-    row = first + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, layout))
-    at = sum_ptr + row.to(gl.int64)[:, None] * COLUMNS + column[None, :]
     _wait_for_turn(counter, part, 4)
-    if part > 0:
-        own += gl.load(at)
-    if part < parts - 1:
-        gl.store(at, own)
-    return own
+    total = ()
+    for each in gl.static_range(len(own)):
+        # There are two tensors at most.
+        columns = sum_ptr + each * own[0].shape[1]
+        total = total + (_with_others(own[each], columns, first, part, parts, COLUMNS),)
+    return total
 
 
 @gluon.jit

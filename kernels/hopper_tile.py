@@ -4,7 +4,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 
@@ -21,6 +20,7 @@ from .hopper_common import (
     wait_until_filled,
 )
 from .hopper_float8 import as_operand, packed, raised, value_of
+from .hopper_parts import add_rows, dots, scaled, sums_of, wait_for
 
 
 @gluon.jit
@@ -116,8 +116,9 @@ def tile_after(
     products were before.
     """
     keys, vals, turns = program.keys, program.vals, program.turns
-    dtype: gl.constexpr = keys.memory.dtype
-    output: gl.constexpr = acc.type.layout
+    dtype: gl.constexpr = program.k_desc.dtype
+    output: gl.constexpr = acc[0].type.layout
+    VALUE_DIM: gl.constexpr = options.VALUE_DIM
     BLOCK_N: gl.constexpr = options.BLOCK
     # Sums of float8 products lose all but 13 bits: a tile's are added to others in float32.
     SUMMED: gl.constexpr = dtype == gl.float8e4nv
@@ -129,16 +130,16 @@ def tile_after(
         # The first consumer finds its barrier fresh, where the phase before has passed.
         mbarrier.wait(turns.index(C), (turn & 1) ^ (1 if C == 0 else 0))
     mbarrier.wait(keys.ready.index(stage), phase)
-    key = block_at(keys.memory, stage).permute((1, 0))
-    score = warpgroup_mma(row.query, key, row.zero, use_acc=False, is_async=True)
+    key = block_at(keys.memory, stage)
+    score = dots(row.query, key, row.zero, options.HEAD_DIM)
     mbarrier.wait(vals.ready.index(old), old_phase)
     value = value_of(vals.memory, old)
     operand = as_operand(p, output, dtype)
-    product = warpgroup_mma(operand, value, acc, use_acc=False if SUMMED else begun, is_async=True)
+    product = add_rows(acc, operand, value, VALUE_DIM, False if SUMMED else begun)
     if options.TURNS:
         mbarrier.arrive(turns.index((C + 1) % options.CONSUMERS), count=1)
         turn += 1
-    score = warpgroup_mma_wait(1, deps=[score])
+    score = warpgroup_mma_wait(sums_of(VALUE_DIM), deps=[score])
     release(keys.free.index(stage))
     score = gl.convert_layout(score, matrix_of(BLOCK_N), assert_trivial=True)
     weight, m, correction = weigh(score, m, early, run, row, options, dtype)
@@ -146,26 +147,27 @@ def tile_after(
         l = added(l, weight, correction)
     if options.OVERLAP:
         _no_sooner(row.kv_len)
-    product = warpgroup_mma_wait(0, deps=[product])
+    product = wait_for(product)
     barrier_to_arrive()
     mbarrier.arrive(vals.free.index(old), count=1, pred=past)
-    by_row: gl.constexpr = gl.SliceLayout(1, output)
-    acc = (acc + product if SUMMED else product) * gl.convert_layout(
-        correction, by_row, assert_trivial=True
-    )[:, None]
+    if SUMMED:
+        product = (acc[0] + product[0],)
+    acc = scaled(product, correction)
     return packed(weight, output, dtype), acc, m, l, turn
 
 
 @gluon.jit
-def multiplied(i, p, acc, begun, vals):
+def multiplied(i, p, acc, begun, vals, options):
     """The output so far and the i-th tile's part of it, the last of a row."""
     stage = wait_until_filled(vals, i)
     value = value_of(vals.memory, stage)
-    dtype: gl.constexpr = vals.memory.dtype
-    output: gl.constexpr = acc.type.layout
+    dtype: gl.constexpr = vals.memory[0].dtype
+    output: gl.constexpr = acc[0].type.layout
     operand = as_operand(p, output, dtype)
     SUMMED: gl.constexpr = dtype == gl.float8e4nv
-    product = warpgroup_mma(operand, value, acc, use_acc=False if SUMMED else begun, is_async=True)
-    product = warpgroup_mma_wait(0, deps=[product])
+    product = add_rows(acc, operand, value, options.VALUE_DIM, False if SUMMED else begun)
+    product = wait_for(product)
     release(vals.free.index(stage))
-    return acc + product if SUMMED else product
+    if SUMMED:
+        product = (acc[0] + product[0],)
+    return product

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from .forward import INTERPRETER, LONG_DOCUMENT, Pattern, Tile, machine
+from .forward import INTERPRETER, LONG_DOCUMENT, Pattern, Tile, machine, size_of
 
 _LONG: Final[tuple[Pattern, ...]] = ("full", "dense", "pairs")
 
@@ -94,7 +94,9 @@ class HopperBackwardTile:
     it takes a stage more to hide loads. `persistent` programs take rows in turn and load the next
     row's keys (or queries) ahead of time, which takes the memory of two stages. With `anew`, of
     keys alone, what follows from the place of what is held is computed at each tile, not kept in
-    registers; so it always is with a bias that is more than added.
+    registers; so it always is with a bias that is more than added. In `one_ring`, of queries alone
+    and for equal padded dimensions, keys and values share the stages. `divided`, of keys alone, two
+    consumers compute 64 keys together, one dV and the other dK.
     """
 
     block: int
@@ -103,11 +105,23 @@ class HopperBackwardTile:
     persistent: bool = False
     consumers: int = 2
     anew: bool = False
+    one_ring: bool = False
+    divided: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Keys (or queries) of a program."""
+        return 64 if self.divided else 64 * self.consumers
 
 
 _SHORT_QUERIES: Final = HopperBackwardTile(64, 3, overlap=True, persistent=True, consumers=1)
 
-# Keys: (gradients of what, largest padded head dimension, pattern, whether scores are biased).
+_QUERIES_OF_256: Final = HopperBackwardTile(64, 3, one_ring=True)
+_KEYS_OF_256: Final = HopperBackwardTile(64, 2, divided=True)
+_QUERIES_OF_192: Final = HopperBackwardTile(64, 3)
+_KEYS_OF_192: Final = HopperBackwardTile(64, 3, divided=True)
+
+# Keys: (gradients of what, `size_of` rows, pattern, whether scores are biased).
 # Measured on an H200; what is not listed is faster in the plain kernels, or was not measured.
 _HOPPER_BACKWARD: Final[
     dict[tuple[Literal["queries", "keys"], int, Pattern, bool], HopperBackwardTile]
@@ -141,6 +155,38 @@ _HOPPER_BACKWARD: Final[
     ("queries", 64, "reading", True): _SHORT_QUERIES,
     ("queries", 64, "reading band", False): _SHORT_QUERIES,
     ("queries", 64, "reading band", True): _SHORT_QUERIES,
+    ("queries", 192, "dense", False): _QUERIES_OF_192,
+    ("queries", 192, "dense", True): _QUERIES_OF_192,
+    ("queries", 192, "banded", False): _QUERIES_OF_192,
+    ("queries", 192, "banded", True): _QUERIES_OF_192,
+    ("queries", 192, "reading", False): _QUERIES_OF_192,
+    ("queries", 192, "reading", True): _QUERIES_OF_192,
+    ("queries", 192, "reading band", False): _QUERIES_OF_192,
+    ("queries", 192, "reading band", True): _QUERIES_OF_192,
+    ("queries", 256, "dense", False): _QUERIES_OF_256,
+    ("queries", 256, "dense", True): _QUERIES_OF_256,
+    ("queries", 256, "banded", False): _QUERIES_OF_256,
+    ("queries", 256, "banded", True): _QUERIES_OF_256,
+    ("queries", 256, "reading", False): _QUERIES_OF_256,
+    ("queries", 256, "reading", True): _QUERIES_OF_256,
+    ("queries", 256, "reading band", False): _QUERIES_OF_256,
+    ("queries", 256, "reading band", True): _QUERIES_OF_256,
+    ("keys", 192, "dense", False): _KEYS_OF_192,
+    ("keys", 192, "dense", True): _KEYS_OF_192,
+    ("keys", 192, "banded", False): _KEYS_OF_192,
+    ("keys", 192, "banded", True): _KEYS_OF_192,
+    ("keys", 192, "reading", False): _KEYS_OF_192,
+    ("keys", 192, "reading", True): _KEYS_OF_192,
+    ("keys", 192, "reading band", False): _KEYS_OF_192,
+    ("keys", 192, "reading band", True): _KEYS_OF_192,
+    ("keys", 256, "dense", False): _KEYS_OF_256,
+    ("keys", 256, "dense", True): _KEYS_OF_256,
+    ("keys", 256, "banded", False): _KEYS_OF_256,
+    ("keys", 256, "banded", True): _KEYS_OF_256,
+    ("keys", 256, "reading", False): _KEYS_OF_256,
+    ("keys", 256, "reading", True): _KEYS_OF_256,
+    ("keys", 256, "reading band", False): _KEYS_OF_256,
+    ("keys", 256, "reading band", True): _KEYS_OF_256,
 }
 _HOPPER_BACKWARD_WEIGHTED: Final[
     dict[tuple[Literal["queries", "keys"], int, Pattern], HopperBackwardTile]
@@ -156,7 +202,7 @@ _HOPPER_BACKWARD_WEIGHTED: Final[
 
 def hopper_backward_tile_for(
     architecture: str,
-    head_pad: int,
+    rows: tuple[int, int],
     element_bytes: int,
     pattern: Pattern,
     *,
@@ -166,16 +212,20 @@ def hopper_backward_tile_for(
 ) -> HopperBackwardTile | None:
     """The configuration of a warp-specialised gradient kernel, or None where the plain one serves.
 
-    Arguments as of `backward_tiles_for` and `hopper_tile_for`.
+    Arguments as of `backward_tiles_for` and `hopper_tile_for`; `rows` are the dimensions of key and
+    value, padded as in shared memory.
     """
-    if architecture != "sm_90" or element_bytes != 2:
+    size = size_of(rows)
+    # Two wide dimensions that differ otherwise were not measured.
+    served = size < 256 or rows[0] == rows[1]
+    if architecture != "sm_90" or element_bytes != 2 or not served:
         return None
     listed: Pattern = "dense" if pattern in _LONG else pattern
     if listed in ("long documents", "long paths"):
         listed = "reading"
     if weighted:
-        return _HOPPER_BACKWARD_WEIGHTED.get((of, head_pad, listed))
-    return _HOPPER_BACKWARD.get((of, head_pad, listed, biased))
+        return _HOPPER_BACKWARD_WEIGHTED.get((of, size, listed))
+    return _HOPPER_BACKWARD.get((of, size, listed, biased))
 
 
 class Least(NamedTuple):

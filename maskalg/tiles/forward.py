@@ -189,12 +189,13 @@ _OVERLAPPED: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False, overlap=Tr
 _THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
 _THREE_NARROW: Final = HopperTile(3, 64, 3, 128, 160, 32, True, False)
 _EQUAL_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True, overlap=True)
+_WIDE_OVERLAPPED: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False, overlap=True)
 _WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False)
 _SHORT_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
 _SHORT_DOCUMENTS: Final = HopperTile(1, 64, 2, 128, 232, 24, False, True)
 _THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, False)
 
-# Keys: (largest padded head dimension, pattern, whether scores are biased). What is not listed is
+# Keys: (`size_of` rows, pattern, whether scores are biased). What is not listed is
 # served by the plain kernel: biased rows of 64 dimensions that read nothing, which four warps a
 # program balance better, and what would spill registers. A tier for sm_100 would stand here.
 _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
@@ -227,8 +228,11 @@ _HOPPER: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
     (128, "reading band", True): _SHORT_DOCUMENTS,
     (128, "pairs", False): _THREE_NARROW,
     (128, "pairs", True): _TWO_CONSUMERS,
-    (256, "full", False): _WIDE_HEADS,
-    (256, "dense", False): _WIDE_HEADS,
+    (192, "full", False): _OVERLAPPED,
+    (192, "dense", False): _OVERLAPPED,
+    (192, "banded", False): _OVERLAPPED,
+    (256, "full", False): _WIDE_OVERLAPPED,
+    (256, "dense", False): _WIDE_OVERLAPPED,
     (256, "banded", False): _WIDE_HEADS,
 }
 # Of weights that have a formula, which need neither maximum nor correction, biased or not.
@@ -283,9 +287,18 @@ _HOPPER_FLOAT8: Final[dict[tuple[int, Pattern, bool], HopperTile]] = {
 }
 
 
+def size_of(rows: tuple[int, int]) -> int:
+    """What tables of warp-specialised kernels call keys and values of so many dimensions, padded as
+    in shared memory: the more up to 128, 192 for 192 and up to 128 (multi-head latent attention
+    trains with them), else 256."""
+    if max(rows) <= 128:
+        return max(rows)
+    return 192 if rows[0] == 192 and rows[1] <= 128 else 256
+
+
 def hopper_tile_for(
     architecture: str,
-    head_pad: int,
+    rows: tuple[int, int],
     element_bytes: int,
     pattern: Pattern,
     *,
@@ -294,13 +307,14 @@ def hopper_tile_for(
 ) -> HopperTile | None:
     """The configuration of the warp-specialised kernel, or None where the plain one serves.
 
-    Arguments as of `tiles_for`; `biased` says whether the expression changes scores, `weighted`
-    whether what comes of it is the weight itself.
+    Arguments as of `tiles_for` and `size_of`; `biased` says whether the expression changes scores,
+    `weighted` whether what comes of it is the weight itself.
     """
     if architecture != "sm_90" or element_bytes > 2:
         return None
+    size = size_of(rows)
     if element_bytes == 1:
-        return None if weighted else _HOPPER_FLOAT8.get((head_pad, pattern, biased))
+        return None if weighted else _HOPPER_FLOAT8.get((size, pattern, biased))
     if weighted:
-        return _HOPPER_WEIGHTED.get((head_pad, pattern))
-    return _HOPPER.get((head_pad, pattern, biased))
+        return _HOPPER_WEIGHTED.get((size, pattern))
+    return _HOPPER.get((size, pattern, biased))

@@ -103,13 +103,13 @@ def test_each_arrival_follows_one_barrier(name):
 @pytest.mark.parametrize("pattern", ["reading", "long documents"])
 def test_documents_that_are_declared_to_be_contiguous(pattern):
     """Nothing is read of keys, so nothing is put aside: 208 bytes where ids may be scattered."""
-    tile = hopper_tile_for("sm_90", 128, 2, pattern, biased=False)
+    tile = hopper_tile_for("sm_90", (128, 128), 2, pattern, biased=False)
     check(compiled(causal & ma.document.from_lengths([40, 24]), 128, tile=tile))
 
 
 def test_long_paths():
     """With Triton 3.6, on which it was measured, nothing is put aside."""
-    tile = hopper_tile_for("sm_90", 128, 2, "long paths", biased=False)
+    tile = hopper_tile_for("sm_90", (128, 128), 2, "long paths", biased=False)
     spills = 0 if triton.__version__.startswith("3.6.") else 148
     check(compiled(expressions()["rollouts"], 128, tile=tile), spills)
 
@@ -167,9 +167,27 @@ def test_biased_rows_of_64_dimensions_are_left_to_the_plain_kernel():
     assert compiled(expressions()["alibi"], 64) is None
 
 
-@pytest.mark.parametrize("dim, value_dim", [(256, 256), (256, 128), (128, 64)])
-def test_wide_heads(dim, value_dim):
+@pytest.mark.parametrize(
+    "dim, value_dim", [(256, 256), (256, 128), (128, 64), (192, 128), (160, 160), (96, 80)]
+)
+def test_other_dimensions(dim, value_dim):
     check(compiled(causal, dim, value_dim))
+
+
+def products(result):
+    """The widths of the matrix products of a kernel, once for each 16 of their depth."""
+    return Counter(map(int, re.findall(r"wgmma\.mma_async\S*\.m64n(\d+)k16", result.assembly)))
+
+
+@pytest.mark.parametrize(
+    "dim, widths", [(128, [128]), (112, [128]), (96, [64, 32]), (80, [64, 16])]
+)
+def test_products_are_of_the_dimensions_there_are(dim, widths):
+    """Weights of 128 keys times values, in the loop and at its end; scores, of the first tile and
+    of others, sum up 16 dimensions at a time, of which there are no more than `dim`."""
+    wanted = Counter(dict.fromkeys(widths, 2 * 2 * 128 // 16))
+    wanted[128] += 2 * 2 * -(-dim // 16)
+    assert products(compiled(causal, dim)) == wanted
 
 
 def machine_code(assembly, folder):
@@ -251,7 +269,7 @@ def test_without_lse():
     check(compiled(causal, 128, lse=False))
 
 
-def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softmax):
+def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softmax, value_dim=None):
     """The gradient kernel that the table chooses, compiled; None where it leaves it to plain."""
     from maskalg.backends.triton.constants import weight_constants
     from maskalg.backends.triton.families.backward import gradient_constants, gradient_spec
@@ -264,7 +282,7 @@ def compiled_backward(expression, of, dim, dtype=torch.bfloat16, weight=ma.softm
     if not has_gluon():
         pytest.skip("this Triton is not one the Gluon kernels were tested with")
     form = bound(weight.applied(expression))
-    at = (dim, dim, dtype, "sm_90", weight.formula is not None)
+    at = (dim, value_dim or dim, dtype, "sm_90", weight.formula is not None)
     plan = backward_plan(form.structure, Style(ptx=True), *at)
     tile = plan.hopper_queries if of == "queries" else plan.hopper_keys
     if tile is None:
@@ -293,6 +311,15 @@ def test_gradients_of_keys_of_64_dimensions(name):
     check(compiled_backward(expressions()[name], "keys", 64, dtype=torch.float16))
 
 
+@pytest.mark.parametrize("of", ["queries", "keys"])
+@pytest.mark.parametrize("name", ["everything", "window", "document", "softcap"])
+@pytest.mark.parametrize("dim, value_dim", [(256, 256), (192, 128)])
+def test_gradients_of_wide_heads(dim, value_dim, name, of):
+    result = compiled_backward(expressions()[name], of, dim, value_dim=value_dim)
+    # Sums of 64 queries of 256 dimensions take half of a thread's registers.
+    check(result, 256 if (of, dim) == ("queries", 256) else 64)
+
+
 def in_one_pass(expression, dim=64):
     """The plan of the gradients, and the structure."""
     from maskalg.backends.triton.plan import backward_plan
@@ -318,7 +345,7 @@ def test_visits(mask):
 # Of 64 dimensions two tiles of 64 x 128 products, and what follows from masks: on an H200 1.3 times
 # as fast as two kernels that spill nothing, with documents of 4000 tokens 1.2 times.
 # With 128 dimensions Triton 3.6 spills nothing, 3.7 one word of the causal kernel.
-@pytest.mark.parametrize("dim, spills", [(64, 128), (128, 4)])
+@pytest.mark.parametrize("dim, spills", [(64, 128), (96, 32), (128, 4)])
 @pytest.mark.parametrize(
     "name, more",
     [

@@ -81,7 +81,7 @@ def test_lengths(q_len, kv_len, in_one_pass):
 
 
 @pytest.mark.parametrize("kv_heads", [1, 4])
-@pytest.mark.parametrize("dim", [40, 64, 128])
+@pytest.mark.parametrize("dim", [40, 64, 80, 96, 112, 128])
 def test_groups(kv_heads, dim, in_one_pass):
     check(causal, inputs(dim, torch.bfloat16, kv_heads=kv_heads))
 

@@ -67,6 +67,7 @@ def test_neighbours_differ_in_one_respect():
         HopperBackwardTile(64, 2, persistent=True),
         HopperBackwardTile(64, 2, consumers=1),
         HopperBackwardTile(64, 2, anew=True),
+        HopperBackwardTile(64, 2, divided=True),
     }
 
 
@@ -100,7 +101,10 @@ def test_what_the_forward_kernel_cannot_have(tile):
 
 def test_what_gradients_cannot_have():
     assert legal(KEYS_128, HopperBackwardTile(64, 2))
-    assert legal(replace(KEYS_128, kernel="queries"), HopperBackwardTile(64, 4, overlap=True))
+    queries = replace(KEYS_128, kernel="queries")
+    assert legal(queries, HopperBackwardTile(64, 4, overlap=True))
+    assert legal(replace(queries, head_pad=256), HopperBackwardTile(64, 3, one_ring=True))
+    assert legal(replace(KEYS_128, head_pad=256), HopperBackwardTile(64, 2, divided=True))
     for key, tile in [
         (KEYS_128, HOPPER),
         (KEYS_128, HopperBackwardTile(64, 2, overlap=True)),
@@ -108,6 +112,13 @@ def test_what_gradients_cannot_have():
         (KEYS_128, HopperBackwardTile(64, 1)),
         (KEYS_128, HopperBackwardTile(64, 2, consumers=3)),
         (replace(KEYS_128, head_pad=256), HopperBackwardTile(64, 2)),
+        (KEYS_128, HopperBackwardTile(128, 2, divided=True)),
+        (KEYS_128, HopperBackwardTile(64, 2, divided=True, consumers=1)),
+        (KEYS_128, HopperBackwardTile(64, 3, one_ring=True)),
+        (queries, HopperBackwardTile(64, 2, divided=True)),
+        # It would wait for ever.
+        (queries, HopperBackwardTile(64, 3, one_ring=True, overlap=True)),
+        (queries, HopperBackwardTile(64, 2, one_ring=True)),
         (replace(KEYS_128, head_pad=32), HopperBackwardTile(64, 2)),
         (replace(KEYS_128, element_bytes=4), HopperBackwardTile(64, 2)),
     ]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import triton
 from ...codegen.arguments import MOST_PASSED
 from ...codegen.hooks import Hooks
 from ...codegen.store import load
+from ...engine.float8 import FLOAT8
 from ...tiles.backward import HopperBackwardTile
 from ...tiles.forward import Tile
 from ...values.weights import Weight
@@ -66,6 +68,8 @@ def shape_constants(
         "VALUE_DIM": value_dim,
         "HEAD_PAD": power_of_two(head_dim),
         "VALUE_PAD": power_of_two(value_dim),
+        "HEAD_ROW": _row(head_dim, dtype),
+        "VALUE_ROW": _row(value_dim, dtype),
         "HEADS_TOGETHER": _HEADS_TOGETHER,
         "WIDE": wide,
         "PRECISION": precision(dtype, arch),
@@ -109,6 +113,7 @@ def hopper_backward_constants(tile: HopperBackwardTile) -> dict[str, Any]:
         "HELD": 2 if tile.persistent else 1,
         "OVERLAP": tile.overlap,
         "ANEW": tile.anew,
+        "ONE_RING": tile.one_ring,
         # The four warps of the first consumer; Gluon adds the others.
         "num_warps": 4,
         "maxnreg": HOPPER_BACKWARD_REGISTERS[tile.consumers],
@@ -118,6 +123,19 @@ def hopper_backward_constants(tile: HopperBackwardTile) -> dict[str, Any]:
 def power_of_two(size: int) -> int:
     """The side of the block that holds `size` elements, at least 16."""
     return max(16, 1 << (size - 1).bit_length())
+
+
+def _row(size: int, dtype: torch.dtype) -> int:
+    """Dimensions of a row in the shared memory of warp-specialised kernels.
+
+    Descriptors copy 64 elements of half precision or a power of two times as many.
+    """
+    return power_of_two(size) if size <= 128 or dtype == FLOAT8 else -(-size // 64) * 64
+
+
+def rows_as_pads(known: Mapping[str, Any]) -> dict[str, Any]:
+    """The padded dimensions of warp-specialised kernels."""
+    return {"HEAD_PAD": known["HEAD_ROW"], "VALUE_PAD": known["VALUE_ROW"]}
 
 
 @lru_cache(maxsize=64)

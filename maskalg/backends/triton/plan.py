@@ -45,7 +45,7 @@ from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from .. import messages
 from ..call import Call
 from .arguments import style_of_gradients, tables_are_worth
-from .constants import count_constants, has_tma, hook_constants, power_of_two, shape_constants
+from .constants import count_constants, has_tma, hook_constants, shape_constants
 from .trust import has_gluon
 from .tuned import machine_of, preferred
 
@@ -150,10 +150,12 @@ def structure_plan(
         raise messages.float8_architecture(arch)
     if dtype == torch.bfloat16 and arch == "interpreter":
         raise messages.interpreted_bfloat16()
-    wide, short_integers = style.wide, elements_are_short(structure, style)
+    short_integers = elements_are_short(structure, style)
     recompiled.count(structure)
     hooks = hooks_of(structure, style)
-    pads = (power_of_two(head_dim), power_of_two(value_dim))
+    shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
+    pads = (shape["HEAD_PAD"], shape["VALUE_PAD"])
+    rows = (shape["HEAD_ROW"], shape["VALUE_ROW"])
     pattern = pattern_of(structure)
     if short and not hooks.biased and not weighted and dtype != FLOAT8:
         pattern = as_short(pattern)
@@ -164,14 +166,14 @@ def structure_plan(
         tuned,
         None
         if not short_integers
-        else hopper_tile(arch, pads, dtype, pattern, biased=hooks.biased, weighted=weighted),
+        else hopper_tile(arch, rows, dtype, pattern, biased=hooks.biased, weighted=weighted),
         tiles_for(arch, max(pads), dtype.itemsize, pattern),
         HopperTile,
         served=short_integers and serves_pads(pads),
     )
     return Plan(
         hooks=hooks,
-        constants=hook_constants(hooks) | shape_constants(head_dim, value_dim, dtype, wide, arch),
+        constants=hook_constants(hooks) | shape,
         pattern=pattern,
         hopper=hopper,
         candidates=candidates,
@@ -182,18 +184,16 @@ def structure_plan(
 
 def hopper_tile(
     arch: str,
-    pads: tuple[int, int],
+    rows: tuple[int, int],
     dtype: torch.dtype,
     pattern: Pattern,
     *,
     biased: bool,
     weighted: bool,
 ) -> HopperTile | None:
-    """The configuration for inputs of these padded head dimensions, or None."""
-    tile = hopper_tile_for(
-        arch, max(pads), dtype.itemsize, pattern, biased=biased, weighted=weighted
-    )
-    return tile if tile is not None and min(pads) >= SMALLEST_PAD and has_gluon() else None
+    """The configuration for inputs of so many dimensions in shared memory, or None."""
+    tile = hopper_tile_for(arch, rows, dtype.itemsize, pattern, biased=biased, weighted=weighted)
+    return tile if tile is not None and min(rows) >= SMALLEST_PAD and has_gluon() else None
 
 
 def serves_pads(pads: tuple[int, int]) -> bool:
@@ -280,25 +280,30 @@ def backward_plan(
     """The plan of the gradients of a structure; arguments as of `structure_plan`."""
     shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
     head_pad, element_bytes = max(shape["HEAD_PAD"], shape["VALUE_PAD"]), dtype.itemsize
+    rows = (shape["HEAD_ROW"], shape["VALUE_ROW"])
     pattern = pattern_of(structure, gradients=True)
     style = style_of_gradients(style, head_pad)
     hooks = hooks_of(structure, style, backward=True)
     module, short = load(hooks.source, hooks.digest), elements_are_short(structure, style)
 
+    at = (arch, head_pad, element_bytes, pattern)
+
     def chosen(
         of: Literal["queries", "keys"],
     ) -> tuple[HopperBackwardTile | None, tuple[Tile, ...]]:
-        at = (arch, head_pad, element_bytes, pattern)
-        hopper = hopper_backward_tile_for(*at, of=of, biased=hooks.biased, weighted=weighted)
+        hopper = hopper_backward_tile_for(
+            arch, rows, element_bytes, pattern, of=of, biased=hooks.biased, weighted=weighted
+        )
         if not short:
             hopper = None
         tiles = backward_tiles_for(*at, of=of)
         key = Key(of, head_pad, element_bytes, pattern, hooks.biased)
-        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=short)
+        # Two dimensions past 128 that differ have tiles of their own.
+        served = short and (max(rows) <= 128 or rows[0] == rows[1])
+        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=served)
 
     hopper_queries, query_tiles = chosen("queries")
     hopper_keys, key_tiles = chosen("keys")
-    at = (arch, head_pad, element_bytes, pattern)
     one_pass_from = one_pass_for(*at, additive=hooks.additive, weighted=weighted)
     of_keys = _constants(hooks, module, "_of_keys")
     # Of rows that are looked up, those of tensors that say how long they are were measured.

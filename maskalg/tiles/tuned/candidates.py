@@ -32,12 +32,14 @@ run at once on a multiprocessor, or three.
 def table_tiles(architecture: str, key: Key) -> tuple[Configuration, ...]:
     """What the tables try for `key`, in order, on inputs that every tier serves."""
     shape = (architecture, key.head_pad, key.element_bytes, key.pattern)
+    rows = (key.head_pad, key.head_pad)
+    at = (architecture, rows, key.element_bytes, key.pattern)
     hopper: HopperTile | HopperBackwardTile | None
     if key.kernel == "forward":
-        hopper = hopper_tile_for(*shape, biased=key.biased)
+        hopper = hopper_tile_for(*at, biased=key.biased)
         plain = tiles_for(*shape)
     else:
-        hopper = hopper_backward_tile_for(*shape, of=key.kernel, biased=key.biased)
+        hopper = hopper_backward_tile_for(*at, of=key.kernel, biased=key.biased)
         plain = backward_tiles_for(*shape, of=key.kernel)
     return plain if hopper is None else (hopper, *plain)
 
@@ -119,6 +121,8 @@ def _of_hopper_backward(tile: HopperBackwardTile) -> Iterator[HopperBackwardTile
     yield replace(tile, anew=not tile.anew)
     yield replace(tile, persistent=not tile.persistent)
     yield replace(tile, consumers=2 if tile.consumers == 1 else 1)
+    yield replace(tile, divided=not tile.divided)
+    yield replace(tile, one_ring=not tile.one_ring)
 
 
 def _beside(size: int, limits: tuple[int, int]) -> list[int]:
@@ -161,4 +165,6 @@ def _rings(key: Key, tile: HopperTile | HopperBackwardTile) -> int:
     if isinstance(tile, HopperTile):
         return tile.consumers * 64 * row + tile.stages * tile.block_kv * 2 * row
     places = 2 if tile.persistent else 1
-    return places * 2 * 64 * tile.consumers * row + tile.stages * tile.block * 2 * row
+    stage = tile.block * row if tile.one_ring else 2 * tile.block * row
+    exchanged = 2 * tile.rows * tile.block * key.element_bytes if tile.divided else 0
+    return places * 2 * tile.rows * row + tile.stages * stage + exchanged

@@ -23,7 +23,7 @@ HEAD_PADS: Final = (16, 32, 64, 128, 256)
 
 _SIDES: Final = (16, 32, 64, 128, 256)
 _HOPPER_SIDES: Final = (32, 64, 128, 256)
-_LARGEST_BACKWARD_PAD: Final = 128  # two sums of 256 dimensions exceed a consumer's registers
+_ROWS: Final = 64  # of a consumer
 _THREADS: Final = 128  # of a consumer, and as many are counted for the producer
 _REGISTERS: Final = 65536  # of a multiprocessor
 
@@ -104,6 +104,8 @@ def text(tile: Configuration) -> str:
     words += ["overlap"] if tile.overlap else []
     words += ["persistent"] if tile.persistent else []
     words += ["anew"] if tile.anew else []
+    words += ["one ring"] if tile.one_ring else []
+    words += ["divided"] if tile.divided else []
     return ", ".join(words)
 
 
@@ -121,10 +123,9 @@ def legal(key: Key, tile: Configuration) -> bool:
     if isinstance(tile, HopperBackwardTile):
         return (
             key.kernel != "forward"
-            and 64 <= key.head_pad <= _LARGEST_BACKWARD_PAD
+            and key.head_pad >= 64
             and tile.block in _HOPPER_SIDES
-            and not (tile.overlap and key.kernel == "keys")
-            and not (tile.anew and key.kernel == "queries")
+            and (_legal_of_keys(key, tile) if key.kernel == "keys" else _legal_of_queries(tile))
             and tile.consumers in (1, 2)
         )
     groups = tile.consumers + 1
@@ -140,3 +141,19 @@ def legal(key: Key, tile: Configuration) -> bool:
         and dealt <= groups * tile.registers
         and groups * tile.registers * _THREADS <= _REGISTERS
     )
+
+
+def _legal_of_keys(key: Key, tile: HopperBackwardTile) -> bool:
+    """Two sums of 256 dimensions exceed a consumer's registers; consumers that divide a tile are
+    two, and take no rows in turn."""
+    if tile.divided:
+        free = not (tile.persistent or tile.anew)
+        return free and tile.consumers == 2 and tile.block == _ROWS and not tile.one_ring
+    return key.head_pad < 256 and not (tile.overlap or tile.one_ring)
+
+
+def _legal_of_queries(tile: HopperBackwardTile) -> bool:
+    """In one ring of stages, keys that wait for their product would wait for the next values, and
+    those for their place."""
+    waits = tile.one_ring and (tile.overlap or tile.stages < 3)
+    return not (waits or tile.anew or tile.divided)

@@ -65,7 +65,11 @@ CASES = {
     "window": (WINDOW, {}, {*QUERIES, "hopper_backward_keys"}),
     "documents": (causal & document(IDS), {"dim": 64}, {"hopper_forward"}),
     "one pass": (causal, {"length": 4096, "heads": 16, "kv_heads": 16}, ONE_PASS),
-    "wide": (WINDOW, {"dim": 256}, {"hopper_forward", "backward_keys"}),
+    "wide": (
+        WINDOW,
+        {"dim": 256, "heads": 4, "kv_heads": 4},
+        {"hopper_forward", "hopper_backward_wide_keys"},
+    ),
     "float32": (WINDOW, {"dim": 64, "dtype": torch.float32}, {"forward", "backward_keys"}),
     "odd": (causal + ma.softcap(30.0), {"dim": 36}, {"forward", "backward_queries"}),
     "slopes": (causal + ma.alibi(SLOPES), {"dim": 64}, {"backward_entries"}),

@@ -48,7 +48,7 @@ def gluon(monkeypatch):
 
 
 TABLE = tiles_for("sm_90", 128, 2, "dense")
-HOPPER = hopper_tile_for("sm_90", 128, 2, "dense", biased=False)
+HOPPER = hopper_tile_for("sm_90", (128, 128), 2, "dense", biased=False)
 
 
 def test_without_choices_the_tables_serve():
@@ -78,7 +78,7 @@ def test_what_the_warp_specialised_kernel_does_not_serve_keeps_the_tables():
     assert forward(tuned("forward", OTHER), wide=True) == (None, TABLE)
     assert forward(tuned("forward", OTHER), (128, 32)) == (None, TABLE)
     wide_heads = tiles_for("sm_90", 256, 2, "dense")
-    table = hopper_tile_for("sm_90", 256, 2, "dense", biased=False)
+    table = hopper_tile_for("sm_90", (256, 256), 2, "dense", biased=False)
     # Measured where queries and output share memory, which they cannot here.
     assert forward(tuned("forward", OTHER, pad=256), (256, 128)) == (table, wide_heads)
     assert forward(tuned("forward", OTHER, pad=256), (256, 256)) == (OTHER, wide_heads)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final, Literal
@@ -22,6 +23,7 @@ from ..arguments import describable, hooked, numbers_of, padded_length
 from ..constants import (
     HOPPER_BACKWARD_REGISTERS,
     hopper_backward_constants,
+    rows_as_pads,
     tile_constants,
     weight_constants,
 )
@@ -75,6 +77,9 @@ _HOPPER: Final = {
         },
     ),
 }
+_DIVIDED: Final = replace(
+    _HOPPER["keys"], path="maskalg_kernels.hopper_wide_keys.hopper_backward_wide_keys"
+)
 
 _ROWS: Final = 64  # of a consumer
 _INT32_MAX: Final = 2**31 - 1  # of the row that a descriptor of rows is asked for
@@ -82,6 +87,8 @@ _INT32_MAX: Final = 2**31 - 1  # of the row that a descriptor of rows is asked f
 
 def gradient_spec(of: Side, tile: Tile | HopperBackwardTile) -> KernelSpec:
     """The kernel that a tile is for."""
+    if isinstance(tile, HopperBackwardTile) and tile.divided:
+        return _DIVIDED
     return (_PLAIN if isinstance(tile, Tile) else _HOPPER)[of]
 
 
@@ -94,7 +101,7 @@ def gradient_constants(
         return known | tile_constants(tile)
     # The derivative of a bias takes registers.
     anew = tile.anew or known["SLOPE"] is not None
-    return known | hopper_backward_constants(tile) | {"ANEW": anew}
+    return known | rows_as_pads(known) | hopper_backward_constants(tile) | {"ANEW": anew}
 
 
 def serves(call: Call, plan: BackwardPlan) -> bool:
@@ -225,7 +232,7 @@ def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
     else:
         like, length, heads = call.key, extents.kv_len, call.key.shape[1]
     if isinstance(tile, HopperBackwardTile):
-        side = tile.consumers * _ROWS
+        side = tile.rows
     else:
         side = tile.block_q if of == "queries" else tile.block_kv
     rows, batch_heads = -(-length // side), extents.batch * heads

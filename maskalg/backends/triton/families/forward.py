@@ -15,7 +15,7 @@ from ....tiles.forward import HopperTile, Tile
 from ....values.weights import Weight
 from ...call import Call
 from ..arguments import describable, hooked, numbers_of, sinks_of
-from ..constants import hooks_ahead, power_of_two, tile_constants, weight_constants
+from ..constants import hooks_ahead, power_of_two, rows_as_pads, tile_constants, weight_constants
 from ..launching.fitting import that_fits, with_last_resort
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
@@ -34,6 +34,7 @@ _HOPPER_FLOAT8: Final = replace(
 )
 _FLOAT8_VALUES: Final = KernelSpec("maskalg_kernels.float8_values.float8_values")
 
+_OUTPUT_OVER_QUERIES: Final = ((192, 128), (192, 192), (256, 256))  # dimensions of rows
 _WORDS: Final = 32  # of four keys, of a program of `float8_values`: the most keys of a tile
 _REGISTERS: Final = 2**16  # of a multiprocessor of sm_90
 _QUERIES: Final = 64  # of a consumer
@@ -145,6 +146,7 @@ def forward_constants(
         # In pages, tiles that may drop what holds NaN have a loop of their own.
         own = {"PAGE": page_size, "ONE_LOOP": tile.one_loop and not page_size}
         return known | tile_constants(tile) | own
+    known |= rows_as_pads(known)
     return known | hooks_ahead(plan.hooks) | {
         "BLOCK_N": tile.block_kv,
         "CONSUMERS": tile.consumers,
@@ -156,8 +158,8 @@ def forward_constants(
         "OVERLAP": tile.overlap,
         # A score that a formula follows is too much to compile twice, for two groups of warps.
         "APART": plan.hooks.additive or tile.consumers == 1,
-        # Queries, output and two stages of 256 dimensions exceed a multiprocessor's memory.
-        "OUTPUT_OVER_QUERIES": known["HEAD_PAD"] == known["VALUE_PAD"] == 256,
+        # Beside both, stages of wide heads would exceed a multiprocessor's memory.
+        "OUTPUT_OVER_QUERIES": (known["HEAD_PAD"], known["VALUE_PAD"]) in _OUTPUT_OVER_QUERIES,
         # The four warps of the first consumer; Gluon adds the others.
         "num_warps": 4,
         "maxnreg": tile.registers,

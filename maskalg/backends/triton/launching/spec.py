@@ -171,7 +171,11 @@ class KernelSpec:
     ) -> tuple[list[int], Any]:
         """The block of a tensor that is described, and its layout in shared memory for Gluon."""
         block = [constants[n] if isinstance(n, str) else n for n in self.blocks[name]]
-        return block, _layout(block, dtype) if self.signature.gluon else None
+        if not self.signature.gluon:
+            return block, None
+        # Kernels copy a row of 192 elements in three pieces: blocks have sides of powers of two.
+        block[-1] &= -block[-1]
+        return block, _layout(block, dtype)
 
     def descriptor(self, name: str, tensor: torch.Tensor, constants: Mapping[str, Any]) -> Any:
         """The descriptor of a tensor, for Triton's own launch."""
