@@ -33,7 +33,7 @@ from .forward import Tile, head_of, load_tile, source_of, tile_of, tile_of_progr
 from .runs import Span, over_runs
 
 PADDED_BLOCK = tl.constexpr(256)
-"""What is kept of queries is as long as a multiple of this, which is one of every tile."""
+"""Statistics of queries are padded to a multiple of this, a multiple of every tile."""
 
 
 @triton.jit
@@ -163,7 +163,7 @@ def _visit_queries(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: t
 
 @triton.jit
 def first_row(batch, head, heads, length, head_step):
-    """Where the rows of a head begin in a dense tensor, in rows."""
+    """The first row of a head in a dense tensor, in rows."""
     return batch.to(tl.int64) * heads * length + head.to(tl.int64) * head_step
 
 

@@ -99,7 +99,7 @@ def masked(score, place, hooks, PARTIAL):
 
 @triton.jit
 def kept(score, place, hooks):
-    """Which pairs the mask keeps, in the shape of `score`."""
+    """True where the mask keeps a pair, in the shape of `score`."""
     # Spelled so that Gluon has it too.
     nothing = tl.where(score == score, 0.0, 0.0)
     return hooks.MASKED(nothing, *place) == 0.0
@@ -143,7 +143,7 @@ def weight_gradient(p, dp, delta, statistic, place, hooks, PARTIAL):
 
 @triton.jit
 def slope_of(product, place, hooks):
-    """What a change of the score changes the biased score by."""
+    """The derivative of the biased score by the score."""
     slope = 1.0
     if hooks.SLOPE is not None:
         slope = hooks.SLOPE(product, *place)

@@ -1,4 +1,4 @@
-"""What the gradients need of each query, by a kernel of its own."""
+"""Row statistics the gradient kernels read, by a kernel of its own."""
 
 import triton
 import triton.language as tl

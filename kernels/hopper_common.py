@@ -1,4 +1,4 @@
-"""What the warp-specialised kernels share: layouts, positions, rings of stages, groups of warps.
+"""Parts of all warp-specialised kernels: layouts, positions, rings of stages, groups of warps.
 
 The first group of four warps and those like it are consumers, which compute; one warp is the
 producer, which copies tiles into rings by the tensor memory accelerator.
@@ -87,7 +87,7 @@ class Ring(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What a kernel was called with: sizes, numbers and tables."""
+    """Arguments of a kernel: sizes, numbers and tables."""
 
     rows: gl.tensor
     batch_heads: gl.tensor

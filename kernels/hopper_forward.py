@@ -54,7 +54,7 @@ from .runs import NO_TILE, first_tile, next_tile
 
 
 class Program(NamedTuple):
-    """What the warps of a program share; in the ring `held` lie queries."""
+    """State shared by the warps of a program; the ring `held` holds queries."""
 
     call: Call
     q_desc: gl.tensor

@@ -57,7 +57,7 @@ row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, ran
 
 
 class Program(NamedTuple):
-    """What the warps of a program share.
+    """State shared by the warps of a program.
 
     Keys lie beside values in the ring `held`, queries beside statistics, and gradients beside
     deltas; in one pass, queries beside shifts, and there are no deltas.

@@ -56,7 +56,7 @@ _past_layout = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
 
 
 class Program(NamedTuple):
-    """What the warps of a program share; in the ring `held` queries lie beside gradients."""
+    """State shared by the warps of a program; the ring `held` holds queries and gradients."""
 
     call: Call
     q_desc: gl.tensor

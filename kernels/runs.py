@@ -74,7 +74,7 @@ def first_tile(span, NEXT_RUN: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def next_tile(run, span, NEXT_RUN: tl.constexpr, BLOCK: tl.constexpr):
-    """What is left of a run past its first tile, or the next run."""
+    """The rest of a run past its first tile, or the next run."""
     tile, end, partial = run
     tile += 1
     if tile == end:
@@ -167,7 +167,7 @@ def _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK: tl.constexpr)
 
 @triton.jit
 def _joined(found, full, partial, first, whole, cut):
-    """What two rows keep: a tile is FULL if it is so in both, and PARTIAL as long as in one."""
+    """The run of two rows together: a tile is FULL if it is so in both, else PARTIAL."""
     full = tl.where(first == found, tl.minimum(full, whole), tl.minimum(first, found))
     longer = tl.where(first == found, tl.maximum(partial, cut), partial)
     partial = tl.where(first < found, cut, longer)

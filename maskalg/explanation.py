@@ -47,7 +47,7 @@ def render(score: Expression, *, ptx: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a call of `attention` would do; print it: a line for each that is not empty.
+    """The choices of a call of `attention`; printed, a line for each that is not empty.
 
     Attributes:
         backend: the name of the backend.
@@ -92,7 +92,7 @@ def explain(
     backend: str | None = None,
     **named: NoReturn,
 ) -> Explanation:
-    """What `attention` with these arguments would choose, without computing it.
+    """The choices of `attention` with these arguments, without computing it.
 
     Raises what `attention` would raise for inputs that do not fit, for more arguments, and for the
     names that other functions have for them.

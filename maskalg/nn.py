@@ -138,7 +138,7 @@ class Attention(torch.nn.Module):
 
 
 def _places(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:
-    """Where a module holds tensors of these names, without hiding what it has for itself."""
+    """Attribute names for a module's tensors that hide none of its own attributes."""
     places: list[str] = []
     for name in names:
         place = name
@@ -149,7 +149,7 @@ def _places(names: tuple[str, ...], taken: set[str]) -> tuple[str, ...]:
 
 
 def _joined(score: Expression, mask: Expression) -> Expression:
-    """What both keep, with the biases of both."""
+    """The pairs both keep, with the biases of both."""
     assert isinstance(score, (Mask, Bias, Score))
     if isinstance(mask, Bias):
         return score + mask

@@ -15,7 +15,7 @@ from ..engine.pages import Pages
 from ..values.weights import Weight, softmax
 
 SMALLEST_SCALE: Final = 2.0**-64
-"""What biases are divided by without overflow, and what scores of any size vanish under."""
+"""The smallest scale that kernels divide biases by; below it every score counts as zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Call:
 
     @property
     def out_dtype(self) -> torch.dtype:
-        """That of the output: of the inputs, but for float8."""
+        """The dtype of the output: that of the query, or bfloat16 for float8."""
         return torch.bfloat16 if self.query.dtype == FLOAT8 else self.query.dtype
 
     def with_inputs(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Call:

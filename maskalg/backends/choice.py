@@ -24,7 +24,7 @@ _BY_DEVICE: Final = {traits.device: name for name, traits in TRAITS.items() if t
 
 
 class Backend(Protocol):
-    """What `backend.py` in the folder of a backend has."""
+    """The functions of `backend.py` in the folder of a backend."""
 
     def attend(self, call: Call) -> Result:
         """Output and, where wanted, lse, with what autograd needs recorded."""
@@ -50,7 +50,7 @@ class Backend(Protocol):
         """
 
     def explain(self, call: Call) -> Explained:
-        """What would be chosen for a call, without computing it."""
+        """The choices for a call, without computing it."""
 
 
 def backend_name(device: str, name: str | None) -> str:

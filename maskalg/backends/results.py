@@ -50,7 +50,7 @@ def row_steps(like: torch.Tensor) -> tuple[int, int]:
 
 
 def _strides(like: torch.Tensor, dim: int) -> tuple[int, int, int, int]:
-    """Those of `empty_result`."""
+    """The strides of `empty_result`."""
     _, heads, length, _ = like.shape
     _, head, token, _ = like.stride()
     if 0 < head < token:  # of a token together; 0 is one head expanded

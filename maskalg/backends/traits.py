@@ -1,4 +1,4 @@
-"""What a backend says of itself, without being imported, and of a call."""
+"""Facts about a backend, known without importing it, and its choices for a call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Traits:
 
 @dataclass(frozen=True)
 class Explained:
-    """What a backend would choose for a call, for `maskalg.explain`, which has the same names.
+    """The choices of a backend for a call, under the names that `maskalg.explain` prints.
 
     Attributes:
         bounds: who computes the runs of tiles: the kernel, or the host once a call; "none" where

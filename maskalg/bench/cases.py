@@ -1,4 +1,4 @@
-"""What is measured: shapes of training, and masks and biases people train with."""
+"""Cases of the bench: shapes of training, and masks and biases people train with."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Run = Callable[[], torch.Tensor]
 
 @dataclass(frozen=True)
 class Contender:
-    """What computes the output of a case, and from what.
+    """A contender: a function that computes the output of a case, and its inputs.
 
     Attributes:
         run: gives the output `[batch, heads, length, dim]`.

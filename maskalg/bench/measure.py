@@ -17,7 +17,7 @@ from .contender import Contender
 from .contenders import contenders, inputs_of
 
 FARTHEST: Final = 0.02
-"""Where a result counts as another one: some times what bfloat16 costs."""
+"""Relative distance at which a result counts as another one: some times the error of bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def measure(name: str, case: Case, rounds: int, *, backward: bool) -> Row:
 def first_calls(
     contenders: dict[str, Callable[[], Contender]], *, backward: bool
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, float], dict[str, str]]:
-    """What is timed of each contender, ours first; distances from ours; why others are left out.
+    """The timed functions, ours first; distances from ours; why contenders are left out.
 
     A peer that fails, or computes something else, is left out; ours raises.
     """

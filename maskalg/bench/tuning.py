@@ -23,7 +23,7 @@ Measure = Callable[[dict[str, Run], int], dict[str, list[float]]]
 """Milliseconds of each function in each of so many rounds, one function after the other."""
 
 LEAST_GAIN: Final = 0.02
-"""What a tile must be faster by to replace the table's, beside the noise that was seen."""
+"""The least gain, beside the noise that was seen, by which a tile replaces the table's."""
 
 _FINALISTS: Final = 4
 _SCREENING_ROUNDS: Final = 3
@@ -47,7 +47,7 @@ class Trials(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """What came out for a key.
+    """The outcome of tuning for a key.
 
     Attributes:
         key: what a tile is chosen by.

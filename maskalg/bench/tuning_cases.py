@@ -1,4 +1,4 @@
-"""What tiles are tuned on: for each kind of mask and score, one or two that people train with."""
+"""Cases that tiles are tuned on: for each kind of mask and score, one or two people train with."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from .tuning_cases import LENGTH, tuning_cases
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is tuned.
+    """The choices of a tuning session.
 
     Attributes:
         cases: names of `tuning_cases`; those of one kind of mask are tuned together.
@@ -55,7 +55,7 @@ class Wanted:
 
 
 def findings(wanted: Wanted) -> Iterator[Finding]:
-    """What each search finds, as it ends."""
+    """The finding of each search, as it ends."""
     for dim in wanted.dims:
         cases = tuning_cases(dim, "cuda")
         inputs = inputs_of(next(iter(cases.values())), wanted.dtype, gradients=False)

@@ -1,4 +1,4 @@
-"""What the commands take: expressions, lengths, and numbers that are checked as they are read."""
+"""Arguments of the commands: expressions, lengths, and numbers checked as they are read."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from . import messages
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured.
+    """The choices of `maskalg bench`.
 
     Attributes:
         cases: parts of the names of cases; empty is all of them.
@@ -59,7 +59,7 @@ def run(settings: Settings) -> int:
 
 
 def _tuned() -> str:
-    """What of `maskalg tune` plays a part in the figures."""
+    """The tiles of `maskalg tune` behind the figures, as a line of text."""
     from ..backends.triton.tuned import machine_of
 
     _, choices = machine_of(torch.device("cuda", torch.cuda.current_device()))

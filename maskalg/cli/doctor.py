@@ -38,7 +38,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, in the order in which it is printed."""
+    """Findings, in the order in which they are printed."""
 
     maskalg: str
     python: str

@@ -1,4 +1,4 @@
-"""What `maskalg doctor` looks at: versions, GPUs, optional libraries, the cache folder."""
+"""Facts that `maskalg doctor` prints: versions, GPUs, optional libraries, the cache folder."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def why_no_gpu() -> str:
-    """What keeps torch from a GPU."""
+    """The reason why torch sees no GPU."""
     driver = _driver()
     if torch.version.cuda is None and torch.version.hip is None:
         present = f" (the machine has driver {driver})" if driver else ""

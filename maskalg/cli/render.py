@@ -102,7 +102,7 @@ def _print_source(console: Console, text: str) -> None:
 
 
 def report_lines(report: Report, target: str) -> list[str]:
-    """What compiling a kernel gave, as text."""
+    """The compiler's report on a kernel, as text."""
     share = 100 * report.shared / report.shared_limit
     lines = [f"{report.kernel} on {target}: {report.tier}"]
     if report.registers is not None:

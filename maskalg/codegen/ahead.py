@@ -25,12 +25,12 @@ def is_ahead(node: Node) -> bool:
 
 @dataclass
 class Ahead:
-    """What the hook `ahead` loads, in the order it was asked for."""
+    """Loads of the hook `ahead`, in the order they were asked for."""
 
     loads: list[str] = field(default_factory=list)
 
     def keep(self, load: str) -> str:
-        """Where the hook `biased_ahead` finds what is loaded."""
+        """The name under which the hook `biased_ahead` finds a load."""
         if load not in self.loads:
             self.loads.append(load)
         # Counted from the end: how many numbers there are is not known yet.

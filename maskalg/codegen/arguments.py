@@ -58,7 +58,7 @@ class LayoutArgument:
 
 @dataclass(frozen=True)
 class DivisorArgument:
-    """What a kernel divides by a formula of numbers with (`codegen/divisors.py`)."""
+    """Factors by which a kernel divides by a formula of numbers (`codegen/divisors.py`)."""
 
     divisor: Node
     part: Literal["factor", "shift"]

@@ -38,7 +38,7 @@ def numeric(node: Node) -> bool:
 
 
 def value_of(node: Node, values: tuple[Value, ...]) -> int:
-    """What a formula of numbers is."""
+    """The value of a formula of numbers."""
     if node.op == "const":
         return cast(int, node.data)
     if node.op == "scalar":

@@ -74,7 +74,7 @@ def _mode(reading: Node) -> Mode:
 
 
 def _change(bias: Node, reading: Node) -> Node:
-    """What a change of the entry changes the bias by: the derivative with the roles exchanged."""
+    """The derivative of the bias by the entry: the roles of score and entry are exchanged."""
 
     def exchanged(node: Node) -> Node | None:
         if node == reading:

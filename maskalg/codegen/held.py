@@ -1,4 +1,4 @@
-"""What the element hooks need of one side alone, computed once before a kernel's loop.
+"""Values of one side alone that element hooks read, computed once before a kernel's loop.
 
 A kernel that loops over keys holds a tile of queries, and the gradients of keys the other way
 round. Readings and bounds that do not depend on the index that moves are computed by the hook
@@ -42,11 +42,11 @@ class Held:
         )
 
     def reading(self, node: Node) -> str | None:
-        """Where a hook finds a reading that is the same at every step, None for others."""
+        """The name by which a hook finds a reading that is the same at every step, or None."""
         return None if self.moving in node.indices() else self.keep(self.text(node))
 
     def keep(self, value: str) -> str:
-        """Where a hook finds a value, given as `text` printed it."""
+        """The name under which a hook finds a value, given as `text` printed it."""
         if value not in self._values:
             self._values.append(value)
         # Counted from the end: how many tables there are is not known yet.

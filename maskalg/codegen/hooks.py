@@ -145,7 +145,7 @@ def rendered(
 
 
 def imports(style: Style = _NATURAL) -> str:
-    """What formulas written in a style call, by Python's `import`."""
+    """The import lines that formulas written in a style need."""
     own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in _OWN_PTX}
     return _IMPORTS.format(**own) + (long_integers.IMPORTS if style.limbs > 1 else "")
 
@@ -157,7 +157,7 @@ def _elements(
     moving: Index,
     formulas: Sequence[Formula],
 ) -> list[HookText]:
-    """What a loop over the index `moving` calls for each element, and `hold` before it."""
+    """The hooks of a loop over the index `moving`: of each element, and `hold` before it."""
     near = not style.wide and not style.far
     held = Held(moving, _printer(arguments, style), near)
 

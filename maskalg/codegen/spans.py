@@ -28,7 +28,7 @@ class Interval:
 
 
 def interval_of(literals: tuple[Node, ...], moving: Index) -> Interval:
-    """What a conjunction bounds the moving index by, and the literals that do not bound it."""
+    """The bounds that a conjunction sets the moving index, and the literals that set none."""
     lows: list[Node] = []
     highs: list[Node] = []
     rest: list[Node] = []

@@ -36,7 +36,7 @@ StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
 
 @dataclass(frozen=True)
 class Environment:
-    """What a formula is evaluated at.
+    """The place and values at which a formula is evaluated.
 
     `indices` holds an integer tensor for each index name, broadcastable against each other;
     `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
@@ -58,7 +58,7 @@ class Environment:
 
     @property
     def real(self) -> torch.dtype:
-        """What numbers are computed in: float32 in every mask, float64 in biases of such scores."""
+        """The dtype of real numbers: float32 in every mask, float64 in biases of such scores."""
         of_score = self.score is not None and self.score.dtype == torch.float64
         return torch.float64 if of_score or self.double else torch.float32
 

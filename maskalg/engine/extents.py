@@ -24,7 +24,7 @@ from . import messages
 from .normal_form import Bound, Value
 
 MOST_OF_ENTRY: Final = 2**30
-"""What kernels of 32 bits add of an entry: beyond it, entries exceed all sums of positions."""
+"""The largest part of an entry that kernels of 32 bits add: beyond it, entries exceed all sums."""
 
 _MOST_HEADS: Final = 256
 """Heads of keys that models have at most; more, and fewer keys, look like another layout."""
@@ -305,7 +305,7 @@ def _numbers(bound: Bound) -> int:
 
 
 def _products(bound: Bound, extents: Extents) -> int | None:
-    """What the products of a formula add up to at most; None where a tensor decides."""
+    """The largest sum of the products of a formula; None where a tensor decides."""
     total = 0
     for formula in (bound.structure.mask, bound.structure.bias):
         for node in formula.walk():

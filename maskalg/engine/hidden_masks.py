@@ -15,7 +15,7 @@ _LEAST: Final = -1e4
 
 
 def hidden(form: Bound) -> str:
-    """What `explain` adds where a bias is -inf, or nearly so, under a condition."""
+    """A remark of `explain` where a bias is -inf, or nearly so, under a condition."""
     found = min(_amounts(form), default=0.0)
     if found > _LEAST:
         return ""

@@ -110,7 +110,7 @@ class _Reader:
 
 
 def _data(op: str, token: str) -> object:
-    """What stands after the operation: a name, the number of a dimension, or a constant."""
+    """The data of an operation: a name, the number of a dimension, or a constant."""
     if op == "extent":
         return int(token)
     if op != "const":

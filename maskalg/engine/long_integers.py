@@ -125,7 +125,7 @@ def bitwise(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> 
 
 
 def computed(op: str, parts: list[Long]) -> Long:
-    """What an operation of formulas gives; divisors count as 1 where they are less."""
+    """The result of an operation of formulas; divisors count as 1 where they are less."""
     if op in COMMUTATIVE:
         # Small operands first: vectors combine before they meet a matrix.
         parts = sorted(parts, key=lambda part: part[0].numel())

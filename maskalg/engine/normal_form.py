@@ -74,7 +74,7 @@ class Structure:
 
     @cached_property
     def constants(self) -> int:
-        """What the integers that stand in the formulas add up to, without signs and factors."""
+        """The sum of the integers in the formulas, without signs and factors."""
         parts = [part for formula in (self.mask, self.bias) for part in formula.walk()]
         terms = [arg for part in parts if part.op != "mul" for arg in part.args]
         found = [term.data for term in terms if term.op == "const" and term.kind == "int"]
@@ -164,7 +164,7 @@ class Bound:
         return False
 
     def grain(self, kv_len: int = 0) -> Literal[1, 2, 8]:
-        """What divides keys and the rows of all tables that are read key by key; 1 without any."""
+        """A divisor of keys and of the rows of all tables read key by key; 1 without any."""
         rows = self.structure.rows_of_keys
         lengths = kv_len if rows else 1
         for slot in rows:
@@ -219,7 +219,7 @@ def _bound(expression: Expression) -> Bound:
 
 
 def _place(parameter: Parameter, distinct: list[Parameter]) -> int:
-    """Where a parameter stands among others; their number where it is new.
+    """The place of a parameter among others; their number where it is new.
 
     One tensor read in two places is one slot; numbers are told apart by object.
     """

@@ -1,4 +1,4 @@
-"""What was found before, the most recently used of it, for all threads."""
+"""A cache of the most recently used results, for all threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Recent(OrderedDict[Key, Found]):
         self._writing = threading.RLock()
 
     def recall(self, key: Key) -> Found | None:
-        """What is kept for a key, which is used now; or None."""
+        """The result kept for a key, which counts as used now; or None."""
         found = self.get(key)
         if found is not None:
             with suppress(KeyError):

@@ -63,7 +63,7 @@ def inside(limits: Interval, margin: int = 0) -> bool:
 
 
 def limits(node: Node, values: tuple[Told, ...], positions: int = MOST_POSITIONS) -> Interval:
-    """What an integer formula is at least and at most, at indices up to `positions` in size."""
+    """The smallest and largest value of an integer formula, at indices up to `positions`."""
     return _measured(node, values, positions)[0]
 
 

@@ -45,7 +45,7 @@ def tensor_dtype(call: str, argument: str, found: object, wanted: str) -> MaskTy
 
 
 def _converted(argument: str, found: str, wanted: str) -> str:
-    """What to write for a tensor whose dtype is of another kind, where that is not a guess."""
+    """A correction for a tensor whose dtype is of another kind, where it is not a guess."""
     whole = found.startswith(("torch.int", "torch.uint"))
     if found in ("Embedding", "Linear"):
         return f" Write {argument}.weight."

@@ -14,7 +14,7 @@ FROM_BLOCK_MASK = (
 
 
 def instead(what: object) -> str:
-    """What to write for a value that is no expression, as sentences; nothing where none is known.
+    """A correction for a value that is no expression, as sentences; empty where none is known.
 
     Known are None, a BlockMask of FlexAttention, tables that were not read, functions of this
     package that were not called, and other functions.
@@ -40,7 +40,7 @@ _TENSORS = (
 
 
 def entering(what: object) -> str:
-    """What to write for a value given for a mask, a bias or a score, as sentences."""
+    """A correction for a value given for a mask, a bias or a score, as sentences."""
     if isinstance(what, bool):
         return "Write ma.everything for a mask that keeps every pair, ma.nothing for none."
     if isinstance(what, str):

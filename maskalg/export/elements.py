@@ -57,7 +57,7 @@ class Elements:
 
 
 def edges(kept: torch.Tensor) -> torch.Tensor:
-    """Where the intervals of True of each row begin and end, two by two, `[edges, dimensions]`.
+    """Begin and end of the intervals of True of each row, two by two, `[edges, dimensions]`.
 
     Sorted by row; the last number is the first place of an interval or one past its last.
     """

@@ -240,7 +240,7 @@ class _Text:
 
 
 def _combined(node: Node) -> tuple[Node, ...]:
-    """What a sum or a product combines, the numbers that it begins with as one."""
+    """The operands of a sum or a product, the numbers that it begins with as one."""
     args = in_order(node)
     numbers = tuple(takewhile(_is_number, args))
     if node.kind != "real" or len(numbers) < 2:

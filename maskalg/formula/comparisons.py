@@ -55,7 +55,7 @@ def arranged(node: Node) -> Node:
 
 
 def terms_of(node: Node) -> tuple[Node, ...]:
-    """What a sum adds; anything else is one term."""
+    """The terms of a sum; anything else is one term."""
     return node.args if node.op == "add" else (node,)
 
 

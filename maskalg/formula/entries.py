@@ -37,7 +37,7 @@ def as_tensor(value: object) -> object:
 
 
 def kind_of(value: object) -> str:
-    """What an error calls a value: the dtype of a tensor or of entries, or the type."""
+    """The name of a value in errors: the dtype of a tensor or of entries, or the type."""
     tensor = as_tensor(value)
     if not isinstance(tensor, torch.Tensor):
         return type(value).__name__

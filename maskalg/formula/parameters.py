@@ -25,7 +25,7 @@ each other ("contiguous"), or besides none before a smaller one ("ascending").""
 INT32_MAX: Final = 2**31 - 1
 
 INTEGERS: Final = cast("tuple[type[int], ...]", (int, torch.SymInt))
-"""What counts as an integer: under `torch.export` a length is a symbol, not an `int`."""
+"""Types of integers: under `torch.export` a length is a symbol, not an `int`."""
 
 
 def plain_number(value: Any) -> Any:
@@ -65,7 +65,7 @@ class Scalar:
 
     @property
     def identity(self) -> object:
-        """What `==` and the hash of a mask compare: the number itself."""
+        """Its identity in `==` and the hash of a mask: the number itself."""
         return self.value
 
 
@@ -100,7 +100,7 @@ class Table:
 
     @property
     def identity(self) -> object:
-        """What `==` and the hash of a mask compare: the tensor object, not its contents."""
+        """Its identity in `==` and the hash of a mask: the tensor object, not its contents."""
         return id(self.tensor)
 
 

@@ -38,7 +38,7 @@ class Label:
         return Label(self.kind, parts)
 
     def parameters(self) -> list[Parameter]:
-        """What it was written with, from left to right; a parameter may come more than once."""
+        """The parameters it was written with, from left to right; one may come more than once."""
         found: list[Parameter] = []
         for part in self.parts:
             if isinstance(part, Label):

@@ -14,5 +14,5 @@ class Shown:
     """Base of masks, biases, scores, proofs, block maps and segments."""
 
     def _repr_html_(self) -> str | None:
-        """What Jupyter shows; None where nothing can be drawn."""
+        """HTML for Jupyter; None where nothing can be drawn."""
         return HTML[0](self) if HTML else None

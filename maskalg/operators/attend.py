@@ -49,7 +49,7 @@ def traced(query: torch.Tensor, backend: str) -> bool:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a call asks for besides its tensors; see `attention`."""
+    """The options of a call besides its tensors; see `attention`."""
 
     scale: float | None
     return_lse: bool

@@ -99,7 +99,7 @@ def _module(place: str, name: str) -> ModuleType:
 
 
 def _made(place: str, function: Callable[..., Any]) -> Any:
-    """What a function stands for: what it returns, or its trace."""
+    """The expression a function stands for: its result, or its trace."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -121,7 +121,7 @@ def _made(place: str, function: Callable[..., Any]) -> Any:
 
 
 def _running(place: str, run: Callable[[], Any]) -> Any:
-    """What the user's code returns; whatever it raises is told as one line."""
+    """The result of the user's code; an error it raises is told as one line."""
     try:
         return run()
     except errors.MaskalgError as problem:

@@ -31,7 +31,7 @@ def code_failed(place: str, problem: BaseException) -> MaskValueError:
 
 
 def code_refused(place: str, problem: MaskalgError) -> MaskalgError:
-    """What a mask refused within the user's code, with the place it was read from."""
+    """The error of a mask within the user's code, with the place it was read from."""
     return type(problem)(f"{place!r}: {problem}")
 
 

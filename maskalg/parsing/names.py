@@ -47,7 +47,7 @@ _OF_EXPRESSIONS = ("at", "shift", "bind")
 
 
 def methods_of(value: object) -> tuple[str, ...]:
-    """What may be called on a value with a dot."""
+    """The methods that may be called on a value."""
     if isinstance(value, Expression):
         return _OF_EXPRESSIONS
     if any(value is mask for mask in _MASKS.values()):
@@ -56,7 +56,7 @@ def methods_of(value: object) -> tuple[str, ...]:
 
 
 def described(value: object) -> str:
-    """What a value is, in words."""
+    """A value's kind, in words."""
     words = {
         Mask: "a mask",
         Bias: "a bias",

@@ -1,4 +1,4 @@
-"""What of Python's syntax an expression may be made of, and what is said of the rest."""
+"""The part of Python's syntax that expressions may use, and errors for the rest."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Signs:
         return self._proved(combined([(-1, read(left)), (-1, read(right)), (-1, constant(1))]))
 
     def place(self, expression: Any) -> list[tuple[Monomial, int]]:
-        """What to sort expressions by; the same in every process, and cheaper than their text."""
+        """A key to sort expressions by; the same in every process, and cheaper than their text."""
         return sorted(self._atoms.read(expression).items())
 
     def spend(self, steps: float) -> None:

@@ -206,7 +206,7 @@ class StepPair:
 
 
 def _tables(q_read: Node, kv_read: Node) -> str:
-    """What tells families apart: the two tables, and the indices before the position."""
+    """The key of a family: the two tables, and the indices before the position."""
     reads = (q_read, kv_read)
     return " ".join(
         read.own[0].text + "".join(arg.skeleton for arg in read.args[:-1]) for read in reads

@@ -24,7 +24,7 @@ _CHANGES: Final = 128  # entries at which two tensors differ, whose positions ar
 
 @dataclass(frozen=True)
 class Side:
-    """What one mask keeps and the other does not.
+    """The pairs that one mask keeps and the other does not.
 
     Attributes:
         mask: those pairs.
@@ -39,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What only `a` keeps and what only `b` keeps."""
+    """The pairs that only `a` keeps, and those that only `b` keeps."""
 
     only_a: Side
     only_b: Side
@@ -158,7 +158,7 @@ def _shortened(within: Reach) -> Reach:
 
 
 def _looked(form: Bound, within: Reach, places: list[int]) -> Search:
-    """What a search finds in about a second.
+    """The outcome of a search of about a second.
 
     Where masks differ is seldom where the first tiles lie: numbers of the formula come first, then
     where tensors differ and positions spread over the lengths, then tiles that a proof leaves.

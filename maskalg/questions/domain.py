@@ -1,4 +1,4 @@
-"""Where a question is asked: lengths that are given, or every position there is."""
+"""The positions a question is asked over: given lengths, or every position there is."""
 
 from __future__ import annotations
 

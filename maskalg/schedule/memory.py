@@ -41,7 +41,7 @@ class Memory:
         values: tuple[Value, ...],
         make: Callable[[], Found],
     ) -> Found:
-        """What `make` gives for these formulas and values, made once while the tensors live."""
+        """The result of `make` for these formulas and values, made once while the tensors live."""
         used = sorted({p.index for node in nodes for p in node.params if isinstance(p, Slot)})
         tensors: list[torch.Tensor] = []
         numbers: list[str | None] = []
@@ -57,7 +57,7 @@ class Memory:
     def of_tensors(
         self, key: tuple[Hashable, ...], tensors: Sequence[torch.Tensor], make: Callable[[], Found]
     ) -> Found:
-        """What `make` gives for these tensors; `key` says all else that it depends on."""
+        """The result of `make` for these tensors; `key` says all else that it depends on."""
         if torch.compiler.is_compiling():
             return make()
         on_gpu = not tensors and torch.cuda.is_initialized()
@@ -138,7 +138,7 @@ def memorable(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def state_of(tensor: torch.Tensor) -> tuple[int, int, torch.Size]:
-    """What changes when a tensor is written to, or other memory put into it.
+    """A state that changes when a tensor is written to, or given other memory.
 
     `tensor.data = other` does the latter, and is no write that PyTorch counts.
     """

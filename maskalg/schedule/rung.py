@@ -31,7 +31,7 @@ Source = Literal["spans", "digits", "summaries"]
 
 
 class Rung(Protocol):
-    """What decides the tiles of a mask, for any values and lengths.
+    """A rung: the way the tiles of a mask are decided, for any values and lengths.
 
     Attributes:
         on_host: what runs follow from: the spans of the closed forms, digits, or spans narrowed by

@@ -19,7 +19,7 @@ from .tiling import Tiling, block_pair
 
 @dataclass(frozen=True, eq=False)
 class Segments(TileRuns, Shown):
-    """What each tile of queries visits: ordered, disjoint ranges of tiles of keys.
+    """The visits of each tile of queries: ordered, disjoint ranges of tiles of keys.
 
     Row `r = (batch_index * heads + head_index) * rows + tile` owns the segments from
     `row_start[r]` up to, not including, `row_start[r + 1]`. Neighbours that touch have different

@@ -48,7 +48,7 @@ class Tiling:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What labels depend on beside the mask and its values."""
+        """All that labels depend on beside the mask and its values."""
         return (self.block, self.shape, self.extents.q_len, self.extents.kv_len, self.device)
 
 

@@ -52,7 +52,7 @@ class Case:
         return cls(mask, matrix_of(function), bool(places & {"q_idx", "kv_idx"}))
 
     def dense(self, q_len: int, kv_len: int) -> Bools:
-        """What the oracle keeps of `q_len` queries and `kv_len` keys."""
+        """The oracle's matrix of `q_len` queries and `kv_len` keys."""
         return self.matrix(q_len, kv_len, 0, 0)
 
     def __repr__(self) -> str:

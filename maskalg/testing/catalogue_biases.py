@@ -40,7 +40,7 @@ class BiasCase:
         return [torch.from_numpy(table.copy()).requires_grad_() for table in self.tables]
 
     def matrix(self, q_len: int, kv_len: int) -> Floats:
-        """What the oracle adds, `[batch or 1, heads or 1, q_len, kv_len]`."""
+        """The oracle's bias, `[batch or 1, heads or 1, q_len, kv_len]`."""
         return self.added(*self.tables, q_len=q_len, kv_len=kv_len)
 
 

@@ -229,7 +229,7 @@ def hopper_backward_tile_for(
 
 
 class Least(NamedTuple):
-    """What there must be for one kernel to compute all gradients, in tiles of 128.
+    """The least work for which one kernel computes all gradients, in tiles of 128.
 
     Attributes:
         kv_keys: tiles of keys, of all heads of keys; fewer were not measured.

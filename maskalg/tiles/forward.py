@@ -61,10 +61,10 @@ class Tile:
 
 
 LAST_RESORT: Final = Tile(16, 16, 4, 1)
-"""What serves where Triton compiles no tile of a table: one stage, which needs no pipelining."""
+"""The tile for masks of which Triton compiles no tile of a table: one stage, no pipelining."""
 
 Machine = Literal["warpgroups", "warps", "small", "amd"]
-"""What a tile must fit: how products are made, and how much shared memory a program may have.
+"""The machine a tile must fit: how products are made, and the shared memory of a program.
 
 Products of a warpgroup, and those whose sums lie in a memory of their own, take few registers;
 those of single warps keep both sums and what they multiply in registers. A program may have 99 KiB
@@ -73,7 +73,7 @@ of shared memory on small ones, 163 on others of single warps, 227 of warpgroups
 
 
 def machine(architecture: str) -> Machine:
-    """What an architecture of NVIDIA or AMD, "sm_90" or "gfx942" and the like, is to a tile."""
+    """The machine of an architecture of NVIDIA or AMD, "sm_90" or "gfx942" and the like."""
     if architecture.startswith("gfx"):
         return "amd"
     if architecture in ("sm_90", "sm_100", "sm_103"):

@@ -15,7 +15,7 @@ def is_block_mask(found: object) -> bool:
 
 
 def of_block_mask(found: Any, mask: Callable[[Any], Mask]) -> Mask:
-    """What a `BlockMask` keeps; `mask` traces its function."""
+    """The mask of a `BlockMask`; `mask` traces its function."""
     block: tuple[int, int] = found.BLOCK_SIZE
     columns = max(found.kv_indices.shape[-1], -(-found.seq_lengths[1] // block[1]))
     partial = block_table.from_kv_indices(

@@ -1,4 +1,4 @@
-"""What is known of the size of integer formulas while tracing: divisors, indices of tables.
+"""Bounds of integer formulas while tracing: divisors, indices of tables.
 
 Proofs and kernels divide by positive numbers alone. A captured integer that divides is declared to
 be at least 1, another one at least 0 where it is so now; `bind` then checks both.

@@ -1,4 +1,4 @@
-"""What a function closes over, put on symbols: closure cells, globals, defaults, attributes.
+"""A function's captures, put on symbols: closure cells, globals, defaults, attributes.
 
 The function is rebuilt, and so are the functions it calls, with a symbol in place of each number
 and tensor; the original is not touched.

@@ -48,7 +48,7 @@ class Template:
 
 
 def recalled(signature: Signature | None, scored: bool) -> Template | None:
-    """What is remembered of functions with this signature."""
+    """The template remembered for functions with this signature."""
     return None if signature is None else _TEMPLATES.get((signature.key, scored))
 
 

@@ -62,7 +62,7 @@ def standing_for(value: Any, on_symbols: OnSymbols) -> Any:
 
 
 def _body(kind: Any, on_symbols: OnSymbols) -> dict[str, Any]:
-    """What the class of a stand-in does otherwise than the class of the object."""
+    """Methods of a stand-in's class that differ from those of the object's class."""
 
     def asked(self: Any, name: str) -> Any:
         try:

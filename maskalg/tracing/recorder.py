@@ -137,7 +137,7 @@ class Recorder(GraphAppendingTracer):
         self.needs_value(obj, "a loop")
 
     def known_attributes(self, node: Recorded) -> dict[str, object]:
-        """What Python may ask about a value while the function is traced."""
+        """Attributes of a value that Python may ask for while the function is traced."""
         parameter = self.parameters.get(node)
         if isinstance(parameter, Table):
             tensor = parameter.tensor
@@ -155,13 +155,13 @@ class Recorder(GraphAppendingTracer):
         return {} if self.of_numbers(node) else {"device": self._device(node)}
 
     def _device(self, node: Recorded) -> torch.device:
-        """Where a computed value would live: with the first captured tensor it reads."""
+        """The device of a computed value: that of the first captured tensor it reads."""
         found = [self.parameters.get(source) for source in _sources(node)]
         tensors = [parameter.tensor for parameter in found if isinstance(parameter, Table)]
         return tensors[0].device if tensors else torch.device("cpu")
 
     def captured(self) -> dict[Key, Scalar | Table]:
-        """What was captured, by where it was found."""
+        """Captured parameters, by the place each was found."""
         return {self._keys[node]: parameter for node, parameter in self.parameters.items()}
 
     def read_whole(self, node: Recorded) -> bool:

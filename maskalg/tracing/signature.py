@@ -1,4 +1,4 @@
-"""What tells one function from another, apart from the numbers and tensors it captures.
+"""A function's signature: all but the numbers and tensors it captures.
 
 A model builds the functions of its masks anew in every step: the same code over other values. Two
 functions with one signature trace to one formula, so the second need not be traced.

@@ -29,7 +29,7 @@ ARGUMENTS = (("b", nodes.BATCH), ("h", nodes.HEAD), ("q_idx", nodes.Q), ("kv_idx
 
 @dataclass(frozen=True)
 class Traced:
-    """What tracing a function gave.
+    """The result of tracing a function.
 
     Attributes:
         formula: of the function's result; captured numbers and tensors are its parameters.
@@ -75,7 +75,7 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
 
 
 def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> errors.MaskTypeError:
-    """What a foreign error means; torch names no `autograd.Function` in its own."""
+    """The error for a foreign one; torch names no `autograd.Function` in its own."""
     name = name_of(function)
     if not _takes(function, 4 + scored) and _takes(function, 5 - scored):
         return messages.other_function(name, scored)

@@ -1,1 +1,1 @@
-"""What a user composes: masks, biases, scores, index expressions and weights."""
+"""The values a user composes: masks, biases, scores, index expressions and weights."""

@@ -176,7 +176,7 @@ class Mask(NotNumbers, Drawn):
         batch: int | None = None,
         heads: int | None = None,
     ) -> Segments:
-        """What each tile of queries visits, as a few ranges of tiles: the public row schedule.
+        """The visits of each tile of queries, as a few ranges of tiles: the public row schedule.
 
         Takes what `blocks` takes, and costs time and memory by the row, not by the block. Nothing
         is evaluated: where the proof does not decide a tile, it is PARTIAL here, and `blocks` may
@@ -380,7 +380,7 @@ class Mask(NotNumbers, Drawn):
 
 
 class Bias(Drawn):
-    """What a score becomes: a function f(s) of the scaled score s, and of the indices.
+    """A change of scores: a function f(s) of the scaled score s, and of the indices.
 
     `f + g` is f(s) + g(s) - s, so additive biases add in any order; `f @ g` is f(g(s)).
     """

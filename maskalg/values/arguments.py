@@ -1,4 +1,4 @@
-"""What masks and biases accept: integers within declared bounds, and tensors of some rank."""
+"""Checked arguments of masks and biases: integers within bounds, and tensors of some rank."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def entries(package: str) -> list[ModuleType]:
 
 
 def public(package: str) -> dict[str, object]:
-    """What the entries of a package export, by name."""
+    """The public names of a package's entries."""
     return {name: getattr(entry, name) for entry in entries(package) for name in entry.__all__}
 
 

@@ -168,7 +168,7 @@ class TableExpression:
 if TYPE_CHECKING:
 
     class Entry(Index, Mask):  # type: ignore[misc]
-        """What a table reads: a mask where its tensor is Boolean, else a number."""
+        """An entry of a table: a mask where its tensor is Boolean, else a number."""
 
         __invert__ = Mask.__invert__  # type: ignore[assignment]
         __and__ = Mask.__and__  # type: ignore[assignment]

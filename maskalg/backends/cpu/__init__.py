@@ -6,7 +6,7 @@ from ..traits import Traits
 
 
 def where() -> str:
-    """What computes on a CPU: kernels where there is a C++ compiler, else torch's operations."""
+    """The way this CPU computes: kernels where there is a C++ compiler, else torch's operations."""
     from .native.compile import compiler
 
     found = compiler()

@@ -45,7 +45,7 @@ class Gradients:
 
 @dataclass
 class _Saved:
-    """What one group's rows need of the forward pass, in the dtype of accumulation.
+    """Results of the forward pass for one group's rows, in the dtype of accumulation.
 
     Attributes:
         gradient: of the output, `[batch, heads, q_len, value_dim]`.

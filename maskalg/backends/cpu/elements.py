@@ -49,7 +49,7 @@ class Memory:
 
 
 def memory_of(form: Bound, extents: Extents, dtype: torch.dtype) -> Memory:
-    """Where the tiles of a call are remembered: kept for later calls where no tensor is read."""
+    """The memory for tiles of a call, kept for later calls where no tensor is read."""
     if form.structure.tables:
         return Memory()
     return _kept_memory(
@@ -139,7 +139,7 @@ class Elements:
             at += end - left
 
     def additive_mask(self, rows: Range, piece: Piece) -> torch.Tensor | None:
-        """What is added to scores, -inf where a pair is dropped, for an additive bias.
+        """The term added to scores under an additive bias, -inf where a pair is dropped.
 
         Broadcastable to `[batch, heads, rows, columns]`. None where some query keeps nothing, which
         `scaled_dot_product_attention` leaves undefined.
@@ -162,7 +162,7 @@ class Elements:
         return mask if mask.numel() else None
 
     def kept(self, rows: Range, piece: Piece) -> torch.Tensor:
-        """Where the mask keeps a pair, over the columns of a piece; broadcastable."""
+        """True where the mask keeps a pair, over the columns of a piece; broadcastable."""
         return self._dropped(rows, piece) == 0
 
     def _dropped(self, rows: Range, piece: Piece) -> torch.Tensor:
@@ -261,7 +261,7 @@ class Elements:
         columns: tuple[Range, ...],
         make: Callable[[], torch.Tensor],
     ) -> torch.Tensor:
-        """What `make` returns, from memory where a tile at the same distance had it made."""
+        """The result of `make`, from memory where a tile at the same distance had it made."""
         if not part.by_distance:
             return make()
         distances = tuple([(a - rows[0], b - rows[0]) for a, b in columns])

@@ -124,7 +124,7 @@ def piece_weights(
 
 
 def score_factor(call: Call, elements: Elements) -> float:
-    """What a query is multiplied with, so that its products with keys are scores.
+    """The factor of a query that makes its products with keys scores.
 
     Scores in units of `elements`, unless a bias wants to see them first.
     """

@@ -1,4 +1,4 @@
-"""What the CPU backend visits: for each tile of queries, the pieces of keys it multiplies with.
+"""The visits of the CPU backend: for each tile of queries, the pieces of keys it multiplies with.
 
 Batch entries and heads that visit the same keys are computed together; those that do not, such as
 the documents of different batch entries, one after the other.

@@ -99,7 +99,7 @@ def attend_rectangle(
 
 
 def dtype_of(call: Call) -> torch.dtype:
-    """What is computed in: float32, or float64 for float64 inputs."""
+    """The dtype of the computation: float32, or float64 for float64 inputs."""
     return torch.float64 if call.query.dtype == torch.float64 else torch.float32
 
 

@@ -1,4 +1,4 @@
-"""What the kernels are passed: numbers and tables of an expression, and what descriptors allow.
+"""Arguments of the kernels: numbers and tables of an expression, and limits of descriptors.
 
 Triton compiles a launcher in C for each list of types of a kernel's arguments, which takes 0.3 s.
 So all expressions pass as many integers and, but for long lists, as many tables. Numbers past
@@ -52,7 +52,7 @@ _MOST_ENTRIES: Final = 1 << 25
 
 
 class Hooked(NamedTuple):
-    """What an expression's hooks read in a kernel.
+    """The numbers and tables that an expression's hooks read in a kernel.
 
     Attributes:
         scalars: numbers, zeros behind them, as many as kernels are passed.
@@ -64,7 +64,7 @@ class Hooked(NamedTuple):
 
 
 def hooked(hooks: Hooks, call: Call, tables: tuple[torch.Tensor, ...] | None = None) -> Hooked:
-    """What hooks read of a call; `tables` are those of `tables_of` where they are known."""
+    """The numbers and tables of a call; `tables` are those of `tables_of` where they are known."""
     tables = tables_of(hooks, call) if tables is None else tables
     scalars = scalars_of(hooks, call.form, call.extents)
     return Hooked(scalars, padded(tables, call.query.device))
@@ -187,7 +187,7 @@ def sinks_of(call: Call) -> torch.Tensor | None:
 
 
 def describable(tensor: torch.Tensor) -> bool:
-    """What a tensor descriptor needs: unit last stride, the others positive units of 16 bytes."""
+    """Whether a descriptor can be made: unit last stride, others positive units of 16 bytes."""
     return tensor.data_ptr() % 16 == 0 and _in_units(tensor.stride(), tensor.element_size())
 
 

@@ -21,7 +21,7 @@ from .. import messages
 _HEADS_TOGETHER: Final = 8
 
 HOPPER_BACKWARD_REGISTERS: Final = {1: 128, 2: 168}
-"""What every thread starts with, by consumers; with one, two programs share a multiprocessor."""
+"""Registers a thread starts with, by consumers; with one, two programs share a multiprocessor."""
 
 
 def has_tma(arch: str) -> bool:

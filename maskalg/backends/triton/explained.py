@@ -1,4 +1,4 @@
-"""What the GPU backend would choose for a call."""
+"""The choices of the GPU backend for a call."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:
 
 
 def _of_unknown_triton() -> str:
-    """What was decided of the Gluon kernels, where this Triton was not tested."""
+    """The verdict on the Gluon kernels, where this Triton was not tested."""
     if trust.is_tested():
         return ""
     return f" (Triton {trust.version()}: {trust.verdict().why})"

@@ -67,7 +67,7 @@ _GCN_BREAKS: Final = re.compile(r";[^\n]*|\n")
 
 @dataclass(frozen=True)
 class Report:
-    """What compiling one kernel gave.
+    """The result of compiling one kernel.
 
     Attributes:
         kernel: its name.
@@ -143,7 +143,7 @@ def kernels_offline(
 
 
 def _told(target: str, compiler: Callable[[], Report]) -> Report:
-    """What a compiler gives; of what it raises, the package's own error."""
+    """The compiler's report; its errors become the package's own."""
     try:
         return compiler()
     except errors.MaskalgError:
@@ -154,7 +154,7 @@ def _told(target: str, compiler: Callable[[], Report]) -> Report:
 
 
 def table_dtypes(hooks: Hooks, form: Bound) -> list[torch.dtype]:
-    """What the tables that hooks read hold, and the empty ones that are passed with them."""
+    """Dtypes of the tables that hooks read, and of the empty ones that are passed with them."""
     found = []
     for argument in hooks.tables:
         held = torch.int32  # what is made of others, or listed or marked

@@ -56,7 +56,7 @@ _WITHOUT_FLOAT8: Final = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_87")
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What serves a structure at a head dimension, dtype and architecture; `hopper` if it can."""
+    """Kernels of a structure at a head dimension, dtype and architecture; `hopper` if it can."""
 
     hooks: Hooks
     constants: dict[str, Any]
@@ -203,7 +203,7 @@ def serves_pads(pads: tuple[int, int]) -> bool:
 
 
 def pattern_of(structure: Structure, *, gradients: bool = False) -> Pattern:
-    """What decides the tile: the structure of an expression, never its values.
+    """The pattern that decides the tile: of an expression's structure, never of its values.
 
     Beside what gradients cost, it does not count what a bias reads, but for tables of pairs.
     """

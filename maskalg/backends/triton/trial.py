@@ -29,7 +29,7 @@ Run = Callable[[], tuple[torch.Tensor, ...]]
 
 
 def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[Pattern, bool]:
-    """What a kernel's tile is chosen by: the pattern of long rows, and whether scores change."""
+    """Facts that choose a kernel's tile: the pattern of long rows, and whether scores change."""
     gradients = kernel != "forward"
     pattern = pattern_of(form.structure, gradients=gradients)
     if not gradients and documents_are_long(form, extents):
@@ -52,7 +52,7 @@ class Trial:
         self._backward: BackwardPass | None = None
 
     def key(self, kernel: Kernel) -> Key:
-        """What the tile of this kernel would be chosen by."""
+        """The key by which this kernel's tile is chosen."""
         query, pattern = self._call.query, self._plan.pattern
         if kernel != "forward":
             pattern = pattern_of(self._call.form.structure, gradients=True)
@@ -60,7 +60,7 @@ class Trial:
         return Key(kernel, query.shape[-1], query.dtype.itemsize, pattern, biased)
 
     def table(self, kernel: Kernel) -> tuple[Configuration, ...]:
-        """What the tables would try, in order."""
+        """The tables' configurations, in the order to try them."""
         tiles = table_tiles(self.architecture, self.key(kernel))
         return tuple(tile for tile in tiles if self.serves(tile))
 
@@ -73,7 +73,7 @@ class Trial:
         return self._forward(tile) if kernel == "forward" else self._gradient(kernel, tile)
 
     def attempt(self, run: Run) -> tuple[torch.Tensor, ...] | str:
-        """What the function computes, or why it cannot.
+        """The function's result, or the reason why there is none.
 
         Raises RuntimeError where the device itself has failed.
         """
@@ -127,7 +127,7 @@ class Trial:
         return run
 
     def _backward_pass(self) -> BackwardPass:
-        """What the backward kernels are given, from a forward pass with the tables' tile."""
+        """The inputs of the backward kernels, from a forward pass with the tables' tile."""
         if self._backward is None:
             call = self._call
             saved = self._output(self._plan)

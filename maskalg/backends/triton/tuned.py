@@ -1,4 +1,4 @@
-"""What was tuned on a device, looked up once a process, and how it goes before the tables."""
+"""Tiles tuned on this device, read once a process; they come before the tables'."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def machine_of(device: torch.device) -> tuple[str, Choices]:
 
 
 def this_machine(device: torch.device) -> Machine:
-    """What times on a GPU depend on."""
+    """The machine, as far as times on its GPU depend on it."""
     name = torch.cuda.get_device_name(device)
     return Machine(name, architecture(device), triton.__version__, kernels_digest())
 

@@ -37,7 +37,7 @@ _TOLERANCES: Final = {torch.float32: 1e-5, torch.float16: 5e-3}
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line asked for."""
+    """The arguments of the command."""
 
     paths: tuple[Path, ...]
     tokens: int
@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Dense:
-    """What the dense way took: all heads one after the other, with one matrix at a time.
+    """Time and memory of the dense way: all heads one after the other, one matrix at a time.
 
     `difference` is the largest between its output and ours.
     """

@@ -20,7 +20,7 @@ _ROWS_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What the demo attends: `[1, heads, tokens, head_dim]`, and what its score is made of.
+    """Inputs of the demo, `[1, heads, tokens, head_dim]`, and the parts of its score.
 
     Attributes:
         ids: the document of each position, `[tokens]`.

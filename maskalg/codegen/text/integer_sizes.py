@@ -25,7 +25,7 @@ from ..style import Style
 from . import long_integers
 
 _UNTOLD: Final = 2**31
-"""What positions are below where no lengths are known."""
+"""Positions are below this where no lengths are known."""
 _DIGITS: Final = ("mul", "floordiv", "mod")
 
 
@@ -86,12 +86,12 @@ def elements_are_short(structure: Structure, style: Style) -> bool:
 
 
 def _computed(root: Node) -> tuple[Node, ...]:
-    """What 64 bits must hold for a root to be computed in them, however its terms are arranged."""
+    """Parts that must fit 64 bits for a root computed in them, however terms are arranged."""
     return (nodes.subtract(*root.args),) if long_integers.compares_integers(root) else (root,)
 
 
 def _kept(root: Node) -> tuple[Node, ...]:
-    """What is computed of a root in more than 64 bits."""
+    """The parts of a root that are computed in more than 64 bits."""
     return arranged(root).args if long_integers.compares_integers(root) else (root,)
 
 
@@ -132,7 +132,7 @@ def _multiples(structure: Structure) -> tuple[Node, ...]:
 
 
 def _sums(bound: Node) -> Iterator[Node]:
-    """What a bound adds and multiplies, without entries of tensors."""
+    """The sums and products of a bound, without entries of tensors."""
     for part in bound.walk():
         if part.kind == "int" and "mul" in part.ops():
             terms = part.args if part.op == "add" else (part,)

@@ -22,7 +22,7 @@ LIMBS: Final = 2
 """Of the integers that kernels compute."""
 _MOST_BITS: Final = 127
 MOST_WIDE: Final = 2**61
-"""What kernels of 64 bits add of an entry."""
+"""The largest part of an entry that kernels of 64 bits add."""
 
 IMPORTS: Final = """\
 from maskalg_kernels.long_integers import long_add, long_and, long_at_least, long_equal
@@ -58,7 +58,7 @@ def roots(node: Node) -> Iterator[Node]:
 
 
 def _ends(node: Node) -> Iterator[Node]:
-    """What integer arithmetic takes from elsewhere: conditions, real numbers, and indices."""
+    """Operands of integer arithmetic that are no integers of it: conditions, reals, and indices."""
     if node.kind != "int" or node.op == "trunc":
         yield node
     elif node.op in ("read", "step", "member"):

@@ -132,7 +132,7 @@ class _Block:
         return computed and self._held.fixed(node)
 
     def _literals(self, node: Node) -> tuple[Node, ...]:
-        """What a formula is the conjunction of, without outer minima and maxima."""
+        """The terms of a formula as a conjunction, without outer minima and maxima."""
         if node == nodes.TRUE:
             return ()
         if node.op == "and":

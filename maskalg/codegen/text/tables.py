@@ -1,4 +1,4 @@
-"""What formulas read of tables, as Triton source: where it lies, and what is loaded when."""
+"""Readings of tables as Triton source: where entries lie, and when they are loaded."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _load(
 
 
 def along(text: TritonText, node: Node) -> str:
-    """What a table of distances holds."""
+    """The entry of a table of distances."""
     if node not in text.reads:
         formula = node.args[0]
         pointer = text.arguments.table(DistanceTable(formula))
@@ -76,14 +76,14 @@ def along(text: TritonText, node: Node) -> str:
 
 
 def place_in_table(text: TritonText, node: Node) -> str:
-    """Where in its table a reading stands, as one number."""
+    """The place of a reading in its table, as one number."""
     slot = cast(Slot, node.own[0])
     sizes = [ScalarArgument(slot.index, i) for i in range(len(node.args))]
     return " + ".join(_offsets(text, node, sizes))
 
 
 def _offsets(text: TritonText, node: Node, sizes: list[ScalarArgument]) -> list[str]:
-    """What is added to the first entry's place: that of a row, and the place in the row."""
+    """Offsets from the table's first entry: that of a row, and the place in the row."""
     row, at = "", ""
     for i, (index, size_of) in enumerate(zip(node.args, sizes, strict=True), 1):
         size = text.number(size_of)

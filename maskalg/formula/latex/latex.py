@@ -23,7 +23,7 @@ _WIDE: Final = 90
 
 
 def expression_latex(expression: Expression) -> str:
-    """What an expression keeps, and what it makes of the score `s` at query `q` and key `k`."""
+    """The condition of an expression, and its score made of `s`, at query `q` and key `k`."""
     mask, bias = expression.mask_node, expression.bias_node
     if bias is SCORE:
         return latex(mask)

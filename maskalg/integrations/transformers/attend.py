@@ -117,7 +117,7 @@ def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
 
 
 def _bias(softcap: float | None, position_bias: torch.Tensor | None) -> Bias | None:
-    """What a model adds to its scores, after it has capped them."""
+    """The bias of a model's scores: its soft-cap, then its position bias."""
     capped = None if softcap is None else softcap_bias(softcap)
     if position_bias is None:
         return capped

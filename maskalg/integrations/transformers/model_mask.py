@@ -12,7 +12,7 @@ from .packing import within_documents
 
 
 class ModelMask:
-    """What layers receive as `attention_mask`: a formula with the lengths it was built for.
+    """The `attention_mask` that layers receive: a formula with the lengths it was built for.
 
     It has the `ndim` and `shape` of a written-out mask, which models ask for; whoever computes
     with it as with a tensor is told what to do.

@@ -1,4 +1,4 @@
-"""What the clauses of digit forms decide, as formulas of one query and one key.
+"""The clauses of digit forms as formulas of one query and one key.
 
 A tile of queries is a few boxes of digits (`schedule/digits/digits.py`). On an axis whose digits
 are in order, each but the first with all of its values whatever the others are, the coordinates of

@@ -1,4 +1,4 @@
-"""What a certificate may assume of the monotone tables of documents.
+"""Laws of the monotone tables of documents that a certificate may use.
 
 The tables are those of `schedule/intervals/steps.py`.
 
@@ -81,7 +81,7 @@ class SameDocument:
 
 
 def without_query(position: Node) -> Node | None:
-    """What is added to the query in `q_idx + offset`."""
+    """The offset in `q_idx + offset`."""
     terms = position.args if position.op == "add" else (position,)
     rest = [term for term in terms if term != nodes.Q]
     if len(rest) != len(terms) - 1 or any("q_idx" in term.indices() for term in rest):

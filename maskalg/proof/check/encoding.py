@@ -170,7 +170,7 @@ class Encoder:
         return (Any_((NotNegative(difference - 1), NotNegative(-difference - 1))),)
 
     def _places(self, node: Node, holds: bool) -> tuple[Condition, ...]:
-        """Where the key lies among the tables at the query, for an equality of ids."""
+        """The place of the key among the tables at the query, for an equality of ids."""
         pair = same_document(node)
         if pair is None:
             return ()
@@ -182,7 +182,7 @@ class Encoder:
         return (Any_((NotNegative(start - 1 - key), NotNegative(key - end - 1))),)
 
     def _remainders(self, node: Node, holds: bool) -> tuple[Condition, ...]:
-        """That a number divides a difference, for an equality of remainders."""
+        """Conditions that a number divides a difference, for an equality of remainders."""
         found = congruence(node)
         if found is None or not _at_least_one(found.modulus):
             return ()

@@ -1,4 +1,4 @@
-"""That a system of integer conditions has no solution, by SymPy's linear-arithmetic solver.
+"""Refutations: a system of integer conditions has no solution, by SymPy's linear solver.
 
 Alternatives are tried one after the other: a solution of the inequalities chosen so far (`simplex`)
 shows an alternative that is still to be decided, or that none is left. Inequalities that contradict

@@ -1,4 +1,4 @@
-"""What a certificate may assume of the members of a set (`schedule/positions/sets.py`).
+"""Laws of the members of a set that a certificate may use (`schedule/positions/sets.py`).
 
 For a tile q0..q1 of queries, all of them positions of the set:
 

@@ -1,4 +1,4 @@
-"""What the parts of a span decide, as formulas of one query and one key.
+"""The parts of a span as formulas of one query and one key.
 
 A section looks at each position of a tile, and a remainder at a box of positions: both mark a tile
 if and only if some pair in it satisfies the formula here. For the section that is what it counts;

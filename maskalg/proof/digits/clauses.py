@@ -202,7 +202,7 @@ class DigitClauses:
         return self._ordered(upper.side, upper.paths, strict=gap == _LESS)
 
     def _number(self, node: Node) -> _Number:
-        """What has digits: an index with what is added to it, or a part of that."""
+        """A number with digits: an index plus an offset, or a part of that."""
         if node.op == "index":
             side = cast(Side, node.data)
             found, offset = self._tree.coordinate(self._tree.roots[side]), self._tree.offset(side)

@@ -52,7 +52,7 @@ class DigitTree:
             self.roots.setdefault(cast(Side, index.data), index)
 
     def coordinate(self, node: Node) -> Coordinate | None:
-        """What axis a node is, or None."""
+        """The axis that a node is, or None."""
         found = self._path_of(node, learn=False)
         if found is not None:
             side, path = found
@@ -114,7 +114,7 @@ class DigitTree:
         return nodes.substitute(formula, rename)
 
     def quotient(self, number: Node) -> tuple[Side, Node, Node] | None:
-        """What a number is when it is `(index + offset) // unit`: side, unit and offset."""
+        """Side, unit and offset of a number of the form `(index + offset) // unit`, or None."""
         if number.op == "index" and number.data in POSITIONS:
             return cast(Side, number.data), nodes.const(1), nodes.const(0)
         found = self._path_of(number, learn=False)
@@ -136,7 +136,7 @@ class DigitTree:
         return build(())
 
     def offset(self, side: Side) -> Node:
-        """What is added to the index of a side before it is written in digits."""
+        """The offset of a side's index before it is written in digits."""
         root = self.roots[side]
         if root.op == "index":
             return nodes.const(0)

@@ -142,7 +142,7 @@ def literal_text(literal: ProofLiteral) -> str:
 
 
 def formula_of_literal(literal: Alone | Related | Opaque) -> Node:
-    """What holds, or does not; an entry of a table of pairs is read at both categories."""
+    """A literal as a formula; an entry of a table of pairs is read at both categories."""
     if not isinstance(literal, Related):
         return literal.node
     read = {"q_idx": literal.f, "kv_idx": literal.g}

@@ -79,7 +79,7 @@ class PartInCall:
         self._sizes = sizes(self.numeral)
 
     def key_offset(self, rows: TileRows) -> torch.Tensor:
-        """What is added to keys before they are written in digits, `[rows]`."""
+        """The offset of keys before they are written in digits, `[rows]`."""
         return self._at_rows(self.forms.k_offset, rows)
 
     def boxes(self, clauses: tuple[BoxClause, ...], rows: TileRows) -> Boxes:
@@ -152,7 +152,7 @@ class PartInCall:
         rows: TileRows,
         box: _Queries,
     ) -> list[Piece]:
-        """What an axis keeps of a box of queries, as disjoint intervals of its digits."""
+        """The keys an axis keeps for a box of queries, as disjoint intervals of its digits."""
         number = axis_numeral(axis, self._values)
         low, high = (_joined(number, {d: e[i] for d, e in box.digits.items()}) for i in (0, 1))
         least, most = (_joined(number, {d: e[i] for d, e in box.every.items()}) for i in (0, 1))

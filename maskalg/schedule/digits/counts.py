@@ -48,7 +48,7 @@ def _of_rows(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
 
 
 def _by_ranges(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
-    """Where boxes of a row overlap: by their keys, as intervals."""
+    """Counts where boxes of a row overlap: by their keys, as intervals."""
     met = merged(
         [
             key_ranges(part.numeral, part.boxes(part.forms.touched, rows), part.key_offset(rows), 1)

@@ -65,7 +65,7 @@ class SideTiles:
 
 
 def side_tiles(spans: tuple[Span, ...], tiling: Tiling, rows: Rows) -> SideTiles:
-    """What the spans of one side say of all tiles, `[batch, heads, rows, columns]`."""
+    """The verdict of one side's spans on all tiles, `[batch, heads, rows, columns]`."""
     maybe = torch.zeros(tiling.shape, dtype=torch.bool, device=tiling.device)
     surely = torch.zeros_like(maybe)
     undecided = []

@@ -1,4 +1,4 @@
-"""What a section asks of an own position beside its limits, of one position or of whole tiles."""
+"""Conditions of a section on an own position beside its limits, for one position or whole tiles."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TilePairs:
         return rows_at(every, self.at, self.other)
 
     def chosen(self, which: torch.Tensor) -> TilePairs:
-        """Those of the pairs."""
+        """The chosen pairs."""
         at = (self.at[0][which], self.at[1][which])
         return TilePairs(
             at, self.own[which], self.other[which], self.holds, self.sides, self.lengths
@@ -56,7 +56,7 @@ class TilePairs:
 
 
 class Rest(Protocol):
-    """What a section asks of an own position beyond its limits.
+    """The condition of a section on an own position beyond its limits.
 
     Ranges `low..high` of own positions include both ends and are not empty.
     """

@@ -126,7 +126,7 @@ def _ends(kept: torch.Tensor) -> At:
 
 
 def _holds(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> torch.Tensor:
-    """Where a formula of one index holds; the sets of one proof share their few comparisons."""
+    """True where a formula of one index holds; sets of one proof share their comparisons."""
     if node.op == "not":
         return ~_holds(node.args[0], index, lengths, env)
     if node.op in ("and", "or"):
@@ -142,7 +142,7 @@ def _holds(node: Node, index: str, lengths: tuple[int, int], env: Environment) -
 
 
 def _key(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> tuple[object, ...]:
-    """What the positions depend on beside the formula and its values."""
+    """All that the positions depend on beside the formula and its values."""
     # What follows the members of a set of queries follows the number of queries, too.
     follows = index == "q_idx" or any(part.op == "member" for part in node.walk())
     sizes = (env.indices["batch"].numel(), env.indices["head"].numel())

@@ -194,7 +194,7 @@ class Summaries:
     def _remembered(
         self, kind: str, node: Node, make: Callable[[], tuple[torch.Tensor, ...]]
     ) -> tuple[torch.Tensor, ...]:
-        """What `make` gives, once for all calls where no tensor decides the formula."""
+        """The result of `make`, once for all calls where no tensor decides the formula."""
         numbers = numbers_of(node, self._env.values)
         if numbers is None:
             return make()

@@ -1,1 +1,1 @@
-"""What `maskalg tune` measured on this machine, and what it may choose from."""
+"""Tiles that `maskalg tune` measured on this machine, and the candidates it chooses from."""

@@ -30,7 +30,7 @@ run at once on a multiprocessor, or three.
 
 
 def table_tiles(architecture: str, key: Key) -> tuple[Configuration, ...]:
-    """What the tables try for `key`, in order, on inputs that every tier serves."""
+    """The tables' tiles for `key`, in order, on inputs that every tier serves."""
     shape = (architecture, key.head_pad, key.element_bytes, key.pattern)
     rows = (key.head_pad, key.head_pad)
     at = (architecture, rows, key.element_bytes, key.pattern)

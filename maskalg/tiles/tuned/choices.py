@@ -30,7 +30,7 @@ _REGISTERS: Final = 65536  # of a multiprocessor
 
 @dataclass(frozen=True)
 class Key:
-    """What a tile is chosen by, on one device; see `maskalg.tiles.forward.tiles_for`.
+    """The key of a tile's choice on one device; see `maskalg.tiles.forward.tiles_for`.
 
     Attributes:
         kernel: which one.

@@ -56,7 +56,7 @@ class Unusable(ValueError):
 
 
 def folder() -> Path:
-    """Where the files lie."""
+    """The folder of the files."""
     return cache_dir() / "tiles"
 
 

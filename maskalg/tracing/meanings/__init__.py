@@ -1,1 +1,1 @@
-"""What recorded operations of torch mean as formulas."""
+"""The meaning of recorded operations of torch, as formulas."""

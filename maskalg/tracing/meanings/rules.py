@@ -1,4 +1,4 @@
-"""What each operation of torch does to formulas: one entry for each name."""
+"""Rules of torch's operations on formulas: one entry for each name."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def of_32_bits(node: Node) -> Node:
 
 
 def converted(node: Node) -> Node:
-    """What `x.int()` or `x.long()` makes of a formula: entries that do not wrap any more."""
+    """The formula after `x.int()` or `x.long()`: its entries do not wrap any more."""
     if _narrow(node) is None and not _has_32_bits(node):
         return node
     return _Converted(node.op, node.kind, node.args, node.data, node.own)
@@ -55,7 +55,7 @@ def refuse_wrapping(sign: str, *operands: Node) -> None:
 
 
 def dtype_of(node: Node) -> torch.dtype:
-    """What torch would hold a value in, as far as conversions to it tell."""
+    """The dtype torch would hold a value in, as far as conversions to it tell."""
     if node.kind == "bool":
         return torch.bool
     if node.kind == "int":

@@ -21,7 +21,7 @@ __all__ = ["FireParameters", "fire"]
 
 @dataclass(frozen=True)
 class FireParameters:
-    """What FIRE learns; each tensor is floating and receives a gradient when it requires one.
+    """Learned tensors of FIRE; each is floating and receives a gradient when it requires one.
 
     Attributes:
         w1: `[hidden]`, the first layer's weight.

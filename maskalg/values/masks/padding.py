@@ -102,7 +102,7 @@ def _real_tokens(call: str, name: str, given: object, wanted: str) -> Table:
 def _padded(
     call: str, keys: Table, kept: Node, query: Node | None, of_queries: Table | None = None
 ) -> Mask:
-    """What `kept` keeps of the keys, and `query` of queries where padded ones are dropped too."""
+    """The mask of `kept` keys, and of `query` where padded queries are dropped too."""
     if query is None:
         return Mask(kept, SCORE, called(call, keys))
     label = called(call, keys, of_queries or "queries=True")

@@ -1,4 +1,4 @@
-"""What a weight function is: one value, whichever formula it comes from."""
+"""Weight functions as values, whichever formula they come from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Weight"]
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """What turns a score into a weight.
+    """A weight function: turns a score into a weight.
 
     The output of a query is the sum of w(s) * v over the kept keys, divided by z when
     `normalised`, where z is the sum of w(s), plus exp(sink) when there is a sink.
@@ -51,7 +51,7 @@ class Weight:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What it holds, by the names `bind` takes."""
+        """Its tensors, by the names `bind` takes."""
         if isinstance(self.sink, torch.Tensor):
             return {"sink": self.sink}
         values = {} if self.formula is None else self.formula.parameters
@@ -84,7 +84,7 @@ class Weight:
 
 
 def logit(call: str, name: str, value: float | Entries) -> float | torch.Tensor:
-    """What a user gives for a logit, checked: a number, a tensor, or its entries."""
+    """A user's logit, checked: a number, a tensor, or its entries."""
     value = plain_number(value)
     listed = not isinstance(value, (int, float, torch.Tensor))
     wanted = "a number, or a floating-point tensor"

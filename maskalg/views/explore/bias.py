@@ -1,4 +1,4 @@
-"""What a bias makes of scores as JavaScript: the value at an element, and the formula to show."""
+"""A bias as JavaScript: its value at an element, and the formula to show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page is made of: the script of one mask, and the data beside it."""
+"""The parts of a page: the script of one mask, and the data beside it."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ class Choice:
     head: int = 0
 
     def place(self, batches: int, heads: int) -> tuple[int, int]:
-        """Where it lies among so many entries and heads."""
+        """Its place among so many entries and heads."""
         return min(self.entry, batches - 1), min(self.head, heads - 1)
 
     def notes(self, expression: Expression) -> tuple[str, ...]:
-        """What a reader must know: which of how many, where the expression tells them apart."""
+        """Notes for a reader: which of how many, where the expression tells them apart."""
         notes = []
         batches, heads = (_told(expression, name) for name in ("batch", "head"))
         if batches > 1 or _stands_bare(expression, "batch"):

@@ -32,7 +32,7 @@ _COLOURS: Final = ("", "#8a8a8a", "#e08a1e", "#3b78e7", "#b04fc4")
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """What is kept by which mask, cell by cell.
+    """The mask, of two, that keeps each cell.
 
     Attributes:
         title: where the cells lie.

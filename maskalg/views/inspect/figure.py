@@ -82,7 +82,7 @@ def require_matplotlib(call: str) -> None:
 def drawable(
     expression: object, q_len: int, kv_len: int | None, block: int | None, choice: Choice
 ) -> Drawable:
-    """What will be drawn of an expression: blocks, values, or a bias that is one curve."""
+    """The drawing of an expression: blocks, values, or a bias that is one curve."""
     if not isinstance(expression, Expression):
         raise messages.not_to_plot(expression)
     choice.check("plot", expression)
@@ -137,7 +137,7 @@ def _draw_blocks(shown: Picture, ax: Axes, *, legend: bool) -> None:
 
 
 def block_names(shown: Picture) -> tuple[str, str, str]:
-    """What the three labels are called; blocks of one element are never partial."""
+    """Names of the three labels; blocks of one element are never partial."""
     return ("dropped", "", "kept") if shown.block == 1 else NAMES
 
 

@@ -1,4 +1,4 @@
-"""What a bias makes of scores, at a size that fits a picture."""
+"""The values of a bias, at a size that fits a picture."""
 
 from __future__ import annotations
 

@@ -21,4 +21,4 @@ DIVERGING: Final = (
     "#123a80",
 )
 DROPPED: Final = "#ccd3dc"
-"""What a mask drops of a heat map: told apart from zero."""
+"""The colour of dropped pairs in a heat map, told apart from zero."""

@@ -1,4 +1,4 @@
-"""What every picture of a mask shows: labels of blocks at a size that fits, and their counts."""
+"""The content of a mask's pictures: labels of blocks at a size that fits, and counts."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def composed_of(expression: Expression) -> list[Expression]:
 
 
 def _operands(mask: Expression, kind: str) -> list[Expression]:
-    """What `kind` joined, however the operands were put in parentheses."""
+    """The operands that `kind` joined, however they were put in parentheses."""
     found: list[Expression] = []
     for operand in mask.operands:
         inner = _operands(operand, kind) if operand.label.kind == kind else []

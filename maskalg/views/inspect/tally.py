@@ -1,4 +1,4 @@
-"""What a mask leaves to compute: blocks by label, elements kept, operations saved."""
+"""The work that a mask leaves: blocks by label, elements kept, operations saved."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Style:
-    """What a console can show: only ASCII or more, colours or none, columns (None: any)."""
+    """The abilities of a console: only ASCII or more, colours or none, columns (None: any)."""
 
     ascii_only: bool
     coloured: bool
@@ -114,7 +114,7 @@ def percent(share: float) -> str:
 
 
 def kept_text(shown: Picture) -> str:
-    """What the blocks tell about the share of elements kept."""
+    """The share of elements kept, as far as the blocks tell."""
     least, most = shown.kept_share()
     if least == most:
         return f"{percent(most)} of the elements kept"
@@ -131,7 +131,7 @@ def size_text(shown: Picture) -> str:
 
 
 def figure_lines(mask: Expression, found: Tally, shown: Picture) -> list[tuple[str, str]]:
-    """What is said above the picture: a name and a text each; the first is the title."""
+    """The lines above the picture: a name and a text each; the first is the title."""
     least, most = found.kept
     kept = f"{most:,} of {found.total:,} elements ({percent(most / max(found.total, 1))})"
     if least != most:

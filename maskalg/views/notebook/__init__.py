@@ -1,1 +1,1 @@
-"""What a notebook shows of masks, biases, scores and their results."""
+"""HTML for notebooks: masks, biases, scores and their results."""

@@ -1,4 +1,4 @@
-"""What a notebook shows of masks, biases, scores, blocks, segments and proofs.
+"""HTML for notebooks: masks, biases, scores, blocks, segments and proofs.
 
 A picture, the formula typeset, and the facts. Nothing here raises: what cannot be drawn is shown
 without a picture, or as text.
@@ -55,7 +55,7 @@ def expression_math(expression: Expression) -> str | None:
 
 
 def _quietly(show: Callable[[], str | None]) -> str | None:
-    """What `show` returns; None, and so plain text, where it fails."""
+    """The result of `show`; None, and so plain text, where it fails."""
     try:
         return show()
     except Exception:  # a display that fails would hide the value that the reader asked for

@@ -108,14 +108,14 @@ def _processor_flags() -> tuple[str, ...]:
 
 
 def _stamp(cxx: str) -> str:
-    """What changes when the compiler is replaced, without running it."""
+    """A text that changes when the compiler is replaced, found without running it."""
     status = os.stat(os.path.realpath(cxx))
     return f"{os.path.realpath(cxx)} {status.st_size} {status.st_mtime_ns}"
 
 
 @lru_cache(maxsize=1)
 def _processor() -> str:
-    """What `-march=native` depends on: a cache folder may be shared by several machines."""
+    """The processor, on which `-march=native` depends: machines may share a cache folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -257,7 +257,7 @@ def first_queries(form: Bound, extents: Extents) -> torch.Tensor | None:
 
 
 def _numbers(form: Bound, *, bounded: bool) -> tuple[list[int], list[object]]:
-    """What stands in `S` (see `places`), and the tables it has addresses of."""
+    """The numbers of `S` (see `places`), and the tables whose addresses stand there."""
     numbers: list[int] = []
     held: list[object] = []
     slots, values = form.structure.slots, form.values

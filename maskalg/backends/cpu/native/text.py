@@ -18,7 +18,7 @@ from ....formula.node import Node, in_order
 from ....formula.parameters import Slot
 
 Stage = str
-"""Where a line stands: "once", for each "lane", for each of the "others", or for each "pair"."""
+"""The loop a line stands in: "once", for each "lane", each of the "others", or each "pair"."""
 
 _HEAVY: Final = {"read", "floordiv", "mod", "div", "call", "pow", "trunc"}
 _TYPES: Final = {"int": "I", "real": "float", "bool": "bool"}
@@ -88,7 +88,7 @@ class Cpp:
         return "others" if positions == {self.other} else "pair"
 
     def _of_lane(self, node: Node) -> str:
-        """What changes from lane to lane alone, computed before the loop over others."""
+        """A value that changes from lane to lane alone, computed before the loop over others."""
         key = ("array", node)
         if key not in self._names:
             name = self(node, "lane")
@@ -192,7 +192,7 @@ def _floored(cpp: Cpp, node: Node, stage: Stage) -> str:
 
 
 def _limits(node: Node) -> tuple[int, int]:
-    """What an integer is at least and at most, numbers and entries having 32 bits."""
+    """The smallest and largest value of an integer, numbers and entries having 32 bits."""
     if node.op == "const":
         return cast(int, node.data), cast(int, node.data)
     if node.op in RULES and node.kind == "int" and node.op not in ("floordiv", "bitand"):

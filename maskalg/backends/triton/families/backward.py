@@ -117,7 +117,7 @@ def serves(call: Call, plan: BackwardPlan) -> bool:
 
 
 def fill_gradients(of: BackwardPass, results: list[torch.Tensor]) -> list[Launch]:
-    """Fill dQ, dK and dV, and what is known of each query; what was launched.
+    """Fill dQ, dK, dV and the row statistics; the launches that were made.
 
     Args:
         results: dQ, dK and dV, as of `empty_gradients`.
@@ -149,7 +149,7 @@ def fill_gradients(of: BackwardPass, results: list[torch.Tensor]) -> list[Launch
 
 
 def fill_rows(of: BackwardPass) -> None:
-    """Fill what is known of each query, where no gradient of an input is wanted."""
+    """Fill the row statistics, where no gradient of an input is wanted."""
     if of.grad_out.numel() and of.call.key.numel():
         _Launches(of, []).rows().run()
     else:
@@ -190,7 +190,7 @@ class _Launches:
     def candidates(
         self, side: Side, hopper: HopperBackwardTile | None, tiles: tuple[Tile, ...]
     ) -> Iterator[Launch]:
-        """What fills dQ, or dK and dV: launches to try in this order."""
+        """Launches that fill dQ, or dK and dV, in the order to try them."""
         if self.hopper and hopper is not None:
             yield self._launch(side, hopper)
         for tile in with_last_resort(tiles):
@@ -210,11 +210,11 @@ class _Launches:
         )
 
     def rows(self, counts: Counts | None = None) -> Launch:
-        """What fills what is known of each query, without dQ."""
+        """The launch that fills the row statistics, without dQ."""
         return rows_launch(self.of, self.fixed, counts)
 
     def in_one_pass(self) -> list[Launch]:
-        """What fills all gradients in one pass, one after the other; nothing for two kernels."""
+        """The launches of the one-pass gradients, in order; none where two kernels serve."""
         call, plan = self.call, self.plan
         if not self.hopper or tiles_in_turn(call, plan) is None:
             return []

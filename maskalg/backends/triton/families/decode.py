@@ -121,7 +121,7 @@ def launch_decode(
 
 
 def _parts(call: Call, plan: Plan, tile: Tile, how: Shared, reads: Hooked) -> Launch:
-    """What makes the parts of each split, and their statistics."""
+    """The launch that computes the parts of each split, and their statistics."""
     device = call.query.device
     return Launch(
         DECODE,
@@ -175,7 +175,7 @@ def _joined(
     parts: Launch,
     results: tuple[torch.Tensor, torch.Tensor | None],
 ) -> Launch:
-    """What fills `results` from the parts of the splits."""
+    """The launch that joins the parts of the splits into `results`."""
     tile, device = cast(Tile, parts.tile), call.query.device
     dependent = has_dependent_launches(architecture(device))
     constants = {

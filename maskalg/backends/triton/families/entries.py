@@ -114,7 +114,7 @@ def entry_constants(entry: Entry) -> dict[str, Any]:
 
 
 def held_by(mode: Mode) -> dict[str, torch.dtype]:
-    """What the tensors of the kernel hold that are not there, or hold float32, in mode `rows`."""
+    """Dtypes of the kernel's tensors that are absent, or hold float32, in mode `rows`."""
     return {} if mode == "rows" else {"sums": torch.int64, "unit": torch.float32}
 
 

@@ -146,7 +146,7 @@ def _sizes_of_turns(block: int, call: Call) -> Sizes:
 def one_pass_launches(
     call: Call, plan: BackwardPlan, reads: Hooked, given: dict[str, Any], fixed: Hashable
 ) -> list[Launch]:
-    """What fills dK and dV and adds up dQ, then what makes dQ of the sums.
+    """The launch that fills dK and dV and adds up dQ, then the launch that makes dQ of the sums.
 
     Args:
         reads: what the hooks read.
@@ -209,7 +209,7 @@ def _sizes_of_sums(block: int, call: Call) -> Sizes:
 
 
 def _order(call: Call, rows: int, padded_queries: int, head_pad: int) -> tuple[int, int, int]:
-    """What the kernel calls `members`, `together` and `turned`, of so many tiles of keys."""
+    """The kernel's `members`, `together` and `turned`, for so many tiles of keys."""
     members = _members(call)
     fit = _SUMS_TOGETHER // (padded_queries * head_pad)
     together = max(1, min(fit, _DIMENSIONS_TOGETHER // head_pad))

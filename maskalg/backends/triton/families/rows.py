@@ -1,4 +1,4 @@
-"""What the gradients need of each query: its lse, or the sum of its weights, and dO . O."""
+"""Row statistics of the gradients: lse, or the sum of weights, and dO . O of each query."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOG2E: Final = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Rows:
-    """What the backward kernels know of each query.
+    """Row statistics the backward kernels read.
 
     Attributes:
         out: of the forward pass, in the order of the query; None for weights that are not
@@ -50,7 +50,7 @@ class Rows:
     padded: int
 
     def fill_with_nothing(self) -> None:
-        """Where no query keeps anything."""
+        """Fill the statistics of queries that keep nothing."""
         self.statistic.fill_(math.inf)
         self.delta.zero_()
 
@@ -73,7 +73,7 @@ def rows_of(
     grad_lse: torch.Tensor | None,
     sinks: torch.Tensor | None,
 ) -> Rows:
-    """What is known of each query of a call, its last part not filled yet.
+    """The row statistics of a call; `statistic` and `delta` are not filled yet.
 
     Args:
         saved: output and lse of the forward pass (the sum of weights that have a formula).
@@ -97,7 +97,7 @@ Counts = Callable[[Call], tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class BackwardPass:
-    """What the kernels of a backward pass follow from.
+    """The inputs of a backward pass.
 
     Attributes:
         call: the inputs, without gradients.
@@ -122,7 +122,7 @@ class BackwardPass:
 
 
 def rows_launch(of: BackwardPass, fixed: Hashable, counts: Counts | None = None) -> Launch:
-    """What fills statistic and delta, where no kernel of dQ does.
+    """The launch that fills `statistic` and `delta`, where no kernel of dQ does.
 
     With `counts` it makes what the kernel of all gradients needs beside:
 

@@ -29,15 +29,15 @@ _HELD: Final[dict[str, torch.dtype | None]] = {
     "shift": torch.bfloat16,
     **dict.fromkeys(("sink", "grad_lse", "unit", "key_sum", "value_sum", "part_counter")),
 }
-"""What tensors hold that are not of the inputs' dtype; None for those that most calls lack."""
+"""Dtypes of tensors that differ from the inputs'; None for tensors that most calls lack."""
 
 _ALIGNED: Final = [["tt.divisibility", 16]]
-"""What Triton finds of the addresses of tensors that torch made."""
+"""Triton's finding about addresses of tensors that torch made: multiples of 16."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compilation gave.
+    """The result of a compilation.
 
     Attributes:
         shared: bytes of shared memory of a program.
@@ -135,7 +135,7 @@ def _compiled(source: Any, target: GPUTarget, options: dict[str, Any]) -> Compil
 
 
 def resources(ptx: str, target: GPUTarget, options: dict[str, Any]) -> dict[str, Any]:
-    """What NVIDIA's assembler reports of PTX: `registers`, `spills`, `stack` and `remarks` by name.
+    """NVIDIA's assembler's report on PTX: `registers`, `spills`, `stack` and `remarks` by name.
 
     Triton knows which of the assemblers that it ships reads its PTX, and by which options, which
     differ from release to release and by architecture. So its own step is taken once more, and told

@@ -20,7 +20,7 @@ _ENCODED: Final[dict[Hashable, list[Any]]] = {}
 
 
 class Descriptor:
-    """What Triton's launcher reads of a tensor descriptor, without checking it again.
+    """The fields of a tensor descriptor that Triton's launcher reads, not checked again.
 
     It stands for a `TensorDescriptor` of the same tensor and block at a second launch.
     """

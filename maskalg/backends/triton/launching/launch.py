@@ -45,11 +45,11 @@ _NOTHING_READ: Final = Hooked()
 _TRIED: Final[Recent[Hashable, bool]] = Recent(4096)
 """Variants that were compiled beside another; those that failed are not tried so again."""
 _SPILLED: Final[Recent[Hashable, int | None]] = Recent(4096)
-"""What `Launch.spilled` found of variants."""
+"""Bytes of registers that variants spill, as `Launch.spilled` found."""
 
 
 def kind_of_argument(argument: Any) -> Hashable:
-    """What a compiled variant depends on of a tensor, a descriptor, several of them, or None."""
+    """The part of a tensor, a descriptor, several, or None that a compiled variant depends on."""
     if argument is None:
         return None
     if isinstance(argument, tuple):
@@ -218,7 +218,7 @@ def _of_compiler(problem: Exception) -> bool:
 
 
 def _variant(compiled: Any, constants: tuple[Any, ...], again: list[Any]) -> Variant | None:
-    """What launches a compiled kernel without Triton's binding; None where Triton is to do it.
+    """The launch of a compiled kernel without Triton's binding; None to let Triton do it.
 
     It relies on `CompiledKernel.run` as it is in the tested releases of Triton, and for descriptors
     on what `encoder_of` says.
@@ -244,7 +244,7 @@ def start(variant: Variant, programs: tuple[int, int], arguments: list[Any]) -> 
 
 
 def variant_of(launch: Launch) -> Variant | None:
-    """What a launch runs that ran before; None in the interpreter, which compiles nothing."""
+    """The variant of a launch that ran before; None in the interpreter, which compiles nothing."""
     return _VARIANTS.recall(launch.key)
 
 

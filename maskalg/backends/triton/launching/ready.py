@@ -123,7 +123,7 @@ class Template(NamedTuple):
 
 
 def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:
-    """What launches again what was launched; None in the interpreter, and with other tensors.
+    """The template of a launch that was made; None in the interpreter, and with other tensors.
 
     Args:
         found: what is found at each call: all tensors but the expression's tables, and tuples of
@@ -251,7 +251,7 @@ class Family(NamedTuple):
 def ready_for(
     call: Call, of: Pass, given: Sequence[Any], results: Sequence[torch.Tensor | None]
 ) -> Ready | None:
-    """What launches a call like one before, or None; arguments as of `remember`."""
+    """The launches of a call like one before, or None; arguments as of `remember`."""
     if of not in call.form.structure.remembered:
         return None
     remembered = call.form.remembered
@@ -280,7 +280,7 @@ def remember(
     launches: Sequence[Launch],
     route: Route,
 ) -> None:
-    """Keep what launches a call like this one, from the second call of a structure on.
+    """Keep the launches for a call like this one, from the second call of a structure on.
 
     Many expressions are built for one call. Where tables are new at each call, they are not kept.
 
@@ -361,7 +361,7 @@ def _resized(
     results: Sequence[torch.Tensor | None],
     misses: int,
 ) -> Ready | None:
-    """What launches a call of other sizes than those before, or with another expression."""
+    """The launches of a call of other sizes than those before, or with another expression."""
     family = call.form.structure.remembered.get(_family_kind(call, of, given, results))
     if family is None or family.tuned != triton_tuned.generation:
         return None

@@ -190,7 +190,7 @@ class KernelSpec:
 
 
 def role_of(argument: str) -> Literal["tensor", "number", "stride", "scalar", "constant"]:
-    """What an argument of a kernel is, by its name."""
+    """The role of a kernel's argument, told by its name."""
     if argument in ("T", "descales", "pages") or argument.endswith(("ptr", "desc")):
         return "tensor"
     if re.fullmatch(r"stride_\w\w", argument):

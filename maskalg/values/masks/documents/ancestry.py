@@ -73,7 +73,7 @@ def ancestry(call: str, parents: torch.Tensor) -> Ancestry:
 def _intervals(
     call: str, parent: torch.Tensor, length: torch.Tensor, named: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each chain of nodes begins in depth-first order, and how many nodes descend from it.
+    """The start of each chain of nodes in depth-first order, and how many nodes descend from it.
 
     `length` is that of the chains, `named` the node that an error names for each.
     """
