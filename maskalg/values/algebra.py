@@ -358,6 +358,7 @@ class Mask(NotNumbers, Drawn):
 
         return flex_function(self)
 
+    @errors.told
     def show(
         self,
         q_len: int,
