@@ -9,9 +9,11 @@ import torch
 
 from ... import errors
 from ...engine.float8 import FLOAT8
+from .. import messages
 from ..call import Call, Result, positively_scaled
 from ..results import empty_gradients, empty_result
 from .arguments import sinks_of
+from .constants import architecture
 from .explained import explain as explain
 from .families.backward import fill_gradients, fill_rows, route_of_gradients
 from .families.entries import table_gradients
@@ -148,6 +150,8 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     if not call.extents.kv_len:
         nothing = float("-inf") if call.weight.formula is None else 0.0
         return out.zero_(), None if lse is None else lse.fill_(nothing)
+    if query.dtype == torch.bfloat16 and architecture(query.device) == "interpreter":
+        raise messages.interpreted_bfloat16()
     asked = call
     if query.dtype != FLOAT8:  # with which other scales are refused
         call, _ = positively_scaled(call)

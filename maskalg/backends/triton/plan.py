@@ -148,8 +148,6 @@ def structure_plan(
         raise messages.kernel_dtype(dtype)
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
         raise messages.float8_architecture(arch)
-    if dtype == torch.bfloat16 and arch == "interpreter":
-        raise messages.interpreted_bfloat16()
     short_integers = elements_are_short(structure, style)
     recompiled.count(structure)
     hooks = hooks_of(structure, style)
