@@ -128,7 +128,7 @@ def to_dense(
 def dense_score(
     score: Expression, q_len: int, kv_len: int | None, *, batch: int | None, heads: int | None
 ) -> torch.Tensor:
-    """What a score adds, float32 `[batch, heads, q_len, kv_len]`; see `Score.to_dense`."""
+    """The bias of a score, float32 `[batch, heads, q_len, kv_len]`; see `Score.to_dense`."""
     if not is_additive(score.bias_node):
         raise messages.not_additive(score)
     form = bound(score)

@@ -135,7 +135,7 @@ class Pages:
         return Extents(q_len, most * size if count else 0, requests, heads)
 
     def _check_values(self, count: int, size: int, queries: int) -> None:
-        """What the numbers say, where looking at them waits for nothing."""
+        """Check the numbers, where looking at them waits for nothing."""
         if type(self.table) is not torch.Tensor or not self.table.numel():
             return
         room = self.table.shape[1] * size

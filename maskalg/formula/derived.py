@@ -98,7 +98,7 @@ def with_derived(
 
 
 class Documents(NamedTuple):
-    """What is known of the documents that ids were made of.
+    """Facts about the documents that ids were made of.
 
     Attributes:
         number: how many there are; of several packings, the most of one.

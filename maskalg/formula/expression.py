@@ -1,4 +1,4 @@
-"""What masks, biases and scores share: parameters, printing, equality, `bind`, `at` and `shift`."""
+"""The base of masks, biases and scores: parameters, printing, equality, `bind`, `at`, `shift`."""
 
 from __future__ import annotations
 

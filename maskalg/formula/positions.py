@@ -49,7 +49,7 @@ def position(name: str, value: object) -> Node:
 
 
 def offset(name: str, move: Shift) -> Node:
-    """What `shift` adds to the index of queries ("q") or of keys ("kv")."""
+    """The offset that `shift` adds to the index of queries ("q") or of keys ("kv")."""
     call = f"shift({name}=…)"
     if isinstance(move, INTEGERS) and not isinstance(move, bool):
         if abs(move) > INT32_MAX:

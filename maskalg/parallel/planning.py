@@ -34,7 +34,7 @@ _DIGIT_CHUNKS: Final = 2048  # more of an image take longer to find than they ba
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank does.
+    """The share of one rank.
 
     Attributes:
         queries: ranges of tokens whose queries, keys and values the rank holds; ends not included,
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def shares(self) -> tuple[Share, ...]:
-        """What each rank does."""
+        """The share of each rank."""
         return tuple(
             Share(
                 self._ranges(self.owner == rank),

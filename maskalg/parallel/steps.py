@@ -1,4 +1,4 @@
-"""What a rank does in one call of a plan: the tokens it exchanges, and the calls of attention."""
+"""The steps of a rank in one call of a plan: tokens it exchanges, and calls of attention."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Steps:
 
 @lru_cache(maxsize=256)
 def steps_of(plan: Plan, layer: int, rank: int, method: Method, device: torch.device) -> Steps:
-    """What a rank does under the mask number `layer`; index tensors are on `device`.
+    """The steps of a rank under the mask number `layer`; index tensors are on `device`.
 
     Gathering is one exchange. A ring has one for each distance between ranks, without those in
     which no rank needs a key of another.

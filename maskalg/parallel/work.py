@@ -1,4 +1,4 @@
-"""What each chunk of queries costs, and which chunks of keys it needs: read from the proof.
+"""The work of each chunk of queries, and the chunks of keys it needs: read from the proof.
 
 Chunks of queries and of keys are the same tokens, so one number of a chunk says both.
 """
@@ -38,7 +38,7 @@ class Needs:
     def of(
         mask: Mask, length: int, chunk: int, batch: int | None = None, heads: int | None = None
     ) -> Needs:
-        """Those of a mask over `length` queries and keys."""
+        """The needs of a mask over `length` queries and keys."""
         found = mask.segments(length, block=chunk, batch=batch, heads=heads)
         chunks = found.shape[2]
         start = found.row_start.numpy()
@@ -52,7 +52,7 @@ class Needs:
         return Needs(tiles.astype(np.float64), row, first, end)
 
     def crossing(self) -> Reals:
-        """What a cut before each chunk costs, float64 `[chunks + 1]`, in chunks of keys.
+        """The cost of a cut before each chunk, float64 `[chunks + 1]`, in chunks of keys.
 
         Keys before the cut that some query after it needs, and keys after it that some query
         before it needs.

@@ -111,7 +111,7 @@ def function_matrix(
     q_shift: int = 0,
     kv_shift: int = 0,
 ) -> Bools:
-    """What a function of four indices keeps, `[batch, heads, q_len, kv_len]`.
+    """The pairs a function of four indices keeps, `[batch, heads, q_len, kv_len]`.
 
     A FlexAttention `mask_mod` is called once, with tensors; a function that takes no tensors, for
     it uses `and`, lists or arrays, is called for each element, with integers.

@@ -522,7 +522,7 @@ class Score(NotNumbers, Drawn):
         batch: int | None = None,
         heads: int | None = None,
     ) -> torch.Tensor:
-        """What is added to each score, float32 `[batch, heads, q_len, kv_len]`; -inf drops.
+        """The bias added to each score, float32 `[batch, heads, q_len, kv_len]`; -inf drops.
 
         Batch and heads have size 1 where the score does not depend on them. The `attn_mask` of
         `scaled_dot_product_attention`.

@@ -18,7 +18,7 @@ from .given import MOST_OF_TABLE
 from .solve import Model
 
 TRUSTED: Final = (
-    "what turns the text into instructions (Triton, ptxas, the C++ compiler), and the GPU or CPU",
+    "the compilers of the text (Triton, ptxas, the C++ compiler), and the GPU or CPU",
     "the loop around the hooks: products, softmax, loads of queries, keys and values",
     "each step of real arithmetic rounds as its name says, and no two are joined into one",
     f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",
@@ -35,7 +35,7 @@ class Verification:
     Attributes:
         expression: the mask or score, as text.
         claims: each with its outcome, by what means and in how many seconds.
-        trusted: what all of them take for granted.
+        trusted: assumptions of all of them.
     """
 
     expression: str
@@ -78,7 +78,7 @@ def verify(
     Args:
         expression: a mask, or a mask with biases.
         targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++.
-        seconds: what a claim may take; beyond, it is "not proved".
+        seconds: time limit of a claim; beyond, it is "not proved".
 
     Returns:
         A `Verification`; print it. Of what is not proved it says why.

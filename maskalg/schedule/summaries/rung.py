@@ -110,7 +110,7 @@ class SummaryRung(IntervalRung):
 
 
 def _both(enclosed: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """What intervals and summaries tell together: FULL and EMPTY where either says so."""
+    """Labels of intervals and summaries together: FULL and EMPTY where either says so."""
     empty = (enclosed == EMPTY) | (labels == EMPTY)
     return torch.where(empty, EMPTY, torch.maximum(enclosed, labels)).to(torch.uint8)
 

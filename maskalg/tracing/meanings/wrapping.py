@@ -26,7 +26,7 @@ class _Short(_Converted):
 
 
 def of_32_bits(node: Node) -> Node:
-    """What `x.int()` makes of an integer formula."""
+    """An integer formula after `x.int()`."""
     return (
         node if node.op == "const" else _Short(node.op, node.kind, node.args, node.data, node.own)
     )

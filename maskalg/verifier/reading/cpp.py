@@ -40,7 +40,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True)
 class Passed:
-    """What stands at a place of the argument `S`: a number, or the address of a table."""
+    """The entry at a place of the argument `S`: a number, or the address of a table."""
 
     number: Term
     table: Table | None = None
@@ -60,7 +60,7 @@ class CppHooks:
         self._functions = dict(_functions(source))
 
     def element(self, name: str, lane: str, pair: dict[str, Term], score: Term) -> Number:
-        """What the hook `name` writes for a pair; `lane` is the index that its lanes are of.
+        """The result of the hook `name` for a pair; `lane` is the index that its lanes are of.
 
         `pair` has the terms of q_idx, kv_idx, batch and head.
         """
@@ -83,7 +83,7 @@ class CppHooks:
         return found
 
     def bounds(self, row: dict[str, Term]) -> dict[int, Term]:
-        """What the hook `bounds` writes, by place, for a tile of queries q0..q1."""
+        """Results of the hook `bounds`, by place, for a tile of queries q0..q1."""
         scope: dict[str, Any] = {name: Number(term, INT64) for name, term in row.items()}
         scope["found"] = {}
         _Statements(self, scope).run(self._functions["bounds"])

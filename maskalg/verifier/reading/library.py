@@ -1,4 +1,4 @@
-"""What functions of the kernels compute, in one term each.
+"""Results of the kernels' functions, in one term each.
 
 A division by a number that is not known until a call takes instructions that no solver sees
 through. Their results are stated here; tests prove what is stated of the functions' own text

@@ -28,7 +28,7 @@ _COMPARED: Final[dict[str, Callable[[Term, Term], Term]]] = {
 
 
 def read_block(assembly: str, constraints: str, operands: list[Number]) -> Number:
-    """What the assembly leaves in `$0`.
+    """The value the assembly leaves in `$0`.
 
     Raises:
         NotDefined: an instruction, or an operand of another width than its register.

@@ -151,7 +151,7 @@ class Reader:
         self._depth = 0
 
     def call(self, name: str, *args: Any) -> Any:
-        """What a function of the module returns."""
+        """The result of a function of the module."""
         found = self.module.find(name)
         if not isinstance(found, Function):
             raise NotDefined(f"a function {name}")

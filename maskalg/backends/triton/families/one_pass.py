@@ -101,7 +101,7 @@ def _part_counters(call: Call) -> int:
 
 
 def turn_launches(call: Call, plan: BackwardPlan, reads: Hooked, fixed: Hashable) -> list[Launch]:
-    """What makes the turns: how many later tiles of keys come before, and how many earlier ones;
+    """The launches that count turns: later tiles of keys that come before, and earlier ones;
     int32 `[2, tiles of keys, tiles of queries]`.
 
     They are the same for calls with this expression and these lengths if no tensor says what is

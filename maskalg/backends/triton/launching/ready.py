@@ -418,7 +418,7 @@ def _kind(
 
 
 def _kind_of_pages(call: Call) -> Hashable:
-    """What sizes follow from of pages; None without."""
+    """The shapes of pages that sizes follow from; None without."""
     if call.pages is None:
         return None
     table = call.pages.table
