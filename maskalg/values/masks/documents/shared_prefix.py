@@ -133,7 +133,7 @@ class _SharedPrefix:
     ) -> torch.Tensor:
         """The position of each token in its own sequence, int64 `[length]`: its `position_ids`.
 
-        Positions past the last segment have 0. Arguments and errors are those of `from_cu_seqlens`.
+        Positions past the last segment have 0. Takes what `from_cu_seqlens` takes, with its errors.
         """
         packed = _Segments.of("shared_prefix.depths", cu_seqlens, parents, total, device)
         moved = packed.above() - packed.cu_seqlens[:-1]
