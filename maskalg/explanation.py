@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn, cast
 
 import torch
 
@@ -13,14 +15,46 @@ from .backends.choice import backend_name, backend_of
 from .codegen.bounds_text import simplified
 from .codegen.hooks import Style, hooks_of
 from .codegen.text.integer_sizes import sizes_of
-from .engine.hidden_masks import hidden
-from .engine.normal_form import Structure, bound
+from .engine.normal_form import Bound, Structure, bound
 from .engine.pages import Pages
 from .formula.expression import Expression
+from .formula.nodes import Node
+from .formula.parameters import Slot
 from .proof.proof import prove_structure
 from .schedule.rung import rung_of
 from .values.algebra import everything
 from .values.weights import Weight, softmax
+
+# Of the numbers that are written for -inf: -1e4, the least of float16, -1e9, the least of others.
+_LEAST: Final = -1e4
+
+
+def hidden(form: Bound) -> str:
+    """A remark of `explain` where a bias is -inf, or nearly so, under a condition."""
+    found = min(_amounts(form), default=0.0)
+    if found > _LEAST:
+        return ""
+    amount = "-inf" if found == -math.inf else f"{found:.4g}"
+    return f"; it holds {amount} under a condition, which skips no tile: write mask + bias"
+
+
+def _amounts(form: Bound) -> Iterator[float]:
+    """Numbers that a choice adds, or that a truth value or an entry is multiplied by."""
+    for node in form.structure.bias.walk():
+        if node.op in ("where", "mul"):
+            product = node.op == "mul"
+            for part in node.args if product else node.args[1:]:
+                # (1 - x) * -1e9 is -1e9 + 1e9 * x here.
+                yield from (-abs(n) if product else n for n in _number(part, form))
+
+
+def _number(node: Node, form: Bound) -> Iterator[float]:
+    if node.op == "const":
+        yield float(cast(float, node.data))
+    if node.op == "scalar":
+        slot = node.own[0]
+        assert isinstance(slot, Slot)
+        yield float(cast(float, form.values[slot.index]))
 
 
 def render(score: Expression, *, ptx: bool = False) -> str:

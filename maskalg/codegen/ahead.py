@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..formula import nodes
-from ..formula.node import Node
+from ..formula.nodes import Node
 
 LINE: Final = 8
 """Entries that a thread loads at once; rows of other lengths are not read ahead of time."""

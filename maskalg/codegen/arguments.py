@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from ..formula.node import Node
+from ..formula.nodes import Node
 from ..schedule.tiling import Of
 
 MOST_PASSED: Final = 24

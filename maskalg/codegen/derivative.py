@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..formula import nodes
 from ..formula.functions import function_of
-from ..formula.node import Node
+from ..formula.nodes import Node
 from . import messages
 
 _ZERO = nodes.const(0.0)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from ..formula import nodes
 from ..formula.comparisons import POSITIONS, by_distance
-from ..formula.node import Node
+from ..formula.nodes import Node
 
 BEYOND: Final = 256
 """Distances on either side that a tile past the last query or key may ask for."""

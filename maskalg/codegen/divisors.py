@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from ..engine.normal_form import Value
-from ..formula.node import Node
+from ..formula.nodes import Node
 from ..formula.parameters import Slot
 
 _BITS: Final = 31  # of what is divided

@@ -9,7 +9,7 @@ from typing import Literal, cast
 from ..engine.normal_form import Structure
 from ..formula import nodes
 from ..formula.comparisons import by_distance
-from ..formula.node import Node
+from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from .arguments import Arguments
 from .derivative import derivative

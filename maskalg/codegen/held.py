@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ..formula.node import Node
+from ..formula.nodes import Node
 from .text.triton import TritonText
 
 Index = Literal["q_idx", "kv_idx"]

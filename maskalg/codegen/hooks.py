@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..engine.normal_form import Structure, transposed
-from ..formula.node import Node
-from ..formula.nodes import TRUE
+from ..formula.nodes import TRUE, Node
 from ..formula.printing import formula_text
 from ..proof.proof import prove_structure
 from ..schedule.rung import rung_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..formula import nodes
-from ..formula.node import Node
+from ..formula.nodes import Node
 from ..formula.parameters import common_order
 from ..proof.check.document_laws import SameDocument, same_document
 from .held import Index

@@ -19,17 +19,42 @@ import torch
 from ..formula.comparisons import arranged
 from ..formula.expression import Expression
 from ..formula.functions import function_of
-from ..formula.node import Node, in_order
+from ..formula.nodes import Node, in_order, is_additive
 from ..formula.parameters import Slot
-from ..formula.score_terms import is_additive
 from . import long_integers as longs
 from . import messages
-from .dropped import of_kept, outside, within
 from .extents import dependence, resolve
-from .long_integers import Long
+from .long_integers import Long, as_float32, whole
 from .normal_form import Bound, Value, bound
-from .saturation import as_float32, whole
 from .widths import compares_in_64, limbs, outgrows
+
+
+def of_kept(values: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
+    """`values` of pairs, with gradients from kept ones alone; None keeps all.
+
+    Derivatives at pairs that the mask drops are 0, whatever the bias is there. The chain rule
+    multiplies the 0 of a dropped pair with the slope of the bias, and 0 * inf is NaN:
+    `p[head] * log(abs(q_idx - kv_idx))` at q = k. What a bias is computed from passes through here.
+
+    As large as both together: an entry that many pairs read is repeated before they compute with
+    it, so that its gradient is a sum over what passed here.
+
+    Args:
+        values: broadcastable to `[batch, heads, rows, columns]`.
+        kept: Boolean, likewise.
+    """
+    return values if kept is None else torch.where(kept, values, values.detach())
+
+
+def within(kept: torch.Tensor | None, chosen: torch.Tensor) -> torch.Tensor | None:
+    """The kept pairs that a condition chooses; None where nobody asked."""
+    return None if kept is None else kept & chosen
+
+
+def outside(kept: torch.Tensor | None, chosen: torch.Tensor) -> torch.Tensor | None:
+    """The kept pairs that it does not choose."""
+    return None if kept is None else kept & ~chosen
+
 
 StepReader = Callable[[Node, "list[torch.Tensor]"], torch.Tensor]
 

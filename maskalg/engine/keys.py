@@ -13,8 +13,7 @@ from typing import Final, cast, get_args
 import torch
 
 from ..formula.expression import Expression
-from ..formula.node import Node, Op
-from ..formula.nodes import numeric
+from ..formula.nodes import Node, Op, numeric
 from ..formula.parameters import Kind, Order, Parameter, Scalar, Table
 from ..formula.printing import named
 from . import messages

@@ -13,7 +13,7 @@ import torch
 
 from .. import errors
 from ..formula.integer_ranges import RULES, Interval
-from ..formula.node import Node
+from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..formula.printing import formula_text
 from .long_integers import MOST_BITS, limbs_for

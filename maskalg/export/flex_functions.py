@@ -15,13 +15,13 @@ import torch
 
 from ..engine import long_integers as longs
 from ..engine.evaluate import Environment, evaluate
+from ..engine.long_integers import MOST_WHOLE
 from ..engine.normal_form import Bound, bound
-from ..engine.saturation import MOST_WHOLE
 from ..engine.widths import LEAST_64, MOST_64, compares_in_64, limbs, outgrows
 from ..formula import nodes
 from ..formula.comparisons import arranged, strict
 from ..formula.expression import Expression
-from ..formula.node import Node, in_order
+from ..formula.nodes import Node, in_order
 from ..formula.parameters import Slot
 
 _NAMES: Final = {"batch": "b", "head": "h", "q_idx": "q_idx", "kv_idx": "kv_idx"}

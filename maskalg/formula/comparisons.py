@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from . import nodes
-from .node import Node
+from .nodes import Node
 
 POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
 _OF_DIGITS: Final = ("floordiv", "mod", "bitand", "bitor", "bitxor")

@@ -1,4 +1,4 @@
-"""Tensors that users give: as such, or as lists or arrays of their entries."""
+"""Tensors that users give, or lists and arrays of entries; checks of the order they declare."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from .. import errors
+from . import messages
+from .parameters import Order
 
 Entries = torch.Tensor | Sequence[Any] | NDArray[Any]
 """A tensor, or its entries: numbers in a list, lists of these for rows, or an array of numpy.
@@ -131,3 +133,40 @@ def _all(values: Sequence[object], flags: bool) -> bool:
         and (flags or not isinstance(value, bool))
         for value in values
     )
+
+
+def lies_in(order: Order, entries: torch.Tensor) -> torch.Tensor:
+    """Whether the entries of each row of `[…, length]` lie so, a bool `[]` on their device."""
+    if order == "ascending":
+        return (entries[..., 1:] >= entries[..., :-1]).all()
+    # Contiguous ones form as many runs as there are different ones in the row.
+    return (_changes(entries) == _changes(entries.sort(dim=-1).values)).all()
+
+
+def check(call: str, name: str, entries: torch.Tensor, order: Order | None) -> None:
+    """Refuse entries on the CPU that do not lie in the declared order; others are not waited for.
+
+    Raises:
+        ValueError: entries of another order.
+    """
+    if order is not None and readable(entries) and not bool(lies_in(order, entries)):
+        raise messages.out_of_order(call, name, order)
+
+
+def ensure(name: str, entries: torch.Tensor, order: Order) -> None:
+    """Refuse entries of another order wherever they are, before anything is made of them.
+
+    An NVIDIA GPU looks by itself, nobody waits for it, and a CUDA graph looks at each replay; its
+    error comes where the device is waited for. Elsewhere such an assertion would be left out.
+    """
+    if entries.device.type == "cpu":
+        check("attention", name, entries, order)
+    elif entries.is_cuda and torch.version.hip is None:
+        torch._assert_async(lies_in(order, entries), str(messages.out_of_order("", name, order)))
+    elif not bool(lies_in(order, entries)):
+        raise messages.out_of_order("attention", name, order)
+
+
+def _changes(entries: torch.Tensor) -> torch.Tensor:
+    """How often neighbours differ in each row."""
+    return (entries[..., 1:] != entries[..., :-1]).sum(dim=-1)

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from . import nodes
-from .node import Node
+from .nodes import Node
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Table:
 
     `low` and `order` are declared: what is read is at least `low`, and proofs and kernels count on
     the `order` of the entries. `bind` and whatever computes with it check the order
-    (`formula/order.py`).
+    (`formula/entries.py`).
     """
 
     __slots__ = ("kind", "low", "name", "order", "tensor", "text")

@@ -9,7 +9,7 @@ import torch
 from .. import errors
 from . import messages, nodes
 from .entries import Entries, as_tensor, integers
-from .node import Node
+from .nodes import Node
 from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_number
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 from .nodes import Node, with_parameters
 from .parameters import Parameter, Scalar, Slot, Table
@@ -213,3 +214,16 @@ def _less_by_one(node: Node) -> str | None:
         return None
     others = tuple([term for term in node.args if term.op != "const"])
     return formula_text(others[0], _SUM) if len(others) == 1 else _sum_text(others)
+
+
+# One function that makes HTML of any `Shown`, or None of what cannot be drawn. Pictures stand above
+# everything they draw, so the package puts it here (`maskalg/__init__.py`).
+HTML: Final[list[Callable[[Shown], str | None]]] = []
+
+
+class Shown:
+    """Base of masks, biases, scores, proofs, block maps and segments."""
+
+    def _repr_html_(self) -> str | None:
+        """HTML for Jupyter; None where nothing can be drawn."""
+        return HTML[0](self) if HTML else None

@@ -10,8 +10,7 @@ from ..engine.normal_form import Structure, bound
 from ..engine.recent import Recent
 from ..formula.expression import Expression
 from ..formula.nodes import Node
-from ..formula.printing import formula_text
-from ..formula.shown import Shown
+from ..formula.printing import Shown, formula_text
 from .closed_forms import ClosedForms, Span, last_rung
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ..engine.extents import Extents
 from ..engine.normal_form import Bound, bound
 from ..formula import nodes
 from ..formula.expression import Expression, both, complement, with_formula
-from ..formula.node import Node
+from ..formula.nodes import Node
 from ..formula.parameters import Table
 from .domain import Lengths, Reach, reach
 from .search import Place, Search, kept_near, search, search_near

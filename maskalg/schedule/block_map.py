@@ -17,7 +17,7 @@ from ..export.block_lists import BlockLists
 from ..export.flash_attention_4 import BlockSparseTensors, to_fa4
 from ..export.flex import to_flex
 from ..formula.expression import Expression
-from ..formula.shown import Shown
+from ..formula.printing import Shown
 from .rung import rung_of
 from .summaries.open_tiles import looked_at
 from .tile_runs import FULL, PARTIAL, label_of

@@ -14,7 +14,7 @@ import torch
 
 from ..engine.normal_form import Value
 from ..engine.recent import Recent
-from ..formula.node import Node
+from ..formula.nodes import Node
 from ..formula.parameters import Slot
 
 Found = TypeVar("Found")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..engine.extents import resolve
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
-from ..formula.shown import Shown
+from ..formula.printing import Shown
 from .rung import rung_of
 from .tile_runs import FULL, PARTIAL, TileRuns
 from .tiling import Tiling, block_pair

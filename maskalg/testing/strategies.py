@@ -24,7 +24,7 @@ from typing import Any, Final, get_args
 import numpy as np
 import torch
 
-from ..formula.order import lies_in
+from ..formula.entries import lies_in
 from ..formula.parameters import Order
 from ..values import algebra, index
 from ..values import masks as atom

@@ -19,10 +19,9 @@ from .. import errors
 from ..formula import nodes
 from ..formula.entries import is_listed
 from ..formula.expression import Expression, both, complement, either, exclusive
-from ..formula.nodes import SCORE, TRUE, Node
+from ..formula.nodes import SCORE, TRUE, Node, added, composed, joined
 from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
-from ..formula.score_terms import added, composed, joined
 from . import messages
 from .drawn import Drawn
 from .not_numbers import NotNumbers

@@ -8,9 +8,8 @@ import torch
 
 from .. import errors
 from ..formula import nodes
-from ..formula.entries import booleans, integers, is_listed, readable, reals
+from ..formula.entries import booleans, check, integers, is_listed, readable, reals
 from ..formula.nodes import Node
-from ..formula.order import check
 from ..formula.parameters import (
     INT32_MAX,
     INTEGERS,

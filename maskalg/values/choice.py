@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, overload
 
 from ..formula import nodes
 from ..formula.expression import Expression
-from ..formula.nodes import SCORE, TRUE
+from ..formula.nodes import SCORE, TRUE, chosen
 from ..formula.parameters import plain_number
 from ..formula.printing import Label, named
-from ..formula.score_terms import chosen
 from . import messages
 from .algebra import Bias, Mask, constant
 from .index import Index, as_node

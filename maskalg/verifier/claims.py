@@ -18,8 +18,8 @@ import torch
 from ..backends.cpu.native import hooks as native
 from ..codegen.hooks import Hooks, Style, hooks_of
 from ..engine.normal_form import Structure, transposed
-from ..formula.node import Node
 from ..formula.nodes import SCORE as PLAIN_SCORE
+from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure

@@ -17,7 +17,7 @@ from ..engine.normal_form import Structure
 from ..formula import nodes
 from ..formula.comparisons import holds_entry
 from ..formula.integer_ranges import RULES
-from ..formula.node import Node
+from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX
 from ..proof.check.document_laws import same_document
 from ..proof.closed_forms import Span

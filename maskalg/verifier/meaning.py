@@ -4,7 +4,7 @@ Integers are those of mathematics, whatever their size, as `engine/evaluate.py` 
 `engine/long_integers.py` compute them. So nothing wraps here. What has a width is said where it
 enters: an entry of a table is an integer of its dtype, a number has 32 bits, a real number that is
 truncated stops at the ends of 32 bits. Real numbers are float32, each step rounded, in the order
-of `formula.node.in_order`. An index of a table stops at its ends. A divisor counts as 1 where it
+of `formula.nodes.in_order`. An index of a table stops at its ends. A divisor counts as 1 where it
 is less.
 """
 
@@ -16,8 +16,8 @@ from typing import Final, cast
 
 import torch
 
-from ..engine.saturation import as_float32
-from ..formula.node import Node, in_order
+from ..engine.long_integers import as_float32
+from ..formula.nodes import Node, in_order
 from ..formula.parameters import Slot
 from . import terms
 from .terms import Table, Term

@@ -346,7 +346,7 @@ def entry(table: Table, at: Term) -> Term:
 
 
 def whole_part(real: Term) -> Term:
-    """The integer part of a real number, as `engine.saturation.whole` has it."""
+    """The integer part of a real number, as `engine.long_integers.whole` has it."""
     return _term("whole", "int", (real,))
 
 

@@ -1,6 +1,6 @@
 """Pictures, pages and typeset formulas. Each is imported when first used."""
 
-from ..formula.shown import HTML, Shown
+from ..formula.printing import HTML, Shown
 
 
 def html(value: Shown) -> str | None:

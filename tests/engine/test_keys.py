@@ -9,7 +9,7 @@ import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.engine import keys, normal_form
 from maskalg.engine.recent import Recent
-from maskalg.formula.node import Op
+from maskalg.formula.nodes import Op
 
 IDS = torch.arange(40) // 7
 TABLE = torch.rand(4, 9)

@@ -10,7 +10,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, document, head, kv_idx, prefix, q_idx, sliding, where
-from maskalg.formula.latex.latex import expression_latex, latex, name_latex
+from maskalg.formula.latex import expression_latex, latex, name_latex
 
 IDS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3])
 FLAGS = torch.tensor([True, False] * 6)

@@ -12,7 +12,7 @@ import maskalg as ma
 from maskalg import causal, document, per_document, sliding
 from maskalg.engine.keys import structure_of
 from maskalg.engine.normal_form import bound
-from maskalg.formula.order import ensure, lies_in
+from maskalg.formula.entries import ensure, lies_in
 from maskalg.schedule.intervals.steps import step_tables
 from maskalg.testing import assert_labels_exact, assert_same_mask, oracle
 from maskalg.values.masks.documents.document import packed_ids

@@ -7,8 +7,8 @@ import torch
 
 import maskalg as ma
 from maskalg.engine.evaluate import Environment, evaluate
+from maskalg.engine.long_integers import MOST_WHOLE
 from maskalg.engine.normal_form import bound
-from maskalg.engine.saturation import MOST_WHOLE
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.verifier import terms
 from maskalg.verifier.meaning import Meaning

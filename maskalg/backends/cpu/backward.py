@@ -22,7 +22,7 @@ from typing import cast
 import torch
 
 from ...engine.evaluate import Environment, evaluate
-from ...formula.node import Node
+from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ..call import Call
 from ..results import empty_gradients

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Structure
-from ...formula.node import Node
+from ...formula.nodes import Node
 from ..call import Call
 from .formula import Field, Formulas, formulas
 from .plan import Group, Piece, Range

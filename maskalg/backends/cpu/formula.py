@@ -16,7 +16,7 @@ import torch
 from ...engine.normal_form import Structure
 from ...formula import nodes
 from ...formula.comparisons import by_distance
-from ...formula.node import Node
+from ...formula.nodes import Node
 from ...formula.parameters import Slot, Table
 
 

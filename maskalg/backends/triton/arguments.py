@@ -31,7 +31,7 @@ from ...codegen.hooks import Hooks, Style
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Value
-from ...formula.node import Node
+from ...formula.nodes import Node
 from ...schedule.intervals.steps import StepTables, tables_of_slots
 from ...schedule.marked_runs import layout_of, marked_runs
 from ...schedule.memory import MEMORY, constant

@@ -17,7 +17,7 @@ from ...engine.normal_form import Bound, Structure, transposed
 from ...engine.widths import Known, bits_of, known_of, limits
 from ...formula import nodes
 from ...formula.comparisons import arranged, holds_entry
-from ...formula.node import Node
+from ...formula.nodes import Node
 from ...formula.printing import formula_text
 from ...proof.proof import prove_structure
 from ..bounds_text import in_kernels

@@ -17,7 +17,7 @@ from ...formula.comparisons import (
     strict,
     terms_of,
 )
-from ...formula.node import Node
+from ...formula.nodes import Node
 from . import long_integers, reals
 
 if TYPE_CHECKING:

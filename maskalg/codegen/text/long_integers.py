@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 from ...engine.extents import MOST_OF_ENTRY
 from ...formula import nodes
 from ...formula.comparisons import adds_to_entry, arranged, holds_entry, outgrows_entries, terms_of
-from ...formula.node import Node
+from ...formula.nodes import Node
 
 if TYPE_CHECKING:
     from .triton import TritonText

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ...formula import nodes
 from ...formula.comparisons import outgrows_entries
-from ...formula.node import Node
+from ...formula.nodes import Node
 from ..arguments import is_loaded
 from ..held import Held
 from ..spans import Interval, interval_of

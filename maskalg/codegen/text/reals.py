@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from ...formula import nodes
-from ...formula.node import Node, in_order
+from ...formula.nodes import Node, in_order
 
 if TYPE_CHECKING:
     from ..held import Held

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ...formula import nodes
-from ...formula.node import Node
+from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ..ahead import is_ahead
 from ..arguments import DistanceNumber, DistanceTable, ScalarArgument, TableArgument

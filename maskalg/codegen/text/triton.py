@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
-from ...engine.saturation import as_float32
+from ...engine.long_integers import as_float32
 from ...formula import nodes
 from ...formula.comparisons import POSITIONS, adds_to_entry, holds_entry
 from ...formula.functions import function_of

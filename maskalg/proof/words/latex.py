@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...formula import nodes
-from ...formula.latex.latex import latex
-from ...formula.latex.names import name_latex, text_latex
-from ...formula.node import Node
+from ...formula.latex import latex, name_latex, text_latex
+from ...formula.nodes import Node
 from ..closed_forms import Residue, Span
 
 if TYPE_CHECKING:

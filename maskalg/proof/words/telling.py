@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import sympy as sp
 
-from ...formula.node import Node
-from ...formula.nodes import substitute
+from ...formula.nodes import Node, substitute
 from ...formula.printing import formula_text
 from ..digits.forms import DigitForms, digit_texts
 from ..elimination import Elimination, Step

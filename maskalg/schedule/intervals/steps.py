@@ -18,9 +18,8 @@ from typing import Final, cast
 import torch
 
 from ...engine.normal_form import Value
-from ...formula.entries import readable
+from ...formula.entries import ensure, readable
 from ...formula.nodes import Node
-from ...formula.order import ensure
 from ...formula.parameters import Order, Slot, common_order
 from ..memory import Memory
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...formula import nodes
-from ...formula.nodes import Node
-from ...formula.score_terms import is_additive
+from ...formula.nodes import Node, is_additive
 from .closed_forms import template
 from .javascript import JavaScript
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
 from ...formula.functions import function_of
-from ...formula.node import Node, in_order
+from ...formula.nodes import Node, in_order
 from ...formula.parameters import Slot, common_order
 from .. import messages
 

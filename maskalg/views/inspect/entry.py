@@ -8,7 +8,7 @@ import torch
 
 from ...formula import nodes
 from ...formula.expression import Expression
-from ...formula.node import Node
+from ...formula.nodes import Node
 from ...formula.parameters import Table
 from .choice import Choice
 

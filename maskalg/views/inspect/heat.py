@@ -10,8 +10,7 @@ from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
-from ...formula.nodes import Node
-from ...formula.score_terms import is_additive
+from ...formula.nodes import Node, is_additive
 from ...schedule.tile_runs import EMPTY
 from ...schedule.tiling import block_pair
 from .choice import Choice, of_one

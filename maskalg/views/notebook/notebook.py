@@ -11,8 +11,8 @@ from html import escape
 from typing import Final
 
 from ...formula.expression import Expression
-from ...formula.latex.latex import expression_latex, latex
-from ...formula.shown import Shown
+from ...formula.latex import expression_latex, latex
+from ...formula.printing import Shown
 from ...proof.proof import Proof
 from ...schedule.block_map import BlockMap
 from ...schedule.segments import Segments

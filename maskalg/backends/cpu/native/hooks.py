@@ -18,8 +18,7 @@ from ....codegen.bounds_text import MOST_INTERVALS, in_kernels
 from ....codegen.derivative import derivative
 from ....engine.normal_form import Structure
 from ....formula import nodes
-from ....formula.node import Node
-from ....formula.nodes import SCORE
+from ....formula.nodes import SCORE, Node
 from ....formula.parameters import Slot, Table
 from ....formula.printing import formula_text
 from ....proof.closed_forms import ClosedForms, Span

@@ -16,10 +16,10 @@ import torch
 
 from ....codegen.spans import within_document
 from ....engine.extents import Extents, dependence
+from ....engine.long_integers import as_float32
 from ....engine.normal_form import Bound, Structure, Value
-from ....engine.saturation import as_float32
 from ....engine.widths import Known, bits_of, known_of
-from ....formula.node import Node
+from ....formula.nodes import Node
 from ....formula.parameters import Slot
 from ....schedule.intervals.steps import tables_of, tables_of_slots
 from ....schedule.memory import MEMORY, state_of

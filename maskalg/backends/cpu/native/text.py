@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable
 from typing import Final, cast
 
-from ....engine.saturation import as_float32
+from ....engine.long_integers import as_float32
 from ....formula.functions import function_of
 from ....formula.integer_ranges import RULES
-from ....formula.node import Node, in_order
+from ....formula.nodes import Node, in_order
 from ....formula.parameters import Slot
 
 Stage = str

@@ -6,16 +6,190 @@ which has no value, stands by its name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, cast
 
-from ..expression import Expression
-from ..functions import function_of
-from ..nodes import SCORE, TRUE, Node
-from ..parameters import Scalar
-from .bounds import bounded, opposite
-from .names import index_latex, name_latex
-from .sums import Number, Terms, number_text, terms_of
+from . import nodes
+from .expression import Expression
+from .functions import function_of
+from .nodes import SCORE, TRUE, Node
+from .parameters import Scalar
+
+_INDICES: Final = {
+    "q_idx": "q",
+    "kv_idx": "k",
+    "batch": "b",
+    "head": "h",
+    "q0": "q_{0}",
+    "q1": "q_{1}",
+}
+_SPECIAL: Final = {
+    "\\": r"\backslash ",
+    "^": r"\wedge ",
+    "~": r"\sim ",
+    "<": r"\lt ",
+    ">": r"\gt ",
+    " ": r"\ ",
+    **{character: f"\\{character}" for character in "_{}$&#%"},
+}
+
+
+def index_latex(name: str) -> str:
+    """An index by its letter."""
+    return _INDICES.get(name) or name_latex(name)
+
+
+def name_latex(name: str) -> str:
+    """A name in upright letters, whatever characters it has."""
+    return rf"\mathrm{{{''.join(_SPECIAL.get(character, character) for character in name)}}}"
+
+
+def text_latex(text: str) -> str:
+    """Words among formulas."""
+    return rf"\text{{{''.join(_SPECIAL.get(c, c) if c in '_{}$&#%' else c for c in text)}}}"
+
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Terms:
+    """factor * part + ... + bound + adjusted.
+
+    `bound` is what bound scalars add up to, and `adjusted` what constants do: a window of 256 is
+    stored as `256 - 1 >= q - k`, and reads best as `q - k < 256`.
+    """
+
+    parts: tuple[tuple[Number, Node], ...] = ()
+    bound: Number = 0
+    adjusted: Number = 0
+
+    @property
+    def number(self) -> Number:
+        return self.bound + self.adjusted
+
+    def times(self, factor: Number) -> Terms:
+        parts = tuple((factor * own, part) for own, part in self.parts)
+        return Terms(parts, factor * self.bound, factor * self.adjusted)
+
+    def plus(self, other: Terms) -> Terms:
+        """The sum; equal parts are joined."""
+        parts = list(self.parts)
+        for factor, part in other.parts:
+            place = next((i for i, (_, own) in enumerate(parts) if own == part), None)
+            if place is None:
+                parts.append((factor, part))
+            else:
+                parts[place] = (parts[place][0] + factor, part)
+        left = tuple(pair for pair in parts if pair[0] != 0)
+        return Terms(left, self.bound + other.bound, self.adjusted + other.adjusted)
+
+    def minus(self, other: Terms) -> Terms:
+        return self.plus(other.times(-1))
+
+    def negated_condition(self) -> Terms:
+        """For integers: `self >= 0` fails where this is >= 0."""
+        return self.times(-1).plus(Terms(adjusted=-1))
+
+    def split(self) -> tuple[Terms, Terms]:
+        """The parts that read a position, and those that do not; without the numbers."""
+        moving = tuple(pair for pair in self.parts if pair[1].indices() - {"batch", "head"})
+        return Terms(moving), Terms(tuple(pair for pair in self.parts if pair not in moving))
+
+
+def terms_of(node: Node) -> Terms:
+    """A number, a sum or a product as terms; anything else is one term."""
+    if node.op == "const" and not isinstance(node.data, bool):
+        return Terms(adjusted=cast(Number, node.data))
+    if _is_number(node):
+        return Terms(bound=_value(node))
+    if node.op == "add":
+        total = Terms()
+        for arg in sorted(node.args, key=_place):
+            total = total.plus(terms_of(arg))
+        return total
+    if node.op == "mul":
+        numbers = [arg for arg in node.args if _is_number(arg)]
+        rest = [arg for arg in node.args if not _is_number(arg)]
+        factor = math.prod(_value(arg) for arg in numbers)
+        if not rest:
+            return Terms(bound=factor)
+        if len(rest) == 1:
+            return terms_of(rest[0]).times(factor)
+        product = Node("mul", nodes.numeric(rest), tuple(rest))
+        return Terms(((factor, product),) if factor else ())
+    if node.op == "floordiv":
+        above, below = node.args
+        if _is_number(below) and _value(below) == 1:
+            return terms_of(above)
+        if _is_number(above) and _is_number(below) and _value(below) > 0:
+            return Terms(bound=_value(above) // _value(below))
+    return Terms(((1, node),))
+
+
+def number_text(number: Number) -> str:
+    """A number in LaTeX, to six digits."""
+    if isinstance(number, float) and not math.isfinite(number):
+        if math.isnan(number):
+            return r"\text{nan}"
+        return r"\infty" if number > 0 else r"-\infty"
+    if not isinstance(number, float):
+        return str(number)
+    digits, _, exponent = f"{number:.6g}".partition("e")
+    return rf"{digits} \cdot 10^{{{int(exponent)}}}" if exponent else digits
+
+
+_ORDER: Final = {"q_idx": 1, "kv_idx": 2}
+
+
+def _place(node: Node) -> int:
+    """The score comes first, then the query and the key."""
+    if node.op == "score":
+        return 0
+    return _ORDER.get(str(node.data), 3) if node.op == "index" else 3
+
+
+def _is_number(node: Node) -> bool:
+    if node.op == "const":
+        return not isinstance(node.data, bool)
+    return node.op == "scalar" and isinstance(node.own[0], Scalar)
+
+
+def _value(node: Node) -> Number:
+    if node.op == "const":
+        return cast(Number, node.data)
+    return cast(Scalar, node.own[0]).value
+
+
+def bounded(terms: Terms) -> tuple[Terms, str, Terms]:
+    """Left side, sign and right side of `terms >= 0`, for integers.
+
+    Positions stand to the left and numbers to the right: `q - k < 256`, `q >= k`, `k < lengths_b`.
+    """
+    moving, fixed = terms.split()
+    up = Terms(tuple(part for part in moving.parts if part[0] > 0))
+    down = Terms(tuple((-factor, part) for factor, part in moving.parts if factor < 0))
+    if not moving.parts:
+        return fixed, r"\ge", Terms(adjusted=-terms.number)
+    if up.parts and down.parts and not fixed.parts and terms.number == 0:
+        return up, r"\ge", down
+    # A constant of -1 is what a strict comparison was stored with.
+    strict = terms.adjusted == -1
+    rest = Terms(fixed.parts, terms.bound, 0 if strict else terms.adjusted)
+    if strict and up.parts and not rest.parts and rest.number == 0:
+        return up, r"\gt", down
+    if up.parts and (not down.parts or (not fixed.parts and terms.number < 0)):
+        return up.minus(down), r"\gt" if strict else r"\ge", rest.times(-1)
+    return down.minus(up), r"\lt" if strict else r"\le", rest
+
+
+def opposite(difference: str) -> str:
+    """`b - a` of `a - b`, and nothing of longer sums."""
+    left, minus, right = difference.partition(" - ")
+    return f"{right} - {left}" if minus and " - " not in right and " + " not in difference else ""
+
 
 _LOOSE, _OR, _AND, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
 
@@ -49,9 +223,7 @@ def latex(node: Node) -> str:
 def _latex(node: Node, around: int) -> str:
     rule = _RULES.get(node.op)
     if rule is None:
-        raise NotImplementedError(
-            f"no LaTeX for {node.op!r}: add it to maskalg/formula/latex/latex.py"
-        )
+        raise NotImplementedError(f"no LaTeX for {node.op!r}: add it to maskalg/formula/latex.py")
     return rule(node, around)
 
 

@@ -1,1 +1,0 @@
-"""Formulas typeset in LaTeX."""
