@@ -79,7 +79,7 @@ def main() -> None:
                 continue
             q, k, v = inputs_of(case, torch.bfloat16, gradients=False)
             trial = Trial(checked_call(q, k, v, case.expression))
-            flops = 2 * case.shape.batch * case.shape.heads * dim * kept_pairs(case)
+            flops = 2 * dim * kept_pairs(case)
             for kernel in options.kernels.split(","):
                 label = f"D{dim} {case_name:26} {kernel:8}"
                 for tile, times in sweep(label, trial, kernel, tiles, options.rounds).items():

@@ -78,7 +78,7 @@ def lengths() -> None:
                 forward = partial(ma.attention, *inputs, mask)
                 runs[f"forward {length}"] = forward
                 runs[f"backward {length}"] = backward_of(forward, inputs)
-                pairs[length] = kept_pairs(Case(shape, mask)) if label != "full" else length**2
+                pairs[length] = kept_pairs(Case(shape, mask))
             found = medians(runs)
             for kind in ("forward", "backward"):
                 base = found[f"{kind} 8192"] / pairs[8192]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
@@ -21,10 +21,12 @@ from ..values.masks import (
     dense,
     document,
     neighborhood,
+    padding,
     prefix,
     sliding,
     sliding_tile,
 )
+from .families import families
 
 _LONGEST_TABLE: Final = 8192  # of 256 MiB, beside which a peer's table of blocks is made
 
@@ -33,16 +35,31 @@ Mod = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of query, key and value; `kv_heads` are shared by groups of query heads."""
+    """Sizes of query, key and value.
+
+    Attributes:
+        batch: sequences.
+        heads: of queries.
+        kv_heads: heads of keys and values, each shared by a group of query heads.
+        length: queries, and keys.
+        dim: head dimension of queries and keys.
+        value_dim: head dimension of values and of the output, None where it is `dim`.
+    """
 
     batch: int
     heads: int
     kv_heads: int
     length: int
     dim: int
+    value_dim: int | None = None
+
+    @property
+    def of_values(self) -> int:
+        return self.dim if self.value_dim is None else self.value_dim
 
     def __str__(self) -> str:
-        return f"[{self.batch}, {self.heads} on {self.kv_heads}, {self.length}, {self.dim}]"
+        dims = self.dim if self.value_dim is None else f"{self.dim} and {self.value_dim}"
+        return f"[{self.batch}, {self.heads} on {self.kv_heads}, {self.length}, {dims}]"
 
 
 SHAPES: Final = {
@@ -50,6 +67,19 @@ SHAPES: Final = {
     "D64": Shape(2, 32, 32, 8192, 64),
     "GQA32k": Shape(1, 32, 8, 32768, 128),
 }
+FURTHER_SHAPES: Final = {
+    "D256": Shape(2, 8, 8, 8192, 256),
+    "D192/128": Shape(2, 16, 16, 8192, 192, 128),
+    "D160": Shape(2, 16, 16, 8192, 160),
+    "D112": Shape(2, 16, 16, 8192, 112),
+    "D96": Shape(2, 16, 16, 8192, 96),
+    "D80": Shape(16, 16, 16, 1024, 80),
+    "ViT": Shape(64, 12, 12, 197, 64),
+    "short": Shape(32, 16, 16, 512, 128),
+    "GQA16k": Shape(1, 32, 8, 16384, 128),
+    "GQA64k": Shape(1, 16, 4, 65536, 128),
+}
+"""Measured where `--cases` names them: other head dimensions, short and long calls."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +108,16 @@ def documents(length: int, mean: int, device: str) -> torch.Tensor:
     """Ids of documents of half to one and a half of `mean` tokens, from a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     low, high, count = mean // 2, mean + mean // 2, 2 * length // mean + 2
-    sizes = torch.randint(low, high, (count,), generator=generator)
+    return _packed(torch.randint(low, high, (count,), generator=generator), length, device)
+
+
+def log_normal_documents(length: int, device: str) -> torch.Tensor:
+    """Ids of documents of log-normal lengths from a fixed seed: median 490, mean 1190."""
+    drawn = torch.randn(length // 64 + 1, generator=torch.Generator().manual_seed(0))
+    return _packed((490 * torch.exp(1.33 * drawn)).long().clamp(1), length, device)
+
+
+def _packed(sizes: torch.Tensor, length: int, device: str) -> torch.Tensor:
     ids = torch.repeat_interleave(torch.arange(len(sizes)), sizes)[:length]
     return ids.to(device, torch.int32)
 
@@ -98,12 +137,26 @@ def marked_tokens(length: int, device: str) -> torch.Tensor:
     return marks.to(device)
 
 
-def cases(device: str) -> dict[str, Case]:
+def cases(device: str, shapes: Mapping[str, Shape] = SHAPES) -> dict[str, Case]:
     """The rows by name, such as "D128 causal"."""
     return {
         f"{name} {row}": replace(case, row=row)
-        for name, shape in SHAPES.items()
+        for name, shape in shapes.items()
         for row, case in rows(shape, device).items()
+    }
+
+
+def catalogue(device: str) -> dict[str, Case]:
+    """A row for each family of masks of the catalogue, such as "D64 drafts".
+
+    FlexAttention gets the function that `to_mask_mod` writes.
+    """
+    return {
+        f"{name} {family}": Case(shape, mask, mask.to_mask_mod())
+        for name, shape in SHAPES.items()
+        if shape.length <= _LONGEST_TABLE
+        for family, build in families(shape.length, device, shape.heads).items()
+        for mask in (build(),)
     }
 
 
@@ -116,7 +169,8 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     """The cases of one shape, by name, such as "causal"."""
     length = shape.length
     ids, short, long = (documents(length, mean, device) for mean in (1000, 256, 5000))
-    lengths = torch.bincount(long).tolist()
+    mixed = log_normal_documents(length, device)
+    filled = length - torch.arange(shape.batch, device=device) * length // (2 * shape.batch)
     slopes = torch.exp2(-8 * torch.arange(1, shape.heads + 1, device=device) / shape.heads)
     quarter = length // 4
     kept, marks = blocks(length, device), marked_tokens(length, device)
@@ -139,6 +193,15 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     def of_long(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) & (long[q] == long[k])
 
+    def of_mixed(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (mixed[q] == mixed[k])
+
+    def padded(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (q < filled[b]) & (k < filled[b])
+
+    def wide_window(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (q - k < 4096)
+
     def prefixed(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) | (k < quarter)
 
@@ -157,6 +220,12 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
     def capped(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         return 30 * torch.tanh(s / 30)
 
+    def capped_at_50(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return 50 * torch.tanh(s / 50)
+
+    def packed(of: torch.Tensor) -> Mask:
+        return causal & document.from_lengths(torch.bincount(of).tolist(), device=device)
+
     bounded = causal & document(ids) & sliding(1024)
     return {
         "full": Case(shape, everything, sdpa_causal=False),
@@ -165,9 +234,9 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         "document": Case(shape, causal & document(ids), of_document, ids=ids),
         "document & window": Case(shape, bounded, three, ids=ids),
         "documents of 256": Case(shape, causal & document(short), of_short, ids=short),
-        "documents of 5000": Case(
-            shape, causal & document.from_lengths(lengths, device=device), of_long, ids=long
-        ),
+        "documents of 5000": Case(shape, packed(long), of_long, ids=long),
+        "log-normal documents": Case(shape, packed(mixed), of_mixed, ids=mixed),
+        "padded": Case(shape, causal & padding(filled, queries=True), padded),
         "prefix": Case(shape, causal | prefix(quarter), prefixed),
         "sinks": Case(shape, causal & (sliding(1024) | prefix(4)), sinks),
         "global tokens": Case(shape, causal & (sliding(1024) | table(marks)[kv_idx]), marked),
@@ -175,7 +244,10 @@ def rows(shape: Shape, device: str) -> dict[str, Case]:
         "alibi": Case(shape, causal + alibi(slopes), is_causal, biased),
         "window & alibi": Case(shape, causal & sliding(1024) + alibi(slopes), window, biased),
         "softcap": Case(shape, causal + softcap(30.0), is_causal, capped),
-        **_canvases_and_buckets(shape, device),
+        "window & softcap": Case(
+            shape, causal & sliding(4096) + softcap(50.0), wide_window, capped_at_50
+        ),
+        **(_canvases_and_buckets(shape, device) if length % _LONGEST_TABLE == 0 else {}),
         **(_tables_of_pairs(shape, device) if length <= _LONGEST_TABLE else {}),
     }
 

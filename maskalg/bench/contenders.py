@@ -21,9 +21,13 @@ def inputs_of(case: Case, dtype: torch.dtype, *, gradients: bool) -> tuple[torch
     torch.manual_seed(0)
     return tuple(
         torch.randn(
-            shape.batch, heads, shape.length, shape.dim, device="cuda", dtype=dtype
+            shape.batch, heads, shape.length, dim, device="cuda", dtype=dtype
         ).requires_grad_(gradients)
-        for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
+        for heads, dim in (
+            (shape.heads, shape.dim),
+            (shape.kv_heads, shape.dim),
+            (shape.kv_heads, shape.of_values),
+        )
     )
 
 

@@ -47,10 +47,14 @@ SPELLINGS: Final = {
     "document & window": Spelling(_WINDOW, "document & window", packed=True),
     "documents of 256": Spelling(_CAUSAL, "document", packed=True),
     "documents of 5000": Spelling(_CAUSAL, "document", packed=True),
+    "log-normal documents": Spelling(_CAUSAL, "document", packed=True),
     "prefix": Spelling(None, "prefix"),
     "sinks": Spelling(None, "sinks"),
     "alibi": Spelling(_CAUSAL, "causal", score="alibi"),
     "softcap": Spelling(_CAUSAL, "causal", options={"softcap": 30.0}),
+    "window & softcap": Spelling(
+        {"causal": True, "window_size": (4095, 0)}, options={"softcap": 50.0}
+    ),
 }
 
 

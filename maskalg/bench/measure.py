@@ -27,7 +27,9 @@ class Row:
     Attributes:
         name: of the case.
         times: by contender, ours first.
-        flops: of the kept pairs alone: 4 for each and each head dimension, 2.5 times that backward.
+        flops: of the kept pairs alone, two for each and each head dimension of a product: forward
+            one product over that of the keys and one over that of the values, backward three and
+            two.
         distances: by contender, of its result from ours, relative to the norm of ours.
         missing: contenders that failed or computed something else, and why.
     """
@@ -55,14 +57,9 @@ def measure(name: str, case: Case, rounds: int, *, backward: bool) -> Row:
     inputs = inputs_of(case, torch.bfloat16, gradients=backward)
     functions, distances, missing = first_calls(contenders(case, inputs), backward=backward)
     shape = case.shape
-    flops = 4.0 * shape.batch * shape.heads * shape.dim * kept_pairs(case)
-    return Row(
-        name,
-        interleaved(functions, rounds),
-        flops * (2.5 if backward else 1.0),
-        distances,
-        missing,
-    )
+    of_keys, of_values = (3, 2) if backward else (1, 1)
+    flops = 2.0 * kept_pairs(case) * (of_keys * shape.dim + of_values * shape.of_values)
+    return Row(name, interleaved(functions, rounds), flops, distances, missing)
 
 
 def first_calls(
@@ -105,15 +102,9 @@ def distance(found: tuple[torch.Tensor, ...], wanted: tuple[torch.Tensor, ...]) 
 
 
 def kept_pairs(case: Case) -> int:
-    """Kept pairs of one head, counted in slices of 1024 queries."""
-    mask = mask_of(case)
-    heads, length = case.shape.heads, case.shape.length
-    total = 0
-    for first in range(0, length, 1024):
-        rows = min(1024, length - first)
-        part = mask.shift(q=first).to_dense(rows, length, heads=heads)
-        total += int(part[0, 0].sum())
-    return total
+    """Kept pairs of all heads and sequences."""
+    shape = case.shape
+    return mask_of(case).cost(shape.length, batch=shape.batch, heads=shape.heads).kept
 
 
 def interleaved(

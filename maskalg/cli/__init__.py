@@ -103,7 +103,9 @@ def _bench(options: argparse.Namespace) -> int:
     from .bench import Settings, run
 
     names = tuple(part for part in options.cases.split(",") if part)
-    return run(Settings(names, options.rounds, options.backward, options.markdown))
+    return run(
+        Settings(names, options.catalogue, options.rounds, options.backward, options.markdown)
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = bench.add_argument
     add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
+    add("--catalogue", action="store_true", help="a row for each family of masks")
     add("--rounds", type=positive, default=7, help="turns of each contender (%(default)s)")
     add("--backward", action="store_true", help="time the backward pass")
     add("--markdown", action="store_true", help="print a Markdown table at the end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -14,13 +15,15 @@ class Settings:
     """The choices of `maskalg bench`.
 
     Attributes:
-        cases: parts of the names of cases; empty is all of them.
+        cases: parts of the names of cases; empty is all of the usual shapes.
+        catalogue: time each family of masks of the catalogue instead.
         rounds: how often each contender has its turn.
         backward: time the backward pass alone.
         markdown: print a Markdown table at the end.
     """
 
     cases: tuple[str, ...]
+    catalogue: bool
     rounds: int
     backward: bool
     markdown: bool
@@ -30,12 +33,14 @@ def run(settings: Settings) -> int:
     """Measure and print; returns the exit status."""
     if not torch.cuda.is_available():
         raise messages.bench_needs_gpu()
-    from ..bench.cases import cases
+    from ..bench.cases import FURTHER_SHAPES, SHAPES, cases, catalogue
     from ..bench.flash_attention_4 import BUILT_IN, missing
     from ..bench.measure import measure
     from ..bench.report import line, markdown, summary
 
-    known = list(cases("cpu"))
+    shapes = SHAPES | FURTHER_SHAPES if settings.cases else SHAPES
+    make = catalogue if settings.catalogue else partial(cases, shapes=shapes)
+    known = list(make("cpu"))
     names = [n for n in known if not settings.cases or any(part in n for part in settings.cases)]
     if not names:
         raise messages.no_such_case(list(settings.cases), known)
@@ -47,9 +52,9 @@ def run(settings: Settings) -> int:
     )
     if (why := missing()) is not None:
         print(f"{BUILT_IN}: {why}")
-    rows = []
+    found, rows = make("cuda"), []
     for name in names:
-        rows.append(measure(name, cases("cuda")[name], settings.rounds, backward=settings.backward))
+        rows.append(measure(name, found[name], settings.rounds, backward=settings.backward))
         print(line(rows[-1]), flush=True)
         torch.cuda.empty_cache()
     print(summary(rows))

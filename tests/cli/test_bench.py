@@ -1,16 +1,19 @@
 """`maskalg bench` without a GPU: its cases, its report, and its errors."""
 
+import inspect
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
-from maskalg.bench.cases import cases, documents
+from maskalg.bench.cases import FURTHER_SHAPES, SHAPES, cases, catalogue, documents, mask_of
 from maskalg.bench.contender import Contender
+from maskalg.bench.families import families
 from maskalg.bench.measure import Row, first_calls, kept_pairs
 from maskalg.bench.report import line, markdown, summary
 from maskalg.cli import main
-from maskalg.values.algebra import Mask
+from maskalg.values import masks
 
 
 def test_needs_a_gpu(capsys, monkeypatch):
@@ -24,6 +27,8 @@ def test_a_case_that_is_not_there(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert main(["bench", "--cases", "causl"]) == 2
     assert "--cases causl names no case. The cases: D128 full" in capsys.readouterr().err
+    assert main(["bench", "--catalogue", "--cases", "causl"]) == 2
+    assert "The cases: D128 everything, D128 causal" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rounds", ["0", "x"])
@@ -32,23 +37,49 @@ def test_rounds(rounds, capsys):
     assert "expected a positive integer" in capsys.readouterr().err
 
 
-def test_functions_for_the_peers_keep_the_same():
-    length = 700
-    at = torch.arange(length)
-    for name, case in cases("cpu").items():
-        if not name.startswith("D128") or case.mask_mod is None:
+def dense_of(mod, shape, length):
+    b, h, q, k = torch.meshgrid(
+        *(torch.arange(n) for n in (shape.batch, shape.heads, length, length)), indexing="ij"
+    )
+    return mod(b, h, q, k)
+
+
+@pytest.mark.parametrize("shapes", [SHAPES, FURTHER_SHAPES], ids=["usual", "further"])
+def test_functions_for_the_peers_keep_the_same(shapes):
+    for name, case in cases("cpu", shapes).items():
+        if case.mask_mod is None or not name.startswith(("D128", "D80", "ViT", "GQA16k")):
             continue
-        ours = case.expression if isinstance(case.expression, Mask) else case.expression.mask
-        theirs = case.mask_mod(0, 0, at[:, None], at[None, :])
-        assert torch.equal(ours.to_dense(length, heads=1)[0, 0], theirs), name
+        shape = replace(case.shape, heads=2)
+        length = min(shape.length, 300)
+        ours = mask_of(case).to_dense(length, batch=shape.batch, heads=2)
+        theirs = dense_of(case.mask_mod, shape, length)
+        assert torch.equal(*torch.broadcast_tensors(ours, theirs)), name
+
+
+def test_every_family_has_a_function_that_keeps_the_same():
+    found = {name: case for name, case in catalogue("cpu").items() if name.startswith("D128")}
+    assert len(found) > 50
+    for name, case in found.items():
+        shape = case.shape
+        ours = case.expression.to_dense(128, batch=shape.batch, heads=shape.heads)
+        theirs = dense_of(case.mask_mod, shape, 128)
+        assert torch.equal(*torch.broadcast_tensors(ours, theirs)), name
+
+
+def test_the_catalogue_is_benched_whole():
+    text = inspect.getsource(families)
+    assert [name for name in masks.__all__ if name not in text] == ["nothing", "dense"]
 
 
 def test_kept_pairs():
     found = cases("cpu")
-    assert kept_pairs(found["D128 causal"]) == 8192 * 8193 // 2
-    assert kept_pairs(found["D128 window"]) == 1024 * 1025 // 2 + (8192 - 1024) * 1024
+    of_all = 2 * 16
+    assert kept_pairs(found["D128 causal"]) == of_all * 8192 * 8193 // 2
+    window = 1024 * 1025 // 2 + (8192 - 1024) * 1024
+    assert kept_pairs(found["D128 window"]) == of_all * window
     sizes = documents(8192, 256, "cpu").unique(return_counts=True)[1]
-    assert kept_pairs(found["D128 documents of 256"]) == int((sizes * (sizes + 1) // 2).sum())
+    kept = of_all * int((sizes * (sizes + 1) // 2).sum())
+    assert kept_pairs(found["D128 documents of 256"]) == kept
 
 
 def contenders_of(**results):

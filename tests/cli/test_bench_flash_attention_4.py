@@ -83,9 +83,17 @@ ASKED = {
     "document & window": ("flash_attn_varlen_func", {"causal": True, "window_size": (1023, 0)}),
     "documents of 256": ("flash_attn_varlen_func", {"causal": True}),
     "documents of 5000": ("flash_attn_varlen_func", {"causal": True}),
+    "log-normal documents": ("flash_attn_varlen_func", {"causal": True}),
+    "window & softcap": (
+        "flash_attn_func",
+        {"causal": True, "window_size": (4095, 0), "softcap": 50.0},
+    ),
     "alibi": ("flash_attn_func", {"causal": True}),
     "softcap": ("flash_attn_func", {"causal": True, "softcap": 30.0}),
 }
+
+
+AS_FUNCTIONS = [row for row, spelling in peer.SPELLINGS.items() if spelling.mask]
 
 
 @pytest.mark.parametrize("row", list(peer.SPELLINGS))
@@ -94,7 +102,7 @@ def test_what_it_is_asked_for(row, calls):
     _, contenders = made(case)
     assert list(contenders) == [
         *([peer.BUILT_IN] if row in ASKED else []),
-        *([peer.WITH_MASK_MOD] if row != "full" else []),
+        *([peer.WITH_MASK_MOD] if row in AS_FUNCTIONS else []),
     ]
     for contender in contenders.values():
         assert contender.run().shape == (2, 4, case.shape.length, 8)
@@ -103,7 +111,7 @@ def test_what_it_is_asked_for(row, calls):
         wanted, arguments = ASKED[row]
         assert name == wanted and options.items() >= arguments.items()
         assert ("score_mod" in options) == (row == "alibi") and "mask_mod" not in options
-    if row != "full":
+    if row in AS_FUNCTIONS:
         name, _, options = calls[-1]
         assert name == "flash_attn_func" and not options.keys() & {"causal", "window_size"}
         assert options.get("softcap") == (30.0 if row == "softcap" else None)
@@ -118,11 +126,11 @@ def test_every_row_is_said():
     """But those that came later: tables, canvases, and more biases."""
     rows = {case.row for case in cases("cpu").values()}
     later = {"global tokens", "block table", "neighborhood", "sliding tiles"}
-    later |= {"window & alibi", "t5", "dense mask", "dense bias"}
+    later |= {"padded", "window & alibi", "t5", "dense mask", "dense bias"}
     assert rows == set(peer.SPELLINGS) | later
 
 
-@pytest.mark.parametrize("row", [row for row in peer.SPELLINGS if row != "full"])
+@pytest.mark.parametrize("row", AS_FUNCTIONS)
 def test_masks_keep_the_same(row, calls):
     """At the ends of windows, documents and prefixes, and anywhere."""
     case = cases("cpu")[f"D128 {row}"]
@@ -235,7 +243,7 @@ def test_a_line_says_that_it_is_missing(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     monkeypatch.setattr(bench, "_tuned", lambda: "")
     monkeypatch.setattr(peer, "missing", lambda: "not installed")
-    monkeypatch.setattr(rows, "cases", lambda device: cases("cpu"))
+    monkeypatch.setattr(rows, "cases", lambda device, **shapes: cases("cpu"))
 
     def stop(*arguments, **options):
         raise KeyboardInterrupt
