@@ -93,16 +93,25 @@ def adds_to_entry(node: Node) -> bool:
     A sum that is divided by a number is told from that of the entry (`codegen/text/integers.py`).
     """
     if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
-        return adds_to_entry(node.args[1])
+        return may_stay_as_large(node) or adds_to_entry(node.args[1])
     return (node.op == "add" and holds_entry(node)) or any(map(adds_to_entry, node.args))
+
+
+def may_stay_as_large(node: Node) -> bool:
+    """Whether a quotient may be what is divided: by 1, for all that is known of the divisor."""
+    divisor = node.args[1]
+    return node.op == "floordiv" and (divisor.op != "const" or cast(int, divisor.data) <= 1)
 
 
 def outgrows_entries(node: Node) -> bool:
     """Whether integer arithmetic may leave the dtype of the entries it is made of.
 
     So may a multiple, a sum of two, and a sum that is divided or compared with an entry. A sum of
-    one entry and of positions that is compared with positions is told by its sign there.
+    one entry and of positions that is compared with positions is told by its sign there, and so is
+    the quotient of such a sum.
     """
+    if node.op in ("floordiv", "mod") and entry_of(node.args[0]) is not None:
+        return adds_to_entry(node.args[1])
     if node.op in _OF_DIGITS:
         return adds_to_entry(node)
     if node.op == "mul":

@@ -220,7 +220,11 @@ class _Query:
             self._laws += [low <= found, found < low + (1 << bits)]
             return found
         if op == "apply":
-            return self._function(term.data, args, term.sort)
+            found = self._function(term.data, args, term.sort)
+            if term.data in terms.COMMUTE:
+                # Arguments are sorted as they are written, and may be equal in another order.
+                self._laws.append(found == self._function(term.data, args[::-1], term.sort))
+            return found
         if op in ("whole", "real_of", "of_bits"):
             found = self._function(op, args, term.sort)
             if op == "whole":

@@ -493,7 +493,7 @@ def choice(chosen: Term, then: Term, otherwise: Term) -> Term:
 
 # --- real numbers --------------------------------------------------------------------------------
 
-_COMMUTE: Final = ("add", "multiply", "minimum", "maximum", "minimum of numbers",
+COMMUTE: Final = ("add", "multiply", "minimum", "maximum", "minimum of numbers",
                    "maximum of numbers", "equal")  # fmt: skip
 
 
@@ -504,9 +504,20 @@ def real(value: float) -> Term:
 
 def apply(name: str, *args: Term, sort: Sort = "real") -> Term:
     """An operation on real numbers, rounded once; of an order nothing is known but its name."""
-    if name in _COMMUTE:
+    if name in ("minimum of numbers", "maximum of numbers") and all(map(_is_no_nan, args)):
+        name = name.removesuffix(" of numbers")
+    if name in COMMUTE:
         args = tuple(sorted(args, key=lambda term: term.serial))
     return _term("apply", sort, args, name)
+
+
+def _is_no_nan(term: Term) -> bool:
+    """Whether a real number is seen to be one: calls refuse a NaN among theirs."""
+    if term.op == "apply" and term.data in ("minimum", "maximum"):
+        return all(map(_is_no_nan, term.args))
+    if term.op == "real":
+        return bool(term.data == term.data)
+    return term.op in ("real_of", "variable") and term.data != "score"
 
 
 def real_of(integer: Term) -> Term:

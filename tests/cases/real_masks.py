@@ -2,7 +2,7 @@
 
 import torch
 
-from maskalg import exp, floor, kv_idx, mask, maximum, q_idx, scalar, sqrt, table, truncate
+from maskalg import exp, floor, kv_idx, mask, maximum, minimum, q_idx, scalar, sqrt, table, truncate
 
 LENGTH = 64
 
@@ -36,6 +36,11 @@ def masks():
         "hours at the ends": (most[q_idx] + 5) // 17 % 5 == (most[kv_idx] + 5) // 17 % 5,
         "no limit, in blocks": (most[q_idx] + q_idx) // one >= kv_idx,
         "no limit before": (q_idx - most[q_idx]) // one < kv_idx,
+        "no limits, equal": (q_idx - most[q_idx]) // one == (kv_idx - most[q_idx]) // one,
+        "no limits, in order": (q_idx + most[q_idx]) // one >= (kv_idx + most[kv_idx]) // one,
+        "no limits, divided": (q_idx - most[q_idx]) // one // 3 == (kv_idx - most[kv_idx]) // one,
+        "no limits, counted": (q_idx - most[kv_idx]) // one % 3 >= kv_idx % 3,
+        "no limits, doubled": (q_idx - most[q_idx]) // one * 2 > most[kv_idx],
         "minutes at the ends": (9 - most[q_idx]) % 17 >= (most[kv_idx] + q_idx) % 17,
         "times as real numbers": (ticks[q_idx] + 5) * 0.5 >= (ticks[kv_idx] + 99) * 0.5,
         "largest times": maximum(ticks[q_idx] + 3, 0) == maximum(ticks[kv_idx] + 6, 0),
@@ -43,6 +48,8 @@ def masks():
         "equal levels": levels[q_idx] == levels[kv_idx],
         "equal levels, causal": (q_idx >= kv_idx) & (levels[q_idx] == levels[kv_idx]),
         "no numbers": broken[q_idx] == broken[kv_idx],
+        "larger of no numbers": maximum(broken[q_idx], broken[kv_idx]) >= 0.5,
+        "smaller of no numbers": minimum(0.3, minimum(broken[kv_idx], q_idx) - 0.3) < 1,
         "ends of integers": kv_idx - q_idx < truncate(ends[q_idx]),
         "past integers": kv_idx < q_idx + truncate(exp(0.5 * q_idx)),
         "float64": seconds[q_idx] >= seconds[kv_idx],

@@ -43,21 +43,38 @@ def of_masks():
     return nodes.add(quotient, nodes.mul(nodes.SCORE, nodes.const(0.3)), nodes.const(-1e39))
 
 
+def extrema():
+    """Of a score, which may be NaN: the extremum is NaN then."""
+    return nodes.minimum(nodes.maximum(nodes.SCORE, nodes.const(-3.0)), nodes.const(3.0))
+
+
 TEXTS = {
     "biases": lambda: TritonText(Arguments(), wide=False)(everything()),
     "masks": lambda: TritonText(Arguments(), wide=False, exact=True)(of_masks()),
+    "extrema": lambda: TritonText(Arguments(), wide=False)(extrema()),
 }
 
 
-@pytest.mark.parametrize("text", list(TEXTS))
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
-def test_real_functions_compile(target, text):
+def compiled(target, text):
     from triton.compiler import ASTSource
 
     from maskalg.backends.triton.launching.ahead import target_of
 
     source = imports() + PROBE.format(text=TEXTS[text]())
-    module = store.load(source, "probe_of_reals")
+    module = store.load(source, f"probe_of_{text}")
     signature = {"x": "*fp32", "out": "*fp32"}
-    compiled = triton.compile(ASTSource(module.probe, signature), target=target_of(target))
-    assert compiled.asm["ptx" if target.startswith("sm") else "amdgcn"]
+    found = triton.compile(ASTSource(module.probe, signature), target=target_of(target))
+    return found.asm["ptx" if target.startswith("sm") else "amdgcn"]
+
+
+@pytest.mark.parametrize("text", list(TEXTS))
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
+def test_real_functions_compile(target, text):
+    assert compiled(target, text)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_extrema_of_nan_are_nan(target):
+    text = compiled(target, "extrema")
+    assert "min.NaN.f32" in text and "max.NaN.f32" in text
+    assert "min.f32" not in text and "max.f32" not in text

@@ -12,6 +12,7 @@ from ...formula.comparisons import (
     entry_of,
     holds_entry,
     is_negative,
+    may_stay_as_large,
     outgrows_entries,
     split_extremum,
     strict,
@@ -102,6 +103,9 @@ def compared(text: TritonText, node: Node) -> str:
         return long_integers.compared(text, node)
     apart = sides(node)
     sign = {"ge": ">=", "gt": ">", "eq": "=="}[apart.op]
+    found = _of_one_entry(text, apart)
+    if found is not None:
+        return f"({found[0]} {sign} {found[1]})"
     long = outgrows_entries(apart)
     text = text.longer(apart) if long else text
     shown = [summed(text, arg, long=long) if arg.op == "add" else text(arg) for arg in apart.args]
@@ -129,17 +133,17 @@ def summed(text: TritonText, node: Node, *, long: bool = False) -> str:
 
 
 def floored(text: TritonText, node: Node) -> str | None:
-    """A quotient or a remainder of a sum with one entry e, whatever e is; None of other numbers.
+    """A quotient or a remainder of a sum with one entry e, whatever e is; None of other numbers,
+    and where 64 bits hold the quotient.
 
     e = c * a + r, so that (p + e) // c is a + (p + r) // c, and the remainders are equal.
     """
     x, c = node.args
     term = entry_of(x)
-    if term is None or text.wide:
+    if term is None or text.wide or (text.long and may_stay_as_large(node)):
         return None
     shown, sign = _signed(text, term)
-    by = text(c)
-    last = f"({_rest(text, x, term)} {sign} floor_mod({shown}, {by}))"
+    by, last = text(c), _lowered(text, x, term, c)
     if node.op == "mod":
         return f"floor_mod({last}, {by})"
     left, right = f"floor_div({last}, {by})", f"floor_div({shown}, {by})"
@@ -147,6 +151,24 @@ def floored(text: TritonText, node: Node) -> str | None:
         return f"({left} {sign} {right})"
     # Of 1, the quotient of the largest entry is as large.
     return f"saturated({left}, {right})" if sign == "+" else f"saturated({left} + 1, ~{right})"
+
+
+def _lowered(text: TritonText, x: Node, term: Node, c: Node) -> str:
+    """A sum with an entry's remainder by c in the entry's place."""
+    shown, sign = _signed(text, term)
+    return f"({_rest(text, x, term)} {sign} floor_mod({shown}, {text(c)}))"
+
+
+def _of_one_entry(text: TritonText, node: Node) -> list[str] | None:
+    """Sides of a comparison of (p + e) // c with (x + e) // c without the multiple of c in the
+    entry e, which both have; None of others."""
+    if text.wide or any(side.op != "floordiv" for side in node.args):
+        return None
+    (x, c), (y, d) = [side.args for side in node.args]
+    term = entry_of(x)
+    if c != d or term is None or term != entry_of(y):
+        return None
+    return [f"floor_div({_lowered(text, side, term, c)}, {text(c)})" for side in (x, y)]
 
 
 def real_sum(text: TritonText, node: Node) -> str | None:
@@ -170,7 +192,7 @@ def _signed(text: TritonText, term: Node) -> tuple[str, str]:
 
 
 def _rest(text: TritonText, total: Node, term: Node) -> str:
-    return text(nodes.add(*[other for other in total.args if other is not term]))
+    return text(nodes.add(*[other for other in total.args if other != term]))
 
 
 def multiplied(text: TritonText, node: Node) -> str:

@@ -207,5 +207,12 @@ def _is_plain(term: Node) -> bool:
     return term.op == "scalar" or term in (nodes.Q, nodes.K)
 
 
+def is_number(node: Node) -> bool:
+    """Whether a value is seen to be no NaN: calls refuse one among their numbers."""
+    if node.op in ("min", "max") and node.kind == "real":
+        return all(map(is_number, node.args))
+    return node.kind == "int" or node.op in ("const", "scalar")
+
+
 def _has_score(node: Node) -> bool:
     return any(part.op == "score" for part in node.walk())

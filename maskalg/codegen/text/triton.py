@@ -139,10 +139,11 @@ class TritonText:
         return "(" + f" {sign} ".join(text(arg) for arg in node.args) + ")"
 
     def folded(self, node: Node, values: Iterable[str]) -> str:
-        """The minimum or the maximum of values."""
+        """The minimum or the maximum of values: NaN where one is."""
         text, *others = values
+        kept = "" if reals.is_number(node) else ", propagate_nan=tl.PropagateNan.ALL"
         for other in others:
-            text = f"tl.{node.op}imum({text}, {other})"
+            text = f"tl.{node.op}imum({text}, {other}{kept})"
         return text
 
     def floored(self, node: Node) -> str:

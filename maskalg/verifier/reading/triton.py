@@ -542,12 +542,13 @@ def _where(condition: Any, then: Any, otherwise: Any) -> Number:
     return Number(terms.choice(as_number(condition).as_condition, x.term, y.term), x.type)
 
 
-def _extreme(of_integers: Callable[..., Term], name: str) -> Callable[[Any, Any], Number]:
-    def rule(left: Any, right: Any) -> Number:
+def _extreme(of_integers: Callable[..., Term], name: str) -> Callable[..., Number]:
+    def rule(left: Any, right: Any, propagate_nan: Any = None) -> Number:
         x, y = alike(as_number(left), as_number(right))
-        if x.type.kind == "float":
-            return Number(terms.apply(f"{name} of numbers", x.term, y.term), x.type)
-        return Number(of_integers(x.term, y.term), x.type)
+        if x.type.kind != "float":
+            return Number(of_integers(x.term, y.term), x.type)
+        kept = propagate_nan == Builtin("PropagateNan.ALL")
+        return Number(terms.apply(name if kept else f"{name} of numbers", x.term, y.term), x.type)
 
     return rule
 
