@@ -113,6 +113,43 @@ def packed_without_mask() -> MaskValueError:
     )
 
 
+def no_paged_cache() -> MaskValueError:
+    return MaskValueError(
+        'attn_implementation="paged|maskalg" was called without the cache of continuous batching. '
+        'Call model.generate_batch(prompts), or select "maskalg" for other calls: '
+        'model.set_attn_implementation("maskalg").'
+    )
+
+
+def mask_of_batching(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"continuous batching was given attention_mask={_short(found)}, and makes its masks from "
+        "the requests' lengths and the layers' windows. Leave attention_mask out."
+    )
+
+
+def own_mask_of_batching(mask: object) -> MaskValueError:
+    return MaskValueError(
+        f"use_mask gave the model {mask!r}, and continuous batching cuts prompts into chunks and "
+        "drops keys by the model's own windows. Call model.generate, or ma.attention(..., "
+        "pages=ma.Pages(table, lengths)) in a loop of your own."
+    )
+
+
+def keys_are_gone(mask: object, first: int) -> MaskValueError:
+    return MaskValueError(
+        f"use_mask gave the model {mask!r}, and the cache has dropped keys 0 to {first - 1}, which "
+        "the mask might keep. Use a cache without a window: "
+        "model.generate(..., past_key_values=DynamicCache())."
+    )
+
+
+def not_a_mask_to_use(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"use_mask(model, mask): mask must be a mask or `mask + bias`, got {type(found).__name__}."
+    )
+
+
 def not_a_mask_expression(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"mask_expr must be a mask, a bias or `mask + bias`, got {type(found).__name__}."

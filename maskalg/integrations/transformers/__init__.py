@@ -3,7 +3,8 @@
     import maskalg.integrations.transformers
     model = AutoModel.from_pretrained(name, attn_implementation="maskalg")
 
-Importing this module registers an attention implementation and its mask function, under one name.
+Importing this module registers an attention implementation and its mask function, under one name,
+and "paged|maskalg" for continuous batching (`model.generate_batch`).
 The masks that a model composes (causal, sliding, chunked, packed sequences, padding) become
 formulas, built once for a forward pass; a new step brings new values, not a new proof or kernel.
 Soft-capping, sinks, position biases and grouped heads are computed as the model asks for them.
@@ -24,22 +25,34 @@ except ImportError as missing:
     raise messages.integration_needs("transformers", "5.17") from missing
 
 from .attend import attend
-from .masks import make_mask
+from .continuous import attend_continuous
+from .masks import make_mask, use_mask
 from .model_mask import ModelMask, model_mask
 
 # A name with "flash", "sdpa" or "/" in it would be checked, or sought on a hub.
 NAME: Final = "maskalg"
+PAGED: Final = "paged|maskalg"
 
 
 def register() -> None:
-    """Register "maskalg"; importing the module has done so.
+    """Register "maskalg" and "paged|maskalg"; importing the module has done so.
 
-    Both the attention and its mask: without the second, decoders would be given no mask at all.
+    The first with its mask: without one, decoders would be given none at all. Continuous batching
+    gives layers lengths in place of a mask.
     """
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, make_mask)
+    AttentionInterface.register(PAGED, attend_continuous)
 
 
 register()
 
-__all__ = ["ModelMask", "attend", "make_mask", "model_mask", "register"]
+__all__ = [
+    "ModelMask",
+    "attend",
+    "attend_continuous",
+    "make_mask",
+    "model_mask",
+    "register",
+    "use_mask",
+]

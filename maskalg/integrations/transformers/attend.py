@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -11,7 +11,7 @@ from ...formula.expression import Expression
 from ...values.algebra import Bias, Mask, Score
 from ...values.biases import dense_bias
 from ...values.biases import softcap as softcap_bias
-from ...values.weights import softmax, softmax_with_sink
+from ...values.weights import Weight, softmax, softmax_with_sink
 from .. import messages
 from ..written import from_tensor
 from .model_mask import ModelMask
@@ -69,7 +69,7 @@ def attend(
         `[batch, q_len, heads, value_dim]`, and None for the weights, which are not written out.
         A query that keeps no key, such as padding, has output 0.
     """
-    _check(module, dropout, options)
+    check_layer(module, dropout, options)
     score: Mask | Score | Bias | None
     if isinstance(attention_mask, ModelMask):
         _check_shape(attention_mask, query, key.shape[2])
@@ -92,15 +92,17 @@ def attend(
         if causal and query.shape[2] > 1:
             raise messages.causal_without_mask()
         score = None
-    bias = _bias(softcap, position_bias)
-    if bias is not None:
+    if position_bias is None:
+        score = capped(score, softcap)
+    else:
+        bias = _bias(softcap, position_bias)
         score = bias if score is None else score + bias
-    weight = softmax if s_aux is None else softmax_with_sink(s_aux)
-    out = attention(query, key, value, score, scale=scaling, weight=weight)
+    out = attention(query, key, value, score, scale=scaling, weight=weight_of(s_aux))
     return out.transpose(1, 2).contiguous(), None
 
 
-def _check(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
+def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
+    """Refuse what a layer asks for and no kernel computes."""
     if dropout > 0 and module.training:
         raise messages.model_dropout(dropout, getattr(module, "config", None))
     if options.pop("output_attentions", None):
@@ -116,12 +118,24 @@ def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
         raise messages.model_mask_lengths(mask.shape, batch, q_len, kv_len)
 
 
-def _bias(softcap: float | None, position_bias: torch.Tensor | None) -> Bias | None:
+def capped(score: Mask | Score | None, softcap: float | None) -> Mask | Score | Bias | None:
+    """A mask with a soft-cap, made once for the layers that share the mask."""
+    if score is None or softcap is None:
+        return score if softcap is None else softcap_bias(softcap)
+    if torch.compiler.is_compiling():
+        return score + softcap_bias(softcap)
+    remembered = score.__dict__.get("_capped")
+    if remembered is None or remembered[0] != softcap:
+        remembered = score.__dict__["_capped"] = (softcap, score + softcap_bias(softcap))
+    return cast(Score, remembered[1])
+
+
+def _bias(softcap: float | None, position_bias: torch.Tensor) -> Bias:
     """The bias of a model's scores: its soft-cap, then its position bias."""
-    capped = None if softcap is None else softcap_bias(softcap)
-    if position_bias is None:
-        return capped
     added = dense_bias(position_bias.contiguous())
-    if capped is None:
-        return added
-    return added @ capped
+    return added if softcap is None else added @ softcap_bias(softcap)
+
+
+def weight_of(s_aux: torch.Tensor | None) -> Weight:
+    """The weight of a layer, with its sinks where it has some."""
+    return softmax if s_aux is None else softmax_with_sink(s_aux)

@@ -8,13 +8,14 @@ of the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 
 from ...tracing import mask as traced
-from ...values.algebra import Mask
+from ...values.algebra import Mask, Score
 from ...values.index import batch, kv_idx, table
 from ...values.masks import causal
 from .. import messages
@@ -27,6 +28,48 @@ _KNOWN: Final = frozenset(
         *("dtype", "config", "use_vmap", "device"),
     )
 )
+
+_OWN: Final[dict[int, Mask | Score]] = {}  # by identity of a model's configuration
+
+
+@contextmanager
+def use_mask(model: torch.nn.Module, mask: Mask | Score) -> Iterator[None]:
+    """A mask of one's own in all layers, whatever calls the model, such as `generate`.
+
+    It takes the place of every mask that the model composes. It speaks of positions in the row,
+    padding included, and follows those of a cache; padding is dropped by itself.
+
+    Args:
+        model: a model of transformers with `attn_implementation="maskalg"`.
+        mask: a mask, or `mask + bias`.
+
+    Raises:
+        TypeError: `mask` is neither.
+        ValueError: at a call, a cache that has dropped keys, as that of a layer with a window does.
+
+    Examples:
+        >>> with use_mask(model, causal & (sliding(256) | prefix(4))):
+        ...     tokens = model.generate(ids, past_key_values=DynamicCache())
+    """
+    if not isinstance(mask, (Mask, Score)):
+        raise messages.not_a_mask_to_use(mask)
+    config: Any = model.config
+    configs = (config, config.get_text_config())  # held, so that their identities stay theirs
+    before = {id(each): _OWN.get(id(each)) for each in configs}
+    _OWN.update(dict.fromkeys(before, mask))
+    try:
+        yield
+    finally:
+        for each, known in before.items():
+            if known is None:
+                del _OWN[each]
+            else:
+                _OWN[each] = known
+
+
+def own_mask(config: object) -> Mask | Score | None:
+    """The mask that `use_mask` gave the model with this configuration."""
+    return _OWN.get(id(config))
 
 
 def make_mask(
@@ -59,21 +102,27 @@ def make_mask(
             raise messages.mask_argument(name, value)
     if isinstance(attention_mask, ModelMask):
         return attention_mask
-    built = _built(mask_function, q_offset, kv_offset, kv_length, attention_mask)
+    given = (mask_function, options.get("config"))
+    built = _built(given, q_offset, kv_offset, kv_length, attention_mask)
     return ModelMask(built, (batch_size, 1, q_length, kv_length))
 
 
 # torch.compile does not look inside: it would have to trace what traces.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _built(
-    function: Callable[..., Any] | None,
+    given: tuple[Callable[..., Any] | None, object],
     q_offset: int | torch.Tensor,
     kv_offset: int,
     kv_length: int,
     attention_mask: torch.Tensor | None,
-) -> Mask:
-    """The function as a formula, without padding, moved to where queries and keys begin."""
-    mask = causal if function is None else traced(function)
+) -> Mask | Score:
+    """A function, or the mask in its place, without padding, where queries and keys begin."""
+    function, config = given
+    mask = own_mask(config)
+    if mask is not None and kv_offset:
+        raise messages.keys_are_gone(mask, kv_offset)
+    if mask is None:
+        mask = causal if function is None else traced(function)
     if attention_mask is not None:
         mask = _narrowed(mask, _padded(attention_mask, kv_length + kv_offset))
     if isinstance(q_offset, torch.Tensor):
@@ -91,6 +140,6 @@ def _padded(attention_mask: torch.Tensor, length: int) -> torch.Tensor:
     return torch.nn.functional.pad(kept, (0, missing)) if missing > 0 else kept
 
 
-def _narrowed(mask: Mask, kept: torch.Tensor) -> Mask:
+def _narrowed(mask: Mask | Score, kept: torch.Tensor) -> Mask | Score:
     keys: Mask = table(kept, "padding_mask")[batch, kv_idx]
     return mask & keys

@@ -1,0 +1,240 @@
+"""Continuous batching of transformers: the tokens of each request alone, with eager attention."""
+
+import copy
+
+import pytest
+import torch
+
+pytest.importorskip("transformers", reason="needs transformers")
+
+import transformers as hf
+from tiny_models import ALTERNATING, tiny
+from transformers.generation.configuration_utils import CompileConfig
+
+import maskalg as ma
+from maskalg.engine import normal_form
+from maskalg.engine.pages import Pages
+from maskalg.integrations.transformers import attend_continuous, continuous, masks, use_mask
+from maskalg.proof.proof import proofs_made
+from maskalg.tracing import trace
+
+DECODERS = ("llama", "qwen2", "mistral", "gemma2", "gemma3", "gpt_oss")
+GREEDY = hf.GenerationConfig(
+    max_new_tokens=10, do_sample=False, eos_token_id=-1, pad_token_id=0, output_logits=True,
+    return_dict_in_generate=True,
+)  # fmt: skip
+# Blocks of 4, chunks of 16 tokens and windows of 5: prompts are cut, and rings go round.
+SMALL_POOL = {"block_size": 4, "num_blocks": 30, "max_batch_tokens": 16, "return_logprobs": True}
+
+
+def prompts(lengths=(9, 3, 14, 6, 21)):
+    torch.manual_seed(1)
+    return [torch.randint(3, 64, (n,)).tolist() for n in lengths]
+
+
+def alone(model, prompt):
+    """Tokens of a request and their log-probabilities."""
+    out = model.generate(torch.tensor([prompt]), generation_config=GREEDY)
+    tokens = out.sequences[0, len(prompt) :]
+    logits = torch.cat(out.logits).log_softmax(-1)
+    return tokens.tolist(), logits.gather(1, tokens[:, None])[:, 0]
+
+
+def batched(model, given, **how):
+    """The same of requests in one pool."""
+    how = hf.ContinuousBatchingConfig(**{**SMALL_POOL, **how})
+    found = model.generate_batch(
+        given, generation_config=GREEDY, continuous_batching_config=how, progress_bar=False
+    )
+    assert not any(out.error for out in found.values())
+    in_order = sorted(found.values(), key=lambda out: int(out.request_id.split("_")[-1]))
+    return [(out.generated_tokens, torch.tensor(out.logprobs)) for out in in_order]
+
+
+def check(model, eager, given, **how):
+    found = batched(model, given, **how)
+    assert len(found) == len(given)
+    for (tokens, logprobs), prompt in zip(found, given, strict=True):
+        wanted, wanted_logprobs = alone(eager, prompt)
+        assert tokens == wanted
+        torch.testing.assert_close(logprobs, wanted_logprobs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_tokens_are_those_of_a_request_alone(name):
+    """Prompts together, prompts beside steps, chunks of prompts, steps alone."""
+    check(tiny(name, "paged|maskalg"), tiny(name, "eager"), prompts())
+
+
+def test_blocks_of_a_shared_prefix():
+    start = prompts((13,))[0]
+    given = [start + end for end in prompts((2, 5, 9))]
+    model, eager = tiny("llama", "paged|maskalg"), tiny("llama", "eager")
+    check(model, eager, given, max_batch_tokens=32, allow_block_sharing=True)
+
+
+def test_a_pool_too_small_for_all_requests():
+    """Requests wait, or give up their blocks and begin again."""
+    model, eager = tiny("gemma3", "paged|maskalg"), tiny("gemma3", "eager")
+    check(model, eager, prompts(), num_blocks=14)
+
+
+def test_compiled():
+    """One graph without breaks for windows, sinks and whole layers."""
+    how = CompileConfig(backend="eager", fullgraph=True, mode=None, dynamic=True)
+    padded = {"q_padding_interval_size": 8, "kv_padding_interval_size": 32}
+    model, eager = tiny("gpt_oss", "paged|maskalg"), tiny("gpt_oss", "eager")
+    torch._dynamo.reset()
+    check(model, eager, prompts(), varlen_compile_config=how, **padded)
+
+
+def deep(name, implementation):
+    """Four layers, two of each kind where a model has two."""
+    config = copy.deepcopy(tiny(name, implementation).config)
+    config.num_hidden_layers = 4
+    if getattr(config, "layer_types", None):
+        config.layer_types = ALTERNATING * 2
+    return hf.AutoModelForCausalLM.from_config(config, attn_implementation=implementation).eval()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often masks are composed and bound, and pages made."""
+    counts = dict.fromkeys(("step", "made", "bound", "pages", "mask"), 0)
+
+    def count(owner, name, key):
+        wrapped = getattr(owner, name)
+
+        def counting(*args, **options):
+            counts[key] += 1
+            return wrapped(*args, **options)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    count(continuous, "_made", "made")
+    count(masks, "_built", "mask")
+    count(normal_form, "_bound", "bound")
+    count(Pages, "__post_init__", "pages")
+    return counts
+
+
+@pytest.mark.parametrize("name, kinds", [("llama", 1), ("gemma2", 2), ("gpt_oss", 2)])
+def test_layers_of_a_step_share_their_mask(name, kinds, counted, monkeypatch):
+    """Each kind of layer has one mask and one table of pages a step, and nothing is proved anew."""
+    model = deep(name, "paged|maskalg")
+    batched(model, prompts())
+    proofs, structures = proofs_made(), len(normal_form._STRUCTURES)
+
+    def refuse(*args, **options):
+        raise AssertionError("a step traced a function")
+
+    def step(module, args, options):
+        counted["step"] += 1
+
+    monkeypatch.setattr(trace, "_attempt", refuse)
+    model.register_forward_pre_hook(step, with_kwargs=True)
+    counted.update(dict.fromkeys(counted, 0))
+    batched(model, prompts((8, 4, 15, 5, 20)))
+    steps = counted["step"]
+    assert steps > 10 and counted["mask"] == 0
+    assert counted["made"] == counted["bound"] == kinds * steps
+    assert 0 < counted["pages"] <= kinds * steps
+    assert proofs_made() == proofs and len(normal_form._STRUCTURES) == structures
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name, kinds", [("llama", 1), ("gemma2", 2), ("gpt_oss", 2)])
+def test_layers_of_generate_share_their_mask(name, kinds, cache, counted):
+    model = deep(name, "maskalg")
+    how = {"generation_config": GREEDY, "cache_implementation": cache, "disable_compile": True}
+    model.generate(torch.tensor(prompts((9, 9))), **how)
+    proofs = proofs_made()
+    counted.update(dict.fromkeys(counted, 0))
+    model.generate(torch.tensor(prompts((9, 9))), **how)
+    assert counted["mask"] == counted["bound"] == kinds * GREEDY.max_new_tokens
+    assert proofs_made() == proofs
+
+
+# --- masks of one's own --------------------------------------------------------------------------
+
+
+def by_hand(model, mask, ids, count):
+    """Tokens of a model that is given the whole dense mask in every step."""
+    for _ in range(count):
+        dense = mask.to_dense(ids.shape[1])
+        added = torch.where(dense, 0.0, torch.finfo(torch.float32).min)
+        given = {"full_attention": added, "sliding_attention": added}
+        kinds = getattr(model.config, "layer_types", None)
+        out = model(ids, attention_mask=given if kinds else added, use_cache=False).logits
+        ids = torch.cat([ids, out[:, -1:].argmax(-1)], dim=1)
+    return ids
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generate_with_a_mask_of_ones_own(cache):
+    mask = ma.causal & (ma.sliding(4) | ma.prefix(2))
+    model, eager = tiny("llama", "maskalg"), tiny("llama", "eager")
+    ids = torch.tensor(prompts((9, 9)))
+    how = {"generation_config": GREEDY, "cache_implementation": cache}
+    plain = model.generate(ids, **how).sequences
+    with use_mask(model, mask):
+        found = model.generate(ids, **how).sequences
+        with use_mask(model, ma.causal):
+            assert torch.equal(model.generate(ids, **how).sequences, plain)
+        assert torch.equal(model.generate(ids, **how).sequences, found)
+    assert torch.equal(found, by_hand(eager, mask, ids, GREEDY.max_new_tokens))
+    assert torch.equal(model.generate(ids, **how).sequences, plain)
+    assert not torch.equal(plain, found)
+
+
+def test_a_mask_of_ones_own_and_padding():
+    """Positions are those of the row; a score has its bias too."""
+    model, eager = tiny("llama", "maskalg"), tiny("llama", "eager")
+    short = prompts((6,))[0]
+    padded = torch.tensor([[0] * 3 + short, prompts((9,))[0]])
+    kept = torch.tensor([[0] * 3 + [1] * 6, [1] * 9])
+    score = ma.causal & ma.sliding(4)
+    with use_mask(model, score):
+        found = model.generate(padded, attention_mask=kept, generation_config=GREEDY).sequences
+    alone = by_hand(eager, score, torch.tensor([short]), GREEDY.max_new_tokens)
+    assert torch.equal(found[0, 9:], alone[0, 6:])
+
+
+def test_a_mask_of_ones_own_needs_all_keys():
+    model = tiny("gemma3", "maskalg")
+    mask = ma.causal & ma.sliding(8)
+    ids = torch.tensor(prompts((9,)))
+    with (
+        use_mask(model, mask),
+        pytest.raises(ma.MaskValueError, match=r"dropped keys 0 to .*Dynam"),
+    ):
+        model.generate(ids, generation_config=GREEDY)
+    with use_mask(model, mask):
+        whole = hf.DynamicCache()
+        found = model.generate(ids, generation_config=GREEDY, past_key_values=whole).sequences
+    wanted = by_hand(tiny("gemma3", "eager"), mask, ids, GREEDY.max_new_tokens)
+    assert torch.equal(found, wanted)
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def test_calls_outside_of_continuous_batching_are_refused():
+    model = tiny("llama", "paged|maskalg")
+    with pytest.raises(ma.MaskValueError, match=r"without the cache .* model.generate_batch"):
+        model(torch.tensor([[3, 4]]))
+
+
+def test_masks_in_continuous_batching_are_refused():
+    layer = torch.nn.Module()
+    layer.config = tiny("llama", "paged|maskalg").config
+    q, lengths = torch.zeros(1, 2, 4, 8), torch.tensor([0, 4])
+    how = {"cache": object(), "cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths}
+    with pytest.raises(ma.MaskTypeError, match=r"attention_mask=a tensor of shape \[1, 1, 4, 4\]"):
+        attend_continuous(layer, q, q, q, torch.zeros(1, 1, 4, 4), **how)
+    model = torch.nn.Module()
+    model.config = layer.config
+    with use_mask(model, ma.causal), pytest.raises(ma.MaskValueError, match="cuts prompts into"):
+        attend_continuous(layer, q, q, q, None, **how)
+    with pytest.raises(ma.MaskTypeError, match=r"`mask \+ bias`, got int"), use_mask(model, 3):
+        pass
