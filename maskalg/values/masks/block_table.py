@@ -28,30 +28,35 @@ class _BlockTable:
 
     __slots__ = ()
 
-    def __call__(self, table: Entries, block: Block) -> Mask:
-        """table[batch, head, q // block, k // block]: whole blocks are kept or dropped.
+    def __call__(self, table: Entries, block: Block, *, group: int = 1) -> Mask:
+        """table[batch, head // group, q // block, k // block]: whole blocks are kept or dropped.
 
         Args:
             table: `[rows, columns]`, `[heads, rows, columns]` or `[batch, heads, rows, columns]`;
                 Boolean, or integers of which 0 drops a block. Batch and heads of size 1 are
                 broadcast.
             block: side of a block in positions, >= 1, or `(block_q, block_kv)`.
+            group: query heads that share a table, >= 1: `heads // kv_heads` for a table of each key
+                head.
 
         Source: random blocks of BigBird (Zaheer et al., 2020); MoBA, NSA, Quest and VSA, which
         choose blocks by score.
         """
         sides = _sides("block_table", block)
+        of_head = nodes.floordiv(HEAD, _of_heads(group))
         table = booleans_or_integers("block_table", "table", table)
         if table.ndim not in (2, 3, 4):
             wanted = "[rows, columns], [heads, rows, columns] or [batch, heads, rows, columns]"
             raise errors.tensor_shape("block_table", "table", list(table.shape), wanted)
         entries = Table("table", table)
         (q_side, _), (k_side, _) = sides[0], sides[-1]
-        leading = [BATCH, HEAD][4 - table.ndim :]
+        leading = [BATCH, of_head][4 - table.ndim :]
         node = nodes.read(entries, *leading, nodes.floordiv(Q, q_side), nodes.floordiv(K, k_side))
         if node.kind == "int":
             node = nodes.negation(nodes.eq(node, nodes.const(0)))
-        return Mask(node, SCORE, called("block_table", entries, *[side for _, side in sides]))
+        shared = [] if group == 1 else [f"group={group}"]
+        label = called("block_table", entries, *[side for _, side in sides], *shared)
+        return Mask(node, SCORE, label)
 
     def from_kv_indices(
         self,
@@ -60,6 +65,7 @@ class _BlockTable:
         *,
         columns: int,
         kv_num_blocks: Entries | None = None,
+        group: int = 1,
     ) -> Mask:
         """The blocks of each row by number: FlexAttention's lists, or a top-k choice.
 
@@ -70,6 +76,7 @@ class _BlockTable:
             columns: number of columns of blocks.
             kv_num_blocks: integer tensor `[…, rows]`: how many entries of each row count, as in
                 FlexAttention's `BlockMask`; by default those that are not negative.
+            group: as above.
 
         Raises:
             ValueError: on the CPU, an entry that counts and is no column. On a GPU and in compiled
@@ -98,7 +105,13 @@ class _BlockTable:
             counts = places < kv_num_blocks[..., None]
         if readable(counts):
             entries_within(call, "kv_indices", kv_indices[counts], 0, columns)
-        return self(marked(torch.where(counts, kv_indices, -1), columns), block)
+        return self(marked(torch.where(counts, kv_indices, -1), columns), block, group=group)
+
+
+def _of_heads(group: object) -> Node:
+    """A number of heads, in the text of the formula: there are few."""
+    integer("block_table", "group", group, low=1)
+    return nodes.const(int(group))  # type: ignore[call-overload]
 
 
 def _sides(call: str, block: object) -> list[tuple[Node, Parameter]]:
@@ -117,9 +130,11 @@ block_table = _BlockTable()
 # The second definition, and the rows of the catalogue.
 
 
-def block_table_by_hand(table: ArrayLike, block: tuple[int, int], **at: int) -> Bools:
-    """`table[b, h, q // block_q, k // block_kv] ≠ 0`."""
-    given = padded(table, 4)
+def block_table_by_hand(
+    table: ArrayLike, block: tuple[int, int], group: int = 1, **at: int
+) -> Bools:
+    """`table[b, h // group, q // block_q, k // block_kv] ≠ 0`."""
+    given = padded(table, 4).repeat(group, 1)[:, :HEADS]
 
     def keep(b: int, h: int, q: int, k: int) -> bool:
         row, column = q // block[0], k // block[1]
@@ -134,6 +149,7 @@ def block_table_by_hand(table: ArrayLike, block: tuple[int, int], **at: int) -> 
 def rows() -> MaskRows:
     random = np.random.default_rng(21)
     blocks = random.random((BATCH_SIZE, HEADS, 8, 11)) < 0.5
+    pair = np.random.default_rng(22).random((1, 2, 8, 11)) < 0.5
     counts = random.integers(0, 5, (HEADS, 8))
     lists = random.permuted(np.tile(np.arange(11), (HEADS, 8, 1)), axis=2)
     listed = np.zeros((HEADS, 8, 11), np.bool_)
@@ -148,6 +164,10 @@ def rows() -> MaskRows:
         "block table per batch and head": (
             block_table(blocks, (8, 6)),
             partial(block_table_by_hand, blocks, (8, 6)),
+        ),
+        "block table per group of heads": (
+            block_table(pair, (8, 6), group=2),
+            partial(block_table_by_hand, pair, (8, 6), 2),
         ),
         "block table of numbers": (
             block_table(values, 8),
