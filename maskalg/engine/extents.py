@@ -277,17 +277,18 @@ def _is_integer(value: object) -> bool:
 def fits_int32(bound: Bound, extents: Extents) -> bool:
     """Whether index arithmetic of the call stays well within 32 bits.
 
-    True when lengths, numbers, constants and products add up to less than 2**31; kernels otherwise
-    compute in 64 bits. Entries of tensors and truncated numbers, of any size, are added to what is
-    below `MOST_OF_ENTRY`.
+    True when lengths, numbers, constants and products add up to less than 2**31, each as often as
+    the formula adds it; kernels otherwise compute in 64 bits. Entries of tensors and truncated
+    numbers, of any size, are added to what is below `MOST_OF_ENTRY`.
     """
     structure = bound.structure
-    total = extents.q_len + extents.kv_len + 4096 + 2 * _numbers(bound) + structure.constants
+    total = structure.repeats * (extents.q_len + extents.kv_len + 2 * _numbers(bound))
+    total += 4096 + structure.constants
     most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
     if total >= most or not structure.multiplies:
         return total < most
     products = _products(bound, extents)
-    return products is not None and total + products < most
+    return products is not None and total + structure.repeats * products < most
 
 
 def distances_are_short(bound: Bound, extents: Extents) -> bool:

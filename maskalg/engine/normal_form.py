@@ -6,9 +6,11 @@ visiting the formula again: nodes carry the text of their structure and their pa
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -127,6 +129,13 @@ class Structure:
         )
 
     @cached_property
+    def repeats(self) -> int:
+        """How many times an index, a number or a product is added, at most, in one sum or one
+        comparison: 2 of `q_idx + q_idx >= kv_idx`, at least 1."""
+        known: dict[Node, Counter[Node]] = {}
+        return max([1, *_added(self.mask, known).values(), *_added(self.bias, known).values()])
+
+    @cached_property
     def truncates(self) -> bool:
         """Whether real numbers become integers, which may be as large as those are."""
         return any("trunc" in formula.ops() for formula in (self.mask, self.bias))
@@ -231,6 +240,20 @@ def _place(parameter: Parameter, distinct: list[Parameter]) -> int:
         ):
             return place
     return len(distinct)
+
+
+def _added(node: Node, known: dict[Node, Counter[Node]]) -> Counter[Node]:
+    """How many times each index, number and product is added in the sum or comparison of a formula
+    that adds it most often."""
+    if node not in known:
+        parts = [_added(arg, known) for arg in node.args]
+        if node.op in ("index", "scalar", "extent"):
+            parts.append(Counter([node]))
+        if node.op == "mul" and node.kind == "int" and not _is_negation(node):
+            parts = [Counter([node])]
+        join = operator.add if node.op in ("add", "ge", "gt", "eq") else operator.or_
+        known[node] = reduce(join, parts, Counter())
+    return known[node]
 
 
 def _is_negation(node: Node) -> bool:

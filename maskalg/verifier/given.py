@@ -239,10 +239,11 @@ def _is_negation(node: Node) -> bool:
 
 def _fits_32(structure: Structure, meaning: Meaning) -> Term:
     most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
-    parts = [Q_LEN, KV_LEN, terms.number(PADDING + structure.constants)]
+    parts = [Q_LEN, KV_LEN]
     parts += [terms.multiply(terms.number(2), size) for size in _numbers(structure, meaning)]
     # `fits_int32` adds up what products are at most; they are at least what they are here.
     if structure.multiplies:
         products = list(map(meaning, _products(structure)))
         parts += [terms.most(product, terms.negate(product)) for product in products]
-    return _at_most(terms.add(*parts), most - 1)
+    total = terms.multiply(terms.number(structure.repeats), terms.add(*parts))
+    return _at_most(terms.add(total, terms.number(PADDING + structure.constants)), most - 1)

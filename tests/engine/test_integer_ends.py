@@ -95,6 +95,16 @@ def test_positions_near_the_entries_that_kernels_add_take_64_bits():
     assert not fits_int32(form, Extents(1 << 29, 1 << 29, 1, 3))
 
 
+def test_positions_that_are_added_twice_take_64_bits_sooner():
+    twice = bound(q_idx + q_idx - kv_idx >= kv_idx - 5)
+    assert twice.structure.repeats == 2
+    assert fits_int32(twice, Extents(1 << 28, 1 << 28, 1, 1))
+    assert not fits_int32(twice, Extents(1, (1 << 30) + 1, 1, 1))
+    once = bound(causal & (abs(q_idx - kv_idx) < 5) & (q_idx % 3 == 0))
+    assert once.structure.repeats == 1
+    assert fits_int32(once, Extents(1, (1 << 30) + 1, 1, 1))
+
+
 def test_sums_past_the_ends_equal_nothing():
     most = 2**63 - 1
     for entries, n in (([most] * 4, 1), ([-most - 1] * 4, -1), ([most, most, most - 4, 0], 4)):

@@ -1,0 +1,84 @@
+"""How much of the rendered kernels is proved to compute its mask, over random compositions.
+
+    python benchmarks/verify_compositions.py [--count 300] [--seed 0] [--depth 3]
+
+Masks are drawn as the tests draw them (`maskalg.testing.strategies`): compositions nested up to
+`--depth` times, whose entries and numbers are small or lie at the ends of 32 and of 64 bits. Each
+structure counts once. Everything that is not proved is printed, with the mask. At the end: how many
+masks are whole, by what the others fail, and the median and the most seconds of one.
+Needs z3 and hypothesis: `pip install "maskalg[verify]" hypothesis`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from statistics import median
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+import maskalg as ma
+from maskalg import Mask
+from maskalg.engine.normal_form import bound
+from maskalg.testing.strategies import masks
+
+
+def drawn(count: int, start: int, depth: int) -> list[Mask]:
+    """So many masks of different structures, the same for the same seed."""
+    found: dict[object, Mask] = {}
+    while len(found) < count:
+
+        @seed(start)
+        @settings(
+            max_examples=count,
+            phases=[Phase.generate],
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(masks(depth))
+        def collect(case: object) -> None:
+            mask = case.mask  # type: ignore[attr-defined]
+            found.setdefault(bound(mask).structure, mask)
+
+        collect()
+        start += 1_000_003
+    return list(found.values())[:count]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--count", type=int, default=300, help="of compositions (%(default)s)")
+    add("--seed", type=int, default=0, help="of the drawing (%(default)s)")
+    add("--depth", type=int, default=3, help="of compositions (%(default)s)")
+    add("--targets", default="ptx,triton,cpu", help="kernels, with commas (%(default)s)")
+    add("--seconds", type=float, default=3.0, help="of a claim at most (%(default)s)")
+    options = parser.parse_args()
+    times: list[float] = []
+    whole = 0
+    reasons: Counter[tuple[str, str, str]] = Counter()
+    for number, mask in enumerate(drawn(options.count, options.seed, options.depth)):
+        began = time.perf_counter()
+        found = ma.verify(mask, targets=options.targets.split(","), seconds=options.seconds)
+        times.append(time.perf_counter() - began)
+        whole += found.whole
+        rest = [claim for claim in found.claims if claim.outcome != "proved"]
+        if rest:
+            print(f"{number}: {str(mask)[:300]}, {times[-1]:.1f} s", flush=True)
+        for outcome, kind, text, by in dict.fromkeys(
+            (claim.outcome, claim.kind, claim.text, claim.by) for claim in rest
+        ):
+            print(f"  {outcome}: {kind}, {text}: {by}"[:300], flush=True)
+        reasons.update({(claim.outcome, claim.kind, claim.by) for claim in rest})
+    print(
+        f"{whole} of {len(times)} compositions whole; {median(times):.2f} s in the median, "
+        f"{max(times):.1f} s at most"
+    )
+    for (outcome, kind, by), masks_of in reasons.most_common():
+        print(f"{masks_of:6} masks  {outcome}, {kind}: {by}"[:200])
+
+
+if __name__ == "__main__":
+    main()
