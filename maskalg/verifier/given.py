@@ -18,7 +18,7 @@ from ..formula import nodes
 from ..formula.comparisons import holds_entry
 from ..formula.integer_ranges import RULES
 from ..formula.nodes import Node
-from ..formula.parameters import INT32_MAX
+from ..formula.parameters import INT32_MAX, common_order
 from ..proof.check.document_laws import same_document
 from ..proof.closed_forms import Span
 from . import terms
@@ -131,7 +131,7 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
     """What the tables prepared of documents say, for each comparison of ids in a formula.
 
     Equal ids at query x and key y: first[x] <= y <= last[x]. Where ids are contiguous, which a
-    flag on the device says, the bounds give equal ids as well. With one tensor for both sides the
+    flag on the device or a declared order says, the bounds give equal ids as well. With one tensor for both sides the
     tables serve both directions.
     """
     laws: list[Term] = []
@@ -140,8 +140,10 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
         if same is None:
             continue
         own = (*same.of_query.own, *same.of_key.own)
-        flag = meaning(Node("step", "int", (), "contiguous", own))
-        contiguous = terms.no(terms.equal(flag, terms.number(0)))
+        contiguous = terms.TRUE
+        if common_order(*own) is None:
+            flag = meaning(Node("step", "int", (), "contiguous", own))
+            contiguous = terms.no(terms.equal(flag, terms.number(0)))
         x, y = same.of_query.args[-1], same.of_key.args[-1]
         pairs = [(x, y)] if own[0] is not own[1] else [(x, y), (y, x)]
         leading = same.of_query.args[:-1] or same.of_key.args[:-1]

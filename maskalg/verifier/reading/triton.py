@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import importlib.util
 import operator
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from .. import terms
 from ..meaning import NotDefined, rounded
@@ -35,6 +36,7 @@ from .values import (
 )
 
 _DEEPEST: Final = 60  # calls within calls
+Loops = Callable[["Reader", "ast.For | ast.While", dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Module:
     """
 
     def __init__(self, text: str, name: str, library: dict[str, str] | None = None) -> None:
-        self.name = name
+        self.name, self.lines = name, text.splitlines()
         self._library = library
         self._names: dict[str, Any] = {}
         for statement in ast.parse(text).body:
@@ -80,7 +82,9 @@ class Module:
         elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             self._names[statement.targets[0].id] = statement.value
         elif isinstance(statement, ast.ClassDef):
-            self._names[statement.name] = Record(statement.name)
+            fields = [part for part in statement.body if isinstance(part, ast.AnnAssign)]
+            names = tuple([ast.unparse(field.target) for field in fields])
+            self._names[statement.name] = Record(statement.name, names)
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -104,9 +108,14 @@ class Module:
 
 @dataclass(frozen=True)
 class Record:
-    """A class of named tuples: what it makes is a tuple."""
+    """A class of named tuples."""
 
     name: str
+    fields: tuple[str, ...] = ()
+
+    def of(self, values: Sequence[Any]) -> Any:
+        """A tuple with these fields."""
+        return namedtuple(self.name, self.fields)(*values) if self.fields else tuple(values)
 
 
 def kernel_source(name: str) -> str:
@@ -137,6 +146,8 @@ class Reader:
         loaded: told of each load: the pointer, and the condition under which it happens.
         summaries: what a function of the kernels computes, by its name, where its text is read
             once and for all (`library.py`) and not at each call.
+        loops: reads a loop whose turns are not known, given the reader, the statement and the names
+            in scope, which it changes (`walk/loops.py`).
     """
 
     def __init__(
@@ -144,8 +155,9 @@ class Reader:
         module: Module,
         loaded: Callable[[Pointer, Term], None] | None = None,
         summaries: dict[str, Callable[..., Any]] | None = None,
+        loops: Loops | None = None,
     ) -> None:
-        self.module = module
+        self.module, self._loops = module, loops
         self._loaded = loaded
         self._summaries = summaries or {}
         self._depth = 0
@@ -168,7 +180,7 @@ class Reader:
         scope = dict(zip(names, args, strict=False)) | named
         if set(scope) != set(names):
             raise NotDefined(f"the arguments of {function.tree.name}")
-        inner = Reader(function.module, self._loaded, self._summaries)
+        inner = Reader(function.module, self._loaded, self._summaries, self._loops)
         inner._depth = self._depth
         result = inner._block(function.tree.body, scope)
         self._depth -= 1
@@ -197,20 +209,29 @@ class Reader:
             self._assign(statement.target, value, scope)
         elif isinstance(statement, ast.If):
             return self._if(statement, scope)
-        elif isinstance(statement, ast.For):
-            for item in self._counted(statement.iter, scope):
-                self._assign(statement.target, item, scope)
+        elif isinstance(statement, (ast.For, ast.While)):
+            items = self._counted(statement, scope)
+            if items is None and self._loops is not None:
+                self._loops(self, statement, scope)
+            elif items is None:
+                raise NotDefined(f"the loop {ast.unparse(statement).splitlines()[0]!r}")
+            for item in items or ():
+                self._assign(cast(ast.For, statement).target, item, scope)
                 for inner in statement.body:
                     self._statement(inner, scope)
         elif not isinstance(statement, ast.Expr):
             raise NotDefined(f"the statement {ast.unparse(statement).splitlines()[0]!r}")
         return None
 
-    def _counted(self, node: ast.expr, scope: dict[str, Any]) -> Sequence[Any]:
-        """The numbers of a loop that the compiler unrolls."""
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.static_range":
-            return range(*[self.evaluated(arg, scope) for arg in node.args])
-        raise NotDefined(f"a loop over {ast.unparse(node)}")
+    def _counted(
+        self, loop: ast.For | ast.While, scope: dict[str, Any]
+    ) -> Sequence[Any] | None:
+        """The numbers of a loop that the compiler unrolls; None where they are not known."""
+        node = loop.iter if isinstance(loop, ast.For) else None
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".static_range"):
+            ends = [self.evaluated(arg, scope) for arg in node.args]
+            return None if any(isinstance(end, Number) for end in ends) else range(*ends)
+        return None
 
     def _assign(self, target: ast.expr, value: Any, scope: dict[str, Any]) -> None:
         if isinstance(target, ast.Name):
@@ -300,6 +321,8 @@ class Reader:
             return TYPES.get(node.attr, Builtin(name.removeprefix("math.")))
         if isinstance(value, Number) and node.attr == "dtype":
             return value.type
+        if isinstance(value, tuple) and node.attr in getattr(value, "_fields", ()):
+            return getattr(value, node.attr)
         if isinstance(value, Type) and node.attr == "primitive_bitwidth":
             return value.bits
         raise NotDefined(f"{ast.unparse(node)!r}")
@@ -365,7 +388,8 @@ class Reader:
         if isinstance(function, Function):
             return self._called(function, args, named)
         if isinstance(function, Record):
-            return (*args, *named.values())
+            given = dict(zip(function.fields, args, strict=False)) | named
+            return function.of([given[name] for name in function.fields] if given else args)
         if isinstance(function, Builtin):
             if function.name == "load":
                 return self._load(*args, **named)
