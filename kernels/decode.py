@@ -154,6 +154,10 @@ def decode(
     m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     l = tl.zeros((BLOCK_M,), tl.float32)
     j = split
+    # invariant: j >= split
+    # invariant: visits((acc, m, l)) == (touched & mine & (t < j))
+    # invariant: implies(unmasked((acc, m, l)), ~unfull)
+    # until: NO_TILE - j
     while j < NO_TILE:
         first, end, partial = NEXT_RUN(
             j, q0 + zero, q1 + zero, batch, first_head, kv_len, S, T, BLOCK_N

@@ -1,5 +1,9 @@
 """Runs of tiles from intervals of keys: disjoint, in order, each all PARTIAL or all FULL.
 
+What a loop keeps true is stated above it, and proved of its text for every table of intervals
+(`maskalg/verifier/walk`). `t` is any tile, `touched` and `unfull` say whether it holds a pair to
+keep, and one to drop; `within(table, i, t)` is whether one of the first i intervals holds it.
+
 Gluon kernels call these functions too: they use only what Triton and Gluon spell alike.
 """
 
@@ -32,6 +36,9 @@ def over_runs(VISIT: tl.constexpr, state, of, place, span, hooks, tile, ONE_LOOP
     mask: less code and fewer registers, which is faster where most runs are short.
     """
     j = tl.zeros((), tl.int32)
+    # invariant: (j >= 0) & (visits(state) == (touched & (t < j)))
+    # invariant: implies(unmasked(state), ~unfull)
+    # until: NO_TILE - j
     while j < NO_TILE:
         first, end, partial = hooks.NEXT_RUN(j, *span, tile.BLOCK)
         if ONE_LOOP:
@@ -100,11 +107,17 @@ def run_of_spans(j, touched, unfull, kv_len, BLOCK: tl.constexpr):
     each kind does, so overlapping intervals never visit a tile twice.
     """
     first = tl.cast(NO_TILE, tl.int32)
+    # invariant: (j <= first) & (first <= NO_TILE)
+    # invariant: (first == NO_TILE) | within(touched, i, first)
+    # invariant: implies(within(touched, i, t) & (t >= j), first <= t)
     for i in tl.static_range(len(touched)):
         a, b = touched[i]
         start = tl.maximum(a, j)
         first = tl.minimum(first, tl.where(start < b, start, NO_TILE))
     end = first
+    # invariant: (first <= end) & (end <= NO_TILE)
+    # invariant: (first < end) == within(touched, i, first)
+    # invariant: implies((first <= t) & (t < end), within(touched, i, t))
     for i in tl.static_range(len(touched)):
         a, b = touched[i]
         end = tl.maximum(end, tl.where((a <= first) & (first < b), b, first))
@@ -112,6 +125,11 @@ def run_of_spans(j, touched, unfull, kv_len, BLOCK: tl.constexpr):
     ragged = kv_len // BLOCK
     cut_until = tl.where(first >= ragged, end, first)
     cut_from = tl.where(first < ragged, ragged, NO_TILE)
+    # invariant: (first <= cut_until) & (cut_until <= NO_TILE) & (cut_from <= NO_TILE)
+    # invariant: (first < cut_from) | (cut_from == NO_TILE)
+    # invariant: (first == NO_TILE) | ((first < cut_until) == cut(unfull, i, first))
+    # invariant: implies((first <= t) & (t < cut_until), cut(unfull, i, t))
+    # invariant: implies(cut(unfull, i, t) & (first < t) & (cut_until == first), cut_from <= t)
     for i in tl.static_range(len(unfull)):
         c, d = unfull[i]
         cut_until = tl.maximum(cut_until, tl.where((c <= first) & (first < d), d, first))

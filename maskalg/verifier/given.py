@@ -52,20 +52,20 @@ class Kernel:
 def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
     """What holds of the unknowns of a structure in the calls that have such a kernel."""
     found = [
-        *_between(1, Q_LEN, 2**31 - 1),
-        *_between(1, KV_LEN, 2**31 - 1),
+        *between(1, Q_LEN, 2**31 - 1),
+        *between(1, KV_LEN, 2**31 - 1),
         *_below(BATCH, BATCHES),
         *_below(HEAD, HEADS),
-        *_between(1, BATCHES, 2**31 - 1),
-        *_between(1, HEADS, 2**31 - 1),
+        *between(1, BATCHES, 2**31 - 1),
+        *between(1, HEADS, 2**31 - 1),
     ]
     for slot in structure.scalars:
         if slot.kind == "int":
             low = -INT32_MAX if slot.low is None else slot.low
-            found += _between(low, meaning.number(slot), INT32_MAX)
+            found += between(low, meaning.number(slot), INT32_MAX)
     for slot in structure.tables:
         for axis in range(slot.ndim):
-            found += _between(1, meaning.size(slot, axis), MOST_OF_TABLE)
+            found += between(1, meaning.size(slot, axis), MOST_OF_TABLE)
     found += _indices(structure, meaning)
     if kernel.bits == 32:
         found.append(_fits_32(structure, meaning))
@@ -74,7 +74,7 @@ def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
     if kernel.every_integer:
         for part in (*structure.mask.walk(), *structure.bias.walk()):
             if part.kind == "int":
-                found += _between(-(2**62), meaning(part), 2**62)
+                found += between(-(2**62), meaning(part), 2**62)
     if kernel.near:
         total = terms.add(terms.most(Q_LEN, KV_LEN), *_numbers(structure, meaning))
         found.append(_at_most(terms.add(total, terms.number(structure.constants)), _NEAR))
@@ -111,12 +111,12 @@ def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -
             if part.kind != "int":
                 continue
             if kernel.every_integer:
-                found += _between(-(2**62), meaning(part), 2**62)
+                found += between(-(2**62), meaning(part), 2**62)
             elif "mul" in part.ops():
                 terms_of = part.args if part.op == "add" else (part,)
                 near = nodes.add(*[term for term in terms_of if not holds_entry(term)])
                 most = 2**63 if kernel.bits == 64 else 2**31
-                found += _between(-most, meaning(near), most - 1)
+                found += between(-most, meaning(near), most - 1)
     return found
 
 
@@ -131,8 +131,8 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
     """What the tables prepared of documents say, for each comparison of ids in a formula.
 
     Equal ids at query x and key y: first[x] <= y <= last[x]. Where ids are contiguous, which a
-    flag on the device or a declared order says, the bounds give equal ids as well. With one tensor for both sides the
-    tables serve both directions.
+    flag on the device or a declared order says, the bounds give equal ids as well. With one tensor
+    for both sides the tables serve both directions.
     """
     laws: list[Term] = []
     for part in node.walk():
@@ -173,11 +173,12 @@ def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
             computed = nodes.subtract(*root.args) if compares_integers(root) else root
             for part in computed.walk():
                 if part.kind == "int" and "mul" in part.ops():
-                    found.update(dict.fromkeys(_between(-(2**63), meaning(part), 2**63 - 1)))
+                    found.update(dict.fromkeys(between(-(2**63), meaning(part), 2**63 - 1)))
     return list(found)
 
 
-def _between(low: int, term: Term, high: int) -> list[Term]:
+def between(low: int, term: Term, high: int) -> list[Term]:
+    """That low <= term <= high."""
     return [
         terms.greater_equal(term, terms.number(low)),
         terms.greater_equal(terms.number(high), term),

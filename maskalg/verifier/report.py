@@ -16,10 +16,11 @@ from . import messages
 from .claims import TARGETS, Claim, Subject, Target, claims
 from .given import MOST_OF_TABLE
 from .solve import Model
+from .walk.claims import of_installed_kernels
 
 TRUSTED: Final = (
     "the compilers of the text (Triton, ptxas, the C++ compiler), and the GPU or CPU",
-    "the loop around the hooks: products, softmax, loads of queries, keys and values",
+    "the body of the loop around the hooks: products, softmax, loads of queries, keys and values",
     "each step of real arithmetic rounds as its name says, and no two are joined into one",
     f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",
     "tables made of document ids hold what `proof/check/document_laws.py` says; tests compare",
@@ -100,6 +101,8 @@ def verify(
     }
     subject = Subject(form.structure, dtypes, sizes_of(form).limbs)
     found = list(claims(subject, tuple(targets), int(1000 * seconds)))
+    if set(targets) - {"cpu"}:
+        found += of_installed_kernels()
     if form.structure.bias.op != "score":
         found.append(
             Claim(

@@ -327,7 +327,7 @@ def _claims(part: Term) -> Term | None:
             terms.greater(_distance(part), terms.number(-_FARTHEST)),
             terms.greater(terms.number(_FARTHEST), _distance(part)),
         )
-    if part.op == "choice" and (_is_anything(part.args[2]) or _is_of_natural(part)):
+    if part.op == "choice" and (_is_anything(part.args[2]) or part.data == terms.NATURAL):
         return part.args[0]
     return None
 
@@ -356,12 +356,6 @@ def _distance(part: Term) -> Term:
 _BITS: Final = 0x4B400000
 _BASE: Final = 3.0 * 2**22
 _FARTHEST: Final = 2**22
-
-
-def _is_of_natural(choice: Term) -> bool:
-    """Whether a choice is a processor's division, by the sign of what is divided."""
-    chosen, then, _ = choice.args
-    return then.op in ("quotient", "remainder") and chosen is terms.at_least(then.args[0])
 
 
 def _is_anything(term: Term) -> bool:

@@ -168,7 +168,7 @@ def quotient(x: Term, c: Term) -> Term:
         return number(value_of_number(x) // value_of_number(c))
     if x.op == "choice":
         chosen, then, otherwise = x.args
-        return choice(chosen, quotient(then, c), quotient(otherwise, c))
+        return rebuilt(x, (chosen, quotient(then, c), quotient(otherwise, c)))
     whole, rest = _divided(x, c)
     if whole is not None:
         return add(whole, quotient(rest, c))
@@ -186,7 +186,7 @@ def remainder(x: Term, c: Term) -> Term:
         return number(value_of_number(x) % value_of_number(c))
     if x.op == "choice":
         chosen, then, otherwise = x.args
-        return choice(chosen, remainder(then, c), remainder(otherwise, c))
+        return rebuilt(x, (chosen, remainder(then, c), remainder(otherwise, c)))
     whole, rest = _divided(x, c)
     if whole is not None:
         return remainder(rest, c)
@@ -229,13 +229,23 @@ def _leads_negative(x: Term) -> bool:
 def truncated_quotient(x: Term, c: Term) -> Term:
     """x / c rounded towards zero, for c >= 1: the division of processors."""
     towards = negate(quotient(negate(x), c))
-    return quotient(x, c) if never_negative(x) else choice(at_least(x), quotient(x, c), towards)
+    return quotient(x, c) if never_negative(x) else _natural(at_least(x), quotient(x, c), towards)
 
 
 def truncated_remainder(x: Term, c: Term) -> Term:
     """What that division leaves, with the sign of x."""
     below = negate(remainder(negate(x), c))
-    return remainder(x, c) if never_negative(x) else choice(at_least(x), remainder(x, c), below)
+    return remainder(x, c) if never_negative(x) else _natural(at_least(x), remainder(x, c), below)
+
+
+NATURAL: Final = "natural"
+"""Marks the choice of a processor's division by the sign of what is divided."""
+
+
+def _natural(chosen: Term, then: Term, otherwise: Term) -> Term:
+    if chosen is TRUE or chosen is FALSE or then is otherwise:
+        return otherwise if chosen is FALSE else then
+    return _term("choice", "int", (chosen, then, otherwise), NATURAL)
 
 
 def never_negative(term: Term) -> bool:
@@ -554,6 +564,8 @@ def rebuilt(term: Term, args: tuple[Term, ...]) -> Term:
         return wrapped(args[0], *term.data)
     if term.op == "entry":
         return entry(term.data, args[0])
+    if term.op == "choice" and term.data == NATURAL:
+        return _natural(*args)
     if term.op == "apply":
         return apply(term.data, *args, sort=term.sort)
     if term.op.startswith("bit"):

@@ -27,6 +27,7 @@ from .values import (
     INT32,
     INT64,
     TYPES,
+    Indexed,
     Number,
     Pointer,
     Type,
@@ -223,9 +224,7 @@ class Reader:
             raise NotDefined(f"the statement {ast.unparse(statement).splitlines()[0]!r}")
         return None
 
-    def _counted(
-        self, loop: ast.For | ast.While, scope: dict[str, Any]
-    ) -> Sequence[Any] | None:
+    def _counted(self, loop: ast.For | ast.While, scope: dict[str, Any]) -> Sequence[Any] | None:
         """The numbers of a loop that the compiler unrolls; None where they are not known."""
         node = loop.iter if isinstance(loop, ast.For) else None
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".static_range"):
@@ -308,6 +307,8 @@ class Reader:
         if isinstance(value, Number):
             return value  # [:, None] adds an axis
         index = self.evaluated(node.slice, scope)
+        if isinstance(value, Indexed):
+            return value.at(as_number(index).term)
         if not isinstance(value, tuple) or not isinstance(index, int):
             raise NotDefined(f"{ast.unparse(node)!r}")
         if not -len(value) <= index < len(value):
@@ -381,19 +382,21 @@ class Reader:
         function: Any = (
             Builtin(node.func.id)
             if isinstance(node.func, ast.Name)
-            and node.func.id in ("float", "len", "tuple")
             and node.func.id not in scope
+            and node.func.id not in self.module
             else self.evaluated(node.func, scope)
         )
         if isinstance(function, Function):
             return self._called(function, args, named)
+        if callable(function):
+            return function(*args, **named)
         if isinstance(function, Record):
             given = dict(zip(function.fields, args, strict=False)) | named
             return function.of([given[name] for name in function.fields] if given else args)
         if isinstance(function, Builtin):
             if function.name == "load":
                 return self._load(*args, **named)
-            known = _BUILTINS.get(function.name)
+            known = self._summaries.get(function.name) or _BUILTINS.get(function.name)
             if known is not None:
                 return known(*args, **named)
             raise NotDefined(f"the function {function.name} of Triton")

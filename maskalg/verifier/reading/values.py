@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from .. import terms
 from ..meaning import NotDefined
@@ -62,6 +62,14 @@ class Pointer:
     table: Table
     entries: Type
     at: Term
+
+
+class Indexed:
+    """A sequence of unknown length, as a kernel's function is told of any."""
+
+    def at(self, index: Term) -> Any:
+        """The entry at a place."""
+        raise NotImplementedError
 
 
 def integer(term: Term, of: Type) -> Number:

@@ -1,0 +1,248 @@
+"""Tables of intervals at which a walk goes wrong, found by running its text on small ones.
+
+The functions of the kernels are executed from the same source as they are proved from, as Python:
+`tl` stands for a few functions of numbers, which wrap at 32 bits and divide towards zero.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+from ..reading.triton import Module, kernel_source
+from .loops import first_loop, function_of
+
+_MOST_STEPS: Final = 400
+_BLOCK: Final = 16
+_TRIED: Final = 400
+_NO_TILE: Final = 2**30
+
+
+class Integer(int):
+    """An integer of 32 bits, as a kernel computes with it."""
+
+    def to(self, _of: object) -> Integer:
+        return self
+
+
+def _wrapped(value: Any) -> Any:
+    return value if isinstance(value, bool) else Integer((int(value) + 2**31) % 2**32 - 2**31)
+
+
+def _operation(name: str) -> Callable[..., Any]:
+    return lambda self, *others: _wrapped(getattr(int, name)(self, *map(int, others)))
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "rshift", "lshift", "neg"):
+    setattr(Integer, f"__{_name}__", _operation(f"__{_name}__"))
+
+
+def _towards_zero(x: Any, c: Any) -> Integer:
+    whole = abs(int(x)) // abs(int(c))
+    return Integer(whole if (x < 0) == (c < 0) else -whole)
+
+
+setattr(Integer, "__floordiv__", _towards_zero)  # noqa: B010  mypy knows int's signature
+setattr(Integer, "__rfloordiv__", lambda self, x: _towards_zero(x, self))  # noqa: B010
+
+_LANGUAGE: Final = SimpleNamespace(
+    where=lambda chosen, then, otherwise: _wrapped(then if chosen else otherwise),
+    minimum=lambda x, y: _wrapped(min(x, y)),
+    maximum=lambda x, y: _wrapped(max(x, y)),
+    cast=lambda x, _of: _wrapped(x),
+    zeros=lambda _shape, _of: Integer(0),
+    static_range=range,
+    constexpr=lambda x: x,
+    tensor=None, tuple=None, int32=None, int64=None,
+)  # fmt: skip
+
+
+class Run(NamedTuple):
+    """A run that a walk visits: tiles first, first + step, … below end, and whether masked."""
+
+    first: int
+    end: int
+    step: int
+    masked: bool
+
+
+def functions(name: str, sources: dict[str, str] | None = None) -> dict[str, Any]:
+    """The functions of a file of kernels that can be run as Python."""
+    text = (sources or {}).get(name) or kernel_source(name)
+    names: dict[str, Any] = {
+        "triton": SimpleNamespace(jit=_itself), "tl": _LANGUAGE, "NamedTuple": NamedTuple,
+    }  # fmt: skip
+    tree = ast.parse(text)
+    tree.body = [part for part in tree.body if not isinstance(part, (ast.Import, ast.ImportFrom))]
+    exec(compile(tree, name, "exec"), names)
+    return names
+
+
+def _itself(*args: Any, **named: Any) -> Any:
+    return args[0] if args else lambda function: function
+
+
+class Row(NamedTuple):
+    """A row of tiles: intervals low..high of keys to keep, and of keys that some query drops."""
+
+    touched: tuple[tuple[int, int], ...]
+    unfull: tuple[tuple[int, int], ...]
+    kv_len: int
+
+    def label(self, tile: int) -> int:
+        """0 of an empty tile, 1 of one to be masked, 2 of a full one."""
+        keys = range(tile * _BLOCK, min((tile + 1) * _BLOCK, self.kv_len))
+        if not _meet(self.touched, keys):
+            return 0
+        return 1 if len(keys) < _BLOCK or _meet(self.unfull, keys) else 2
+
+    def __str__(self) -> str:
+        return (
+            f"keys {_shown(self.touched)} to keep and {_shown(self.unfull)} to drop of "
+            f"{self.kv_len}, in tiles of {_BLOCK}"
+        )
+
+
+def _meet(intervals: tuple[tuple[int, int], ...], keys: range) -> bool:
+    return any(low <= key <= high for low, high in intervals for key in keys)
+
+
+def _shown(intervals: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join([f"{low}..{high}" for low, high in intervals]) or "none"
+
+
+def rows(seed: int = 0) -> Iterator[Row]:
+    """Small rows, the same ones each time."""
+    drawn = random.Random(seed)
+
+    def intervals(least: int, length: int) -> tuple[tuple[int, int], ...]:
+        ends = [drawn.choices((drawn.randrange(-20, length + 20), drawn.randrange(9) * _BLOCK), k=2)
+                for _ in range(drawn.randint(least, 3))]  # fmt: skip
+        return tuple([(low, high - drawn.randint(0, 1)) for low, high in ends])
+
+    for _ in range(_TRIED):
+        kv_len = drawn.choice((drawn.randint(1, 9 * _BLOCK), drawn.randint(1, 9) * _BLOCK))
+        yield Row(intervals(1, kv_len), intervals(0, kv_len), kv_len)
+
+
+def wrong_walk(sources: dict[str, str] | None = None) -> str | None:
+    """A row that some walk of the kernels does not visit as it should, and what it does there."""
+    runs, decode = functions("runs", sources), _decoding(sources)
+    for row in rows():
+        for told, parts in _walks(runs, decode, row):
+            visited: defaultdict[int, list[bool]] = defaultdict(list)
+            try:
+                for part in parts():
+                    for run in part:
+                        for tile in range(run.first, min(run.end, _MOST_STEPS), run.step):
+                            visited[tile].append(run.masked)
+            except _Endless:
+                return f"{told} does not end: {row}"
+            for tile in range(max([*visited, row.kv_len // _BLOCK + 2])):
+                label, seen = row.label(tile), visited[tile]
+                if len(seen) != min(label, 1):
+                    times = f"{len(seen)} times, not {'once' if label else 'never'}"
+                    return f"{told} visits tile {tile} {times}: {row}"
+                if seen == [False] and label == 1:
+                    return f"{told} does not mask tile {tile}: {row}"
+    return None
+
+
+class _Endless(Exception):
+    """A loop that takes more steps than there are tiles."""
+
+
+def _walks(
+    runs: dict[str, Any], decode: Any, row: Row
+) -> Iterator[tuple[str, Callable[[], list[list[Run]]]]]:
+    """Every walk of a row: which one, and the runs that each of its programs visits."""
+    kv_len = Integer(row.kv_len)
+    touched, unfull = (
+        [runs["tiles"](Integer(low), Integer(high), True, kv_len, _BLOCK) for low, high in table]
+        for table in row[:2]
+    )
+
+    def finder(from_last: int = 0) -> Callable[..., Any]:
+        left = [_MOST_STEPS]
+
+        def next_run(j: Any, *rest: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise _Endless
+            if not from_last:
+                return runs["run_of_spans"](j, tuple(touched), tuple(unfull), kv_len, _BLOCK)
+            return runs["run_of_spans_either_way"](
+                j, Integer(1), tuple(touched), tuple(unfull), kv_len, _BLOCK
+            )
+
+        return next_run
+
+    def visit(state: Any, of: Any, place: Any, first: Any, end: Any, hooks: Any, tile: Any,
+              partial: Any, ragged: Any) -> Any:  # fmt: skip
+        masked = bool(partial) and bool(ragged)
+        found = Run(int(first), int(end), int(getattr(of, "step", 1)), masked)
+        return (*state[:-1], [*state[-1], found])
+
+    tile = SimpleNamespace(BLOCK=_BLOCK)
+    for one_loop in (False, True):
+
+        def over(one_loop: bool = one_loop) -> list[list[Run]]:
+            hooks = SimpleNamespace(NEXT_RUN=finder())
+            state = runs["over_runs"](visit, ([],), None, None, (), hooks, tile, one_loop)
+            return [state[-1]]
+
+        yield f"over_runs in {'one loop' if one_loop else 'two loops'}", over
+    for from_last in (0, 1):
+
+        def by_tile(from_last: int = from_last) -> list[list[Run]]:
+            return [_tile_by_tile(runs, finder(from_last), row, from_last)]
+
+        yield f"a walk by next_tile, from the {'last' if from_last else 'first'} tile,", by_tile
+    for pages in (0, 1):
+        for splits in (1, 3):
+
+            def parts(pages: int = pages, splits: int = splits) -> list[list[Run]]:
+                found = []
+                for split in range(splits):
+                    names: dict[str, Any] = defaultdict(lambda: lambda *args: None)
+                    names |= {
+                        "j": None, "split": Integer(split), "splits": Integer(splits),
+                        "PAGE": pages, "NEXT_RUN": finder(), "visit": visit, "acc": 0, "m": 0,
+                        "l": [], "tl": _LANGUAGE, "NO_TILE": _NO_TILE, "q0": 0, "q1": 0, "zero": 0,
+                        "Queries": lambda *args: SimpleNamespace(step=args[-1]),
+                        "_next_of_split": decode[1],
+                    }  # fmt: skip
+                    exec(decode[0], {}, names)
+                    found.append(names["l"])
+                return found
+
+            yield f"decoding in {splits} parts{' from pages' if pages else ''}", parts
+
+
+def _tile_by_tile(
+    runs: dict[str, Any], next_run: Callable[..., Any], row: Row, from_last: int
+) -> list[Run]:
+    found = []
+    run = runs["first_tile"]((), next_run, _BLOCK)
+    while run.tile < _NO_TILE:
+        count = -(-row.kv_len // _BLOCK)
+        at = count - 1 - run.tile if from_last else run.tile
+        found.append(Run(int(at), int(at) + 1, 1, bool(run.partial)))
+        run = runs["next_tile"](run, (), next_run, _BLOCK)
+        if len(found) > _MOST_STEPS:
+            raise _Endless
+    return found
+
+
+def _decoding(sources: dict[str, str] | None) -> tuple[Any, Any]:
+    """The loop over a part's tiles, compiled, and the function that finds its next tile."""
+    module = Module((sources or {}).get("decode") or kernel_source("decode"), "decode")
+    of_part = function_of(module, "_next_of_split")
+    names: dict[str, Any] = {"triton": SimpleNamespace(jit=_itself)}
+    exec(compile(ast.Module([of_part], []), "decode", "exec"), names)
+    pair = list(first_loop(function_of(module, "decode")))
+    return compile(ast.Module(pair, []), "decode", "exec"), names[of_part.name]

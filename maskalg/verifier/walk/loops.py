@@ -1,0 +1,357 @@
+"""Loops proved by their invariants, which stand beside them in the source.
+
+    # invariant: (j >= 0) & (visits(state) == (touched & (t < j)))
+    while j < NO_TILE:
+
+The invariant is proved to hold before the loop, and to hold after a turn if it held before. So it
+holds behind the loop, together with the end of its condition. The body is read from the source as
+hooks are: another body is another proof. Every loop has to end: what is left to do, `measure`, is
+proved to shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .. import terms
+from ..given import between
+from ..meaning import NotDefined
+from ..reading.triton import Function, Module, Reader, as_number
+from ..reading.values import BOOL, INT32, Indexed, Number, Type
+from ..solve import Verdict, prove, settled
+from ..terms import Term
+
+_INVARIANT: Final = "# invariant: "
+_MEASURE: Final = "# until: "
+
+
+@dataclass(frozen=True)
+class Table(Indexed):
+    """A sequence of intervals of tiles [first, end), any number of them.
+
+    `within(table, i, t)`, in an invariant, says that tile t lies in one of the first i.
+    """
+
+    name: str
+    count: Term
+
+    def at(self, index: Term) -> tuple[Number, Number]:
+        """The interval at a place."""
+        entries = [terms.Table(f"{self.name} {end}", "int", 0, 2**30) for end in ("first", "end")]
+        first, end = (Number(terms.entry(entry, index), INT32) for entry in entries)
+        return first, end
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that was to be proved on the way, and whether it was."""
+
+    text: str
+    verdict: Verdict
+
+
+class Unproved(Exception):
+    """A step that was not proved, the last one of a proof; nothing is built on it."""
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        super().__init__(steps[-1].text)
+        self.steps = steps
+
+
+class Walker:
+    """Reads a function with loops, and proves what has to hold on the way.
+
+    Args:
+        module: of the function.
+        summaries: of functions that are proved elsewhere, or of what an invariant may speak of.
+        milliseconds: a step may take.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        summaries: dict[str, Callable[..., Any]],
+        milliseconds: int = 10_000,
+    ) -> None:
+        self.given: list[Term] = []
+        self.steps: list[Step] = []
+        self.names: dict[str, Any] = {}
+        self._milliseconds = milliseconds
+        self._orders: list[tuple[Term, Term]] = []
+        self._tables: dict[str, Table] = {}
+        self._fresh = 0
+        spoken: dict[str, Callable[..., Any]] = {
+            "within": self.within,
+            "implies": _implies,
+            "len": _length,
+            "zeros": _zero,
+        }
+        self._words = spoken | summaries
+        self.reader = Reader(module, None, self._words, self._loop)
+
+    def fresh(self, name: str, of: Type = INT32) -> Number:
+        """An unknown of a type."""
+        self._fresh += 1
+        found = terms.variable(f"{name} {self._fresh}", "bool" if of == BOOL else "int")
+        if of.kind == "int":
+            low, high = of.ends
+            self.given += between(low, found, high)
+        return Number(found, of)
+
+    def define(self, name: str, of: Callable[..., Any]) -> None:
+        """Say what a function computes, or a word of invariants."""
+        self._words[name] = of
+
+    def run_loop(self, function: str, scope: dict[str, Any]) -> None:
+        """Read the first loop of a function, and the statement before it, with names in scope.
+
+        Other names that it reads are unknown numbers.
+        """
+        pair = first_loop(function_of(self.reader.module, function))
+        for part in ast.walk(pair[1]):
+            if isinstance(part, ast.Name) and not (
+                part.id in scope or part.id in self.reader.module or part.id in self._words
+            ):
+                scope[part.id] = self.fresh(part.id)
+        for statement in pair:
+            self.reader._statement(statement, scope)
+
+    def ordered_by(self, times: Term, whole: Term) -> None:
+        """Add, wherever `times` is multiplied by a whole number, that products of it and of `whole`
+        lie in the order of these numbers."""
+        self._orders.append((times, whole))
+
+    def claim(self, text: str, claim: Term) -> None:
+        """Prove a claim of what is given so far."""
+        for part in claim.args if claim.op == "both" else (claim,):
+            given = [*self.given, *self._laws(part)]
+            (plain,) = settled(given, [part], self._milliseconds)
+            given = [*self.given, *self._laws(plain)]
+            verdict = prove(given, plain, self._milliseconds)
+            self.steps.append(Step(text, verdict))
+            if verdict.outcome != "proved":
+                raise Unproved(tuple(self.steps))
+
+    def show(self, text: str, claim: Term) -> None:
+        """Prove a claim, and count on it from here on."""
+        self.claim(text, claim)
+        self.given.append(claim)
+
+    def call(self, name: str, *args: Any) -> Any:
+        """The result of a function of the module."""
+        return self.reader.call(name, *args)
+
+    # --- what invariants speak of ---------------------------------------------------------------
+
+    def within(self, table: Table | tuple[Any, ...], count: Any, tile: Any) -> Number:
+        """Whether a tile lies in one of the first intervals of a table."""
+        at = as_number(tile).term
+        if isinstance(table, tuple):
+            return Number(terms.either(*[inside(pair, at) for pair in table[:count]]), BOOL)
+        found = terms.apply(f"within {table.name}", as_number(count).term, at, sort="bool")
+        self._tables[table.name] = table
+        return Number(found, BOOL)
+
+    def _laws(self, claim: Term) -> list[Term]:
+        """What `within` means, of each place of a table that is spoken of: within the first i + 1
+        is within the first i, or in interval i."""
+        laws: dict[Term, None] = {}
+        for term in [*self.given, claim]:
+            for part in term.walk():
+                for times, whole in self._orders:
+                    if part.op == "quotient" and part.args[1] is times and part is not whole:
+                        for one in (part, terms.negate(part)):
+                            laws.update(dict.fromkeys(ordered(one, whole, times)))
+                if part.op != "apply" or not part.data.startswith("within "):
+                    continue
+                table = self._tables[part.data.removeprefix("within ")]
+                count, tile = part.args
+                if terms.is_number(count) and terms.value_of_number(count) <= 0:
+                    laws[terms.no(part)] = None
+                    continue
+                before = terms.subtract(count, terms.number(1))
+                rest = terms.apply(part.data, before, tile, sort="bool")
+                more = terms.either(rest, inside(table.at(before), tile))
+                laws[terms.same(part, more)] = None
+        return list(laws)
+
+    # --- loops ----------------------------------------------------------------------------------
+
+    def _loop(self, reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) -> None:
+        name = ast.unparse(loop).splitlines()[0]
+        invariants = _comments(reader.module, loop, _INVARIANT)
+        if not invariants:
+            raise NotDefined(f"the loop {name!r}, which states no invariant")
+        counter, ends = _range_of(reader, loop, scope)
+        if counter is not None:
+            scope[counter] = ends[0]
+        self._claim_all(reader, invariants, scope, f"{name} holds at the start")
+        changed = [part for part in _assigned(loop) if part in scope]
+        for each in changed:
+            scope[each] = self._unknown(each, scope[each])
+        if counter is not None:
+            # A range goes from its first number up, in steps of 1 not past its end.
+            start, end, step = (as_number(each).term for each in ends)
+            self.given.append(terms.greater_equal(scope[counter].term, start))
+            if step is terms.number(1):
+                most = terms.most(start, end)
+                self.given.append(terms.greater_equal(most, scope[counter].term))
+        known = list(self.given)
+
+        def condition(scope: dict[str, Any]) -> Term:
+            if counter is None:
+                assert isinstance(loop, ast.While)
+                return as_number(reader.evaluated(loop.test, scope)).as_condition
+            return terms.greater(as_number(ends[1]).term, scope[counter].term)
+
+        before = [self._stated(reader, each, scope) for each in invariants]
+        # A turn.
+        turn = dict(scope)
+        self.given = [*known, *before, condition(turn)]
+        for statement in loop.body:
+            if reader._statement(statement, turn) is not None:
+                raise NotDefined(f"a result within the loop {name!r}")
+        if counter is not None:
+            step = as_number(ends[2]).term
+            self.claim(f"{name} goes on", terms.greater(step, terms.number(0)))
+            turn[counter] = Number(terms.add(scope[counter].term, step), scope[counter].type)
+        self._claim_all(reader, invariants, turn, f"{name} is kept by a turn")
+        for measure in _comments(reader.module, loop, _MEASURE):
+            left, rest = (
+                self._stated(reader, measure, each, number=True) for each in (scope, turn)
+            )
+            self.claim(f"{name} ends", terms.both(terms.greater(left, rest), terms.at_least(left)))
+        if counter is None and not _comments(reader.module, loop, _MEASURE):
+            raise NotDefined(f"the loop {name!r}, which states no end")
+        # Behind the loop.
+        self.given = [*known, *before, terms.no(condition(scope))]
+
+    def _claim_all(
+        self, reader: Reader, invariants: list[str], scope: dict[str, Any], text: str
+    ) -> None:
+        for each in invariants:
+            self.claim(f"{text}: {each}", self._stated(reader, each, scope))
+
+    def _stated(
+        self, reader: Reader, text: str, scope: dict[str, Any], number: bool = False
+    ) -> Term:
+        """A formula of an invariant, of integers that do not wrap."""
+        stands: dict[Term, Term] = {}
+
+        def placed(value: Any) -> Any:
+            if isinstance(value, Number):
+                hidden = terms.variable(f"value {value.term.serial}", value.term.sort)
+                stands[hidden] = value.term
+                return Number(hidden, value.type)
+            if isinstance(value, tuple):
+                parts = [placed(part) for part in value]
+                return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+            return value
+
+        hidden = {name: placed(value) for name, value in (self.names | scope).items()}
+        found = reader.evaluated(ast.parse(text, mode="eval").body, hidden)
+        plain = terms.replaced(
+            as_number(found).term if number else as_number(found).as_condition,
+            lambda part: part.args[0] if part.op == "wrapped" else None,
+        )
+        return terms.replaced(plain, stands.get)
+
+    def _unknown(self, name: str, value: Any) -> Any:
+        if isinstance(value, Number):
+            return self.fresh(name, value.type)
+        if isinstance(value, tuple):
+            parts = [self._unknown(name, part) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        if isinstance(value, (bool, int)):
+            return self.fresh(name, as_number(value).type)
+        return value
+
+
+def inside(interval: tuple[Any, Any], tile: Term) -> Term:
+    """Whether first <= tile < end."""
+    first, end = (as_number(part).term for part in interval)
+    return terms.both(terms.greater_equal(tile, first), terms.greater(end, tile))
+
+
+def ordered(x: Term, y: Term, times: Term) -> list[Term]:
+    """Products keep the order of whole numbers: x < y gives times x + times <= times y."""
+    products = [terms.multiply(each, times) for each in (x, y)]
+    found = []
+    for (one, other), (low, high) in (((x, y), products), ((y, x), products[::-1])):
+        less = terms.greater(other, one)
+        found.append(terms.either(terms.no(less), terms.greater_equal(high, terms.add(low, times))))
+    return found
+
+
+def _implies(premise: Any, conclusion: Any) -> Number:
+    first, second = (as_number(part).as_condition for part in (premise, conclusion))
+    return Number(terms.either(terms.no(first), second), BOOL)
+
+
+def _zero(shape: tuple[int, ...], of: Type) -> Number:
+    if shape:
+        raise NotDefined("zeros that are more than one")
+    return Number(terms.number(0), of)
+
+
+def _length(of: Any) -> Any:
+    return Number(of.count, INT32) if isinstance(of, Table) else len(of)
+
+
+def _comments(module: Module, loop: ast.stmt, kind: str) -> list[str]:
+    """Comments of a kind in the lines above a statement."""
+    found: list[str] = []
+    line = loop.lineno - 2
+    while line >= 0 and module.lines[line].strip().startswith("#"):
+        text = module.lines[line].strip()
+        if text.startswith(kind):
+            found.insert(0, text.removeprefix(kind))
+        line -= 1
+    return found
+
+
+def _assigned(loop: ast.For | ast.While) -> list[str]:
+    """Names that a loop changes, its own number among them."""
+    found: dict[str, None] = {}
+    for part in ast.walk(loop):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            found[part.id] = None
+    return list(found)
+
+
+def _range_of(
+    reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]
+) -> tuple[str | None, tuple[Any, Any, Any]]:
+    """The number that a loop counts with, and its first, its end and its step."""
+    if isinstance(loop, ast.While):
+        return None, (None, None, None)
+    ranged = loop.iter
+    if not isinstance(ranged, ast.Call) or not ast.unparse(ranged.func).endswith("range"):
+        raise NotDefined(f"a loop over {ast.unparse(ranged)}")
+    values = [as_number(reader.evaluated(arg, scope)) for arg in ranged.args]
+    ends = [as_number(0), *values] if len(values) == 1 else values
+    first, end, step = [*ends, as_number(1)][:3]
+    return ast.unparse(loop.target), (first, end, step)
+
+
+def first_loop(tree: ast.FunctionDef) -> tuple[ast.stmt, ast.While]:
+    """The first `while` of a function, and the statement before it."""
+    for part in ast.walk(tree):
+        for name in ("body", "orelse"):
+            body = getattr(part, name, None)
+            for before, loop in itertools.pairwise(body if isinstance(body, list) else []):
+                if isinstance(loop, ast.While):
+                    return before, loop
+    raise NotDefined(f"a loop in {tree.name}")
+
+
+def function_of(module: Module, name: str) -> ast.FunctionDef:
+    """The syntax of a function."""
+    found = module.find(name)
+    if not isinstance(found, Function):
+        raise NotDefined(f"a function {name}")
+    return found.tree

@@ -1,0 +1,355 @@
+"""Runs of tiles, proved of the text of `kernels/runs.py` for every table of intervals.
+
+A run is what NEXT_RUN gives from tile j on: tiles `first <= t < end`, PARTIAL or not. Whatever a
+kernel does with it follows from five conditions (`conditions`), of any tile t. They are proved of
+each function that finds runs. Of the loops over runs it is proved, from these conditions alone,
+that each touched tile is visited once and no other, and none without its mask that has a pair to
+drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
+
+from .. import terms
+from ..given import between
+from ..reading.triton import as_number, kernel_module
+from ..reading.values import BOOL, INT32, Number
+from ..terms import FALSE, Term, number
+from .loops import Step, Table, Walker, inside, ordered
+
+NO_TILE: Final = number(2**30)
+TILE = terms.variable("t")
+TOUCHED, UNFULL = terms.variable("touched", "bool"), terms.variable("unfull", "bool")
+"""Whether tile t has a pair to keep, and whether it has one to drop."""
+
+Sources = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Lemma:
+    """A claim about a function of the kernels, and each step of its proof.
+
+    Attributes:
+        function: its file and name.
+        text: what is claimed.
+        steps: that had to be proved.
+        unread: why the function was not read, if it was not.
+    """
+
+    function: str
+    text: str
+    steps: tuple[Step, ...]
+    unread: str | None = None
+
+    @property
+    def outcome(self) -> tuple[Literal["proved", "not proved"], str]:
+        """Whether it is proved, and by what means or which step is not."""
+        failed = [step.text for step in self.steps if step.verdict.outcome != "proved"]
+        if self.unread or failed:
+            return "not proved", self.unread or f"not shown: {failed[0]}"
+        return "proved", f"z3, in {len(self.steps)} steps"
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.verdict.seconds for step in self.steps)
+
+
+def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> dict[str, Term]:
+    """What is true of the run from tile j on, of any tile."""
+    first, end = (as_number(part).term for part in run[:2])
+    masked = as_number(run[2]).as_condition
+    within = inside(run[:2], tile)
+    some = terms.both(terms.greater(end, first), terms.greater_equal(NO_TILE, end))
+    none = terms.both(terms.equal(first, NO_TILE), terms.equal(end, NO_TILE))
+    return {
+        "it begins at j or later": terms.greater_equal(first, j),
+        "it has a tile, or there is no further one": terms.either(none, some),
+        "no touched tile lies between j and it": terms.either(
+            terms.no(touched), terms.greater(j, tile), terms.greater_equal(tile, first)
+        ),
+        "its tiles are touched": terms.either(terms.no(within), touched),
+        "without a mask its tiles have no pair to drop": terms.either(
+            terms.no(within), masked, terms.no(unfull)
+        ),
+    }
+
+
+def lemmas(
+    sources: Sources | None = None, milliseconds: int = 10_000
+) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
+    """Functions of the kernels, what is claimed of each, and its proof.
+
+    Args:
+        sources: other texts of files of the kernels, by name.
+        milliseconds: that a step may take.
+    """
+    runs = "the run from tile j on"
+    told: dict[tuple[str, str], tuple[Any, ...]] = {
+        ("runs.tiles", "the tiles of an interval of keys, and no other"): (_tiles,),
+        ("runs.run_of_spans", f"{runs}, for any table of intervals"): (_of_spans,),
+        ("runs.run_of_spans_either_way", f"{runs}, counted from the first tile"): (_either_way, 0),
+        ("runs.run_of_spans_either_way", f"{runs}, counted from the last tile"): (_either_way, 1),
+        ("runs.over_runs", f"{_ONCE} (a loop for each kind of run)"): (_over_runs, False),
+        ("runs.over_runs", f"{_ONCE} (one loop)"): (_over_runs, True),
+        ("runs.next_tile", "the next touched tile, masked unless it is full"): (_next_tile,),
+        ("decode.decode", f"{_OF_SPLIT} (keys in rows)"): (_decode, False),
+        ("decode.decode", f"{_OF_SPLIT} (keys in pages)"): (_decode, True),
+        ("decode.decode", "each tile belongs to one program"): (_parts,),
+    }
+    for (function, text), (proof, *args) in told.items():
+        yield function, text, partial(proof, *args, sources, milliseconds)
+
+
+_ONCE: Final = "every touched tile is visited once, no other is, and is masked unless it is full"
+_OF_SPLIT: Final = "program s of n visits the touched ones of tiles s, s + n, s + 2 n, … once"
+
+
+# --- functions that find runs ---------------------------------------------------------------------
+
+
+def _walker(name: str, sources: Sources | None, milliseconds: int, **words: Any) -> Walker:
+    walker = Walker(kernel_module(name, sources), words, milliseconds)
+    walker.names |= {"t": Number(TILE, INT32)}
+    walker.given += [terms.at_least(TILE), terms.greater(NO_TILE, TILE)]
+    return walker
+
+
+def _unknown(walker: Walker, name: str, low: int, high: int = 2**31 - 1) -> Number:
+    found = terms.variable(name)
+    walker.given += between(low, found, high)
+    return Number(found, INT32)
+
+
+def _tiles(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """A tile is in it if and only if it has a key of low..high below kv_len, and there are some."""
+    walker = _walker("runs", sources, milliseconds)
+    low, high = (_unknown(walker, name, -(2**31)) for name in ("low", "high"))
+    kv_len, block = _unknown(walker, "kv_len", 0), _unknown(walker, "BLOCK", 16, 2**10)
+    some = Number(terms.variable("some", "bool"), BOOL)
+    first, end = walker.call("tiles", low, high, some, kv_len, block)
+    begin = terms.multiply(TILE, block.term)
+    least = terms.most(begin, low.term, number(0))
+    keys = terms.subtract(terms.add(begin, block.term), number(1))
+    most = terms.least(keys, high.term, terms.subtract(kv_len.term, number(1)))
+    has_key = terms.both(some.term, terms.greater_equal(most, least))
+    found = inside((first, end), TILE)
+    # Tiles on either side of the first key's and the last key's.
+    for key in (terms.most(low.term, number(0)),
+                terms.least(high.term, terms.subtract(kv_len.term, number(1)))):  # fmt: skip
+        walker.given += ordered(terms.quotient(key, block.term), TILE, block.term)
+    walker.claim("a tile of the interval holds a key", terms.either(terms.no(found), has_key))
+    walker.claim("a tile that holds a key is in it", terms.either(terms.no(has_key), found))
+    walker.claim("its ends are tiles", terms.both(
+        *[terms.both(terms.at_least(each.term), terms.greater_equal(NO_TILE, each.term))
+          for each in (first, end)]
+    ))  # fmt: skip
+    return tuple(walker.steps)
+
+
+def _of_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    touched = Table("touched", terms.variable("touched intervals"))
+    unfull = Table("unfull", terms.variable("intervals with a pair to drop"))
+    walker = _walker("runs", sources, milliseconds)
+    walker.given += [terms.at_least(table.count) for table in (touched, unfull)]
+    j = _unknown(walker, "j", 0, 2**30)
+    kv_len, block = _unknown(walker, "kv_len", 0), _unknown(walker, "BLOCK", 16, 2**10)
+    past = terms.quotient(kv_len.term, block.term)
+    walker.given.append(terms.greater(NO_TILE, past))
+
+    def cut(table: Table, count: Any, tile: Any) -> Number:
+        """Whether a tile lies in an interval, or reaches past the last key."""
+        at = as_number(tile).term
+        lies_in = walker.within(table, count, tile).term
+        return Number(terms.either(lies_in, terms.greater_equal(at, past)), BOOL)
+
+    walker.define("cut", cut)
+    run, tile = walker.call("run_of_spans", j, touched, unfull, kv_len, block), walker.names["t"]
+    of_tile = (walker.within(touched, Number(touched.count, INT32), tile).term,
+               cut(unfull, Number(unfull.count, INT32), tile).term)  # fmt: skip
+    for text, claim in conditions(j.term, run, *of_tile, TILE).items():
+        walker.claim(text, claim)
+    full = terms.either(
+        terms.no(inside(run[:2], TILE)), terms.no(as_number(run[2]).term), of_tile[1]
+    )
+    walker.claim("with a mask its tiles have a pair to drop", full)
+    return tuple(walker.steps)
+
+
+def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """With from_last 1 tile t is number count - 1 - t. `run_of_spans` is what is proved of it."""
+    walker = _walker("runs", sources, milliseconds)
+    j = _unknown(walker, "j", 0, 2**30)
+    kv_len = _unknown(walker, "kv_len", 1, 2**30 - 2**11)
+    block = _unknown(walker, "BLOCK", 16, 2**10)
+    count = terms.quotient(terms.add(kv_len.term, block.term, number(-1)), block.term)
+    past = terms.quotient(kv_len.term, block.term)
+    walker.given += ordered(count, past, block.term)
+    apart = terms.subtract(count, past)
+    walker.show("the last tile is whole or cut", terms.both(
+        terms.greater(NO_TILE, count), *between(0, apart, 1)
+    ))  # fmt: skip
+
+    def interval(name: str) -> tuple[Number, Number]:
+        first, end = (_unknown(walker, f"{name} {side}", 0, 2**30 - 1) for side in ("from", "to"))
+        walker.given.append(terms.greater_equal(count, end.term))
+        return first, end
+
+    spans = [
+        tuple([interval(f"{name} {i}") for i in range(many)])
+        for name, many in (("touched", 2), ("unfull", 3))
+    ]
+
+    def of_spans(j: Any, touched: Any, unfull: Any, length: Any, block: Any) -> Any:
+        # Its last condition on the table: nothing is cut behind the last of these tiles.
+        at = terms.quotient(as_number(length).term, as_number(block).term)
+        walker.claim("all tiles are whole ones", terms.equal(at, count))
+        run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
+        behind = terms.greater_equal(TILE, count)
+        is_cut = terms.either(*[inside(pair, TILE) for pair in unfull], behind)
+        is_touched = terms.either(*[inside(pair, TILE) for pair in touched])
+        walker.given += conditions(as_number(j).term, run, is_touched, is_cut, TILE).values()
+        return run
+
+    walker.define("run_of_spans", of_spans)
+    run = walker.call(
+        "run_of_spans_either_way", j, Number(number(from_last), INT32), *spans, kv_len, block
+    )
+    tile = terms.subtract(terms.subtract(count, number(1)), TILE) if from_last else TILE
+    is_touched = terms.either(*[inside(pair, tile) for pair in spans[0]])
+    is_cut = terms.either(
+        *[inside(pair, tile) for pair in spans[1]], terms.greater_equal(tile, past)
+    )
+    for text, claim in conditions(j.term, run, is_touched, is_cut, TILE).items():
+        walker.claim(text, claim)
+    return tuple(walker.steps)
+
+
+# --- loops over runs ------------------------------------------------------------------------------
+
+
+def next_run(walker: Walker) -> Callable[..., Any]:
+    """NEXT_RUN, of which nothing is known but the conditions."""
+    walker.given.append(terms.either(terms.no(TOUCHED), terms.greater(NO_TILE, TILE)))
+
+    def found(j: Any, *rest: Any) -> Any:
+        at = as_number(j).term
+        walker.claim("runs are asked for from a tile on", terms.at_least(at))
+        run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
+        walker.given += conditions(at, run, TOUCHED, UNFULL, TILE).values()
+        return run
+
+    return found
+
+
+_OF_TILE: Final = {"touched": Number(TOUCHED, BOOL), "unfull": Number(UNFULL, BOOL)}
+NOTHING: Final = (Number(number(0), INT32), Number(FALSE, BOOL))
+"""How often tile t was visited, and whether without its mask: at first."""
+
+
+def visit(
+    state: Any, of: Any, place: Any, first: Any, end: Any, hooks: Any, tile: Any, *checks: Any
+) -> Any:
+    """Tiles first, first + step, … below end, of which tile t may be one.
+
+    Checked are pairs by the mask, and rows by the length.
+    """
+    visits, bare = state[:2]
+    mine = inside((first, end), TILE)
+    step = getattr(of, "step", None)
+    if step is not None:
+        mine = terms.both(mine, _a_step_from(as_number(first).term, as_number(step).term))
+    checked = terms.both(*[as_number(part).as_condition for part in checks])
+    once = terms.choice(mine, number(1), number(0))
+    count = Number(terms.add(visits.term, once), INT32)
+    bare = Number(terms.either(bare.term, terms.both(mine, terms.no(checked))), BOOL)
+    return (count, bare, *state[2:])
+
+
+def _a_step_from(first: Term, step: Term) -> Term:
+    """Whether tile t lies whole steps from the first one."""
+    if first.op == "choice":
+        chosen, then, otherwise = first.args
+        return terms.choice(chosen, _a_step_from(then, step), _a_step_from(otherwise, step))
+    return terms.divides(step, terms.subtract(TILE, first))
+
+
+_WORDS: Final[dict[str, Callable[..., Any]]] = {
+    "visits": lambda state: state[0], "unmasked": lambda state: state[1],
+}  # fmt: skip
+
+
+def _claim_visited(walker: Walker, state: Any, mine: Term = terms.TRUE) -> None:
+    visits, bare = state[:2]
+    wanted = terms.choice(terms.both(TOUCHED, mine), number(1), number(0))
+    walker.claim("a touched tile is visited once, no other is", terms.equal(visits.term, wanted))
+    walker.claim("none with a pair to drop goes without a mask",
+                 terms.either(terms.no(bare.term), terms.no(UNFULL)))  # fmt: skip
+
+
+def _over_runs(one_loop: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    walker = _walker("runs", sources, milliseconds, **_WORDS)
+    walker.names |= _OF_TILE
+    hooks, tile = _Hooks(next_run(walker)), _Tile(64)
+    state = walker.call("over_runs", visit, NOTHING, None, None, (), hooks, tile, one_loop)
+    _claim_visited(walker, state)
+    return tuple(walker.steps)
+
+
+def _next_tile(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """`first_tile` and `next_tile`: what is left of a run is a run itself."""
+    walker = _walker("runs", sources, milliseconds)
+    found = next_run(walker)
+    run = walker.call("first_tile", (), found, 64)
+    for text, claim in conditions(number(0), run, TOUCHED, UNFULL, TILE).items():
+        walker.claim(f"first: {text}", claim)
+    before = (walker.fresh("tile"), walker.fresh("end"), walker.fresh("partial", BOOL))
+    tile = before[0].term
+    walker.given += conditions(number(0), before, TOUCHED, UNFULL, TILE).values()
+    walker.given.append(terms.greater(NO_TILE, tile))
+    run = walker.call("next_tile", before, (), found, 64)
+    after = terms.add(tile, number(1))
+    for text, claim in conditions(after, run, TOUCHED, UNFULL, TILE).items():
+        walker.claim(f"next: {text}", claim)
+    return tuple(walker.steps)
+
+
+def _decode(pages: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    walker = _walker("decode", sources, milliseconds, visit=visit, **_WORDS)
+    split, splits = _unknown(walker, "split", 0, 2**15), _unknown(walker, "splits", 1, 2**15)
+    walker.given.append(terms.greater(splits.term, split.term))
+    apart = terms.subtract(TILE, split.term)
+    mine = terms.divides(splits.term, apart)
+    walker.names |= _OF_TILE | {"mine": Number(mine, BOOL)}
+    scope = {"split": split, "splits": splits, "PAGE": int(pages), "NEXT_RUN": next_run(walker)}
+    scope |= dict(zip(("acc", "m", "l"), (*NOTHING, None), strict=True))
+    walker.ordered_by(splits.term, terms.quotient(apart, splits.term))
+    walker.run_loop("decode", scope)
+    _claim_visited(walker, (scope["acc"], scope["m"]), mine)
+    return tuple(walker.steps)
+
+
+def _parts(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    walker = Walker(kernel_module("decode", sources), {}, milliseconds)
+    splits, one, other = (terms.variable(name) for name in ("splits", "split", "other split"))
+    walker.given += [terms.at_least(TILE), terms.at_least(one), terms.greater(splits, one),
+                     terms.at_least(other), terms.greater(splits, other)]  # fmt: skip
+    has = [terms.divides(splits, terms.subtract(TILE, s)) for s in (one, other)]
+    wholes = [terms.quotient(terms.subtract(TILE, s), splits) for s in (one, other)]
+    walker.given += ordered(wholes[0], wholes[1], splits)
+    walker.claim("to no other one", terms.either(*map(terms.no, has), terms.equal(one, other)))
+    rest = terms.subtract(TILE, terms.multiply(splits, terms.quotient(TILE, splits)))
+    belongs = terms.divides(splits, terms.subtract(TILE, rest))
+    walker.claim("to one", terms.both(terms.at_least(rest), terms.greater(splits, rest), belongs))
+    return tuple(walker.steps)
+
+
+class _Hooks(NamedTuple):
+    NEXT_RUN: Any
+
+
+class _Tile(NamedTuple):
+    BLOCK: int

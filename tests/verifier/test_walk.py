@@ -1,0 +1,65 @@
+"""The walk over tiles, proved; and wrong texts of it, refused with tables at which they err."""
+
+import pytest
+
+from maskalg.verifier.reading.triton import kernel_source
+from maskalg.verifier.walk.claims import walk_claims
+from maskalg.verifier.walk.example import wrong_walk
+
+pytest.importorskip("z3")
+
+WRONG = [
+    # a missing tile at the end, or one too many
+    ("runs", "high // BLOCK + 1", "high // BLOCK"),
+    ("runs", "high // BLOCK + 1", "(high + 1) // BLOCK + 1"),
+    ("runs", "where(start < b, start, NO_TILE)", "where(start <= b, start, NO_TILE)"),
+    ("runs", "where(start < b, start, NO_TILE)", "where(start < b - 1, start, NO_TILE)"),
+    # a start that is one off
+    ("runs", "some, low // BLOCK, 0", "some, low // BLOCK + 1, 0"),
+    ("runs", "start = tl.maximum(a, j)", "start = tl.maximum(a, j + 1)"),
+    ("runs", "j = tl.zeros((), tl.int32)\n", "j = tl.zeros((), tl.int32) + 1\n"),
+    ("runs", "tile += 1", "tile += 2"),
+    ("runs", "first = tl.where(from_last == 1, count - b, a)",
+     "first = tl.where(from_last == 1, count - b + 1, a)"),
+    ("runs", "count = (kv_len + BLOCK - 1) // BLOCK\n    ragged",
+     "count = kv_len // BLOCK\n    ragged"),
+    # a masked run taken for a full one
+    ("runs", "ragged = kv_len // BLOCK\n    cut_until",
+     "ragged = kv_len // BLOCK + 1\n    cut_until"),
+    ("runs", "(c <= first) & (first < d), d, first", "(c < first) & (first < d), d, first"),
+    ("runs", "(first < c) & (c < d), c, NO_TILE", "(first < c) & (c < d), d, NO_TILE"),
+    ("runs", "partial = cut_until > first\n", "partial = cut_until > first + 1\n"),
+    ("runs", "tl.where(partial, cut_until, cut_from)", "cut_until"),
+    ("runs", "last_full = tl.where(partial, first, end)", "last_full = end"),
+    # tiles twice
+    ("runs", "state = VISIT(state, of, place, last_full, end,",
+     "state = VISIT(state, of, place, first, end,"),
+    ("runs", "        j = end\n", "        j = end - 1\n"),
+    ("runs", "        j = end\n", "        j = end + 1\n"),
+    # parts that overlap, leave a gap, or take steps of the wrong size
+    ("decode", "return split + (j - split + splits - 1)", "return split + (j - split + splits)"),
+    ("decode", "return split + (j - split + splits - 1)", "return split + (j - split)"),
+    ("decode", "j = _next_of_split(end, split, splits)", "j = end + splits"),
+    ("decode", "        first = _next_of_split(first, split, splits)\n", ""),
+    ("decode", "paged, unit, row_unit, splits)", "paged, unit, row_unit, 1)"),
+    ("decode", "paged, unit, row_unit, splits)", "paged, unit, row_unit, splits + 1)"),
+    ("decode", "    j = split\n", "    j = split + 1\n"),
+    ("decode", "            True if PAGE > 0 else partial,\n", "            False,\n"),
+]  # fmt: skip
+
+
+def test_the_walk_is_proved():
+    found = list(walk_claims())
+    assert len(found) >= 10
+    assert [claim for claim in found if claim.outcome != "proved"] == []
+    assert wrong_walk() is None
+
+
+@pytest.mark.parametrize("file, old, new", WRONG)
+def test_a_wrong_walk_is_refused_with_an_example(file, old, new):
+    text = kernel_source(file)
+    assert old in text
+    sources = {file: text.replace(old, new)}
+    refused = [claim for claim in walk_claims(sources, 300) if claim.outcome != "proved"]
+    assert refused
+    assert all(claim.outcome == "wrong" and " keys " in claim.by for claim in refused), refused
