@@ -67,7 +67,8 @@ class Environment:
     `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
     monotone tables of closed forms, of documents and of sets. `double` asks for numbers of 64 bits
     where no score says so. `kept` is where the score and tables read without an index get gradients
-    from; None for everywhere.
+    from; None for everywhere. `counting` is an index that counts up along the last axis, and its
+    first number: tables read at it are slices.
     """
 
     indices: Mapping[str, torch.Tensor]
@@ -76,6 +77,7 @@ class Environment:
     step: StepReader | None = None
     double: bool = False
     kept: torch.Tensor | None = None
+    counting: tuple[str, int] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -206,6 +208,9 @@ def _read(node: Node, env: Environment) -> torch.Tensor:
 def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:
     if not node.args:
         return of_kept(table, env.kept)
+    found = _slice(table, node, env)
+    if found is not None:
+        return found
     indices = [
         evaluate(arg, env).clamp(0, max(table.shape[axis] - 1, 0))
         for axis, arg in enumerate(node.args)
@@ -214,6 +219,24 @@ def _entries(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor:
         shape = np.broadcast_shapes(*[index.shape for index in indices])
         return table.new_zeros(shape)
     return table[tuple(indices)]
+
+
+def _slice(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor | None:
+    """The entries of a table at an index that counts, without a look-up; None where it does not."""
+    last = node.args[-1]
+    if env.counting is None or last.op != "index" or last.data != env.counting[0]:
+        return None
+    first, length = env.counting[1], env.indices[env.counting[0]].shape[-1]
+    if first < 0 or first + length > table.shape[-1]:
+        return None
+    part = table.narrow(-1, first, length)
+    lead = [evaluate(arg, env) for arg in node.args[:-1]]
+    if not lead:
+        return part
+    if any(index.ndim == 0 or index.shape[-1] != 1 for index in lead) or part.numel() == 0:
+        return None
+    places = [index.squeeze(-1).clamp(0, table.shape[axis] - 1) for axis, index in enumerate(lead)]
+    return part[tuple(places)]
 
 
 def _extent(node: Node, env: Environment) -> torch.Tensor:

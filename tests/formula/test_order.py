@@ -135,7 +135,9 @@ def test_queries_without_keys_leave_labels_exact(
     assert tables.contiguous()
     for x, own in enumerate(q_ids):
         places = [y for y, other in enumerate(kv_ids) if other == own]
-        assert list(range(int(tables.first[x]), int(tables.last[x]) + 1)) == places
+        assert (
+            list(range(int(tables.named("first")[x]), int(tables.named("last")[x]) + 1)) == places
+        )
 
 
 def test_ids_of_cumulative_lengths_ascend_whatever_those_are() -> None:

@@ -14,7 +14,7 @@ from maskalg.engine.recent import Recent
 from maskalg.proof import functions, projection, proof
 from maskalg.proof.functions import FloorDiv, Step
 from maskalg.schedule.intervals.steps import step_tables
-from maskalg.schedule.positions.sets import set_of
+from maskalg.schedule.positions.sets import PositionSet
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact
 
 Inverse = Callable[[Any, Any], tuple[Any, Any]]
@@ -141,7 +141,7 @@ def test_masks_show_a_wrong_inverse(
 
 
 def test_sets_are_what_they_say() -> None:
-    found = set_of(KEPT[None, None])
+    found = PositionSet(KEPT[None, None])
     at = (torch.tensor(0), torch.tensor(0))
     places = torch.arange(-3, 36)
     assert found.first_from(at, places).tolist() == [member("next", x) for x in places.tolist()]

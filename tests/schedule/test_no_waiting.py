@@ -148,7 +148,7 @@ def test_tables_need_no_values(shapes: tuple[tuple[int, ...], tuple[int, ...]]) 
 def test_tables_compile_whole(own: bool) -> None:
     def tables(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = step_tables(q_ids, q_ids if own else kv_ids)
-        return found.first, found.last, found.start, found.end, found.named("last'")
+        return tuple(found.named(name) for name in ("first", "last", "start", "end", "last'"))
 
     compiled = torch.compile(tables, backend="eager", fullgraph=True)
     ids = torch.tensor([3, 3, 1, 1, 2, 3])

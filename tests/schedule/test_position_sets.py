@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import maskalg as ma
-from maskalg import chunked, kv_idx, q_idx
+from maskalg import chunked, document, kv_idx, q_idx
 from maskalg.engine.evaluate import Environment
 from maskalg.engine.normal_form import bound
-from maskalg.schedule.positions.sets import ends, position_set, set_of
+from maskalg.schedule.positions import sets
+from maskalg.schedule.positions.sets import PositionSet, ends, position_set
 from maskalg.testing import assert_labels_exact
+from maskalg.testing.case import BATCH, HEADS, Case
+from maskalg.testing.strategies import masks
 from maskalg.values.masks.canvases.neighborhood import _morton
 
 ROWS = st.lists(st.booleans(), max_size=12)
@@ -20,7 +27,7 @@ ROWS = st.lists(st.booleans(), max_size=12)
 @given(ROWS, st.integers(-2, 14), st.integers(-2, 14))
 def test_a_set_is_its_members(row: list[bool], low: int, high: int) -> None:
     members = [place for place, kept in enumerate(row) if kept]
-    found = set_of(torch.tensor(row, dtype=torch.bool).view(1, 1, -1))
+    found = PositionSet(torch.tensor(row, dtype=torch.bool).view(1, 1, -1))
     at = (torch.zeros(1, dtype=torch.int64),) * 2
     x, y = torch.tensor([low]), torch.tensor([high])
     assert int(found.first_from(at, x)) == min([m for m in members if m >= low], default=len(row))
@@ -72,3 +79,47 @@ def test_morton_order_sorts_interleaved_bits(extents: list[int]) -> None:
         for point in zip(*places, strict=True)
     ]
     assert codes == sorted(codes)
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 2), st.integers(0, 40), st.floats(0, 1), st.integers(0, 99)
+)
+def test_members_that_are_searched_for(
+    batch: int, heads: int, length: int, share: float, seed: int
+) -> None:
+    """The list of members answers as the tables of all positions do, in every row."""
+    torch.manual_seed(seed)
+    kept = torch.rand(batch, heads, length) < share
+    listed, tabled = PositionSet(kept), PositionSet(kept)
+    assert tabled.counts.shape == (batch, heads, length + 1)  # made: nothing is searched for
+    at = (torch.arange(batch).view(-1, 1, 1), torch.arange(heads).view(1, -1, 1))
+    x = torch.randint(-2, length + 3, (1, 1, 9))
+    y = (x + torch.randint(-1, 9, x.shape)).clamp(max=length + 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sets, "_SEARCHES", 0)
+        for name, places in (("first_from", (x,)), ("last_until", (x,)), ("between", (x, y))):
+            found, wanted = (getattr(one, name)(at, *places) for one in (listed, tabled))
+            assert torch.equal(found, wanted), name
+    assert kept.numel() == 0 or "counts" not in listed.__dict__, "tables were made"
+
+
+@settings(max_examples=60, deadline=None)
+@given(masks(depth=2), st.integers(1, 7))
+def test_strips_of_positions_say_the_same(case: Case, strip: int) -> None:
+    """Labels do not depend on how many positions are evaluated together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sets, "_STRIP", strip)
+        patch.setattr(sets, "_SEARCHES", 0)
+        assert_labels_exact(case.mask, 24, 21, block=(4, 3), batch=BATCH, heads=HEADS)
+
+
+def test_what_is_made_of_a_tensor_ends_with_it() -> None:
+    """Slices and lists that are remembered do not keep the tensor they are of."""
+    ids, flags = torch.arange(512) // 5, torch.rand(512) < 0.5
+    ends = [weakref.ref(ids), weakref.ref(flags)]
+    mask = document(ids) & (q_idx >= kv_idx) & ma.table(flags)[kv_idx]
+    mask.segments(512, block=8)
+    mask.blocks(512, block=8)
+    del mask, ids, flags
+    gc.collect()
+    assert [end() for end in ends] == [None, None]

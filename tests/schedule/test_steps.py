@@ -88,6 +88,18 @@ def test_sorted_ids(q_ids: list[int]) -> None:
     assert check(q_ids).contiguous()
 
 
+@given(ids.map(sorted).filter(len))
+def test_entries_of_sorted_ids_are_searched_for(q_ids: list[int]) -> None:
+    q_tensor, places = torch.tensor(q_ids), torch.arange(len(q_ids))
+    searched, made = step_tables(q_tensor, q_tensor), step_tables(*[q_tensor.clone()] * 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "_SEARCHES", 0)
+        for name in ("first", "last", "start", "end", "first'", "last'", "start'", "end'"):
+            found = searched.entries(name, places)
+            assert found.dtype == torch.int64 and found.tolist() == entries_of(made, name), name
+    assert not searched.tables, "a table was made"
+
+
 @given(ids, ids)
 def test_ids_of_queries_and_of_keys(q_ids: list[int], kv_ids: list[int]) -> None:
     check(q_ids, kv_ids)
@@ -134,12 +146,12 @@ def test_one_tensor_is_its_own_inverse() -> None:
 
 def test_tables_written_out() -> None:
     tables = step_tables(*[torch.tensor([5, 5, 3, 3, 3, 9])] * 2)
-    assert tables.first.tolist() == tables.start.tolist() == [0, 0, 2, 2, 2, 5]
-    assert tables.last.tolist() == tables.end.tolist() == [1, 1, 4, 4, 4, 5]
+    assert entries_of(tables, "first") == entries_of(tables, "start") == [0, 0, 2, 2, 2, 5]
+    assert entries_of(tables, "last") == entries_of(tables, "end") == [1, 1, 4, 4, 4, 5]
     again = step_tables(*[torch.tensor([5, 3, 5, 9])] * 2)
-    assert again.first.tolist() == [0, 0, 0, 3]
-    assert again.last.tolist() == [2, 2, 2, 3]
-    assert again.start.tolist() == again.end.tolist() == [0, 1, 2, 3]
+    assert entries_of(again, "first") == [0, 0, 0, 3]
+    assert entries_of(again, "last") == [2, 2, 2, 3]
+    assert entries_of(again, "start") == entries_of(again, "end") == [0, 1, 2, 3]
     cross = step_tables(torch.tensor([1, 2]), torch.tensor([2, 2, 1, 0]))
     found = {name: entries_of(cross, name) for name in ("first", "last", "start", "end")}
     assert found == {"first": [0, 0], "last": [2, 2], "start": [2, 2], "end": [1, 1]}
@@ -174,8 +186,8 @@ def test_ids_of_one_side_per_batch() -> None:
     tables = step_tables(torch.tensor(shared), torch.tensor(each))
     for b, row in enumerate(each):
         alone = step_tables(torch.tensor(shared), torch.tensor(row))
-        assert tables.first[b].tolist() == entries_of(alone, "first")
-        assert tables.end[b].tolist() == entries_of(alone, "end")
+        assert tables.named("first")[b].tolist() == entries_of(alone, "first")
+        assert tables.named("end")[b].tolist() == entries_of(alone, "end")
 
 
 def test_tables_are_remembered_while_the_ids_stay() -> None:
@@ -190,9 +202,9 @@ def test_tables_are_remembered_while_the_ids_stay() -> None:
 def test_inference_tensors_are_not_remembered() -> None:
     with torch.inference_mode():
         q_ids = torch.tensor([0, 0, 1])
-        assert step_tables(q_ids, q_ids).last.tolist() == [1, 1, 2]
+        assert step_tables(q_ids, q_ids).named("last").tolist() == [1, 1, 2]
         q_ids[1] = 1
-        assert step_tables(q_ids, q_ids).last.tolist() == [0, 2, 2]
+        assert step_tables(q_ids, q_ids).named("last").tolist() == [0, 2, 2]
 
 
 @pytest.mark.parametrize("lengths", [(0, 3), (3, 0), (0, 0)])

@@ -12,7 +12,7 @@ that are declared to lie so, the tables are made without sorting, and the declar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, cast
 
 import torch
@@ -24,46 +24,61 @@ from ...formula.parameters import Order, Slot, common_order
 from ..memory import Memory
 
 _TABLES: Final = Memory(1024)
+_FORWARD: Final = {"first'": "last", "last'": "first", "start'": "end", "end'": "start"}
+_SEARCHES: Final = 32  # entries of a table made in the time of a search
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StepTables:
-    """The tables of one pair of id tensors, int32 `[length]` or `[batch, length]` each."""
+    """The tables of one pair of id tensors, int32 `[length]` or `[batch, length]` each.
 
-    first: torch.Tensor
-    last: torch.Tensor
-    start: torch.Tensor
-    end: torch.Tensor
+    Attributes:
+        tables: those that are made, by the names that closed forms use. A prime is the inverse,
+            from keys to queries; "contiguous" is one number, not 0 where the tables are exact.
+        kv_length: how many keys there are.
+        ids: the ids, where they are one row, sorted, and those of the keys too. `first`, `start`
+            and their inverses are then one table, `last` and `end` another. Few entries of these
+            are searched for among the ids, and the tables are made when many are asked for.
+    """
+
+    tables: dict[str, torch.Tensor]
     kv_length: int
-    _derived: dict[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
+    ids: torch.Tensor | None = None
 
     def named(self, name: str) -> torch.Tensor:
-        """A table by the name closed forms use; a prime is the inverse, from keys to queries.
-
-        "contiguous" is one number, not 0 where the tables are exact. What is derived from the four
-        tables is computed once.
-        """
-        if name != "contiguous" and not name.endswith("'"):
-            return cast(torch.Tensor, getattr(self, name))
-        found = self._derived.get(name)
+        """A table, made when it is first asked for."""
+        found = self.tables.get(name)
+        if found is None and self.ids is not None:
+            _make_in_order(self.ids, self.tables)
+            found = self.tables[name]
         if found is None:
-            found = self._derived[name] = self._derive(name)
+            found = self.tables[name] = self._derive(name)
         return found
+
+    def entries(self, name: str, position: torch.Tensor) -> torch.Tensor:
+        """Entries of a table `[length]` at positions, int64."""
+        if self.ids is None or self.tables or position.numel() * _SEARCHES > len(self.ids):
+            return self.named(name)[position].to(torch.int64)
+        ids = self.ids[position]
+        if name.startswith(("first", "start")):
+            return torch.searchsorted(self.ids, ids)
+        return torch.searchsorted(self.ids, ids, right=True) - 1
 
     def _derive(self, name: str) -> torch.Tensor:
         if name == "contiguous":
-            same = (self.first == self.start).logical_and_(self.last == self.end)
+            same = (self.named("first") == self.named("start")).logical_and_(
+                self.named("last") == self.named("end")
+            )
             return same.all().to(torch.int32)
-        keys = torch.arange(self.kv_length, device=self.first.device, dtype=torch.int32)
+        forward = self.named(_FORWARD[name])
+        keys = torch.arange(self.kv_length, device=forward.device, dtype=torch.int32)
         if name in ("first'", "start'"):
-            forward = self.last if name == "first'" else self.end
             return _search(forward, keys, right=False)
-        forward = self.first if name == "last'" else self.start
         return _search(forward, keys, right=True) - 1
 
     def contiguous(self) -> bool:
         """Whether the tables are exact. Waits for the device."""
-        return bool(self.named("contiguous"))
+        return self.ids is not None or bool(self.named("contiguous"))
 
 
 def step_tables(
@@ -102,7 +117,10 @@ def tables_of_slots(q_slot: Slot, kv_slot: Slot, values: tuple[Value, ...]) -> S
 
 def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]) -> torch.Tensor:
     """The entries of a step table at `indices` (batch, if it has one, and position)."""
-    table = tables_of(node, values).named(cast(str, node.data))
+    tables, name = tables_of(node, values), cast(str, node.data)
+    if tables.ids is not None and indices:
+        return tables.entries(name, indices[-1].clamp(0, max(tables.kv_length - 1, 0)))
+    table = tables.named(name)
     if not indices:
         return table
     if table.ndim > len(indices):
@@ -115,7 +133,8 @@ def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]
 
 def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order | None) -> StepTables:
     if q_ids is kv_ids and _is_sorted(q_ids):
-        return _tables_in_order(q_ids)
+        # Not the tensor itself: what is remembered of it would keep it alive.
+        return StepTables({}, len(q_ids), q_ids.detach().contiguous())
     if order is not None:
         return _declared_tables(q_ids, kv_ids, order)
     if q_ids is kv_ids:
@@ -125,12 +144,14 @@ def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order | None)
         first, last, start, end = _occurrences_in_other(q_ids, kv_ids)
         if q_ids.ndim == kv_ids.ndim == 1:
             first, last, start, end = first[0], last[0], start[0], end[0]
+    made = {
+        "first": _running_min_from_right(first),
+        "last": _running_max(last),
+        "start": _running_max(start),
+        "end": _running_min_from_right(end),
+    }
     return StepTables(
-        first=_running_min_from_right(first).to(torch.int32),
-        last=_running_max(last).to(torch.int32),
-        start=_running_max(start).to(torch.int32),
-        end=_running_min_from_right(end).to(torch.int32),
-        kv_length=kv_ids.shape[-1],
+        {name: table.to(torch.int32) for name, table in made.items()}, kv_ids.shape[-1]
     )
 
 
@@ -143,13 +164,17 @@ def _declared_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order) ->
     ensure("ids", q_ids, order)
     if order == "contiguous":
         start, end = (table.to(torch.int32) for table in _runs(q_ids))
-        return StepTables(start, end, start, end, q_ids.shape[-1])
+        return StepTables(_exact(start, end), q_ids.shape[-1])
     if q_ids is not kv_ids:
         ensure("kv_ids", kv_ids, order)
     queries, keys = _alike(q_ids, kv_ids)
     start = torch.searchsorted(keys, queries, out_int32=True)
     end = torch.searchsorted(keys, queries, right=True, out_int32=True).sub_(1)
-    return StepTables(start, end, start, end, kv_ids.shape[-1])
+    return StepTables(_exact(start, end), kv_ids.shape[-1])
+
+
+def _exact(start: torch.Tensor, end: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"first": start, "last": end, "start": start, "end": end}
 
 
 def _alike(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -172,13 +197,15 @@ def _is_sorted(ids: torch.Tensor) -> bool:
     return ids.ndim == 1 and readable(ids) and bool((ids[1:] >= ids[:-1]).all())
 
 
-def _tables_in_order(ids: torch.Tensor) -> StepTables:
-    """The tables of one row of sorted ids."""
+def _make_in_order(ids: torch.Tensor, tables: dict[str, torch.Tensor]) -> None:
+    """Fill in the tables of one row of sorted ids."""
     counts = ids.unique_consecutive(return_counts=True)[1]
     past = counts.cumsum(0)
     start = (past - counts).to(torch.int32).repeat_interleave(counts)
     end = (past - 1).to(torch.int32).repeat_interleave(counts)
-    return StepTables(start, end, start, end, len(ids))
+    inverses = {f"{name}'": table for name, table in _exact(start, end).items()}
+    one = torch.ones((), dtype=torch.int32)
+    tables.update({**_exact(start, end), **inverses, "contiguous": one})
 
 
 def _occurrences_of_own(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,7 +17,7 @@ from ...formula.nodes import Node
 from ...formula.parameters import Slot
 from ...proof.closed_forms import Relation, Section
 from .rests import Maxima, Rest, TilePairs, by_tile, union
-from .sets import At, PositionSet, over_positions, rows_at, set_of
+from .sets import At, PositionSet, over_positions, rows_at
 
 _CATEGORIES_OF_A_WORD: Final = 62
 _MOST_ENTRIES: Final = 1 << 24
@@ -69,7 +69,7 @@ class Categories:
         flat = self.allowed.flatten(2)
         total = torch.zeros_like(low)
         for category in range(self.allowed.shape[2]):
-            members = set_of(self.members & (self.own == category))
+            members = PositionSet(self.members & (self.own == category))
             wanted = rows_at(flat, at, category * columns + column)
             total = total + torch.where(wanted, members.between(at, low, high), 0)
         return total
@@ -189,7 +189,7 @@ def related(
     allowed = table_of(relation, other_index, sizes, env)
     if ranges:
         both = _takes_every_value(relation.g)
-        return CategoryRanges(own, other, allowed, set_of(members), both)
+        return CategoryRanges(own, other, allowed, PositionSet(members), both)
     return Categories(own, other, allowed, members, own_block)
 
 

@@ -25,7 +25,7 @@ from .equalities import Equalities
 from .rank_ranges import RankRanges
 from .relations import related
 from .rests import LOWEST, AtLeast, Distances, Members, Rest, TilePairs, by_tile
-from .sets import at_places, over_positions, rows_at, set_of
+from .sets import PositionSet, at_places, over_positions, rows_at
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
 _SAMPLES: Final = 64
@@ -235,7 +235,7 @@ def section_over(
     elif section.distances:
         rest = _distant(section, lengths, env)
     elif section.members:
-        rest = Members(set_of(members))
+        rest = Members(PositionSet(members))
     return PreparedSection(section, low, high, holds, rest, lengths)
 
 
@@ -249,7 +249,7 @@ def _distant(section: Section, lengths: tuple[int, int], env: Environment) -> Di
         "q_idx": torch.arange(1 - kv_len, q_len, device=env.device).view(1, 1, -1),
     }
     kept = at_places(places, conjunction(*section.distances), env)
-    members = set_of(kept.expand(*kept.shape[:2], q_len + kv_len - 1))
+    members = PositionSet(kept.expand(*kept.shape[:2], q_len + kv_len - 1))
     return Distances(members, kv_len - 1, by_query)
 
 

@@ -6,48 +6,107 @@ unchanged, so that thirty layers share one pass.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Final
 
+import numpy as np
 import torch
 
 from ...engine.evaluate import Environment, evaluate
+from ...formula.entries import readable
 from ...formula.nodes import Node
 from ..memory import MEMORY, Memory
 
 At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast against positions
 
 _COMPARISONS: Final = Memory(16)
+_SEARCHES: Final = 32  # positions of a table made in the time of a search
+_FAR: Final = 1 << 62
+_STRIP: Final = 1 << 16  # positions that a CPU evaluates together
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PositionSet:
-    """Members among `length` positions, for each batch entry and head that is told apart.
+    """Members among `length` positions, Boolean `[batch, heads, length]`: True where one is.
 
-    `counts`, int64 `[batch, heads, length + 1]`, are the members before a position. `members`,
-    int64 `[batch, heads, length + 2]`, are the members by their number from 1 on, between -1 and
-    as many `length` as follow.
+    Few positions are searched for in the list of members; tables of all positions are made when
+    many are asked for, and on a GPU, where the number of members is not waited for.
     """
 
-    counts: torch.Tensor
-    members: torch.Tensor
+    kept: torch.Tensor
 
     @property
     def length(self) -> int:
-        return self.counts.shape[-1] - 1
+        return self.kept.shape[-1]
+
+    @cached_property
+    def counts(self) -> torch.Tensor:
+        """The members before each position, int64 `[batch, heads, length + 1]`."""
+        none = self.kept.new_zeros((*self.kept.shape[:-1], 1), dtype=torch.int64)
+        return torch.cat([none, self.kept.cumsum(-1)], dim=-1)
+
+    @cached_property
+    def members(self) -> torch.Tensor:
+        """The members by their number from 1 on, int64 `[batch, heads, length + 2]`.
+
+        They stand between -1 and as many `length` as follow.
+        """
+        kept, length = self.kept, self.length
+        members = self.counts.new_full((*kept.shape[:-1], length + 2), length)
+        members[..., 0] = -1
+        # What is no member is written past all of them, where `length` stands afterwards.
+        place = torch.arange(length, device=kept.device).expand(kept.shape)
+        members.scatter_(-1, torch.where(kept, self.counts[..., 1:], length + 1), place)
+        members[..., -1] = length
+        return members
+
+    @cached_property
+    def _listed(self) -> torch.Tensor:
+        """The members of all rows, each row `length` after the one before, between two far ends."""
+        # NumPy takes a third of PyTorch's time for a million positions.
+        listed = np.flatnonzero(self.kept.numpy())
+        return torch.from_numpy(np.concatenate([[-_FAR], listed, [_FAR]]))
+
+    def _few(self, at: At, x: torch.Tensor) -> bool:
+        if "counts" in self.__dict__ or not readable(self.kept):
+            return False
+        return max(x.numel(), at[0].numel(), at[1].numel()) * _SEARCHES < self.kept.numel()
+
+    def _searched(self, at: At, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The place in `_listed` of the first member >= x, and where the row of x begins."""
+        row = rows_at(self._rows, at, torch.zeros_like(at[0]))
+        # NumPy goes on from where it found the position before: rows of tiles ascend.
+        place = np.searchsorted(self._listed.numpy(), (row + x.clamp(0, self.length)).numpy())
+        return torch.from_numpy(np.asarray(place)), row
+
+    @cached_property
+    def _rows(self) -> torch.Tensor:
+        """Where each row begins in the numbers of `_listed`, `[batch, heads, 1]`."""
+        shape = (*self.kept.shape[:2], 1)
+        return torch.arange(math.prod(shape), device=self.kept.device).view(shape) * self.length
 
     def first_from(self, at: At, x: torch.Tensor) -> torch.Tensor:
         """The first member >= x in the rows `at` (batch and head), `length` where there is none."""
+        if self._few(at, x):
+            place, row = self._searched(at, x)
+            return (self._listed[place] - row).clamp(max=self.length)
         before = rows_at(self.counts, at, x.clamp(0, self.length))
         return rows_at(self.members, at, before + 1)
 
     def last_until(self, at: At, x: torch.Tensor) -> torch.Tensor:
         """The last member <= x, -1 where there is none."""
+        if self._few(at, x):
+            place, row = self._searched(at, x + 1)
+            return (self._listed[place - 1] - row).clamp(min=-1)
         return rows_at(self.members, at, rows_at(self.counts, at, (x + 1).clamp(0, self.length)))
 
     def between(self, at: At, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """How many members lie in low..high, both included and within the positions."""
+        if self._few(at, low) and self._few(at, high):
+            return self._searched(at, high + 1)[0] - self._searched(at, low)[0]
         upto = rows_at(self.counts, at, (high + 1).clamp(0, self.length))
         return upto - rows_at(self.counts, at, low.clamp(0, self.length))
 
@@ -59,38 +118,56 @@ def rows_at(table: torch.Tensor, at: At, x: torch.Tensor) -> torch.Tensor:
     return table[batch, head, x]
 
 
-def set_of(kept: torch.Tensor) -> PositionSet:
-    """The set of the positions at which `kept` `[batch, heads, length]` is True."""
-    length = kept.shape[-1]
-    none = kept.new_zeros((*kept.shape[:-1], 1), dtype=torch.int64)
-    counts = torch.cat([none, kept.cumsum(-1)], dim=-1)
-    members = counts.new_full((*kept.shape[:-1], length + 2), length)
-    members[..., 0] = -1
-    # What is no member is written past all of them, where `length` stands afterwards.
-    place = torch.arange(length, device=kept.device).expand(kept.shape)
-    members.scatter_(-1, torch.where(kept, counts[..., 1:], length + 1), place)
-    members[..., -1] = length
-    return PositionSet(counts, members)
-
-
 def over_positions(node: Node, index: str, length: int, env: Environment) -> torch.Tensor:
     """A formula of one index at positions 0..length - 1, `[batch, heads, length]`.
 
     Size 1 stands for all batch entries or heads where the formula does not tell them apart.
     """
-    place = torch.arange(length, device=env.device)
-    found = at_places({index: place.view(1, 1, -1)}, node, env)
-    return found.expand(*found.shape[:2], length)
+    whole = torch.empty(0)
+    for first, found in strips(node, index, length, env):
+        if found.shape[-1] == length:
+            return found.detach()  # a view would keep its table alive
+        if not first:
+            whole = found.new_empty((*found.shape[:2], length))
+        whole[..., first : first + found.shape[-1]] = found
+    return whole
 
 
-def at_places(places: dict[str, torch.Tensor], node: Node, env: Environment) -> torch.Tensor:
-    """A formula at `places`, tensors `[1, 1, n]`, as `[batch, heads, n]` or with sizes 1."""
+def strips(
+    node: Node, index: str, length: int, env: Environment, side: int = 1
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """A formula of one index at strips of positions: where each begins, `[batch, heads, strip]`.
+
+    On a CPU, memory of the size of a strip is used again, where that of a million positions would
+    come from the system page by page. On a GPU all positions are one strip. Strips have a multiple
+    of `side` positions, but for the last.
+    """
+    size = max(length, 1)
+    if readable(next(iter(env.indices.values()))):
+        size = -(-_STRIP // side) * side
+    for first in range(0, max(length, 1), size):
+        here = min(size, length - first)
+        place = torch.arange(first, first + here, device=env.device).view(1, 1, -1)
+        found = at_places({index: place}, node, env, (index, first))
+        yield first, found.expand(*found.shape[:2], here)
+
+
+def at_places(
+    places: dict[str, torch.Tensor],
+    node: Node,
+    env: Environment,
+    counting: tuple[str, int] | None = None,
+) -> torch.Tensor:
+    """A formula at `places`, tensors `[1, 1, n]`, as `[batch, heads, n]` or with sizes 1.
+
+    `counting` is as in `Environment`.
+    """
     rows = {
         "batch": env.indices["batch"].view(-1, 1, 1),
         "head": env.indices["head"].view(1, -1, 1),
     }
     at = {**rows, **places}
-    found = evaluate(node, Environment(at, env.values, step=env.step))
+    found = evaluate(node, Environment(at, env.values, step=env.step, counting=counting))
     return found[(None,) * (3 - found.ndim)]
 
 
@@ -101,7 +178,7 @@ def position_set(node: Node, index: str, lengths: tuple[int, int], env: Environm
     """
     key = _key(node, index, lengths, env)
     return MEMORY.recall(
-        ("set", *key), (node,), env.values, lambda: set_of(_holds(node, index, lengths, env))
+        ("set", *key), (node,), env.values, lambda: PositionSet(_holds(node, index, lengths, env))
     )
 
 

@@ -27,23 +27,24 @@ MOST_TILES: Final = 1 << 22
 MOST_PAIRS: Final = 1 << 30  # entries of a tensor of pairs that are gone through
 
 
-def summary_labels(tiling: Tiling) -> torch.Tensor:
+def summary_labels(tiling: Tiling, of: tuple[int, int] | None = None) -> torch.Tensor:
     """EMPTY=0, PARTIAL=1 or FULL=2 of each tile, where summaries tell; PARTIAL where not.
 
     uint8 `[batch, heads, rows, columns]`, remembered while the tensors live unchanged. At most
-    `MOST_TILES`.
+    `MOST_TILES`. `of` are the sides of smaller tiles that the tiles consist of, if these are asked
+    for, too.
     """
     form = tiling.form
     return MEMORY.recall(
-        ("labels", tiling.key), (form.structure.mask,), form.values, lambda: _labels(tiling)
+        ("labels", tiling.key), (form.structure.mask,), form.values, lambda: _labels(tiling, of)
     )
 
 
-def _labels(tiling: Tiling) -> torch.Tensor:
+def _labels(tiling: Tiling, of: tuple[int, int] | None) -> torch.Tensor:
     assert math.prod(tiling.shape) <= MOST_TILES
     extents = tiling.extents
     pairs = math.prod(tiling.shape[:2]) * extents.q_len * extents.kv_len <= MOST_PAIRS
-    summaries = Summaries(rows_of(tiling), None, tiling.block, pairs)
+    summaries = Summaries(rows_of(tiling), None, tiling.block, pairs, of)
     surely, perhaps = summaries.truth(tiling.form.structure.mask)
     return (surely.to(torch.uint8) + perhaps.to(torch.uint8)).expand(tiling.shape).contiguous()
 

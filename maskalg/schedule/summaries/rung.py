@@ -48,11 +48,11 @@ class SummaryRung(IntervalRung):
             return TileRuns.of_labels(self._labels(tiling).cpu())
         return super().runs(tiling)
 
-    def _labels(self, tiling: Tiling) -> torch.Tensor:
-        """The labels of all tiles, uint8 `[batch, heads, rows, columns]`."""
+    def _labels(self, tiling: Tiling, of: tuple[int, int] | None = None) -> torch.Tensor:
+        """The labels of all tiles, uint8 `[batch, heads, rows, columns]`, of smaller ones."""
         place = torch.arange(tiling.shape[3], device=tiling.device)
         touched, unfull = self._ranges(rows_of(tiling), tiling.block[1])
-        return _both(labels_within(place, touched, unfull), summary_labels(tiling))
+        return _both(labels_within(place, touched, unfull), summary_labels(tiling, of))
 
     def _divided(self, tiling: Tiling) -> TileRuns | None:
         """Runs by larger tiles, of which those that stay partial are divided.
@@ -63,7 +63,7 @@ class SummaryRung(IntervalRung):
         if grown is None:
             return None
         large = replace(tiling, block=(tiling.block[0] * grown, tiling.block[1] * grown))
-        labels = self._labels(large).cpu().numpy()
+        labels = self._labels(large, tiling.block).cpu().numpy()
         labels = labels.reshape(-1, labels.shape[3])
         runs = [np.stack([*part, part[1] + 1]) for part in [(labels == FULL).nonzero()]]
         row, column = (labels == PARTIAL).nonzero()
@@ -75,7 +75,7 @@ class SummaryRung(IntervalRung):
                 return None
             runs = [_in_parts(_joined(each), large, small, parts) for each in runs]
             row, column = _parts_of(row, column, large, small, parts)
-            found = self._labels_at(small, row, column)
+            found = self._labels_at(small, row, column, tiling.block)
             full, open_ = found == FULL, found == PARTIAL
             runs.append(np.stack([row[full], column[full], column[full] + 1]))
             row, column, large = row[open_], column[open_], small
@@ -87,23 +87,26 @@ class SummaryRung(IntervalRung):
         columns = [torch.from_numpy(each[order]) for each in (*every, label)]
         return TileRuns.of(columns[0], columns[1], columns[2], columns[3], tiling.shape[:3])
 
-    def _labels_at(self, tiling: Tiling, row: Numbers, column: Numbers) -> NDArray[np.uint8]:
+    def _labels_at(
+        self, tiling: Tiling, row: Numbers, column: Numbers, of: tuple[int, int]
+    ) -> NDArray[np.uint8]:
         """The labels of some tiles; rows are counted through batch entries and heads."""
         _, heads, count, _ = tiling.shape
+        flat = torch.from_numpy(row).to(tiling.device)
         each = (row // (heads * count), row // count % heads, row % count, column)
         places = tuple([torch.from_numpy(x).to(tiling.device) for x in each])
         rows = rows_of(tiling)
+
+        def of_tiles(ends: torch.Tensor) -> torch.Tensor:
+            return ends.expand(*tiling.shape[:3], -1).flatten(0, 2).index_select(0, flat)
+
         touched, unfull = (
-            (
-                first.expand(*tiling.shape[:3], -1)[places[:3]],
-                end.expand(*tiling.shape[:3], -1)[places[:3]],
-            )
-            for first, end in self._ranges(rows, tiling.block[1])
+            (of_tiles(first), of_tiles(end)) for first, end in self._ranges(rows, tiling.block[1])
         )
         enclosed = labels_within(places[3][:, None], touched, unfull)[:, 0]
         extents = tiling.extents
         pairs = math.prod(tiling.shape[:2]) * extents.q_len * extents.kv_len <= MOST_PAIRS
-        summaries = Summaries(rows, places, tiling.block, pairs)
+        summaries = Summaries(rows, places, tiling.block, pairs, of)
         surely, perhaps = summaries.truth(tiling.form.structure.mask)
         labels = _both(enclosed, surely.to(torch.uint8) + perhaps.to(torch.uint8))
         return labels.cpu().numpy()

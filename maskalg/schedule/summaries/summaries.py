@@ -17,15 +17,19 @@ import torch
 from ...engine.evaluate import Environment
 from ...engine.widths import compares_in_64
 from ...formula import nodes
-from ...formula.comparisons import arranged
-from ...formula.nodes import Node
+from ...formula.comparisons import arranged, is_negative
+from ...formula.nodes import K, Node, substitute
 from ...proof.separation import equal_sides, positions, related
 from ..intervals.intervals import Rows
-from ..memory import constant, numbers_of
-from ..positions.sets import At, over_positions, rows_at
+from ..memory import Memory, constant, numbers_of
+from ..positions.rests import union
+from ..positions.sets import At, rows_at, strips
 from .interval_rules import RULES, UNBOUNDED, Pair, folded, saturated
 from .pair_blocks import pair_blocks
 from .pair_counts import entries_within, pair_counts
+
+_SUMMARIES: Final = Memory(64)
+_OF_CALLS: Final = frozenset(("member", "step"))  # what they give depends on the lengths of a call
 
 Places = tuple[torch.Tensor, ...]  # batch entries, heads, rows and columns
 
@@ -35,20 +39,30 @@ class Summaries:
 
     Places are the batch entry, the head, the row and the column of each tile; None is all tiles,
     `[batch, heads, rows, columns]`. Tensors over pairs are gone through once unless `pairs` is
-    False; then they tell nothing.
+    False; then they tell nothing. `of` are the sides of smaller tiles that the tiles consist of and
+    that are asked for, too: positions are gone through for these.
     """
 
     def __init__(
-        self, rows: Rows, places: Places | None, block: tuple[int, int], pairs: bool = True
+        self,
+        rows: Rows,
+        places: Places | None,
+        block: tuple[int, int],
+        pairs: bool = True,
+        of: tuple[int, int] | None = None,
     ) -> None:
         self._rows = rows
         self._pairs = pairs
+        self._of_sides = of or block
         self._known: dict[tuple[str, Node], tuple[torch.Tensor, ...]] = {}
         self._env: Environment = rows.environment
         self._block = block
         self._places = places
         lengths = rows.lengths
-        self._sides = {"q_idx": (lengths[0], block[0]), "kv_idx": (lengths[1], block[1])}
+        self._sides = {
+            name: (lengths[axis], block[axis], self._of_sides[axis])
+            for axis, name in enumerate(("q_idx", "kv_idx"))
+        }
         if places is None:
             indices = self._env.indices
             self._at: At = (indices["batch"][..., None], indices["head"][..., None])
@@ -57,7 +71,7 @@ class Summaries:
 
     def at(self, places: Places) -> Summaries:
         """The same for other tiles: what was summarised over all positions is not done again."""
-        other = Summaries(self._rows, places, self._block, self._pairs)
+        other = Summaries(self._rows, places, self._block, self._pairs, self._of_sides)
         other._known = self._known
         return other
 
@@ -98,8 +112,7 @@ class Summaries:
             return every, some
         if self._places is not None:
             return self._truth(node)
-        surely, perhaps = self._remembered("truth", node, lambda: self._truth(node))
-        return surely, perhaps
+        return self._remembered(node, lambda: self._truth(node))
 
     def _truth(self, node: Node) -> Pair:
         """The same for a formula of both positions."""
@@ -116,10 +129,12 @@ class Summaries:
         if node.op in ("ge", "eq") and all(arg.kind == "int" for arg in node.args):
             if node.op == "ge" and self._exact(node):
                 return self._compared(arranged(node))
+            if node.op == "eq" and (sides := equal_sides(node)) is not None:
+                return self._equal(*sides)
             low, high = self.limits(nodes.subtract(*node.args))
             if node.op == "ge":
                 return low >= 0, high >= 0
-            return (low == 0) & (high == 0), (low <= 0) & (high >= 0) & self._may_equal(node)
+            return (low == 0) & (high == 0), (low <= 0) & (high >= 0)
         if node.op == "read" and (index := _mixed(node)) is not None:
             entries = entries_within(node, self.limits(index), self._at, self._env)
             if entries is not None:
@@ -155,31 +170,49 @@ class Summaries:
         low, high = rule([self.limits(arg) for arg in node.args])
         return saturated(low, high)
 
-    def _may_equal(self, node: Node) -> torch.Tensor:
-        """False where the values of both sides, by their last six bits, have none in common."""
-        sides = equal_sides(node)
-        if sides is None:
-            return torch.ones_like(self._at[0], dtype=torch.bool)
-        (left,), (right,) = (self._of("values", side) for side in sides)
-        return (left & right) != 0
-
-    def _blocks(self, kind: str, node: Node) -> torch.Tensor:
-        """A formula of one index at all positions, `[batch, heads, blocks, block]`."""
-        length, side = self._sides[_index(node)]
-        entries = over_positions(node, _index(node), length, self._env)
-        if missing := -length % side:
-            last = entries[..., -1:].expand(*entries.shape[:2], missing)
-            entries = torch.cat([entries, last], dim=-1)
-        return entries.view(*entries.shape[:2], -1, side)
+    def _equal(self, left: Node, right: Node) -> Pair:
+        """Whether a part of the query equals one of the key, by their ranges and last six bits."""
+        if is_negative(left) and is_negative(right):
+            left, right = nodes.negate(left), nodes.negate(right)
+        (low, high), (least, most) = self.limits(left), self.limits(right)
+        (bits,), (others,) = (self._of("values", side) for side in (left, right))
+        surely = (low == most) & (high == least)
+        return surely, (low <= most) & (high >= least) & ((bits & others) != 0)
 
     def _of(self, kind: str, node: Node) -> list[torch.Tensor]:
         """A summary of a formula of one index, read at the tiles."""
+        index = _index(node)
         summary = self._known.get((kind, node))
         if summary is None:
-            summary = self._known[kind, node] = self._remembered(
-                kind, node, lambda: _KINDS[kind](self._blocks(kind, node))
-            )
-        return [self._of_tiles(part, _index(node)) for part in summary]
+            summary = self._known[kind, node] = self._summary(kind, node, *self._sides[index])
+        return [self._of_tiles(part, index) for part in summary]
+
+    def _summary(
+        self, kind: str, node: Node, length: int, side: int, smaller: int
+    ) -> tuple[torch.Tensor, ...]:
+        """A summary of each block of `side` positions, by those of its `smaller` parts."""
+        index, lengths = _index(node), self._rows.lengths
+        if index == "q_idx" and lengths[0] == lengths[1]:
+            node, index = _of_keys(node)
+        members = tuple(self._env.indices[name].numel() for name in ("batch", "head"))
+        key = ("summary", kind, index, lengths, smaller, members)
+
+        def make() -> tuple[torch.Tensor, ...]:
+            found = []
+            for _, entries in strips(node, index, length, self._env, smaller):
+                found.append(_KINDS[kind](_blocks(entries, smaller)))
+            return tuple(torch.cat(each, dim=-1) for each in zip(*found, strict=True))
+
+        numbers = numbers_of(node, self._env.values)
+        if numbers is not None:
+            found = constant((*key, numbers), self._env.device, make)
+        else:
+            place = (*key, self._env.device)
+            found = _SUMMARIES.recall(place, (node,), self._env.values, make)
+        if side == smaller:
+            return found
+        parts = zip(_JOINS[kind], found, strict=True)
+        return tuple(join(_blocks(part, side // smaller)) for join, part in parts)
 
     def _of_tiles(self, part: torch.Tensor, index: str) -> torch.Tensor:
         """Entries of `[batch, heads, blocks]`, of which size 1 serves every batch entry or head."""
@@ -188,40 +221,58 @@ class Summaries:
             return part.unsqueeze(3 if of_queries else 2)
         place = self._places[2 if of_queries else 3]
         if part.shape[0] == part.shape[1] == 1:
-            return part[0, 0, place]
+            found: torch.Tensor = part[0, 0].index_select(0, place)
+            return found
         return rows_at(part, self._at, place)
 
-    def _remembered(
-        self, kind: str, node: Node, make: Callable[[], tuple[torch.Tensor, ...]]
-    ) -> tuple[torch.Tensor, ...]:
+    def _remembered(self, node: Node, make: Callable[[], Pair]) -> Pair:
         """The result of `make`, once for all calls where no tensor decides the formula."""
         numbers = numbers_of(node, self._env.values)
         if numbers is None:
             return make()
         members = tuple(self._env.indices[name].numel() for name in ("batch", "head"))
-        key = ("tiles", kind, numbers, self._rows.lengths, self._block, members)
-        return constant(key, self._env.device, make)
+        key = ("truth", numbers, self._rows.lengths, self._block, members)
+        surely, perhaps = constant(key, self._env.device, make)
+        return surely, perhaps
 
 
-def _range(entries: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    least, most = entries.aminmax(dim=-1)
-    return saturated(least, most)
+def _blocks(entries: torch.Tensor, size: int) -> torch.Tensor:
+    """Entries `[batch, heads, n]` in blocks, `[batch, heads, blocks, size]`.
+
+    The last one repeats its last entry, which changes no summary.
+    """
+    if missing := -entries.shape[-1] % size:
+        last = entries[..., -1:].expand(*entries.shape[:2], missing)
+        entries = torch.cat([entries, last], dim=-1)
+    return entries.reshape(*entries.shape[:2], -1, size)
 
 
-def _last_bits(entries: torch.Tensor) -> torch.Tensor:
-    """The set of the last six bits of the entries of each block, as 64 bits."""
-    bit = entries.to(torch.int64) & 63
-    present = bit.new_zeros((*bit.shape[:-1], 64))
-    found: torch.Tensor = present.scatter_(-1, bit, 1 << bit).sum(dim=-1)
-    return found
-
-
-_KINDS: Final[dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]]] = {
+_Summary = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+_KINDS: Final[dict[str, _Summary]] = {
     "holds": lambda entries: (entries.all(-1), entries.any(-1)),
-    "range": _range,
+    "range": lambda entries: saturated(*entries.aminmax(dim=-1)),
     "extremes": lambda entries: tuple(entries.aminmax(dim=-1)),
-    "values": lambda entries: (_last_bits(entries),),
+    # The set of the last six bits, as 64 bits.
+    "values": lambda entries: (union(1 << (entries.to(torch.int64) & 63)),),
 }
+
+_Join = Callable[[torch.Tensor], torch.Tensor]
+_ENDS: Final[tuple[_Join, _Join]] = (lambda parts: parts.amin(-1), lambda parts: parts.amax(-1))
+_JOINS: Final[dict[str, tuple[_Join, ...]]] = {
+    "holds": (lambda parts: parts.all(-1), lambda parts: parts.any(-1)),
+    "range": _ENDS,
+    "extremes": _ENDS,
+    "values": (union,),
+}
+
+
+def _of_keys(node: Node) -> tuple[Node, str]:
+    """A formula of the query as one of the key, and its index; as it is where it reads a set."""
+    if not _OF_CALLS.isdisjoint(node.ops()):
+        return node, "q_idx"
+    return substitute(
+        node, lambda part: K if part.data == "q_idx" and part.op == "index" else None
+    ), "kv_idx"
 
 
 def _mixed(node: Node) -> Node | None:

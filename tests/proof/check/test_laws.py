@@ -15,7 +15,7 @@ from maskalg.proof.check.arithmetic import All, Any_, Condition, NotNegative, eq
 from maskalg.proof.check.refutation import DEEPEST, refutation, refuted
 from maskalg.proof.check.simplex import Simplex, TooLarge
 from maskalg.schedule.intervals.steps import step_tables
-from maskalg.schedule.positions.sets import set_of
+from maskalg.schedule.positions.sets import PositionSet
 
 numbers = st.integers(-7, 7)
 
@@ -76,7 +76,7 @@ def test_equal_remainders(a: int, b: int, c: int, r: int) -> None:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9))
 def test_members_of_sets(kept: list[bool]) -> None:
-    members = set_of(torch.tensor(kept).view(1, 1, -1))
+    members = PositionSet(torch.tensor(kept).view(1, 1, -1))
     at = (torch.tensor(0), torch.tensor(0))
     for q1, x in product(range(len(kept)), range(-3, len(kept) + 4)):
         following = int(members.first_from(at, torch.tensor(x)))

@@ -246,7 +246,7 @@ def first_queries(form: Bound, extents: Extents) -> torch.Tensor | None:
     if same is None or same.of_query.args[:-1]:
         return None
     slot = cast(Slot, same.of_query.own[0])
-    starts = tables_of_slots(slot, slot, form.values).start
+    starts = tables_of_slots(slot, slot, form.values).named("start")
 
     def made() -> torch.Tensor:
         places = torch.arange(extents.q_len, dtype=torch.int32)
