@@ -6,6 +6,7 @@
 // across lanes. Of dK and dV the lanes are keys. What an expression says comes as functions
 // ("hooks") that take a block of scores at a time. No result depends on the number of threads.
 
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -373,14 +374,19 @@ static bool work_of(const Call& c, Work* w) {
   return true;
 }
 
-// Items of one call that threads take one after the other. The caller takes items too, and waits
-// for none but those that another thread has begun: a thread that the machine has not woken by
-// then, because other processes keep the cores, delays nothing.
+// Items of one call that threads take one after the other. The caller takes items too.
+//
+// There are two sets of threads to share them with. Torch's own (OpenMP's team) wait for work at
+// full speed for some milliseconds after each of torch's operations, and would keep the cores from
+// any others; but a team's call returns no sooner than all of its threads have come. Where other
+// processes keep the cores that takes long, so a team of which a thread came too late to take an
+// item is left alone for some calls. The threads here (`work_for_ever`) serve these calls, and
+// machines without OpenMP: the caller waits for none but the items that they have begun.
 struct Job {
   void (*run)(const Call& c, Work& w, I item, void* more);
   const Call* call;
   void* more;
-  I count, next, helpers, most_helpers;
+  I count, next, helpers, most_helpers, able, late;
   unsigned rounding;
   Job* following;
 };
@@ -391,15 +397,21 @@ static Job* jobs = 0;
 static I workers = 0;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+typedef void (*Team)(void (*run)(void*), void* job, unsigned threads, unsigned flags);
+static Team team = 0;
+static I alone = 0, spell = 1;  // calls to come without the team, and how many after the next delay
+static const I LONGEST = 64;
+
 // A forked process has none of its parent's threads.
 static void forget_workers() {
   pthread_mutex_init(&lock, 0);
   pthread_cond_init(&wanted, 0), pthread_cond_init(&left, 0);
-  jobs = 0, workers = 0;
+  jobs = 0, workers = 0, team = 0;
 }
 
 static void prepare() {
   if (pthread_key_create(&kept, free)) abort();
+  team = (Team)dlsym(RTLD_DEFAULT, "GOMP_parallel");
   pthread_atfork(0, 0, forget_workers);
 }
 
@@ -422,6 +434,24 @@ static unsigned rounding_mode() {
 #endif
 }
 
+// Small numbers count as another thread has it.
+static void set_rounding(unsigned mode) {
+#ifdef __SSE__
+  __builtin_ia32_ldmxcsr(mode);
+#endif
+}
+
+// The part of a thread of the team.
+static void join(void* data) {
+  Job* job = (Job*)data;
+  unsigned own = rounding_mode();
+  if (__atomic_load_n(&job->next, __ATOMIC_RELAXED) >= job->count)
+    __atomic_store_n(&job->late, 1, __ATOMIC_RELAXED);
+  set_rounding(job->rounding);
+  if (take_items(job)) __atomic_store_n(&job->able, 1, __ATOMIC_RELAXED);
+  set_rounding(own);
+}
+
 static void* work_for_ever(void*) {
   pthread_mutex_lock(&lock);
   for (;;) {
@@ -435,9 +465,7 @@ static void* work_for_ever(void*) {
     }
     job->helpers++;
     pthread_mutex_unlock(&lock);
-#ifdef __SSE__
-    __builtin_ia32_ldmxcsr(job->rounding);  // small numbers count as the caller has it
-#endif
+    set_rounding(job->rounding);
     bool able = take_items(job);
     pthread_mutex_lock(&lock);
     if (!able) job->most_helpers--;
@@ -449,8 +477,16 @@ static void* work_for_ever(void*) {
 // Run all items on so many threads; every one is done on return, or there is no memory: false.
 static bool run_items(const Call& c, I threads, I count, void* more,
                       void (*run)(const Call&, Work&, I, void*)) {
-  Job job = {run, &c, more, count, 0, 0, least(threads, count) - 1, rounding_mode(), 0};
+  Job job = {run, &c, more, count, 0, 0, least(threads, count) - 1, 0, 0, rounding_mode(), 0};
   if (job.most_helpers < 1) return take_items(&job);
+  if (team && __atomic_load_n(&alone, __ATOMIC_RELAXED) <= 0) {
+    team(join, &job, (unsigned)threads, 0);  // all: a smaller team would end the other threads
+    I next = job.late ? least(2 * spell, LONGEST) : 1;
+    __atomic_store_n(&alone, job.late ? next : 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&spell, next, __ATOMIC_RELAXED);
+    return job.able && job.next >= count;
+  }
+  __atomic_fetch_sub(&alone, 1, __ATOMIC_RELAXED);
   pthread_mutex_lock(&lock);
   pthread_t made;
   while (workers < job.most_helpers && !pthread_create(&made, 0, work_for_ever, 0))
