@@ -20,15 +20,19 @@ typedef int32_t VI __attribute__((vector_size(64)));
 static const I TILE = 48;  // queries of a tile, or keys where these are the lanes
 static const I BLOCK = 64;  // keys that are computed at once
 static const I LANES = 16;  // of a vector
+static const I MOST_MEMORY = 64 << 20;  // bytes of a thread for sums of dQ
 static const float L2E = 1.4426950408889634f;
 
-// Rows and vectors of the innermost product: as many as the registers of the machine hold.
+// Rows of the innermost product beside N vectors: as many as the registers of the machine hold.
 #ifdef __AVX512F__
-enum { ROWS = 8, VECTORS = 3 };
+static const int VECTORS = 4;
+constexpr int rows_beside(int n) { return n == 4 ? 6 : 8; }
 #elif defined(__AVX__)
-enum { ROWS = 6, VECTORS = 1 };
+static const int VECTORS = 1;
+constexpr int rows_beside(int) { return 6; }
 #else
-enum { ROWS = 4, VECTORS = 1 };
+static const int VECTORS = 1;
+constexpr int rows_beside(int) { return 4; }
 #endif
 
 // [batch, head, row, column] with steps in elements.
@@ -190,48 +194,55 @@ static void transposed(const float* rows, I step, I count, I dim, I width, float
     memset(to + d * width + count, 0, (width - count) * sizeof(float));
 }
 
-// c[r][:] (+)= sum over t of a[r * ra + t * ta] * b[t][:], with `width` columns.
+// c[r][:] (+)= sum over t of a[r * ra + t * ta] * b[t][:], for N vectors of rows of `width` columns.
+// Terms are added in the order of t, each rounded once, whatever N is.
 template <int N, bool ADD>
 __attribute__((noinline)) static void product_of(const float* a, I ra, I ta, I R, I T,
                                                  const float* b, float* c, I width) {
-  for (I w = 0; w < width; w += N * LANES)
-    for (I r = 0; r < R; r += ROWS) {
-      const float* p[ROWS];
-      V sum[ROWS][N];
+  const int ROWS = rows_beside(N);
+  for (I r = 0; r < R; r += ROWS) {
+    const float* p[ROWS];
+    V sum[ROWS][N];
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i++) {
+      p[i] = a + least(r + i, R - 1) * ra;
+#pragma GCC unroll 8
+      for (int j = 0; j < N; j++)
+        sum[i][j] = ADD ? *(const V*)(c + least(r + i, R - 1) * width + j * LANES) : V{};
+    }
+    const float* at = b;
+    for (I t = 0; t < T; t++, at += width) {
+      V x[N];
+#pragma GCC unroll 8
+      for (int j = 0; j < N; j++) x[j] = *(const V*)(at + j * LANES);
 #pragma GCC unroll 8
       for (int i = 0; i < ROWS; i++) {
-        p[i] = a + least(r + i, R - 1) * ra;
+        float y = p[i][t * ta];
 #pragma GCC unroll 8
-        for (int j = 0; j < N; j++)
-          sum[i][j] = ADD ? *(const V*)(c + least(r + i, R - 1) * width + w + j * LANES) : V{};
+        for (int j = 0; j < N; j++) sum[i][j] += y * x[j];
       }
-      const float* at = b + w;
-      for (I t = 0; t < T; t++, at += width) {
-        V x[N];
-#pragma GCC unroll 8
-        for (int j = 0; j < N; j++) x[j] = *(const V*)(at + j * LANES);
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS; i++) {
-          float y = p[i][t * ta];
-#pragma GCC unroll 8
-          for (int j = 0; j < N; j++) sum[i][j] += y * x[j];
-        }
-      }
-#pragma GCC unroll 8
-      for (int i = 0; i < ROWS; i++)
-        if (r + i < R)
-#pragma GCC unroll 8
-          for (int j = 0; j < N; j++) *(V*)(c + (r + i) * width + w + j * LANES) = sum[i][j];
     }
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i++)
+      if (r + i < R)
+#pragma GCC unroll 8
+        for (int j = 0; j < N; j++) *(V*)(c + (r + i) * width + j * LANES) = sum[i][j];
+  }
 }
 
+// The same for all columns, a multiple of LANES.
 template <bool ADD>
 static inline void product(const float* a, I ra, I ta, I R, I T, const float* b, float* c,
                            I width) {
-  if (width % (VECTORS * LANES) == 0)
-    product_of<VECTORS, ADD>(a, ra, ta, R, T, b, c, width);
-  else
-    product_of<1, ADD>(a, ra, ta, R, T, b, c, width);
+  for (I left = width / LANES, n; left; left -= n, b += n * LANES, c += n * LANES) {
+    n = VECTORS < 4 ? 1 : left % 3 == 0 || left == 5 ? 3 : least(left, 4);
+    if (n == 1) product_of<1, ADD>(a, ra, ta, R, T, b, c, width);
+#ifdef __AVX512F__
+    if (n == 2) product_of<2, ADD>(a, ra, ta, R, T, b, c, width);
+    if (n == 3) product_of<3, ADD>(a, ra, ta, R, T, b, c, width);
+    if (n == 4) product_of<4, ADD>(a, ra, ta, R, T, b, c, width);
+#endif
+  }
 }
 
 // Whether rows hold NaN or an infinity.
@@ -344,7 +355,7 @@ static bool meets(const I* at, I count, I first, I end) {
 
 // What a thread writes to.
 struct Work {
-  float *query, *grad, *sums, *more, *scores, *raw, *change, *copy, *other, *tame, *row;
+  float *query, *grad, *sums, *more, *scores, *raw, *change, *copy, *other, *tame, *keys, *row;
   I* ends;
 };
 
@@ -355,9 +366,9 @@ static pthread_key_t kept;  // the memory of a thread, for its next call: its si
 // Whether there is memory for what a thread writes to; without it `w` is not to be used.
 static bool work_of(const Call& c, Work* w) {
   I wide = rounded(most(c.dim, c.value_dim) + 64) * BLOCK;
-  I sizes[] = {wide, wide, wide, wide, BLOCK * BLOCK, BLOCK * BLOCK, BLOCK * BLOCK, wide, wide, wide, 8 * BLOCK};
+  I sizes[] = {wide, wide, wide, wide, BLOCK * BLOCK, BLOCK * BLOCK, BLOCK * BLOCK, wide, wide, wide, wide, 8 * BLOCK};
   float** parts[] = {&w->query, &w->grad,   &w->sums, &w->more,  &w->scores,
-                     &w->raw,   &w->change, &w->copy, &w->other, &w->tame, &w->row};
+                     &w->raw,   &w->change, &w->copy, &w->other, &w->tame, &w->keys, &w->row};
   I total = rounded((most_ends(c) + 2) * sizeof(I));
   for (I size : sizes) total += size * sizeof(float);
   I* memory = (I*)pthread_getspecific(kept);
@@ -369,7 +380,7 @@ static bool work_of(const Call& c, Work* w) {
     if (!memory) return false;
   }
   float* at = (float*)memory + LANES;
-  for (int i = 0; i < 11; i++) *parts[i] = at, at += sizes[i];
+  for (int i = 0; i < 12; i++) *parts[i] = at, at += sizes[i];
   w->ends = (I*)at;
   return true;
 }
@@ -724,9 +735,9 @@ static void row_sums(const Call& c, Work& w, const Spans& s, I batch, I head, I 
   }
 }
 
-// dQ of a tile of queries, and the numbers of each query that dK and dV need.
-static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width) {
-  I count = least(width, c.q_len - q0), step, kv_head = head / (c.heads / c.kv_heads), ostep;
+// The numbers of each query of a tile that gradients need, into `stats`.
+static void statistics(const Call& c, Work& w, I batch, I head, I q0, I width) {
+  I count = least(width, c.q_len - q0), step, ostep;
   I place = (batch * c.heads + head) * c.q_len + q0, plane = c.batch * c.heads * c.q_len;
   float *m = w.row, *log_sum = w.row + TILE, *delta = w.row + 2 * TILE;
   const float* o = rows_of(c, c.out, batch, head, q0, count, c.value_dim, w.other, &ostep);
@@ -741,15 +752,28 @@ static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width
     m[i] = lse == -INFINITY ? INFINITY : lse;
     rough |= fabsf(lse) > 1024.f && lse != -INFINITY;
   }
+  if (rough) {
+    const float* q = rows_of(c, c.q, batch, head, q0, count, c.dim, w.copy, &step);
+    transposed(q, step, count, c.dim, width, (float)c.scale, w.query);
+    Spans s = spans_of(c, batch, head, q0, q0 + count - 1, w.ends);
+    row_sums(c, w, s, batch, head, q0, width, m, log_sum);
+  }
+  memcpy(c.stats + place, m, count * sizeof(float));
+  memcpy(c.stats + plane + place, log_sum, count * sizeof(float));
+  memcpy(c.stats + 2 * plane + place, delta, count * sizeof(float));
+}
+
+// Statistics and dQ of a tile of queries.
+static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width) {
+  I count = least(width, c.q_len - q0), step, kv_head = head / (c.heads / c.kv_heads);
+  const float *m = w.row, *log_sum = w.row + TILE, *delta = w.row + 2 * TILE;
+  statistics(c, w, batch, head, q0, width);
+  const float* g = rows_of(c, c.grad, batch, head, q0, count, c.value_dim, w.copy, &step);
   transposed(g, step, count, c.value_dim, width, 1.f, w.grad);
   const float* q = rows_of(c, c.q, batch, head, q0, count, c.dim, w.copy, &step);
   transposed(q, step, count, c.dim, width, (float)c.scale, w.query);
   memset(w.sums, 0, c.dim * width * sizeof(float));
   Spans s = spans_of(c, batch, head, q0, q0 + count - 1, w.ends);
-  if (rough) row_sums(c, w, s, batch, head, q0, width, m, log_sum);
-  memcpy(c.stats + place, m, count * sizeof(float));
-  memcpy(c.stats + plane + place, log_sum, count * sizeof(float));
-  memcpy(c.stats + 2 * plane + place, delta, count * sizeof(float));
   for (I i = 0; i < s.touched; i++)
     for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
       I nk = least(BLOCK, s.at[2 * i + 1] - k0), vstep;
@@ -766,13 +790,22 @@ static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width
            w.copy);
 }
 
+static I padded(I dim) { return (dim + LANES - 1) / LANES * LANES; }
+
 // dK and dV of a tile of keys, over the tiles of queries that visit it. `spans` holds, for each
-// tile of queries, two counts and the ends.
-static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, const I* spans) {
+// tile of queries, two counts and the ends. `dq`, unless null, sums dQ of the heads that share the
+// keys, [group, q_len, padded(dim)]: its terms, and their order, are those of `backward_tile`.
+static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, const I* spans,
+                          float* dq) {
   I count = least(TILE, c.kv_len - k0), step, group = c.heads / c.kv_heads, size = most_ends(c) + 2;
-  I tiles = (c.q_len + TILE - 1) / TILE, plane = c.batch * c.heads * c.q_len;
+  I tiles = (c.q_len + TILE - 1) / TILE, plane = c.batch * c.heads * c.q_len, wide = padded(c.dim);
   const float* k = rows_of(c, c.k, batch, kv_head, k0, count, c.dim, w.copy, &step);
-  transposed(k, step, count, c.dim, TILE, (float)c.scale, w.query);
+  transposed(k, step, count, c.dim, TILE, 1.f, w.query);
+  if (dq)
+    for (I i = 0; i < count; i++) {
+      memcpy(w.keys + i * wide, k + i * step, c.dim * sizeof(float));
+      memset(w.keys + i * wide + c.dim, 0, (wide - c.dim) * sizeof(float));
+    }
   const float* v = rows_of(c, c.v, batch, kv_head, k0, count, c.value_dim, w.copy, &step);
   transposed(v, step, count, c.value_dim, TILE, 1.f, w.grad);
   float *of_key = w.sums, *of_value = w.more;
@@ -787,11 +820,14 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
       for (I i = 0; i < ends[0]; i++)
         inside |= ends[2 + 2 * i] <= k0 && k0 + count <= ends[3 + 2 * i];
       bool masked = !inside || meets(ends + 2 + 2 * ends[0], ends[1], k0, k0 + count);
-      I q0 = tile * TILE, nq = least(TILE, c.q_len - q0), qstep, gstep;
+      I q0 = tile * TILE, nq = least(TILE, c.q_len - q0), gstep;
       I place = (batch * c.heads + head) * c.q_len + q0;
-      const float* q = rows_of(c, c.q, batch, head, q0, nq, c.dim, w.copy, &qstep);
+      const float* rows = rows_of(c, c.q, batch, head, q0, nq, c.dim, w.copy, &step);
+      float* q = w.copy;
+      for (I i = 0; i < nq; i++)
+        for (I d = 0; d < c.dim; d++) q[i * c.dim + d] = rows[i * step + d] * (float)c.scale;
       const float* g = rows_of(c, c.grad, batch, head, q0, nq, c.value_dim, w.other, &gstep);
-      product<false>(q, qstep, 1, nq, c.dim, w.query, w.scores, TILE);
+      product<false>(q, c.dim, 1, nq, c.dim, w.query, w.scores, TILE);
       if (c.slope_k) memcpy(w.raw, w.scores, nq * TILE * sizeof(float));
       if (c.bias_k) c.bias_k(c.S, batch, head, k0, TILE, q0, nq, w.scores, 0);
       if (masked) c.mask_k(c.S, batch, head, k0, TILE, q0, nq, w.scores, 0);
@@ -801,12 +837,46 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
       if (c.slope_k) c.slope_k(c.S, batch, head, k0, TILE, q0, nq, w.change, w.raw);
       if (masked || c.bias_k) without_dropped(w.scores, w.change, nq * TILE);
       add_kept(masked, g, gstep, c.value_dim, nq, w.scores, of_value, TILE, w.tame);
-      add_kept(masked, q, qstep, c.dim, nq, w.change, of_key, TILE, w.tame);
+      add_kept(masked, q, c.dim, c.dim, nq, w.change, of_key, TILE, w.tame);
+      if (dq)
+        product<true>(w.change, TILE, 1, nq, count, w.keys,
+                      dq + ((head - kv_head * group) * c.q_len + q0) * wide, wide);
     }
   }
-  put_rows(c, c.dk, batch, kv_head, k0, count, c.dim, TILE, of_key, (float)c.scale,
-           w.copy);
+  put_rows(c, c.dk, batch, kv_head, k0, count, c.dim, TILE, of_key, 1.f, w.copy);
   put_rows(c, c.dv, batch, kv_head, k0, count, c.value_dim, TILE, of_value, 1.f, w.copy);
+}
+
+// Whether all keys and values of a head are finite.
+static bool finite(const Call& c, Work& w, I batch, I kv_head) {
+  for (I k0 = 0, step; k0 < c.kv_len; k0 += BLOCK) {
+    I nk = least(BLOCK, c.kv_len - k0);
+    const float* k = rows_of(c, c.k, batch, kv_head, k0, nk, c.dim, w.copy, &step);
+    if (wild(k, step, nk, c.dim)) return false;
+    const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
+    if (wild(v, step, nk, c.value_dim)) return false;
+  }
+  return true;
+}
+
+// All gradients of one head of keys. Scores are computed once where memory holds dQ of the heads
+// that share the keys, else once for dQ and once more for dK and dV.
+static void head_item(const Call& c, Work& w, I item, void* spans) {
+  I batch = item / c.kv_heads, kv_head = item % c.kv_heads, group = c.heads / c.kv_heads;
+  I width = width_of(c, false), wide = padded(c.dim), size = group * c.q_len * wide * sizeof(float);
+  float* dq = finite(c, w, batch, kv_head) ? (float*)aligned_alloc(64, rounded(size)) : 0;
+  if (dq) memset(dq, 0, size);
+  for (I head = kv_head * group; head < (kv_head + 1) * group; head++)
+    for (I q0 = 0; q0 < c.q_len; q0 += width)
+      (dq ? statistics : backward_tile)(c, w, batch, head, q0, width);
+  for (I k0 = 0; k0 < c.kv_len; k0 += TILE)
+    backward_keys(c, w, batch, kv_head, k0, (const I*)spans, dq);
+  for (I i = 0; dq && i < group * c.q_len; i++) {
+    I at = batch * c.dq.batch + (kv_head * group + i / c.q_len) * c.dq.head + i % c.q_len * c.dq.row;
+    for (I d = 0; d < c.dim; d++)
+      put(c, c.dq, at + d * c.dq.column, dq[i * wide + d] * (float)c.scale);
+  }
+  free(dq);
 }
 
 static void spans_item(const Call& c, Work&, I item, void* spans) {
@@ -826,7 +896,15 @@ static void queries_item(const Call& c, Work& w, I item, void*) {
 static void keys_item(const Call& c, Work& w, I item, void* spans) {
   I tiles = (c.kv_len + TILE - 1) / TILE;
   I batch = item / tiles / c.kv_heads, kv_head = item / tiles % c.kv_heads;
-  backward_keys(c, w, batch, kv_head, item % tiles * TILE, (const I*)spans);
+  backward_keys(c, w, batch, kv_head, item % tiles * TILE, (const I*)spans, 0);
+}
+
+// Whether threads take whole heads: five products of matrices in place of seven, the same bits, but
+// fewer items than threads may need to end together, and memory for dQ.
+static bool by_heads(const Call& c, I threads) {
+  I items = c.batch * c.kv_heads, turns = (items + threads - 1) / threads;
+  I size = c.heads / c.kv_heads * c.q_len * padded(c.dim) * sizeof(float);
+  return turns * threads * 6 <= items * 7 && size <= MOST_MEMORY;
 }
 
 // 0, or 1 where there is no memory.
@@ -838,9 +916,12 @@ extern "C" int maskalg_backward(const Call* call) {
   I parts = c.mask_batches * c.mask_heads * tiles;
   I* spans = (I*)malloc(parts * (most_ends(c) + 2) * sizeof(I));
   if (!spans) return 1;
-  bool done = run_items(c, 1, parts, spans, spans_item) &&
-              run_items(c, threads, tiles * c.batch * c.heads, 0, queries_item) &&
-              run_items(c, threads, key_tiles * c.batch * c.kv_heads, spans, keys_item);
+  bool done = run_items(c, 1, parts, spans, spans_item);
+  if (by_heads(c, threads))
+    done = done && run_items(c, threads, c.batch * c.kv_heads, spans, head_item);
+  else
+    done = done && run_items(c, threads, tiles * c.batch * c.heads, 0, queries_item) &&
+           run_items(c, threads, key_tiles * c.batch * c.kv_heads, spans, keys_item);
   free(spans);
   return !done;
 }
