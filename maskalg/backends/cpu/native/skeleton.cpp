@@ -22,6 +22,7 @@ static const I BLOCK = 64;  // keys that are computed at once
 static const I LANES = 16;  // of a vector
 static const I MOST_MEMORY = 64 << 20;  // bytes of a thread for sums of dQ
 static const float L2E = 1.4426950408889634f;
+static const float FAR = 8.f;  // weights relative to a reference are at most exp(FAR)
 
 // Rows of the innermost product beside N vectors: as many as the registers of the machine hold.
 #ifdef __AVX512F__
@@ -281,7 +282,7 @@ static void add_kept(bool masked, const float* rows, I step, I R, I T, const flo
 
 // 2 to the power of x, which is at most 127: 0 under 2**-126, NaN of NaN.
 static inline V exp2_of(V x) {
-  V y = x < -126.f ? V{} - 126.f : x;
+  V y = x < -126.f ? V{} - 127.f : x;  // whose scale is 0
   V r = y + 12582912.f;  // y rounded to an integer stands in the last bits
   V f = y - (r - 12582912.f);
   V p = f * 1.33908634e-3f + 9.67603192e-3f;
@@ -290,7 +291,7 @@ static inline V exp2_of(V x) {
   p = p * f + 6.93147188e-1f;
   p = p * f + 1.f;
   V scale = (V)(((VI)r << 23) + (127 << 23));
-  return x < -126.f ? V{} : p * scale;
+  return p * scale;
 }
 
 // Disjoint intervals of keys [first, end) in order, and those of them to be masked.
@@ -528,31 +529,35 @@ static const float* scores_of(const Call& c, Work& w, I batch, I head, I q0, I w
   return keys;
 }
 
-// Scores to weights, relative to the running maximum m, whose sums are l; returns whether the
-// sums of values have to be multiplied by `shrink`.
-static bool softmax_block(float* scores, I nk, I width, float* m, float* l, float* shrink) {
+// Scores of N vectors of columns to weights, relative to a reference m, whose sums are l. Returns
+// whether sums of values have to be multiplied by `shrink`: m follows the largest score only where
+// this is far above it, which is seldom after the first block.
+template <int N>
+static bool softmax_of(float* scores, I nk, float* m, float* l, float* shrink) {
+  V *at = (V*)scores, top[N], base[N], sum[N];
   bool moved = false;
-  for (I x = 0; x < width; x += LANES) {
-    V before = *(V*)(m + x), top = before;
-    for (I j = 0; j < nk; j++) {
-      V s = *(V*)(scores + j * width + x);
-      top = s > top ? s : top;
-    }
-    V base = top == -INFINITY ? V{} : top;
-    V f = exp2_of((before - base) * L2E), sum = V{};
-    for (I j = 0; j < nk; j++) {
-      V* s = (V*)(scores + j * width + x);
-      V p = exp2_of((*s - base) * L2E);
-      *s = p;
-      sum += p;
-    }
-    *(V*)(l + x) = *(V*)(l + x) * f + sum;
-    *(V*)(m + x) = top;
-    *(V*)(shrink + x) = f;
+  for (int x = 0; x < N; x++) top[x] = ((V*)m)[x];
+  for (I j = 0; j < nk; j++)
+    for (int x = 0; x < N; x++) top[x] = at[j * N + x] > top[x] ? at[j * N + x] : top[x];
+  for (int x = 0; x < N; x++) {
+    V before = ((V*)m)[x], now = top[x] > before + FAR ? top[x] : before;
+    base[x] = now == -INFINITY ? V{} : now, sum[x] = V{};
+    V f = exp2_of((before - base[x]) * L2E);
+    ((V*)m)[x] = now, ((V*)shrink)[x] = f;
     VI changed = f != 1.f;
     for (int i = 0; i < LANES; i++) moved |= changed[i] != 0;
   }
+  for (I j = 0; j < nk; j++)
+    for (int x = 0; x < N; x++)
+      sum[x] += at[j * N + x] = exp2_of((at[j * N + x] - base[x]) * L2E);
+  for (int x = 0; x < N; x++) ((V*)l)[x] = ((V*)l)[x] * ((V*)shrink)[x] + sum[x];
   return moved;
+}
+
+static bool softmax_block(float* scores, I nk, I width, float* m, float* l, float* shrink) {
+  return (width == LANES       ? softmax_of<1>
+          : width == 2 * LANES ? softmax_of<2>
+                               : softmax_of<3>)(scores, nk, m, l, shrink);
 }
 
 // Each column times its factor.
@@ -561,7 +566,8 @@ static void multiply(float* at, I rows, I width, const float* factors) {
     for (I x = 0; x < width; x += LANES) *(V*)(at + i * width + x) *= *(const V*)(factors + x);
 }
 
-static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I count, I width) {
+static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I count, I width,
+                         bool careful = false) {
   I step, kv_head = head / (c.heads / c.kv_heads);
   const float* q = rows_of(c, c.q, batch, head, q0, count, c.dim, w.copy, &step);
   transposed(q, step, count, c.dim, width, (float)c.scale, w.query);
@@ -569,16 +575,20 @@ static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I count,
   for (I i = 0; i < width; i++) m[i] = -INFINITY, l[i] = 0.f;
   memset(w.sums, 0, c.value_dim * width * sizeof(float));
   Spans s = spans_of(c, batch, head, q0, q0 + count - 1, w.ends);
+  bool cut = false;
   for (I i = 0; i < s.touched; i++)
     for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
       I nk = least(BLOCK, s.at[2 * i + 1] - k0);
       bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
+      cut |= masked;
       scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
       if (softmax_block(w.scores, nk, width, m, l, shrink))
         multiply(w.sums, c.value_dim, width, shrink);
       const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
-      add_kept(masked, v, step, c.value_dim, nk, w.scores, w.sums, width, w.tame);
+      add_kept(masked && careful, v, step, c.value_dim, nk, w.scores, w.sums, width, w.tame);
     }
+  if (cut && !careful && wild(w.sums, width, c.value_dim, width))
+    return forward_tile(c, w, batch, head, q0, count, width, true);  // of values that are dropped?
   for (I i = 0; i < count; i++) {
     shrink[i] = l[i] == 0.f ? 0.f : 1.f / l[i];
     if (c.lse)
@@ -836,8 +846,8 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
                                 c.stats + plane + place, c.stats + 2 * plane + place);
       if (c.slope_k) c.slope_k(c.S, batch, head, k0, TILE, q0, nq, w.change, w.raw);
       if (masked || c.bias_k) without_dropped(w.scores, w.change, nq * TILE);
-      add_kept(masked, g, gstep, c.value_dim, nq, w.scores, of_value, TILE, w.tame);
-      add_kept(masked, q, c.dim, c.dim, nq, w.change, of_key, TILE, w.tame);
+      add_kept(masked && !dq, g, gstep, c.value_dim, nq, w.scores, of_value, TILE, w.tame);
+      add_kept(masked && !dq, q, c.dim, c.dim, nq, w.change, of_key, TILE, w.tame);
       if (dq)
         product<true>(w.change, TILE, 1, nq, count, w.keys,
                       dq + ((head - kv_head * group) * c.q_len + q0) * wide, wide);
@@ -847,20 +857,28 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
   put_rows(c, c.dv, batch, kv_head, k0, count, c.value_dim, TILE, of_value, 1.f, w.copy);
 }
 
-// Whether all keys and values of a head are finite.
-static bool finite(const Call& c, Work& w, I batch, I kv_head) {
-  for (I k0 = 0, step; k0 < c.kv_len; k0 += BLOCK) {
-    I nk = least(BLOCK, c.kv_len - k0);
-    const float* k = rows_of(c, c.k, batch, kv_head, k0, nk, c.dim, w.copy, &step);
-    if (wild(k, step, nk, c.dim)) return false;
-    const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
-    if (wild(v, step, nk, c.value_dim)) return false;
+static bool finite(const Call& c, Work& w, const Tensor& t, I batch, I head, I rows, I dim) {
+  for (I first = 0, step; first < rows; first += BLOCK) {
+    I count = least(BLOCK, rows - first);
+    const float* at = rows_of(c, t, batch, head, first, count, dim, w.copy, &step);
+    if (wild(at, step, count, dim)) return false;
   }
   return true;
 }
 
+// Whether a head of keys, and all that meets it, is finite.
+static bool finite(const Call& c, Work& w, I batch, I kv_head) {
+  I group = c.heads / c.kv_heads;
+  bool so = finite(c, w, c.k, batch, kv_head, c.kv_len, c.dim) &&
+            finite(c, w, c.v, batch, kv_head, c.kv_len, c.value_dim);
+  for (I head = kv_head * group; so && head < (kv_head + 1) * group; head++)
+    so = finite(c, w, c.q, batch, head, c.q_len, c.dim) &&
+         finite(c, w, c.grad, batch, head, c.q_len, c.value_dim);
+  return so;
+}
+
 // All gradients of one head of keys. Scores are computed once where memory holds dQ of the heads
-// that share the keys, else once for dQ and once more for dK and dV.
+// that share the keys and all inputs are finite, else once for dQ and once more for dK and dV.
 static void head_item(const Call& c, Work& w, I item, void* spans) {
   I batch = item / c.kv_heads, kv_head = item % c.kv_heads, group = c.heads / c.kv_heads;
   I width = width_of(c, false), wide = padded(c.dim), size = group * c.q_len * wide * sizeof(float);
