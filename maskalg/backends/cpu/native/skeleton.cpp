@@ -496,7 +496,7 @@ static bool run_items(const Call& c, I threads, I count, void* more,
     I next = job.late ? least(2 * spell, LONGEST) : 1;
     __atomic_store_n(&alone, job.late ? next : 0, __ATOMIC_RELAXED);
     __atomic_store_n(&spell, next, __ATOMIC_RELAXED);
-    return job.able && job.next >= count;
+    return job.able;
   }
   __atomic_fetch_sub(&alone, 1, __ATOMIC_RELAXED);
   pthread_mutex_lock(&lock);
