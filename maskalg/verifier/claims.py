@@ -3,7 +3,9 @@
 - *element*: a hook keeps a pair if and only if the formula does, for each query and key of any
   call, whatever its numbers and its tables hold, and it drops what is past the last key;
 - *bounds*: the intervals that a loop computes for a tile of queries (or of keys, in the backward
-  pass) hold every key of the closed form's, and no other where the kernel is given all bounds.
+  pass) hold every key of the closed form's, and no other where the kernel is given all bounds;
+- *bias* and *derivative*: what is added to scores, and its slope, is the formula's as a function of
+  real numbers. How it rounds is not claimed.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ from typing import Final, Literal, cast
 import torch
 
 from ..backends.cpu.native import hooks as native
+from ..codegen.derivative import derivative
 from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.text.reals import additive
 from ..engine.normal_form import Structure, transposed
+from ..formula import nodes
 from ..formula.nodes import SCORE as PLAIN_SCORE
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from . import terms
-from .elements import Interval, TritonHooks, kept
+from .elements import SCALE, Interval, TritonHooks, kept
 from .given import (
     Kernel,
     document_laws,
@@ -50,6 +55,7 @@ from .meaning import (
     step_table,
 )
 from .reading.cpp import CppHooks, Passed
+from .reals import prove_real
 from .solve import Model, aligned, prove, settled
 from .terms import Term
 
@@ -67,7 +73,7 @@ class Claim:
     """A claim, whether it was proved, and how.
 
     Attributes:
-        kind: "element", "bounds", or "runs" that are looked up.
+        kind: "element", "bounds", "bias", "derivative", or "runs" that are looked up.
         text: what runs where, and what is claimed.
         outcome: "proved"; "wrong", with numbers at which it is; or "not proved".
         by: by what means, or why not.
@@ -109,14 +115,18 @@ class Subject:
 
 
 def claims(
-    subject: Subject, targets: tuple[Target, ...] = TARGETS, milliseconds: int = 10_000
+    subject: Subject,
+    targets: tuple[Target, ...] = TARGETS,
+    milliseconds: int = 10_000,
+    widths: tuple[int, ...] = (32, 64),
 ) -> Iterator[Claim]:
-    """Every claim of the kernels for these targets, proved or not."""
+    """Every claim of the kernels for these targets, proved or not; of GPUs, of those whose indices
+    have one of these widths, in bits."""
     for target in targets:
         if target == "cpu":
             yield from _of_cpu(subject, milliseconds)
             continue
-        for bits in (32, 64):
+        for bits in widths:
             kernel = Kernel(bits=bits, short=subject.limbs == 1)
             if is_reachable(subject.structure, kernel):
                 yield from _of_gpu(subject, target, kernel, milliseconds)
@@ -150,6 +160,12 @@ def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int)
             return kept(read.element("masked", moving).term)
 
         yield _element(structure.mask, meaning, known, element, (text, moving), milliseconds)
+
+        def of_bias(slope: bool, moving: str = moving) -> Term:
+            return read.element("slope" if slope else "biased", moving).term
+
+        scale = SCALE, additive(structure.bias)
+        yield from _bias(structure, meaning, known, (of_bias, scale), (text, moving), milliseconds)
     # Bounds are the same text for NVIDIA and others.
     if target == "triton":
         return
@@ -222,6 +238,35 @@ def _element(
     return Claim("element", text, outcome, verdict.by, seconds, verdict.model, moving)
 
 
+def _bias(
+    structure: Structure,
+    meaning: Meaning,
+    known: list[Term],
+    hook: tuple[Callable[[bool], Term], tuple[Term, bool] | None],
+    names: tuple[str, str],
+    milliseconds: int,
+) -> Iterator[Claim]:
+    """That hooks compute the bias, and its derivative, as functions of real numbers."""
+    if structure.bias == PLAIN_SCORE:
+        return
+    (of_bias, scale), (text, moving) = hook, names
+    known = [*known, *pair()]
+    for kind in (
+        ("bias", "derivative") if derivative(structure.bias) != nodes.const(1.0) else ("bias",)
+    ):
+        started = time.perf_counter()
+        slope = kind == "derivative"
+        try:
+            found, wanted = of_bias(slope), meaning(structure.bias)
+        except NotDefined as problem:
+            yield _unread(kind, text, problem, moving)
+            continue
+        (plain,) = settled(known, [found], milliseconds)
+        verdict = prove_real(known, plain, wanted, scale, slope=slope, milliseconds=milliseconds)
+        outcome: Outcome = "proved" if verdict.outcome == "proved" else "not proved"
+        yield Claim(kind, text, outcome, verdict.by, time.perf_counter() - started, None, moving)
+
+
 def _bounds(
     structure: Structure,
     meaning: Meaning,
@@ -237,9 +282,11 @@ def _bounds(
     for side, spans, intervals in zip(
         ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
     ):
+        if len(intervals) == 1:
+            # Of too many intervals a kernel is given one that holds all.
+            intervals = intervals * len(spans)
         if len(spans) != len(intervals):
-            every = len(intervals) == 1
-            why = "too many intervals: every tile is visited" if every else "other intervals"
+            why = "other intervals"
             yield Claim("bounds", f"{text}, {side}", "not proved", why, 0.0, None, moving)
             continue
         for number, (span, interval) in enumerate(zip(spans, intervals, strict=True)):
@@ -329,8 +376,16 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             return kept(resolved(read.element(name, lane, at, SCORE).term))
 
         text = f"{where}, {name}"
-        claim = _element(structure.mask, meaning, known, element, (text, "q_idx"), milliseconds)
-        yield claim
+        yield _element(structure.mask, meaning, known, element, (text, "q_idx"), milliseconds)
+
+        def of_bias(slope: bool, lane: str = lane) -> Term:
+            if not slope:
+                return resolved(read.element(f"bias_{lane[0]}", lane, at, SCORE).term)
+            # It multiplies a gradient, here 1, by the slope.
+            one = terms.real(1.0)
+            return resolved(read.element(f"slope_{lane[0]}", lane, at, SCORE, one).term)
+
+        yield from _bias(structure, meaning, known, (of_bias, None), (text, "q_idx"), milliseconds)
     if hooks.bounded:
         row = {"q0": Q0, "q1": Q1, "kv_len": KV_LEN, "batch": BATCH, "head": HEAD}
         try:

@@ -14,13 +14,24 @@ from typing import Any, Final
 from .. import terms
 from ..meaning import NotDefined, rounded
 from ..terms import Table, Term
-from .values import BOOL, FLOAT32, INT64, TYPES, Number, Pointer, converted, integer, promoted
+from .values import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    INT64,
+    TYPES,
+    Number,
+    Pointer,
+    converted,
+    integer,
+    promoted,
+)
 
 _TOKEN: Final = re.compile(
     r"\s*(0x[0-9a-fA-F.]+p[+-]?\d+|\d+\.?\d*(?:e[+-]?\d+)?[fL]*|[A-Za-z_]\w*|==|!=|<=|>=|&&|\|\||"
     r"[-+*/%&|^~!<>?:()\[\],;={}])"
 )
-_CASTS: Final = {"I": INT64, "float": FLOAT32, "int": INT64, "bool": BOOL}
+_CASTS: Final = {"I": INT64, "float": FLOAT32, "int32_t": INT32, "bool": BOOL}
 _ENTRY_TYPES: Final = {
     "uint8_t": TYPES["uint8"], "int8_t": TYPES["int8"], "int16_t": TYPES["int16"],
     "int32_t": TYPES["int32"], "int64_t": INT64, "float": FLOAT32,
@@ -59,10 +70,13 @@ class CppHooks:
         self.passed, self.entry_types = passed, entry_types
         self._functions = dict(_functions(source))
 
-    def element(self, name: str, lane: str, pair: dict[str, Term], score: Term) -> Number:
+    def element(
+        self, name: str, lane: str, pair: dict[str, Term], score: Term, before: Term | None = None
+    ) -> Number:
         """The result of the hook `name` for a pair; `lane` is the index that its lanes are of.
 
-        `pair` has the terms of q_idx, kv_idx, batch and head.
+        `pair` has the terms of q_idx, kv_idx, batch and head. `before` is what stands in the
+        result's place: the score, if nothing is said.
         """
         other = "kv_idx" if lane == "q_idx" else "q_idx"
         scope: dict[str, Any] = {
@@ -73,7 +87,7 @@ class CppHooks:
             "other0": Number(pair[other], INT64),
             "lanes": Number(terms.number(16), INT64),
             "others": Number(terms.number(1), INT64),
-            "s": {"at": Number(score, FLOAT32)},
+            "s": {"at": Number(score if before is None else before, FLOAT32)},
             "raw": {"at": Number(score, FLOAT32)},
         }
         statements = _Statements(self, scope)
@@ -402,6 +416,8 @@ def _operation(sign: str, left: Number, right: Number) -> Number:
         if sign not in _REAL:
             raise NotDefined(f"{sign} of real numbers")
         return Number(terms.apply(_REAL[sign], x, y), FLOAT32)
+    if max(left.type.bits, right.type.bits) <= 32:
+        raise NotDefined(f"{sign} of integers of 32 bits")
     x, y = converted(left, INT64).term, converted(right, INT64).term
     if sign in "+-*":
         return integer(_INTEGER[sign](x, y), INT64)

@@ -83,7 +83,7 @@ def converted(value: Number, to: Type) -> Number:
         return value
     if to.kind == "float":
         if value.type.kind == "float":
-            if to.bits < value.type.bits and (to != FLOAT32 or value.term.op != "entry"):
+            if to.bits < value.type.bits and not (to == FLOAT32 and _is_read(value.term)):
                 raise NotDefined(f"float{value.type.bits} as float{to.bits}")
             return Number(value.term, to)
         return Number(terms.real_of(_as_integer(value)), to)
@@ -95,6 +95,13 @@ def converted(value: Number, to: Type) -> Number:
     inside = to.ends[0] <= low and high <= to.ends[1]
     term = _as_integer(value)
     return Number(term, to) if inside or value.type.kind == "bool" else integer(term, to)
+
+
+def _is_read(term: Term) -> bool:
+    """Whether a real number is an entry, which counts as float32, or 0 in its place."""
+    if term.op == "choice":
+        return all(map(_is_read, term.args[1:]))
+    return term.op == "entry" or (term.op == "real" and term.data == 0)
 
 
 def _as_integer(value: Number) -> Term:

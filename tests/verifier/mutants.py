@@ -1,0 +1,341 @@
+"""Wrong texts of kernels, given to the verifier and run.
+
+    TRITON_INTERPRET=1 python -m tests.verifier.mutants [--count 600] [--seed 0] [--masks NAME,NAME]
+
+Rules (`mutation.py`) change the rendered texts of masks: hooks of Triton and of PTX with 32 and 64
+bits, C++, loop bounds of both. Each mutant is put to the verifier in the text's place. Refuted: the
+numbers that the verifier gives are run, and the answer must be another one; of an interval that
+lacks a key, other intervals may hold it ("refuted, same"). Not proved: small calls are run to find
+such numbers. Proved: small calls are run and must all give the formula's answers.
+Prints a table by rule; the exit status is 1 where a mutant is accepted that answers otherwise, or
+where a refutation changes no answer. Needs z3, Triton and a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+import z3
+
+import maskalg as ma
+from maskalg.backends.cpu.native import hooks as native
+from maskalg.codegen.hooks import Hooks, Style, hooks_of
+from maskalg.codegen.text.integer_sizes import sizes_of
+from maskalg.engine.normal_form import Structure, bound, transposed
+from maskalg.formula.nodes import SCORE
+from maskalg.testing.catalogue import CATALOGUE
+from maskalg.verifier import terms
+from maskalg.verifier.claims import Claim, Subject, claims
+from maskalg.verifier.given import Kernel, given, is_reachable
+from maskalg.verifier.meaning import Meaning
+
+from . import running
+from .mutation import Mutant, of_cpp, of_triton
+from .running import Numbers
+
+OUTCOMES = ("refuted, run", "not proved, run", "refuted, same", "not proved", "proved, run")
+WRONG = ("ACCEPTED, wrong", "REFUTED, same")
+
+
+def masks() -> dict[str, ma.Mask]:
+    """Masks whose texts have all that printers write."""
+    q, k = ma.q_idx, ma.kv_idx
+    far = ma.table(torch.tensor([-(2**31), 5, 2**31 - 1], dtype=torch.int32), "far")
+    x, y = (ma.table(torch.tensor([2**62, 3, -(2**63)]), name) for name in "xy")
+    block = ma.scalar(4, "block", low=1)
+    named = ["causal sliding", "sinks and window", "dilated", "strided", "prefix LM per batch"]
+    return {
+        **{name: CATALOGUE[name].mask for name in named},
+        "chunks": ma.causal & (q // block == k // block) & (q % block >= k % 3),
+        "padding": ma.causal & ma.padding(torch.tensor([3, 5])),
+        "entries of 32 bits": (q - far[q]) // block == (k - far[q]) // block,
+        "quotients of entries": (q - far[q]) // block >= k - 3,
+        "entries of 64 bits": x[q] + 3 >= y[k],
+        "multiples of the head": q - k <= 1_000_000_000 * ma.head - 5,
+    }
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text of a mask's kernels: for a target ("ptx", "triton", "cpu"), of a width in bits."""
+
+    mask: str
+    subject: Subject
+    target: str
+    bits: int
+
+    @property
+    def structure(self) -> Structure:
+        return self.subject.structure
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        if self.target == "cpu":
+            return Kernel(bits=64, short=False, every_integer=True)
+        return Kernel(bits=self.bits, short=self.subject.limbs == 1)
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        style = Style(wide=self.bits == 64, limbs=self.subject.limbs, ptx=self.target == "ptx",
+                      long=self.subject.long, far=True)  # fmt: skip
+        return hooks_of(self.structure, style, backward=True)
+
+    @cached_property
+    def cpp(self) -> native.Hooks | None:
+        dtypes = tuple(self.subject.dtypes[slot.index] for slot in self.structure.tables)
+        return native.hooks_of(self.structure, dtypes)
+
+    @cached_property
+    def transposed(self) -> Structure:
+        other = transposed(self.structure)
+        return Structure(other.key, other.mask_key, other.mask, SCORE, other.slots)
+
+    def mutants(self) -> list[Mutant]:
+        if self.target != "cpu":
+            of = list(of_triton(self.hooks.source))
+            # Of runs that are looked up alone nothing is claimed; nor of the text of bounds for
+            # Triton, which is that for PTX.
+            return [m for m in of if "next" not in m.function or m.function in self.bounded]
+        return list(of_cpp(self.cpp.source)) if self.cpp else []
+
+    @cached_property
+    def bounded(self) -> set[str]:
+        """The hooks of runs that claims are proved of."""
+        return {name for claim in self.proved for name in claim.split(", ") if "next" in name}
+
+    @cached_property
+    def proved(self) -> set[str]:
+        """The claims that are proved of the right text."""
+        of = claims(self.subject, (self.target,), 10_000, (self.bits,))  # type: ignore[arg-type]
+        return {claim.text for claim in of if claim.outcome == "proved"}
+
+    def has(self, numbers: Numbers, q: int, k: int) -> bool:
+        """Whether such a kernel runs in calls with such a pair."""
+        pair = {"q_idx": q, "kv_idx": k}
+        return all(numbers.value(condition, pair) for condition in self.known)
+
+    @cached_property
+    def known(self) -> list[terms.Term]:
+        return given(self.structure, Meaning(self.subject.dtypes), self.kernel)
+
+    def first_refusal(self, text: str) -> Claim | None:
+        subject = replace(self.subject, rendered=lambda _: text)
+        for claim in claims(subject, (self.target,), 3000, (self.bits,)):  # type: ignore[arg-type]
+            unread = claim.by.startswith("not read")
+            if claim.outcome != "proved" and (claim.text in self.proved or unread):
+                return claim
+        return None
+
+
+def texts(names: list[str]) -> Iterator[Text]:
+    every = masks()
+    for name in names:
+        form = bound(every[name])
+        dtypes = {s.index: form.values[s.index].dtype for s in form.structure.tables}  # type: ignore[union-attr]
+        subject = Subject(form.structure, dtypes, sizes_of(form).limbs)
+        for target, bits in (("ptx", 32), ("ptx", 64), ("triton", 32), ("triton", 64), ("cpu", 64)):
+            text = Text(name, subject, target, bits)
+            if target == "cpu" or is_reachable(form.structure, text.kernel):
+                yield text
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def answers_otherwise(text: Text, mutant: Mutant, numbers: Numbers, claim: Claim | None) -> str:
+    """What a mutant answers otherwise in a call: "" if nothing. With a claim, at its numbers."""
+    values = numbers.values
+    if claim is not None and claim.kind == "element":
+        return _pairs(text, mutant, numbers, [(values["q_idx"], values["kv_idx"])], claim)
+    if claim is not None:
+        return _interval(text, mutant, numbers, (values["q0"], values["q1"]), [values["kv_idx"]])
+    lengths = values["q_len"], values["kv_len"]
+    if "next" in mutant.function or mutant.function == "bounds":
+        if mutant.function.endswith("of_keys"):
+            lengths = lengths[::-1]
+        rows = [(a, b) for a in range(lengths[0]) for b in range(a, lengths[0])]
+        found = (_interval(text, mutant, numbers, row, range(lengths[1])) for row in rows)
+        return next(filter(None, found), "")
+    past = 2 if "keys" not in mutant.function and mutant.function != "mask_q" else 0
+    pairs = [(q, k) for q in range(lengths[0]) for k in range(lengths[1] + past)]
+    return _pairs(text, mutant, numbers, pairs, None)
+
+
+def _pairs(
+    text: Text, mutant: Mutant, numbers: Numbers, pairs: list[tuple[int, int]], claim: Claim | None
+) -> str:
+    if claim is None:
+        pairs = [pair for pair in pairs if text.has(numbers, *pair)]
+    if not pairs:
+        return ""
+    if text.target == "cpu":
+        of_keys = mutant.function == "mask_q"
+        found = running.kept_by_cpp(mutant.text, numbers, pairs, of_keys)
+    else:
+        of_keys = mutant.function.endswith("of_keys")
+        wide = text.bits == 64
+        found = running.kept_by_triton(mutant.text, text.hooks, numbers, pairs, of_keys, wide)
+    for (q, k), kept in zip(pairs, found, strict=True):
+        if text.target == "cpu" and k >= numbers.values["kv_len"]:
+            continue
+        if kept is not numbers.wanted(q, k):
+            return f"q_idx {q}, kv_idx {k}: {kept}"
+    return ""
+
+
+def _interval(
+    text: Text, mutant: Mutant, numbers: Numbers, row: tuple[int, int], keys: range | list[int]
+) -> str:
+    """A key of the tile that no touched interval holds, or that no interval says to mask."""
+    of = numbers
+    if text.target == "cpu":
+        assert text.cpp is not None
+        touched, every = text.cpp.touched, text.cpp.touched + text.cpp.unfull
+        found = running.intervals_by_cpp(mutant.text, numbers, row, touched, every)
+    else:
+        if mutant.function.endswith("of_keys"):
+            swapped = dict(numbers.values)
+            swapped["kv_len"], swapped["q_len"] = swapped["q_len"], swapped["kv_len"]
+            of = Numbers(text.transposed, numbers.dtypes, swapped, numbers.entries)
+        wide = text.bits == 64
+        found = running.intervals_by_triton(mutant.text, text.hooks, of, mutant.function, row, wide)
+    first, last = row
+    queries = [*range(first, min(first + 150, last + 1)), *range(max(last - 149, first), last + 1)]
+    for k in keys:
+        kept = {of.wanted(q, k) for q in queries}
+        touched, unfull = (any(a <= k <= b for a, b in intervals) for intervals in found)
+        if True in kept and not touched:
+            return f"queries {row}, key {k}: not visited"
+        if touched and False in kept and not unfull:
+            return f"queries {row}, key {k}: not masked"
+    return ""
+
+
+def small_calls(text: Text, count: int, seed: int) -> Iterator[Numbers]:
+    """Calls of few positions, whose numbers and entries are small or at the ends of their range,
+    in which such a kernel runs."""
+    drawn, structure = random.Random(seed), text.structure
+    for _ in range(20 * count):
+        values = {"q_len": drawn.randint(1, 7), "kv_len": drawn.randint(1, 8)}
+        values |= {
+            "batches": 2,
+            "heads": 3,
+            "batch": drawn.randrange(2),
+            "head": drawn.randrange(3),
+        }
+        for slot in structure.scalars:
+            low = -5 if slot.low is None else slot.low
+            some = [low, low + 1, low + 2, 3, 4, 5, 9, 2**31 - 1]
+            values[f"n{slot.index}"] = drawn.choice(some)
+        entries = {}
+        for slot in structure.tables:
+            at = [index.data for of, _, index in structure.table_indices if of == slot]
+            sizes = [{"batch": 2, "head": 3}.get(str(name), 12) for name in at[: slot.ndim]]
+            values |= {f"size{slot.index}_{axis}": size for axis, size in enumerate(sizes)}
+            dtype = text.subject.dtypes[slot.index]
+            ends = (
+                [0, 1] if dtype == torch.bool else [torch.iinfo(dtype).min, torch.iinfo(dtype).max]
+            )
+            for at in range(torch.Size(sizes).numel()):
+                near = drawn.randint(-2, 9) if dtype != torch.bool else drawn.randint(0, 1)
+                entries[f"t{slot.index}", at] = near if drawn.random() < 0.8 else drawn.choice(ends)
+        numbers = Numbers(structure, text.subject.dtypes, values, entries)
+        if text.has(numbers, 0, 0):
+            count -= 1
+            yield numbers
+            if not count:
+                return
+
+
+def outcome_of(text: Text, mutant: Mutant) -> tuple[str, str]:
+    """What becomes of a mutant, and why."""
+    told = ""
+    try:
+        claim = text.first_refusal(mutant.text)
+    except (TypeError, AttributeError, z3.Z3Exception) as problem:
+        return "not read", f"{type(problem).__name__}: {problem}"
+    if claim is not None and claim.model is not None:
+        values = {"batch": 0, "head": 0, "q_len": 1, "kv_len": 1, **claim.model.values}
+        numbers = Numbers(text.structure, text.subject.dtypes, values, claim.model.entries)
+        at = replace(mutant, function=_function(text, claim))
+        told = running.apart(lambda: answers_otherwise(text, at, numbers, claim))
+        if told and told != "crashed" and not told.startswith("raised"):
+            return "refuted, run", told
+    for numbers in small_calls(text, 6, 1):
+        found = running.apart(lambda n=numbers: answers_otherwise(text, mutant, n, None) or "same")  # type: ignore[misc]
+        if found.startswith("raised"):
+            return "does not run", found
+        if found != "same":
+            if claim is None:
+                return "ACCEPTED, wrong", f"{numbers.values}: {found}"
+            return "not proved, run" if claim.model is None else "refuted, run", found
+    if claim is None:
+        return "proved, run", ""
+    if claim.by.startswith("not read"):
+        return "not read", claim.by
+    if claim.model is not None:
+        # Of one interval among others that hold the key as well, or of keys that no query keeps.
+        same = "refuted, same" if claim.kind == "bounds" else "REFUTED, same"
+        return same, f"{claim.model}: {told}"
+    return "not proved", claim.by
+
+
+def _function(text: Text, claim: Claim) -> str:
+    """The function that a claim is of."""
+    if text.target == "cpu":
+        return claim.text.split(", ")[2]
+    if claim.kind == "bounds":
+        return claim.text.split(", ")[2]
+    return "masked" if claim.moving == "kv_idx" else "masked_of_keys"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--count", type=int, default=600, help="of mutants (%(default)s)")
+    add("--seed", type=int, default=0, help="of the choice among all (%(default)s)")
+    add("--masks", help="names, with commas (all)")
+    add("--loud", action="store_true", help="print every mutant")
+    options = parser.parse_args()
+    names = options.masks.split(",") if options.masks else list(masks())
+    every = list(texts(names))
+    drawn = random.Random(options.seed)
+    left = [(text, drawn.sample(found, len(found))) for text in every if (found := text.mutants())]
+    total = sum(len(found) for _, found in left)
+    print(f"{total} mutants of {len(left)} texts of {len(names)} masks", flush=True)
+    counts: Counter[tuple[str, str]] = Counter()
+    began, done = time.perf_counter(), 0
+    while done < options.count and any(mutants for _, mutants in left):
+        for text, mutants in left:
+            if done >= options.count or not mutants:
+                continue
+            mutant = mutants.pop()
+            outcome, why = outcome_of(text, mutant)
+            counts[mutant.rule, outcome] += 1
+            done += outcome in OUTCOMES or outcome in WRONG
+            if options.loud or outcome in WRONG or outcome == "not proved":
+                where = f"{text.mask}, {text.target} {text.bits}, {mutant.function}"
+                change = f"{mutant.rule}: {mutant.before[-120:]} => {mutant.after[-120:]}"
+                print(f"{outcome}: {where}, {change} | {why}"[:700], flush=True)
+    columns = [*OUTCOMES, *WRONG, "not read", "does not run"]
+    print(f"{'rule':18}" + "".join(f"{name:>18}" for name in columns))
+    for rule in sorted({rule for rule, _ in counts}):
+        print(f"{rule:18}" + "".join(f"{counts[rule, name]:18}" for name in columns))
+    totals = Counter(dict.fromkeys(columns, 0))
+    for (_, name), number in counts.items():
+        totals[name] += number
+    print(f"{'all':18}" + "".join(f"{totals[name]:18}" for name in columns))
+    print(f"{done} mutants in {time.perf_counter() - began:.0f} s")
+    return 1 if sum(counts[key] for key in counts if key[1] in WRONG) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
