@@ -71,6 +71,13 @@ def _check_broadcast(name: str, old: Table, new: Table, formulas: Iterable[Node]
                     raise errors.tensor_shape("bind", name, list(new.tensor.shape), wanted)
 
 
+def _one_table(a: Parameter, b: Parameter) -> bool:
+    """Whether two parameters are tables of one tensor, under one name and declared alike."""
+    return (
+        isinstance(a, Table) and isinstance(b, Table) and a.tensor is b.tensor and a.text == b.text
+    )
+
+
 Self = TypeVar("Self", bound="Expression")
 
 
@@ -105,7 +112,7 @@ class Expression(Shown):
         object.__setattr__(self, "operands", operands)
 
     def __repr__(self) -> str:
-        return str(self.label)
+        return str(self.named_apart.label)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expression):
@@ -152,9 +159,12 @@ class Expression(Shown):
         return self.mask_node.params + self.bias_node.params
 
     @property
-    def _named(self) -> dict[str, Scalar | Table]:
-        """Parameters by a name that is unique: the second window written is `window_2`."""
-        found: dict[str, Scalar | Table] = {}
+    def _named(self) -> dict[str, list[Scalar | Table]]:
+        """Parameters by a name that is unique: the second window written is `window_2`.
+
+        Tables of one tensor and one name are one, as they are to the proof.
+        """
+        found: dict[str, list[Scalar | Table]] = {}
         own = {id(parameter): parameter for parameter in self._params}
         written = dict.fromkeys(id(parameter) for parameter in self.label.parameters())
         for place in [*written, *own]:
@@ -163,17 +173,30 @@ class Expression(Shown):
                 continue
             assert not isinstance(parameter, Slot)
             name, count = parameter.name, 1
-            while name in found:
+            while name in found and not _one_table(found[name][0], parameter):
                 count += 1
                 name = f"{parameter.name}_{count}"
-            found[name] = parameter
+            found.setdefault(name, []).append(parameter)
         return found
+
+    @property
+    def named_apart(self: Self) -> Self:
+        """The expression with each table under its name in `parameters`, to be printed."""
+        return self._replaced(
+            {
+                id(table): Table(name, table.tensor, table.low, table.order)
+                for name, tables in self._named.items()
+                for table in tables
+                if isinstance(table, Table) and name != table.name
+            }
+        )
 
     @property
     def parameters(self) -> dict[str, int | float | torch.Tensor]:
         """The values bound to the expression, by name; `bind` takes the same names."""
         return {
-            name: p.value if isinstance(p, Scalar) else p.tensor for name, p in self._named.items()
+            name: p.value if isinstance(p, Scalar) else p.tensor
+            for name, (p, *_) in self._named.items()
         }
 
     def bind(self: Self, values: Mapping[str, object] | None = None, /, **named: object) -> Self:
@@ -201,8 +224,12 @@ class Expression(Shown):
         for name, value in {**(values or {}), **named}.items():
             if name not in known:
                 raise messages.unknown_parameter(name, list(known))
-            old = known[name]
-            replacement[id(old)] = rebound(name, old, value, (self.mask_node, self.bias_node))
+            first, *more = known[name]
+            formulas = (self.mask_node, self.bias_node)
+            new = replacement[id(first)] = rebound(name, first, value, formulas)
+            for old in more:
+                rebound(name, old, value, formulas)  # checked where it is read, too
+                replacement[id(old)] = new
         return self._replaced(replacement)
 
     def to(self: Self, device: torch.device | str) -> Self:

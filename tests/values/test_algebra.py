@@ -332,6 +332,24 @@ def test_the_order_written_is_no_part_of_the_structure() -> None:
     assert one.bind(prefix=9) == other.bind(prefix_2=9)
 
 
+def test_tables_of_one_tensor_are_one_parameter() -> None:
+    other = IDS.flip(0)
+    once = table(IDS)[q_idx] == table(IDS)[kv_idx]
+    assert list(once.parameters) == ["table"] and repr(once) == "table[kv_idx] == table[q_idx]"
+    moved = once.bind(table=other.tolist())
+    assert list(moved.parameters) == ["table"]
+    assert_same_mask(moved, document(other), len(IDS))
+    assert repr(document(IDS) & document(IDS)) == "document(ids[6]) & document(ids[6])"
+
+
+def test_tables_of_several_tensors_print_under_the_names_that_bind_takes() -> None:
+    mask = table(IDS, "rank")[q_idx] >= table(IDS.flip(0), "rank")[kv_idx]
+    assert repr(mask) == "rank[q_idx] >= rank_2[kv_idx]"
+    assert repr(mask.bind(rank_2=IDS)) == "rank[q_idx] >= rank[kv_idx]"
+    mask = document(IDS) & document(IDS.flip(0))
+    assert repr(mask) == "document(ids[6]) & document(ids_2[6])"
+
+
 def test_bind_gives_the_same_structure_with_other_values() -> None:
     mask = causal & sliding(4)
     other = mask.bind(window=7)
@@ -389,7 +407,7 @@ def test_pickled_with_tensors_means_the_same() -> None:
     assert repr(again) == repr(mask) and hash(again) == hash(mask)
     assert_same_mask(again, mask, 5, 6)
     assert again.prove() is mask.prove()
-    assert again.bind(ids=IDS, ids_2=IDS) == mask
+    assert again.bind(ids=IDS) == mask
     score = pickle.loads(pickle.dumps(mask + M))
     same_attention(score, mask + M)
 

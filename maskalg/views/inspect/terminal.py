@@ -149,7 +149,7 @@ def figure_lines(mask: Expression, found: Tally, shown: Picture) -> list[tuple[s
         saved += ": kernels visit what their bounds leave open"
     rows = [
         ("", str(mask)),
-        ("formula", _short(formula_text(mask.mask_node))),
+        ("formula", _short(formula_text(mask.named_apart.mask_node))),
         ("lengths", f"{shown.q_len:,} queries, {shown.kv_len:,} keys"),
         ("blocks", blocks),
         ("kept", kept),
