@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -315,3 +316,63 @@ def test_a_block_says_which_interval_it_meets(page: Any, tmp_path: Path) -> None
     assert "q0 + 1 - window <= k <= q1" in text
     assert "misses the block" in text
     assert "meets the block" not in text
+
+
+def test_a_finger_that_scrolls_leaves_what_it_pointed_at(page: Any, tmp_path: Path) -> None:
+    page.goto(explore(causal & sliding(100), 4096, path=tmp_path / "mask.html").as_uri())
+    page.evaluate("maskalg.ready")
+    title = page.locator("#why-title")
+    page.evaluate(TOUCH, {"places": [[200, 300]], "end": "pointerup"})
+    tapped = title.inner_text()
+    assert tapped.startswith("queries ")
+    page.evaluate(TOUCH, {"places": [[350, 420]], "end": "pointercancel"})
+    assert title.inner_text() == tapped
+    page.evaluate(TOUCH, {"places": [[350, 420]], "end": "pointerup"})
+    assert title.inner_text() != tapped
+    page.evaluate(TOUCH, {"places": [[350, 420], [400, 460]], "end": "pointerup"})
+    assert title.inner_text() in ("Point at the matrix", "Touch the matrix")
+
+
+TOUCH = """({places, end}) => {
+  const canvas = document.getElementById("matrix");
+  const box = canvas.getBoundingClientRect();
+  canvas.setPointerCapture = () => {};
+  const tell = (type) => places.forEach(([x, y], pointerId) => canvas.dispatchEvent(
+    new PointerEvent(type, {pointerId, clientX: box.left + x, clientY: box.top + y})));
+  tell("pointerdown");
+  tell(end);
+}"""
+
+
+SWEEP = """() => {
+  const canvas = document.getElementById("matrix");
+  const box = canvas.getBoundingClientRect();
+  const title = document.getElementById("why-title");
+  const found = [];
+  for (let at = 0; at < 1; at += 1 / 512) {
+    for (const [x, y] of [[0.5, at], [at, 0.45]]) {
+      const place = {clientX: box.left + x * box.width, clientY: box.top + y * box.height};
+      canvas.dispatchEvent(new PointerEvent("pointermove", place));
+      found.push(title.textContent);
+    }
+  }
+  return [document.documentElement.scrollWidth, found.join(" ")];
+}"""
+
+
+@pytest.mark.parametrize("size", [(740, 320), (390, 844), (320, 480)], ids=str)
+def test_the_whole_matrix_is_seen_on_a_phone(
+    size: tuple[int, int], page: Any, tmp_path: Path
+) -> None:
+    before = page.viewport_size
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    try:
+        page.goto(explore(causal & sliding(1000), 8192, path=tmp_path / "mask.html").as_uri())
+        page.evaluate("maskalg.ready")
+        wait_for(page, "document.getElementById('level').textContent !== ''")
+        width, titles = page.evaluate(SWEEP)
+        assert width <= size[0]
+        assert re.search("queries [0-9,]+ – 8,191", titles)
+        assert re.search("keys [0-9,]+ – 8,191", titles)
+    finally:
+        page.set_viewport_size(before)

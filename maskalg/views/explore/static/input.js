@@ -10,6 +10,7 @@ function pointAt(place) {
 const pointAtCentre = () => pointAt(placeAt(view.width / 2, view.height / 2));
 
 const fingers = new Map();
+let pointedBefore = null;
 
 function placed(event) {
   const box = canvas.getBoundingClientRect();
@@ -82,6 +83,7 @@ async function copyTitle() {
 function listen() {
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
+    if (!fingers.size) pointedBefore = shown.place;
     fingers.set(event.pointerId, placed(event));
     canvas.classList.add("dragging");
     // Two fingers zoom, and point at nothing.
@@ -91,6 +93,8 @@ function listen() {
     canvas.addEventListener(end, (event) => {
       fingers.delete(event.pointerId);
       canvas.classList.remove("dragging");
+      // The page scrolls: a finger on its way to the reasons is not to change them.
+      if (end === "pointercancel") pointAt(pointedBefore);
     });
   }
   canvas.addEventListener("pointermove", onMove);

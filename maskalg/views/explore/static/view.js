@@ -8,10 +8,10 @@ const fittingScale = () => Math.min(view.width / Math.max(KV_LEN, 1), view.heigh
 
 // Elements are square, but where one side of the matrix is so short that nothing were to be seen.
 function setScale(scale) {
-  const least = (length) => Math.min(CLOSEST, THINNEST / Math.max(length, 1));
+  const least = (length, room) => Math.min(CLOSEST, Math.min(THINNEST, room) / Math.max(length, 1));
   view.scale = clamp(scale, fittingScale(), CLOSEST);
-  view.sx = Math.max(view.scale, least(KV_LEN));
-  view.sy = Math.max(view.scale, least(Q_LEN));
+  view.sx = Math.max(view.scale, least(KV_LEN, view.width));
+  view.sy = Math.max(view.scale, least(Q_LEN, view.height));
 }
 
 function settle() {
