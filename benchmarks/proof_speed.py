@@ -44,7 +44,7 @@ from maskalg import *
 from maskalg.engine.normal_form import bound
 structure = bound({mask}).structure
 start = time.perf_counter()
-import maskalg.proof.projection
+import maskalg.proof.elimination
 imported = time.perf_counter()
 from maskalg.proof.proof import prove_structure
 prove_structure(structure)
@@ -71,7 +71,6 @@ def in_new_process(work: Callable[[], object]) -> tuple[float, float]:
 
 def cold(rounds: int) -> None:
     # SymPy, and every module of a proof: their import is timed elsewhere.
-    import maskalg.proof.digits.hull
     import maskalg.proof.digits.prove
     import maskalg.proof.section  # noqa: F401
     from maskalg.testing.catalogue import CATALOGUE

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
     from ..engine.normal_form import bound
     from ..parsing import read
-    from ..proof.words.telling import told
+    from ..proof.printed import told
 
     mask = mask_of(read(options.expression))
     proof = mask.prove()

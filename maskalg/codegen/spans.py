@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import common_order
-from ..proof.check.document_laws import SameDocument, same_document
+from ..proof.check.laws import SameDocument, same_document
 from .held import Index
 
 _PLAIN = ("index", "const", "scalar", "add")

@@ -22,7 +22,7 @@ from .symbols import Symbols, k, q, q0
 
 
 @dataclass(frozen=True)
-class Step:
+class ClauseStep:
     """One clause and the keys that some query of a tile satisfies it with.
 
     Attributes:
@@ -47,7 +47,7 @@ class Side:
         reasons: why tiles may stay open.
     """
 
-    steps: tuple[Step, ...] | None
+    steps: tuple[ClauseStep, ...] | None
     spans: tuple[Span, ...]
     texts: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -81,12 +81,14 @@ def eliminated(mask: Node) -> Elimination:
     return Elimination(kept, dropped, _assumptions(symbols), signs)
 
 
-def _step(clause: Clause, projection: Projection, symbols: Symbols) -> Step:
+def _step(clause: Clause, projection: Projection, symbols: Symbols) -> ClauseStep:
     interval = projection.interval(clause)
     if interval is None:
-        return Step(clause, None, None)
+        return ClauseStep(clause, None, None)
     open_tiles = not interval.exact or bool(_undeclared(interval.documents))
-    return Step(clause, interval, section_of(clause, projection, symbols) if open_tiles else None)
+    return ClauseStep(
+        clause, interval, section_of(clause, projection, symbols) if open_tiles else None
+    )
 
 
 _ORDERS: Final = {
@@ -104,7 +106,7 @@ def _undeclared(documents: frozenset[IdPair]) -> list[IdPair]:
     return [pair for pair in documents if common_order(*pair) is None]
 
 
-def _side(steps: list[Step], symbols: Symbols) -> Side:
+def _side(steps: list[ClauseStep], symbols: Symbols) -> Side:
     spans: dict[Span, str] = {}
     reasons: list[str] = []
     for step in steps:

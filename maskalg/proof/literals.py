@@ -17,9 +17,8 @@ from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..formula.printing import formula_text
 from . import separation
-from .functions import Entry, expanded
 from .signs import OverBudget, Signs
-from .symbols import Symbols, Unsupported, k, q
+from .symbols import Entry, Symbols, Unsupported, expanded, k, q
 
 CLAUSE_BUDGET: Final = 64
 

@@ -1,7 +1,7 @@
 """One query tile, all its keys: each clause becomes one interval of keys.
 
 Fourier-Motzkin elimination of the query index over [q0, q1], with the exact inverses of
-`functions` in place of division by a coefficient. Over the integers nothing is lost: a key is in
+`symbols` in place of division by a coefficient. Over the integers nothing is lost: a key is in
 the interval if and only if some query of the tile keeps it, unless the clause says otherwise.
 """
 
@@ -14,7 +14,6 @@ import sympy as sp
 
 from ..formula.nodes import Node, conjunction, const, ge, negation
 from ..formula.printing import formula_text
-from .functions import FloorDiv, Step, ceil_div, expanded, holds, lower, upper
 from .literals import (
     Alone,
     AtLeastZero,
@@ -26,7 +25,7 @@ from .literals import (
     Related,
 )
 from .signs import Signs
-from .symbols import Symbols, k, q, q0, q1
+from .symbols import FloorDiv, Step, Symbols, ceil_div, expanded, holds, k, lower, q, q0, q1, upper
 
 
 @dataclass

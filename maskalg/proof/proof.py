@@ -77,13 +77,13 @@ class Proof(Shown):
 
     def steps(self) -> str:
         """The proof as a person would write it: literals, elimination, closed forms, result."""
-        from .words.telling import told
+        from .printed import told
 
         return "\n".join(text for _, text in told(self))
 
     def to_latex(self) -> str:
         """The mask and its closed forms in LaTeX, as an `aligned` block of amsmath."""
-        from .words.latex import proof_latex
+        from .printed import proof_latex
 
         return proof_latex(self)
 
@@ -162,7 +162,7 @@ def _prove(structure: Structure) -> Proof:
 
 
 def _by_digits(structure: Structure, digits: DigitProof, started: float) -> Proof:
-    from .digits.hull import hull_spans
+    from .digits.prove import hull_spans
 
     touched, unfull = (hull_spans(digits.forms, touched=side) for side in (True, False))
     return Proof(

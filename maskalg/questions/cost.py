@@ -1,21 +1,185 @@
-"""`mask.cost()`: what attention under a mask has to compute, counted without a dense matrix."""
+"""`mask.cost()`: what attention under a mask has to compute, counted without a dense matrix.
+
+How many keys are kept: by intervals, boxes and sums; only what a proof leaves is evaluated.
+
+Sums are signed, over the clauses of a mask, each counted without its elements.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-from ..engine.extents import dependence
-from ..engine.normal_form import bound
+from ..engine.evaluate import Environment, device_of, evaluate
+from ..engine.extents import Extents, dependence
+from ..engine.normal_form import Bound, bound
+from ..errors import MaskValueError
 from ..formula.expression import Expression
+from ..proof.closed_forms import Section
+from ..proof.terms import signed_sum
 from ..schedule.block_map import blocks
+from ..schedule.intervals.intervals import rows_of
+from ..schedule.positions.sections import section_over
 from ..schedule.rung import rung_of
 from ..schedule.segments import Segments, segments
-from ..schedule.tiling import block_pair
-from .counts import kept_pairs
+from ..schedule.tile_runs import PARTIAL
+from ..schedule.tiling import Tiling, block_pair
 from .domain import Lengths
+
+_ELEMENTS_AT_ONCE: Final = 1 << 22
+_TILE: Final = 128
+_NARROWER: Final = 64  # how many times as much tiles leave open as rows, at most
+_MOST_EVALUATED: Final = 1 << 32  # a minute or two
+
+
+def kept_pairs(form: Bound, extents: Extents) -> int:
+    """How many elements are kept, of the batch entries and heads that the mask tells apart.
+
+    Elements are evaluated only where neither the intervals of rows nor sums over the clauses of the
+    mask tell.
+
+    Raises:
+        MaskValueError: more of them than can be evaluated in a minute or two.
+    """
+    counts = rung_of(form.structure).kept_keys(form, extents)
+    if counts is None:
+        total = _summed(form, extents)
+        if total is not None:
+            return total
+        counts = _by_elements(form, extents, _MOST_EVALUATED)
+        if counts is None:
+            raise too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
+    return int(counts.sum())
+
+
+def kept_keys(form: Bound, extents: Extents, budget: int | None = None) -> torch.Tensor | None:
+    """The number of keys each query keeps, int64 `[batch, heads, q_len]`.
+
+    Batch and heads are 1 where the mask does not depend on them. Where the closed forms are exact,
+    or a sum over the clauses tells, no element is evaluated, whatever the length.
+
+    Args:
+        form: the mask.
+        extents: lengths, batch and heads.
+        budget: most elements to evaluate; None means all. Past it the answer is None.
+    """
+    counts = rung_of(form.structure).kept_keys(form, extents)
+    if counts is None:
+        counts = _summed_by_row(form, extents)
+    return _by_elements(form, extents, budget) if counts is None else counts
+
+
+def _by_elements(form: Bound, extents: Extents, budget: int | None) -> torch.Tensor | None:
+    if budget is not None and _open(form, extents) > _NARROWER * budget:
+        return None
+    runs = rung_of(form.structure).runs(Tiling(form, extents, (1, 1)))
+    length, places, cut = runs.tiles, runs.places, runs.label == PARTIAL
+    places, first, sizes = places[cut], runs.first[cut], length[cut]
+    if budget is not None and int(sizes.sum()) > budget:
+        return None
+    count = torch.zeros(math.prod(runs.shape), dtype=torch.int64)
+    count = count.index_add_(0, runs.row_of, torch.where(cut, 0, length)).view(runs.shape)
+    for rows, starts, widths in _portions(places, first, sizes):
+        owner = torch.arange(len(rows)).repeat_interleave(widths)
+        column = torch.arange(len(owner)) - (widths.cumsum(0) - widths)[owner] + starts[owner]
+        kept = _kept(form, rows[owner], column)
+        found = torch.zeros(len(rows), dtype=torch.int64).index_add_(0, owner, kept.long())
+        count.index_put_(tuple(rows.T), found, accumulate=True)
+    return count
+
+
+def _open(form: Bound, extents: Extents) -> int:
+    """How many elements tiles leave open, of which rows alone leave fewer."""
+    runs = rung_of(form.structure).runs(Tiling(form, extents, (_TILE, _TILE)))
+    return int(runs.tiles[runs.label == PARTIAL].sum()) * _TILE**2
+
+
+Portion = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _portions(rows: torch.Tensor, first: torch.Tensor, sizes: torch.Tensor) -> list[Portion]:
+    """Runs in groups of about `_ELEMENTS_AT_ONCE` elements: their rows, first keys and widths."""
+    if not len(rows):
+        return []
+    group = (sizes.cumsum(0) - 1) // _ELEMENTS_AT_ONCE
+    _, members = group.unique_consecutive(return_counts=True)
+    shares = members.tolist()
+    return list(zip(rows.split(shares), first.split(shares), sizes.split(shares), strict=True))
+
+
+def _kept(form: Bound, rows: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+    """Whether the elements at `rows` `[n, 3]` and `column` `[n]` are kept."""
+    device = device_of(form)
+    names = ("batch", "head", "q_idx")
+    indices = {name: rows[:, i].to(device) for i, name in enumerate(names)}
+    indices["kv_idx"] = column.to(device)
+    kept = evaluate(form.structure.mask, Environment(indices, form.values))
+    return kept.expand(len(column)).cpu()
+
+
+def _summed(form: Bound, extents: Extents) -> int | None:
+    """How many elements are kept, of the batch entries and heads that the mask tells apart.
+
+    None where a clause cannot be counted.
+    """
+    found = signed_sum(form.structure)
+    if found is None:
+        return None
+    sizes = dependence(form.structure.mask, form, extents)
+    total = 0
+    for term in found.terms:
+        # Limits alone are counted fastest.
+        sections = [section for section in (term.keys, term.queries) if section is not None]
+        count = _counted(min(sections, key=lambda section: len(section.order)), form, extents)
+        if count is None:
+            return None
+        total += term.sign * int(count.sum())
+    whole = sizes.batch * sizes.heads * extents.q_len * extents.kv_len
+    return whole - total if found.dropped else total
+
+
+def _summed_by_row(form: Bound, extents: Extents) -> torch.Tensor | None:
+    """The number of keys each query keeps, int64 `[batch, heads, q_len]`.
+
+    None where a clause cannot be counted query by query.
+    """
+    found = signed_sum(form.structure)
+    if found is None:
+        return None
+    sizes = dependence(form.structure.mask, form, extents)
+    total = torch.zeros(sizes.batch, sizes.heads, extents.q_len, dtype=torch.int64)
+    for term in found.terms:
+        count = None if term.keys is None else _counted(term.keys, form, extents)
+        if count is None:
+            return None
+        total += term.sign * count.cpu()
+    return extents.kv_len - total if found.dropped else total
+
+
+def _counted(section: Section, form: Bound, extents: Extents) -> torch.Tensor | None:
+    """How many own positions each other position takes, `[batch, heads, other positions]`."""
+    sizes = dependence(form.structure.mask, form, extents)
+    told = (sizes.batch, sizes.heads)
+    lengths = (extents.q_len, extents.kv_len)
+    if section.own == "kv_idx":
+        lengths = lengths[::-1]
+    if 0 in lengths:
+        return torch.zeros((*told, lengths[1]), dtype=torch.int64)
+    rows = rows_of(Tiling(form, extents, (extents.q_len, extents.kv_len)))
+    prepared = section_over(section, lengths, 1, rows.environment)
+    return None if prepared is None else prepared.counts(*told)
+
+
+def too_many_to_count(q_len: int, kv_len: int, most: int) -> MaskValueError:
+    return MaskValueError(
+        f"cost(q_len={q_len}, kv_len={kv_len}) would have to evaluate more than {most} elements of "
+        "this mask, which no sum over its clauses counts: ask for shorter lengths, or count its "
+        "blocks alone by mask.segments(q_len, kv_len).counts()."
+    )
+
 
 _MOST_BLOCKS: Final = 1 << 20
 

@@ -94,7 +94,7 @@ def witness(a: Expression, b: Expression, lengths: Lengths) -> Place | None:
 def empty(mask: Expression, lengths: Lengths, *, for_all: bool) -> bool | None:
     """Whether a mask keeps no pair; see `Mask.is_empty`."""
     # SymPy is loaded when something is asked, not with the package.
-    from .emptiness import never_kept
+    from .compare import never_kept
 
     looked = find(mask, lengths)
     if looked.found is not None:

@@ -345,7 +345,7 @@ class Mask(NotNumbers, Drawn):
         if form == "intervals":
             from ..export.interval_functions import interval_function
             from ..questions.domain import Lengths
-            from ..questions.key_intervals import key_intervals
+            from ..questions.rows import key_intervals
 
             if q_len is None:
                 raise messages.intervals_need_a_length()

@@ -19,7 +19,7 @@ from ..formula.comparisons import holds_entry
 from ..formula.integer_ranges import RULES
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, common_order
-from ..proof.check.document_laws import same_document
+from ..proof.check.laws import same_document
 from ..proof.closed_forms import Span
 from . import terms
 from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, Q_LEN, K, Meaning, Q

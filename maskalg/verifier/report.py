@@ -24,7 +24,7 @@ TRUSTED: Final = (
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",
     f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",
-    "tables made of document ids hold what `proof/check/document_laws.py` says; tests compare",
+    "tables made of document ids hold what `proof/check/laws.py` says; tests compare",
     "z3, and the readers of `maskalg/verifier/reading`",
 )
 """What a proof takes for granted."""

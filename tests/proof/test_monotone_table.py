@@ -11,8 +11,8 @@ import torch
 
 from maskalg import Mask, block_causal, causal, chunked, document, q_idx, sliding, table
 from maskalg.engine.recent import Recent
-from maskalg.proof import functions, projection, proof
-from maskalg.proof.functions import FloorDiv, Step
+from maskalg.proof import projection, proof, symbols
+from maskalg.proof.symbols import FloorDiv, Step
 from maskalg.schedule.intervals.steps import step_tables
 from maskalg.schedule.positions.sets import PositionSet
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact
@@ -96,7 +96,7 @@ def laws_hold(lower: Inverse, upper: Inverse, name: str) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_table_holds_and_no_other_would(name: str) -> None:
-    lower, upper = functions.lower, functions.upper
+    lower, upper = symbols.lower, symbols.upper
     assert laws_hold(lower, upper, name)
     for by in (-1, 1):
         assert not laws_hold(mutated(lower, name, by), upper, name)

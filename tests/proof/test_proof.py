@@ -29,9 +29,9 @@ from maskalg import (
     sliding,
     window,
 )
-from maskalg.proof import functions
-from maskalg.proof.functions import FloorDiv, Step
+from maskalg.proof import symbols
 from maskalg.proof.proof import Proof
+from maskalg.proof.symbols import FloorDiv, Step
 from maskalg.schedule.intervals.steps import step_tables
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact
 from maskalg.testing.catalogue import CATALOGUE
@@ -224,11 +224,11 @@ def test_the_catalogue_is_proved_exactly(name: str) -> None:
 def test_inverse_of_floor_division(c: int, x: int, n: int) -> None:
     position = sp.Symbol("x", integer=True)
     function = FloorDiv(position, sp.Symbol("c", integer=True))
-    for side, holds in ((functions.lower, x // c >= n), (functions.upper, x // c <= n)):
+    for side, holds in ((symbols.lower, x // c >= n), (symbols.upper, x // c <= n)):
         of, bound = side(function, sp.Integer(n))
         assert of == position
         value = int(bound.subs(sp.Symbol("c", integer=True), c))
-        assert holds == (x >= value if side is functions.lower else x <= value)
+        assert holds == (x >= value if side is symbols.lower else x <= value)
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=10), st.sampled_from((True, False)))
@@ -245,14 +245,14 @@ def test_inverse_of_document_tables(entries: list[int], own: bool) -> None:
     for name in ("first", "last", "start", "end"):
         step = Step(sp.Symbol(name), sp.Symbol("ids"), sp.Integer(0), x)
         for n in range(1, len(entries) - 1):
-            for side in (functions.lower, functions.upper):
+            for side in (symbols.lower, symbols.upper):
                 of, bound = side(step, sp.Integer(n))
                 assert of == x
                 (inverse,) = bound.atoms(Step)
                 limit = value(inverse, int(inverse.position)) + int(bound - inverse)
                 for at in range(len(entries)):
                     found = value(step, at)
-                    if side is functions.lower:
+                    if side is symbols.lower:
                         assert (found >= n) == (at >= limit), f"{name}({at}) >= {n}, {entries}"
                     else:
                         assert (found <= n) == (at <= limit), f"{name}({at}) <= {n}, {entries}"
@@ -267,7 +267,7 @@ def test_floor_division_takes_multiples_out() -> None:
 
 
 def test_unknown_functions_name_the_file_to_edit() -> None:
-    with pytest.raises(NotImplementedError, match=r"proof/functions\.py"):
-        functions.lower(sp.Function("f")(sp.Symbol("x")), sp.Integer(0))
-    with pytest.raises(NotImplementedError, match=r"proof/functions\.py"):
-        functions.upper(sp.Function("f")(sp.Symbol("x")), sp.Integer(0))
+    with pytest.raises(NotImplementedError, match=r"proof/symbols\.py"):
+        symbols.lower(sp.Function("f")(sp.Symbol("x")), sp.Integer(0))
+    with pytest.raises(NotImplementedError, match=r"proof/symbols\.py"):
+        symbols.upper(sp.Function("f")(sp.Symbol("x")), sp.Integer(0))

@@ -24,7 +24,7 @@ import functools
 import operator
 from maskalg.engine.normal_form import bound
 from maskalg.proof.elimination import eliminated
-from maskalg.proof.words.telling import literal_text
+from maskalg.proof.printed import literal_text
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg import *
 import torch

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from maskalg.formula import nodes
 from maskalg.formula.parameters import Scalar, Slot
 from maskalg.proof import signs as module
-from maskalg.proof.functions import FloorDiv, expanded
-from maskalg.proof.polynomial import Atoms, add_to, combined, constant, product
-from maskalg.proof.signs import OverBudget, Signs
-from maskalg.proof.symbols import Symbols, k, q, q0, q1
+from maskalg.proof.signs import Atoms, OverBudget, Signs, add_to, combined, constant, product
+from maskalg.proof.symbols import FloorDiv, Symbols, expanded, k, q, q0, q1
 
 LOWS = {"a": 0, "b": 1, "c": 3, "d": -2}  # and `free`, without a bound
 

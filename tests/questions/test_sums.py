@@ -14,7 +14,7 @@ import maskalg as ma
 from maskalg import causal, dilated, document, kv_idx, q_idx, sliding, table
 from maskalg.engine.extents import resolve
 from maskalg.engine.normal_form import bound
-from maskalg.questions.counts import kept_keys, kept_pairs
+from maskalg.questions.cost import kept_keys, kept_pairs
 from maskalg.testing import describe
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE
@@ -46,7 +46,7 @@ def check(mask: Mask, lengths: tuple[int, int], batch: int, heads: int) -> None:
 
 def no_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "maskalg.questions.counts._by_elements", lambda *_: pytest.fail("an element is evaluated")
+        "maskalg.questions.cost._by_elements", lambda *_: pytest.fail("an element is evaluated")
     )
 
 

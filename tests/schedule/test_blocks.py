@@ -15,8 +15,7 @@ from maskalg import causal, chunked, document, nothing, padding, prefix, sliding
 from maskalg.formula import nodes
 from maskalg.formula.parameters import Scalar, Slot
 from maskalg.proof import projection, proof
-from maskalg.proof.functions import FloorDiv, Step
-from maskalg.proof.symbols import Symbols
+from maskalg.proof.symbols import FloorDiv, Step, Symbols
 from maskalg.testing import assert_closed_forms_sound, assert_labels_exact, assert_same_mask
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.catalogue import CATALOGUE

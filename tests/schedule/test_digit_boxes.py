@@ -15,7 +15,7 @@ from hypothesis.strategies import DataObject
 from maskalg import Mask, kv_idx, q_idx
 from maskalg.formula import nodes
 from maskalg.formula.nodes import Node
-from maskalg.proof.check.digit_formulas import coordinate, digits_of
+from maskalg.proof.check.digit_certificate import coordinate, digits_of
 from maskalg.proof.digits.forms import Axis, Leaf, Split, Tree
 from maskalg.schedule.digits.digits import axis_numeral, numeral, pieces
 from maskalg.testing import assert_labels_exact

@@ -28,8 +28,7 @@ from ...formula.nodes import Node
 from ...formula.printing import formula_text
 from ..closed_forms import ClosedForms, Span
 from ..symbols import ROW_FIRST, ROW_LAST
-from .arithmetic import Condition, NotNegative
-from .cubes import cubes
+from .arithmetic import Condition, NotNegative, cubes
 from .digit_certificate import digit_claims
 from .encoding import Encoder
 from .obligations import (

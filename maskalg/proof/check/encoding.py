@@ -30,8 +30,7 @@ from ...formula import nodes
 from ...formula.nodes import Node
 from ...formula.parameters import Slot, common_order
 from .arithmetic import NEVER, All, Any_, Condition, NotNegative, equal, inequalities
-from .document_laws import StepTerm, contiguous, inverses, own_places, same_document
-from .set_laws import MemberTerm, member_laws
+from .laws import MemberTerm, StepTerm, contiguous, inverses, member_laws, own_places, same_document
 
 
 class Encoder:

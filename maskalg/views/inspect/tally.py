@@ -10,8 +10,7 @@ import torch
 from ...engine.extents import resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
-from ...questions.cost import elements_of
-from ...questions.counts import kept_keys
+from ...questions.cost import elements_of, kept_keys
 from ...schedule.block_map import blocks
 from ...schedule.rung import rung_of
 from ...schedule.segments import segments

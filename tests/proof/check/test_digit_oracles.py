@@ -14,9 +14,8 @@ from maskalg import causal, neighborhood, q_idx, tiled_neighborhood
 from maskalg.formula import nodes
 from maskalg.formula.nodes import Node
 from maskalg.formula.parameters import Slot
-from maskalg.proof.check.arithmetic import All, Condition, NotNegative
-from maskalg.proof.check.cubes import cubes
-from maskalg.proof.check.digit_formulas import at_one_query, pair_formula, span_formula
+from maskalg.proof.check.arithmetic import All, Condition, NotNegative, cubes
+from maskalg.proof.check.digit_certificate import at_one_query, pair_formula, span_formula
 from maskalg.proof.check.encoding import Encoder
 from maskalg.proof.digits.forms import AxisSpan, DigitForms, Split
 from maskalg.proof.symbols import ROW_FIRST, ROW_LAST

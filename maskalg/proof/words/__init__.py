@@ -1,1 +1,0 @@
-"""A proof in words and in LaTeX."""
