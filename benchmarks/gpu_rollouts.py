@@ -34,7 +34,7 @@ from maskalg.bench.contender import backward_of
 from maskalg.bench.measure import interleaved
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
-from maskalg.schedule.marked_runs import marked_runs
+from maskalg.schedule.rung import marked_runs
 from maskalg.schedule.tiling import Of
 
 HEADS: Final = 16

@@ -43,7 +43,7 @@ class TableArgument:
 
 @dataclass(frozen=True)
 class MarksArgument:
-    """The marked runs (`schedule/marked_runs.py`) of tiles of queries or of keys."""
+    """The marked runs (`schedule/rung.py`) of tiles of queries or of keys."""
 
     of: Of
 

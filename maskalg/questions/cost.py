@@ -20,11 +20,10 @@ from ..errors import MaskValueError
 from ..formula.expression import Expression
 from ..proof.closed_forms import Section
 from ..proof.terms import signed_sum
-from ..schedule.block_map import blocks
+from ..schedule.block_map import Segments, blocks, segments
 from ..schedule.intervals.intervals import rows_of
 from ..schedule.positions.sections import section_over
 from ..schedule.rung import rung_of
-from ..schedule.segments import Segments, segments
 from ..schedule.tile_runs import PARTIAL
 from ..schedule.tiling import Tiling, block_pair
 from .domain import Lengths

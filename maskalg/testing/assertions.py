@@ -17,7 +17,7 @@ from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from ..schedule.block_map import BlockMap
 from ..schedule.intervals.intervals import rows_of
-from ..schedule.intervals.sides import SideTiles, in_order, side_tiles
+from ..schedule.intervals.rung import SideTiles, in_order, side_tiles
 from ..schedule.tiling import Tiling, block_pair
 from ..tracing.pointwise import pointwise
 from ..values.algebra import Mask

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from ..questions.cost import Cost
     from ..questions.rows import Bandwidth
     from ..questions.search import Place
-    from ..schedule.block_map import BlockMap
-    from ..schedule.segments import Segments
+    from ..schedule.block_map import BlockMap, Segments
 
 __all__ = ["Bias", "Mask", "Score"]
 
@@ -185,7 +184,7 @@ class Mask(NotNumbers, Drawn):
             `Segments` with int32 arrays `row_start`, `first`, `end`, `label`: compressed rows,
             disjoint and in order, without padding.
         """
-        from ..schedule.segments import segments
+        from ..schedule.block_map import segments
 
         return segments(self, q_len, kv_len, block=block, batch=batch, heads=heads)
 

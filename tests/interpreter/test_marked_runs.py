@@ -7,7 +7,7 @@ import torch
 
 import maskalg as ma
 from maskalg.engine.normal_form import bound
-from maskalg.schedule import marked_runs
+from maskalg.schedule import rung
 from maskalg.schedule.rung import rung_of
 from maskalg.schedule.summaries import labels
 from maskalg.testing.case import BATCH, HEADS
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 RUNGS = {name: rung_of(bound(case.mask).structure) for name, case in CATALOGUE.items()}
-NAMES = [name for name, rung in RUNGS.items() if rung.on_host == "summaries"]
+NAMES = [name for name, found in RUNGS.items() if found.on_host == "summaries"]
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Marks of tiles of 16 positions, where a GPU has them of 64 and more, from some size on."""
-    monkeypatch.setattr(marked_runs, "_SMALLEST_BITS", 4)
+    monkeypatch.setattr(rung, "_SMALLEST_BITS", 4)
     monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
 
 

@@ -7,8 +7,8 @@ import maskalg as ma
 from maskalg import causal
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
-from maskalg.schedule import marked_runs
-from maskalg.schedule.digits import rung
+from maskalg.schedule import rung
+from maskalg.schedule.digits import rung as digits
 from maskalg.schedule.rung import rung_of
 from maskalg.schedule.tiling import Tiling
 
@@ -43,7 +43,7 @@ def test_each_tile_is_told(name, of):
     form = bound(mask)
     assert rung_of(form.structure).in_kernel == "digits"
     heads = 2 if name == "per head" else 1
-    found = marked_runs.marked_runs(form, Extents(length, length, 3, heads), of, CPU)
+    found = rung.marked_runs(form, Extents(length, length, 3, heads), of, CPU)
     wanted = mask.blocks(length, block=grain, heads=heads).labels.long()
     wanted = wanted if of == "queries" else wanted.mT
     assert found.shape == (*wanted.shape, 2) and found.dtype == torch.int32
@@ -51,9 +51,9 @@ def test_each_tile_is_told(name, of):
 
 
 def test_long_rows_take_larger_tiles(monkeypatch):
-    monkeypatch.setattr(rung, "MOST_BY_DIGITS", 30)
+    monkeypatch.setattr(digits, "MOST_BY_DIGITS", 30)
     form, extents = bound(ma.neighborhood((16, 40), 5)), Extents(640, 640, 1, 1)
-    assert marked_runs.layout_of(form, extents, "queries").grain_bits == 7
+    assert rung.layout_of(form, extents, "queries").grain_bits == 7
 
 
 def test_numbers_are_looked_up_and_not_computed_again():

@@ -11,7 +11,7 @@ from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.engine.recent import Recent
 from maskalg.schedule import memory
-from maskalg.schedule.marked_runs import marked_runs
+from maskalg.schedule.rung import marked_runs
 
 CPU = torch.device("cpu")
 LENGTH = 4096

@@ -17,7 +17,7 @@ from maskalg import (
     shared_prefix,
     sliding,
 )
-from maskalg.schedule.segments import Segments
+from maskalg.schedule.block_map import Segments
 from maskalg.schedule.summaries import rung
 from maskalg.schedule.tile_runs import EMPTY, FULL, PARTIAL, Run
 from maskalg.testing import describe, oracle

@@ -313,15 +313,14 @@ def test_a_full_row_of_tiles_is_found_full() -> None:
 
 @pytest.mark.parametrize("off", [1, -1])
 def test_a_wrong_search_is_noticed(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from maskalg.schedule.digits import full, tiles
+    from maskalg.schedule.digits import tiles
 
     right = tiles.next_in
 
     def wrong(*args: Any) -> torch.Tensor:
         return right(*args) + off
 
-    for module in (tiles, full):
-        monkeypatch.setattr(module, "next_in", wrong)
+    monkeypatch.setattr(tiles, "next_in", wrong)
     with pytest.raises(AssertionError):
         for width in range(3, 9):
             mask = neighborhood((5, width), 3)

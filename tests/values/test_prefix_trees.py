@@ -11,7 +11,7 @@ import torch
 import maskalg as ma
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
-from maskalg.schedule.intervals.bands import tiles_of_documents
+from maskalg.schedule.intervals.rung import tiles_of_documents
 from maskalg.testing import assert_labels_exact, oracle
 
 Forest = tuple[list[int], list[int]]  # cumulative lengths, parents

@@ -33,8 +33,8 @@ from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Value
 from ...formula.nodes import Node
 from ...schedule.intervals.steps import StepTables, tables_of_slots
-from ...schedule.marked_runs import layout_of, marked_runs
 from ...schedule.memory import MEMORY, constant
+from ...schedule.rung import layout_of, marked_runs
 from .. import messages
 from ..call import Call
 

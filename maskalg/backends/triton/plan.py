@@ -20,7 +20,7 @@ from ...engine.float8 import FLOAT8
 from ...engine.normal_form import Bound, Structure, transposed
 from ...formula.nodes import TRUE
 from ...proof.proof import prove_structure
-from ...schedule.intervals.bands import tiles_of_documents
+from ...schedule.intervals.rung import tiles_of_documents
 from ...schedule.rung import rung_of
 from ...tiles.backward import (
     HopperBackwardTile,

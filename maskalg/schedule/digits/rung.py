@@ -1,12 +1,14 @@
 """The rung of digits with numbers put in: every tile is decided by boxes of keys.
 
-Kernels look runs of digits up. They follow from numbers and lengths; made on the host, they stay on
-the device for all streams.
+Runs of tiles cost what follows from the runs, and counts of keys are sizes of boxes. Kernels look
+runs of digits up. They follow from numbers and lengths; made on the host, they stay on the device
+for all streams.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -17,10 +19,173 @@ from ...engine.normal_form import Bound
 from ...engine.recent import Recent
 from ...proof.digits.forms import DigitForms
 from ..summaries.labels import MOST_TILES, summary_marks
-from ..tile_runs import TileRuns, marks_of
+from ..tile_runs import FULL, PARTIAL, TileRuns, marks_of
 from ..tiling import Of, Tiling
-from .counts import digit_counts
-from .runs import digit_runs
+from .boxes import Boxes, PartInCall, TileRows
+from .digits import Digit, Numeral, holds, joined, tile_of
+from .tiles import FullTiles, KeyRanges, Tiles, key_ranges, merged
+
+_ROWS_AT_ONCE: Final = 8192
+
+Found = tuple[torch.Tensor, ...]  # row, first tile, end, and whether the tiles are full
+
+
+def digit_runs(forms: DigitForms, tiling: Tiling) -> TileRuns:
+    """The runs of a call; each tile has the label that its elements have."""
+    device, kv_len = tiling.device, tiling.extents.kv_len
+    none = torch.zeros(0, dtype=torch.int64, device=device)
+    found: list[Found] = [(none, none, none, none.to(torch.bool))]
+    if kv_len:
+        parts = [PartInCall(part, tiling.form.values, kv_len) for part in forms.parts]
+        for begin, rows in rows_at_once(tiling, _ROWS_AT_ONCE):
+            row, *rest = _runs(parts, rows, kv_len, tiling.block[1])
+            found.append((row + begin, *rest))
+    row, first, end, full = (torch.cat(column) for column in zip(*found, strict=True))
+    return TileRuns.of(row, first, end, torch.where(full, FULL, PARTIAL), tiling.shape[:3])
+
+
+def rows_at_once(tiling: Tiling, most: int) -> Iterator[tuple[int, TileRows]]:
+    """The rows of a call, at most `most` at a time, and the number of the first of them."""
+    batch, heads, tiles, _ = tiling.shape
+    count, block_q = batch * heads * tiles, tiling.block[0]
+    for begin in range(0, count, most):
+        number = torch.arange(begin, min(begin + most, count), device=tiling.device)
+        q0 = number % tiles * block_q
+        yield (
+            begin,
+            TileRows(
+                q0=q0,
+                q1=(q0 + block_q - 1).clamp(max=tiling.extents.q_len - 1),
+                batch=number // (tiles * heads),
+                head=number // tiles % heads,
+            ),
+        )
+
+
+def _runs(parts: list[PartInCall], rows: TileRows, kv_len: int, block_kv: int) -> Found:
+    offsets = [part.key_offset(rows) for part in parts]
+    met = merged(
+        [
+            key_ranges(part.numeral, part.boxes(part.forms.touched, rows), offset, block_kv)
+            for part, offset in zip(parts, offsets, strict=True)
+        ]
+    )
+    tiles = FullTiles(parts, rows, offsets, kv_len, block_kv)
+    return _labelled(met, tiles.among(met), block_kv, -(-kv_len // block_kv))
+
+
+def _labelled(met: KeyRanges, full: Tiles, block_kv: int, columns: int) -> Found:
+    """The tiles of ranges of keys as runs, given the full ones among them."""
+    span = columns + 1  # so that runs of two rows never touch
+    begin = met.row * span
+    first = begin + tile_of(met.first, block_kv)
+    end = begin + tile_of(met.last, block_kv) + 1
+    edge = torch.ones_like(first[:1], dtype=torch.bool)
+    apart = first[1:] > end[:-1]
+    first, end = first[torch.cat([edge, apart])], end[torch.cat([apart, edge])]
+    whole = torch.zeros_like(first, dtype=torch.bool)
+    if len(full[0]):
+        full_first, full_end = ((full[0] * span + side).sort().values for side in full[1:])
+        places = torch.cat([first, end, full_first, full_end]).unique()
+        inside = _within(places, first, end)
+        whole = _within(places, full_first, full_end)[inside]
+        first, end = places[inside], places[1:][inside[:-1]]
+    row = first // span
+    return row, first - row * span, end - row * span, whole
+
+
+def _within(places: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> torch.Tensor:
+    """Which places lie in one of the disjoint ranges `first <= place < end`, given in order."""
+    at = torch.searchsorted(first, places, right=True) - 1
+    return (at >= 0) & (places < end[at.clamp(min=0)])
+
+
+_QUERIES_AT_ONCE: Final = 1 << 16
+
+
+def digit_counts(forms: DigitForms, form: Bound, extents: Extents) -> torch.Tensor:
+    """The number of keys each query keeps, int64 `[batch, heads, q_len]`."""
+    tiling = Tiling(form, extents, (1, 1))
+    if not extents.kv_len:
+        return torch.zeros(tiling.shape[:3], dtype=torch.int64, device=tiling.device)
+    parts = [PartInCall(part, form.values, extents.kv_len) for part in forms.parts]
+    counts = [torch.zeros(0, dtype=torch.int64, device=tiling.device)]
+    counts += [_of_rows(parts, rows) for _, rows in rows_at_once(tiling, _QUERIES_AT_ONCE)]
+    return torch.cat(counts).view(tiling.shape[:3])
+
+
+def _of_rows(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
+    found = [part.boxes(part.forms.touched, rows) for part in parts]
+    count = torch.zeros_like(rows.q0)
+    apart = torch.ones_like(rows.q0, dtype=torch.bool)
+    for part, boxes in zip(parts, found, strict=True):
+        count.index_add_(0, boxes.row, _sizes(part.numeral, boxes))
+        if len(part.forms.touched) > 1:  # those of one clause are disjoint
+            apart[_overlapping(boxes)] = False
+    if len(parts) > 1:
+        met = torch.stack([torch.bincount(b.row, minlength=len(count)) > 0 for b in found])
+        apart &= met.sum(dim=0) < 2
+    again = (~apart).nonzero()[:, 0]
+    if len(again):
+        some = TileRows(rows.q0[again], rows.q1[again], rows.batch[again], rows.head[again])
+        count[again] = _by_ranges(parts, some)
+    return count
+
+
+def _by_ranges(parts: list[PartInCall], rows: TileRows) -> torch.Tensor:
+    """Counts where boxes of a row overlap: by their keys, as intervals."""
+    met = merged(
+        [
+            key_ranges(part.numeral, part.boxes(part.forms.touched, rows), part.key_offset(rows), 1)
+            for part in parts
+        ]
+    )
+    count = torch.zeros_like(rows.q0)
+    return count.index_add_(0, met.row, met.last - met.first + 1)
+
+
+def _overlapping(boxes: Boxes) -> torch.Tensor:
+    """Rows in which two boxes have a key in common, or may."""
+    found = [boxes.row[:0]]
+    step = 1
+    while step < len(boxes.row):
+        same = boxes.row[step:] == boxes.row[:-step]
+        if not bool(same.any()):
+            break
+        low = torch.maximum(boxes.low[step:], boxes.low[:-step])
+        high = torch.minimum(boxes.high[step:], boxes.high[:-step])
+        found.append(boxes.row[step:][same & (low <= high).all(dim=1)])
+        step += 1
+    return torch.cat(found)
+
+
+def _sizes(tree: Numeral, boxes: Boxes) -> torch.Tensor:
+    """How many numbers between `first` and `last` lie in each box."""
+    ends = (joined(tree, boxes.low), joined(tree, boxes.high))
+    if bool(((boxes.first <= ends[0]) & (ends[1] <= boxes.last)).all()):
+        return _size(tree, boxes)
+    first, end = (_below(tree, at, boxes) for at in (boxes.first, boxes.last + 1))
+    return (end - first).clamp(min=0)
+
+
+def _size(tree: Numeral, boxes: Boxes) -> torch.Tensor:
+    """How many numbers lie in each box."""
+    if isinstance(tree, Digit):
+        return (boxes.high[:, tree.index] - boxes.low[:, tree.index] + 1).clamp(min=0)
+    return _size(tree.major, boxes) * _below(tree.minor, torch.tensor(tree.radix), boxes)
+
+
+def _below(tree: Numeral, at: torch.Tensor, boxes: Boxes) -> torch.Tensor:
+    """How many numbers < `at` lie in each box."""
+    if isinstance(tree, Digit):
+        low, high = boxes.low[:, tree.index], boxes.high[:, tree.index]
+        return (torch.minimum(at, high + 1) - low).clamp(min=0)
+    top = tile_of(at, tree.radix)
+    whole = _below(tree.minor, torch.tensor(tree.radix), boxes)
+    here = holds(tree.major, top, boxes.low, boxes.high)
+    rest = _below(tree.minor, at - top * tree.radix, boxes)
+    return _below(tree.major, top, boxes) * whole + torch.where(here, rest, 0)
+
 
 MOST_BY_DIGITS: Final = 1 << 24  # tiles; what is known of each takes 8 bytes
 

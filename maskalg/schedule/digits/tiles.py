@@ -1,8 +1,12 @@
-"""From boxes of keys to the tiles they meet, at a cost that follows the tiles that are met.
+"""From boxes of keys to the tiles they meet, and to those of them that are full.
 
 A box is a set of segments of consecutive keys, one for each choice of its upper digits. Segments
 with less than a tile between them are met by the same tiles as one long segment, so digits are
 enumerated only from the first one that leaves a whole tile free.
+
+Full tiles are those without a key that some query drops. Along each touched segment the next
+dropped key is searched, in every box of dropped keys at once; the tiles before it are full. A box
+whose keys leave no tile free is passed in one step.
 """
 
 from __future__ import annotations
@@ -11,8 +15,145 @@ from dataclasses import dataclass
 
 import torch
 
-from .boxes import Boxes
-from .digits import Digit, Numeral, joined, last_in, next_in
+from .boxes import Boxes, PartInCall, TileRows
+from .digits import FAR, Digit, Numeral, joined, last_in, next_in, tile_of
+
+Tiles = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # row, first tile, end
+
+
+@dataclass(frozen=True)
+class _Dropped:
+    """Boxes of dropped keys of a part, those of row r from `begin[r]`, `count[r]` of them.
+
+    Where `dense`, every tile between two keys of the box, up to `last`, holds a key of it. The
+    widest dense box of each row reaches from `from_key` to `to_key`.
+    """
+
+    numeral: Numeral
+    offset: torch.Tensor
+    boxes: Boxes
+    begin: torch.Tensor
+    count: torch.Tensor
+    dense: torch.Tensor
+    last: torch.Tensor
+    from_key: torch.Tensor
+    to_key: torch.Tensor
+
+    def next(
+        self, box: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first key in low..high of each of the boxes, beyond FAR without one, and the last
+        key up to which every tile holds one."""
+        low = torch.maximum(low, self.boxes.first[box])
+        high = torch.minimum(high, self.boxes.last[box])
+        key = next_in(self.numeral, low, self.boxes.low[box], self.boxes.high[box])
+        key = torch.where(key <= high, key, 2 * FAR)
+        return key, torch.where(self.dense[box] & (key < FAR), self.last[box], key)
+
+
+class FullTiles:
+    """Searches rows of tiles for full ones."""
+
+    def __init__(
+        self,
+        parts: list[PartInCall],
+        rows: TileRows,
+        offsets: list[torch.Tensor],
+        kv_len: int,
+        block_kv: int,
+    ) -> None:
+        self._kv_len = kv_len
+        self._block = block_kv
+        self._dropped = [
+            _dropped(part, rows, offset, block_kv)
+            for part, offset in zip(parts, offsets, strict=True)
+        ]
+
+    def among(self, met: KeyRanges) -> Tiles:
+        """The full tiles that touched segments cover, as runs, those of a row in any order."""
+        block = self._block
+        cut = met.last == self._kv_len - 1
+        first = tile_of(met.first + block - 1, block)
+        end = torch.where(cut, tile_of(met.last, block) + 1, tile_of(met.last + 1, block))
+        row = met.row
+        searched = first < end
+        for part in self._dropped:
+            # A dense box over the whole segment leaves nothing to search.
+            searched &= (part.from_key[row] > met.first) | (part.to_key[row] < met.last)
+        row, first, end = row[searched], first[searched], end[searched]
+        found: list[Tiles] = []
+        while True:
+            some = first < end
+            row, first, end = row[some], first[some], end[some]
+            if not len(row):
+                break
+            drop, passed = self._next(row, first * block, (end * block).clamp(max=self._kv_len) - 1)
+            until = torch.minimum(tile_of(drop, block), end)
+            whole = until > first
+            found.append((row[whole], first[whole], until[whole]))
+            first = tile_of(passed, block) + 1
+        if not found:
+            return row, first, end
+        rows, firsts, ends = (torch.cat(column) for column in zip(*found, strict=True))
+        return rows, firsts, ends
+
+    def _next(
+        self, row: torch.Tensor, first: torch.Tensor, last: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The next dropped key in `first..last` or FAR, and where a tile may be free of one."""
+        nearest = torch.full_like(first, FAR)
+        passed = torch.full_like(first, FAR)
+        for part in self._dropped:
+            count, begin, move = part.count[row], part.begin[row], part.offset[row]
+            low, high = first + move, last + move
+            for turn in range(int(count.max())):
+                at = (count > turn).nonzero()[:, 0]
+                box = begin[at] + turn
+                key, reach = part.next(box, low[at], high[at])
+                key, reach = key - move[at], reach - move[at]
+                near, far = nearest[at], passed[at]
+                same_tile = tile_of(key, self._block) == tile_of(near, self._block)
+                joint = torch.where(same_tile, torch.maximum(reach, far), far)
+                passed[at] = torch.where((key < near) & ~same_tile, reach, joint)
+                nearest[at] = torch.minimum(near, key)
+        return nearest, passed
+
+
+def _dropped(part: PartInCall, rows: TileRows, offset: torch.Tensor, block_kv: int) -> _Dropped:
+    boxes = part.boxes(part.forms.unfull, rows)
+    count = torch.bincount(boxes.row, minlength=len(rows.q0))
+    slack = torch.full_like(boxes.row, block_kv - 1)
+    dense = _dense(part.numeral, boxes.low, boxes.high, slack)[0]
+    first = next_in(part.numeral, boxes.first, boxes.low, boxes.high)
+    last = last_in(part.numeral, boxes.last, boxes.low, boxes.high)
+    from_key, to_key = torch.full_like(offset, FAR), torch.full_like(offset, -FAR)
+    # The first box of a row that is dense: the widest ones come first.
+    place = (dense & (first <= last)).nonzero()[:, 0]
+    row = boxes.row[place]
+    leads = torch.ones_like(row, dtype=torch.bool)
+    leads[1:] = row[1:] != row[:-1]
+    place, row = place[leads], row[leads]
+    from_key[row] = first[place] - offset[row]
+    to_key[row] = last[place] - offset[row]
+    begin = count.cumsum(0) - count
+    return _Dropped(part.numeral, offset, boxes, begin, count, dense, last, from_key, to_key)
+
+
+def _dense(
+    tree: Numeral, low: torch.Tensor, high: torch.Tensor, slack: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Whether at most `slack` numbers are missing in a row in each box, and its ends."""
+    if isinstance(tree, Digit):
+        return torch.ones_like(slack, dtype=torch.bool), low[:, tree.index], high[:, tree.index]
+    below, first, last = _dense(tree.minor, low, high, slack)
+    last = last.clamp(max=tree.radix - 1)
+    gap = tree.radix - 1 - last + first
+    above, top_first, top_last = _dense(
+        tree.major, low, high, ((slack - gap) // tree.radix).clamp(min=0)
+    )
+    joins = (gap <= slack) | (top_first == top_last)
+    dense = below & above & joins & (first <= last)
+    return dense, top_first * tree.radix + first, top_last * tree.radix + last
 
 
 @dataclass(frozen=True)

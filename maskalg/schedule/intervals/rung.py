@@ -1,25 +1,107 @@
 """The rung of intervals with values put in: each span says what decides its last tiles.
 
-A row has at most two boundaries for each interval of its closed forms, whatever the length.
+A row has at most two boundaries for each interval of its closed forms, whatever the length. A tile
+that a touched span meets keeps some pair; one that an unfull span meets drops some.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from functools import lru_cache
+from typing import ClassVar, Final, Literal, cast
 
 import numpy as np
 import torch
 
 from ...engine.extents import Extents
-from ...engine.normal_form import Bound
+from ...engine.normal_form import Bound, Structure, Value
+from ...formula.derived import documents_in
 from ...proof.closed_forms import ClosedForms, Span
+from ...proof.proof import prove_structure
+from ..positions.sections import prepared
 from ..summaries.labels import MOST_TILES, summary_marks
+from ..summaries.summaries import Summaries
 from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns, label_of
 from ..tiling import Of, Tiling
-from .intervals import Rows, key_range, rows_of
-from .sides import in_order, is_interval, side_tiles
+from .intervals import Rows, key_range, rows_of, span_tiles
+from .steps import tables_of_slots
+
+
+@dataclass(frozen=True)
+class SideTiles:
+    """Tiles that some span may meet, and tiles that some span surely meets.
+
+    `open` holds the spans that are not exact by themselves, each with the tiles it may meet.
+    """
+
+    rows: Rows
+    maybe: torch.Tensor
+    surely: torch.Tensor
+    open: tuple[tuple[Span, torch.Tensor], ...]
+
+    def decided(
+        self, places: torch.Tensor, block: tuple[int, int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """For the tiles at `places` `[n, 4]`: which are met, and which others may be.
+
+        Sections are asked only where no span meets a tile already.
+        """
+        at = places.unbind(dim=1)
+        met = self.surely[at].clone()
+        perhaps = torch.zeros_like(met)
+        for span, tiles in self.open:
+            within = (tiles[at] & ~met).nonzero()[:, 0]
+            if not len(within):
+                continue
+            section = None
+            if span.section is not None:
+                section = prepared(span.section, self.rows, block)
+            if section is None:
+                surely, maybe = self._summarised(span, places[within], block)
+                met[within] = surely
+                perhaps[within] |= maybe
+            else:
+                met[within] = section.tiles(places[within], block)
+        return met, perhaps & ~met
+
+    def _summarised(
+        self, span: Span, places: torch.Tensor, block: tuple[int, int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if span.clause is None:
+            unknown = torch.zeros(len(places), dtype=torch.bool, device=places.device)
+            return unknown, ~unknown
+        return Summaries(self.rows, places.unbind(dim=1), block).met(span.clause)
+
+
+def side_tiles(spans: tuple[Span, ...], tiling: Tiling, rows: Rows) -> SideTiles:
+    """The verdict of one side's spans on all tiles, `[batch, heads, rows, columns]`."""
+    maybe = torch.zeros(tiling.shape, dtype=torch.bool, device=tiling.device)
+    surely = torch.zeros_like(maybe)
+    undecided = []
+    for span in spans:
+        tiles = span_tiles(span, rows, tiling.block[1])
+        maybe |= tiles
+        if span.exact and in_order(span, tiling.form):
+            surely |= tiles
+        else:
+            undecided.append((span, tiles))
+    return SideTiles(rows, maybe, surely, tuple(undecided))
+
+
+def in_order(span: Span, form: Bound) -> bool:
+    """Whether the documents a span relies on are in order, so that it is exact."""
+    pairs = span.documents
+    return all(
+        tables_of_slots(q_slot, kv_slot, form.values).contiguous() for q_slot, kv_slot in pairs
+    )
+
+
+def is_interval(span: Span, form: Bound) -> bool:
+    """Whether a tile of queries touches exactly the keys of the interval of a span."""
+    thinned = span.residue is not None or span.keys is not None
+    return span.exact and not thinned and in_order(span, form)
+
 
 _ENDS_AT_ONCE: Final = 1 << 21
 
@@ -143,3 +225,42 @@ def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Ten
         count = (ends - lows).clamp(min=0).sum(dim=-1)
         found.append(count.expand(batch, heads, -1).cpu())
     return torch.cat(found, dim=-1)
+
+
+def tiles_of_intervals(form: Bound, extents: Extents, side: int) -> float:
+    """How many tiles of `side` keys each interval of a row of as many queries has: the mean.
+
+    The mask is one for all batch entries and heads; 0 if it reads a tensor.
+    """
+    if form.structure.mask_tables:
+        return 0
+    numbers = tuple([0 if isinstance(value, torch.Tensor) else value for value in form.values])
+    return _mean(form.structure, numbers, extents.q_len, extents.kv_len, side)
+
+
+@lru_cache(maxsize=1024)
+def _mean(
+    structure: Structure, values: tuple[Value, ...], q_len: int, kv_len: int, side: int
+) -> float:
+    one = Extents(q_len, kv_len, batch=1, heads=1)
+    rows = rows_of(Tiling(Bound(structure, values), one, (side, side), torch.device("cpu")))
+    spans = prove_structure(structure).forms.touched
+    tiles = [key_range(span, rows).tiles(side) for span in spans]
+    found = [float((end - first).sum()) for first, end in tiles]
+    return sum(found) / max(len(found) * -(-q_len // side), 1)
+
+
+def tiles_of_documents(form: Bound, extents: Extents, side: int) -> float:
+    """How many tiles of `side` keys a token's document has: the mean, and 0 where it is not known.
+
+    Known are lengths and cumulative lengths on the CPU. Of those on a device, whose number alone is
+    known, it is the mean over documents, which is no more.
+    """
+    least = 0.0
+    for slot in form.structure.mask_rows:
+        found = documents_in(cast(torch.Tensor, form.values[slot.index]))
+        if found is None:
+            return 0
+        keys = extents.kv_len / max(found.number, 1) if found.keys is None else found.keys
+        least = min(least, keys) if least else keys
+    return least / side

@@ -1,17 +1,24 @@
-"""Labels of all tiles from summaries, for masks whose closed forms only enclose what is kept.
+"""Labels of tiles from summaries, for masks whose closed forms only enclose what is kept.
 
 Tables of blocks, trees, spans of images and the like keep tiles that no interval says. Three-valued
 summaries of the tensors say of each tile whether something or all of it may be kept, on the
 tensors' device and without waiting for it. Kernels look the labels up as runs: their marks.
+
+Tiles that are still open are halved while summaries tell, then evaluated. A tile is partial as soon
+as one pair of it is known to be kept and one to be dropped; the rest of it is not looked at.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
+from ...engine.evaluate import Environment, evaluate
+from ...engine.extents import Extents
+from ...engine.normal_form import Bound
 from ..intervals.intervals import rows_of
 from ..memory import MEMORY, constant, memorable
 from ..tile_runs import marks_of
@@ -70,3 +77,117 @@ def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
 
     key = ("runs", of, tiling.key)
     return MEMORY.recall(key, (tiling.form.structure.mask,), tiling.form.values, runs)
+
+
+_PARTS: Final = (8, 4, 2, 7, 6, 5, 3)  # of a side, the first one that divides it
+_SMALL: Final = 1 << 10  # elements of a tile that is evaluated
+_PLACES_AT_ONCE: Final = 1 << 14
+_ELEMENTS_AT_ONCE: Final = 1 << 23
+
+
+@dataclass
+class _Found:
+    """Which tiles are known to keep a pair, and which to drop one."""
+
+    kept: torch.Tensor
+    dropped: torch.Tensor
+
+    def note(self, tile: torch.Tensor, kept: torch.Tensor, dropped: torch.Tensor) -> None:
+        self.kept[tile[kept]] = True
+        self.dropped[tile[dropped]] = True
+
+    def open(self, tile: torch.Tensor) -> torch.Tensor:
+        return ~(self.kept[tile] & self.dropped[tile])
+
+
+Tiles = tuple[torch.Tensor, torch.Tensor, tuple[int, int]]  # of which tile, places, block
+
+
+def looked_at(tiling: Tiling, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whether some pair of each tile at `places` `[n, 4]` is kept, and whether some is dropped."""
+    form, rows = tiling.form, rows_of(tiling)
+    nothing = torch.zeros(len(places), dtype=torch.bool, device=places.device)
+    found = _Found(nothing, nothing.clone())
+    tile = torch.arange(len(places), device=places.device)
+    known: dict[tuple[int, int], Summaries] = {}
+    stack: list[Tiles] = [(tile, places, tiling.block)]
+    while stack:
+        tile, places, sides = stack.pop()
+        open_ = found.open(tile)
+        tile, places = tile[open_], places[open_]
+        if not len(tile):
+            continue
+        if sides[0] * sides[1] <= _SMALL or _parts(sides) == (1, 1):
+            found.note(tile, *_evaluated(form, places, sides, rows.extents))
+            continue
+        at = places.unbind(dim=1)
+        known[sides] = (known.get(sides) or Summaries(rows, at, sides)).at(at)
+        surely, perhaps = known[sides].truth(form.structure.mask)
+        found.note(tile, surely, ~perhaps)
+        left = perhaps & ~surely
+        stack += _split(tile[left], places[left], sides, rows.extents)
+    return found.kept, found.dropped
+
+
+def _split(
+    tile: torch.Tensor, places: torch.Tensor, block: tuple[int, int], extents: Extents
+) -> list[Tiles]:
+    """The parts of tiles, some thousands at a time and the first of each tile last.
+
+    Parts past the lengths are left out. Those that come last are looked at first, and decide most
+    tiles.
+    """
+    parts = _parts(block)
+    sides = (block[0] // parts[0], block[1] // parts[1])
+    number = torch.arange(parts[0] * parts[1], device=places.device)
+    batch, head, row, column = (index.repeat_interleave(len(number)) for index in places.T)
+    number = number.repeat(len(places))
+    row = row * parts[0] + number // parts[1]
+    column = column * parts[1] + number % parts[1]
+    within = (row * sides[0] < extents.q_len) & (column * sides[1] < extents.kv_len)
+    smaller = torch.stack([batch, head, row, column], dim=1)[within]
+    owner = tile.repeat_interleave(parts[0] * parts[1])[within]
+    order = _turns(owner).argsort(descending=True, stable=True)
+    at_once = max(1, _ELEMENTS_AT_ONCE // (sides[0] * sides[1]))
+    at_once = min(_PLACES_AT_ONCE, at_once) if sides[0] * sides[1] <= _SMALL else _PLACES_AT_ONCE
+    return [(owner[some], smaller[some], sides) for some in order.split(at_once)]
+
+
+def _turns(owner: torch.Tensor) -> torch.Tensor:
+    """How many entries equal to it stand before each entry, `[n]`."""
+    ordered, order = owner.sort(stable=True)
+    place = torch.arange(len(owner), device=owner.device)
+    turn = place - torch.searchsorted(ordered, ordered)
+    return torch.empty_like(turn).scatter_(0, order, turn)
+
+
+def _parts(block: tuple[int, int]) -> tuple[int, int]:
+    """Into how many parts the sides of a tile are taken; 1 where a side has no small divisor."""
+    rows, columns = (
+        next((parts for parts in _PARTS if side % parts == 0 and side > parts), 1) for side in block
+    )
+    return rows, columns
+
+
+def _evaluated(
+    form: Bound, places: torch.Tensor, block: tuple[int, int], extents: Extents
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whether some element of each tile is kept, and whether some is dropped."""
+    row = torch.arange(block[0], device=places.device)
+    column = torch.arange(block[1], device=places.device)
+    kept_ones, dropped_ones = [], []
+    for part in places.split(max(1, _ELEMENTS_AT_ONCE // (block[0] * block[1]))):
+        # A tile cut by the length repeats its last row or column, which changes no label.
+        q_idx = (part[:, 2, None] * block[0] + row).clamp(max=extents.q_len - 1)
+        kv_idx = (part[:, 3, None] * block[1] + column).clamp(max=extents.kv_len - 1)
+        indices = {
+            "batch": part[:, 0, None, None],
+            "head": part[:, 1, None, None],
+            "q_idx": q_idx[:, :, None],
+            "kv_idx": kv_idx[:, None, :],
+        }
+        kept = evaluate(form.structure.mask, Environment(indices, form.values))
+        kept = kept.expand(len(part), block[0], block[1])
+        kept_ones.append(kept.any(dim=(1, 2)))
+        dropped_ones.append(~kept.all(dim=(1, 2)))
+    return torch.cat(kept_ones), torch.cat(dropped_ones)

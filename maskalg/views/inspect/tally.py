@@ -11,9 +11,8 @@ from ...engine.extents import resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...questions.cost import elements_of, kept_keys
-from ...schedule.block_map import blocks
+from ...schedule.block_map import blocks, segments
 from ...schedule.rung import rung_of
-from ...schedule.segments import segments
 from ...schedule.tile_runs import EMPTY, FULL
 from .picture import Picture, is_decided
 

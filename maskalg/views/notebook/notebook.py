@@ -14,8 +14,7 @@ from ...formula.expression import Expression
 from ...formula.latex import expression_latex, latex
 from ...formula.printing import Shown
 from ...proof.proof import Proof
-from ...schedule.block_map import BlockMap
-from ...schedule.segments import Segments
+from ...schedule.block_map import BlockMap, Segments
 from ..inspect.choice import parts_of
 from ..inspect.heat import heat, reads_positions
 from ..inspect.palette import NAMES

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ...schedule.segments import Segments
+from ...schedule.block_map import Segments
 
 
 def pooled(labels: torch.Tensor, cells: int) -> tuple[torch.Tensor, int]:

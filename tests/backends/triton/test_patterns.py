@@ -9,7 +9,7 @@ from maskalg.codegen.hooks import Style
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.formula.derived import note_documents
-from maskalg.schedule.intervals.bands import tiles_of_documents
+from maskalg.schedule.intervals.rung import tiles_of_documents
 from maskalg.tiles.backward import one_pass_for
 
 pytest.importorskip("triton", reason="needs Triton")

@@ -18,7 +18,7 @@ from maskalg.formula.nodes import Node
 from maskalg.proof.check.digit_certificate import digit_claims
 from maskalg.proof.digits.forms import Axis, AxisSpan, BoxClause, DigitForms, DigitPart, Split
 from maskalg.proof.proof import Proof
-from maskalg.schedule.digits.runs import digit_runs
+from maskalg.schedule.digits.rung import digit_runs
 from maskalg.schedule.tile_runs import PARTIAL
 from maskalg.schedule.tiling import Tiling
 from maskalg.testing import oracle
