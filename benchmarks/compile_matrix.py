@@ -39,8 +39,7 @@ from maskalg.backends.triton.launching.fitting import MOST_SPILLED
 from maskalg.backends.triton.offline import TARGETS, kernels_offline
 from maskalg.engine.float8 import FLOAT8
 from maskalg.formula.expression import Expression
-from maskalg.testing.catalogue import CATALOGUE
-from maskalg.testing.catalogue_biases import BIASES
+from maskalg.testing.catalogue import BIASES, CATALOGUE
 from maskalg.values.algebra import everything
 from tests.cases.compositions import composition, lengths
 

@@ -30,7 +30,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.attention.varlen import varlen_attn
 
 import maskalg as ma
-from maskalg.bench.contender import backward_of
+from maskalg.bench.cases import backward_of
 from maskalg.bench.measure import interleaved
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound

@@ -39,8 +39,7 @@ import maskalg as ma
 from maskalg import alibi, causal, document, sliding, softcap
 from maskalg.backends.triton import plan as backend
 from maskalg.backends.triton import tuned
-from maskalg.bench.cases import Case, Shape, cases, documents
-from maskalg.bench.contender import backward_of
+from maskalg.bench.cases import Case, Shape, backward_of, cases, documents
 from maskalg.bench.contenders import contenders, inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
 from maskalg.formula.expression import Expression

@@ -59,8 +59,7 @@ def measured(rows: str) -> dict[str, float | str]:
     import triton
 
     import maskalg as ma
-    from maskalg.bench.cases import cases
-    from maskalg.bench.contender import backward_of
+    from maskalg.bench.cases import backward_of, cases
     from maskalg.bench.contenders import inputs_of
     from maskalg.bench.measure import interleaved
 

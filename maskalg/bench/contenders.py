@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..attention import attention
-from .cases import Case
-from .contender import Contender, Run
+from .cases import Case, Contender, Run
 from .flash_attention_4 import flash_attention_4
 
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from .cases import Case, mask_of
-from .contender import Contender
+from .cases import Case, Contender, mask_of
 
 BUILT_IN: Final = "FlashAttention-4"
 WITH_MASK_MOD: Final = "FlashAttention-4 mask_mod"

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from .cases import Case, mask_of
-from .contender import Contender
+from .cases import Case, Contender, mask_of
 from .contenders import contenders, inputs_of
 
 FARTHEST: Final = 0.02

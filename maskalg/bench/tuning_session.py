@@ -1,10 +1,14 @@
-"""A session of tuning on this machine's GPU: the searches, one after the other, and their store."""
+"""A session of tuning on this machine's GPU: its cases, the searches of them, and their store.
+
+For each kind of mask and score there are one or two cases that people train with.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import Final
 
 import torch
 
@@ -15,10 +19,40 @@ from ..engine.normal_form import bound
 from ..tiles.forward import Pattern
 from ..tiles.tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, text
 from ..tiles.tuned.store import Machine, Unusable, path_of, read, write
+from ..values.biases import alibi
+from ..values.masks import causal, document, shared_prefix, sliding
+from .cases import Case, Shape, documents, mask_of, rows
 from .contenders import inputs_of
 from .measure import interleaved
 from .tuning import Finding, search
-from .tuning_cases import LENGTH, tuning_cases
+
+LENGTH: Final = 8192
+_TAKEN: Final = (
+    "full", "causal", "window", "document", "documents of 256", "documents of 5000",
+    "document & window", "alibi", "softcap", "dense mask", "dense bias",
+)  # fmt: skip
+
+
+def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
+    """The cases at a head dimension, by name; every pattern of `maskalg.tiles.forward` is
+    among them, with a bias and without."""
+    heads = max(4, 2048 // head_dim)
+    shape = Shape(2, heads, heads, LENGTH, head_dim)
+    known = rows(shape, device)
+    slopes = torch.exp2(-8 * torch.arange(1, heads + 1, device=device) / heads)
+    ids = document(documents(LENGTH, 1000, device))
+    bias = alibi(slopes)
+    starts = [0, *range(LENGTH // 4, LENGTH + 1, LENGTH // 8)]  # of a prompt and its answers
+    rollouts = shared_prefix.from_cu_seqlens(starts, [-1] + [0] * (len(starts) - 2), device=device)
+    return {name: known[name] for name in _TAKEN} | {
+        "full + alibi": Case(shape, bias),
+        "window + alibi": Case(shape, causal & sliding(1024) + bias),
+        "document + alibi": Case(shape, causal & ids + bias),
+        "documents of 5000 + alibi": Case(shape, mask_of(known["documents of 5000"]) + bias),
+        "rollouts": Case(shape, rollouts),
+        "rollouts + alibi": Case(shape, rollouts + bias),
+        "document & window + alibi": Case(shape, causal & ids & sliding(1024) + bias),
+    }
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _forget() -> int:
 
 def _cases(given: str) -> tuple[str, ...]:
     """The names that hold a part of what was given; all for nothing."""
-    from ..bench.tuning_cases import tuning_cases
+    from ..bench.tuning_session import tuning_cases
 
     parts, known = [part for part in given.split(",") if part], list(tuning_cases(128, "cpu"))
     found = tuple(name for name in known if not parts or any(part in name for part in parts))

@@ -1,20 +1,26 @@
 """Rendered hooks as modules, whose sources lie in the user's cache folder.
 
 The files are for people and debuggers: the text that was rendered runs, never a file. A file is
-written under another name and renamed, so that processes and threads never see half of it.
+written under another name and renamed, so that processes and threads never see half of it. Formulas
+that are compiled again and again, for nothing but other constants, are counted and told.
 """
 
 from __future__ import annotations
 
 import linecache
 import os
+import re
 import tempfile
 import threading
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from ..engine.normal_form import Structure
 from ..engine.recent import Recent
+from ..formula.printing import formula_text
+from . import messages
 
 _LOADED: Final[Recent[str, ModuleType]] = Recent(4096)
 _LOCK: Final = threading.Lock()
@@ -62,3 +68,18 @@ def replace(path: Path, content: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
         file.write(content)
     os.replace(file.name, path)
+
+
+MANY: Final = 16
+_NUMBER: Final = re.compile(r"\b\d+(\.\d+)?(e[+-]?\d+)?\b")
+_SEEN: Final[Recent[str, set[str]]] = Recent(1024)
+
+
+def count(structure: Structure) -> None:
+    """Warn, once, when a formula comes with so many values of its constants."""
+    formula = f"mask {formula_text(structure.mask)}, bias {formula_text(structure.bias)}"
+    others = _SEEN.keep(_NUMBER.sub("#", formula), set())
+    if len(others) < MANY and formula not in others:
+        others.add(formula)
+        if len(others) == MANY:
+            warnings.warn(messages.recompiled(MANY, formula), stacklevel=2)

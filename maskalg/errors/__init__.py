@@ -4,9 +4,7 @@ Other messages stand in `messages.py` of the room that raises them, or in the fi
 says what was typed, what was found, and what to write instead.
 """
 
-from .arguments import *
 from .calls import *
-from .elsewhere import *
 from .kinds import BackendError as BackendError
 from .kinds import MaskalgError as MaskalgError
 from .kinds import MaskAttributeError as MaskAttributeError

@@ -1,9 +1,15 @@
-"""Of values that stand where a mask, a bias or a score should."""
+"""Of values that stand where a mask, a bias or a score should, and of names that others use.
+
+Other attention functions and modules have arguments by other names: the error says ours.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
 
 from .kinds import MaskAttributeError, MaskTypeError
 
@@ -76,4 +82,134 @@ def used_as_bool(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"{what!r} has no truth value: it was used with `and`, `or`, `not`, `if` or a chained "
         "comparison. Write `a & b`, `a | b`, `~a`, and `(x <= q_idx) & (q_idx < y)`."
+    )
+
+
+_CAUSAL: Final = "write attention(query, key, value, causal)"
+_LAST: Final = (
+    "; FlashAttention aligns the last query with the last key: add .shift(q=kv_len - q_len) where "
+    "the lengths differ"
+)
+_TENSOR: Final = (
+    "the fourth argument is ma.dense(tensor) for Booleans, ma.dense_bias(tensor) for numbers that "
+    "are added"
+)
+_DOCUMENTS: Final = (
+    "write ma.document.from_cu_seqlens(cu_seqlens) in the mask, with the sequences packed into one "
+    "of shape [1, heads, total, head_dim]; where cu_seqlens_k differ, "
+    "ma.per_document.from_cu_seqlens(causal, cu_seqlens_q, cu_seqlens_k)"
+)
+_SHAPES: Final = "leave it out, the shapes say it"
+_LSE: Final = "write return_lse=True"
+_SCALE: Final = "write scale=…"
+
+# Of PyTorch, FlexAttention, FlashAttention, xformers and Hugging Face transformers.
+_WRITE: Final = {
+    "is_causal": _CAUSAL,
+    "causal": _CAUSAL + _LAST,
+    "attn_mask": _TENSOR,
+    "attn_bias": _TENSOR,
+    "attention_mask": "write `causal & ma.padding.from_mask(attention_mask)` for [batch, kv_len]",
+    "mask": "the mask is the fourth argument: attention(query, key, value, mask)",
+    "bias": "the bias is the fourth argument: attention(query, key, value, mask + bias)",
+    "enable_gqa": "leave it out, grouped heads are seen from the shapes",
+    "score_mod": "write attention(query, key, value, ma.score(score_mod))",
+    "mask_mod": "write attention(query, key, value, ma.mask(mask_mod))",
+    "block_mask": f"the mask is the fourth argument, {FROM_BLOCK_MASK}",
+    "kernel_options": "leave it out, tiles are chosen by the device",
+    "key_padding_mask": "write ma.padding.from_mask(~key_padding_mask)",
+    "seqused_k": "write ma.padding(lengths), the number of keys of each batch entry",
+    "cu_seqlens_q": _DOCUMENTS,
+    "cu_seqlens_k": _DOCUMENTS,
+    "max_seqlen_q": _SHAPES,
+    "max_seqlen_k": _SHAPES,
+    "window_size": "write ma.window(left, right) in the mask, None where -1 stood" + _LAST,
+    "sliding_window": "write `causal & ma.sliding(window)`",
+    "alibi_slopes": "write `mask + ma.alibi(slopes)`",
+    "softcap": "write `mask + ma.softcap(cap)`",
+    "softmax_scale": _SCALE,
+    "scaling": _SCALE,
+    "return_attn_probs": _LSE,
+    "return_softmax_lse": _LSE,
+    "return_aux": _LSE,
+    "s_aux": "write weight=ma.softmax_with_sink(sinks)",
+    "sinks": "write weight=ma.softmax_with_sink(sinks)",
+    "q": "the first argument is called query",
+    "k": "the second argument is called key",
+    "v": "the third argument is called value",
+    "deterministic": "leave it out",
+}
+
+
+# Of modules, by the names that FlexAttention and others have for functions.
+_CALLED_HERE: Final = {
+    "flex_attention": "ma.attention(query, key, value, mask + bias)",
+    "scaled_dot_product_attention": "ma.attention(query, key, value, mask + bias)",
+    "create_block_mask": "nothing: ma.attention takes ma.mask(mask_mod) as it is",
+    "create_mask": "ma.mask(mask_mod).to_dense(q_len, kv_len)",
+    "and_masks": "`f & g`",
+    "or_masks": "`f | g`",
+    "noop_mask": "ma.everything",
+    "causal_mask": "ma.causal",
+    "sliding_window": "`ma.causal & ma.sliding(window)`",
+    "prefix_lm": "`ma.causal | ma.prefix(length)`",
+    "document_mask": "ma.document(ids)",
+    "from_block_mask": "ma.mask(block_mask)",
+    "abs": "abs(x), Python's own",
+}
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: what it may have meant."""
+    by_lower = {known_name.lower(): known_name for known_name in known}
+    found = [by_lower[match] for match in get_close_matches(name.lower(), list(by_lower), 2, 0.7)]
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+def not_in_package(name: str, public: Iterable[str]) -> AttributeError:
+    """The package has nothing of this name; its `public` names may be near."""
+    says = f" Write {_CALLED_HERE[name]}." if name in _CALLED_HERE else near(name, public)
+    return AttributeError(f"module 'maskalg' has no attribute {name!r}.{says}", name=name)
+
+
+def other_arguments(
+    more: tuple[object, ...],
+    named: Mapping[str, object],
+    known: tuple[str, ...],
+    function: str = "attention",
+) -> MaskTypeError:
+    """`more` were given beyond the fourth, `named` by names that the function does not have."""
+    if any(type(value).__name__ == "BlockMask" for value in more):
+        return MaskTypeError(
+            f"{function} takes one argument for FlexAttention's score_mod and block_mask: write "
+            "attention(query, key, value, ma.mask(mask_mod) + ma.score(score_mod)), without the "
+            f"one that is None. A BlockMask enters as {FROM_BLOCK_MASK}."
+        )
+    if more:
+        return MaskTypeError(
+            f"{function} takes query, key, value and the score by position, and "
+            f"{len(more)} more were given. After attn_mask, scaled_dot_product_attention takes "
+            f"dropout_p and is_causal: instead of is_causal=True, {_CAUSAL}. Name what is left, as "
+            "in scale=0.125."
+        )
+    says = [_other_argument(name, value, known) for name, value in named.items()]
+    return MaskTypeError(f"{function} has no argument {'; '.join(says)}.")
+
+
+def _other_argument(name: str, value: object, known: tuple[str, ...]) -> str:
+    if name not in _WRITE:
+        return f"{name}: it takes {', '.join(known)}"
+    if value is None or value is False:
+        return f"{name}={value}: leave it out"
+    return f"{name}={value}: {_WRITE[name]}" if value is True else f"{name}: {_WRITE[name]}"
+
+
+def module_arguments(given: tuple[object, ...], named: Mapping[str, object]) -> MaskTypeError:
+    """`ma.nn.Attention` made like `torch.nn.MultiheadAttention`."""
+    found = [*map(repr, given), *(f"{name}={value!r}" for name, value in named.items())]
+    return MaskTypeError(
+        f"ma.nn.Attention({', '.join(found)}): it takes a score, such as causal & sliding(256), "
+        "then scale, weight and backend by name. It has no projections, and learns the sizes from "
+        "the query, key and value it is called with, [batch, heads, length, head_dim]: project in "
+        "torch.nn.Linear of your own, with .unflatten(-1, (heads, head_dim)).transpose(1, 2)."
     )

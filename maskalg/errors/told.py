@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, TypeVar, cast
 
-from .elsewhere import near
 from .kinds import MaskTypeError
+from .strangers import near
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 

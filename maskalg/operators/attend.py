@@ -22,7 +22,6 @@ from . import define as define
 from . import float8 as float8
 from . import pages as operator_of_pages  # noqa: F401
 from . import transforms
-from . import vmap as vmap
 from .inputs import check_tensor, check_weight
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

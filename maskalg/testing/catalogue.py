@@ -1,20 +1,30 @@
-"""The masks people use, each next to the oracle's matrix of it: `CATALOGUE["prefix LM"]`.
+"""What people use, each next to its oracle: `CATALOGUE` of masks, `BIASES`, `WEIGHTS`.
 
-First come the rows of the files in `maskalg/values/masks`, then compositions of them. Tensors over
-positions hold `ENTRIES` positions, so lengths up to `LONGEST` fit every mask, also when it is
-shifted a few times.
+`CATALOGUE["prefix LM"]` is a mask and the oracle's matrix of it. First come the rows of the files
+in `maskalg/values/masks`, then compositions of them. Tensors over positions hold `ENTRIES`
+positions, so lengths up to `LONGEST` fit every mask, also when it is shifted a few times.
+
+`BIASES` are the rows of `maskalg/values/biases`, each next to what the oracle adds to the scaled
+score. Tables are float64 and hold what calls of up to `LENGTH` queries and keys, `BATCH` and
+`HEADS` read; those that are learned require a gradient. `WEIGHTS` are the rows of
+`maskalg/values/weights`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import torch
 
-from ..values import index, masks
-from ..values.by_hand import BATCH_SIZE, ENTRIES, HEADS, IDS, LONGEST, Bools
+from ..values import biases, index, masks, weights
+from ..values.algebra import Bias
+from ..values.by_hand import BATCH_SIZE, ENTRIES, HEADS, IDS, LONGEST, WINDOWED, Bools, Floats
 from ..values.discovery import rows
+from ..values.weights.weight import Weight
 from . import oracle
 from .case import Case, grid, where
 
@@ -109,3 +119,51 @@ CATALOGUE: Final[dict[str, Case]] = {
     | _global
     | Case.by_hand(masks.block_table(_blocks, 8), partial(oracle.block_table, _blocks, (8, 8))),
 }
+
+
+LENGTH: Final = WINDOWED
+
+
+@dataclass(frozen=True, eq=False)
+class BiasCase:
+    """A score term built from its learned tensors, and the oracle of what it adds.
+
+    Attributes:
+        build: the term, from tensors of the shapes of `tables`.
+        added: what it adds, from the tables and from `q_len=` and `kv_len=`.
+        tables: float64 arrays.
+    """
+
+    build: Callable[..., Bias]
+    added: Callable[..., Floats]
+    tables: tuple[Any, ...]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The tables as new tensors that require a gradient."""
+        return [torch.from_numpy(table.copy()).requires_grad_() for table in self.tables]
+
+    def matrix(self, q_len: int, kv_len: int) -> Floats:
+        """The oracle's bias, `[batch or 1, heads or 1, q_len, kv_len]`."""
+        return self.added(*self.tables, q_len=q_len, kv_len=kv_len)
+
+
+BIASES: Final = {name: BiasCase(*row) for name, row in rows(biases.__name__).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class WeightCase:
+    """A weight function built from its learned tensors, and the oracle of what it does to scores.
+
+    Attributes:
+        build: the weight, from tensors of the shapes of `tables`.
+        weights: what values are multiplied by, from scores `[batch, heads, q_len, kv_len]`, -inf
+            where a key is dropped, and from the tables.
+        tables: float64 arrays, `[HEADS]` each.
+    """
+
+    build: Callable[..., Weight]
+    weights: Callable[..., Floats]
+    tables: tuple[Any, ...]
+
+
+WEIGHTS: Final = {name: WeightCase(*row) for name, row in rows(weights.__name__).items()}

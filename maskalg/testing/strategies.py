@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, get_args
 
@@ -33,7 +34,41 @@ from ..values.by_hand import ENTRIES, FARTHEST_SHIFT, LONGEST, Bools
 from ..values.index import Index, TableExpression
 from . import messages, oracle
 from .case import BATCH, HEADS, Case, grid, matrix_of, where
-from .shapes import Shape, shapes
+
+try:
+    from hypothesis import strategies as st
+    from hypothesis.strategies import DrawFn
+except ImportError as missing:
+    raise messages.needs_hypothesis("maskalg.testing.strategies") from missing
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Lengths and block sides to look at a mask with."""
+
+    q_len: int
+    kv_len: int
+    block_q: int
+    block_kv: int
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        return self.q_len, self.kv_len
+
+    @property
+    def block(self) -> tuple[int, int]:
+        return self.block_q, self.block_kv
+
+
+@st.composite
+def shapes(draw: DrawFn) -> Shape:
+    """Lengths up to `LONGEST`, equal or not, and blocks that divide them or not."""
+    q_len = draw(st.integers(1, LONGEST))
+    kv_len = draw(st.one_of(st.just(q_len), st.integers(1, LONGEST)))
+    block_q = draw(st.sampled_from((1, 2, 3, 4, 5, 7, 8, 16)))
+    block_kv = draw(st.one_of(st.just(block_q), st.sampled_from((1, 2, 3, 4, 5, 7, 8, 16))))
+    return Shape(q_len, kv_len, block_q, block_kv)
+
 
 try:
     from hypothesis import strategies as st

@@ -13,7 +13,7 @@ from ..formula.nodes import SCORE, TRUE, Node
 from ..formula.printing import Label
 from ..values.algebra import Bias, Mask, Score, formula
 from . import messages
-from .block_mask import is_block_mask, of_block_mask
+from .pointwise import is_block_mask, of_block_mask
 
 # torch.fx is imported where a function is traced, not with the package.
 

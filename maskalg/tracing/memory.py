@@ -1,18 +1,157 @@
-"""Formulas of functions that were traced, to be filled with the values of others like them."""
+"""Formulas of functions that were traced, to be filled with the values of others like them.
+
+A function's signature is all but the numbers and tensors it captures. A model builds the functions
+of its masks anew in every step: the same code over other values. Two functions with one signature
+trace to one formula, so the second need not be traced.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from typing import Any, Final
 
 import torch
 
 from ..formula import nodes
 from ..formula.nodes import Node
-from ..formula.parameters import Parameter, Scalar, Table
+from ..formula.parameters import INT32_MAX, Parameter, Scalar, Table
 from .bounds import Bounds
-from .recorder import Recorder
-from .signature import Captured, Signature
+from .captures import LONGEST, default_names, is_ours, names
+from .meanings.minus_infinity import is_minus_infinity
+from .recorder import Key, Recorder
+
+Captured = int | float | torch.Tensor
+
+# What their attributes are does not change.
+_LIBRARIES: Final = ("torch", "math", "operator", "functools", "builtins")
+_PLAIN: Final = (bool, str, type(None), torch.dtype, torch.device)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The code of a function and of those it calls, and what they capture.
+
+    Attributes:
+        key: all of it but the values; kinds, signs, dtypes, ranks and devices of them.
+        places: where each value was found, as `Captures` names it.
+        values: the captured numbers and tensors.
+    """
+
+    key: tuple[object, ...]
+    places: tuple[Key, ...]
+    values: tuple[Captured, ...]
+
+
+class _Unlike(Exception):
+    """A function that holds what a signature does not describe."""
+
+
+def signature_of(function: Callable[..., Any]) -> Signature | None:
+    """The signature of a plain function; None where it reaches objects that may change."""
+    walk = _Walk()
+    try:
+        walk.visit(function, ("function",))
+    except _Unlike:
+        return None
+    return Signature(tuple(walk.key), tuple(walk.values), tuple(walk.values.values()))
+
+
+class _Walk:
+    """Visits what a function holds in the order of its code."""
+
+    def __init__(self) -> None:
+        self.key: list[object] = []
+        self.values: dict[Key, Captured] = {}
+        self._seen: dict[Key, int] = {}
+
+    def visit(self, value: Any, place: Key) -> None:
+        kind = type(value)
+        if kind is int or kind is float:
+            self._number(value, place)
+        elif kind is torch.Tensor or kind is torch.nn.Parameter:
+            self._tensor(value)
+        elif kind is FunctionType:
+            self._function(value)
+        elif kind in _PLAIN:
+            self.key += (kind, value)
+        elif kind in (list, tuple) and len(value) <= LONGEST:
+            self.key += (kind, len(value))
+            for i, item in enumerate(value):
+                self.visit(item, (*place, i))
+        elif _is_fixed(value, kind):
+            self.key.append(value)
+        else:
+            raise _Unlike
+
+    def _again(self, place: Key) -> bool:
+        """Whether a place was visited before; which one it was belongs to the key."""
+        again = place in self._seen
+        self.key.append(self._seen.setdefault(place, len(self._seen)))
+        return again
+
+    def _number(self, value: int | float, place: Key) -> None:
+        if self._again(place):
+            return
+        if not math.isfinite(value) or abs(value) > INT32_MAX:
+            raise _Unlike
+        # Signs decide which bounds a formula declares.
+        self.key += (type(value), (value > 0) - (value < 0))
+        self.values[place] = value
+
+    def _tensor(self, tensor: torch.Tensor) -> None:
+        place = ("tensor", id(tensor))
+        if not self._again(place):
+            self.key += (tensor.dtype, tensor.ndim, tensor.device, tensor.requires_grad)
+            self.key.append(is_minus_infinity(tensor))
+            self.values[place] = tensor
+
+    def _function(self, function: FunctionType) -> None:
+        ours = is_ours(function)
+        if not ours and function.__closure__ is None:
+            self.key.append(function)
+            return
+        if self._again(("called", id(function))):
+            return
+        self.key.append(function.__code__)
+        for cell in function.__closure__ or ():
+            self._cell(cell)
+        for name, value in zip(default_names(function), function.__defaults__ or (), strict=True):
+            self.visit(value, ("default", id(function), name))
+        for name, value in (function.__kwdefaults__ or {}).items():
+            self.key.append(name)
+            self.visit(value, ("default", id(function), name))
+        scope = function.__globals__
+        for name in _globals(function.__code__) if ours else ():
+            if name in scope:
+                self.key.append(name)
+                self.visit(scope[name], ("global", id(scope), name))
+
+    def _cell(self, cell: CellType) -> None:
+        if self._again(("contents", id(cell))):
+            return
+        try:
+            contents = cell.cell_contents
+        except ValueError:
+            raise _Unlike from None
+        self.visit(contents, ("cell", id(cell)))
+
+
+@lru_cache(maxsize=1024)
+def _globals(code: CodeType) -> tuple[str, ...]:
+    return tuple(sorted(set(names(code))))
+
+
+def _is_fixed(value: Any, kind: type) -> bool:
+    """Whether a value is a module, function or class of a library, whose attributes stay."""
+    if kind is ModuleType or kind is type:
+        name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+        return str(name).split(".")[0] in _LIBRARIES
+    return kind is BuiltinFunctionType and isinstance(value.__self__, ModuleType)
+
 
 _MOST: Final = 512
 _TEMPLATES: Final[dict[object, Template]] = {}

@@ -1,4 +1,4 @@
-"""A FlexAttention function itself, called for many indices at once."""
+"""FlexAttention's own objects, asked for many indices at once: functions, and block masks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..values.algebra import Mask
+from ..values.masks.block_table import block_table
 from .captures import name_of
 
 
@@ -73,3 +75,23 @@ def requires_gradient(score_mod: Callable[..., Any]) -> bool:
             return bool(torch.as_tensor(score_mod(zero.float(), *[zero] * 4)).requires_grad)
     except Exception:  # it says so where it is evaluated
         return False
+
+
+def is_block_mask(found: object) -> bool:
+    """Told by name: FlexAttention is not imported for it."""
+    return type(found).__name__ == "BlockMask"
+
+
+def of_block_mask(found: Any, mask: Callable[[Any], Mask]) -> Mask:
+    """The mask of a `BlockMask`; `mask` traces its function."""
+    block: tuple[int, int] = found.BLOCK_SIZE
+    columns = max(found.kv_indices.shape[-1], -(-found.seq_lengths[1] // block[1]))
+    partial = block_table.from_kv_indices(
+        found.kv_indices, block, columns=columns, kv_num_blocks=found.kv_num_blocks
+    )
+    kept = partial & mask(found.mask_mod)
+    if found.full_kv_indices is None:
+        return kept
+    return kept | block_table.from_kv_indices(
+        found.full_kv_indices, block, columns=columns, kv_num_blocks=found.full_kv_num_blocks
+    )

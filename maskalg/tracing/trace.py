@@ -20,9 +20,8 @@ from .bounds import Bounds
 from .captures import Captures, name_of
 from .meanings.operations import Formulas, refuse_changes_in_place
 from .meanings.rules import lifted
-from .memory import recalled, remember
+from .memory import recalled, remember, signature_of
 from .recorder import Key, NeedsValue, NoRandomness, Reads, Recorder
-from .signature import signature_of
 
 ARGUMENTS = (("b", nodes.BATCH), ("h", nodes.HEAD), ("q_idx", nodes.Q), ("kv_idx", nodes.K))
 

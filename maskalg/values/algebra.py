@@ -23,8 +23,7 @@ from ..formula.nodes import SCORE, TRUE, Node, added, composed, joined
 from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
 from . import messages
-from .drawn import Drawn
-from .not_numbers import NotNumbers
+from .drawn import Drawn, NotNumbers
 
 if TYPE_CHECKING:
     from ..proof.proof import Proof

@@ -1,15 +1,38 @@
-"""The pictures that masks, biases and scores share."""
+"""Pictures that masks, biases and scores share, and arithmetic that masks and scores refuse."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import told
 from ..formula.expression import Expression
+from . import messages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+class NotNumbers:
+    """Base of masks and scores, for error messages."""
+
+    def __mul__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(self, "*", other)
+
+    def __rmul__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(other, "*", self)
+
+    def __truediv__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(self, "/", other)
+
+    def __neg__(self) -> NoReturn:
+        raise messages.minus_of_mask(self)
+
+    def __matmul__(self, other: NoReturn) -> NoReturn:
+        raise messages.nested_mask(self, other)
+
+    def __rmatmul__(self, other: NoReturn) -> NoReturn:
+        raise messages.nested_mask(other, self)
 
 
 class Drawn(Expression):

@@ -4,7 +4,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
-from maskalg.testing.catalogue_weights import WEIGHTS
+from maskalg.testing.catalogue import WEIGHTS
 
 HEADS = 4
 

@@ -7,8 +7,15 @@ from functools import partial
 import pytest
 import torch
 
-from maskalg.bench.cases import FURTHER_SHAPES, SHAPES, cases, catalogue, documents, mask_of
-from maskalg.bench.contender import Contender
+from maskalg.bench.cases import (
+    FURTHER_SHAPES,
+    SHAPES,
+    Contender,
+    cases,
+    catalogue,
+    documents,
+    mask_of,
+)
 from maskalg.bench.families import families
 from maskalg.bench.measure import Row, first_calls, kept_pairs
 from maskalg.bench.report import line, markdown, summary

@@ -11,8 +11,7 @@ pytest.importorskip("triton", reason="needs Triton")
 from maskalg.backends.triton import offline
 from maskalg.backends.triton.launching.fitting import MOST_SPILLED
 from maskalg.backends.triton.offline import kernels_offline
-from maskalg.testing.catalogue import CATALOGUE
-from maskalg.testing.catalogue_biases import BIASES
+from maskalg.testing.catalogue import BIASES, CATALOGUE
 from maskalg.tiles.decode import decode_tiles_for
 from maskalg.values.algebra import everything
 from tests.codegen.test_compile import ELEMENTS

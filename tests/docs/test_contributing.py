@@ -74,8 +74,8 @@ import numpy as np, torch
 import maskalg as ma
 from maskalg.testing import assert_closed_forms_sound, assert_same_mask
 from maskalg.testing.catalogue import CATALOGUE
-from maskalg.testing.catalogue_biases import BIASES
-from maskalg.testing.catalogue_weights import WEIGHTS
+from maskalg.testing.catalogue import BIASES
+from maskalg.testing.catalogue import WEIGHTS
 case = CATALOGUE["fixed pattern"]
 assert_same_mask(case.mask, case.dense(37, 40), 37, 40)
 assert_closed_forms_sound(case.mask, 37, 40, block_q=8)

@@ -69,7 +69,7 @@ def test_threads_share_one():
 )
 def test_many_masks_do_not_grow_what_is_kept(name, from_key, monkeypatch):
     """Each is longer than the one before: a structure, a proof, hooks and a formula of its own."""
-    from maskalg.codegen import recompiled, store
+    from maskalg.codegen import store
     from maskalg.codegen.hooks import Style, hooks_of
     from maskalg.engine import normal_form
     from maskalg.proof import proof
@@ -78,7 +78,7 @@ def test_many_masks_do_not_grow_what_is_kept(name, from_key, monkeypatch):
         "structures": (normal_form, "_STRUCTURES"),
         "proofs": (proof, "_CACHE"),
         "hooks": (store, "_LOADED"),
-        "formulas": (recompiled, "_SEEN"),
+        "formulas": (store, "_SEEN"),
     }[name]
     assert 0 < getattr(module, place).most <= 4096
     known = Recent(8)
@@ -88,7 +88,7 @@ def test_many_masks_do_not_grow_what_is_kept(name, from_key, monkeypatch):
     for n in range(12):
         mask = reduce(or_, [ma.kv_idx == from_key + 9 * i for i in range(n + 1)], causal)
         structure = bound(mask).structure
-        recompiled.count(structure)
+        store.count(structure)
         hooks = hooks_of(structure, style)
         store.load(hooks.source, hooks.digest)
         sizes.append(len(known))

@@ -7,8 +7,7 @@ import torch
 
 import maskalg as ma
 from maskalg.testing.case import BATCH, HEADS
-from maskalg.testing.catalogue import CATALOGUE
-from maskalg.testing.catalogue_biases import BIASES, LENGTH
+from maskalg.testing.catalogue import BIASES, CATALOGUE, LENGTH
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"

@@ -22,7 +22,7 @@ from maskalg_kernels.runs import (
 from maskalg import everything
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
-from maskalg.schedule.rung import marked_runs_of, marks_of
+from maskalg.schedule.tile_runs import marked_runs_of, marks_of
 from maskalg.schedule.tiling import Tiling
 
 ONE_WAY = 2

@@ -9,7 +9,7 @@ from hypothesis import given
 from maskalg import causal, everything, nothing, prefix, sliding
 from maskalg.engine.extents import resolve
 from maskalg.engine.normal_form import bound
-from maskalg.schedule.intervals.intervals import in_order
+from maskalg.schedule.intervals.rung import in_order
 from maskalg.schedule.rung import rung_of
 from maskalg.schedule.tile_runs import EMPTY, FULL, PARTIAL, Run, TileRuns
 from maskalg.schedule.tiling import Tiling

@@ -7,9 +7,9 @@ import maskalg as ma
 from maskalg import causal
 from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
-from maskalg.schedule.rung import rung_of
+from maskalg.schedule.rung import layout_of, rung_of
 from maskalg.schedule.summaries.labels import summary_labels
-from maskalg.schedule.tile_runs import EMPTY, FULL, layout_of
+from maskalg.schedule.tile_runs import EMPTY, FULL
 from maskalg.schedule.tiling import Tiling
 from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import CATALOGUE

@@ -9,9 +9,8 @@ from torch.nn.attention.flex_attention import create_mask, flex_attention
 
 import maskalg as ma
 from maskalg.testing.case import BATCH, HEADS
-from maskalg.testing.catalogue import CATALOGUE
-from maskalg.testing.catalogue_biases import BIASES
-from maskalg.testing.catalogue_biases import LENGTH as POSITIONS
+from maskalg.testing.catalogue import BIASES, CATALOGUE
+from maskalg.testing.catalogue import LENGTH as POSITIONS
 from maskalg.tracing.pointwise import pointwise
 
 

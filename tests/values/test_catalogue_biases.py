@@ -12,7 +12,7 @@ import maskalg as ma
 from maskalg import attention, causal, prefix
 from maskalg.testing import oracle
 from maskalg.testing.case import BATCH, HEADS
-from maskalg.testing.catalogue_biases import BIASES, LENGTH
+from maskalg.testing.catalogue import BIASES, LENGTH
 
 WIDTH = 4
 # The logarithm of a whole distance is taken in float32, whatever the scores are.

@@ -10,9 +10,7 @@ import pytest
 
 import maskalg as ma
 from maskalg.testing import oracle
-from maskalg.testing.catalogue import CATALOGUE
-from maskalg.testing.catalogue_biases import BIASES
-from maskalg.testing.catalogue_weights import WEIGHTS
+from maskalg.testing.catalogue import BIASES, CATALOGUE, WEIGHTS
 from maskalg.values import biases, masks, weights
 from maskalg.values.discovery import entries, rows
 

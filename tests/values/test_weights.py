@@ -10,7 +10,7 @@ import maskalg as ma
 from maskalg import causal
 from maskalg.testing import oracle
 from maskalg.testing.case import HEADS
-from maskalg.testing.catalogue_weights import WEIGHTS
+from maskalg.testing.catalogue import WEIGHTS
 from tests.cases.weights import compared, expressions, weights, worst_error
 
 LENGTH = 150

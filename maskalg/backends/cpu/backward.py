@@ -28,8 +28,7 @@ from ..call import Call
 from ..results import empty_gradients
 from .elements import LOG2E, Elements, has_nan, memory_of
 from .formula import differentiated
-from .forward import biased_scores, piece_weights, score_factor
-from .operands import Operands, accumulation, operands
+from .forward import Operands, accumulation, biased_scores, operands, piece_weights, score_factor
 from .plan import Group, Piece, Row, plan
 
 

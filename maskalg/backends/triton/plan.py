@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import torch
 
 from ... import errors
-from ...codegen import recompiled
+from ...codegen import store
 from ...codegen.distance_tables import Tabled
 from ...codegen.hooks import Hooks, Style, hooks_of
 from ...codegen.store import load
@@ -149,7 +149,7 @@ def structure_plan(
     if dtype == FLOAT8 and arch in _WITHOUT_FLOAT8:
         raise messages.float8_architecture(arch)
     short_integers = elements_are_short(structure, style)
-    recompiled.count(structure)
+    store.count(structure)
     hooks = hooks_of(structure, style)
     shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
     pads = (shape["HEAD_PAD"], shape["VALUE_PAD"])

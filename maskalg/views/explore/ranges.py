@@ -58,7 +58,7 @@ def _sum(node: Node, js: JavaScript) -> str:
     moving = [values(term, js) for term in node.args if _reads_positions(term)]
     if still:
         moving.append(f"point({js(nodes.add(*still))})")
-    return _apply("plus")(moving)
+    return _applied("plus")(moving)
 
 
 def _choice(node: Node, js: JavaScript) -> str:
@@ -66,12 +66,12 @@ def _choice(node: Node, js: JavaScript) -> str:
     return f"choice({truth(condition, js)}, {values(then, js)}, {values(otherwise, js)})"
 
 
-def _apply(function: str) -> Callable[[list[str]], str]:
+def _applied(function: str) -> Callable[[list[str]], str]:
     return lambda parts: f"{function}({', '.join(parts)})"
 
 
 def _joined(function: str) -> Rule:
-    return lambda node, js: _apply(function)([values(arg, js) for arg in node.args])
+    return lambda node, js: _applied(function)([values(arg, js) for arg in node.args])
 
 
 Rule = Callable[[Node, JavaScript], str]

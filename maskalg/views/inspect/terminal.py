@@ -11,8 +11,7 @@ import torch
 from ...formula.expression import Expression
 from ...formula.printing import formula_text
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
-from .choice import Choice
-from .entry import one_entry
+from .choice import Choice, one_entry
 from .picture import Picture, picture, require_cells
 from .tally import Tally, counted_side, sharpened, tally
 

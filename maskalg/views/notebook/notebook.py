@@ -1,7 +1,8 @@
 """HTML for notebooks: masks, biases, scores, blocks, segments and proofs.
 
-A picture, the formula typeset, and the facts. Nothing here raises: what cannot be drawn is shown
-without a picture, or as text.
+A picture, the formula typeset, and the facts. Lengths that nobody gave are found from the
+expression, and labels of many blocks become those of few cells. Nothing here raises: what cannot be
+drawn is shown without a picture, or as text.
 """
 
 from __future__ import annotations
@@ -10,19 +11,133 @@ from collections.abc import Callable
 from html import escape
 from typing import Final
 
+import torch
+
+from ... import errors
+from ...engine.extents import resolve
+from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...formula.latex import expression_latex, latex
+from ...formula.parameters import Scalar
 from ...formula.printing import Shown
 from ...proof.proof import Proof
 from ...schedule.block_map import BlockMap, Segments
-from ..inspect.choice import parts_of
+from ..inspect.choice import Choice, of_one, parts_of
 from ..inspect.heat import heat, reads_positions
 from ..inspect.palette import NAMES
 from ..inspect.picture import FIRST, Picture, evaluated, picture
 from ..inspect.terminal import kept_text, percent, size_text
-from .lengths import lengths_to_show
-from .pooled import pooled, pooled_segments
 from .svg import STYLE, blocks_svg, heat_svg, key_svg
+
+# What fits more positions than this has no limit.
+_LIMIT: Final = 1 << 28
+_SHORTEST: Final = 256
+_LONGEST: Final = 1 << 20
+# Where positions are digits, numbers multiply: a canvas of 16 x 16 has 256 positions.
+_LONGEST_SQUARE: Final = 1024
+
+
+def lengths_to_show(expression: Expression, choice: Choice) -> tuple[int, int] | None:
+    """Queries and keys: as many as the bound tensors hold, else four of the largest numbers.
+
+    None where no length fits the tensors, as for an empty one.
+    """
+    narrowed, batches, heads = of_one(expression, choice)
+    form = bound(narrowed)
+
+    def fits(q_len: int, kv_len: int) -> bool:
+        try:
+            resolve(form, q_len, kv_len, batches, heads)
+        except errors.MaskValueError:
+            return False
+        return True
+
+    if not fits(1, 1):
+        return None
+    q_len = _largest(lambda length: fits(length, 1))
+    kv_len = _largest(lambda length: fits(1, length))
+    q_len, kv_len = q_len or kv_len, kv_len or q_len
+    if q_len is None or kv_len is None:
+        q_len = kv_len = _of_numbers(expression)
+    if fits(q_len, kv_len):
+        return q_len, kv_len
+    # A table read at both indices together, such as one of distances.
+    both = _largest(lambda length: fits(min(length, q_len), min(length, kv_len)))
+    return None if both is None else (min(both, q_len), min(both, kv_len))
+
+
+def _largest(fits: Callable[[int], bool]) -> int | None:
+    """The largest length that fits, given that 1 does; None where there is no limit in sight."""
+    if fits(_LIMIT):
+        return None
+    low, high = 1, _LIMIT
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _of_numbers(expression: Expression) -> int:
+    """A power of two that is four times as long as the largest number of the formula."""
+    numbers = [abs(int(p.value)) for p in expression.mask_node.params + expression.bias_node.params
+               if isinstance(p, Scalar) and p.kind == "int"]  # fmt: skip
+    largest = max(numbers, default=0)
+    wanted = max(_SHORTEST, 4 * largest)
+    if any(node.op in ("floordiv", "mod") for node in expression.mask_node.walk()):
+        wanted = max(wanted, min(largest**2, _LONGEST_SQUARE))
+    length = _SHORTEST
+    while length < min(wanted, _LONGEST):
+        length *= 2
+    return length
+
+
+def pooled(labels: torch.Tensor, cells: int) -> tuple[torch.Tensor, int]:
+    """Labels `[rows, columns]` as at most `cells` a side, and how many blocks a cell has a side.
+
+    A cell is empty or full where all of its blocks are.
+    """
+    rows, columns = labels.shape
+    times = max(1, -(-max(rows, columns) // cells))
+    if times == 1:
+        return labels, 1
+    (least, most) = (_united(_united(labels, times, find).T, times, find).T for find in _EXTREMES)
+    return torch.where(least == most, least, torch.ones_like(least)), times
+
+
+_EXTREMES = (torch.amin, torch.amax)
+
+
+def _united(
+    labels: torch.Tensor, times: int, find: Callable[[torch.Tensor, int], torch.Tensor]
+) -> torch.Tensor:
+    """The extreme of every `times` rows as one row."""
+    return torch.stack([find(rows, 0) for rows in labels.split(times)])
+
+
+def pooled_segments(found: Segments, row_offset: int, cells: int) -> tuple[torch.Tensor, int]:
+    """The rows from `row_offset` on of one batch entry and head, pooled like labels of blocks.
+
+    What a cell holds is counted from the ends of segments, whatever their length.
+    """
+    rows, columns = found.shape[2], -(-found.kv_len // found.block[1])
+    times = max(1, -(-max(rows, columns, 1) // cells))
+    own = slice(int(found.row_start[row_offset]), int(found.row_start[row_offset + rows]))
+    first, end, label = (x[own].cpu() for x in (found.first, found.end, found.label))
+    starts = found.row_start[row_offset : row_offset + rows + 1].cpu().to(torch.int64)
+    row = torch.repeat_interleave(torch.arange(rows), starts.diff()) // times
+    edges = torch.arange(0, columns + times, times).clamp(max=columns)
+    before = torch.minimum(edges, end[:, None]) - torch.minimum(edges, first[:, None])
+    inside = before.diff(dim=1)
+    shape = (-(-rows // times), len(edges) - 1)
+    visited, full = (
+        torch.zeros(shape, dtype=torch.int64).index_add(0, row[of], inside[of])
+        for of in (label >= 0, label == 2)
+    )
+    heights = torch.arange(0, rows + times, times).clamp(max=rows).diff()
+    whole = full == heights[:, None] * edges.diff()
+    labels = torch.where(visited == 0, 0, torch.where(whole, 2, 1))
+    return labels.to(torch.uint8), times
+
 
 _CELLS: Final = 64
 _HEAT_CELLS: Final = 64

@@ -8,7 +8,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, kv_idx, q_idx
 from maskalg.codegen.hooks import Style
-from maskalg.codegen.recompiled import MANY
+from maskalg.codegen.store import MANY
 from maskalg.engine.normal_form import bound
 
 pytest.importorskip("triton", reason="needs Triton")

@@ -25,7 +25,7 @@ from maskalg.testing.catalogue import CATALOGUE
 from maskalg.values.algebra import Mask
 from maskalg.views.explore import explore, html
 from maskalg.views.explore.page import MOST_BYTES, SCRIPTS
-from maskalg.views.explore.tables import table_record
+from maskalg.views.explore.payload import table_record
 
 STATIC = Path(ma.__file__).parent / "views" / "explore" / "static"
 

@@ -9,8 +9,7 @@ import torch
 
 import maskalg as ma
 from maskalg import batch, causal, head, kv_idx, q_idx
-from maskalg.views.inspect.choice import Choice
-from maskalg.views.inspect.entry import one_entry
+from maskalg.views.inspect.choice import Choice, one_entry
 
 IDS = torch.arange(12) // torch.tensor([[2], [3], [5]])
 FLAGS = torch.arange(3 * 2 * 12).view(3, 2, 12) % 5 < 2

@@ -12,11 +12,9 @@ import torch
 import maskalg as ma
 from maskalg import alibi, causal, dense, document, padding, prefix, sliding, softcap
 from maskalg.testing.catalogue import CATALOGUE
-from maskalg.views.inspect.choice import Choice
-from maskalg.views.inspect.entry import one_entry
+from maskalg.views.inspect.choice import Choice, one_entry
 from maskalg.views.inspect.picture import evaluated, picture
-from maskalg.views.notebook.lengths import lengths_to_show
-from maskalg.views.notebook.pooled import pooled, pooled_segments
+from maskalg.views.notebook.notebook import lengths_to_show, pooled, pooled_segments
 from maskalg.views.notebook.svg import SIDE, STYLE, blocks_svg
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -201,7 +199,7 @@ def test_what_takes_long_to_decide_is_shown_by_its_runs() -> None:
 def test_evaluation_and_proof_draw_the_same(
     mask: ma.Mask, q_len: int, kv_len: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskalg.views.inspect.elements._AT_ONCE", 1000)
+    monkeypatch.setattr("maskalg.views.inspect.picture._AT_ONCE", 1000)
     proved = mask.blocks(q_len, kv_len, block=picture(mask, q_len, kv_len, cells=cells).block)
     shown = evaluated(mask, q_len, kv_len, cells=cells, choice=Choice())
     assert shown.labels.equal(proved.labels[0, 0])

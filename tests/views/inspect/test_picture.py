@@ -11,8 +11,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, head, kv_idx, q_idx
 from maskalg.testing import oracle
-from maskalg.views.inspect.choice import Choice
-from maskalg.views.inspect.entry import one_entry
+from maskalg.views.inspect.choice import Choice, one_entry
 from maskalg.views.inspect.picture import picture
 from maskalg.views.inspect.tally import Tally, sharpened
 
