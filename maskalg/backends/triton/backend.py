@@ -1,4 +1,4 @@
-"""The GPU backend: one fused kernel with hooks rendered from the expression; `explain` of a call."""
+"""The GPU backend: one fused kernel with hooks rendered from the expression, and its `explain`."""
 
 from __future__ import annotations
 
