@@ -22,7 +22,7 @@ from maskalg.bench.agreement import TOLERANCE, distance
 from maskalg.bench.contenders import inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
 from maskalg.bench.tuning_session import tuning_cases
-from maskalg.tiles.forward import Tile
+from maskalg.tiles.shapes import Tile
 from maskalg.tiles.tuned.candidates import first_candidates
 from maskalg.tiles.tuned.choices import KERNELS, text
 

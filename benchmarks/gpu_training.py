@@ -43,7 +43,7 @@ from maskalg.bench.cases import Case, Shape, backward_of, cases, documents
 from maskalg.bench.contenders import contenders, inputs_of
 from maskalg.bench.measure import interleaved, kept_pairs
 from maskalg.formula.expression import Expression
-from maskalg.tiles.backward import Least
+from maskalg.tiles.shapes import Least
 
 DEVICE = "cuda"
 Attend = Callable[..., torch.Tensor]

@@ -16,7 +16,6 @@ from ..attention import checked_call
 from ..backends.triton.trial import Trial, kind_of
 from ..engine.extents import Extents
 from ..engine.normal_form import bound
-from ..tiles.forward import Pattern
 from ..tiles.tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, text
 from ..tiles.tuned.store import Machine, Unusable, path_of, read, write
 from ..values.biases import alibi
@@ -34,7 +33,7 @@ _TAKEN: Final = (
 
 
 def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
-    """The cases at a head dimension, by name; every pattern of `maskalg.tiles.forward` is
+    """The cases at a head dimension, by name; every pattern of `maskalg.tiles.patterns` is
     among them, with a bias and without."""
     heads = max(4, 2048 // head_dim)
     shape = Shape(2, heads, heads, LENGTH, head_dim)
@@ -73,9 +72,9 @@ class Wanted:
     kernels: tuple[Kernel, ...]
     rounds: int
 
-    def kinds(self, kernel: Kernel) -> dict[tuple[Pattern, bool], list[str]]:
+    def kinds(self, kernel: Kernel) -> dict[tuple[str, bool], list[str]]:
         """The cases by pattern and by whether they change scores: one search for each."""
-        found: dict[tuple[Pattern, bool], list[str]] = {}
+        found: dict[tuple[str, bool], list[str]] = {}
         extents = Extents(LENGTH, LENGTH, batch=1, heads=1)
         for name, case in tuning_cases(128, "cpu").items():
             if name in self.cases:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .forward import Pattern, Tile, machine
+from .patterns import PATTERNS
+from .shapes import Tile, machine
 
 # Rows of a tile, queries and the heads that share their keys: the first that holds all, else the
 # last. 64 are multiplied by a warpgroup, where there are any, out of tiles that are copied by
@@ -55,7 +56,7 @@ def decode_tiles_for(
     architecture: str,
     head_pad: int,
     element_bytes: int,
-    pattern: Pattern,
+    pattern: str,
     rows: int,
     *,
     described: bool,
@@ -73,7 +74,7 @@ def decode_tiles_for(
         return _INTERPRETER
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     where = machine(architecture)
-    served = described and element_bytes == 2 and pattern in ("full", "dense", "banded")
+    served = described and element_bytes == 2 and PATTERNS[pattern].described
     served = served and where == "warpgroups"
     found = max(element_bytes, 2)
     sides = [s for s in (SIDES if served else SIDES[:-1]) if (size, found, s) in _TILES]

@@ -7,9 +7,10 @@ import torch
 
 from maskalg.cli import doctor, machine, main
 from maskalg.cli.machine import Gpu, Triton
-from maskalg.tiles.forward import Tile
+from maskalg.tiles.patterns import PATTERNS
+from maskalg.tiles.shapes import Tile
 from maskalg.tiles.tuned import store
-from maskalg.tiles.tuned.choices import PATTERNS, Choice, Choices, Key
+from maskalg.tiles.tuned.choices import Choice, Choices, Key
 
 H200 = store.Machine("NVIDIA H200", "sm_90", "3.6.0", "0123456789ab")
 GPU, TRITON = Gpu("NVIDIA H200", "sm_90", 140), Triton("3.6.0", "3.6.0", True, "yes")

@@ -31,9 +31,10 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
     from maskalg.backends.triton.families import backward, entries, forward
     from maskalg.backends.triton.launching.ahead import compile_kernel
     from maskalg.backends.triton.offline import table_dtypes
-    from maskalg.backends.triton.plan import backward_plan, pattern_of, structure_plan
+    from maskalg.backends.triton.plan import backward_plan, structure_plan
     from maskalg.codegen.entries import entries_of
     from maskalg.codegen.hooks import Style
+    from maskalg.tiles.patterns import pattern_of
 
     form = bound(weight.applied(expression))
     structure, style, held = form.structure, Style(ptx=target.startswith("sm_")), {}

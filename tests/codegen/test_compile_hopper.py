@@ -11,7 +11,8 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.engine.normal_form import bound
-from maskalg.tiles.forward import HopperTile, hopper_tile_for
+from maskalg.tiles.forward import hopper_tile_for
+from maskalg.tiles.shapes import HopperTile
 from tests.cases.many_numbers import windows
 
 triton = pytest.importorskip("triton", reason="needs Triton")

@@ -76,7 +76,7 @@ def test_what_is_kept_is_used(dim, cache):
     from maskalg.backends.triton.plan import backward_plan_of, plan_of
     from maskalg.bench.tuning import search
     from maskalg.bench.tuning_session import store
-    from maskalg.tiles.forward import Tile
+    from maskalg.tiles.shapes import Tile
     from maskalg.tiles.tuned.candidates import first_candidates
     from maskalg.tiles.tuned.choices import KERNELS
     from maskalg.tiles.tuned.store import files

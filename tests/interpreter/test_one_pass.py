@@ -9,7 +9,7 @@ import torch
 import maskalg as ma
 from maskalg.attention import checked_call
 from maskalg.schedule.summaries import labels
-from maskalg.tiles.backward import Least
+from maskalg.tiles.shapes import Least
 from tests.cases.many_numbers import windows
 
 triton = pytest.importorskip("triton", reason="needs Triton")

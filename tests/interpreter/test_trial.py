@@ -27,7 +27,7 @@ def trial():
 @pytest.mark.parametrize("kernel", ["forward", "queries", "keys"])
 def test_tiles_agree(trial, kernel):
     from maskalg.bench.agreement import TOLERANCE, distance
-    from maskalg.tiles.forward import Tile
+    from maskalg.tiles.shapes import Tile
 
     (table,) = trial.table(kernel)
     wanted = trial.attempt(trial.run(kernel, table))
@@ -53,7 +53,7 @@ def test_what_does_not_run_says_why(trial):
 
 
 def test_a_tier_this_machine_lacks(trial):
-    from maskalg.tiles.backward import HopperBackwardTile
+    from maskalg.tiles.shapes import HopperBackwardTile
 
     assert not trial.serves(HopperBackwardTile(64, 2))
 
@@ -61,7 +61,7 @@ def test_a_tier_this_machine_lacks(trial):
 def test_a_search_by_a_clock_that_is_given(trial):
     """One tile is twice as fast as the others; each is launched once, and compared."""
     from maskalg.bench.tuning import search
-    from maskalg.tiles.forward import Tile
+    from maskalg.tiles.shapes import Tile
     from maskalg.tiles.tuned.choices import text
 
     fast = Tile(32, 16, 4, 2)

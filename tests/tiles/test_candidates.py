@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
-from maskalg.tiles.backward import HopperBackwardTile
-from maskalg.tiles.forward import HopperTile, Tile
+from maskalg.tiles.patterns import PATTERNS
+from maskalg.tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from maskalg.tiles.tuned.candidates import first_candidates, neighbours, table_tiles
-from maskalg.tiles.tuned.choices import KERNELS, PATTERNS, Key, legal, text
+from maskalg.tiles.tuned.choices import KERNELS, Key, legal, text
 
 KEYS = [Key(*key) for key in product(KERNELS, (64, 128, 256), (2, 4), PATTERNS, (False, True))]
 ARCHITECTURES = ["sm_80", "sm_90", "sm_100", "gfx942"]

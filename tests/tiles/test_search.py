@@ -7,8 +7,7 @@ import torch
 
 from maskalg import errors
 from maskalg.bench.tuning import LEAST_GAIN, search
-from maskalg.tiles.backward import HopperBackwardTile
-from maskalg.tiles.forward import Tile
+from maskalg.tiles.shapes import HopperBackwardTile, Tile
 from maskalg.tiles.tuned.candidates import first_candidates, table_tiles
 from maskalg.tiles.tuned.choices import Key, text
 

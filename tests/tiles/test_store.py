@@ -6,10 +6,11 @@ from itertools import product
 
 import pytest
 
-from maskalg.tiles.forward import HopperTile, Tile
+from maskalg.tiles.patterns import PATTERNS
+from maskalg.tiles.shapes import HopperTile, Tile
 from maskalg.tiles.tuned import store
 from maskalg.tiles.tuned.candidates import table_tiles
-from maskalg.tiles.tuned.choices import KERNELS, PATTERNS, Choice, Choices, Key
+from maskalg.tiles.tuned.choices import KERNELS, Choice, Choices, Key
 
 H200 = store.Machine("NVIDIA H200", "sm_90", "3.6.0", "0123456789ab")
 KEY = Key("forward", 128, 2, "dense", False)

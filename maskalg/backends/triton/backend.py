@@ -11,8 +11,7 @@ import torch
 from ... import errors
 from ...codegen.arguments import DistanceTable
 from ...engine.float8 import FLOAT8
-from ...tiles.backward import HopperBackwardTile
-from ...tiles.forward import HopperTile, Tile
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from .. import messages
 from ..call import Call, Result, positively_scaled
 from ..results import empty_gradients, empty_result

@@ -13,8 +13,7 @@ from ...codegen.arguments import MOST_PASSED
 from ...codegen.hooks import Hooks
 from ...codegen.store import load
 from ...engine.float8 import FLOAT8
-from ...tiles.backward import HopperBackwardTile
-from ...tiles.forward import Tile
+from ...tiles.shapes import HopperBackwardTile, Tile
 from ...values.weights import Weight
 from .. import messages
 

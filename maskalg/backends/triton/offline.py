@@ -19,9 +19,8 @@ from ...codegen.text.integer_sizes import sizes_of
 from ...engine.float8 import FLOAT8
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
-from ...tiles.backward import HopperBackwardTile
 from ...tiles.decode import SIDES, decode_tiles_for
-from ...tiles.forward import HopperTile, Tile
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from ...values.weights import softmax
 from .. import messages
 from .arguments import tables_missing

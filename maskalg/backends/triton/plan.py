@@ -18,29 +18,13 @@ from ...codegen.text.integer_sizes import elements_are_short, sizes_of
 from ...engine.extents import Extents, distances_are_short
 from ...engine.float8 import FLOAT8
 from ...engine.normal_form import Bound, Structure, transposed
-from ...formula.nodes import TRUE
-from ...proof.proof import prove_structure
 from ...schedule.intervals.rung import tiles_of_documents
 from ...schedule.rung import rung_of
-from ...tiles.backward import (
-    HopperBackwardTile,
-    Least,
-    backward_tiles_for,
-    hopper_backward_tile_for,
-    one_pass_for,
-)
-from ...tiles.forward import (
-    LONG_DOCUMENT,
-    LONG_PATH,
-    SHORT_ROW,
-    HopperTile,
-    Pattern,
-    Tile,
-    as_long,
-    as_short,
-    hopper_tile_for,
-    tiles_for,
-)
+from ...tiles.backward import backward_tiles_for, hopper_backward_tile_for, one_pass_for
+from ...tiles.forward import hopper_tile_for, tiles_for
+from ...tiles.pattern import LONG_DOCUMENT, LONG_PATH, SHORT_ROW
+from ...tiles.patterns import PATTERNS, as_long, as_short, pattern_of
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Least, Tile
 from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from .. import messages
 from ..call import Call
@@ -60,7 +44,7 @@ class Plan:
 
     hooks: Hooks
     constants: dict[str, Any]
-    pattern: Pattern
+    pattern: str
     hopper: HopperTile | None
     candidates: tuple[Tile, ...]
     style: Style
@@ -184,7 +168,7 @@ def hopper_tile(
     arch: str,
     rows: tuple[int, int],
     dtype: torch.dtype,
-    pattern: Pattern,
+    pattern: str,
     *,
     biased: bool,
     weighted: bool,
@@ -198,25 +182,6 @@ def serves_pads(pads: tuple[int, int]) -> bool:
     """Whether a tile that was tuned on equal dimensions serves these padded ones."""
     # Output and queries share memory where both have 256 dimensions; a tile may need that.
     return min(pads) >= SMALLEST_PAD and (max(pads) < 256 or min(pads) == 256) and has_gluon()
-
-
-def pattern_of(structure: Structure, *, gradients: bool = False) -> Pattern:
-    """The pattern that decides the tile: of an expression's structure, never of its values.
-
-    Beside what gradients cost, it does not count what a bias reads, but for tables of pairs.
-    """
-    reads = structure.mask_reads_positions if gradients else structure.reads_positions
-    if structure.mask == TRUE and not structure.reads_pairs and not reads:
-        return "full"
-    touched = prove_structure(structure).forms.touched
-    if reads and touched and len(touched[0].lows) > 1:
-        return "reading band"
-    banded = bool(touched) and bool(touched[0].lows and touched[0].highs)
-    if structure.reads_pairs and not banded and not (reads and gradients):
-        return "pairs"
-    if reads:
-        return "reading"
-    return "banded" if banded else "dense"
 
 
 def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardPlan:
@@ -307,7 +272,7 @@ def backward_plan(
     # Of rows that are looked up, those of tensors that say how long they are were measured.
     both_ways = (structure, transposed(structure))
     looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
-    served = structure.same_for_all_heads and (pattern == "reading" or not looked_up)
+    served = structure.same_for_all_heads and (PATTERNS[pattern].looked_up or not looked_up)
     return BackwardPlan(
         hooks=hooks,
         shape=shape,

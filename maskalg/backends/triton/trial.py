@@ -11,8 +11,8 @@ from triton.errors import TritonError
 from ...codegen.hooks import hooks_of
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound
-from ...tiles.backward import HopperBackwardTile
-from ...tiles.forward import HopperTile, Pattern, Tile, as_long
+from ...tiles.patterns import as_long, pattern_of
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from ...tiles.tuned.candidates import table_tiles
 from ...tiles.tuned.choices import Configuration, Kernel, Key
 from ..call import Call
@@ -21,14 +21,14 @@ from .arguments import sinks_of
 from .families.backward import fill_gradients, fill_rows
 from .families.forward import launch_forward
 from .families.rows import BackwardPass, rows_of
-from .plan import Plan, backward_plan_of, documents_are_long, of_paths, pattern_of, plan_of
+from .plan import Plan, backward_plan_of, documents_are_long, of_paths, plan_of
 from .trust import has_gluon
 from .tuned import machine_of
 
 Run = Callable[[], tuple[torch.Tensor, ...]]
 
 
-def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[Pattern, bool]:
+def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[str, bool]:
     """Facts that choose a kernel's tile: the pattern of long rows, and whether scores change."""
     gradients = kernel != "forward"
     pattern = pattern_of(form.structure, gradients=gradients)

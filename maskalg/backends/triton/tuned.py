@@ -8,8 +8,7 @@ from typing import TypeVar
 import torch
 import triton
 
-from ...tiles.backward import HopperBackwardTile
-from ...tiles.forward import HopperTile, Tile
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from ...tiles.tuned.store import Machine, choices_on, kernels_digest
 from .constants import architecture

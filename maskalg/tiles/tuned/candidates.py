@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from ..backward import HopperBackwardTile, backward_tiles_for, hopper_backward_tile_for
-from ..forward import HopperTile, Tile, hopper_tile_for, tiles_for
-from .choices import PATTERNS, Configuration, Key, legal
+from ..backward import backward_tiles_for, hopper_backward_tile_for
+from ..forward import hopper_tile_for, tiles_for
+from ..patterns import PATTERNS
+from ..shapes import HopperBackwardTile, HopperTile, Tile
+from .choices import Configuration, Key, legal
 
 _BLOCKS: Final = (32, 256)
 _HOPPER_BLOCKS: Final = (64, 128)  # 256 columns of scores leave a consumer no registers

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
-from ..backward import HopperBackwardTile
-from ..forward import HopperTile, Pattern, Tile
+from ..shapes import HopperBackwardTile, HopperTile, Tile
 
 Kernel = Literal["forward", "queries", "keys"]
 """The forward kernel, and those of the gradients of queries, and of keys and values."""
@@ -17,7 +16,6 @@ Configuration: TypeAlias = Tile | HopperTile | HopperBackwardTile
 """A tile of the plain tier, or of the warp-specialised kernels of sm_90."""
 
 KERNELS: Final[tuple[Kernel, ...]] = get_args(Kernel)
-PATTERNS: Final[tuple[Pattern, ...]] = get_args(Pattern)
 HEAD_PADS: Final = (16, 32, 64, 128, 256)
 """Padded head dimensions."""
 
@@ -43,7 +41,7 @@ class Key:
     kernel: Kernel
     head_pad: int
     element_bytes: int
-    pattern: Pattern
+    pattern: str
     biased: bool
 
     def __str__(self) -> str:

@@ -16,19 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...codegen.store import cache_dir, replace
-from ..backward import HopperBackwardTile
-from ..forward import HopperTile, Tile
-from .choices import (
-    HEAD_PADS,
-    KERNELS,
-    NOTHING_TUNED,
-    PATTERNS,
-    Choice,
-    Choices,
-    Configuration,
-    Key,
-    legal,
-)
+from ..patterns import PATTERNS
+from ..shapes import HopperBackwardTile, HopperTile, Tile
+from .choices import HEAD_PADS, KERNELS, NOTHING_TUNED, Choice, Choices, Configuration, Key, legal
 
 SWITCH: Final = "MASKALG_TUNED"
 """The environment variable that, set to 0, leaves the choices aside."""
@@ -160,7 +150,7 @@ def _entry(entry: Any) -> tuple[Key, Choice]:
         _one_of(entry, "kernel", KERNELS),
         _one_of(entry, "head_pad", HEAD_PADS),
         _one_of(entry, "element_bytes", (2, 4)),
-        _one_of(entry, "pattern", PATTERNS),
+        _one_of(entry, "pattern", tuple(PATTERNS)),
         _one_of(entry, "biased", (False, True)),
     )
     tile = _tile(_TILES[_one_of(entry, "tier", tuple(_TILES))], entry.get("tile"))

@@ -16,7 +16,7 @@ from maskalg.backends.triton.launching.fitting import (
 )
 from maskalg.backends.triton.launching.launch import Launch
 from maskalg.backends.triton.launching.spec import KernelSpec, Sizes
-from maskalg.tiles.forward import Tile
+from maskalg.tiles.shapes import Tile
 
 LARGE = {"first": None, "second": MOST_SPILLED + 9, "third": MOST_SPILLED + 4}
 

@@ -10,10 +10,13 @@ from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.formula.derived import note_documents
 from maskalg.schedule.intervals.rung import tiles_of_documents
+from maskalg.testing.catalogue import CATALOGUE
 from maskalg.tiles.backward import one_pass_for
+from maskalg.tiles.pattern import Rows
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton.plan import documents_are_long, pattern_of, structure_plan
+from maskalg.backends.triton.plan import documents_are_long, structure_plan
+from maskalg.tiles.patterns import PATTERNS, pattern_of
 
 BIAS = ma.dense_bias(torch.zeros(8, 8))
 MASK = ma.dense(torch.ones(8, 8, dtype=torch.bool))
@@ -108,3 +111,21 @@ def test_paths_are_long_where_prompts_are(prompt, long):
     mask = ma.shared_prefix.from_cu_seqlens([0, prompt, prompt + 100, prompt + 200], [-1, 0, 0])
     extents = Extents(prompt + 200, prompt + 200, 1, 1)
     assert documents_are_long(bound(mask), extents) == long
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("name", [*CATALOGUE, *CASES])
+def test_one_pattern_holds_of_any_structure(name, gradients):
+    mask = CATALOGUE[name].mask if name in CATALOGUE else CASES[name][0]
+    rows = Rows(bound(mask).structure, gradients=gradients)
+    assert [pattern.name for pattern in PATTERNS.values() if pattern.holds(rows)] == [
+        pattern_of(bound(mask).structure, gradients=gradients)
+    ]
+
+
+def test_patterns_that_lengths_choose_are_those_of_others():
+    named = {name for found in PATTERNS.values() for name in (found.short, found.long_documents)}
+    named |= {found.long_paths for found in PATTERNS.values()}
+    assert named - {None} <= set(PATTERNS)
+    chosen = {case[place] for case in CASES.values() for place in (1, 2)}
+    assert chosen | (named - {None}) == set(PATTERNS)

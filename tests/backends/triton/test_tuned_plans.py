@@ -6,8 +6,8 @@ import torch
 import maskalg as ma
 from maskalg import causal
 from maskalg.engine.normal_form import bound
-from maskalg.tiles.backward import HopperBackwardTile
-from maskalg.tiles.forward import HopperTile, Tile, hopper_tile_for, tiles_for
+from maskalg.tiles.forward import hopper_tile_for, tiles_for
+from maskalg.tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from maskalg.tiles.tuned.choices import NOTHING_TUNED, Choice, Choices, Key
 
 pytest.importorskip("triton", reason="needs Triton")

@@ -15,8 +15,7 @@ from typing import Any, Final, Literal
 import torch
 
 from .... import errors
-from ....tiles.backward import HopperBackwardTile
-from ....tiles.forward import Tile
+from ....tiles.shapes import HopperBackwardTile, Tile
 from ...call import Call
 from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, padded_length

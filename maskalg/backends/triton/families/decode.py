@@ -9,7 +9,7 @@ import torch
 
 from ....engine.extents import Extents
 from ....tiles.decode import decode_tiles_for
-from ....tiles.forward import Tile
+from ....tiles.shapes import Tile
 from ....values.weights import Weight
 from ...call import Call
 from ..arguments import Hooked, describable, numbers_of, sinks_of

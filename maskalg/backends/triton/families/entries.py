@@ -16,7 +16,7 @@ from ....codegen.entries import Entry, Mode, entries_of
 from ....codegen.hooks import Style
 from ....codegen.store import load
 from ....engine.evaluate import Environment, evaluate
-from ....tiles.forward import Tile
+from ....tiles.shapes import Tile
 from ...call import Call
 from ..arguments import describable, hooked, numbers_of
 from ..constants import count_constants, tile_constants

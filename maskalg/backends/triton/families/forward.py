@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ....engine.float8 import FLOAT8
-from ....tiles.forward import HopperTile, Tile
+from ....tiles.shapes import HopperTile, Tile
 from ....values.weights import Weight
 from ...call import Call
 from ..arguments import describable, hooked, numbers_of, sinks_of

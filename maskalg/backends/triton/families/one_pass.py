@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from ....schedule.intervals.rung import tiles_of_documents, tiles_of_intervals
-from ....tiles.backward import HopperBackwardTile, Least
+from ....tiles.shapes import HopperBackwardTile, Least
 from ...call import Call
 from ...results import row_steps
 from ..arguments import Hooked, numbers_of

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import triton
 
-from ....tiles.forward import LAST_RESORT, Tile
+from ....tiles.shapes import LAST_RESORT, Tile
 from ... import messages
 from .launch import CompilerError, Launch
 

@@ -1,0 +1,116 @@
+"""A pattern of the rows of a mask: when it holds, and its tiles.
+
+Tiles are chosen by structure, never by the values of a mask, and by what is known of lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeAlias, TypeVar
+
+from ..engine.normal_form import Structure
+from ..formula.nodes import TRUE
+from ..proof.proof import prove_structure
+from .shapes import HopperBackwardTile, HopperTile, Least, Tile
+
+SHORT_ROW: Final = 1024
+"""Keys of a row that is computed as a window is: measured without a bias, of softmaxes."""
+
+LONG_DOCUMENT: Final = 3072
+"""Keys of a document, of the mean, from which on rows are long: measured at 128 dimensions."""
+
+LONG_PATH: Final = 1000
+"""Likewise, of a path of documents that share prefixes; shorter ones were not measured."""
+
+_T = TypeVar("_T")
+PerBias: TypeAlias = Mapping[int, tuple[_T | None, _T | None]]
+"""By `size_of` rows: of scores without a bias, and with one."""
+
+Plain: TypeAlias = dict[tuple[int, int], tuple[Tile, ...]]
+"""Candidates in order, by (largest padded head dimension, bytes of an element)."""
+
+
+class Rows:
+    """Facts of the rows of a structure that choose a pattern.
+
+    Attributes:
+        reads: whether a tensor is read position by position; of `gradients`, by the mask.
+        pairs: whether a tensor with an entry for each query and key is read.
+        gradients: whether the tiles are those of gradients.
+    """
+
+    def __init__(self, structure: Structure, *, gradients: bool) -> None:
+        reads = structure.mask_reads_positions if gradients else structure.reads_positions
+        self.reads, self.pairs, self.gradients = bool(reads), structure.reads_pairs, gradients
+        self._structure = structure
+
+    @property
+    def whole(self) -> bool:
+        """Whether every key is kept."""
+        return self._structure.mask == TRUE
+
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """How many bounds cut the first interval of a row on its left and on its right."""
+        touched = prove_structure(self._structure).forms.touched
+        return (len(touched[0].lows), len(touched[0].highs)) if touched else (0, 0)
+
+    @property
+    def cut(self) -> bool:
+        """Whether rows are cut at both ends by the query's position."""
+        return min(self._ends) > 0
+
+    @property
+    def cut_again(self) -> bool:
+        """Whether two bounds cut their left end: that of a window, and that of a document."""
+        return self._ends[0] > 1
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern of rows, and its tiles.
+
+    Attributes:
+        name: as keys of tuned tiles have it.
+        place: its place among the patterns, in what is listed and tried.
+        holds: whether rows are so; of no rows do two patterns.
+        plain: candidates of the plain forward kernel on NVIDIA.
+        hopper: tiles of the warp-specialised forward kernel; the plain one serves what is not
+            listed: biased rows of 64 dimensions that read nothing, which four warps a program
+            balance better, and what would spill registers.
+        weighted: likewise, of weights that have a formula, which need neither maximum nor
+            correction, biased or not; by size alone.
+        float8: as `hopper`, of float8 inputs.
+        long: whether rows are long, as the plain kernels of gradients see them.
+        queries, keys: tiles of the warp-specialised kernels of gradients, up to 128 dimensions.
+        weighted_queries, weighted_keys: likewise, of weights that have a formula; of 128.
+        one_pass: padded head dimensions of which one kernel computes all gradients.
+        least: from what sizes on it does.
+        described: whether few queries take tiles of many rows, copied by descriptor.
+        short: the pattern of rows of few keys, where it is another.
+        long_documents, long_paths: likewise, of documents, or of paths of documents that share
+            prefixes, that are known to be long.
+        looked_up: whether one kernel for all gradients was measured with rows that are looked up.
+    """
+
+    name: str
+    place: int
+    holds: Callable[[Rows], bool]
+    plain: Plain
+    hopper: PerBias[HopperTile]
+    weighted: Mapping[int, HopperTile]
+    float8: PerBias[HopperTile]
+    long: bool
+    queries: PerBias[HopperBackwardTile]
+    keys: PerBias[HopperBackwardTile]
+    weighted_queries: HopperBackwardTile | None
+    weighted_keys: HopperBackwardTile | None = None
+    one_pass: tuple[int, ...] = ()
+    least: Least = field(default=Least(kv_keys=512, keys=512, pairs=2**14, queries=32))
+    described: bool = False
+    short: str | None = None
+    long_documents: str | None = None
+    long_paths: str | None = None
+    looked_up: bool = False

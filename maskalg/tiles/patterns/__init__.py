@@ -1,0 +1,43 @@
+"""The patterns, a file each: what is in this folder is one, and `pattern.py` says what it has."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final
+
+from ...engine.normal_form import Structure
+from ..pattern import Pattern, Rows
+
+
+def _found() -> dict[str, Pattern]:
+    modules = [import_module(f".{module.name}", __name__) for module in iter_modules(__path__)]
+    patterns: list[Pattern] = [module.PATTERN for module in modules]
+    return {pattern.name: pattern for pattern in sorted(patterns, key=lambda found: found.place)}
+
+
+PATTERNS: Final = _found()
+"""The patterns by name, in their order."""
+
+
+def pattern_of(structure: Structure, *, gradients: bool = False) -> str:
+    """The name of the pattern that an expression's structure has, whatever its values are.
+
+    Beside what gradients cost, it does not count what a bias reads, but for tables of pairs.
+    """
+    rows = Rows(structure, gradients=gradients)
+    return next(pattern.name for pattern in PATTERNS.values() if pattern.holds(rows))
+
+
+def as_short(pattern: str) -> str:
+    """The pattern of rows of few keys.
+
+    Few long programs leave multiprocessors waiting at the end; small tiles waste less of the last.
+    """
+    return PATTERNS[pattern].short or pattern
+
+
+def as_long(pattern: str, paths: bool) -> str:
+    """The pattern where documents, or `paths` of them, are known to be long."""
+    found = PATTERNS[pattern]
+    return (found.long_paths if paths else found.long_documents) or pattern

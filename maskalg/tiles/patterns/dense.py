@@ -1,0 +1,63 @@
+"""Long rows, cut at one end at most: causal ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..pattern import Pattern, Plain, Rows
+from ..shapes import HopperBackwardTile, HopperTile, Tile
+
+# Measured on an H200 (sm_90, see docs/performance.md).
+PLAIN: Final[Plain] = {
+    (64, 2): (Tile(64, 128, 4, 2, one_loop=True), Tile(64, 64, 4, 2)),
+    (128, 2): (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
+    (256, 2): (Tile(128, 64, 8, 2), Tile(64, 32, 4, 2), Tile(64, 32, 8, 2)),
+    (64, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
+    (128, 4): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 2)),
+    (256, 4): (Tile(16, 32, 8, 1), Tile(16, 16, 8, 1)),
+}
+
+OVERLAPPED: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False, overlap=True)
+TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
+THREE_NARROW: Final = HopperTile(3, 64, 3, 128, 160, 32, True, False)
+THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, False)
+_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
+_WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False, overlap=True)
+
+# Beside the running output of float8 stands that of a tile, so registers are few.
+FLOAT8_SHORT: Final = HopperTile(1, 128, 2, 128, 232, 24, False, True)
+_FLOAT8_LONG: Final = HopperTile(2, 128, 3, 168, 240, 24, True, False)
+_FLOAT8_NARROW: Final = HopperTile(3, 128, 3, 128, 160, 32, True, False)
+
+TWO_OVERLAPPED: Final = HopperBackwardTile(64, 4, overlap=True)
+
+
+def _holds(rows: Rows) -> bool:
+    return not (rows.reads or rows.pairs or rows.whole or rows.cut)
+
+
+PATTERN: Final = Pattern(
+    name="dense",
+    place=1,
+    holds=_holds,
+    plain=PLAIN,
+    hopper={
+        64: (_THREE_CONSUMERS, None),
+        128: (OVERLAPPED, TWO_CONSUMERS),
+        192: (OVERLAPPED, None),
+        256: (_WIDE_HEADS, None),
+    },
+    weighted={128: THREE_NARROW},
+    float8={64: (_FLOAT8_NARROW, THREE_PROGRAMS), 128: (_FLOAT8_LONG, FLOAT8_SHORT)},
+    long=True,
+    queries={128: (TWO_OVERLAPPED, TWO_OVERLAPPED)},
+    keys={
+        64: (HopperBackwardTile(64, 3, consumers=1), HopperBackwardTile(64, 3)),
+        128: (HopperBackwardTile(64, 2), HopperBackwardTile(64, 2)),
+    },
+    weighted_queries=TWO_OVERLAPPED,
+    weighted_keys=HopperBackwardTile(64, 2),
+    one_pass=(64, 128),
+    described=True,
+    short="banded",
+)

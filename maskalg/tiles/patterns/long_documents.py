@@ -1,0 +1,21 @@
+"""Rows of documents that are known to be long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ..pattern import Pattern
+from . import banded, dense, reading
+
+PATTERN: Final[Pattern] = replace(
+    reading.PATTERN,
+    name="long documents",
+    place=4,
+    holds=lambda rows: False,  # lengths tell, see `as_long`
+    hopper={**reading.PATTERN.hopper, 128: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS)},
+    one_pass=(),
+    long_documents=None,
+    long_paths=None,
+    looked_up=False,
+)

@@ -1,0 +1,21 @@
+"""Rows of paths of documents that share prefixes, known to be long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ..pattern import Pattern
+from . import banded, full, reading
+
+PATTERN: Final[Pattern] = replace(
+    reading.PATTERN,
+    name="long paths",
+    place=5,
+    holds=lambda rows: False,  # lengths tell, see `as_long`
+    hopper={**reading.PATTERN.hopper, 128: (full.EQUAL_ROWS, banded.SHORT_DOCUMENTS)},
+    one_pass=(),
+    long_documents=None,
+    long_paths=None,
+    looked_up=False,
+)

@@ -1,0 +1,31 @@
+"""Rows that are not cut, with a tensor's entry for each query and key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ..pattern import Pattern, Rows
+from . import dense, reading
+
+
+def _holds(rows: Rows) -> bool:
+    read = rows.reads and (rows.gradients or rows.cut_again)
+    return rows.pairs and not rows.cut and not read
+
+
+# Biases of pairs are faster in two kernels at 64 dimensions, where one reads entry by entry what
+# that of dQ reads by lines.
+PATTERN: Final[Pattern] = replace(
+    dense.PATTERN,
+    name="pairs",
+    place=7,
+    holds=_holds,
+    plain=reading.PATTERN.plain,
+    hopper={**reading.PATTERN.hopper, 128: (dense.THREE_NARROW, dense.TWO_CONSUMERS)},
+    weighted=reading.PATTERN.weighted,
+    float8=reading.PATTERN.float8,
+    one_pass=(128,),
+    described=False,
+    short=None,
+)

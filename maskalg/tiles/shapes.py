@@ -1,0 +1,136 @@
+"""Tile shapes: configurations of each kernel, and the machines they must fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A configuration of the forward kernel.
+
+    `block_q` queries by `block_kv` keys are computed at a time by `warps` warps, with `stages`
+    tiles of keys and values in flight; `one_loop` for masked and full tiles alike, or two.
+    """
+
+    block_q: int
+    block_kv: int
+    warps: int
+    stages: int
+    one_loop: bool = False
+
+
+LAST_RESORT: Final = Tile(16, 16, 4, 1)
+"""The tile for masks of which Triton compiles no tile of a table: one stage, no pipelining."""
+
+# The interpreter runs every element in Python's time; small tiles keep its tests quick and still
+# give several tiles to a row.
+INTERPRETER: Final = (Tile(32, 16, 4, 1),)
+
+
+@dataclass(frozen=True)
+class HopperTile:
+    """A configuration of the warp-specialised forward kernel of sm_90.
+
+    `consumers`, one to three groups of four warps, compute 64 queries each by `block_kv` keys at a
+    time, with `stages` tiles of keys and as many of values in flight. Every thread starts with
+    `registers`; then a consumer's threads hold `consumer_registers`, the producer's
+    `producer_registers`. Of one consumer two or three programs share a multiprocessor: what one
+    waits for the others hide. With `turns` the consumers multiply one after the other. `persistent`
+    programs take rows of tiles in turn: that hides the start of short rows, but leaves long rows of
+    unequal length unbalanced. With `overlap` a consumer weighs a tile while the one before is
+    multiplied by its values; without, what it waits for is left to the others to hide.
+    """
+
+    consumers: int
+    block_kv: int
+    stages: int
+    registers: int
+    consumer_registers: int
+    producer_registers: int
+    turns: bool
+    persistent: bool
+    overlap: bool = False
+
+
+@dataclass(frozen=True)
+class HopperBackwardTile:
+    """A configuration of a warp-specialised gradient kernel of sm_90.
+
+    `consumers`, one or two groups of four warps, compute 64 keys (or queries) each by `block`
+    queries (or keys) at a time, with `stages` tiles in flight. Of one consumer two programs share a
+    multiprocessor, if their tiles leave room: what one waits for the other hides. With `overlap`,
+    of queries alone, the last product of a tile is made while the next tile's scores are weighed;
+    it takes a stage more to hide loads. `persistent` programs take rows in turn and load the next
+    row's keys (or queries) ahead of time, which takes the memory of two stages. With `anew`, of
+    keys alone, what follows from the place of what is held is computed at each tile, not kept in
+    registers; so it always is with a bias that is more than added. In `one_ring`, of queries alone
+    and for equal padded dimensions, keys and values share the stages. `divided`, of keys alone, two
+    consumers compute 64 keys together, one dV and the other dK.
+    """
+
+    block: int
+    stages: int
+    overlap: bool = False
+    persistent: bool = False
+    consumers: int = 2
+    anew: bool = False
+    one_ring: bool = False
+    divided: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Keys (or queries) of a program."""
+        return 64 if self.divided else 64 * self.consumers
+
+
+class Least(NamedTuple):
+    """The least work for which one kernel computes all gradients, in tiles of 128.
+
+    Attributes:
+        kv_keys: tiles of keys, of all heads of keys; fewer were not measured.
+        keys: of all heads of queries. With fewer, programs wait for one another longer than one
+            saves.
+        pairs: tiles of queries and keys, of all heads. With fewer, the kernels around the one take
+            longer than it saves.
+        queries: tiles of queries, unless there are as many as of keys. To each tile one program
+            adds at a time.
+        band: tiles of keys in each interval of a row, where rows are cut at both ends: a mean. Of
+            few, what is computed around them takes longer than one kernel saves.
+        document: likewise, tiles of a document.
+    """
+
+    kv_keys: int
+    keys: int
+    pairs: int
+    queries: int
+    band: float = 0
+    document: float = 0
+
+
+Machine = Literal["warpgroups", "warps", "small", "amd"]
+"""The machine a tile must fit: how products are made, and the shared memory of a program.
+
+Products of a warpgroup, and those whose sums lie in a memory of their own, take few registers;
+those of single warps keep both sums and what they multiply in registers. A program may have 99 KiB
+of shared memory on small ones, 163 on others of single warps, 227 of warpgroups.
+"""
+
+
+def machine(architecture: str) -> Machine:
+    """The machine of an architecture of NVIDIA or AMD, "sm_90" or "gfx942" and the like."""
+    if architecture.startswith("gfx"):
+        return "amd"
+    if architecture in ("sm_90", "sm_100", "sm_103"):
+        return "warpgroups"
+    return "warps" if architecture in ("sm_80", "sm_87") else "small"
+
+
+def size_of(rows: tuple[int, int]) -> int:
+    """What tables of warp-specialised kernels call keys and values of so many dimensions, padded as
+    in shared memory: the more up to 128, 192 for 192 and up to 128 (multi-head latent attention
+    trains with them), else 256."""
+    if max(rows) <= 128:
+        return max(rows)
+    return 192 if rows[0] == 192 and rows[1] <= 128 else 256
