@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -50,46 +50,48 @@ torch.library.define(
 )
 
 
-def _forward(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    tables: Tensors,
-    structure: str,
-    integers: Sequence[int],
-    reals: Sequence[float],
-    scale: float | None,
-    weights: str,
-    lse_wanted: bool,
-    backend: str,
-) -> tuple[torch.Tensor, torch.Tensor]:
+class Operands(NamedTuple):
+    """What every forward operator is passed, after what is its own."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    tables: Tensors
+    structure: str
+    integers: Sequence[int]
+    reals: Sequence[float]
+    scale: float | None
+    weights: str
+    lse_wanted: bool
+    backend: str
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.query, self.key, self.value
+
+    def call(self, *, lse_wanted: bool = True, descales: Descales | None = None) -> Call:
+        form = form_of(self.structure, self.tables, self.integers, self.reals)
+        how = (self.scale, self.weights)
+        return call_of(self.inputs, form, *how, lse_wanted=lse_wanted, descales=descales)
+
+
+def _forward(*operands: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Output, and lse, which has no elements unless it is wanted; no sink takes part.
 
     For weights that have a formula, the sum of weights stands for the lse.
     """
-    form = form_of(structure, tables, integers, reals)
-    call = call_of((query, key, value), form, scale, weights)
-    out, lse = backend_of(backend).compute(call, lse_wanted)
-    return out, query.new_empty(0) if lse is None else lse
+    found = Operands(*operands)
+    out, lse = backend_of(found.backend).compute(found.call(), found.lse_wanted)
+    return out, found.query.new_empty(0) if lse is None else lse
 
 
-def _forward_fake(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    tables: Tensors,
-    structure: str,
-    integers: Sequence[int],
-    reals: Sequence[float],
-    scale: float | None,
-    weights: str,
-    lse_wanted: bool,
-    backend: str,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    call_of((query, key, value), form_of(structure, tables, integers, reals), scale, weights)
-    shape = query.shape[:3]
+def _forward_fake(*operands: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    found = Operands(*operands)
+    found.call()
+    query = found.query
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-    out = empty_result(query, value.shape[-1])
+    out = empty_result(query, found.value.shape[-1])
+    lse_wanted, shape = found.lse_wanted, query.shape[:3]
     return out, query.new_empty(shape, dtype=dtype) if lse_wanted else query.new_empty(0)
 
 
@@ -126,22 +128,9 @@ def _backward(
 
 
 def _backward_fake(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    tables: Tensors,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    grad_out: torch.Tensor,
-    grad_lse: torch.Tensor | None,
-    structure: str,
-    integers: Sequence[int],
-    reals: Sequence[float],
-    scale: float | None,
-    weights: str,
-    wanted: Sequence[bool],
-    backend: str,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tables: Tensors, *more: Any
 ) -> list[torch.Tensor]:
+    wanted = more[-2]
     changed = [table for table, w in zip(tables, wanted, strict=True) if w]
     of_tables = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in changed]
     return [*empty_gradients(query, key, value), *of_tables]

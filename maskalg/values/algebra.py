@@ -23,7 +23,7 @@ from ..formula.nodes import SCORE, TRUE, Node, added, composed, joined
 from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
 from . import messages
-from .drawn import Drawn, NotNumbers
+from .drawn import Drawn, WithMask
 
 if TYPE_CHECKING:
     from ..proof.proof import Proof
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Bias", "Mask", "Score"]
 
 
-class Mask(NotNumbers, Drawn):
+class Mask(WithMask):
     """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
 
     `operands` are the masks that `&`, `|` or `~` made it of; a mask that was bound, shifted, moved
@@ -355,27 +355,6 @@ class Mask(NotNumbers, Drawn):
 
         return flex_function(self)
 
-    @errors.told
-    def show(
-        self,
-        q_len: int,
-        kv_len: int | None = None,
-        *,
-        width: int = 64,
-        block: int = 128,
-        entry: int = 0,
-        head: int = 0,
-    ) -> None:
-        """Print a picture of the empty, partial and full blocks, and what they save.
-
-        `width` is the most columns of the picture, `block` the side of the blocks that are
-        counted (doubled while there are more than 65,536 rows of them), `entry` and `head` the
-        batch entry and the head shown of a mask that depends on them.
-        """
-        from ..views.inspect.terminal import show
-
-        show(self, q_len, kv_len, width=width, block=block, entry=entry, head=head)
-
 
 class Bias(Drawn):
     """A change of scores: a function f(s) of the scaled score s, and of the indices.
@@ -496,7 +475,7 @@ class Bias(Drawn):
         raise messages.not_of_bias(self)
 
 
-class Score(NotNumbers, Drawn):
+class Score(WithMask):
     """A mask and a bias: everything attention does to its scores before the softmax."""
 
     kind = "score"
@@ -530,26 +509,6 @@ class Score(NotNumbers, Drawn):
         from ..engine.evaluate import dense_score
 
         return dense_score(self, q_len, kv_len, batch=batch, heads=heads)
-
-    @errors.told
-    def show(
-        self,
-        q_len: int,
-        kv_len: int | None = None,
-        *,
-        width: int = 64,
-        block: int = 128,
-        entry: int = 0,
-        head: int = 0,
-    ) -> None:
-        """Print a picture of the mask's blocks, as `Mask.show` does; `plot` draws the bias too.
-
-        `width` is the most columns of the picture, `block` the side of the blocks that are
-        counted, `entry` and `head` the batch entry and the head shown.
-        """
-        from ..views.inspect.terminal import show
-
-        show(self, q_len, kv_len, width=width, block=block, entry=entry, head=head)
 
     @property
     def mask(self) -> Mask:

@@ -13,28 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class NotNumbers:
-    """Base of masks and scores, for error messages."""
-
-    def __mul__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(self, "*", other)
-
-    def __rmul__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(other, "*", self)
-
-    def __truediv__(self, other: NoReturn) -> NoReturn:
-        raise messages.times_mask(self, "/", other)
-
-    def __neg__(self) -> NoReturn:
-        raise messages.minus_of_mask(self)
-
-    def __matmul__(self, other: NoReturn) -> NoReturn:
-        raise messages.nested_mask(self, other)
-
-    def __rmatmul__(self, other: NoReturn) -> NoReturn:
-        raise messages.nested_mask(other, self)
-
-
 class Drawn(Expression):
     """An expression with its pictures, whose code is imported when one is asked for."""
 
@@ -102,3 +80,46 @@ class Drawn(Expression):
         from ..views.notebook.notebook import expression_math
 
         return expression_math(self)
+
+
+class WithMask(Drawn):
+    """A mask or a score: it shows blocks, and refuses what is done to numbers."""
+
+    @told
+    def show(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        width: int = 64,
+        block: int = 128,
+        entry: int = 0,
+        head: int = 0,
+    ) -> None:
+        """Print a picture of the empty, partial and full blocks, and what they save.
+
+        `width` is the most columns of the picture, `block` the side of the blocks that are
+        counted (doubled while there are more than 65,536 rows of them), `entry` and `head` the
+        batch entry and the head shown of a mask that depends on them. `plot` draws a bias too.
+        """
+        from ..views.inspect.terminal import show
+
+        show(self, q_len, kv_len, width=width, block=block, entry=entry, head=head)
+
+    def __mul__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(self, "*", other)
+
+    def __rmul__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(other, "*", self)
+
+    def __truediv__(self, other: NoReturn) -> NoReturn:
+        raise messages.times_mask(self, "/", other)
+
+    def __neg__(self) -> NoReturn:
+        raise messages.minus_of_mask(self)
+
+    def __matmul__(self, other: NoReturn) -> NoReturn:
+        raise messages.nested_mask(self, other)
+
+    def __rmatmul__(self, other: NoReturn) -> NoReturn:
+        raise messages.nested_mask(other, self)
