@@ -20,6 +20,7 @@ from ..formula.comparisons import arranged
 from ..formula.expression import Expression
 from ..formula.functions import function_of
 from ..formula.nodes import Node, in_order, is_additive
+from ..formula.operations import OPERATIONS
 from ..formula.parameters import Slot
 from . import long_integers as longs
 from . import messages
@@ -339,10 +340,7 @@ _RULES: dict[str, Rule] = {
     "member": _member,
     "score": _score,
     "opaque": _opaque,
-    "add": _fold(torch.add),
-    "mul": _fold(torch.mul),
-    "min": _fold(torch.minimum),
-    "max": _fold(torch.maximum),
+    **{name: _fold(row.evaluated) for name, row in OPERATIONS.items() if row.evaluated},
     "and": _fold(torch.logical_and),
     "or": _fold(torch.logical_or),
     "floordiv": _of_two(torch.floor_divide, whole=True),
@@ -350,9 +348,6 @@ _RULES: dict[str, Rule] = {
     "div": _of_two(torch.true_divide),
     "pow": _power,
     "trunc": _trunc,
-    "bitand": _fold(torch.bitwise_and),
-    "bitor": _fold(torch.bitwise_or),
-    "bitxor": _fold(torch.bitwise_xor),
     "ge": _compare,
     "gt": _compare,
     "eq": _compare,

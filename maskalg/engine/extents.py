@@ -16,8 +16,8 @@ import torch
 
 from .. import errors
 from ..formula.derived import documents_in
-from ..formula.integer_ranges import RULES, Interval
 from ..formula.nodes import Node
+from ..formula.operations import RULES, Interval
 from ..formula.parameters import Slot, plain_number
 from ..formula.printing import formula_text
 from . import messages

@@ -14,6 +14,7 @@ import torch
 
 from ..formula.expression import Expression
 from ..formula.nodes import Node, Op, numeric
+from ..formula.operations import BITWISE
 from ..formula.parameters import Kind, Order, Parameter, Scalar, Table
 from ..formula.printing import named
 from . import messages
@@ -27,8 +28,7 @@ _DTYPES: Final[dict[str, torch.dtype]] = {
     "real": torch.float32,
 }
 _KINDS: Final[dict[str, Kind]] = {
-    **dict.fromkeys(("index", "extent", "floordiv", "mod", "trunc"), "int"),
-    **dict.fromkeys(("bitand", "bitor", "bitxor"), "int"),
+    **dict.fromkeys(("index", "extent", "floordiv", "mod", "trunc", *BITWISE), "int"),
     **dict.fromkeys(("score", "div", "pow", "call"), "real"),
     **dict.fromkeys(("ge", "gt", "eq", "and", "or", "not"), "bool"),
 }

@@ -15,6 +15,7 @@ from typing import Final
 import torch
 
 from ..formula.nodes import COMMUTATIVE
+from ..formula.operations import BITWISE
 
 MOST_WHOLE: Final = 2.0**31 - 128  # the largest integer of 32 bits that float32 holds
 _MOST_OF_FLOAT32: Final = torch.finfo(torch.float32).max
@@ -210,7 +211,5 @@ _OPERATIONS: Final[dict[str, Operation]] = {
     "mod": lambda x, c: divide(x, _positive(c))[1],
     "min": minimum,
     "max": maximum,
-    "bitand": bitwise(torch.bitwise_and),
-    "bitor": bitwise(torch.bitwise_or),
-    "bitxor": bitwise(torch.bitwise_xor),
+    **{name: bitwise(row.evaluated) for name, row in BITWISE.items() if row.evaluated},
 }

@@ -12,8 +12,8 @@ from typing import Final, cast
 import torch
 
 from .. import errors
-from ..formula.integer_ranges import RULES, Interval
 from ..formula.nodes import Node
+from ..formula.operations import BITWISE, RULES, Interval
 from ..formula.parameters import Slot
 from ..formula.printing import formula_text
 from .long_integers import MOST_BITS, limbs_for
@@ -23,7 +23,6 @@ MOST_POSITIONS: Final = 2**40  # more than a sequence has, or a batch entries an
 LEAST_64, MOST_64 = -(2**63), 2**63 - 1
 
 _LEAVES: Final = ("index", "const", "scalar", "read", "extent", "step", "member", "trunc", "opaque")
-BITWISE: Final = ("bitand", "bitor", "bitxor")
 
 Measure = tuple[Interval, int]  # limits, and the most bits of all integers in a formula
 Known = int | torch.dtype | Interval | None

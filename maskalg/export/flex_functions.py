@@ -22,14 +22,14 @@ from ..formula import nodes
 from ..formula.comparisons import arranged, strict
 from ..formula.expression import Expression
 from ..formula.nodes import Node, in_order
+from ..formula.operations import OPERATIONS
 from ..formula.parameters import Slot
 
 _NAMES: Final = {"batch": "b", "head": "h", "q_idx": "q_idx", "kv_idx": "kv_idx"}
 
 _INFIX: Final = {
-    **{"add": "+", "mul": "*", "floordiv": "//", "mod": "%", "div": "/", "pow": "**"},
-    **{"and": "&", "or": "|", "ge": ">=", "gt": ">", "eq": "=="},
-    **{"bitand": "&", "bitor": "|", "bitxor": "^"},
+    **{name: row.sign for name, row in OPERATIONS.items() if row.sign},
+    **{"div": "/", "pow": "**", "and": "&", "or": "|", "ge": ">=", "gt": ">", "eq": "=="},
 }
 
 _TEMPLATE: Final = """

@@ -13,9 +13,10 @@ from typing import Final, cast
 
 from . import nodes
 from .nodes import Node
+from .operations import BITWISE
 
 POSITIONS: Final = frozenset({"q_idx", "kv_idx"})
-_OF_DIGITS: Final = ("floordiv", "mod", "bitand", "bitor", "bitxor")
+_OF_DIGITS: Final = ("floordiv", "mod", *BITWISE)
 
 
 def strict(node: Node) -> Node:

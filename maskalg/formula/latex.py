@@ -15,6 +15,7 @@ from . import nodes
 from .expression import Expression
 from .functions import function_of
 from .nodes import SCORE, TRUE, Node
+from .operations import BITWISE
 from .parameters import Scalar
 
 _INDICES: Final = {
@@ -462,9 +463,7 @@ _RULES: Final[dict[str, Rule]] = {
     "pow": _pow,
     "call": _call,
     "trunc": _trunc,
-    "bitand": _bitwise(r"\&"),
-    "bitor": _bitwise("|"),
-    "bitxor": _bitwise(r"\oplus"),
+    **{name: _bitwise(row.latex) for name, row in BITWISE.items() if row.latex},
     "ge": _comparison,
     "gt": _comparison,
     "eq": _equality("="),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from .nodes import Node, with_parameters
+from .operations import BITWISE
 from .parameters import Parameter, Scalar, Slot, Table
 
 _LOOSE, _COMPARE, _OR, _XOR, _AND, _SUM, _PRODUCT, _UNARY, _POWER = range(9)
@@ -106,6 +107,7 @@ def _wrap(text: str, level: int, around: int) -> str:
 
 _DIVISIONS = ("floordiv", "mod", "div", "pow")
 
+_LEVELS = {"&": _AND, "|": _OR, "^": _XOR}
 _INFIX = {
     "and": (" & ", _AND),
     "or": (" | ", _OR),
@@ -117,9 +119,7 @@ _INFIX = {
     "mod": (" % ", _PRODUCT),
     "div": (" / ", _PRODUCT),
     "pow": ("**", _POWER),
-    "bitand": (" & ", _AND),
-    "bitor": (" | ", _OR),
-    "bitxor": (" ^ ", _XOR),
+    **{name: (f" {row.sign} ", _LEVELS[row.sign]) for name, row in BITWISE.items() if row.sign},
 }
 
 
@@ -165,7 +165,7 @@ def formula_text(node: Node, around: int = _LOOSE) -> str:
         ]
         texts = [formula_text(a, level + more) for a, more in zip(args, tighter, strict=True)]
         # Beside a comparison Python needs no parentheses, readers do.
-        level = _LOOSE if op in ("bitand", "bitor", "bitxor") else level
+        level = _LOOSE if op in BITWISE else level
         return _wrap(sign.join(texts), level, around)
     raise NotImplementedError(f"no text for {op!r}: add it to maskalg/formula/printing.py")
 

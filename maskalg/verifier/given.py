@@ -16,8 +16,8 @@ from ..engine.extents import MOST_OF_ENTRY, _repeats
 from ..engine.normal_form import Structure
 from ..formula import nodes
 from ..formula.comparisons import holds_entry
-from ..formula.integer_ranges import RULES
 from ..formula.nodes import Node
+from ..formula.operations import RULES
 from ..formula.parameters import INT32_MAX, common_order
 from ..proof.check.laws import same_document
 from ..proof.closed_forms import Span

@@ -14,6 +14,7 @@ from ...engine.extents import MOST_OF_ENTRY
 from ...formula import nodes
 from ...formula.comparisons import adds_to_entry, arranged, holds_entry, outgrows_entries, terms_of
 from ...formula.nodes import Node
+from ...formula.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from .triton import TritonText
@@ -32,11 +33,7 @@ from maskalg_kernels.long_integers import long_of, long_or, long_real, long_wher
 """
 
 _COMPARED: Final = ("ge", "gt", "eq")
-_FUNCTIONS: Final = {
-    "add": "long_add", "mul": "long_multiply", "min": "long_minimum", "max": "long_maximum",
-    "floordiv": "long_floor_div", "mod": "long_floor_mod", "bitand": "long_and",
-    "bitor": "long_or", "bitxor": "long_xor",
-}  # fmt: skip
+_FUNCTIONS: Final = {name: row.long for name, row in OPERATIONS.items()}
 
 
 def compares_integers(node: Node) -> bool:

@@ -16,6 +16,7 @@ from ...formula import nodes
 from ...formula.comparisons import POSITIONS, adds_to_entry, holds_entry
 from ...formula.functions import function_of
 from ...formula.nodes import Node
+from ...formula.operations import BITWISE
 from ...formula.parameters import Slot
 from .. import divisors, messages
 from ..ahead import Ahead
@@ -189,6 +190,10 @@ def _compare(sign: str) -> Rule:
     return rule
 
 
+def _infix(sign: str) -> Rule:
+    return lambda text, node: text.infix(sign, node)
+
+
 def _product(text: TritonText, node: Node) -> str:
     real = node.kind == "real"
     return reals.product(text, node) if real else integers.multiplied(text, node)
@@ -248,8 +253,8 @@ _RULES: dict[str, Rule] = {
     "add": integers.summed,
     "mul": _product,
     "div": lambda text, node: reals.quotient(text, node),
-    "and": lambda text, node: text.infix("&", node),
-    "or": lambda text, node: text.infix("|", node),
+    "and": _infix("&"),
+    "or": _infix("|"),
     "floordiv": lambda text, node: text.floored(node),
     "mod": lambda text, node: text.floored(node),
     "min": lambda text, node: text.folded(node, text.numbers(node)),
@@ -262,7 +267,5 @@ _RULES: dict[str, Rule] = {
     "call": _call,
     "pow": lambda text, node: f"power({', '.join(text.numbers(node))})",
     "trunc": _trunc,
-    "bitand": lambda text, node: text.infix("&", node),
-    "bitor": lambda text, node: text.infix("|", node),
-    "bitxor": lambda text, node: text.infix("^", node),
+    **{name: _infix(row.sign) for name, row in BITWISE.items() if row.sign},
 }

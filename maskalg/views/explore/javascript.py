@@ -15,6 +15,7 @@ from typing import Final, TypeVar, cast
 
 from ...formula.functions import function_of
 from ...formula.nodes import Node, in_order
+from ...formula.operations import BITWISE
 from ...formula.parameters import Slot, common_order
 from .. import messages
 
@@ -202,9 +203,7 @@ _RULES: Final[dict[str, Rule]] = {
     "floordiv": _apply("floorDiv"),
     "mod": _apply("floorMod"),
     "trunc": _apply("whole"),
-    "bitand": _logic("&"),
-    "bitor": _logic("|"),
-    "bitxor": _logic("^"),
+    **{name: _logic(row.sign) for name, row in BITWISE.items() if row.sign},
     "and": _logic("&&"),
     "or": _logic("||"),
     "not": lambda js, node: f"!{js(node.args[0])}",

@@ -23,11 +23,11 @@ import torch
 
 from ...engine.extents import Dependence, Extents, dependence, is_bounded, resolve
 from ...engine.normal_form import Bound, Structure, Value, bound, keyed, transposed
-from ...engine.widths import BITWISE, bits_of
+from ...engine.widths import bits_of
 from ...formula import nodes
 from ...formula.expression import Expression
-from ...formula.integer_ranges import Interval
 from ...formula.nodes import Node, is_additive
+from ...formula.operations import BITWISE, Interval
 from ...formula.parameters import Parameter, Scalar, Slot
 from ...formula.printing import formula_text
 from ...proof.proof import prove_structure

@@ -13,8 +13,8 @@ from typing import Final, cast
 
 from ....engine.long_integers import as_float32
 from ....formula.functions import function_of
-from ....formula.integer_ranges import RULES
 from ....formula.nodes import Node, in_order
+from ....formula.operations import BITWISE, RULES
 from ....formula.parameters import Slot
 
 Stage = str
@@ -232,9 +232,7 @@ _RULES: Final[dict[str, Rule]] = {
     "mul": _folded("({} * {})"),
     "and": _folded("({} & {})"),
     "or": _folded("({} | {})"),
-    "bitand": _folded("({} & {})"),
-    "bitor": _folded("({} | {})"),
-    "bitxor": _folded("({} ^ {})"),
+    **{name: _folded(f"({{}} {row.sign} {{}})") for name, row in BITWISE.items()},
     "min": _extremum,
     "max": _extremum,
     "floordiv": _floored,
