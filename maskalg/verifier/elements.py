@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -48,6 +49,25 @@ class Interval:
     low: Term
     high: Term
     some: Term
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a hook of runs computes.
+
+    Attributes:
+        function: of the kernels, which finds the next run.
+        touched, unfull: intervals of keys; none where the function reads labels of tiles alone.
+    """
+
+    function: str
+    touched: tuple[Interval, ...]
+    unfull: tuple[Interval, ...]
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether labels of tiles are read, that the host makes."""
+        return "marks" in self.function
 
 
 class TritonHooks:
@@ -113,43 +133,34 @@ class TritonHooks:
         )
         return Number(self.resolved(found.term), found.type)
 
-    def bounds(self, name: str) -> tuple[tuple[list[Interval], list[Interval]] | None, bool]:
-        """The intervals of touched keys, and of keys that are not full, of a hook of runs.
-
-        None where the hook looks runs up alone; and whether it looks some up.
-        """
-        looked_up: list[str] = []
-        found: list[tuple[list[Interval], list[Interval]]] = []
+    def bounds(self, name: str) -> Bounds:
+        """The intervals that a hook of runs computes, and what it does with them."""
+        found: list[Bounds] = []
 
         def tiles(low: Any, high: Any, some: Any, kv_len: Any, block: Any) -> Interval:
             parts = [self.resolved(as_number(part).term) for part in (low, high, some)]
             return Interval(*parts)
 
-        def of_spans(j: Any, touched: Any, unfull: Any, *rest: Any) -> None:
-            found.append((list(touched), list(unfull)))
+        def read(function: str, before: int) -> Callable[..., None]:
+            """Its intervals stand behind so many arguments; it has none where that is 0."""
 
-        def and_marks(j: Any, touched: Any, unfull: Any, *rest: Any) -> None:
-            looked_up.append("marks")
-            found.append((list(touched), list(unfull)))
+            def call(*args: Any) -> None:
+                sides = args[before : before + 2] if before else ((), ())
+                found.append(Bounds(function, tuple(sides[0]), tuple(sides[1])))
 
-        def either_way(j: Any, from_last: Any, touched: Any, unfull: Any, *rest: Any) -> None:
-            found.append((list(touched), list(unfull)))
+            return call
 
-        summaries = Library(self._divisors).summaries() | {
-            "tiles": tiles,
-            "run_of_spans": of_spans,
-            "run_of_spans_and_marks": and_marks,
-            "run_of_spans_either_way": either_way,
-            "run_of_marks": lambda *args: looked_up.append("marks"),
-            "run_of_marks_either_way": lambda *args: looked_up.append("marks"),
-        }
+        places = {"run_of_spans": 1, "run_of_spans_and_marks": 1, "run_of_spans_either_way": 2,
+                  "run_of_marks": 0, "run_of_marks_either_way": 0}  # fmt: skip
+        summaries = Library(self._divisors).summaries() | {"tiles": tiles}
+        summaries |= {function: read(function, before) for function, before in places.items()}
         reader = Reader(self._module, self._loaded, summaries)
         row = [Number(term, self.index) for term in (Q0, Q1)]
         first = [Number(terms.variable("j"), INT32)] * (2 if "either_way" in name else 1)
         place = [self._plain(term) for term in (BATCH, HEAD, KV_LEN)]
         numbers = tuple(self._numbers[:MOST_PASSED])
         reader.call(name, *first, *row, *place, numbers, self._tables, 64)
-        return (found[0] if found else None), bool(looked_up)
+        return found[0]
 
     def resolved(self, term: Term) -> Term:
         """The term with numbers in place of the bits, and the table, that they are passed as."""

@@ -17,10 +17,14 @@ from .claims import TARGETS, Claim, Subject, Target, claims
 from .given import MOST_OF_TABLE
 from .solve import Model
 from .walk.claims import of_installed_kernels
+from .walk.tables import claims_of_call
 
 TRUSTED: Final = (
     "the compilers of the text (Triton, ptxas, the C++ compiler), and the GPU or CPU",
     "the body of the loop around the hooks: products, softmax, loads of queries, keys and values",
+    "asynchronous copies, barriers and the order of warps in Hopper's pipelines",
+    "a launch starts a program for each row of tiles, and each part of one",
+    "runs that are looked up are checked for one call: labels of other calls are those of the host",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",
     f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",
@@ -104,6 +108,7 @@ def verify(
     found = list(claims(subject, tuple(targets), int(1000 * seconds)))
     if set(targets) - {"cpu"}:
         found += of_installed_kernels()
+        found += claims_of_call(form, looked_up_only=True)
     return Verification(str(expression), tuple(found))
 
 

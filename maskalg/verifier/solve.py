@@ -61,18 +61,56 @@ def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) 
     given = needed(given, denied)
     nonlinear = any(part.op == "product" or _divides_by_unknown(part)
                     for term in (*given, denied) for part in term.walk())  # fmt: skip
-    for exact in (False, True) if nonlinear else (True,):
-        query = _Query(exact, milliseconds)
-        answer = query.ask([*given, denied])
-        if answer == "unsat":
-            return verdict("proved", "z3, integers" if exact and nonlinear else "z3, linear")
-        if answer == "sat" and (exact or not nonlinear):
-            model = query.model()
-            if is_wrong_at(given, claim, model):
-                return verdict("refuted", "z3", model)
-            return verdict("open", "z3 finds numbers that do not refute it: of real numbers, or of "
-                           "functions that it knows too little of")  # fmt: skip
-    return verdict("open", f"z3 did not decide it in {milliseconds / 1000:g} s")
+    if not nonlinear:
+        return verdict(*_answer(given, claim, True, milliseconds))
+    # Products as unknown functions prove most claims; else one condition after the other is easier.
+    if _Query(False, milliseconds).ask([*given, denied]) == "unsat":
+        return verdict("proved", "z3, linear")
+    for premises, part in parts_of(claim):
+        left = milliseconds - int(1000 * (time.perf_counter() - started))
+        own = [*given, *premises]
+        if _Query(False, max(left, 1)).ask([*own, terms.no(part)]) == "unsat":
+            continue
+        found = _answer(own, part, True, max(left, 1))
+        if found[0] != "proved":
+            return verdict(*found)
+    return verdict("proved", "z3, integers")
+
+
+def parts_of(claim: Term) -> list[tuple[list[Term], Term]]:
+    """Claims that are a claim together, each with what may be taken for granted.
+
+    Two conjunctions are the same if each has all conditions of the other. What both have is granted
+    with every other one.
+    """
+    if claim.op == "both":
+        return [([], part) for part in claim.args]
+    if claim.op != "same":
+        return [([], claim)]
+    sides = [list(side.args) if side.op == "both" else [side] for side in claim.args]
+    return [
+        (others, part)
+        for others, wanted in (sides, sides[::-1])
+        for part in wanted
+        if part not in others
+    ]
+
+
+def _answer(
+    given: Sequence[Term], claim: Term, exact: bool, milliseconds: int
+) -> tuple[Outcome, str, Model | None]:
+    """Whether a claim holds, by what means, and numbers at which it does not."""
+    query = _Query(exact, milliseconds)
+    answer = query.ask([*given, terms.no(claim)])
+    if answer == "unsat":
+        return "proved", "z3, linear", None
+    if answer != "sat":
+        return "open", f"z3 did not decide it in {milliseconds / 1000:g} s", None
+    model = query.model()
+    if is_wrong_at(given, claim, model):
+        return "refuted", "z3", model
+    return "open", ("z3 finds numbers that do not refute it: of real numbers, or of functions that "
+                    "it knows too little of"), None  # fmt: skip
 
 
 def is_wrong_at(given: Sequence[Term], claim: Term, model: Model) -> bool:
@@ -205,7 +243,12 @@ class _Query:
         if op == "product":
             if self._exact:
                 return z3.Product(args)
-            return self._function(f"product of {len(args)}", args, "int")
+            found = self._function(f"product of {len(args)}", args, "int")
+            # All that is needed of most products: their sign, and that they are no less than parts.
+            natural, positive = (z3.And(*[arg >= low for arg in args]) for low in (0, 1))
+            self._laws.append(z3.Implies(natural, found >= 0))
+            self._laws.append(z3.Implies(positive, z3.And(*[found >= arg for arg in args])))
+            return found
         if op in ("quotient", "remainder"):
             return self._division(term, args)
         if op == "divides":
@@ -259,7 +302,11 @@ class _Query:
         rest = self._function("remainder", args, "int")
         self._known[terms.quotient(x, c).serial] = whole
         product = self.of(terms.multiply(c, terms.quotient(x, c)))
-        law = z3.And(args[0] == product + rest, rest >= 0, rest < args[1])
+        law = z3.And(
+            args[0] == product + rest, rest >= 0, rest < args[1],
+            z3.If(args[0] >= 0, z3.And(whole >= 0, whole <= args[0], rest <= args[0]),
+                  z3.And(whole < 0, whole >= args[0])),
+        )  # fmt: skip
         self._laws.append(z3.Implies(args[1] >= 1, law))
         return whole if term.op == "quotient" else rest
 
@@ -359,7 +406,8 @@ _FARTHEST: Final = 2**22
 
 
 def _is_anything(term: Term) -> bool:
-    return term.op == "entry" and bool(term.data.name == ANYTHING)
+    """Whether a term follows from what functions give for arguments that they are not made for."""
+    return any(part.op == "entry" and part.data.name == ANYTHING for part in term.walk())
 
 
 def aligned(term: Term, other: Term) -> Term:

@@ -10,9 +10,11 @@ import ast
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
+from ..meaning import NotDefined
 from ..reading.triton import Module, kernel_source
 from .loops import first_loop, function_of
 
@@ -37,7 +39,8 @@ def _operation(name: str) -> Callable[..., Any]:
     return lambda self, *others: _wrapped(getattr(int, name)(self, *map(int, others)))
 
 
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "rshift", "lshift", "neg"):
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "neg", "rshift", "rrshift", "lshift",
+              "rlshift"):  # fmt: skip
     setattr(Integer, f"__{_name}__", _operation(f"__{_name}__"))
 
 
@@ -49,11 +52,30 @@ def _towards_zero(x: Any, c: Any) -> Integer:
 setattr(Integer, "__floordiv__", _towards_zero)  # noqa: B010  mypy knows int's signature
 setattr(Integer, "__rfloordiv__", lambda self, x: _towards_zero(x, self))  # noqa: B010
 
+
+@dataclass(frozen=True)
+class Entries:
+    """A table of integers as kernels see it, from an entry on."""
+
+    of: list[int]
+    at: int = 0
+
+    def __add__(self, more: int) -> Entries:
+        return Entries(self.of, self.at + int(more))
+
+
+def _load(entry: Entries, mask: bool = True, other: int = 0) -> Integer:
+    if mask and not 0 <= entry.at < len(entry.of):
+        raise NotDefined(f"entry {entry.at} is read of a table of {len(entry.of)}")
+    return Integer(entry.of[entry.at] if mask else other)
+
+
 _LANGUAGE: Final = SimpleNamespace(
     where=lambda chosen, then, otherwise: _wrapped(then if chosen else otherwise),
     minimum=lambda x, y: _wrapped(min(x, y)),
     maximum=lambda x, y: _wrapped(max(x, y)),
     cast=lambda x, _of: _wrapped(x),
+    load=_load,
     zeros=lambda _shape, _of: Integer(0),
     static_range=range,
     constexpr=lambda x: x,

@@ -1,0 +1,278 @@
+"""The runs of one call, compared with the formula for every pair of the call.
+
+Runs that follow from closed forms are proved for every call (`verifier/claims.py`). Others the host
+looks up: it labels tiles by digits of positions or from summaries of tensors, and kernels read the
+labels. What it makes of these numbers and these tensors is checked here, for one call: the text of
+the kernels is run on its tables, as in `example.py`, and each tile that it visits, or leaves out,
+or does not mask, is compared with the elements of the formula. The runs of segments, which CPUs
+read, are compared likewise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, cast
+
+import torch
+
+from ...codegen.hooks import Style, hooks_of
+from ...engine.evaluate import Environment, evaluate
+from ...engine.extents import Extents, resolve
+from ...engine.long_integers import MOST_WHOLE
+from ...engine.normal_form import Bound
+from ...errors.kinds import MaskalgError
+from ...schedule.intervals.steps import tables_of_slots
+from ...schedule.marked_runs import layout_of, marked_runs
+from ...schedule.rung import rung_of
+from ...schedule.tile_runs import FULL
+from ...schedule.tiling import Of, Tiling
+from .. import terms
+from ..claims import Claim
+from ..elements import Bounds, TritonHooks
+from ..meaning import Meaning, NotDefined
+from ..solve import ANYTHING
+from .example import Entries, Integer, functions
+from .runs import Sources
+
+_ROWS: Final = 128
+_COLUMNS: Final = 64
+_HOOKS: Final[tuple[tuple[str, Of], ...]] = (
+    ("next_run", "queries"),
+    ("next_run_of_keys", "keys"),
+    ("next_run_either_way_of_keys", "keys, either way"),
+)
+_INDICES: Final = ("batch", "head", "q_idx", "kv_idx")
+_LENGTH: Final = 512
+_NO_TILE: Final = 2**30
+
+
+def extents_of(form: Bound, length: int | None) -> Extents:
+    """A call of so many queries and keys; without a length of as many as the tensors are for."""
+    sizes: dict[str, list[int]] = {"q_idx": [], "kv_idx": [], "batch": [], "head": []}
+    for slot, axis, index in form.structure.table_indices:
+        if index.op == "index":
+            tensor = cast(torch.Tensor, form.values[slot.index])
+            sizes[str(index.data)].append(tensor.shape[axis])
+    counts = [max(sizes[name], default=2 if form.structure.depends_on(name) else 1)
+              for name in ("batch", "head")]  # fmt: skip
+    if length is not None:
+        return resolve(form, length, length, counts[0], counts[1])
+    lengths = [min(sizes[name], default=_LENGTH) for name in ("q_idx", "kv_idx")]
+    while True:
+        try:
+            return resolve(form, lengths[0], lengths[1], counts[0], counts[1])
+        except MaskalgError:  # a tensor that is read at another place than a query's or a key's
+            if max(lengths) <= 1:
+                raise
+            lengths = [max(each * 2 // 3, 1) for each in lengths]
+
+
+def claims_of_call(
+    form: Bound,
+    length: int | None = None,
+    *,
+    looked_up_only: bool = False,
+    sources: Sources | None = None,
+) -> Iterator[Claim]:
+    """That the runs of a call hold every kept pair once, and that full ones hold no other.
+
+    Args:
+        form: an expression with its numbers and tensors.
+        length: queries and keys of the call; None for as many as its tensors have.
+        looked_up_only: leave out runs that are proved for every call.
+        sources: other texts of files of the kernels, by name.
+    """
+    try:
+        call = _Call(form, extents_of(form, length), sources)
+        checks = list(call.checks(looked_up_only))
+    except (MaskalgError, NotDefined) as problem:
+        yield Claim("runs", "runs of a call", "not proved", str(problem), 0.0)
+        return
+    for name, wrong in checks:
+        began = time.perf_counter()
+        text = f"{name}, a call of {call.extents.q_len} queries and {call.extents.kv_len} keys"
+        try:
+            found = wrong()
+        except NotDefined as problem:
+            found = str(problem)
+        outcome, by = ("wrong", found) if found else ("proved", "every pair of the call computed")
+        yield Claim("runs", text, outcome, by, time.perf_counter() - began)  # type: ignore[arg-type]
+
+
+@dataclass
+class _Call:
+    """A call: its formula computed for every pair, and the runs of its kernels."""
+
+    form: Bound
+    extents: Extents
+    sources: Sources | None = None
+
+    def __post_init__(self) -> None:
+        extents, mask = self.extents, self.form.structure.mask
+        whole = (extents.batch, extents.heads, extents.q_len, extents.kv_len)
+        indices = {
+            name: torch.arange(size).view([size if axis == own else 1 for own in range(4)])
+            for axis, (name, size) in enumerate(zip(_INDICES, whole, strict=True))
+        }
+        kept = evaluate(mask, Environment(indices, self.form.values))
+        self.kept = torch.as_tensor(kept).cpu().expand(whole)
+        dtypes = {
+            slot.index: value.dtype
+            for slot, value in zip(self.form.structure.slots, self.form.values, strict=True)
+            if isinstance(value, torch.Tensor)
+        }
+        hooks = hooks_of(self.form.structure, Style(wide=True, far=True), backward=True)
+        self._read = TritonHooks(self.form.structure, hooks, Meaning(dtypes), wide=True)
+        self._runs = functions("runs", self.sources)
+
+    def checks(self, looked_up_only: bool) -> Iterator[tuple[str, Callable[[], str | None]]]:
+        """The hooks that find runs, and what is wrong with theirs, None for nothing."""
+        for name, of in _HOOKS:
+            bounds = self._read.bounds(name)
+            if bounds.looked_up or not looked_up_only:
+                yield name, partial(self._wrong, bounds, of)
+        if not looked_up_only:
+            yield "segments", self._wrong_segments
+
+    def _wrong(self, bounds: Bounds, of: Of) -> str | None:
+        kept = self.kept if of == "queries" else self.kept.mT
+        rows, columns = kept.shape[2:]
+        for from_last in (0, 1) if of == "keys, either way" else (0,):
+            runs = self._finder(bounds, of, from_last, columns)
+            for batch in range(kept.shape[0]):
+                for head in range(kept.shape[1]):
+                    for first in range(0, rows, _ROWS):
+                        row = kept[batch, head, first : first + _ROWS]
+                        labels = _labels(runs(batch, head, first, first + len(row) - 1), columns)
+                        if from_last:
+                            labels = labels.flip(0)
+                        wrong = _differs(labels, row)
+                        if wrong is not None:
+                            index = "query" if of == "queries" else "key"
+                            return f"batch {batch}, head {head}, {index} {first} on: {wrong}"
+        return None
+
+    def _finder(
+        self, bounds: Bounds, of: Of, from_last: int, columns: int
+    ) -> Callable[..., Iterator[tuple[int, int, bool]]]:
+        """The runs of a row of tiles, as the kernels' text gives them."""
+        layout = layout_of(self.form, self.extents, of)
+        marks: Any = None
+        if bounds.looked_up:
+            table = marked_runs(self.form, self.extents, of, torch.device("cpu"))
+            marks = Entries(table.flatten().tolist())
+        length = Integer(columns)
+
+        def found(batch: int, head: int, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+            place = {"q0": first, "q1": last, "batch": batch, "head": head, "kv_len": columns}
+            spans = [
+                tuple([self._runs["tiles"](*self._numbers(each, place), length, _COLUMNS)
+                       for each in side])
+                for side in (bounds.touched, bounds.unfull)
+            ]  # fmt: skip
+            at = Integer(batch * layout.of_batch + head * layout.of_head)
+            grain = Integer(layout.grain_bits)
+            told: tuple[Any, ...] = (Integer(first), Integer(last), marks, at, grain)
+            if bounds.function in ("run_of_spans", "run_of_spans_either_way"):
+                told = tuple(spans)
+            elif bounds.function == "run_of_spans_and_marks":
+                told = (*spans, *told)
+            if of == "keys, either way":
+                told = (Integer(from_last), *told)
+            j = Integer(0)
+            while j < _NO_TILE:
+                begin, end, masked = self._runs[bounds.function](j, *told, length, _COLUMNS)
+                if begin < _NO_TILE:
+                    yield int(begin), int(end), bool(masked)
+                if end <= j:
+                    raise NotDefined(f"a run from tile {j} on that ends before it")
+                j = end
+
+        return found
+
+    def _numbers(self, interval: Any, place: dict[str, int]) -> tuple[Any, ...]:
+        values: dict[str, Any] = dict(place)
+        for slot, value in zip(self.form.structure.slots, self.form.values, strict=True):
+            if isinstance(value, torch.Tensor):
+                sizes = enumerate(value.shape)
+                values |= {f"size{slot.index}_{axis}": size for axis, size in sizes}
+            else:
+                values[f"n{slot.index}"] = value
+        found = [terms.computed(each, values, self._entry, _of_reals)
+                 for each in (interval.low, interval.high, interval.some)]  # fmt: skip
+        # Past the ends of 32 bits is past all keys.
+        low, high = (Integer(max(-(2**30), min(2**30, each))) for each in found[:2])
+        return low, high, bool(found[2])
+
+    def _entry(self, table: terms.Table, at: int) -> terms.Value:
+        if table.name == ANYTHING:
+            return 0
+        name, _, pair = table.name.partition(" of ")
+        slots = [int(each.strip().removeprefix("t")) for each in (pair or name).split(",")]
+        if pair:
+            both = [self.form.structure.slots[slot] for slot in slots]
+            entries = tables_of_slots(both[0], both[1], self.form.values).named(name)
+        else:
+            entries = cast(torch.Tensor, self.form.values[slots[0]])
+        return entries.flatten()[at].item()
+
+    def _wrong_segments(self) -> str | None:
+        tiling = Tiling(self.form, self.extents, (_ROWS, _COLUMNS), torch.device("cpu"))
+        runs = rung_of(self.form.structure).runs(tiling)
+        for batch in range(self.kept.shape[0]):
+            for head in range(self.kept.shape[1]):
+                for number in range(-(-self.kept.shape[2] // _ROWS)):
+                    row = self.kept[batch, head, number * _ROWS : (number + 1) * _ROWS]
+                    own = runs.row(batch, head, number)
+                    told = [(run.first, run.end, run.label != FULL) for run in own]
+                    wrong = _differs(_labels(iter(told), row.shape[1]), row, cut=False)
+                    if wrong is not None:
+                        return f"batch {batch}, head {head}, query {number * _ROWS} on: {wrong}"
+        return None
+
+
+def _labels(runs: Iterator[tuple[int, int, bool]], columns: int) -> torch.Tensor:
+    """How often each tile is visited, and how often without its mask, `[tiles, 2]`."""
+    found = torch.zeros(-(-columns // _COLUMNS), 2, dtype=torch.int64)
+    for begin, end, masked in runs:
+        if not 0 <= begin < end <= len(found):
+            return torch.full_like(found, -1)
+        found[begin:end, 0] += 1
+        found[begin:end, 1] += int(not masked)
+    return found
+
+
+def _differs(labels: torch.Tensor, row: torch.Tensor, cut: bool = True) -> str | None:
+    """A tile that is visited twice, left out with a kept pair, or not masked with a dropped one."""
+    missing = -row.shape[1] % _COLUMNS
+    kept = torch.nn.functional.pad(row, (0, missing)).unflatten(1, (-1, _COLUMNS))
+    some, every = kept.any(-1).any(0), kept.all(-1).all(0)
+    if missing and not cut:
+        every[-1] = bool(row[:, -(_COLUMNS - missing) :].all())
+    for tile, (visits, bare) in enumerate(labels.tolist()):
+        if visits not in (0, 1):
+            return f"tile {tile} is visited {visits} times"
+        if not visits and some[tile]:
+            return f"tile {tile} has a kept pair and is not visited"
+        if bare and not every[tile]:
+            return f"tile {tile} has a pair to drop and is not masked"
+    return None
+
+
+def _of_reals(name: str, *args: Any) -> Any:
+    """Operations on float32."""
+    if name == "whole":
+        x = float(args[0])
+        return 0 if x != x else int(max(-MOST_WHOLE, min(MOST_WHOLE, x)))
+    if name == "real_of":
+        return torch.tensor(args[0], dtype=torch.int64).to(torch.float32)
+    reals = [torch.as_tensor(arg, dtype=torch.float32) for arg in args]
+    named = {"greater or equal": "ge", "greater": "gt", "equal": "eq", "divide": "true_divide"}
+    function = getattr(torch, named.get(name, name), None)
+    if function is None:
+        raise NotDefined(f"the operation {name!r} of real numbers")
+    found = function(*reals)
+    return bool(found) if found.dtype == torch.bool else found
