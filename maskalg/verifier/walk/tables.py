@@ -25,8 +25,7 @@ from ...engine.long_integers import MOST_WHOLE
 from ...engine.normal_form import Bound
 from ...errors.kinds import MaskalgError
 from ...schedule.intervals.steps import tables_of_slots
-from ...schedule.marked_runs import layout_of, marked_runs
-from ...schedule.rung import rung_of
+from ...schedule.rung import layout_of, marked_runs, rung_of
 from ...schedule.tile_runs import FULL
 from ...schedule.tiling import Of, Tiling
 from .. import terms
