@@ -30,8 +30,15 @@ SHORT = (
     "tests/codegen/test_compile_hopper.py::test_each_arrival_follows_one_barrier",
     "tests/codegen/test_compile_hopper.py::test_all_gradients[window-0-64-128]",
     "tests/operators",
+    "tests/parallel/test_attend.py",
 )
-WHOLE = ("tests/package/test_imports.py", "tests/backends", "tests/codegen", "tests/operators")
+WHOLE = (
+    "tests/package/test_imports.py",
+    "tests/backends",
+    "tests/codegen",
+    "tests/operators",
+    "tests/parallel",
+)
 INTERPRETED_SHORT = ("tests/interpreter/test_forward.py", "tests/interpreter/test_units.py")
 INTERPRETED = ("tests/interpreter",)
 NEEDED = ("setuptools>=77", "pytest", "pytest-xdist", "hypothesis", "sympy", "rich")

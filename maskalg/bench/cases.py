@@ -58,6 +58,14 @@ def backward_of(run: Run, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]
     return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
 
 
+def heads_inside(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Copies of inputs `[batch, heads, length, dim]` whose heads follow positions in memory."""
+    return tuple(
+        t.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_(t.requires_grad)
+        for t in inputs
+    )
+
+
 _LONGEST_TABLE: Final = 8192  # of 256 MiB, beside which a peer's table of blocks is made
 
 Mod = Callable[..., Any]

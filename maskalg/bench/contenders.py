@@ -1,4 +1,4 @@
-"""The peers: FlexAttention, cuDNN and FlashAttention-2 of torch, FlashAttention-4 if installed."""
+"""The peers: FlexAttention, cuDNN and FlashAttention-2 of torch, and others if installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from ..attention import attention
-from .cases import Case, Contender, Run
+from .cases import Case, Contender, Mod, Run, mask_of
+from .cudnn import cudnn_flex_attention
 from .flash_attention_4 import flash_attention_4
 
 
@@ -39,26 +40,35 @@ def contenders(case: Case, inputs: tuple[torch.Tensor, ...]) -> dict[str, Callab
 
     found = {
         "maskalg": shared(lambda: partial(attention, q, k, v, case.expression)),
-        "FlexAttention": shared(partial(_flex, case, q, k, v)),
+        "FlexAttention": shared(partial(_flex, case, case.mask_mod, q, k, v)),
     }
+    if case.ids is not None:  # documents, whose ids it looks up at both indices
+        found["FlexAttention intervals"] = shared(lambda: _flex(case, _intervals(case), q, k, v))
     if case.sdpa_causal is not None:
         from torch.nn.attention import SDPBackend
 
         cudnn, flash = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION
         found["cuDNN"] = shared(partial(_sdpa, case, cudnn, q, k, v))
         found["FlashAttention-2"] = shared(partial(_sdpa, case, flash, q, k, v))
-    return found | flash_attention_4(case, inputs)
+    return found | cudnn_flex_attention(case, inputs) | flash_attention_4(case, inputs)
 
 
-def _flex(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Run:
+def _intervals(case: Case) -> Mod:
+    """The mask of a case as a few intervals of keys for each query."""
+    return mask_of(case).to_mask_mod(case.shape.length, form="intervals")
+
+
+def _flex(
+    case: Case, mask_mod: Mod | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> Run:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     # A new compilation for each case: FlexAttention would turn dense after eight of them.
     torch._dynamo.reset()
     block_mask = None
-    if case.mask_mod is not None:
+    if mask_mod is not None:
         make = torch.compile(create_block_mask)
-        block_mask = make(case.mask_mod, None, None, q.shape[2], k.shape[2], str(q.device))
+        block_mask = make(mask_mod, None, None, q.shape[2], k.shape[2], str(q.device))
     flex = torch.compile(flex_attention, dynamic=False)
     grouped = q.shape[1] != k.shape[1]
     return lambda: flex(q, k, v, case.score_mod, block_mask, enable_gqa=grouped)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from .cases import Case, Contender, mask_of
+from .cases import Case, Contender, heads_inside, mask_of
 
 BUILT_IN: Final = "FlashAttention-4"
 WITH_MASK_MOD: Final = "FlashAttention-4 mask_mod"
@@ -152,10 +152,7 @@ def _contender(
 ) -> Contender:
     """A contender with inputs of its own, in its layout: heads after positions in memory."""
     call = make()
-    own = tuple(
-        t.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_(t.requires_grad)
-        for t in inputs
-    )
+    own = heads_inside(inputs)
     batch, _, length, _ = own[0].shape
 
     def run() -> torch.Tensor:

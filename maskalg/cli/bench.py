@@ -33,8 +33,8 @@ def run(settings: Settings) -> int:
     """Measure and print; returns the exit status."""
     if not torch.cuda.is_available():
         raise messages.bench_needs_gpu()
+    from ..bench import cudnn, flash_attention_4
     from ..bench.cases import FURTHER_SHAPES, SHAPES, cases, catalogue
-    from ..bench.flash_attention_4 import BUILT_IN, missing
     from ..bench.measure import measure
     from ..bench.report import line, markdown, summary
 
@@ -50,8 +50,9 @@ def run(settings: Settings) -> int:
         f"milliseconds, median [min-max] of {settings.rounds} interleaved rounds; T: TFLOP/s of "
         "useful work; x: how many times faster maskalg is"
     )
-    if (why := missing()) is not None:
-        print(f"{BUILT_IN}: {why}")
+    for name, peer in ((flash_attention_4.BUILT_IN, flash_attention_4), (cudnn.NAME, cudnn)):
+        if (why := peer.missing()) is not None:
+            print(f"{name}: {why}")
     found, rows = make("cuda"), []
     for name in names:
         rows.append(measure(name, found[name], settings.rounds, backward=settings.backward))

@@ -18,19 +18,23 @@ if TYPE_CHECKING:
 
 
 class PlanBalancer(_LoadBalancer):
-    """The order of tokens of a plan; rank r has the part number r of it."""
+    """The order of tokens of a plan; rank r has the part number r of it.
 
-    def __init__(self, plan: Plan) -> None:
+    Indices are on `device`, that of the tensors which torch puts in order.
+    """
+
+    def __init__(self, plan: Plan, device: torch.device | str) -> None:
         self.plan = plan
+        self.device = torch.device(device)
 
     def _generate_indices(self, restore: bool = False) -> torch.Tensor:
         order = self.plan.order()
-        return (order.argsort() if restore else order).unsqueeze(0)
+        return (order.argsort() if restore else order).unsqueeze(0).to(self.device)
 
 
-def balancer(plan: Plan) -> PlanBalancer:
+def balancer(plan: Plan, device: torch.device | str) -> PlanBalancer:
     """The load balancer of a plan whose ranks hold equally many tokens."""
     counts = [plan.count(rank) for rank in range(plan.ranks)]
     if len(np.unique(counts)) > 1:
         raise messages.unequal_shares(counts)
-    return PlanBalancer(plan)
+    return PlanBalancer(plan, device)

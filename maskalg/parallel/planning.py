@@ -129,18 +129,21 @@ class Plan:
         """How many tokens a rank holds."""
         return int(self._sizes()[self.owner == rank].sum())
 
-    def load_balancer(self) -> Any:
+    def load_balancer(self, device: torch.device | str = "cpu") -> Any:
         """The plan as a load balancer of `torch.distributed.tensor.experimental`.
 
         For `_context_parallel_shard(mesh, buffers, seq_dims, load_balancer=…)`, which then gives
-        each rank its tokens of inputs, labels and positions.
+        each rank its tokens of inputs, labels and positions, and its rows of a `BlockMask`.
+
+        Args:
+            device: where those tensors are, such as `mesh.device_type`.
 
         Raises:
             ValueError: ranks that do not all hold the same number of tokens, as torch needs them.
         """
         from .load_balancer import balancer
 
-        return balancer(self)
+        return balancer(self, device)
 
     def to_json(self) -> dict[str, list[dict[str, list[list[int]]]]]:
         """Ranges of queries and of keys for each rank, ends not included.

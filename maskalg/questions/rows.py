@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-from ..engine.extents import resolve
-from ..engine.normal_form import bound
+from ..engine.extents import Extents, resolve
+from ..engine.normal_form import Bound, bound
 from ..errors import MaskValueError
+from ..export.elements import Elements, edges
 from ..formula import nodes
 from ..formula.expression import Expression, both, with_formula
 from ..formula.nodes import K, Q
@@ -21,6 +23,9 @@ from .domain import Lengths, reach
 from .search import candidates, kept_near
 
 _ELEMENTS_LOOKED_AT: Final = 1 << 28
+_MOST_ELEMENTS: Final = 1 << 34  # whose intervals are looked for, in a minute or two
+
+Edges = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # rows, ascending; first keys; ends
 
 
 @dataclass(frozen=True)
@@ -66,40 +71,61 @@ def rows_have_a_key(mask: Expression, lengths: Lengths) -> bool | None:
     return None if counts is None else bool((counts > 0).all())
 
 
-def key_intervals(mask: Expression, lengths: Lengths, most: int) -> torch.Tensor:
+def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch.Tensor:
     """Intervals `[start, end)` of kept keys, int32 `[2, batch, heads, intervals, q_len]`.
 
-    Exactly the mask: a key in one of them is kept, any other is not. Batch and heads have size 1
-    where the mask does not tell them apart; queries with fewer intervals than others have empty
-    ones. On the device of the mask's tensors.
+    Exactly the mask: a key in one of them is kept, any other is not. They ascend and do not touch.
+    Batch and heads have size 1 where the mask does not tell them apart; queries with fewer
+    intervals than others have empty ones behind, of key 0. On the device of the mask's tensors.
 
     Raises:
-        MaskValueError: intervals that no proof gives exactly, or more than `most` of a query.
+        MaskValueError: more than `most` of a query, or elements too many to look at where the proof
+            does not give the intervals.
     """
     form = bound(mask)
     extents = resolve(form, lengths.q_len or 0, lengths.kv_len, lengths.batch, lengths.heads)
-    rung = rung_of(form.structure)
-    if not rung.decides_every_tile(form):
-        raise not_decided(mask)
     tiling = Tiling(form, extents, (1, 1))
-    runs = rung.runs(tiling)
-    count = runs.row_start.diff()
+    shape = tiling.shape[:3]
+    if rung_of(form.structure).decides_every_tile(form):
+        row, first, end = _proved(form, tiling)
+    else:
+        if math.prod(tiling.shape) > _MOST_ELEMENTS:
+            raise not_decided(mask, extents)
+        row, first, end = _looked_at(mask, extents, shape)
+    count = torch.bincount(row, minlength=math.prod(shape))
     needed = int(count.max()) if len(count) else 0
-    if needed > most:
+    if most is not None and needed > most:
         raise too_many(mask, needed, most)
     size = max(needed, 1)
     found = torch.zeros((2, len(count), size), dtype=torch.int32)
-    row = runs.row_of
-    place = torch.arange(len(row)) - runs.row_start[row]
-    found[0, row, place], found[1, row, place] = runs.first, runs.end
-    by_row = found.view(2, *runs.shape, size)
+    place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
+    found[0, row, place], found[1, row, place] = first.int(), end.int()
+    by_row = found.view(2, *shape, size)
     return by_row.transpose(3, 4).contiguous().to(tiling.device)
 
 
-def not_decided(mask: Expression) -> MaskValueError:
+def _proved(form: Bound, tiling: Tiling) -> Edges:
+    runs = rung_of(form.structure).runs(tiling)
+    return runs.row_of, runs.first, runs.end
+
+
+def _looked_at(mask: Expression, extents: Extents, shape: tuple[int, int, int]) -> Edges:
+    lengths = (extents.q_len, extents.kv_len, extents.batch, extents.heads)
+    parts = [torch.zeros((0, 3), dtype=torch.int64)]
+    for begin, kept in Elements(mask, *lengths).by_rows():
+        batch, head, query, key = edges(kept).cpu().unbind(dim=1)
+        row = (batch * shape[1] + head) * shape[2] + begin + query
+        parts.append(torch.stack([row[::2], key[::2], key[1::2]], dim=1))
+    found = torch.cat(parts)
+    row, first, end = found[found[:, 0].argsort(stable=True)].unbind(dim=1)
+    return row, first, end
+
+
+def not_decided(mask: Expression, extents: Extents) -> MaskValueError:
     return MaskValueError(
-        f'to_mask_mod(form="intervals"): the proof of {mask} gives no exact intervals of keys '
-        "(see mask.prove()). Write mask.to_mask_mod() for the formula itself."
+        f"The proof of {mask} gives no exact intervals of keys (see mask.prove()), and "
+        f"{extents.q_len:,} x {extents.kv_len:,} elements are too many to look at. Write "
+        "mask.to_mask_mod() for the formula itself, or fewer queries with mask.shift(q=…)."
     )
 
 

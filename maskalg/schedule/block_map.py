@@ -16,6 +16,7 @@ from ..engine.normal_form import bound
 from ..errors import MaskValueError
 from ..export.block_lists import BlockLists
 from ..export.flash_attention_4 import BlockSparseTensors, to_fa4
+from ..export.flashinfer import FlashInferBlocks, to_blocks
 from ..export.flex import to_flex
 from ..formula.expression import Expression
 from ..formula.printing import Shown
@@ -173,6 +174,22 @@ class BlockMap(Shown):
         Source: FlashAttention-4 (Zadouri et al., 2026), `flash_attn.cute.block_sparsity`.
         """
         return to_fa4(self._lists("to_fa4", batch, heads, device))
+
+    def to_flashinfer(self) -> FlashInferBlocks:
+        """FlashInfer's block-sparse rows: blocks that are not empty, and the elements of each.
+
+        `BlockSparseAttentionWrapper.plan(**found._asdict(), …)` takes them, on the device of the
+        mask's tensors; `found.to_dense()` reads them back.
+
+        Raises:
+            ValueError: a mask that differs between batch entries or heads; keys that the blocks do
+                not divide.
+
+        Source: FlashInfer 0.7, `flashinfer.sparse`.
+        """
+        partial, full = self.labels == PARTIAL, self.labels == FULL
+        lengths = (self.q_len, self.kv_len)
+        return to_blocks(self.mask, BlockLists(partial, full, self.block, lengths))
 
     def _lists(
         self, call: str, batch: int | None, heads: int | None, device: torch.device | str | None

@@ -26,6 +26,9 @@ from . import messages
 from .drawn import Drawn, WithMask
 
 if TYPE_CHECKING:
+    from ..export.cudnn import CudnnEndpoints
+    from ..export.flashinfer import FlashInferBits, FlashInferBlocks, FlashInferVariable
+    from ..export.vllm import VllmMask, VllmRanges
     from ..proof.proof import Proof
     from ..questions.cost import Cost
     from ..questions.rows import Bandwidth
@@ -335,25 +338,151 @@ class Mask(WithMask):
             heads: likewise.
 
         Raises:
-            MaskValueError: intervals that the proof does not give exactly, or more than `most`.
+            MaskValueError: more intervals than `most`, or elements too many to look at where the
+                proof does not give the intervals.
 
         Examples:
             >>> mask_mod = (causal & document([0, 0, 1, 1])).to_mask_mod(4, form="intervals")
         """
         if form == "intervals":
             from ..export.interval_functions import interval_function
-            from ..questions.domain import Lengths
-            from ..questions.rows import key_intervals
 
             if q_len is None:
                 raise messages.intervals_need_a_length()
-            found = key_intervals(self, Lengths(q_len, kv_len, batch, heads), most)
-            return interval_function(found)
+            return interval_function(self._key_intervals(q_len, kv_len, batch, heads, most))
         if form != "formula":
-            raise messages.unknown_form(form)
+            raise messages.unknown_form("to_mask_mod", form, ("formula", "intervals"))
         from ..export.flex_functions import flex_function
 
         return flex_function(self)
+
+    @errors.told
+    def to_cudnn(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> CudnnEndpoints:
+        """As the row endpoints of `cudnn.flex_attention`: intervals of keys for each query.
+
+        `create_mask_plan(found.mask_func, q, k, v)` takes them. `found.to_dense()` reads them back.
+
+        Args:
+            q_len: number of queries.
+            kv_len: number of keys; None means `q_len`.
+            batch: batch size; left out, that of the mask's tensors, or 1.
+            heads: query heads, where the mask computes with `head` and no tensor tells.
+
+        Raises:
+            MaskValueError: elements too many to look at, where the proof gives no intervals.
+
+        Examples:
+            >>> (causal & document([0, 0, 1, 1])).to_cudnn(4).mask_func.tolist()
+            [[[1, 2, 0, 0], [1, 2, 2, 2], [1, 2, 3, 4]]]
+
+        Source: nvidia-cudnn-frontend 1.32, `cudnn.flex_attention`.
+        """
+        from ..export.cudnn import to_cudnn
+
+        found = self._key_intervals(q_len, kv_len, batch, heads, None)
+        return to_cudnn(found, batch or found.shape[1], q_len if kv_len is None else kv_len)
+
+    @errors.told
+    def to_flashinfer(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        form: Literal["blocks", "variable", "bits"] = "blocks",
+        block: int | tuple[int, int] = 64,
+        batch: int | None = None,
+        heads: int | None = None,
+    ) -> FlashInferBlocks | FlashInferVariable | FlashInferBits:
+        """In one of FlashInfer's formats, with fields named as the arguments it takes.
+
+        `found.to_dense()` reads them back, that of bits with the lengths.
+
+        Args:
+            q_len: number of queries.
+            kv_len: number of keys; None means `q_len`.
+            form: "blocks" are those that are not empty, with the elements of each, for
+                `BlockSparseAttentionWrapper.plan(**found._asdict(), …)`. "variable" are blocks of
+                any size that are kept whole or not at all, for
+                `VariableBlockSparseAttentionWrapper.plan`. "bits" are all elements as packed bits,
+                for `packed_custom_mask` of its prefill functions.
+            block: side of a block, or `(block_q, block_kv)`; of "blocks" only.
+            batch: batch size, of "bits" only; each entry has its own bits.
+            heads: number of heads, of "variable" only: those of the keys, which queries share.
+
+        Raises:
+            MaskValueError: a mask that differs where the format holds one, keys that blocks do not
+                divide, more blocks or elements than can be listed.
+
+        Source: FlashInfer 0.7, `flashinfer.sparse` and `flashinfer.prefill`.
+        """
+        from ..export import flashinfer
+
+        if form == "blocks":
+            return self.blocks(q_len, kv_len, block=block).to_flashinfer()
+        if form == "variable":
+            return flashinfer.to_variable(self, q_len, kv_len, heads)
+        if form == "bits":
+            return flashinfer.to_bits(self, q_len, kv_len, batch)
+        raise messages.unknown_form("to_flashinfer", form, ("blocks", "variable", "bits"))
+
+    @errors.told
+    def to_vllm(
+        self,
+        length: int,
+        *,
+        form: Literal["function", "ranges"] = "function",
+        block_size: int = 16,
+        batch: int | None = None,
+    ) -> VllmMask | VllmRanges:
+        """As vLLM's FlexAttention backend takes it: over the positions of one request.
+
+        Args:
+            length: positions of a request at most, such as `max_model_len`.
+            form: "function" is a `logical_mask_mod` and the function of a `BlockSparsityHint`, for
+                causal masks. "ranges" is `mm_prefix_range` of `causal | spans(ids)`, by request.
+            block_size: positions of a block of vLLM's cache; of "function" only.
+            batch: number of requests, of "ranges" only; left out, that of the mask's tensors.
+
+        Raises:
+            MaskValueError: a mask that keeps keys after the query, or that is not `causal` beside
+                ranges; one that differs between batch entries or heads.
+
+        Source: vLLM 0.33, `vllm.v1.attention.backends.flex_attention`.
+        """
+        from ..export import vllm
+
+        if form == "ranges":
+            intervals = self._key_intervals(length, length, batch, None, None)
+            return vllm.to_ranges(self, intervals, length)
+        if form != "function":
+            raise messages.unknown_form("to_vllm", form, ("function", "ranges"))
+        after = nodes.conjunction(self.mask_node, nodes.gt(nodes.K, nodes.Q))
+        if not Mask(after, SCORE, self.label).is_empty(length):
+            raise vllm.not_causal(self, length)
+        found = self.segments(length, block=block_size)
+        return vllm.to_vllm(
+            self, found.shape, (found.row_start, found.first, found.end), block_size, length
+        )
+
+    def _key_intervals(
+        self,
+        q_len: int,
+        kv_len: int | None,
+        batch: int | None,
+        heads: int | None,
+        most: int | None,
+    ) -> torch.Tensor:
+        from ..questions.domain import Lengths
+        from ..questions.rows import key_intervals
+
+        return key_intervals(self, Lengths(q_len, kv_len, batch, heads), most)
 
 
 class Bias(Drawn):

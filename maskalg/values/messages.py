@@ -268,5 +268,7 @@ def intervals_need_a_length() -> MaskValueError:
     )
 
 
-def unknown_form(form: object) -> MaskValueError:
-    return MaskValueError(f'to_mask_mod: form must be "formula" or "intervals", got {form!r}.')
+def unknown_form(call: str, form: object, forms: tuple[str, ...]) -> MaskValueError:
+    named = [f'"{one}"' for one in forms]
+    wanted = f"{', '.join(named[:-1])} or {named[-1]}"
+    return MaskValueError(f"{call}: form must be {wanted}, got {form!r}.")

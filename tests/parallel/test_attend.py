@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental._context_parallel import (
     _attention as context_parallel,
 )
+from torch.nn.attention.flex_attention import create_mask
 
 import maskalg as ma
 from maskalg import (
@@ -132,18 +133,25 @@ def left_to_others(processes, rank):
 
 
 def by_torch(processes, rank):
-    """What torch's context parallelism gives this rank of a batch."""
+    """What torch's context parallelism gives this rank: of a batch, folded tokens, a BlockMask."""
     mesh = init_device_mesh("cpu", (processes,))
-    plan = parallel.plan(causal, 24 * CHUNK, processes, chunk=CHUNK)
-    tokens = torch.arange(24 * CHUNK).expand(BATCH, -1).clone()
-    (part,) = context_parallel._context_parallel_shard(
-        mesh, [tokens], [1], load_balancer=plan.load_balancer()
+    length = 8 * 128  # torch wants blocks of 128 of a BlockMask
+    plan = parallel.plan(causal, length, processes, chunk=128)
+    assert not torch.equal(plan.order(), torch.arange(length))
+    balancer = plan.load_balancer(mesh.device_type)
+    tokens = torch.arange(length)
+    batch, blocks = tokens.expand(BATCH, -1).clone(), causal.blocks(length).to_flex()
+    part, folded, rows = context_parallel._context_parallel_shard(
+        mesh, [batch, tokens, blocks], [1, 0, 2], load_balancer=balancer
     )
-    assert torch.equal(part, plan.tokens(rank).expand(BATCH, -1))
-    (whole,) = context_parallel.context_parallel_unshard(
-        mesh, [part], [1], load_balancer=plan.load_balancer()
-    )
-    return torch.equal(whole, tokens)
+    own = plan.tokens(rank)
+    assert torch.equal(part, own.expand(BATCH, -1)) and torch.equal(folded, own)
+    # Its queries are this rank's tokens, its keys those of all ranks one after the other.
+    kept = create_mask(rows.mask_mod, 1, 1, len(own), length, device="cpu")
+    wanted = causal.to_dense(length)[:, :, own][..., plan.order()]
+    assert torch.equal(kept, wanted)
+    (whole,) = context_parallel.context_parallel_unshard(mesh, [part], [1], load_balancer=balancer)
+    return torch.equal(whole, batch)
 
 
 def refused(processes, rank):

@@ -172,3 +172,12 @@ def test_what_is_refused() -> None:
         parallel.plan(causal, 64, ranks=0)
     with pytest.raises(MaskTypeError, match=r"plan: length must be an integer >= 1, got 6\.5"):
         parallel.plan(causal, 6.5, ranks=2)
+
+
+def test_the_order_of_a_load_balancer_is_where_the_tensors_are() -> None:
+    found = parallel.plan(causal, 1024, 2)
+    order = found.load_balancer()._generate_indices()
+    back = found.load_balancer()._generate_indices(restore=True)
+    assert order.shape == (1, 1024) and torch.equal(order[0], found.order())
+    assert torch.equal(order[0][back[0]], torch.arange(1024))
+    assert found.load_balancer("meta")._generate_indices().device.type == "meta"

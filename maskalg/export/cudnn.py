@@ -1,0 +1,53 @@
+"""A mask as the row endpoints of cuDNN's `flex_attention`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class CudnnEndpoints(NamedTuple):
+    """The keys of each query as intervals `[0, F0)`, `[F1, F2)`, `[F3, F4)`, ….
+
+    Attributes:
+        mask_func: int32 `[heads, endpoints, batch * q_len]`, F by its number, which is odd in all;
+            heads is 1 where the mask is one for all heads. Endpoints of a query do not decrease,
+            and count keys within its batch entry. On the device of the mask's tensors.
+        batch: batch size; queries of one entry follow those of the entry before.
+        kv_len: number of keys.
+    """
+
+    mask_func: torch.Tensor
+    batch: int
+    kv_len: int
+
+    def to_dense(self) -> torch.Tensor:
+        """The mask read back, Boolean `[batch, heads, q_len, kv_len]`."""
+        heads, count, queries = self.mask_func.shape
+        by_entry = self.mask_func.view(heads, count, self.batch, queries // self.batch)
+        ends = by_entry.permute(2, 0, 3, 1)[..., None, :]
+        key = torch.arange(self.kv_len, device=ends.device)[:, None]
+        first = key < ends[..., :1]
+        others = (key >= ends[..., 1::2]) & (key < ends[..., 2::2])
+        return torch.cat([first, others], dim=-1).any(dim=-1)
+
+
+def to_cudnn(intervals: torch.Tensor, batch: int, kv_len: int) -> CudnnEndpoints:
+    """The endpoints of `key_intervals`, int32 `[2, batch, heads, intervals, q_len]`.
+
+    A batch of size 1 is written out `batch` times.
+    """
+    starts, ends = intervals.expand(-1, batch, -1, -1, -1).unbind(0)
+    # The first interval is one from the first key on. Where a query has none, it is empty.
+    if bool(((starts[:, :, :1] > 0) & (starts[:, :, :1] < ends[:, :, :1])).any()):
+        moved = torch.zeros_like(starts[:, :, :1])
+        from_first = starts[:, :, :1] == 0
+        starts = torch.where(
+            from_first, torch.cat([starts, moved], 2), torch.cat([moved, starts], 2)
+        )
+        ends = torch.where(from_first, torch.cat([ends, moved], 2), torch.cat([moved, ends], 2))
+    points = torch.stack([starts, ends], dim=3).flatten(2, 3)[:, :, 1:]
+    # Behind the last interval, where both are 0, empty ones follow.
+    points = points.cummax(dim=2).values
+    return CudnnEndpoints(points.permute(1, 2, 0, 3).flatten(2).contiguous(), batch, kv_len)

@@ -1,0 +1,240 @@
+"""A mask in FlashInfer's formats: blocks, blocks of any size, and packed bits.
+
+Fields have the names of the arguments that FlashInfer takes: `wrapper.plan(**found._asdict(), …)`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+
+from ..engine.evaluate import Environment, evaluate
+from ..engine.normal_form import bound
+from ..errors import MaskValueError
+from ..formula.expression import Expression
+from .attention_slices import one_mask_only
+from .block_lists import BlockLists
+from .elements import Elements
+
+_AT_ONCE: Final = 1 << 22  # elements of blocks that are evaluated together
+_MOST_ELEMENTS: Final = 1 << 32
+_MOST_BLOCKS: Final = 1 << 24
+
+
+class FlashInferBlocks(NamedTuple):
+    """The blocks of `BlockSparseAttentionWrapper.plan`, in compressed rows.
+
+    Attributes:
+        indptr: int32 `[rows + 1]`, where the blocks of each row of blocks begin.
+        indices: int32 `[blocks]`, their columns, ascending in each row.
+        M, N: number of queries and of keys.
+        R, C: queries and keys of a block; the last row of blocks may be cut.
+        mask: bool `[blocks, R, C]`, the elements of each block; None where all are kept.
+    """
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    M: int
+    N: int
+    R: int
+    C: int
+    mask: torch.Tensor | None
+
+    def to_dense(self) -> torch.Tensor:
+        """The mask read back, Boolean `[1, 1, M, N]`."""
+        rows, columns = len(self.indptr) - 1, self.N // self.C
+        cells = self.indices.new_zeros((rows, columns, self.R, self.C), dtype=torch.bool)
+        row = torch.arange(rows, device=cells.device).repeat_interleave(self.indptr.diff())
+        cells[row, self.indices.long()] = True if self.mask is None else self.mask
+        return cells.transpose(1, 2).reshape(1, 1, rows * self.R, self.N)[:, :, : self.M]
+
+
+class FlashInferVariable(NamedTuple):
+    """The blocks of `VariableBlockSparseAttentionWrapper.plan`, each kept whole or not at all.
+
+    Attributes:
+        block_mask_map: bool `[heads, rows, columns]`, whether a block is kept.
+        block_row_sz: int32 `[heads, rows]`, the queries of each row of blocks.
+        block_col_sz: int32 `[heads, columns]`, the keys of each column.
+    """
+
+    block_mask_map: torch.Tensor
+    block_row_sz: torch.Tensor
+    block_col_sz: torch.Tensor
+
+    def to_dense(self) -> torch.Tensor:
+        """The mask read back, Boolean `[1, heads, queries, keys]`."""
+        parts = zip(self.block_mask_map, self.block_row_sz, self.block_col_sz, strict=True)
+        found = [
+            kept.repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+            for kept, rows, columns in parts
+        ]
+        return torch.stack(found)[None]
+
+
+class FlashInferBits(NamedTuple):
+    """The elements as bits, for `single_prefill_with_kv_cache` and `…PrefillWith…Wrapper.plan`.
+
+    Attributes:
+        packed_custom_mask: uint8 `[batch * ceil(q_len * kv_len / 8)]`, a bit for each element, the
+            lowest first, rows one after the other; each batch entry begins with a byte.
+    """
+
+    packed_custom_mask: torch.Tensor
+
+    def to_dense(self, q_len: int, kv_len: int) -> torch.Tensor:
+        """The mask read back, Boolean `[batch, 1, q_len, kv_len]`."""
+        size = -(-q_len * kv_len // 8)
+        batch = len(self.packed_custom_mask) // size if size else 1
+        bits = np.unpackbits(self.packed_custom_mask.cpu().numpy(), bitorder="little")
+        rows = bits.reshape(batch, -1)[:, : q_len * kv_len]
+        return torch.from_numpy(rows.reshape(batch, 1, q_len, kv_len)).bool()
+
+
+def to_blocks(mask: Expression, lists: BlockLists) -> FlashInferBlocks:
+    """The blocks of one mask for all; see `BlockMap.to_flashinfer`.
+
+    Raises:
+        ValueError: a mask that differs between batch entries or heads; keys that blocks do not
+            divide; too many elements.
+    """
+    (block_q, block_kv), (q_len, kv_len) = lists.block, lists.lengths
+    batch, heads = lists.partial.shape[:2]
+    if batch > 1 or heads > 1:
+        raise one_mask_only("to_flashinfer", batch, heads)
+    if kv_len % block_kv:
+        raise not_divided(kv_len, block_kv)
+    whole = lists.full[0, 0]
+    row, column = (lists.partial[0, 0] | whole).nonzero(as_tuple=True)
+    counts = torch.bincount(row, minlength=whole.shape[0])
+    indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
+    elements = None
+    if not bool(whole[row, column].all()):
+        if len(row) * block_q * block_kv > _MOST_ELEMENTS:
+            raise too_many_elements(len(row), lists.block)
+        elements = _elements(mask, row, column, lists)
+    columns = column.to(torch.int32)
+    return FlashInferBlocks(indptr, columns, q_len, kv_len, block_q, block_kv, elements)
+
+
+def to_variable(
+    mask: Expression, q_len: int, kv_len: int | None, heads: int | None
+) -> FlashInferVariable:
+    """Rows and columns cut wherever two neighbours differ; see `Mask.to_flashinfer`.
+
+    Raises:
+        ValueError: a mask that differs between batch entries, or that has too many blocks.
+    """
+    elements = Elements(mask, q_len, kv_len, None, heads)
+    sizes, extents = elements.sizes, elements.extents
+    if sizes.batch > 1:
+        raise one_batch_only(sizes.batch)
+    device = elements.device
+    row_cut = torch.zeros(extents.q_len, dtype=torch.bool, device=device)
+    column_cut = torch.zeros(extents.kv_len, dtype=torch.bool, device=device)
+    row_cut[:1], column_cut[:1] = True, True
+    last: torch.Tensor | None = None
+    for first, kept in elements.by_rows():
+        rows = kept if last is None else torch.cat([last, kept], dim=2)
+        offset = first - rows.shape[2] + kept.shape[2]
+        apart = (rows[:, :, 1:] != rows[:, :, :-1]).any(dim=3).flatten(0, 1).any(dim=0)
+        row_cut[offset + 1 : offset + rows.shape[2]] |= apart
+        column_cut[1:] |= (kept[..., 1:] != kept[..., :-1]).flatten(0, 2).any(dim=0)
+        last = kept[:, :, -1:]
+    starts = [cut.nonzero()[:, 0] for cut in (row_cut, column_cut)]
+    if sizes.heads * math.prod(map(len, starts)) > _MOST_BLOCKS:
+        raise too_many_blocks(mask, len(starts[0]), len(starts[1]))
+    blocks = [kept.new_zeros((sizes.heads, 0, len(starts[1]))) for kept in (row_cut,)]
+    for first, kept in elements.by_rows():
+        own = starts[0][(starts[0] >= first) & (starts[0] < first + kept.shape[2])] - first
+        blocks.append(kept[0][:, own][:, :, starts[1]])
+    ends = (extents.q_len, extents.kv_len)
+    row_sizes, column_sizes = (
+        torch.cat([start, start.new_tensor([end])]).diff().to(torch.int32).expand(sizes.heads, -1)
+        for start, end in zip(starts, ends, strict=True)
+    )
+    return FlashInferVariable(
+        torch.cat(blocks, dim=1), row_sizes.contiguous(), column_sizes.contiguous()
+    )
+
+
+def to_bits(mask: Expression, q_len: int, kv_len: int | None, batch: int | None) -> FlashInferBits:
+    """The elements as bits; see `Mask.to_flashinfer`.
+
+    Raises:
+        ValueError: a mask that differs between heads; too many elements.
+    """
+    elements = Elements(mask, q_len, kv_len, batch, None)
+    sizes, extents = elements.sizes, elements.extents
+    if sizes.heads > 1:
+        raise one_mask_only("to_flashinfer", 1, sizes.heads)
+    entries = sizes.batch if batch is None else batch
+    if entries * extents.q_len * extents.kv_len > 8 * _MOST_ELEMENTS:
+        raise too_many_bits(extents.q_len, extents.kv_len)
+    rows = [kept[:, 0].cpu().numpy() for _, kept in elements.by_rows()]
+    whole = np.concatenate(rows, axis=1) if rows else np.zeros((sizes.batch, 0, 0), dtype=np.bool_)
+    bits = np.packbits(whole.reshape(len(whole), -1), axis=1, bitorder="little")
+    packed = torch.from_numpy(bits).expand(entries, -1).reshape(-1)
+    return FlashInferBits(packed.to(elements.device))
+
+
+def _elements(
+    mask: Expression, row: torch.Tensor, column: torch.Tensor, lists: BlockLists
+) -> torch.Tensor:
+    """The elements of blocks, bool `[blocks, block_q, block_kv]`, False past the last query."""
+    form, (block_q, block_kv) = bound(mask), lists.block
+    zero = torch.zeros((1, 1, 1), dtype=torch.int64, device=row.device)
+    found = torch.empty((len(row), block_q, block_kv), dtype=torch.bool, device=row.device)
+    at_once = max(_AT_ONCE // (block_q * block_kv), 1)
+    for begin in range(0, len(row), at_once):
+        part = slice(begin, begin + at_once)
+        query = row[part, None] * block_q + torch.arange(block_q, device=row.device)
+        key = column[part, None] * block_kv + torch.arange(block_kv, device=row.device)
+        indices = {
+            "batch": zero,
+            "head": zero,
+            "q_idx": query.clamp(max=max(lists.lengths[0] - 1, 0))[:, :, None],
+            "kv_idx": key[:, None, :],
+        }
+        kept = evaluate(form.structure.mask, Environment(indices, form.values))
+        found[part] = kept & (query < lists.lengths[0])[:, :, None]
+    return found
+
+
+def not_divided(kv_len: int, block_kv: int) -> MaskValueError:
+    return MaskValueError(
+        f"to_flashinfer: FlashInfer's blocks divide the keys, and blocks of {block_kv} do not "
+        f"divide {kv_len} keys. Write block=(block_q, block_kv) with a block_kv that does, or pad "
+        "the keys and drop those behind with `& padding(lengths)`."
+    )
+
+
+def too_many_elements(blocks: int, block: tuple[int, int]) -> MaskValueError:
+    return MaskValueError(
+        f"to_flashinfer: {blocks:,} blocks of {block[0]} x {block[1]} need masks, of a byte for "
+        "each element. Write a mask whose blocks are full, such as block_table, or a larger block."
+    )
+
+
+def too_many_blocks(mask: Expression, rows: int, columns: int) -> MaskValueError:
+    return MaskValueError(
+        f'to_flashinfer(form="variable"): {mask} has {rows:,} x {columns:,} blocks that are kept '
+        'whole or not at all, too many to list. Write form="blocks", whose blocks have masks.'
+    )
+
+
+def too_many_bits(q_len: int, kv_len: int) -> MaskValueError:
+    return MaskValueError(
+        f'to_flashinfer(form="bits"): {q_len:,} x {kv_len:,} elements are too many to write out. '
+        'Write form="blocks".'
+    )
+
+
+def one_batch_only(batch: int) -> MaskValueError:
+    return MaskValueError(
+        'to_flashinfer(form="variable"): the format holds one mask for the whole batch, this one '
+        f"differs between {batch} batch entries. Export each on its own, with the tensors of one."
+    )

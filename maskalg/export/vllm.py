@@ -1,0 +1,161 @@
+"""A mask as vLLM's FlexAttention backend takes it: a function, and a hint of its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from ..errors import MaskValueError
+from ..formula.expression import Expression
+from .attention_slices import one_mask_only
+from .flex_functions import flex_function
+
+Hint = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
+
+
+class VllmMask(NamedTuple):
+    """`FlexAttentionMetadata.logical_mask_mod`, and the function of its `BlockSparsityHint`.
+
+    Attributes:
+        logical_mask_mod: FlexAttention's `mask_mod(b, h, q_idx, kv_idx)` over positions of a
+            request.
+        hint_fn: `hint_fn(q_block, kv_block, block_size)`, True for blocks that may keep a pair:
+            those that the proof does not call empty, found for all positions below `length`.
+        block_size: positions of a block of the cache, for which the hint was found.
+        length: positions of a request at most.
+    """
+
+    logical_mask_mod: Callable[..., torch.Tensor]
+    hint_fn: Hint
+    block_size: int
+    length: int
+
+    def to_dense(self, q_len: int | None = None) -> torch.Tensor:
+        """The pairs that both functions keep, as vLLM combines them, `[1, 1, q_len, q_len]`."""
+        place = torch.arange(self.length if q_len is None else q_len)
+        zero = torch.zeros((1, 1, 1, 1), dtype=torch.int64)
+        kept = self.logical_mask_mod(zero, zero, place.view(1, 1, -1, 1), place.view(1, 1, 1, -1))
+        block = place // self.block_size
+        return kept & self.hint_fn(block[:, None], block[None, :], self.block_size)
+
+
+class VllmRanges(NamedTuple):
+    """`mm_prefix_range`: ranges of a request whose tokens see each other, beside causal attention.
+
+    Attributes:
+        mm_prefix_range: first and last position of each range, both included, by request.
+        length: positions of a request.
+    """
+
+    mm_prefix_range: dict[int, list[tuple[int, int]]]
+    length: int
+
+    def to_dense(self) -> torch.Tensor:
+        """The mask read back, Boolean `[requests, 1, length, length]`."""
+        place = torch.arange(self.length)
+        found = []
+        for ranges in self.mm_prefix_range.values():
+            kept = place[:, None] >= place
+            for first, last in ranges:
+                inside = (place >= first) & (place <= last)
+                kept = kept | (inside[:, None] & inside)
+            found.append(kept)
+        return torch.stack(found)[:, None]
+
+
+def to_vllm(
+    mask: Expression,
+    shape: tuple[int, int, int],
+    runs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    block_size: int,
+    length: int,
+) -> VllmMask:
+    """The functions of a causal mask.
+
+    Args:
+        mask: the mask.
+        shape: batch entries and heads that it tells apart, and rows of blocks.
+        runs: where the runs of each row of blocks begin, int32 `[rows + 1]`; first blocks and ends
+            of the runs that are not empty, int32 `[runs]`.
+        block_size: positions of a block.
+        length: positions at most.
+
+    Raises:
+        ValueError: a mask that differs between batch entries or heads.
+    """
+    if shape[0] > 1 or shape[1] > 1:
+        raise one_mask_only("to_vllm", shape[0], shape[1])
+    row_start, first, end = runs
+    counts = row_start.diff()
+    most = max(int(counts.max()), 1) if len(counts) else 1
+    table = torch.zeros((2, len(counts), most), dtype=torch.int32, device=first.device)
+    row = torch.arange(len(counts), device=first.device).repeat_interleave(counts)
+    place = torch.arange(len(row), device=first.device) - row_start[row]
+    table[0, row, place], table[1, row, place] = first, end
+    tables = {table.device: table}  # vLLM asks on a GPU
+
+    def hint_fn(q_block: torch.Tensor, kv_block: torch.Tensor, size: int) -> torch.Tensor:
+        if size != block_size:
+            raise other_blocks(block_size, size)
+        if kv_block.device not in tables:
+            tables[kv_block.device] = table.to(kv_block.device)
+        firsts, ends = tables[kv_block.device]
+        row = q_block.clamp(max=len(counts) - 1)
+        found = torch.zeros((), dtype=torch.bool, device=kv_block.device)
+        for number in range(most):
+            begin, past = firsts[:, number][row], ends[:, number][row]
+            found = found | ((kv_block >= begin) & (kv_block < past))
+        return found
+
+    return VllmMask(flex_function(mask), hint_fn, block_size, length)
+
+
+def to_ranges(mask: Expression, intervals: torch.Tensor, length: int) -> VllmRanges:
+    """The ranges of `causal | …` from `key_intervals`, int32 `[2, batch, 1, intervals, length]`.
+
+    Raises:
+        ValueError: a mask that is not causal attention beside ranges that see each other.
+    """
+    if intervals.shape[2] > 1:
+        raise one_mask_only("to_vllm", 1, intervals.shape[2])
+    starts, ends = (each[:, 0] for each in intervals.cpu().unbind(0))
+    place = torch.arange(length)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for request, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        past = end[0].long()
+        first_only = (start[0] == 0) & (start[1:] >= end[1:]).all(dim=0)
+        begins = torch.ones(length, dtype=torch.bool)
+        begins[1:] = past[1:] != past[:-1]
+        part = begins.cumsum(0)  # queries that see keys up to the same one
+        last = (past - 1).clamp(min=0)
+        wrong = (~first_only | (past <= place) | (part[last] != part)).nonzero()
+        if len(wrong):
+            raise no_ranges(mask, int(wrong[0]))
+        some = begins & (last > place)
+        found[request] = list(zip(place[some].tolist(), last[some].tolist(), strict=True))
+    return VllmRanges(found, length)
+
+
+def other_blocks(written: int, asked: int) -> MaskValueError:
+    return MaskValueError(
+        f"to_vllm: the hint was found for blocks of {written}, and vLLM's cache has blocks of "
+        f"{asked}. Write mask.to_vllm(length, block_size={asked})."
+    )
+
+
+def not_causal(mask: Expression, length: int) -> MaskValueError:
+    return MaskValueError(
+        f"to_vllm: vLLM computes a prompt in parts, and a query of {mask} may keep keys after it, "
+        f"which are not there yet. Write (mask & causal).to_vllm({length}), or "
+        f'to_vllm({length}, form="ranges") for `causal | spans(ids)`.'
+    )
+
+
+def no_ranges(mask: Expression, query: int) -> MaskValueError:
+    return MaskValueError(
+        f'to_vllm(form="ranges"): the keys of query {query} of {mask} are not those up to the end '
+        "of a range of tokens that see each other, beside causal attention. Write "
+        '`causal | spans(ids)`, or form="function".'
+    )
