@@ -11,6 +11,7 @@ from maskalg.engine.extents import Extents
 from maskalg.engine.normal_form import bound
 from maskalg.engine.recent import Recent
 from maskalg.schedule import memory
+from maskalg.schedule.digits import rung
 from maskalg.schedule.rung import marked_runs
 
 CPU = torch.device("cpu")
@@ -82,3 +83,21 @@ def test_nothing_is_remembered_of_a_graph(monkeypatch):
     assert known.recall(("b",), (node,), (), object) is not known.recall(
         ("b",), (node,), (), object
     )
+
+
+def test_what_graphs_keep_has_a_bound(monkeypatch):
+    """Past it a graph labels its tiles by itself, and what others read stays as it is."""
+    kept: dict = {}
+    monkeypatch.setattr(rung, "_OF_GRAPHS", kept)
+    masks = [ma.neighborhood((64, 64), window) for window in (3, 5, 7, 9)]
+    made = [runs_of(mask) for mask in masks]
+    monkeypatch.setattr(rung, "MOST_OF_GRAPHS", 2 * made[0].nbytes)
+    monkeypatch.setattr(rung, "_capturing", lambda device: True)
+    for _ in range(2):
+        captured = [runs_of(mask) for mask in masks]
+        assert [a is b for a, b in zip(captured, made, strict=True)] == [True, True, False, False]
+    assert len(kept) == 2
+    for mask, marks in zip(masks, captured, strict=True):
+        visited = (marks[0, 0, :, :, 0] >> 1) == torch.arange(LENGTH // 64)
+        labels = mask.blocks(LENGTH, block=64).labels[0, 0]
+        assert visited[labels > 0].all()

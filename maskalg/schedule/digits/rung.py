@@ -192,7 +192,12 @@ MOST_BY_DIGITS: Final = 1 << 24  # tiles; what is known of each takes 8 bytes
 _KNOWN: Final[Recent[Any, torch.Tensor]] = Recent(64)
 _OF_GRAPHS: Final[dict[Any, torch.Tensor]] = {}
 """Runs that a captured graph reads. They are never lost, since nothing tells when a graph ends: one
-for each mask and lengths that were captured, however often they were."""
+for each mask and lengths that were captured, however often they were, up to `MOST_OF_GRAPHS`."""
+MOST_OF_GRAPHS: Final = 1 << 28  # bytes in all
+
+
+def _capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 @dataclass(frozen=True)
@@ -237,12 +242,18 @@ class DigitRung:
             return summary_marks(tiling, of)
         numbers = tuple([v for v in tiling.form.values if not isinstance(v, torch.Tensor)])
         key = (tiling.form.structure, numbers, of, tiling.key)
-        capturing = tiling.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         found = _KNOWN.recall(key)
-        if not capturing:
+        if not _capturing(tiling.device):
             return _KNOWN.keep(key, self._made(tiling, of)) if found is None else found
-        # A graph that is captured before any call made them labels its tiles by itself.
-        return summary_marks(tiling, of) if found is None else _OF_GRAPHS.setdefault(key, found)
+        # A graph that is captured before any call made them, or when those of other graphs fill
+        # the memory that is theirs, labels its tiles by itself.
+        kept = _OF_GRAPHS.get(key)
+        if kept is not None:
+            return kept
+        used = sum(marks.nbytes for marks in tuple(_OF_GRAPHS.values()))
+        if found is None or used + found.nbytes > MOST_OF_GRAPHS:
+            return summary_marks(tiling, of)
+        return _OF_GRAPHS.setdefault(key, found)
 
     def _made(self, tiling: Tiling, of: Of) -> torch.Tensor:
         runs = digit_runs(self.forms, replace(tiling, on=torch.device("cpu")))
