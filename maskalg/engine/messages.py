@@ -122,6 +122,8 @@ def table_too_short(
 ) -> MaskValueError:
     """`packed` says that the entries are ids made of lengths of documents."""
     write = f"Pass {name} with at least {needed} entries there, or shift less."
+    if name == "ids" and len(shape) == 1:
+        write += " Where documents begin and end enters as document.from_cu_seqlens(tensor)."
     if name == "dense" and len(shape) == 2:
         write += " A mask [batch, kv_len] enters as ma.padding.from_mask(tensor)."
     if name in _LENGTH_OF:
@@ -148,11 +150,12 @@ def table_extent(
     name: str, shape: tuple[int, ...], axis: int, found: int, what: str
 ) -> MaskValueError:
     hint = " A query is [batch, heads, length, head_dim]." if what == "head" else ""
+    wanted = "1 entry" if found == 1 else f"{found} entries, or 1 for all"
     if what == "head" and axis == 0 and len(shape) == 3:
         hint = f" One for each batch entry is {'tensor' if name == 'dense' else name}[:, None]."
     return MaskValueError(
         f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, which "
-        f"stands for {what}, but {what} is {found}. Pass {found} entries, or 1 for all.{hint}"
+        f"stands for {what}, but {what} is {found}. Pass {wanted}.{hint}"
     )
 
 

@@ -25,7 +25,10 @@ def not_positive(call: str, argument: str, value: float) -> MaskValueError:
 
 
 def not_a_tensor(name: str, what: object) -> MaskTypeError:
-    return MaskTypeError(f"attention: {name} must be a torch.Tensor, got {type(what).__name__}.")
+    says = f"attention: {name} must be a torch.Tensor, got {type(what).__name__}. "
+    if type(what).__name__ in ("Mask", "Bias", "Score"):
+        return MaskTypeError(says + "Write attention(query, key, value, mask): it comes fourth.")
+    return MaskTypeError(says + "Write torch.as_tensor(…) of an array or a list.")
 
 
 def no_double_backward() -> BackendError:

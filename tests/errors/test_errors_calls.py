@@ -124,8 +124,12 @@ def call(*tensors: Any, score: Any = None, **options: Any) -> Callable[[], objec
 
 
 def test_attention_tensors() -> None:
-    says = "attention: key must be a torch.Tensor, got list"
+    says = "attention: key must be a torch.Tensor, got list. Write torch.as_tensor(…) of"
     raises(TypeError, call(Q, [1.0], V), says)
+    says = "begin and end enters as document.from_cu_seqlens(tensor)."
+    raises(ValueError, call(score=ma.document(torch.tensor([0, 2]))), says)
+    says = "got Mask. Write attention(query, key, value, mask): it comes fourth."
+    raises(TypeError, call(causal, Q, K), says)
     says = "value must have shape [batch, heads, length, head_dim], got [2, 5, 6]"
     raises(ValueError, call(Q, K, V[:, 0]), says)
     says = "torch.float64, torch.float32", "Write key.to(query.dtype)"
