@@ -299,7 +299,8 @@ def forward(
     `[1, 1, BLOCK_N, HEAD_PAD or VALUE_PAD]`.
 
     `descales` holds the factors of q `[batch, heads]`, k and v `[batch, heads / group]`, contiguous
-    float32, or is None. Inputs of float8 are multiplied as float16, which has all their numbers.
+    float32, or is None. Inputs of float8 are multiplied as float16, which has all their numbers,
+    and keys and values of int8 in the dtype of q.
 
     With a PAGE, keys and values are in so many rows each: k and v are `[pages, heads / group, PAGE,
     ...]`, `pages` holds the table `[batches, most_pages]` and, where queries are packed, the first
@@ -366,6 +367,8 @@ def forward(
     out = acc
     if NORMALISED:
         out = acc * normaliser(m, l, factor, sink_ptr, head)[:, None]
+    elif descales is not None:
+        out = acc * factor
     e = tl.arange(0, VALUE_PAD)
     tl.store(
         o_base + m_offsets.to(tl.int64)[:, None] * stride_om + e[None, :] * stride_od,

@@ -120,9 +120,11 @@ def attention(
         dropout_p: 0; anything else is refused, as dropout of the weights is not built.
         descale: what float8 numbers of query, key and value are multiplied by: three float32
             tensors, `[batch, heads]`, `[batch, kv_heads]` twice, or with 1 in place of either,
-            positive; None for 1. `to_float8` makes them.
+            positive; None for 1. `to_float8` makes them. Of int8 pages likewise, where the query
+            keeps its dtype.
         pages: where the keys and values of each request lie, if `key` and `value` are pages,
-            `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. For inference.
+            `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. They may be int8
+            beside a query of a floating-point dtype. For inference.
         backend: "triton", "cpu" or "reference"; by default chosen by the device. A backend that
             cannot serve the call raises and never hands over to another.
 
@@ -193,11 +195,10 @@ def checked_call(
     if weight is not softmax:
         check_weight(weight, query, return_lse)
         expression = weight.applied(expression)
-    extents, alike = extents_of(query, key, value, pages), (query, key, value)
+    extents = extents_of(query, key, value, pages)
     if pages is not None:
         expression = pages.within(expression)
         key, value = key.transpose(1, 2), value.transpose(1, 2)
-        alike = pages.alike(query, key, value)
     form = bound(expression)
     if form.structure.moves is not None and not return_lse:
         note_past_keys(form, extents)
@@ -209,7 +210,10 @@ def checked_call(
             check_tables(form, extents, query.device)
             note_turned(form, extents)
             expression.__dict__["_fits"] = fits
-    descales = None if descale is None else descales_of(descale, *alike)
+    descales = None
+    if descale is not None:
+        alike = (query, key, value) if pages is None else pages.alike(query, key, value)
+        descales = descales_of(descale, *alike)
     factor = scale_of(query, checked_scale(scale))
     return Call(query, key, value, form, extents, factor, return_lse, weight, descales, pages)
 

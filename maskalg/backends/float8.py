@@ -23,12 +23,12 @@ def attend_float8(call: Call, backend: str) -> Result:
     computing = backend_of(backend)
     if TRAITS[backend].float8:
         return computing.compute(call, call.return_lse)
-    out, lse = computing.attend(_dequantised(call, double=TRAITS[backend].wide))
+    out, lse = computing.attend(dequantised(call, double=TRAITS[backend].wide))
     return out.to(call.out_dtype), None if lse is None else lse.float()
 
 
-def _dequantised(call: Call, *, double: bool) -> Call:
-    """The call with the numbers that its float8 inputs stand for."""
+def dequantised(call: Call, *, double: bool) -> Call:
+    """The call with the numbers that its inputs of 8 bits stand for."""
     dtype = torch.float64 if double else torch.float32
     query, key, value = (t.to(dtype) for t in (call.query, call.key, call.value))
     if call.descales is not None:

@@ -9,11 +9,11 @@ import torch
 
 from ..engine import messages
 from ..engine.extents import Extents
-from ..engine.float8 import FLOAT8
+from ..engine.float8 import FLOAT8, INT8
 from ..engine.pages import Pages
 from .call import Call, Result
 from .choice import TRAITS, backend_of
-from .float8 import attend_float8
+from .float8 import attend_float8, dequantised
 from .reference.backend import kept
 from .results import empty_result
 
@@ -35,7 +35,10 @@ def attend_pages(call: Call, backend: str) -> Result:
 def _served(call: Call, backend: str) -> Result:
     if call.query.dtype == FLOAT8:
         return attend_float8(call, backend)
-    return backend_of(backend).attend(call)
+    if call.key.dtype != INT8 or TRAITS[backend].float8:
+        return backend_of(backend).attend(call)
+    out, lse = backend_of(backend).attend(dequantised(call, double=TRAITS[backend].wide))
+    return out.to(call.out_dtype), lse
 
 
 def _in_order(call: Call, pages: Pages) -> Call:

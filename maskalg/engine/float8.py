@@ -1,4 +1,4 @@
-"""Inputs of float8 (e4m3): making them, and what their numbers stand for."""
+"""Inputs of float8 (e4m3) and int8: making them, and what their numbers stand for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from .. import errors
 from . import messages
 
 FLOAT8: Final = torch.float8_e4m3fn
+INT8: Final = torch.int8
+"""Of keys and values in pages, beside queries of a floating-point dtype."""
 
 Descales = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """What numbers of query, key and value are multiplied by: contiguous float32 `[batch, heads]`, of
@@ -60,7 +62,7 @@ def descales_of(
 ) -> Descales:
     """The factors of query, key and value, each contiguous `[batch, heads]`; raises where they do
     not fit."""
-    if query.dtype != FLOAT8:
+    if query.dtype != FLOAT8 and key.dtype != INT8:
         raise messages.descale_without_float8(query.dtype)
     if not isinstance(descale, (tuple, list)) or len(descale) != 3:
         raise messages.not_three_descales(descale)

@@ -88,8 +88,8 @@ def not_a_key(key: object) -> MaskValueError:
 
 def descale_without_float8(dtype: object) -> MaskTypeError:
     return MaskTypeError(
-        f"attention: descale=… is for float8 inputs, and query is of {dtype}. Leave it out, or "
-        "make the inputs with ma.to_float8."
+        f"attention: descale=… is for float8 inputs and int8 pages, and query is of {dtype}. Leave "
+        "it out, or make the inputs with ma.to_float8."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -87,10 +87,24 @@ class Pages:
             raise errors.below("Pages", "most_queries", most, 1)
 
     @cached_property
+    def remembered(self) -> dict[str, Any]:
+        """What backends find out of the tensors once, by name."""
+        return {}
+
+    @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """The table and, of packed queries, where each request begins: what kernels read."""
-        table = self.table if self.table.stride(1) == 1 else self.table.contiguous()
-        return (table,) if self.cu_seqlens_q is None else (table, self.cu_seqlens_q.contiguous())
+        """The table and, of packed queries, where each request begins: what kernels read.
+
+        A copy is made anew each time, so that it holds what was written since.
+        """
+        known = self.remembered.get("tensors")
+        if known is None:
+            table = self.table if self.table.stride(1) == 1 else self.table.contiguous()
+            starts = () if self.cu_seqlens_q is None else (self.cu_seqlens_q.contiguous(),)
+            known = (table, *starts)
+            if table is self.table and all(each is self.cu_seqlens_q for each in starts):
+                self.remembered["tensors"] = known
+        return cast("tuple[torch.Tensor, ...]", known)
 
     def alike(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -104,8 +118,27 @@ class Pages:
     def extents(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
         """The extents of a call: of the longest request that the table has room for.
 
-        Raises where shapes do not fit; values are looked at where they lie on a CPU.
+        Raises where shapes do not fit; values are looked at where they lie on a CPU. Layers of the
+        same shapes share one look, while nobody writes to the tensors.
         """
+        if torch.compiler.is_compiling():
+            return self._extents(query, key, value)
+        fits: object = (query.shape, key.shape, value.shape, query.device)
+        if self.table.device.type == "cpu":
+            fits = (fits, self._state())
+        remembered: tuple[object, Extents] | None = self.__dict__.get("_fits")
+        if remembered is None or remembered[0] != fits:
+            remembered = self.__dict__["_fits"] = (fits, self._extents(query, key, value))
+        return remembered[1]
+
+    def _state(self) -> object:
+        """A value that a write to the tensors changes; a new one where writes are not counted."""
+        tensors = (self.table, self.lengths, *self.tensors[1:])
+        if any(tensor.is_inference() for tensor in tensors):
+            return object()
+        return [(tensor._version, tensor.data_ptr()) for tensor in tensors]
+
+    def _extents(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Extents:
         for name, tensor in (("query", query), ("key_pages", key), ("value_pages", value)):
             if tensor.ndim != 4:
                 raise messages.pages_not_4d(name, tuple(tensor.shape))
@@ -166,12 +199,14 @@ class Pages:
         if torch.compiler.is_compiling():
             return self._within(expression)
         remembered = expression.__dict__.get("_within_pages")
-        by = (self.lengths, self.cu_seqlens_q)
-        if remembered is not None and all(a is b for a, b in zip(remembered[0], by, strict=True)):
-            return remembered[1]  # type: ignore[no-any-return]
-        result = self._within(expression)
-        expression.__dict__["_within_pages"] = (by, result)
-        return result
+        if (
+            remembered is None
+            or remembered[0] is not self.lengths
+            or remembered[1] is not self.cu_seqlens_q
+        ):
+            remembered = (self.lengths, self.cu_seqlens_q, self._within(expression))
+            expression.__dict__["_within_pages"] = remembered
+        return remembered[2]
 
     def _within(self, expression: Expression) -> Expression:
         table = Table("lengths", self.lengths, low=0)

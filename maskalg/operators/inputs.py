@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from .. import errors
 from ..engine import messages as engine_messages
 from ..engine.extents import Extents, check, fitting
-from ..engine.float8 import FLOAT8
+from ..engine.float8 import FLOAT8, INT8
 from ..engine.normal_form import Bound
 from ..engine.pages import Pages
 from ..formula.parameters import INTEGERS
@@ -44,7 +44,9 @@ def extents_of(
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES:
         raise messages.unsupported_dtype(dtype)
-    if not dtype == key.dtype == value.dtype:
+    if not dtype == key.dtype == value.dtype and not (
+        pages is not None and key.dtype == value.dtype == INT8 and dtype != FLOAT8
+    ):
         raise messages.dtypes_differ(dtype, key.dtype, value.dtype)
     if not device == key.device == value.device:
         raise messages.devices_differ(device, key.device, value.device)

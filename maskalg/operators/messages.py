@@ -25,7 +25,8 @@ def dtypes_differ(*found: torch.dtype) -> MaskTypeError:
     if not all(dtype.is_floating_point for dtype in found):
         write = (
             "key.to(query.dtype) * scale, with the scale that the integers were made with, and "
-            "value likewise; ma.to_float8 makes inputs of 8 bits that attention takes."
+            "value likewise; ma.to_float8 makes inputs of 8 bits that attention takes, and both "
+            "keys and values in pages may be int8, with descale=(of_query, of_key, of_value)."
         )
     return MaskTypeError(
         "attention: query, key and value must share one dtype, got "

@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import maskalg as ma
 from maskalg import causal, errors, sliding
-from tests.cases.paged import MASKS, check, paged
+from maskalg.backends.cpu.native.compile import compiler
+from tests.cases.paged import MASKS, as_int8, check, check_int8, drawn, paged
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
@@ -57,6 +60,40 @@ def test_float8():
     assert (out.double() - want).abs().max() < 0.15
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["window", "per-head", "softcap", "table", "nothing"])
+def test_int8(name, packed, backend):
+    counts = [3, 1, 0] if packed else [3, 3, 3]
+    check_int8(paged(name, [90, 40, 0], counts, packed=packed, seed=3), backend)
+
+
+def test_int8_under_a_weight_and_compiled():
+    case, stands_for, descale = as_int8(paged("window", [50, 20], [2, 2]))
+    score = case.score & ma.padding(case.pages.lengths)
+    wide = (stands_for.query, case.key, case.value)
+    want = ma.attention(*wide, score, weight=ma.relu, backend="reference")
+
+    def step(query, key, value):
+        return ma.attention(
+            query, key, value, case.score, pages=case.pages, weight=ma.relu, descale=descale
+        )
+
+    for call in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        found = call(case.query, case.key_pages, case.value_pages)
+        torch.testing.assert_close(found.double(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_int8_elsewhere_is_refused():
+    case, _, descale = as_int8(paged("causal", [32, 32], [2, 2]))
+    rows = case.key.to(torch.int8)
+    with pytest.raises(errors.MaskTypeError, match="both keys and values in pages may be int8"):
+        ma.attention(case.query, rows, rows, causal, descale=descale)
+    mixed = (case.query, case.key_pages, case.value_pages.float())
+    with pytest.raises(errors.MaskTypeError, match="both keys and values in pages may be int8"):
+        ma.attention(*mixed, case.score, pages=case.pages)
+
+
 def test_compiled():
     def step(query, key, value, offset, table, lengths):
         pages = ma.Pages(table, lengths)
@@ -69,22 +106,62 @@ def test_compiled():
     torch.testing.assert_close(out.double(), case.wanted()[0], atol=1e-5, rtol=1e-5)
 
 
-def test_a_request_is_the_same_alone_and_in_any_batch():
-    case = paged("sinks", [90, 40, 33], [4, 1, 2], packed=True)
-    whole, _ = case.attend("cpu")
-    at = 0
-    for request, count in enumerate(case.counts):
-        offset = case.pages.lengths[request : request + 1] - count
-        one = slice(request, request + 1)
-        alone = ma.attention(
-            case.query[:, :, at : at + count],
-            case.key_pages,
-            case.value_pages,
-            (causal & (sliding(29) | ma.prefix(5))).shift(q=offset),
-            pages=ma.Pages(case.pages.table[one], case.pages.lengths[one]),
-        )
-        torch.testing.assert_close(whole[:, :, at : at + count], alone, atol=1e-6, rtol=1e-6)
-        at += count
+@pytest.mark.parametrize("name", MASKS)
+def test_random_cases(name):
+    """Tables, lengths, numbers of queries and strange sizes; a part of them with int8 pages."""
+    for seed in range(12):
+        how = drawn(seed, name, longest=300, pages=(1, 7, 16, 64), dims=(8, 20, 32))
+        (check_int8 if seed % 4 == 3 else check)(paged(name, **how), "cpu")
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("most", [4, 70])
+@pytest.mark.parametrize("name", ["sinks", "alibi"])
+@settings(max_examples=10, deadline=None)
+@given(lengths=st.lists(st.integers(70, 400), min_size=1, max_size=5), data=st.data())
+def test_a_request_gives_the_same_bits_alone_and_in_any_batch(name, most, dtype, lengths, data):
+    """While all requests of a call have up to four queries, or all have more."""
+    counts = [data.draw(st.integers(1 if most == 4 else 5, most)) for _ in lengths]
+    case = paged(name, lengths, counts, packed=True, dims=(24, 24), dtype=dtype)
+    pages, starts = case.pages, [0, *torch.tensor(counts).cumsum(0).tolist()]
+    pools = [pool.nan_to_num(0.0) for pool in (case.key_pages, case.value_pages)]
+    offset = torch.tensor([n - c for n, c in zip(lengths, counts, strict=True)])
+
+    slopes = torch.tensor([0.5, 0.25, 0.1, 0.05])
+    score = {"sinks": causal & (sliding(29) | ma.prefix(5)), "alibi": causal + ma.alibi(slopes)}[
+        name
+    ]
+
+    def attend(query, chosen, cu=None):
+        own = ma.Pages(pages.table[chosen], pages.lengths[chosen], cu)
+        moved = score.shift(q=offset[chosen])
+        return ma.attention(query, *pools, moved, pages=own, return_lse=True)
+
+    whole = attend(case.query, torch.arange(len(lengths)), pages.cu_seqlens_q)
+    for request in range(len(lengths)):
+        own = slice(starts[request], starts[request + 1])
+        alone = attend(case.query[:, :, own], torch.tensor([request]))
+        for found, wanted in zip(whole, alone, strict=True):
+            assert torch.equal(found[:, :, own], wanted)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_numbers_written_later_are_looked_at_again(backend):
+    """By the same `Pages`, and in a compiled function, which is traced but once."""
+    case = paged("causal", [40, 20], [1, 1])
+    step = torch.compile(lambda: case.attend(backend), fullgraph=True, backend="aot_eager")
+    for call in (lambda: case.attend(backend), step):
+        call()
+        case.pages.table[1, 0] += 1000
+        with pytest.raises(errors.MaskValueError, match=r"table\[1, 0\] is 10"):
+            call()
+        case.pages.table[1, 0] -= 1000
+        case.pages.lengths[0] += 1000
+        with pytest.raises(errors.MaskValueError, match="lengths must lie between 0 and"):
+            call()
+        case.pages.lengths[0] -= 1000
+        call()
 
 
 def test_no_pages_and_no_requests():

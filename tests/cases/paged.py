@@ -1,6 +1,7 @@
 """Keys and values in pages beside the same keys one after another, for tests of every backend."""
 
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -186,6 +187,65 @@ def paged(
     lengths = torch.tensor(lengths, dtype=torch.int32, device=device)
     pages = ma.Pages(table.to(device), lengths, cu, most_queries if packed else None)
     return Paged(query.to(device, dtype), key_pages, value_pages, pages, key, value, score, counts)
+
+
+def drawn(seed, name, longest=1500, pages=(16, 48, 64, 128), dims=(64, 128)):
+    """The arguments of a random case of a mask, for `paged`; page sizes and dimensions of these."""
+    draw = random.Random(f"{seed} {name}")
+    requests = draw.randint(1, 5)
+    lengths = [draw.choice([0, 1, draw.randint(1, longest)]) for _ in range(requests)]
+    lengths[0] = max(lengths[0], 1)
+    few = 8 if name == "tree" else draw.choice([1, 1, 1, 3, 8, 130])
+    counts = [min(draw.randint(0, few), n) for n in lengths]
+    counts[0] = max(counts[0], 1)
+    packed = draw.random() < 0.5
+    if not packed:
+        counts = [max(counts)] * requests
+    return {
+        "lengths": lengths,
+        "counts": counts,
+        "page": draw.choice(pages),
+        "heads": draw.choice([(8, 2), (4, 4)]),
+        "dims": (draw.choice(dims), draw.choice(dims)),
+        "packed": packed,
+        "spare": draw.choice([0, 3, 60]),
+        "seed": seed,
+    }
+
+
+def as_int8(case):
+    """The case with int8 pages, and `descale`: one factor for each head, a number of each request
+    for its queries. Rows that hold NaN hold the largest number."""
+    requests, (_, heads, _, _) = len(case.counts), case.query.shape
+    of_query = torch.rand(requests, heads, generator=torch.Generator().manual_seed(5)) + 0.5
+    of_query = of_query.to(case.query.device)
+    found, factors = [], [of_query]
+    for pool, rows in ((case.key_pages, case.key), (case.value_pages, case.value)):
+        factor = rows.float().abs().amax(dim=(0, 2, 3)) / 127  # [kv_heads]
+        numbers = (pool.float() / factor[:, None]).round().nan_to_num(127.0).to(torch.int8)
+        rounded = (rows.float() / factor[:, None, None]).round().double() * factor[:, None, None]
+        found.append((numbers, rounded))
+        factors.append(factor[None])
+    (key_pages, key), (value_pages, value) = found
+    if case.pages.cu_seqlens_q is None:
+        of_rows = of_query[:, :, None, None].double()
+    else:
+        counts = torch.tensor([*case.counts, case.query.shape[2] - sum(case.counts)])
+        wide = torch.cat([of_query, torch.ones_like(of_query[:1])]).double()
+        of_rows = wide.repeat_interleave(counts.to(wide.device), dim=0).T[None, :, :, None]
+    made = replace(case, key_pages=key_pages, value_pages=value_pages, key=key, value=value)
+    stands_for = replace(made, query=case.query.double() * of_rows)
+    return made, stands_for, tuple(factors)
+
+
+def check_int8(case, backend, tolerance=2e-5, **how):
+    """What a backend computes of int8 pages, beside what they stand for in float64."""
+    made, stands_for, descale = as_int8(case)
+    out, lse = made.attend(backend, descale=descale, **how)
+    want, want_lse = stands_for.wanted(**how)
+    assert out.dtype == case.query.dtype and out.shape == want.shape
+    torch.testing.assert_close(out.double(), want, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(lse.double(), want_lse, atol=tolerance, rtol=tolerance)
 
 
 def check(case, backend, tolerance=1e-5, **how):

@@ -1,51 +1,24 @@
 """Keys in pages on a GPU: random tables, lengths, masks and biases against float64."""
 
-import random
-
 import pytest
 import torch
 
-from tests.cases.paged import MASKS, check, paged
+from tests.cases.paged import MASKS, check, check_int8, drawn, paged
 
 pytestmark = pytest.mark.gpu
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-def drawn(seed, name):
-    """The arguments of a random case."""
-    draw = random.Random(seed)
-    page, dim = draw.choice([(16, 64), (16, 128), (64, 128), (128, 128), (48, 64)])
-    requests = draw.randint(1, 5)
-    lengths = [draw.choice([0, 1, draw.randint(1, 1500)]) for _ in range(requests)]
-    lengths[0] = max(lengths[0], 1)
-    few = 8 if name == "tree" else draw.choice([1, 1, 1, 3, 8, 130])
-    counts = [min(draw.randint(0, few), n) for n in lengths]
-    counts[0] = max(counts[0], 1)
-    packed = draw.random() < 0.5
-    if not packed:
-        counts = [max(counts)] * requests
-    return {
-        "lengths": lengths,
-        "counts": counts,
-        "page": page,
-        "heads": draw.choice([(8, 2), (4, 4)]),
-        "dims": (dim, dim),
-        "dtype": draw.choice([torch.bfloat16, torch.bfloat16, torch.float16]),
-        "packed": packed,
-        "device": "cuda",
-        "spare": draw.choice([0, 3, 60]),
-        "seed": seed,
-    }
-
-
 @pytest.mark.parametrize("name", MASKS)
 def test_random_cases(name):
-    for seed in range(24):
-        how = drawn(seed, name)
-        case = paged(name, how.pop("lengths"), how.pop("counts"), how.pop("page"), **how)
+    """67 of each mask, 1,005 in all; a part of them with int8 pages. Twice: the second call is one
+    that was launched before."""
+    for seed in range(67):
+        dtype = (torch.bfloat16, torch.bfloat16, torch.float16)[seed % 3]
+        case = paged(name, **drawn(seed, name), dtype=dtype, device="cuda")
         for _ in range(2):
-            check(case, "triton", TOLERANCE[case.query.dtype])
+            (check_int8 if seed % 5 == 4 else check)(case, "triton", TOLERANCE[dtype])
 
 
 def test_tables_that_point_outside_read_nothing_elsewhere():

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import maskalg as ma
-from tests.cases.paged import MASKS, check, paged
+from maskalg import causal
+from tests.cases.paged import MASKS, as_int8, check, check_int8, drawn, paged
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
@@ -41,6 +42,60 @@ def test_expressions(name, packed, kernel):
 def test_page_sizes(page, kernel):
     case = paged("sinks", [150, 2 * page + 1], [2, 2], page, shared=1, dims=(16, 24))
     check(case, "triton")
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_random_cases(name, kernel):
+    for seed in range(2):
+        case = paged(name, **drawn(seed, name, longest=100, pages=(16, 24), dims=(16, 24)))
+        check(case, "triton", 2e-5)
+
+
+def test_a_request_gives_the_same_bits_alone_and_in_any_batch(monkeypatch):
+    """Where no programs share its keys, which the numbers of requests and queries decide."""
+    from maskalg.backends.triton.families import forward
+
+    monkeypatch.setattr(forward, "shared", lambda *_: None)
+    case = paged("softcap", [90, 40, 130], [3, 1, 20], packed=True, seed=1)
+    score = causal + ma.alibi(torch.tensor([0.5, 0.25, 0.1, 0.05]))
+    case.score = score.shift(q=case.pages.lengths - torch.tensor(case.counts))
+    case.key_pages.nan_to_num_(0.0)
+    case.value_pages.nan_to_num_(0.0)
+    whole, _ = case.attend("triton")
+    pages, at = case.pages, 0
+    for request, count in enumerate(case.counts):
+        own = slice(request, request + 1)
+        alone = ma.attention(
+            case.query[:, :, at : at + count],
+            case.key_pages,
+            case.value_pages,
+            score.shift(q=pages.lengths[own] - count),
+            pages=ma.Pages(pages.table[own], pages.lengths[own]),
+            backend="triton",
+        )
+        assert torch.equal(whole[:, :, at : at + count], alone)
+        at += count
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["window", "per-head", "softcap", "table", "nothing"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_int8(dtype, name, packed, kernel):
+    counts = [3, 1, 0] if packed else [3, 3, 3]
+    case = paged(name, [90, 40, 0], counts, packed=packed, seed=3, dtype=dtype)
+    check_int8(case, "triton", 2e-5 if dtype == torch.float32 else 4e-3)
+
+
+def test_int8_under_weights(kernel):
+    for weight in (ma.relu, ma.linear, ma.sigmoid(-1.0)):
+        case, stands_for, descale = as_int8(paged("window", [50, 20], [2, 2]))
+        given = (case.query, case.key_pages, case.value_pages, case.score)
+        how = {"pages": case.pages, "weight": weight, "descale": descale}
+        found = ma.attention(*given, **how, backend="triton")
+        score = case.score & ma.padding(case.pages.lengths)
+        wide = (stands_for.query, case.key, case.value)
+        want = ma.attention(*wide, score, weight=weight, backend="reference")
+        torch.testing.assert_close(found.double(), want, atol=1e-5, rtol=1e-5)
 
 
 def test_steps_beside_a_chunk(kernel):

@@ -34,7 +34,7 @@ from ...engine.normal_form import Bound, Value
 from ...formula.nodes import Node
 from ...schedule.intervals.steps import StepTables, tables_of_slots
 from ...schedule.memory import MEMORY, constant
-from ...schedule.rung import layout_of, marked_runs
+from ...schedule.rung import Layout, layout_of, marked_runs
 from .. import messages
 from ..call import Call
 
@@ -106,6 +106,7 @@ def scalars_of(hooks: Hooks, form: Bound, extents: Extents) -> list[int]:
 
 def _numbers(arguments: tuple[Scalar, ...], form: Bound, extents: Extents) -> list[int]:
     found: list[int] = []
+    layouts: dict[str, Layout] = {}
     for argument in arguments:
         if isinstance(argument, ScalarArgument):
             found.append(_scalar(argument, form.values))
@@ -114,8 +115,9 @@ def _numbers(arguments: tuple[Scalar, ...], form: Bound, extents: Extents) -> li
         elif isinstance(argument, DistanceNumber):
             found.append(_distance_number(argument, extents))
         else:
-            layout = layout_of(form, extents, argument.of)
-            found.append(getattr(layout, argument.number))
+            if argument.of not in layouts:
+                layouts[argument.of] = layout_of(form, extents, argument.of)
+            found.append(getattr(layouts[argument.of], argument.number))
     return found
 
 

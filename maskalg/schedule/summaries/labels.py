@@ -70,7 +70,9 @@ def summary_marks(tiling: Tiling, of: Of) -> torch.Tensor:
             ones = torch.ones(tiling.shape, dtype=torch.uint8, device=tiling.device)
             return (marks_of(ones, of, tiling),)
 
-        return constant(("all partial", of, tiling.key), tiling.device, all_partial)[0]
+        # Of tiles alone: the same while a growing cache fills the last one.
+        of_tiles = ("all partial", of, tiling.block, tiling.shape)
+        return constant(of_tiles, tiling.device, all_partial)[0]
 
     def runs() -> torch.Tensor:
         return marks_of(summary_labels(tiling), of, tiling)

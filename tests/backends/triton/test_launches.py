@@ -272,3 +272,45 @@ def test_each_stub_has_memory_of_its_own(monkeypatch, tmp_path):
         with monkeypatch.context() as patched, stub_gpu(patched, tmp_path, target):
             found.append(max_shared_mem(0) // 1024)
     assert found == [163, 227, 99]
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_layers_of_a_step_look_tables_up_once(paged, monkeypatch, tmp_path):
+    """And again, once the tensors of the mask are written to."""
+    from maskalg.backends.triton.launching import ready
+
+    monkeypatch.setattr(ma.Pages, "_check_values", lambda *_: None)  # on a GPU nobody looks
+    q, k, v = inputs(length=2048, queries=1, batch=2)
+    kept = torch.ones(2, 2048, dtype=torch.bool)
+    lengths = torch.tensor([2000, 900])
+    pages = None
+    if paged:
+        k, v = (t[0].transpose(0, 1).unflatten(0, (-1, 16)).contiguous() for t in (k, v))
+        pages = ma.Pages(torch.arange(128).view(1, 128).expand(2, 128).contiguous(), lengths)
+    looked_up = []
+
+    def counting(*arguments):
+        looked_up.append(arguments)
+        return tables_of(*arguments)
+
+    tables_of = ready.tables_of
+    monkeypatch.setattr(ready, "tables_of", counting)
+
+    def step():
+        padding = ma.table(kept, "kept")[ma.batch, ma.kv_idx]
+        return (causal & padding).shift(q=lengths - 1)
+
+    def layers(mask):
+        looked_up.clear()
+        for _ in range(8):
+            ma.attention(q, k, v, mask, pages=pages, backend="triton")
+        return len(looked_up)
+
+    with stub_gpu(monkeypatch, tmp_path):
+        for _ in range(3):
+            layers(step())
+        mask = step()
+        assert layers(mask) == 2  # for another expression, and to compare
+        assert layers(mask) == 0
+        kept[:, 100:300] = False
+        assert layers(mask) == 1

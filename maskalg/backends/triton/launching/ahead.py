@@ -15,7 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from ....engine.float8 import FLOAT8
+from ....engine.float8 import FLOAT8, INT8
 from .spec import KernelSpec, role_of, tensor_of
 
 _TYPES: Final = {
@@ -96,7 +96,7 @@ def compile_kernel(
         if argument == "T":
             signature[argument] = tuple(f"*{_TYPES[table]}" for table in tables)
             aligned |= {(place, i): _ALIGNED for i in range(len(tables))}
-        elif argument == "descales" and dtype == FLOAT8:
+        elif argument == "descales" and held.get("k", dtype) in (FLOAT8, INT8):
             signature[argument] = ("*fp32",) * 3
         elif argument == "pages" and known["PAGE"]:
             signature[argument] = ("*i32",)

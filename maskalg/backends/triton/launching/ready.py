@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from ....codegen.hooks import Hooks
-from ....schedule.memory import stream_of
+from ....schedule.memory import state_of, stream_of
 from ...call import Call
 from .. import tuned as triton_tuned
 from ..arguments import hooked, numbers_among, tables_of
@@ -183,6 +183,7 @@ class Ready(NamedTuple):
         kept: tensors they read that are the same at each call.
         made: shapes and dtypes of tensors they write and read.
         misses: how often a call of this kind was another one.
+        seen: the state of the expression's tensors when its tables were last compared.
     """
 
     hooks: Hooks
@@ -195,6 +196,7 @@ class Ready(NamedTuple):
     kept: list[torch.Tensor]
     made: Made
     misses: int
+    seen: list[Hashable]
 
     def serves(self, call: Call) -> bool:
         """Whether what may have changed since is as it was."""
@@ -204,11 +206,16 @@ class Ready(NamedTuple):
             return False
         if self.told is None:
             return True
+        state = _state(call)
+        if state is not None and state == self.seen[0]:
+            return True
         if _told(call, self.tables) != self.told:
             return False
         # The numbers are as they were: of the expression, and of sizes that are the same.
         found = tables_of(self.hooks, call, self.numbers)
-        return all(a is b for a, b in zip(found, self.tables, strict=True))
+        served = all(a is b for a, b in zip(found, self.tables, strict=True))
+        self.seen[0] = state if served else None
+        return served
 
     def launch(self, given: Sequence[Any], results: Sequence[torch.Tensor | None]) -> None:
         """Launch on what is given and filled; arguments as of `remember`."""
@@ -351,6 +358,7 @@ def _ready(
         kept=kept,
         made=made,
         misses=misses,
+        seen=[None],
     )
 
 
@@ -408,21 +416,28 @@ def _kind(
     identities = [id(one) for one in given]
     return (
         of, query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(),
-        query.dtype, query.device, call.scale, call.weight.normalised, _kind_of_pages(call),
+        query.dtype, key.dtype, query.device, call.scale, call.weight.normalised,
+        _kind_of_pages(call),
         None if isinstance(sink, torch.Tensor) else sink,
         # Which are one tensor, or None.
         *[identities.index(one) for one in identities],
-        *[_kind_of(one) for one in given[3:]],
+        *[_kind_of(one) for one in (given[3:] if call.pages is None else given[3:-1])],
         *[one is None for one in results],
     )  # fmt: skip
 
 
 def _kind_of_pages(call: Call) -> Hashable:
-    """The shapes of pages that sizes follow from; None without."""
-    if call.pages is None:
+    """The shapes of pages that sizes follow from, and what variants depend on; None without."""
+    pages = call.pages
+    if pages is None:
         return None
-    table = call.pages.table
-    return table.shape, table.stride(), call.extents.q_len
+    tensors = pages.tensors
+    known = pages.remembered.get("kind")
+    if known is None or known[0] is not tensors:
+        table = tensors[0]
+        known = tensors, (table.shape, table.stride(), *map(_kind_of, tensors))
+        pages.remembered["kind"] = known
+    return known[1], call.extents.q_len
 
 
 def _kind_of(one: Any) -> Hashable:
@@ -439,13 +454,22 @@ def _family_kind(
     identities = [id(one) for one in given]
     return (
         of, of_sizes(call), query.shape[1], key.shape[1], query.shape[3], value.shape[3],
-        query.dtype, query.device, call.scale, call.page_size, call.packed,
+        query.dtype, key.dtype, query.device, call.scale, call.page_size, call.packed,
         call.weight.normalised, call.weight.formula is None,
         *[v.dtype for v in call.form.values if isinstance(v, torch.Tensor)],
         *[identities.index(one) for one in identities],
         *[kind_of_argument(one) for one in given[3:]],
         *[one is None for one in results],
     )  # fmt: skip
+
+
+def _state(call: Call) -> Hashable:
+    """A state of the expression's tensors, all of which tables follow from, and of the stream on
+    which they are made; None where writes to a tensor are not counted."""
+    tensors = [value for value in call.form.values if isinstance(value, torch.Tensor)]
+    if any(tensor.is_inference() for tensor in tensors):
+        return None
+    return (stream_of(call.query.device), *map(state_of, tensors))
 
 
 def _told(call: Call, tables: tuple[torch.Tensor, ...]) -> Hashable:
