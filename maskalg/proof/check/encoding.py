@@ -10,7 +10,7 @@ it. Facts are instances of these laws, and of no others:
 - a maximum (minimum) is no less (no more) than its arguments, and equals one of them
 - a `where` equals the branch its condition chooses
 - a mod c = b mod c where c divides a - b, and only there
-- tables of documents: see `document_laws.py`; members of sets: see `set_laws.py`
+- tables of documents and members of sets: see `laws.py`
 
 An entry of a tensor is an unknown about which nothing is known, the same wherever the same entry
 is read: x = y gives t[x] = t[y].
