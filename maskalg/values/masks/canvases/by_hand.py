@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
-import numpy as np
-
-from ...by_hand import Bools
+from ...by_hand import Bools, pairs
 
 Place = tuple[int, ...]
 Numbers = int | Sequence[int]
@@ -48,18 +46,17 @@ def extents_of(shape: Numbers) -> list[int]:
 def kept(
     order: Sequence[Place],
     axes: Callable[[int, int], set[int]],
-    lengths: tuple[int, int],
-    shifts: tuple[int, int],
+    **at: int,
 ) -> Bools:
     """The mask of tokens that stand at the places `order`, with the coordinates an axis keeps."""
-    keep = np.zeros((1, 1, *lengths), np.bool_)
-    for i in range(lengths[0]):
-        for j in range(lengths[1]):
-            q, k = i + shifts[0], j + shifts[1]
-            if 0 <= q < len(order) and 0 <= k < len(order):
-                pairs = enumerate(zip(order[q], order[k], strict=True))
-                keep[0, 0, i, j] = all(b in axes(axis, a) for axis, (a, b) in pairs)
-    return keep
+
+    def keep(b: int, h: int, q: int, k: int) -> bool:
+        if not (0 <= q < len(order) and 0 <= k < len(order)):
+            return False
+        coordinates = enumerate(zip(order[q], order[k], strict=True))
+        return all(y in axes(axis, x) for axis, (x, y) in coordinates)
+
+    return pairs(keep, **at)
 
 
 def row_major(extents: Sequence[int]) -> list[Place]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ....formula import nodes
 from ....formula.nodes import SCORE, K, Node, Q
 from ....formula.printing import called
 from ...algebra import Mask
 from ...arguments import integer, shown
-from ...by_hand import Bools
+from ...by_hand import Bools, pairs
 
 __all__ = ["spatial", "temporal"]
 
@@ -57,35 +55,11 @@ def _near(q: Node, k: Node, limit: Node) -> Node:
 # The second definition, and the rows of the catalogue.
 
 
-def spatial_by_hand(
-    frame: int,
-    reach: int = 0,
-    *,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
-) -> Bools:
+def spatial_by_hand(frame: int, reach: int = 0, **at: int) -> Bools:
     """Frames at most `reach` apart."""
-    keep = np.zeros((1, 1, q_len, kv_len), np.bool_)
-    for i in range(q_len):
-        for j in range(kv_len):
-            keep[0, 0, i, j] = abs((i + q_shift) // frame - (j + kv_shift) // frame) <= reach
-    return keep
+    return pairs(lambda b, h, q, k: abs(q // frame - k // frame) <= reach, **at)
 
 
-def temporal_by_hand(
-    frame: int,
-    reach: int = 0,
-    *,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
-) -> Bools:
+def temporal_by_hand(frame: int, reach: int = 0, **at: int) -> Bools:
     """Places in their frames at most `reach` apart."""
-    keep = np.zeros((1, 1, q_len, kv_len), np.bool_)
-    for i in range(q_len):
-        for j in range(kv_len):
-            keep[0, 0, i, j] = abs((i + q_shift) % frame - (j + kv_shift) % frame) <= reach
-    return keep
+    return pairs(lambda b, h, q, k: abs(q % frame - k % frame) <= reach, **at)

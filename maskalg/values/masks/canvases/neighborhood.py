@@ -153,17 +153,11 @@ def neighborhood_by_hand(
     window: by_hand.Numbers,
     dilation: by_hand.Numbers = 1,
     causal: by_hand.Flags = False,
-    *,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
+    **at: int,
 ) -> Bools:
     """On every axis the window around the query; tokens in row-major order."""
     axes = by_hand.windows_of(shape, window, dilation, causal)
-    return by_hand.kept(
-        by_hand.row_major(by_hand.extents_of(shape)), axes, (q_len, kv_len), (q_shift, kv_shift)
-    )
+    return by_hand.kept(by_hand.row_major(by_hand.extents_of(shape)), axes, **at)
 
 
 def tiled_neighborhood_by_hand(
@@ -171,17 +165,13 @@ def tiled_neighborhood_by_hand(
     tile: by_hand.Numbers,
     window: by_hand.Numbers,
     causal: by_hand.Flags = False,
-    *,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
+    **at: int,
 ) -> Bools:
     """The same with tokens stored tile by tile."""
     extents = by_hand.extents_of(shape)
     order = by_hand.tile_major(extents, by_hand.each(tile, len(extents)))
     axes = by_hand.windows_of(shape, window, 1, causal)
-    return by_hand.kept(order, axes, (q_len, kv_len), (q_shift, kv_shift))
+    return by_hand.kept(order, axes, **at)
 
 
 def morton_neighborhood_by_hand(
@@ -205,7 +195,8 @@ def morton_neighborhood_by_hand(
     if not (0 <= q_shift <= len(order) - q_len and 0 <= kv_shift <= len(order) - kv_len):
         raise IndexError("a position outside of the canvas")
     axes = by_hand.windows_of(shape, window, dilation, causal)
-    return by_hand.kept(order, axes, (q_len, kv_len), (q_shift, kv_shift))
+    at = {"q_len": q_len, "kv_len": kv_len, "q_shift": q_shift, "kv_shift": kv_shift}
+    return by_hand.kept(order, axes, **at)
 
 
 def rows() -> MaskRows:

@@ -9,7 +9,7 @@ from ....formula.nodes import SCORE, K, Q
 from ....formula.printing import Label
 from ...algebra import Mask
 from ...arguments import integer
-from ...by_hand import Bools, MaskRows
+from ...by_hand import Bools, MaskRows, pairs
 from . import by_hand
 from .canvas import (
     Sizes,
@@ -72,11 +72,7 @@ def sliding_tile_by_hand(
     tile: by_hand.Numbers,
     window: by_hand.Numbers,
     text: int = 0,
-    *,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
+    **at: int,
 ) -> Bools:
     """Tiles of the window around the query's tile, as wholes; then `text` tokens, with all."""
     extents = by_hand.extents_of(shape)
@@ -85,14 +81,12 @@ def sliding_tile_by_hand(
     order = [tuple(x // t for x, t in zip(place, sides, strict=True)) for place in places]
     tiles = [extent // side for extent, side in zip(extents, sides, strict=True)]
     axes = by_hand.windows_of(tiles, window, 1, False)
-    keep = by_hand.kept(order, axes, (q_len, kv_len), (q_shift, kv_shift))
     end = len(order) + text
-    for i in range(q_len):
-        for j in range(kv_len):
-            q, k = i + q_shift, j + kv_shift
-            if 0 <= q < end and 0 <= k < end and max(q, k) >= len(order):
-                keep[0, 0, i, j] = True
-    return keep
+
+    def beside(b: int, h: int, q: int, k: int) -> bool:
+        return 0 <= q < end and 0 <= k < end and max(q, k) >= len(order)
+
+    return by_hand.kept(order, axes, **at) | pairs(beside, **at)
 
 
 def rows() -> MaskRows:
