@@ -6,11 +6,11 @@ import random
 
 import pytest
 import torch
-from maskalg.testing.catalogue_biases import BIASES
 
 import maskalg as ma
 from maskalg.codegen.hooks import Style, hooks_of
 from maskalg.engine.normal_form import bound
+from maskalg.testing.catalogue import BIASES
 from maskalg.verifier import terms
 from maskalg.verifier.claims import Subject, claims
 from maskalg.verifier.elements import SCALE, TritonHooks
