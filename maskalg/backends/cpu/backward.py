@@ -50,11 +50,14 @@ class _Saved:
         gradient: of the output, `[batch, heads, q_len, value_dim]`.
         lse2: in units of ln 2, +inf where nothing is kept, `[batch, heads, q_len, 1]`.
         delta: `[batch, heads, q_len, 1]`.
+        rounded: the output in 16 bits, where what it lost matters: entries of tables get sums of ds
+            over many pairs, in which an error of delta stays while the terms cancel.
     """
 
     gradient: torch.Tensor
     lse2: torch.Tensor
     delta: torch.Tensor
+    rounded: torch.Tensor | None
 
 
 def backward(
@@ -84,7 +87,8 @@ def backward(
     delta = (gradient * out.to(dtype)).sum(dim=-1, keepdim=True)
     if change[1] is not None:
         delta -= change[1].to(dtype).unsqueeze(-1)
-    if call.weight.formula is None:
+    softmax = call.weight.formula is None
+    if softmax:
         # +inf says that nothing is kept, never that a large lse overflows.
         lse2 = (lse * LOG2E).clamp(max=torch.finfo(dtype).max)
         lse2 = torch.where(lse == float("-inf"), float("inf"), lse2).unsqueeze(-1)
@@ -101,7 +105,8 @@ def backward(
                 slice(*group.batch),
                 slice(None) if group.heads is None else list(group.heads),
             )
-            tile = _Saved(gradient[members], lse2[members], delta[members])
+            rounded = out.to(dtype)[members] if tables and softmax and dtype != out.dtype else None
+            tile = _Saved(gradient[members], lse2[members], delta[members], rounded)
             _Group(call, group, tile, Elements(call, group, dtype, memory), scratch, found).add()
     return found
 
@@ -156,14 +161,18 @@ class _Group:
             elements = elements.in_natural_units()
             shift = self._largest_and_sum(elements, plain, row)
         query = plain * score_factor(self.call, elements)
+        if saved.rounded is not None:
+            whole = torch.zeros_like(gradient)
+            for piece in row.pieces:
+                weights = self._softmax(elements, query, row, piece, shift)
+                whole.baddbmm_(weights, inputs.value[:, slice(*piece.columns)])
+            lost = whole.sub_(inputs.tile(saved.rounded, row)).mul_(gradient)
+            delta = delta + lost.sum(dim=-1, keepdim=True)
         total = torch.zeros_like(query)
         for piece in row.pieces:
             columns = slice(*piece.columns)
             if self.call.weight.formula is None:
-                scores = self._masked_scores(elements, query, row, piece)
-                for part in shift:
-                    scores.sub_(part)
-                weights = elements.weights(scores)
+                weights = self._softmax(elements, query, row, piece, shift)
             else:
                 weights = piece_weights(
                     self.call, inputs, self.elements, plain, row, piece, self.scratch
@@ -179,6 +188,20 @@ class _Group:
             self.key[:, columns].baddbmm_(change.transpose(1, 2), plain)
             total.baddbmm_(change, inputs.key[:, columns])
         return total
+
+    def _softmax(
+        self,
+        elements: Elements,
+        query: torch.Tensor,
+        row: Row,
+        piece: Piece,
+        shift: tuple[torch.Tensor, ...],
+    ) -> torch.Tensor:
+        """Weights of a piece, from scores less the parts of their lse; in the scratch."""
+        scores = self._masked_scores(elements, query, row, piece)
+        for part in shift:
+            scores.sub_(part)
+        return elements.weights(scores)
 
     def _masked_scores(
         self, elements: Elements, query: torch.Tensor, row: Row, piece: Piece
