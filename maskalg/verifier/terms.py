@@ -298,6 +298,9 @@ def bitwise(op: BitOperation, left: Term, right: Term) -> Term:
     if is_number(left) and is_number(right):
         a, b = value_of_number(left), value_of_number(right)
         return number(a & b if op == "bitand" else a | b if op == "bitor" else a ^ b)
+    for x, y in ((left, right), (right, left)):
+        if op == "bitand" and is_number(y) and value_of_number(y) == 1:
+            return remainder(x, number(2))
     terms: list[Term] = []
     for term in (left, right):
         terms += term.args if term.op == op else (term,)

@@ -63,3 +63,29 @@ def test_a_wrong_walk_is_refused_with_an_example(file, old, new):
     refused = [claim for claim in walk_claims(sources, 300) if claim.outcome != "proved"]
     assert refused
     assert all(claim.outcome == "wrong" and " keys " in claim.by for claim in refused), refused
+
+
+FIRST = "run = first_tile(span, NEXT_RUN, options.BLOCK)\n"
+NEXT = "run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)\n"
+NEXT_OF_ALL = "run = next_tile(run, span, NEXT_RUN, options.BLOCK)\n"
+WRONG_ON_HOPPER = [
+    ("hopper_forward", "i += 1\n                run", "i += 2\n                run"),
+    ("hopper_forward", "i += 1\n            run", "run"),
+    ("hopper_common", FIRST, f"{FIRST}        {NEXT_OF_ALL}"),
+    ("hopper_keys", NEXT, f"{NEXT}                {NEXT}"),
+    ("hopper_queries", "while run.tile < NO_TILE:", "while run.tile < run.end:"),
+    ("hopper_wide_keys", "            i += 1\n", ""),
+    ("hopper_common", "return i % STAGES, (i // STAGES) & 1", "return i % STAGES, i & 1"),
+    ("hopper_common", "return i % STAGES, (i // STAGES) & 1", "return i & 1, (i // STAGES) & 1"),
+    ("hopper_common", "return 2 * i + 1", "return 2 * i"),
+    ("hopper_order", "(q_len - 1) // BLOCK", "q_len // BLOCK"),
+]
+
+
+@pytest.mark.parametrize("file, old, new", WRONG_ON_HOPPER)
+def test_a_wrong_walk_of_hopper_is_refused(file, old, new):
+    text = kernel_source(file)
+    assert old in text
+    refused = [claim for claim in walk_claims({file: text.replace(old, new)}, 500)
+               if claim.outcome != "proved"]  # fmt: skip
+    assert refused and all(claim.outcome == "not proved" for claim in refused)

@@ -201,6 +201,8 @@ class Reader:
     def _statement(self, statement: ast.stmt, scope: dict[str, Any]) -> tuple[Any] | None:
         if isinstance(statement, ast.Assign):
             self._assign(statement.targets[0], self.evaluated(statement.value, scope), scope)
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            self._assign(statement.target, self.evaluated(statement.value, scope), scope)
         elif isinstance(statement, ast.AugAssign):
             value = self._operation(
                 statement.op,

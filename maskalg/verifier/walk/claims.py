@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 
 from ..claims import Claim, Outcome
 from ..meaning import NotDefined
 from .example import wrong_walk
+from .hopper import lemmas_of_hopper
 from .loops import Unproved
 from .runs import Lemma, Sources, lemmas
 
@@ -25,7 +27,8 @@ def walk_claims(sources: Sources | None = None, milliseconds: int = 10_000) -> I
     goes wrong is told.
     """
     found: list[str | None] = []
-    for function, text, prove in lemmas(sources, milliseconds):
+    every = chain(lemmas(sources, milliseconds), lemmas_of_hopper(sources, milliseconds))
+    for function, text, prove in every:
         if sources and function.partition(".")[0] not in sources:
             continue
         try:

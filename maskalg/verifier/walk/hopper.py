@@ -1,0 +1,259 @@
+"""The walk of Hopper's kernels, whose warps go over the runs of a row each by itself, tile by tile.
+
+One group of warps loads, others compute. All of them begin with `first_tile` and go on with
+`next_tile` of the same row, and count tiles in i, which says where in shared memory a tile lies. So
+the i-th tile that is loaded is the i-th that is computed. Of each loop it is proved that it goes
+over every touched tile once and no other, and that i counts them; of the places in shared memory,
+that tiles which are there together lie apart. What is not read here, and trusted: the barriers
+that make one group wait for another, and the asynchronous copies and products between them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import Final, NamedTuple
+
+from .. import terms
+from ..given import between
+from ..meaning import NotDefined
+from ..reading.triton import Module, kernel_module
+from ..reading.values import BOOL, INT32, Number
+from ..terms import Term, number
+from .loops import Step, Walker, function_of
+from .runs import NO_TILE, TILE, TOUCHED, UNFULL, Sources, conditions
+
+LOOPS: Final = (
+    ("hopper_common", "produce_keys"), ("hopper_forward", "_consume_row"),
+    ("hopper_gradients", "_consume"), ("hopper_keys", "produce_queries"),
+    ("hopper_keys", "_consume_queries"), ("hopper_queries", "_consume_keys"),
+    ("hopper_wide_keys", "_make_values"), ("hopper_wide_keys", "_make_keys"),
+    ("hopper_sums", "sum_up"),
+)  # fmt: skip
+_MORE: Final = "run.tile < NO_TILE"
+_MOST_STAGES: Final = 8
+
+
+def lemmas_of_hopper(
+    sources: Sources | None, milliseconds: int
+) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
+    """Functions of these kernels, what is claimed of each, and its proof."""
+    for file, name in LOOPS:
+        text = "every touched tile once, no other, counted in i"
+        yield f"{file}.{name}", text, partial(_loops, file, name, sources, milliseconds)
+    text = "tiles that are in memory together lie apart, and return in turn"
+    yield "hopper_common.stage_of", text, partial(_ring, sources, milliseconds)
+    text = "the j-th tile, or the j-th from the last"
+    yield "hopper_order.tile_in_order", text, partial(_order, sources, milliseconds)
+
+
+class _State(NamedTuple):
+    """Where a walk is: its run, i, and how often tile t was gone over, and without its mask."""
+
+    tile: Term
+    end: Term
+    partial: Term
+    i: Term
+    visits: Term
+    bare: Term
+
+    @property
+    def run(self) -> tuple[Number, Number, Number]:
+        return Number(self.tile, INT32), Number(self.end, INT32), Number(self.partial, BOOL)
+
+
+class _Walk:
+    """Reads what a function does to `run` and to i, and nothing else."""
+
+    def __init__(self, module: Module, milliseconds: int) -> None:
+        self.walker = Walker(module, {}, milliseconds)
+        self.walker.given += between(0, TILE, 2**30 - 1)
+        self.first = self.walker.fresh("i").term
+
+    def unknown(self) -> _State:
+        fresh = self.walker.fresh
+        counts = [fresh(name).term for name in ("tile", "end", "i", "visits")]
+        flags = [fresh(name, BOOL).term for name in ("partial", "bare")]
+        return _State(counts[0], counts[1], flags[0], counts[2], counts[3], flags[1])
+
+    def invariant(self, state: _State, turns: Term) -> Term:
+        """Tiles before the run's are done, what is left of it is a run, and i counts turns."""
+        done = terms.both(TOUCHED, terms.greater(state.tile, TILE))
+        return terms.both(
+            terms.at_least(state.tile),
+            *conditions(state.tile, state.run, TOUCHED, UNFULL, TILE).values(),
+            terms.equal(state.visits, terms.choice(done, number(1), number(0))),
+            terms.either(terms.no(state.bare), terms.no(UNFULL)),
+            terms.equal(state.i, terms.add(self.first, turns)),
+        )
+
+    def begun(self) -> _State:
+        state = self.unknown()._replace(i=self.first, visits=number(0), bare=terms.FALSE)
+        self.walker.given += conditions(number(0), state.run, TOUCHED, UNFULL, TILE).values()
+        return state
+
+    def after(self, state: _State) -> _State:
+        """A tile gone over, and `next_tile` (`runs.next_tile`)."""
+        self.walker.claim(
+            "a tile is gone over only if there is one", terms.greater(NO_TILE, state.tile)
+        )
+        mine = terms.equal(state.tile, TILE)
+        new = self.unknown()._replace(
+            i=state.i,
+            visits=terms.add(state.visits, terms.choice(mine, number(1), number(0))),
+            bare=terms.either(state.bare, terms.both(mine, terms.no(state.partial))),
+        )
+        follows = terms.add(state.tile, number(1))
+        self.walker.given += conditions(follows, new.run, TOUCHED, UNFULL, TILE).values()
+        return new
+
+    def read(self, body: list[ast.stmt], state: _State, options: dict[str, bool]) -> _State:
+        """The state behind statements."""
+        for statement in body:
+            text = ast.unparse(statement)
+            if isinstance(statement, ast.Assign) and text.startswith("run = next_tile(run, span, "):
+                state = self.after(state)
+            elif isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == "i":
+                if text != "i += 1":
+                    raise NotDefined(f"the step {text!r}")
+                state = state._replace(i=terms.add(state.i, number(1)))
+            elif isinstance(statement, ast.While) and ast.unparse(statement.test) == _MORE:
+                state = self.loop(statement.body, state, options)
+            elif isinstance(statement, ast.If) and _walks(statement):
+                state = self.branch(statement, state, options)
+            elif _walks(statement):
+                raise NotDefined(f"the statement {text.splitlines()[0]!r}")
+        return state
+
+    def branch(self, statement: ast.If, state: _State, options: dict[str, bool]) -> _State:
+        """One branch of an `if`: that of the options, where also the other one is read in turn."""
+        test = ast.unparse(statement.test)
+        chosen = options.setdefault(test, True)
+        if test == _MORE:
+            more = terms.greater(NO_TILE, state.tile)
+            self.walker.given.append(more if chosen else terms.no(more))
+        return self.read(statement.body if chosen else statement.orelse, state, options)
+
+    def loop(self, body: list[ast.stmt], state: _State, options: dict[str, bool]) -> _State:
+        turns = terms.subtract(state.i, self.first)
+        self.walker.claim("the walk is begun", self.invariant(state, turns))
+        known = list(self.walker.given)
+        state = self.unknown()
+        turns = terms.variable("turns")
+        self.walker.given += [*between(0, turns, 2**30), self.invariant(state, turns)]
+        self.walker.given += [*between(0, state.i, 2**30), terms.greater(NO_TILE, state.tile)]
+        new = self.read(body, state, options)
+        more = terms.add(turns, number(1))
+        self.walker.claim("a turn goes on by one tile", self.invariant(new, more))
+        self.walker.claim("the walk ends", terms.greater(new.tile, state.tile))
+        self.walker.given = [*known, self.invariant(state, turns)]
+        self.walker.given.append(terms.greater_equal(state.tile, NO_TILE))
+        return state
+
+
+def _walks(statement: ast.stmt) -> bool:
+    """Whether a statement moves a walk, or i."""
+    return any(
+        (isinstance(part, ast.Name) and part.id in ("run", "i") and isinstance(part.ctx, ast.Store))
+        or isinstance(part, (ast.Return, ast.Break, ast.Continue))
+        for part in ast.walk(statement)
+    )
+
+
+def _loops(file: str, name: str, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    module = kernel_module(file, sources)
+    body = _row(function_of(module, name))
+    steps: list[Step] = []
+    tests: dict[str, bool] = {}
+    seen: list[dict[str, bool]] = []
+    # Every choice of options, and of whether a row has a tile at all.
+    while True:
+        for choice in product((True, False), repeat=len(tests)):
+            options = dict(zip(tests, choice, strict=True))
+            if options in seen:
+                continue
+            seen.append(dict(options))
+            walk = _Walk(module, milliseconds)
+            state = walk.read(body[1:], walk.begun(), options)
+            done = terms.choice(TOUCHED, number(1), number(0))
+            walk.walker.claim("every touched tile once", terms.equal(state.visits, done))
+            bare = terms.either(terms.no(state.bare), terms.no(UNFULL))
+            walk.walker.claim("none without a mask that needs it", bare)
+            steps += walk.walker.steps
+            if set(options) != set(tests):
+                tests = options
+                break
+        else:
+            return tuple(steps)
+
+
+def _row(tree: ast.FunctionDef) -> list[ast.stmt]:
+    """The statements about one row of tiles: from `run = first_tile(…)` on."""
+    for part in ast.walk(tree):
+        body = getattr(part, "body", None)
+        for place, statement in enumerate(body if isinstance(body, list) else []):
+            if ast.unparse(statement).startswith("run = first_tile(span, "):
+                behind: list[ast.stmt] = body[place:]  # type: ignore[index]
+                ends = [n for n, each in enumerate(behind) if isinstance(each, ast.Return)]
+                return behind[: ends[0]] if ends else behind
+    raise NotDefined(f"a walk in {tree.name}")
+
+
+class _Shaped(NamedTuple):
+    shape: tuple[int, ...]
+
+
+class _RingOf(NamedTuple):
+    ready: _Shaped
+
+
+class _Options(NamedTuple):
+    ONE_RING: bool
+
+
+def _ring(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    walker = Walker(kernel_module("hopper_common", sources), {}, milliseconds)
+    i = terms.variable("i")
+    walker.given += between(0, i, 2**29)
+
+    def at(place: Term, stages: int) -> tuple[Term, Term]:
+        ring = _RingOf(_Shaped((stages, 1)))
+        stage, phase = walker.call("stage_of", ring, Number(place, INT32))
+        return stage.term, phase.term
+
+    for stages in range(1, _MOST_STAGES + 1):
+        stage, phase = at(i, stages)
+        walker.claim("a stage is one of the ring's", terms.both(*between(0, stage, stages - 1)))
+        for more in range(1, stages):
+            other, _ = at(terms.add(i, number(more)), stages)
+            walker.claim("tiles lie apart", terms.no(terms.equal(stage, other)))
+        again, turned = at(terms.add(i, number(stages)), stages)
+        walker.claim("a stage returns", terms.equal(stage, again))
+        walker.claim("its phase turns", terms.equal(terms.add(phase, turned), number(1)))
+    one = _Options(True)
+    key, value = (
+        [walker.call(f"{name}_of_tile", Number(terms.add(i, number(more)), INT32), one).term
+         for more in (0, 1)]
+        for name in ("key", "value")
+    )  # fmt: skip
+    walker.claim("values follow their keys", terms.equal(value[0], terms.add(key[0], number(1))))
+    walker.claim("keys follow values", terms.equal(key[1], terms.add(value[0], number(1))))
+    return tuple(walker.steps)
+
+
+def _order(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    walker = Walker(kernel_module("hopper_order", sources), {}, milliseconds)
+    j, length = terms.variable("j"), terms.variable("q_len")
+    walker.given += [*between(0, j, 2**28), *between(1, length, 2**30)]
+    for block in (64, 128):
+        for from_last in (0, 1):
+            found = walker.call(
+                "tile_in_order", Number(j, INT32), Number(number(from_last), INT32),
+                Number(length, INT32), block,
+            ).term  # fmt: skip
+            last = terms.quotient(terms.subtract(length, number(1)), number(block))
+            wanted = terms.subtract(last, j) if from_last else j
+            walker.claim("the tile", terms.equal(found, wanted))
+    return tuple(walker.steps)
