@@ -10,6 +10,8 @@ from maskalg import causal, errors, sliding
 from maskalg.backends.cpu.native.compile import compiler
 from tests.cases.paged import MASKS, as_int8, check, check_int8, drawn, paged
 
+INT = {"dtype": torch.int32}
+
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize("packed", [False, True])
@@ -164,6 +166,17 @@ def test_numbers_written_later_are_looked_at_again(backend):
         call()
 
 
+def test_kernels_are_passed_what_a_strided_table_holds_now():
+    table, starts = torch.zeros(2, 3, **INT).T, torch.zeros(8, **INT)[::2]
+    pages = ma.Pages(table, torch.zeros(3, **INT), starts)
+    for _ in range(2):
+        table += 1
+        starts += 1
+        assert all(map(torch.equal, pages.tensors, (table, starts)))
+    plain = ma.Pages(table.contiguous(), torch.zeros(3, **INT))
+    assert plain.tensors is plain.tensors and plain.tensors[0] is plain.table
+
+
 def test_no_pages_and_no_requests():
     empty = torch.zeros(0, 16, 2, 8)
     pages = ma.Pages(torch.zeros(2, 0, dtype=torch.int32), torch.zeros(2, dtype=torch.int32))
@@ -175,7 +188,6 @@ def test_no_pages_and_no_requests():
     assert ma.attention(torch.ones(0, 4, 1, 8), empty, empty, pages=pages).shape == (0, 4, 1, 8)
 
 
-INT = {"dtype": torch.int32}
 TABLE, LENGTHS = torch.tensor([[0, 1], [2, -1]], **INT), torch.tensor([20, 16], **INT)
 
 

@@ -103,6 +103,22 @@ def test_generate(name, cache):
         assert close(logits, wanted_logits)
 
 
+def test_generate_compiles_the_steps_of_a_static_cache():
+    """As it does on a GPU: windows and sinks, in graphs without breaks."""
+    from torch._dynamo.utils import counters
+    from transformers.generation.configuration_utils import CompileConfig
+
+    how = CompileConfig(backend="eager", fullgraph=True, mode=None)
+    how._compile_all_devices = True
+    given = {"attention_mask": padding("left", 2, 9, 3), "max_new_tokens": 8, "do_sample": False}
+    model, eager = pair("gpt_oss")
+    torch._dynamo.reset()
+    counters.clear()
+    found = model.generate(tokens(2, 9), **given, cache_implementation="static", compile_config=how)
+    assert 0 < counters["stats"]["unique_graphs"] <= 2
+    assert torch.equal(found, eager.generate(tokens(2, 9), **given))
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3", "llama4"])
 def test_static_cache_without_padding(name):
     """The offset is a tensor that the cache itself counts up in the middle of a step."""
