@@ -69,10 +69,19 @@ class Operands(NamedTuple):
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.query, self.key, self.value
 
-    def call(self, *, lse_wanted: bool = True, descales: Descales | None = None) -> Call:
+    def call(
+        self,
+        *,
+        lse_wanted: bool = True,
+        descales: Descales | None = None,
+        pages: Pages | None = None,
+    ) -> Call:
+        """The checked call, as `call_of` makes it."""
         form = form_of(self.structure, self.tables, self.integers, self.reals)
-        how = (self.scale, self.weights)
-        return call_of(self.inputs, form, *how, lse_wanted=lse_wanted, descales=descales)
+        return call_of(
+            *(self.inputs, form, self.scale, self.weights),
+            lse_wanted=lse_wanted, descales=descales, pages=pages,
+        )  # fmt: skip
 
 
 def _forward(*operands: Any) -> tuple[torch.Tensor, torch.Tensor]:

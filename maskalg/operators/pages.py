@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -12,7 +11,7 @@ from ..backends.pages import attend_pages
 from ..backends.results import empty_result, in_order_of
 from ..engine.float8 import descales_of
 from ..engine.pages import Pages
-from .define import Tensors, call_of, form_of
+from .define import Operands, Tensors
 
 PAGES_FORWARD: Final = "maskalg::attention_pages"
 
@@ -24,75 +23,37 @@ torch.library.define(
 )
 
 
-def _call(
-    pages: Tensors,
-    most_queries: int | None,
-    descale: Tensors,
-    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    structure: str,
-    values: tuple[Tensors, Sequence[int], Sequence[float]],
-    how: tuple[float | None, str, bool],
-) -> Call:
-    query, key, value = inputs
-    scale, weights, lse_wanted = how
+def _call(pages: Tensors, most_queries: int | None, descale: Tensors, found: Operands) -> Call:
+    query, key, value = found.inputs
     starts = pages[2] if len(pages) > 2 else None
     where = Pages(pages[0], pages[1], starts, most_queries)
     # Factors have a batch entry for each request, and heads as the pages have them.
     heads = (query, key.transpose(1, 2), value.transpose(1, 2))
     descales = descales_of(descale, *where.alike(*heads)) if descale else None
-    form = form_of(structure, *values)
-    return call_of(
-        inputs, form, scale, weights, lse_wanted=lse_wanted, descales=descales, pages=where
-    )
+    return found.call(lse_wanted=found.lse_wanted, descales=descales, pages=where)
 
 
 def _forward(
-    pages: Tensors,
-    most_queries: int | None,
-    descale: Tensors,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    tables: Tensors,
-    structure: str,
-    integers: Sequence[int],
-    reals: Sequence[float],
-    scale: float | None,
-    weights: str,
-    lse_wanted: bool,
-    backend: str,
+    pages: Tensors, most_queries: int | None, descale: Tensors, *operands: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As `maskalg::attention_forward`; `pages` are table, lengths and, of packed queries, where
     requests begin; `descale` has three tensors, or none. A structure drops what requests have not.
     """
-    values, how = (tables, integers, reals), (scale, weights, lse_wanted)
-    call = _call(pages, most_queries, descale, (query, key, value), structure, values, how)
-    out, lse = attend_pages(call, backend)
-    out = in_order_of(query, out)
+    found = Operands(*operands)
+    out, lse = attend_pages(_call(pages, most_queries, descale, found), found.backend)
+    out = in_order_of(found.query, out)
     return out, out.new_empty(0, dtype=torch.float32) if lse is None else lse
 
 
 def _forward_fake(
-    pages: Tensors,
-    most_queries: int | None,
-    descale: Tensors,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    tables: Tensors,
-    structure: str,
-    integers: Sequence[int],
-    reals: Sequence[float],
-    scale: float | None,
-    weights: str,
-    lse_wanted: bool,
-    backend: str,
+    pages: Tensors, most_queries: int | None, descale: Tensors, *operands: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    values, how = (tables, integers, reals), (scale, weights, lse_wanted)
-    call = _call(pages, most_queries, descale, (query, key, value), structure, values, how)
-    out = empty_result(query, value.shape[-1], call.out_dtype)
+    found = Operands(*operands)
+    query = found.query
+    call = _call(pages, most_queries, descale, found)
+    out = empty_result(query, found.value.shape[-1], call.out_dtype)
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-    return out, query.new_empty(query.shape[:3] if lse_wanted else 0, dtype=dtype)
+    return out, query.new_empty(query.shape[:3] if found.lse_wanted else 0, dtype=dtype)
 
 
 torch.library.impl(PAGES_FORWARD, "CompositeExplicitAutograd", _forward)
