@@ -277,13 +277,13 @@ def _is_integer(value: object) -> bool:
 def fits_int32(bound: Bound, extents: Extents) -> bool:
     """Whether index arithmetic of the call stays well within 32 bits.
 
-    True when lengths, numbers, constants and products add up to less than 2**31, each as often as
-    the formula adds it; kernels otherwise compute in 64 bits. Entries of tensors and truncated
-    numbers, of any size, are added to what is below `MOST_OF_ENTRY`.
+    True when lengths, batch, heads, numbers, constants and products add up to less than 2**31, each
+    as often as the formula adds it; kernels otherwise compute in 64 bits. Entries of tensors and
+    truncated numbers, of any size, are added to what is below `MOST_OF_ENTRY`.
     """
     structure = bound.structure
-    total = structure.repeats * (extents.q_len + extents.kv_len + 2 * _numbers(bound))
-    total += 4096 + structure.constants
+    total = extents.q_len + extents.kv_len + extents.batch + extents.heads + 2 * _numbers(bound)
+    total = structure.repeats * total + 4096 + structure.constants
     most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
     if total >= most or not structure.multiplies:
         return total < most

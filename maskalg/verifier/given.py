@@ -249,7 +249,7 @@ def _is_negation(node: Node) -> bool:
 
 def _fits_32(structure: Structure, meaning: Meaning) -> Term:
     most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
-    parts = [Q_LEN, KV_LEN]
+    parts = [Q_LEN, KV_LEN, BATCHES, HEADS]
     parts += [terms.multiply(terms.number(2), size) for size in _numbers(structure, meaning)]
     # `fits_int32` adds up what products are at most; they are at least what they are here.
     if structure.multiplies:

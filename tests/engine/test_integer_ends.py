@@ -105,6 +105,13 @@ def test_positions_that_are_added_twice_take_64_bits_sooner():
     assert fits_int32(once, Extents(1, (1 << 30) + 1, 1, 1))
 
 
+def test_batch_entries_and_heads_are_added_as_positions_are():
+    form = bound((ma.batch + head + kv_idx - q_idx) % 7 == 0)
+    assert fits_int32(form, Extents(1 << 29, 1 << 29, 1 << 20, 1 << 20))
+    assert not fits_int32(form, Extents(1 << 29, 1 << 29, 1 << 30, 1))
+    assert not fits_int32(form, Extents(1 << 29, 1 << 29, 1, 1 << 30))
+
+
 def test_sums_past_the_ends_equal_nothing():
     most = 2**63 - 1
     for entries, n in (([most] * 4, 1), ([-most - 1] * 4, -1), ([most, most, most - 4, 0], 4)):

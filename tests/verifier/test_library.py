@@ -1,13 +1,18 @@
 """What the verifier states of the kernels' functions, proved of their own text."""
 
+import contextlib
+
 import pytest
 
 from maskalg.codegen.divisors import factor_and_shift
 from maskalg.verifier import terms
+from maskalg.verifier.meaning import NotDefined
 from maskalg.verifier.reading.library import Library
-from maskalg.verifier.reading.triton import Reader, kernel_module
-from maskalg.verifier.reading.values import INT32, INT64, Number
+from maskalg.verifier.reading.triton import Module, Reader, kernel_module, kernel_source
+from maskalg.verifier.reading.values import INT32, INT64, TYPES, Number
 from maskalg.verifier.solve import prove, settled
+
+from .mutation import of_triton
 
 z3 = pytest.importorskip("z3")
 X, C = terms.variable("x"), terms.variable("c")
@@ -57,9 +62,33 @@ def test_by_factors(name):
     assert prove(given, terms.equal(found, wanted)).outcome == "proved"
 
 
+def quotient_of(source, shift):
+    """What a text of `quotient` computes for 0 <= x < 2**31 and a factor of 32 bits."""
+    module = Module(source, "integers")
+    factor = Number(FACTOR, TYPES["uint32"])
+    found = Reader(module).call("quotient", Number(X, INT32), factor, Number(shift, INT32)).term
+    return settled([*between(0, X, 2**31 - 1), *between(0, FACTOR, 2**32 - 1)], [found])[0]
+
+
+@pytest.mark.parametrize("shift", [0, 1, 7, 31])
+def test_the_text_of_a_quotient(shift):
+    """It is floor(floor(2 x m / 2**32) / 2**s), and of its mutants only x and m exchanged."""
+    source, s = kernel_source("integers"), terms.number(shift)
+    high = terms.quotient(terms.multiply(terms.number(2), X, FACTOR), terms.number(2**32))
+    wanted = terms.wrapped(terms.quotient(high, terms.number(2**shift)), 32)
+    assert quotient_of(source, s) is wanted
+    mutants = [mutant for mutant in of_triton(source) if mutant.function == "quotient"]
+    accepted = []
+    for mutant in mutants:
+        with contextlib.suppress(NotDefined, KeyError, TypeError):
+            if quotient_of(mutant.text, s) is wanted:
+                accepted.append(mutant)
+    assert len(mutants) >= 5 and {mutant.rule for mutant in accepted} <= {"arguments"}
+
+
 @pytest.mark.parametrize("shift", range(32))
 def test_the_factor_of_a_divisor(shift):
-    """`quotient` is floor(x / c) where m c = 2**(31 + s) + e with 0 <= e < c <= 2**s.
+    """That text is floor(x / c) where m c = 2**(31 + s) + e with 0 <= e < c <= 2**s.
 
     q c <= x < q c + c, so what is left to show is q 2**(31 + s) <= x m < (q + 1) 2**(31 + s).
     Both sides are multiplied by c: x m c = x 2**(31 + s) + x e.

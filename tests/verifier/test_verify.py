@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import torch
 
 import maskalg as ma
 from maskalg.engine.normal_form import bound
@@ -76,6 +77,13 @@ def test_a_wrong_text_is_refuted(old, new, target):
 def test_multiples_of_the_head_have_64_bits_where_they_need_them():
     """They were computed in 32: 3 * 10**9 positions for head 3 became a negative number."""
     found = ma.verify(ma.q_idx - ma.kv_idx <= 1_000_000_000 * ma.head, targets=("ptx", "triton"))
+    assert not found.wrong, str(found)
+
+
+def test_multiples_of_positions_in_tables_have_64_bits_where_they_need_them():
+    """2 * t, of a position of 32 bits, was computed in 32 bits in kernels of 64."""
+    ids = ma.table(torch.arange(64) // 9, "t")
+    found = ma.verify(ids[(ma.q_idx + 2) // 2] == ids[ma.kv_idx // 2], targets=("ptx",))
     assert not found.wrong, str(found)
 
 

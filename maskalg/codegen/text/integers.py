@@ -196,6 +196,14 @@ def _rest(text: TritonText, total: Node, term: Node) -> str:
 
 
 def multiplied(text: TritonText, node: Node) -> str:
-    """A product of integers: entries are widened, for multiples leave their dtype."""
+    """A product of integers: entries are widened, for multiples leave their dtype.
+
+    So are positions in tables of documents, which have 32 bits in kernels of 64 as well.
+    """
     text = text.longer(node)
-    return "(" + " * ".join(_term(text, factor, long=True) for factor in node.args) + ")"
+
+    def factor(arg: Node) -> str:
+        shown = _term(text, arg, long=True)
+        return f"({shown}).to(tl.int64)" if text.wide and "step" in arg.ops() else shown
+
+    return "(" + " * ".join(map(factor, node.args)) + ")"

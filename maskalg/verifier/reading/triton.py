@@ -608,6 +608,15 @@ def _assembly(
     return read_block(assembly, constraints, [as_number(operand) for operand in operands])
 
 
+def _high_product(left: Any, right: Any) -> Number:
+    """The upper 32 of the 64 bits of a product."""
+    x, y = as_number(left), as_number(right)
+    if {x.type, y.type} != {TYPES["uint32"]}:
+        raise NotDefined(f"the upper bits of {x.type} by {y.type}")
+    product = terms.multiply(x.term, y.term)
+    return Number(terms.quotient(product, terms.number(1 << 32)), x.type)
+
+
 def _of_reals(name: str) -> Callable[..., Number]:
     return lambda *args: Number(terms.apply(name, *[as_number(arg).term for arg in args]), FLOAT32)
 
@@ -621,6 +630,7 @@ _BUILTINS: Final[dict[str, Callable[..., Any]]] = {
     "maximum": _extreme(terms.most, "maximum"),
     "minimum": _extreme(terms.least, "minimum"),
     "cast": _to,
+    "umulhi": _high_product,
     "inline_asm_elementwise": _assembly,
     "div_rn": _of_reals("divide"),
     "fma": _of_reals("fma"),
