@@ -24,6 +24,8 @@ def declare(commands: Any) -> None:
     add = parser.add_argument
     add("--target", metavar="TARGET", help="nvidia (or a GPU such as sm_90), gpu (others, or "
         "gfx942), or cpu; default: all")  # fmt: skip
+    add("--len", type=positive, metavar="N", help="compare the runs of tiles of a call of N "
+        "queries and keys as well, pair by pair")  # fmt: skip
     add("--seconds", type=positive, default=10, help="a claim may take (%(default)s)")
     parser.set_defaults(run=run)
 
@@ -41,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if options.target is not None:
         vendor = {"sm_": "nvidia", "gfx": "gpu"}.get(options.target[:3], options.target)
         targets = (_TARGETS.get(vendor, options.target),)
-    found = verify(expression, targets=targets, seconds=options.seconds)
+    found = verify(expression, targets=targets, length=options.len, seconds=options.seconds)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(str(found))
     return 1 if found.wrong else 0

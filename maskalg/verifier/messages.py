@@ -13,3 +13,10 @@ def no_z3() -> MissingPackageError:
 
 def unknown_target(target: object, known: tuple[str, ...]) -> MaskValueError:
     return MaskValueError(f"target {target!r} is not known; choose of {', '.join(known)}.")
+
+
+def not_a_length(length: object, most: int) -> MaskValueError:
+    return MaskValueError(
+        f"length {length!r} of a call that is computed pair by pair must be 1 to {most}. For all "
+        "lengths, leave it out: `verify(mask)`."
+    )

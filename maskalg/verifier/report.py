@@ -33,6 +33,9 @@ TRUSTED: Final = (
 )
 """What a proof takes for granted."""
 
+MOST_OF_CALL: Final = 8192
+"""The longest call whose pairs are all computed."""
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -73,17 +76,25 @@ class Verification:
 
 
 def verify(
-    expression: Expression, *, targets: Sequence[Target] = TARGETS, seconds: float = 10.0
+    expression: Expression,
+    *,
+    targets: Sequence[Target] = TARGETS,
+    length: int | None = None,
+    seconds: float = 10.0,
 ) -> Verification:
     """Prove that the kernels of an expression compute its mask, for every index.
 
     The text that would run is read back and compared with the formula, for all positions below the
-    length, all numbers in their declared ranges and all entries of a table's dtype. Needs z3:
+    length, all numbers in their declared ranges and all entries of a table's dtype. Runs of tiles
+    that the host looks up in its tables are compared for one call. Needs z3:
     `pip install "maskalg[verify]"`.
 
     Args:
         expression: a mask, or a mask with biases.
         targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++.
+        length: queries and keys of a call, with the numbers and tensors of the expression, whose
+            runs of tiles are all computed and compared with each pair; if None, only those that
+            are looked up, for as many positions as the tensors have.
         seconds: time limit of a claim; beyond, it is "not proved".
 
     Returns:
@@ -98,6 +109,8 @@ def verify(
     wrong = [target for target in targets if target not in TARGETS]
     if wrong:
         raise messages.unknown_target(wrong[0], TARGETS)
+    if length is not None and not 0 < length <= MOST_OF_CALL:
+        raise messages.not_a_length(length, MOST_OF_CALL)
     form = bound(expression)
     dtypes = {
         slot.index: value.dtype
@@ -108,7 +121,8 @@ def verify(
     found = list(claims(subject, tuple(targets), int(1000 * seconds)))
     if set(targets) - {"cpu"}:
         found += of_installed_kernels()
-        found += claims_of_call(form, looked_up_only=True)
+    if set(targets) - {"cpu"} or length is not None:
+        found += claims_of_call(form, length, looked_up_only=length is None)
     return Verification(str(expression), tuple(found))
 
 

@@ -420,6 +420,12 @@ def equal(left: Term, right: Term) -> Term:
         x = negate(x)
     rows = polynomial(x)
     remainders = [atoms[0] for atoms in rows if len(atoms) == 1 and atoms[0].op == "remainder"]
+    if 1 <= len(remainders) <= 2:
+        # The remainder of -1 - y is what that of y lacks of c - 1.
+        c = remainders[0].args[1]
+        lacking = subtract(add(*remainders), subtract(c, number(1)))
+        if (x is lacking or x is negate(lacking)) and all(r.args[1] is c for r in remainders):
+            return divides(c, add(*[r.args[0] for r in remainders], number(1)))
     if len(remainders) == len(rows) == 1:
         return divides(remainders[0].args[1], remainders[0].args[0])
     if len(remainders) == len(rows) == 2 and sum(rows.values()) == 0:

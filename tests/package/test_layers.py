@@ -103,5 +103,6 @@ def test_triton_and_sympy_stay_in_their_rooms():
         found = set(third_party(path))
         if not place.startswith("backends/triton/"):
             assert not found & {"triton", "maskalg_kernels"}, place
-        if not place.startswith("proof/"):
+        # The verifier asks SymPy for derivatives, and trusts no code of ours in its place.
+        if not place.startswith("proof/") and place != "verifier/reals.py":
             assert "sympy" not in found, place

@@ -97,3 +97,19 @@ def test_signs_of_bitwise_operations(op):
         a, b, c = values.values()
         wanted = {"bitand": a & b & c, "bitor": a | b | c, "bitxor": a ^ b ^ c}[op] >= 0
         assert terms.computed(found, values, lambda *at: 0, of_reals) == wanted
+
+
+@pytest.mark.parametrize("c", [1, 2, 5])
+def test_equal_remainders(c):
+    """Of sums of remainders, which are written as one condition of divisibility."""
+    x, y, n = terms.variable("x"), terms.variable("y"), terms.number(c)
+    a, b = (terms.remainder(each, n) for each in (x, y))
+    last = terms.subtract(n, terms.number(1))
+    pairs = [(a, last), (terms.add(a, b), last), (a, b), (a, terms.number(0)), (last, a)]
+    for left, right in pairs:
+        found = terms.equal(left, right)
+        for i in range(-6, 7):
+            for j in range(-6, 7):
+                values = {"x": i, "y": j}
+                sides = [terms.computed(t, values, None, of_reals) for t in (left, right)]
+                assert terms.computed(found, values, None, of_reals) == (sides[0] == sides[1])

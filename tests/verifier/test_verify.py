@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import maskalg as ma
+from maskalg.cli import main
 from maskalg.engine.normal_form import bound
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.verifier.claims import Subject, claims
@@ -91,6 +92,21 @@ def test_what_is_not_proved_is_said():
     image = ma.verify(ma.neighborhood((8, 8), 3), targets=("ptx",))
     assert "next_run, a call of 512 queries and 512 keys" in str(image) and image.whole
     assert "looked up are checked for one call" in str(image)
+
+
+def test_runs_of_a_call():
+    found = ma.verify(ma.causal & ma.sliding(9), targets=("ptx",), length=50)
+    runs = [claim for claim in found.claims if claim.kind == "runs"]
+    assert runs and found.whole, str(found)
+    assert all("50 queries and 50 keys" in claim.text for claim in runs)
+    for length in (0, 10**6):
+        with pytest.raises(ma.MaskValueError, match="pair by pair must be 1 to 8192"):
+            ma.verify(ma.causal, length=length)
+
+
+def test_the_command(capsys):
+    assert main(["verify", "causal", "--target", "cpu", "--len", "20"]) == 0
+    assert "20 queries and 20 keys" in capsys.readouterr().out
 
 
 def test_targets_are_checked():
