@@ -83,8 +83,9 @@ def test_the_text_of_a_quotient(shift):
         with contextlib.suppress(NotDefined, KeyError, TypeError):
             if quotient_of(mutant.text, s) is wanted:
                 accepted.append(mutant)
-    # A shift below 32 is the same number with a sign and without.
-    assert len(mutants) >= 5 and {mutant.rule for mutant in accepted} <= {"arguments", "width"}
+    # A product is the same the other way round, a shift or a factor with a sign or without.
+    equal = {"arguments", "condition", "width"}
+    assert len(mutants) >= 5 and {mutant.rule for mutant in accepted} <= equal
 
 
 @pytest.mark.parametrize("shift", range(32))
