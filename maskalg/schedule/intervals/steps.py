@@ -24,6 +24,7 @@ from ...formula.parameters import Order, Slot, common_order
 from ..memory import Memory
 
 _TABLES: Final = Memory(1024)
+_SORTED: Final = Memory(1024)
 _FORWARD: Final = {"first'": "last", "last'": "first", "start'": "end", "end'": "start"}
 _SEARCHES: Final = 32  # entries of a table made in the time of a search
 
@@ -132,7 +133,7 @@ def read_step(node: Node, values: tuple[Value, ...], indices: list[torch.Tensor]
 
 
 def _step_tables(q_ids: torch.Tensor, kv_ids: torch.Tensor, order: Order | None) -> StepTables:
-    if q_ids is kv_ids and _is_sorted(q_ids):
+    if q_ids is kv_ids and is_sorted(q_ids):
         # Not the tensor itself: what is remembered of it would keep it alive.
         return StepTables({}, len(q_ids), q_ids.detach().contiguous())
     if order is not None:
@@ -188,13 +189,15 @@ def _alike(q_ids: torch.Tensor, kv_ids: torch.Tensor) -> tuple[torch.Tensor, tor
     return queries, keys
 
 
-def _is_sorted(ids: torch.Tensor) -> bool:
-    """Whether one row of ids is known to be sorted, so that equal ids are contiguous.
+def is_sorted(ids: torch.Tensor) -> bool:
+    """Whether one row of ids is known to be sorted, so that equal ids are contiguous; remembered.
 
     On the CPU a look is cheaper than sorting; on a GPU it would wait for the device, and where
     somebody watches (fake tensors, torch.func) there may be no values to look at.
     """
-    return ids.ndim == 1 and readable(ids) and bool((ids[1:] >= ids[:-1]).all())
+    if ids.ndim != 1 or not readable(ids):
+        return False
+    return _SORTED.of_tensors((), (ids,), lambda: bool((ids[1:] >= ids[:-1]).all()))
 
 
 def _make_in_order(ids: torch.Tensor, tables: dict[str, torch.Tensor]) -> None:

@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ...engine.evaluate import Environment, evaluate
 from ...formula.entries import readable
@@ -24,7 +25,6 @@ At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast agains
 
 _COMPARISONS: Final = Memory(16)
 _SEARCHES: Final = 32  # positions of a table made in the time of a search
-_FAR: Final = 1 << 62
 _STRIP: Final = 1 << 16  # positions that a CPU evaluates together
 
 
@@ -64,23 +64,33 @@ class PositionSet:
         return members
 
     @cached_property
-    def _listed(self) -> torch.Tensor:
-        """The members of all rows, each row `length` after the one before, between two far ends."""
+    def _listed(self) -> NDArray[Any]:
+        """The members of all rows, each row `length` after the one before, between far ends."""
         # NumPy takes a third of PyTorch's time for a million positions.
-        listed = np.flatnonzero(self.kept.numpy())
-        return torch.from_numpy(np.concatenate([[-_FAR], listed, [_FAR]]))
+        kept = self.kept.flatten().numpy()
+        dtype = np.int32 if len(kept) < np.iinfo(np.int32).max else np.int64
+        listed, end = np.empty(np.count_nonzero(kept) + 2, dtype=dtype), 1
+        for first in range(0, len(kept), _STRIP):
+            found = np.flatnonzero(kept[first : first + _STRIP]) + first
+            listed[end : end + len(found)] = found
+            end += len(found)
+        listed[0], listed[-1] = np.iinfo(dtype).min, np.iinfo(dtype).max
+        return listed
+
+    def _at(self, place: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.asarray(self._listed[place], dtype=np.int64))
 
     def _few(self, at: At, x: torch.Tensor) -> bool:
         if "counts" in self.__dict__ or not readable(self.kept):
             return False
         return max(x.numel(), at[0].numel(), at[1].numel()) * _SEARCHES < self.kept.numel()
 
-    def _searched(self, at: At, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _searched(self, at: At, x: torch.Tensor) -> tuple[NDArray[Any], torch.Tensor]:
         """The place in `_listed` of the first member >= x, and where the row of x begins."""
         row = rows_at(self._rows, at, torch.zeros_like(at[0]))
+        wanted = (row + x.clamp(0, self.length)).numpy().astype(self._listed.dtype)
         # NumPy goes on from where it found the position before: rows of tiles ascend.
-        place = np.searchsorted(self._listed.numpy(), (row + x.clamp(0, self.length)).numpy())
-        return torch.from_numpy(np.asarray(place)), row
+        return np.asarray(np.searchsorted(self._listed, wanted)), row
 
     @cached_property
     def _rows(self) -> torch.Tensor:
@@ -92,7 +102,7 @@ class PositionSet:
         """The first member >= x in the rows `at` (batch and head), `length` where there is none."""
         if self._few(at, x):
             place, row = self._searched(at, x)
-            return (self._listed[place] - row).clamp(max=self.length)
+            return (self._at(place) - row).clamp(max=self.length)
         before = rows_at(self.counts, at, x.clamp(0, self.length))
         return rows_at(self.members, at, before + 1)
 
@@ -100,13 +110,13 @@ class PositionSet:
         """The last member <= x, -1 where there is none."""
         if self._few(at, x):
             place, row = self._searched(at, x + 1)
-            return (self._listed[place - 1] - row).clamp(min=-1)
+            return (self._at(place - 1) - row).clamp(min=-1)
         return rows_at(self.members, at, rows_at(self.counts, at, (x + 1).clamp(0, self.length)))
 
     def between(self, at: At, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """How many members lie in low..high, both included and within the positions."""
         if self._few(at, low) and self._few(at, high):
-            return self._searched(at, high + 1)[0] - self._searched(at, low)[0]
+            return torch.from_numpy(self._searched(at, high + 1)[0] - self._searched(at, low)[0])
         upto = rows_at(self.counts, at, (high + 1).clamp(0, self.length))
         return upto - rows_at(self.counts, at, low.clamp(0, self.length))
 

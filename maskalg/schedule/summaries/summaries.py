@@ -11,7 +11,7 @@ true.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import torch
 
@@ -20,8 +20,10 @@ from ...engine.widths import compares_in_64
 from ...formula import nodes
 from ...formula.comparisons import arranged, is_negative
 from ...formula.nodes import K, Node, substitute
+from ...formula.parameters import Slot
 from ...proof.separation import equal_sides, positions, related
 from ..intervals.intervals import Rows
+from ..intervals.steps import is_sorted
 from ..memory import Memory, constant, numbers_of
 from ..positions.rests import union
 from ..positions.sets import At, rows_at, strips
@@ -239,9 +241,20 @@ class Summaries:
         if is_negative(left) and is_negative(right):
             left, right = nodes.negate(left), nodes.negate(right)
         (low, high), (least, most) = self.limits(left), self.limits(right)
+        surely, perhaps = (low == most) & (high == least), (low <= most) & (high >= least)
+        if self._in_order(left, right):
+            return surely, perhaps  # where ranges of such entries overlap, both hold an end of one
         (bits,), (others,) = (self._of("values", side) for side in (left, right))
-        surely = (low == most) & (high == least)
-        return surely, (low <= most) & (high >= least) & ((bits & others) != 0)
+        return surely, perhaps & ((bits & others) != 0)
+
+    def _in_order(self, left: Node, right: Node) -> bool:
+        """Whether both are the entries of one table at each position, known to be sorted."""
+        if left.op != "read" or left.own != right.own or len(left.args) != 1:
+            return False
+        places = [arg.op == "index" for side in (left, right) for arg in side.args]
+        table = self._env.values[cast(Slot, left.own[0]).index]
+        of_integers = left.kind == "int" and isinstance(table, torch.Tensor)
+        return all(places) and of_integers and is_sorted(cast(torch.Tensor, table))
 
     def _of(self, kind: str, node: Node) -> list[torch.Tensor]:
         """A summary of a formula of one index, read at the tiles."""
