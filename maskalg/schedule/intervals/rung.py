@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from ...proof.proof import prove_structure
 from ..positions.sections import prepared
 from ..summaries.labels import MOST_TILES, summary_marks
 from ..summaries.summaries import Summaries
-from ..tile_runs import EMPTY, FULL, PARTIAL, TileRuns, label_of
+from ..tile_runs import FULL, TileRuns, label_of
 from ..tiling import Of, Tiling
 from .intervals import Rows, key_range, rows_of, span_tiles
 from .steps import tables_of_slots
@@ -185,8 +185,8 @@ class IntervalRung:
 
 def labels_within(places: torch.Tensor, touched: Ranges, unfull: Ranges) -> torch.Tensor:
     """The labels of tiles of keys at `places`, as far as the ranges of both sides tell."""
-    inside = torch.where(_inside(places, unfull), PARTIAL, FULL)
-    return torch.where(_inside(places, touched), inside, EMPTY)
+    kept, dropped = (_inside(places, ends).to(torch.uint8) for ends in (touched, unfull))
+    return kept * (FULL - dropped)  # PARTIAL is one less than FULL, and EMPTY is 0
 
 
 def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:
@@ -203,9 +203,11 @@ def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:
 
 def _inside(places: torch.Tensor, ranges: Ranges) -> torch.Tensor:
     """Which places lie in one of the ranges of their row."""
-    firsts, ends = ranges
-    at = places[..., None]
-    return ((at >= firsts[..., None, :]) & (at < ends[..., None, :])).any(dim=-1)
+    # One range after the other: reducing a last axis of one or two takes longer than all of them.
+    pairs = zip(*[ends.unsqueeze(-2).unbind(-1) for ends in ranges], strict=True)
+    found = [(places >= first) & (places < end) for first, end in pairs]
+    inside: torch.Tensor = reduce(torch.logical_or, found)
+    return inside
 
 
 def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Tensor:

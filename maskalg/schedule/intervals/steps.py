@@ -13,8 +13,9 @@ that are declared to lie so, the tables are made without sorting, and the declar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Literal, cast
 
+import numpy as np
 import torch
 
 from ...engine.normal_form import Value
@@ -60,10 +61,11 @@ class StepTables:
         """Entries of a table `[length]` at positions, int64."""
         if self.ids is None or self.tables or position.numel() * _SEARCHES > len(self.ids):
             return self.named(name)[position].to(torch.int64)
-        ids = self.ids[position]
-        if name.startswith(("first", "start")):
-            return torch.searchsorted(self.ids, ids)
-        return torch.searchsorted(self.ids, ids, right=True) - 1
+        # NumPy goes on from where it found the id before, and positions of tiles ascend.
+        ids, of_first = self.ids.numpy(), name.startswith(("first", "start"))
+        side: Literal["left", "right"] = "left" if of_first else "right"
+        found = np.asarray(np.searchsorted(ids, ids[position.numpy()], side=side))
+        return torch.from_numpy(found if of_first else found - 1)
 
     def _derive(self, name: str) -> torch.Tensor:
         if name == "contiguous":

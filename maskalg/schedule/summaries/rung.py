@@ -93,7 +93,8 @@ class SummaryRung(IntervalRung):
         """The labels of some tiles; rows are counted through batch entries and heads."""
         _, heads, count, _ = tiling.shape
         flat = torch.from_numpy(row).to(tiling.device)
-        each = (row // (heads * count), row // count % heads, row % count, column)
+        member, tile = np.divmod(row, count)
+        each = (*np.divmod(member, heads), tile, column)
         places = tuple([torch.from_numpy(x).to(tiling.device) for x in each])
         rows = rows_of(tiling)
 
