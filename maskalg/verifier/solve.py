@@ -342,6 +342,7 @@ def settled(
     By induction from the inside: where no number leaves its width if none within it does, none
     does. What may leave it stays, and is taken as it is.
     """
+    of = _with_divisors(given, of)
     known = dict.fromkeys(part for term in of for part in term.walk() if _claims(part) is not None)
     if not known:
         return list(of)
@@ -363,6 +364,20 @@ def settled(
         return plain(part)
 
     return [terms.replaced(term, replace) for term in of]
+
+
+def _with_divisors(given: Sequence[Term], of: Sequence[Term]) -> list[Term]:
+    """The terms with max(n, 1) as n, where that is known of a number n: divisors are written so."""
+    one = terms.number(1)
+    plain: dict[Term, Term] = {}
+    for part in dict.fromkeys(part for term in of for part in term.walk()):
+        if part.op == "most" and len(part.args) == 2 and one in part.args:
+            (other,) = (arg for arg in part.args if arg is not one)
+            if other.op == "variable":
+                known = prove(given, terms.greater_equal(other, one), _OF_A_PART)
+                if known.outcome == "proved":
+                    plain[part] = other
+    return [terms.replaced(term, plain.get) for term in of] if plain else list(of)
 
 
 def _claims(part: Term) -> Term | None:
