@@ -16,6 +16,9 @@ def masks():
     half = table(torch.linspace(0, 1, LENGTH, dtype=torch.float16), "half")
     brain = table(torch.linspace(0, 1, LENGTH, dtype=torch.bfloat16), "brain")
     most = table(torch.tensor([2**31 - 1, -(2**31), 1_700_000_000, 3] * 16).int(), "most")
+    parts = table(torch.tensor([2**31 - 1, 2**31 - 2, 17, 1] * 16).int(), "parts", low=1)
+    longest = table(torch.tensor([2**63 - 1, -(2**63), 2**63 - 9, 40] * 16), "longest")
+    portions = table(torch.tensor([2**63 - 1, 2**63 - 9, 3, 1] * 16), "portions", low=1)
     one = scalar(1, "block", low=1)
     levels = table(torch.tensor([0.25, 0.75]).repeat(LENGTH // 2), "levels")
     broken = table(torch.tensor([0.5, torch.nan, 0.75, 0.75]).repeat(LENGTH // 4), "broken")
@@ -42,6 +45,15 @@ def masks():
         "no limits, counted": (q_idx - most[kv_idx]) // one % 3 >= kv_idx % 3,
         "no limits, doubled": (q_idx - most[q_idx]) // one * 2 > most[kv_idx],
         "minutes at the ends": (9 - most[q_idx]) % 17 >= (most[kv_idx] + q_idx) % 17,
+        "remainders by entries": (kv_idx + most[kv_idx] - q_idx) % parts[q_idx] >= 9,
+        "remainders of what is left": (kv_idx - most[q_idx] - q_idx) % parts[kv_idx] >= 9,
+        "quotients by entries": (kv_idx + most[kv_idx] - q_idx) // parts[q_idx] >= 0,
+        "quotients of what is left": (kv_idx - most[q_idx] - q_idx) // parts[kv_idx] >= 1,
+        "equal quotients by entries": (
+            (kv_idx + most[q_idx]) // parts[q_idx] == (q_idx + most[q_idx]) // parts[q_idx]
+        ),
+        "long remainders": (kv_idx + longest[kv_idx] - q_idx) % portions[q_idx] >= 9,
+        "long quotients": (kv_idx - longest[q_idx] - q_idx) // portions[kv_idx] >= 1,
         "times as real numbers": (ticks[q_idx] + 5) * 0.5 >= (ticks[kv_idx] + 99) * 0.5,
         "largest times": maximum(ticks[q_idx] + 3, 0) == maximum(ticks[kv_idx] + 6, 0),
         "constants beside far integers": truncate(q_idx * 1e12) + 2**30 + 2**29 >= kv_idx,

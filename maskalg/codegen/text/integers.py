@@ -143,20 +143,30 @@ def floored(text: TritonText, node: Node) -> str | None:
     if term is None or text.wide or (text.long and may_stay_as_large(node)):
         return None
     shown, sign = _signed(text, term)
-    by, last = text(c), _lowered(text, x, term, c)
+    by, (last, whole) = text(c), _lowered(text, x, term, c)
     if node.op == "mod":
         return f"floor_mod({last}, {by})"
-    left, right = f"floor_div({last}, {by})", f"floor_div({shown}, {by})"
+    left, right = f"floor_div({last}, {by}){whole}", f"floor_div({shown}, {by})"
     if c.op == "const" and cast(int, c.data) > 1:
         return f"({left} {sign} {right})"
     # Of 1, the quotient of the largest entry is as large.
     return f"saturated({left}, {right})" if sign == "+" else f"saturated({left} + 1, ~{right})"
 
 
-def _lowered(text: TritonText, x: Node, term: Node, c: Node) -> str:
-    """A sum with an entry's remainder by c in the entry's place."""
+def _lowered(text: TritonText, x: Node, term: Node, c: Node) -> tuple[str, str]:
+    """A sum with an entry's remainder by c in the entry's place, and what its quotient by c lacks.
+
+    Where c may be as large as an entry, so may the remainder. Then c is taken off it wherever the
+    sum would grow past both, and the quotient lacks 1 there.
+    """
     shown, sign = _signed(text, term)
-    return f"({_rest(text, x, term)} {sign} floor_mod({shown}, {text(c)}))"
+    rest, by = _rest(text, x, term), text(c)
+    remainder = f"floor_mod({shown}, {by})"
+    if not holds_entry(c):
+        return f"({rest} {sign} {remainder})", ""
+    grows = f"({rest} {'>' if sign == '+' else '<'} 0)"
+    lowered = f"({rest} {sign} ({remainder} - tl.where({grows}, {by}, 0)))"
+    return lowered, f" {sign} tl.where({grows}, 1, 0)"
 
 
 def _of_one_entry(text: TritonText, node: Node) -> list[str] | None:
@@ -168,7 +178,8 @@ def _of_one_entry(text: TritonText, node: Node) -> list[str] | None:
     term = entry_of(x)
     if c != d or term is None or term != entry_of(y):
         return None
-    return [f"floor_div({_lowered(text, side, term, c)}, {text(c)})" for side in (x, y)]
+    found = [_lowered(text, side, term, c) for side in (x, y)]
+    return [f"floor_div({last}, {text(c)}){whole}" for last, whole in found]
 
 
 def real_sum(text: TritonText, node: Node) -> str | None:
