@@ -123,7 +123,7 @@ def table_too_short(
     """`packed` says that the entries are ids made of lengths of documents."""
     write = f"Pass {name} with at least {needed} entries there, or shift less."
     if name == "ids" and len(shape) == 1:
-        write += " Where documents begin and end enters as document.from_cu_seqlens(tensor)."
+        write += " Cumulative lengths go to document.from_cu_seqlens(tensor)."
     if name == "dense" and len(shape) == 2:
         write += " A mask [batch, kv_len] enters as ma.padding.from_mask(tensor)."
     if name in _LENGTH_OF:

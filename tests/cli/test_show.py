@@ -84,7 +84,7 @@ REFUSED = {
         "4096",
     ): "maskalg show: ids of shape [2] has 2 entries along dimension 0, but "
     "the call (q_len 4096, kv_len 4096) reads 4096. Pass ids with at least 4096 entries there, or "
-    "shift less.\n",
+    "shift less. Cumulative lengths go to document.from_cu_seqlens(tensor).\n",
     ("document(lengths(10, 20))",): "maskalg show: ids has 30 entries, one a position, and 4096 "
     "positions are the default. Write --len 30.\n",
     ("nowhere.py:mask",): "maskalg show: 'nowhere.py:mask': there is no file 'nowhere.py'. Write "
