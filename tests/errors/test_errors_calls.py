@@ -126,7 +126,7 @@ def call(*tensors: Any, score: Any = None, **options: Any) -> Callable[[], objec
 def test_attention_tensors() -> None:
     says = "attention: key must be a torch.Tensor, got list. Write torch.as_tensor(…) of"
     raises(TypeError, call(Q, [1.0], V), says)
-    says = "begin and end enters as document.from_cu_seqlens(tensor)."
+    says = "Cumulative lengths go to document.from_cu_seqlens(tensor)."
     raises(ValueError, call(score=ma.document(torch.tensor([0, 2]))), says)
     says = "got Mask. Write attention(query, key, value, mask): it comes fourth."
     raises(TypeError, call(causal, Q, K), says)
