@@ -24,7 +24,8 @@ TRUSTED: Final = (
     "the body of the loop around the hooks: products, softmax, loads of queries, keys and values",
     "asynchronous copies, barriers and the order of warps in Hopper's pipelines",
     "a launch starts a program for each row of tiles, and each part of one",
-    "the C++ loop over intervals and blocks of keys, and the kernel that counts turns (`visits`)",
+    "the C++ loop over blocks of keys, and over more than four intervals (tests run every order of "
+    "the ends of four), and the kernel that counts turns (`visits`)",
     "runs that are looked up are checked for one call: labels of other calls are those of the host",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",
