@@ -1,7 +1,6 @@
 """`attn_implementation="paged|maskalg"`: attention of transformers' continuous batching.
 
-A
-step packs the tokens of many requests into one row. Their keys lie in blocks of a pool, which
+A step packs the tokens of many requests into one row. Their keys lie in blocks of a pool, which
 transformers describes by one row of the pool for each key. They are read in place: blocks, where
 the rows of a request fill them one after another, single rows where a layer has a window and its
 rows form a ring. But a chunk of a prompt overwrites keys in the ring that its first queries need.
