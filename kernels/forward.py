@@ -83,7 +83,7 @@ def dequantising(scale, descales, batch, head, heads, group):
 
 @triton.jit
 def source_of(ptr, batch, head, strides, TMA: tl.constexpr):
-    """What `load_tile` reads a head from: a descriptor with batch and head under TMA, else a
+    """The source of a head for `load_tile`: a descriptor with batch and head under TMA, else a
     pointer to the head and its strides."""
     if TMA:
         return ptr, batch, head
@@ -218,7 +218,7 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
 
 @triton.jit
 def normaliser(m, l, factor, sink_ptr, head):
-    """What sums of weighted values are multiplied by: `factor` over the sum of weights, and of the
+    """The factor of sums of weighted values: `factor` over the sum of weights, and of the
     sink's. 0 without weights. m is the maximum of scores in units of log 2."""
     empty = l == 0.0
     z = tl.where(empty, 1.0, l)

@@ -1,4 +1,4 @@
-"""What products of float8 take on Hopper: weights in float8 too, and values in another order.
+"""Operands of float8 products on Hopper: weights in float8 too, and values in another order.
 
 The numbers of float8 below 2^-9 are zero: weights are made 2^8 times as large, and so are their
 sums. A thread has the weights of other keys than a product of float8 wants of it; the values come

@@ -262,7 +262,7 @@ def hopper_forward(
     OVERLAP: gl.constexpr,
     APART: gl.constexpr,
 ):  # fmt: skip
-    """What `forward` computes; `scale` must be positive.
+    """The results of `forward`; `scale` must be positive.
 
     A program computes one row, `rows * batch_heads` in all; PERSISTENT programs, as many as run at
     once, take rows in turn. With OUTPUT_OVER_QUERIES, for equal dimensions or keys of 192 and

@@ -67,8 +67,8 @@ _change_layout = gl.constexpr(gl.NVMMASharedLayout(128, 16, rank=2))
 
 
 class OnePass(NamedTuple):
-    """What the warps share beside `hopper_keys.Program`: rings of gradients of scores and of parts
-    of dQ, sums of dQ, of dK and of dV, and the order of programs."""
+    """Memory that the warps share beside `hopper_keys.Program`: rings of gradients of scores and of
+    parts of dQ, sums of dQ, of dK and of dV, and the order of programs."""
 
     changes: Ring
     parts: Ring

@@ -1,4 +1,4 @@
-"""What products of `hopper_gradients` are shifted by: the sum of three pieces of bfloat16.
+"""Shifts of the products of `hopper_gradients`: the sum of three pieces of bfloat16.
 
 It is a matrix product too, with ones for the pieces. Whatever the type of the inputs, bfloat16 has
 the range of what is subtracted from scores.
@@ -16,7 +16,7 @@ shift_layout = gl.NVMMASharedLayout(swizzle_byte_width=32, element_bitwidth=16, 
 
 @gluon.jit
 def sum_of_pieces(first: gl.constexpr, products: gl.constexpr):
-    """What a tile of rows of pieces is multiplied by for the sums of those from `first` on."""
+    """The factor of a tile of rows of pieces that gives the sums of those from `first` on."""
     layout: gl.constexpr = gl.DotOperandLayout(0, products, 2)
     piece = gl.arange(0, SHIFT_COLUMNS, gl.SliceLayout(0, layout))[None, :] - first
     one = gl.where((piece >= 0) & (piece < PIECES), 1.0, 0.0)

@@ -25,7 +25,7 @@ from .hopper_parts import add_rows, dots, scaled, sums_of, wait_for
 
 @gluon.jit
 def _no_sooner(length):
-    """What follows is not moved ahead of what precedes: a branch, for lengths below zero.
+    """Keeps later instructions behind earlier ones: a branch, for lengths below zero.
 
     NVIDIA's assembler moves a wait for products ahead of all arithmetic that would fill the time.
     """
@@ -56,7 +56,7 @@ def _by_line(columns):
 
 @gluon.jit
 def entries_of(j, row, options):
-    """What of the j-th tile begins to be loaded here."""
+    """Entries of the j-th tile whose loads begin here."""
     early = ()
     if options.AHEAD is not None:
         BLOCK_N: gl.constexpr = options.BLOCK

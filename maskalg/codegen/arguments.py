@@ -66,7 +66,7 @@ class DivisorArgument:
 
 @dataclass(frozen=True)
 class DistanceTable:
-    """What a formula of distances gives, float32 `[heads, distances]`; `[distances]` for all heads
+    """Values of a formula of distances, float32 `[heads, distances]`; `[distances]` for all heads
     alike (`backends/triton/arguments.py`)."""
 
     formula: Node
@@ -90,8 +90,8 @@ TableLike = TableArgument | MarksArgument | DistanceTable | NumbersTable
 
 @dataclass
 class Arguments:
-    """What the hooks of one expression read: the numbers of `S` and then those of their table, and
-    the tables `T`, in order."""
+    """Arguments that the hooks of one expression read: the numbers of `S` and then those of their
+    table, and the tables `T`, in order."""
 
     scalars: list[Scalar] = field(default_factory=list)
     tables: list[TableLike] = field(default_factory=list)

@@ -14,8 +14,8 @@ INT8: Final = torch.int8
 """Of keys and values in pages, beside queries of a floating-point dtype."""
 
 Descales = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""What numbers of query, key and value are multiplied by: contiguous float32 `[batch, heads]`, of
-key and value `[batch, kv_heads]`."""
+"""Factors of the numbers of query, key and value: contiguous float32 `[batch, heads]`, of key and
+value `[batch, kv_heads]`."""
 
 _LARGEST: Final = torch.finfo(FLOAT8).max
 

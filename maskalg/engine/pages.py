@@ -88,7 +88,7 @@ class Pages:
 
     @cached_property
     def remembered(self) -> dict[str, Any]:
-        """What backends find out of the tensors once, by name."""
+        """Facts of the tensors that backends find once, by name."""
         return {}
 
     @property

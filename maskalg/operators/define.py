@@ -51,7 +51,7 @@ torch.library.define(
 
 
 class Operands(NamedTuple):
-    """What every forward operator is passed, after what is its own."""
+    """Arguments of every forward operator, behind its own."""
 
     query: torch.Tensor
     key: torch.Tensor

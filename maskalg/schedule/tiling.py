@@ -15,8 +15,8 @@ from ..errors import MaskValueError
 from ..formula.parameters import plain_number
 
 Of = Literal["queries", "keys", "keys, either way"]
-"""What rows of tiles are of; columns are of the other. A kernel goes along them from the first
-column on, or either way: from the first or from the last."""
+"""The index along the rows of tiles; columns are of the other. A kernel goes along them from the
+first column on, or either way: from the first or from the last."""
 
 
 @dataclass(frozen=True)

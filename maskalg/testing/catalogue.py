@@ -1,4 +1,4 @@
-"""What people use, each next to its oracle: `CATALOGUE` of masks, `BIASES`, `WEIGHTS`.
+"""Masks, biases and weights, each next to its oracle: `CATALOGUE`, `BIASES`, `WEIGHTS`.
 
 `CATALOGUE["prefix LM"]` is a mask and the oracle's matrix of it. First come the rows of the files
 in `maskalg/values/masks`, then compositions of them. Tensors over positions hold `ENTRIES`

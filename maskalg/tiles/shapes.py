@@ -128,9 +128,9 @@ def machine(architecture: str) -> Machine:
 
 
 def size_of(rows: tuple[int, int]) -> int:
-    """What tables of warp-specialised kernels call keys and values of so many dimensions, padded as
-    in shared memory: the more up to 128, 192 for 192 and up to 128 (multi-head latent attention
-    trains with them), else 256."""
+    """The row in tables of warp-specialised kernels of keys and values of so many dimensions, as
+    padded in shared memory: the more up to 128, 192 for 192 and up to 128 (multi-head latent
+    attention trains with them), else 256."""
     if max(rows) <= 128:
         return max(rows)
     return 192 if rows[0] == 192 and rows[1] <= 128 else 256

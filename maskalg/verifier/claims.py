@@ -1,4 +1,4 @@
-"""What is claimed of the text that runs for an expression, and how each claim was proved.
+"""Claims about the text that runs for an expression, and how each was proved.
 
 - *element*: a hook keeps a pair if and only if the formula does, for each query and key of any
   call, whatever its numbers and its tables hold, and it drops what is past the last key;
@@ -399,7 +399,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
 
 
 def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:
-    """What stands in `S` of the C++ hooks; tables lie row after row."""
+    """The entries of `S` of the C++ hooks; tables lie row after row."""
     found: dict[int, Passed] = {}
     place = 0
     for slot in structure.slots:

@@ -53,7 +53,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a hook of runs computes.
+    """The result of a hook of runs.
 
     Attributes:
         function: of the kernels, which finds the next run.
@@ -103,7 +103,7 @@ class TritonHooks:
         self._reader = Reader(self._module, self._loaded, summaries)
 
     def element(self, name: str, moving: str) -> Number:
-        """What the hook `name` gives for a score, or a product, and a pair.
+        """The result of the hook `name` for a score, or a product, and a pair.
 
         `moving` is the index that the loop runs over; what is held of the other one is computed
         by `hold` first.

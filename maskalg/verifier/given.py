@@ -1,4 +1,4 @@
-"""What every call has checked before a kernel runs: the conditions under which claims are proved.
+"""Conditions that every call has checked before a kernel runs: claims are proved under them.
 
 Lengths, numbers and sizes of tables are unknown within the bounds that the package checks: those
 declared by a mask, those of 32 bits, and those that choose how the kernel is written
@@ -50,7 +50,7 @@ class Kernel:
 
 
 def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
-    """What holds of the unknowns of a structure in the calls that have such a kernel."""
+    """Facts of the unknowns of a structure in the calls that have such a kernel."""
     found = [
         *between(1, Q_LEN, 2**31 - 1),
         *between(1, KV_LEN, 2**31 - 1),
@@ -128,7 +128,7 @@ def is_reachable(structure: Structure, kernel: Kernel) -> bool:
 
 
 def document_laws(node: Node, meaning: Meaning) -> list[Term]:
-    """What the tables prepared of documents say, for each comparison of ids in a formula.
+    """Facts of the tables prepared of documents, for each comparison of ids in a formula.
 
     Equal ids at query x and key y: first[x] <= y <= last[x]. Where ids are contiguous, which a
     flag on the device or a declared order says, the bounds give equal ids as well. With one tensor
@@ -161,7 +161,7 @@ def document_laws(node: Node, meaning: Meaning) -> list[Term]:
 
 
 def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
-    """What is multiplied, and what that is added to and compared with, has 64 bits.
+    """Products, and the sums and comparisons they stand in, have 64 bits.
 
     `integer_sizes.sizes_of` finds it so, by the dtypes of tables and the sizes of numbers.
     """

@@ -1,4 +1,4 @@
-"""What a formula means: one definition, with widths where there are any.
+"""The meaning of a formula: one definition, with widths where there are any.
 
 Integers are those of mathematics, whatever their size, as `engine/evaluate.py` and
 `engine/long_integers.py` compute them. So nothing wraps here. What has a width is said where it

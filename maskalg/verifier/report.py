@@ -33,7 +33,7 @@ TRUSTED: Final = (
     "tables made of document ids hold what `proof/check/laws.py` says; tests compare",
     "z3, and the readers of `maskalg/verifier/reading`",
 )
-"""What a proof takes for granted."""
+"""Assumptions of all proofs."""
 
 MOST_OF_CALL: Final = 8192
 """The longest call whose pairs are all computed."""
@@ -41,7 +41,7 @@ MOST_OF_CALL: Final = 8192
 
 @dataclass(frozen=True)
 class Verification:
-    """What is claimed of the kernels of an expression.
+    """Claims about the kernels of an expression.
 
     Attributes:
         expression: the mask or score, as text.

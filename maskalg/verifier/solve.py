@@ -20,7 +20,7 @@ ANYTHING: Final = "anything"
 """The table of what functions give for arguments that they are not made for."""
 
 MILLISECONDS: Final = 10_000
-"""What a claim may take, by default."""
+"""The time limit of a claim, by default."""
 
 _OF_A_PART: Final = 1000
 
@@ -137,7 +137,7 @@ class _OfReals(Exception):
 
 
 def needed(given: Sequence[Term], claim: Term) -> list[Term]:
-    """What is given of the unknowns that a claim reads, and of those that this reads."""
+    """Assumptions about the unknowns that a claim reads, and about those that these read."""
 
     def unknowns(term: Term) -> frozenset[int]:
         return frozenset(part.serial for part in term.walk() if part.op == "variable")
@@ -381,7 +381,7 @@ def _with_divisors(given: Sequence[Term], of: Sequence[Term]) -> list[Term]:
 
 
 def _claims(part: Term) -> Term | None:
-    """What must hold for a part to be one of its arguments; None where that is not hoped for."""
+    """The condition under which a part is one of its arguments; None where none is tried."""
     if part.op == "wrapped":
         return _stays(part.args[0], *part.data)
     if _is_distance(part):
@@ -395,7 +395,7 @@ def _claims(part: Term) -> Term | None:
 
 
 def _hoped(part: Term) -> Term:
-    """What a part is, where its claim holds."""
+    """The argument that a part is, where its claim holds."""
     if _is_distance(part):
         # 1.5 * 2**23 + d has the bits 0x4B400000 + d, and all of these sums are exact.
         more = int(_BASE - part.args[1].data)

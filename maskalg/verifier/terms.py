@@ -233,7 +233,7 @@ def truncated_quotient(x: Term, c: Term) -> Term:
 
 
 def truncated_remainder(x: Term, c: Term) -> Term:
-    """What that division leaves, with the sign of x."""
+    """The remainder of that division, with the sign of x."""
     below = negate(remainder(negate(x), c))
     return remainder(x, c) if never_negative(x) else _natural(at_least(x), remainder(x, c), below)
 
@@ -601,7 +601,7 @@ def computed(
     entries: Entries,
     reals: Callable[..., Any],
 ) -> Any:
-    """What a term is at these values of its variables.
+    """The value of a term at these values of its variables.
 
     Args:
         term: the term.

@@ -33,7 +33,7 @@ _WHOLE: Final = 1  # the window that the cache notes for layers that have none
 
 @dataclass(frozen=True)
 class Packed:
-    """What transformers says of a step.
+    """A step as transformers describes it.
 
     Attributes:
         queries: cumulative lengths of the requests' tokens, int32 `[requests + 1]`.
@@ -62,7 +62,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class _Group:
-    """What the layers of a group share in a step.
+    """Mask and pages that the layers of a group share in a step.
 
     Attributes:
         mask: in positions of each request, or of the packed tokens where there are no pages.

@@ -32,8 +32,8 @@ _TILES: Final[dict[str, type[Configuration]]] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """What times depend on: the device's name and architecture, the Triton that compiles, and the
-    kernels (by a digest of their source and of the tables)."""
+    """The machine that times belong to: the device's name and architecture, the Triton that
+    compiles, and the kernels (by a digest of their source and of the tables)."""
 
     device: str
     architecture: str

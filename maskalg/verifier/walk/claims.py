@@ -1,4 +1,4 @@
-"""What is claimed of the walk over tiles, which is the same for every expression."""
+"""Claims about the walk over tiles, which is the same for every expression."""
 
 from __future__ import annotations
 

@@ -157,8 +157,8 @@ class Walker:
         return Number(found, BOOL)
 
     def _laws(self, claim: Term) -> list[Term]:
-        """What `within` means, of each place of a table that is spoken of: within the first i + 1
-        is within the first i, or in interval i."""
+        """The meaning of `within` at each place of a table that is named: within the first i + 1 is
+        within the first i, or in interval i."""
         laws: dict[Term, None] = {}
         for term in [*self.given, claim]:
             for part in term.walk():

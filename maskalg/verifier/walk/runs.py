@@ -59,7 +59,7 @@ class Lemma:
 
 
 def conditions(j: Term, run: Any, touched: Term, unfull: Term, tile: Term) -> dict[str, Term]:
-    """What is true of the run from tile j on, of any tile."""
+    """Facts of the run from tile j on, for any tile."""
     first, end = (as_number(part).term for part in run[:2])
     masked = as_number(run[2]).as_condition
     within = inside(run[:2], tile)

@@ -186,8 +186,8 @@ def programs_at_once(device: torch.device, threads: int, registers: int) -> int:
 
 
 def values_in_order(call: Call) -> Launch:
-    """What makes `[batch, kv_heads, value_dim, keys]` of values of float8, in the order in which
-    products read them; the keys padded with zeros to a multiple of 128.
+    """The launch that copies values of float8 to `[batch, kv_heads, value_dim, keys]`, in the order
+    in which products read them; the keys padded with zeros to a multiple of 128.
 
     The dimension of values is a multiple of 4.
     """
