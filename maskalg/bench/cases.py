@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -58,6 +59,18 @@ def backward_of(run: Run, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]
     return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
 
 
+def why_absent(module: str, install: str) -> str | None:
+    """Why the module of a peer does not run here, None where it does."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as problem:
+        own = problem.name is not None and f"{module}.".startswith(f"{problem.name}.")
+        return f"not installed (pip install '{install}')" if own else str(problem)
+    except Exception as problem:
+        return f"{type(problem).__name__}: {problem}".splitlines()[0]
+    return None
+
+
 def heads_inside(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Copies of inputs `[batch, heads, length, dim]` whose heads follow positions in memory."""
     return tuple(
@@ -107,6 +120,7 @@ SHAPES: Final = {
 }
 FURTHER_SHAPES: Final = {
     "D256": Shape(2, 8, 8, 8192, 256),
+    "D256 grouped": Shape(2, 8, 4, 8192, 256),
     "D192/128": Shape(2, 16, 16, 8192, 192, 128),
     "D160": Shape(2, 16, 16, 8192, 160),
     "D112": Shape(2, 16, 16, 8192, 112),

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from ..values.algebra import Mask
-from .cases import Case, Contender, heads_inside
+from .cases import Case, Contender, heads_inside, why_absent
 
 NAME: Final = "cuDNN flex_attention"
 _MOST_ENDPOINTS: Final = 129  # of a query; it goes through all of them for each block
@@ -19,15 +19,7 @@ _MOST_ENDPOINTS: Final = 129  # of a query; it goes through all of them for each
 @cache
 def missing() -> str | None:
     """Why it does not run here, None where it does."""
-    try:
-        importlib.import_module("cudnn.flex_attention")
-    except ModuleNotFoundError as problem:
-        if problem.name in ("cudnn", "cudnn.flex_attention"):
-            return "not installed (pip install 'nvidia-cudnn-frontend>=1.32')"
-        return str(problem)
-    except Exception as problem:
-        return f"{type(problem).__name__}: {problem}".splitlines()[0]
-    return None
+    return why_absent("cudnn.flex_attention", "nvidia-cudnn-frontend>=1.32")
 
 
 def cudnn_flex_attention(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from .cases import Case, Contender, heads_inside, mask_of
+from .cases import Case, Contender, heads_inside, mask_of, why_absent
 
 BUILT_IN: Final = "FlashAttention-4"
 WITH_MASK_MOD: Final = "FlashAttention-4 mask_mod"
@@ -60,15 +60,7 @@ SPELLINGS: Final = {
 @cache
 def missing() -> str | None:
     """Why FlashAttention-4 does not run here, None where it does."""
-    try:
-        importlib.import_module("flash_attn.cute.interface")
-    except ModuleNotFoundError as problem:
-        if problem.name in ("flash_attn", "flash_attn.cute"):
-            return "not installed (pip install 'flash-attn-4[cu13]')"
-        return str(problem)
-    except Exception as problem:
-        return f"{type(problem).__name__}: {problem}".splitlines()[0]
-    return None
+    return why_absent("flash_attn.cute.interface", "flash-attn-4[cu13]")
 
 
 def flash_attention_4(
