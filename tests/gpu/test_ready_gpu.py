@@ -11,6 +11,7 @@ from maskalg.schedule import memory
 from tests.cases.gradients import check_gradients, gradients
 from tests.cases.many_numbers import windows
 from tests.cases.remembered import forget
+from tests.gpu.test_one_pass_gpu import set_least
 
 pytestmark = [
     pytest.mark.gpu,
@@ -145,7 +146,7 @@ def kernels(request, monkeypatch):
     from maskalg.tiles import backward
 
     if request.param == "one pass":
-        monkeypatch.setattr(backward, "_LEAST", backward.Least(0, 0, 0, 0))
+        set_least(monkeypatch, backward.Least(0, 0, 0, 0))
     backward_plan.cache_clear()
     forget()
     yield request.param
