@@ -9,6 +9,7 @@ from typing import Final, Protocol, cast
 
 import torch
 
+from ..errors import BackendError
 from . import messages
 from .call import Call, Result
 from .traits import Explained, Traits
@@ -61,7 +62,10 @@ def backend_name(device: str, name: str | None) -> str:
         return name
     chosen = _BY_DEVICE.get(device)
     if chosen is None:
-        raise messages.no_backend_for(device)
+        raise BackendError(
+            f"no backend is chosen by itself for device {device!r}. Ask for one: backend='cpu' or "
+            "backend='reference' run on any device torch supports."
+        )
     return chosen
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import torch
 
 from .. import errors
-from . import messages
 from .call import SMALLEST_SCALE, Call, Result
 from .choice import TRAITS, backend_of
 
@@ -17,7 +16,10 @@ def attend_float8(call: Call, backend: str) -> Result:
     if call.weight.formula is not None:
         raise errors.float8_weight(call.weight.name)
     if not SMALLEST_SCALE <= call.scale < float("inf"):
-        raise messages.float8_scale(call.scale)
+        raise errors.MaskValueError(
+            f"attention: scale must be a positive number with float8 inputs, got {call.scale}. Its "
+            "sign can be put into the query before it is made float8."
+        )
     if call.differentiable():
         raise errors.float8_gradient()
     computing = backend_of(backend)

@@ -9,13 +9,6 @@ def unknown_backend(name: object, known: list[str]) -> MaskValueError:
     return MaskValueError(f"backend={name!r} is not known; choose one of {', '.join(known)}.")
 
 
-def no_backend_for(device: str) -> BackendError:
-    return BackendError(
-        f"no backend is chosen by itself for device {device!r}. Ask for one: backend='cpu' or "
-        "backend='reference' run on any device torch supports."
-    )
-
-
 def kernel_dtype(dtype: object) -> BackendError:
     return BackendError(
         f"the fused kernel serves float16, bfloat16, float32 and float8_e4m3fn, got {dtype}. "
@@ -93,13 +86,6 @@ def unknown_target(target: str, known: list[str]) -> BackendError:
 def compiler_failed(target: str, problem: Exception) -> BackendError:
     lines = str(problem).splitlines() or [""]
     return BackendError(f"compiling for {target} failed: {type(problem).__name__}: {lines[0]}")
-
-
-def float8_scale(scale: float) -> MaskValueError:
-    return MaskValueError(
-        f"attention: scale must be a positive number with float8 inputs, got {scale}. Its sign can "
-        "be put into the query before it is made float8."
-    )
 
 
 def float8_architecture(arch: str) -> BackendError:

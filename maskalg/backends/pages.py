@@ -11,6 +11,7 @@ from ..engine import messages
 from ..engine.extents import Extents
 from ..engine.float8 import FLOAT8, INT8
 from ..engine.pages import Pages
+from ..errors import MaskValueError
 from .call import Call, Result
 from .choice import TRAITS, backend_of
 from .float8 import attend_float8, dequantised
@@ -73,7 +74,10 @@ def _in_order(call: Call, pages: Pages) -> Call:
         used = pairs.any(dim=2).any(dim=1)
         used = used.expand(extents.batch, extents.kv_len)
         if on_cpu and bool((used & ~named).any()):
-            raise messages.pages_missing(int((used & ~named).nonzero()[0, 0]))
+            raise MaskValueError(
+                "Pages: the table has no page (a negative number) for keys of request "
+                f"{int((used & ~named).nonzero()[0, 0])} that the mask keeps."
+            )
         written = used
     dropped = ~written[:, None, :, None]
     key, value = (_without(t, dropped) for t in (key, value))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import torch
 
 from ..engine.normal_form import bound
+from ..errors import MaskTypeError, MaskValueError
 from ..formula import nodes
 from ..formula.expression import Expression
 from ..values.algebra import Mask, Score
-from . import messages
 
 LENGTH_SHOWN: Final = 4096
 
@@ -51,7 +52,10 @@ def length_shown(expression: Expression, options: argparse.Namespace) -> int:
     for slot, axis, index in form.structure.table_indices:
         entries = cast(torch.Tensor, form.values[slot.index]).shape[axis]
         if index in unasked and entries < LENGTH_SHOWN:
-            raise messages.needs_length(slot.name, entries, LENGTH_SHOWN)
+            raise MaskValueError(
+                f"{slot.name} has {entries} entries, one a position, and {LENGTH_SHOWN} positions "
+                f"are the default. Write --len {entries}."
+            )
     return LENGTH_SHOWN
 
 
@@ -61,7 +65,10 @@ def mask_of(expression: Expression) -> Mask:
         return expression
     if isinstance(expression, Score):
         return expression.mask
-    raise messages.no_mask_in(expression)
+    raise MaskTypeError(
+        f"{expression} is a bias, which keeps every pair: there is no mask to look at. Write a "
+        "mask, or mask + bias."
+    )
 
 
 def positive(text: str) -> int:
@@ -80,3 +87,13 @@ def _integer(text: str, low: int, wanted: str) -> int:
     if not low <= value < 2**31:
         raise argparse.ArgumentTypeError(f"expected {wanted} below 2**31, got {text!r}")
     return value
+
+
+def named_by(parts: Sequence[str], known: list[str]) -> list[str]:
+    """The cases whose names hold one of the parts; all for no parts."""
+    found = [name for name in known if not parts or any(part in name for part in parts)]
+    if not found:
+        raise MaskValueError(
+            f"--cases {','.join(parts)} names no case. The cases: {', '.join(known)}."
+        )
+    return found

@@ -7,7 +7,8 @@ from functools import partial
 
 import torch
 
-from . import messages
+from ..errors import BackendError
+from .arguments import named_by
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ class Settings:
 def run(settings: Settings) -> int:
     """Measure and print; returns the exit status."""
     if not torch.cuda.is_available():
-        raise messages.bench_needs_gpu()
+        raise BackendError(
+            "no CUDA device was found (torch.cuda.is_available() is False). On a CPU, `maskalg "
+            "demo` compares with scaled_dot_product_attention."
+        )
     from ..bench import cudnn, flash_attention_4
     from ..bench.cases import FURTHER_SHAPES, SHAPES, cases, catalogue
     from ..bench.measure import measure
@@ -40,10 +44,7 @@ def run(settings: Settings) -> int:
 
     shapes = SHAPES | FURTHER_SHAPES if settings.cases else SHAPES
     make = catalogue if settings.catalogue else partial(cases, shapes=shapes)
-    known = list(make("cpu"))
-    names = [n for n in known if not settings.cases or any(part in n for part in settings.cases)]
-    if not names:
-        raise messages.no_such_case(list(settings.cases), known)
+    names = named_by(settings.cases, list(make("cpu")))
     what = "backward" if settings.backward else "forward"
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {what}, bfloat16{_tuned()}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from . import messages
+from ..errors import MaskValueError
 from .arguments import EXPRESSION_HELP, EXPRESSIONS, mask_of, natural, positive
 
 _PIPED_WIDTH: Final = 64
@@ -47,7 +47,10 @@ def run(options: argparse.Namespace) -> int:
     masks = [mask_of(read(text)) for text in options.expression]
     counts = options.layers.split(",") if options.layers else ["1"] * len(masks)
     if len(counts) != len(masks) or not all(count.isdecimal() for count in counts):
-        raise messages.layers_of_each(options.layers, len(masks))
+        raise MaskValueError(
+            f"--layers {options.layers}: {len(masks)} expressions need {len(masks)} numbers of "
+            f"layers, such as --layers {','.join(['4'] * len(masks))}."
+        )
     layers = list(zip(masks, map(int, counts), strict=True))
     found = plan(layers, options.length, options.ranks, chunk=options.chunk, heads=options.heads)
     if options.json:

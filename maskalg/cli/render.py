@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import errors
-from . import messages
 from .arguments import EXPRESSIONS, add_expression, positive
 
 if TYPE_CHECKING:
@@ -83,7 +82,10 @@ def _compiling(expression: Expression, options: argparse.Namespace) -> Any:
     try:
         from ..backends.triton.offline import compile_offline
     except ModuleNotFoundError as missing:
-        raise messages.no_triton_to_compile() from missing
+        raise errors.BackendError(
+            "compiling needs Triton, which is not installed: pip install triton (Linux). Without "
+            "--target the source is rendered all the same."
+        ) from missing
     dtype = getattr(torch, _DTYPES[options.dtype])
     return compile_offline(
         expression, options.target, options.head_dim, dtype, backward=options.backward

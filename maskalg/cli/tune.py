@@ -12,8 +12,7 @@ import torch
 from .. import errors
 from ..tiles.tuned import store
 from ..tiles.tuned.choices import HEAD_PADS, KERNELS, Kernel, text
-from . import messages
-from .arguments import positive
+from .arguments import named_by, positive
 
 _INTERRUPTED: Final = 130  # as a shell would say
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -49,14 +48,21 @@ def run(options: argparse.Namespace) -> int:
     if options.forget:
         return _forget()
     if not torch.cuda.is_available():
-        raise messages.tune_needs_gpu()
+        raise errors.BackendError(
+            "no GPU was found (torch.cuda.is_available() is False), and tiles are measured where "
+            "they are used. `maskalg tune --forget` works without one; `maskalg doctor` says what "
+            "is here."
+        )
     if os.environ.get("TRITON_INTERPRET") == "1":
         raise errors.interpreter_compiles_nothing()
     try:
         from ..backends.triton import tuned
         from ..bench import tuning_session
     except ImportError as problem:
-        raise messages.tune_needs_triton(problem) from problem
+        raise errors.BackendError(
+            f"Triton does not import ({problem}), and it compiles what is measured: pip install "
+            "triton (Linux)."
+        ) from problem
     machine = tuned.this_machine(torch.device("cuda", torch.cuda.current_device()))
     if not options.dry_run:
         _check_writable()
@@ -108,11 +114,8 @@ def _cases(given: str) -> tuple[str, ...]:
     """The names that hold a part of what was given; all for nothing."""
     from ..bench.tuning_session import tuning_cases
 
-    parts, known = [part for part in given.split(",") if part], list(tuning_cases(128, "cpu"))
-    found = tuple(name for name in known if not parts or any(part in name for part in parts))
-    if not found:
-        raise messages.no_such_case(parts, known)
-    return found
+    parts = [part for part in given.split(",") if part]
+    return tuple(named_by(parts, list(tuning_cases(128, "cpu"))))
 
 
 def _kernels(options: argparse.Namespace) -> tuple[Kernel, ...]:
@@ -128,7 +131,10 @@ def _check_writable() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as problem:
-        raise messages.tuned_cannot_be_stored(folder, problem.strerror or problem) from problem
+        raise errors.BackendError(
+            f"{folder} cannot be written ({problem.strerror or problem}), so nothing would be "
+            "kept. Set XDG_CACHE_HOME to a folder that can, or look without keeping: --dry-run."
+        ) from problem
 
 
 def _lines(finding: Any) -> str:

@@ -16,6 +16,7 @@ from typing import Final, cast
 import numpy as np
 import torch
 
+from ..errors import MaskValueError
 from ..formula.comparisons import arranged
 from ..formula.expression import Expression
 from ..formula.functions import function_of
@@ -23,7 +24,6 @@ from ..formula.nodes import Node, in_order, is_additive
 from ..formula.operations import OPERATIONS
 from ..formula.parameters import Slot
 from . import long_integers as longs
-from . import messages
 from .extents import dependence, resolve
 from .long_integers import Long, as_float32, whole
 from .normal_form import Bound, Value, bound
@@ -158,7 +158,10 @@ def dense_score(
 ) -> torch.Tensor:
     """The bias of a score, float32 `[batch, heads, q_len, kv_len]`; see `Score.to_dense`."""
     if not is_additive(score.bias_node):
-        raise messages.not_additive(score)
+        raise MaskValueError(
+            f"`{score!r}` does more to a score than adding, so no matrix of numbers says it. Its "
+            "mask has one, score.mask.to_dense(…), and to_score_mod() gives the function."
+        )
     form = bound(score)
     extents = resolve(form, q_len, kv_len, batch, heads)
     parts = (form.structure.mask, form.structure.bias)

@@ -93,7 +93,10 @@ def fitting(query: Shape, key: Shape, value: Shape) -> Extents:
 def _fitting(query: Shape, key: Shape, value: Shape) -> Extents:
     for name, shape in (("query", query), ("key", key), ("value", value)):
         if len(shape) != 4:
-            raise messages.not_4d(name, tuple(shape))
+            raise errors.MaskValueError(
+                f"attention: {name} must have shape [batch, heads, length, head_dim], got "
+                f"{list(shape)}."
+            )
     (batch, heads, q_len, _), (_, _, kv_len, _) = query, key
     wrong = _misfit(query, key, value)
     if wrong is not None:
@@ -160,7 +163,11 @@ def _check_computed(
     if limits is None or limits[1] < limits[0] or _repeats(index):
         return
     if limits[0] < 0:
-        raise messages.negative_index(slot.name, formula_text(index), limits[0])
+        raise errors.MaskValueError(
+            f"{slot.name} would be read at {formula_text(index)} = {limits[0]}, before its first "
+            "entry. Indices are global and start at 0: shift by no less, or pass a longer tensor "
+            "and shift it."
+        )
     if limits[1] >= size:
         raise _too_short(bound, extents, (slot, axis), limits[1] + 1)
 

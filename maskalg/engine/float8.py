@@ -7,7 +7,6 @@ from typing import Final
 import torch
 
 from .. import errors
-from . import messages
 
 FLOAT8: Final = torch.float8_e4m3fn
 INT8: Final = torch.int8
@@ -63,9 +62,15 @@ def descales_of(
     """The factors of query, key and value, each contiguous `[batch, heads]`; raises where they do
     not fit."""
     if query.dtype != FLOAT8 and key.dtype != INT8:
-        raise messages.descale_without_float8(query.dtype)
+        raise errors.MaskTypeError(
+            "attention: descale=… is for float8 inputs and int8 pages, and query is of "
+            f"{query.dtype}. Leave it out, or make the inputs with ma.to_float8."
+        )
     if not isinstance(descale, (tuple, list)) or len(descale) != 3:
-        raise messages.not_three_descales(descale)
+        raise errors.MaskTypeError(
+            "attention: descale must be three tensors, the factors of query, key and value, got "
+            f"{type(descale).__name__}. ma.to_float8 makes one with each input."
+        )
     found = []
     for name, factor, tensor in zip(
         ("query", "key", "value"), descale, (query, key, value), strict=True
@@ -75,12 +80,21 @@ def descales_of(
             raise errors.float8_gradient()
         if not isinstance(factor, torch.Tensor) or factor.dtype != torch.float32:
             what = factor.dtype if isinstance(factor, torch.Tensor) else type(factor).__name__
-            raise messages.descale_dtype(name, what)
+            raise errors.MaskTypeError(
+                f"attention: the descale of {name} must be a float32 tensor, got {what}."
+            )
         if factor.device != query.device:
-            raise messages.descale_device(name, factor.device, query.device)
+            raise errors.MaskValueError(
+                f"attention: the descale of {name} lives on {factor.device}, query on "
+                f"{query.device}. Move it there."
+            )
         if factor.shape != shape:
             if factor.dim() > 2 or not _broadcasts(factor.shape, shape):
-                raise messages.descale_shape(name, list(factor.shape), list(shape))
+                raise errors.MaskValueError(
+                    f"attention: the descale of {name} must have shape {list(shape)}, one factor "
+                    f"for each batch and head of {name}, or 1 in place of either, got "
+                    f"{list(factor.shape)}."
+                )
             factor = factor.expand(shape)
         found.append(factor.contiguous())
     return found[0], found[1], found[2]

@@ -24,19 +24,6 @@ def needs_count(index: str) -> MaskValueError:
     )
 
 
-def not_additive(score: object) -> MaskValueError:
-    return MaskValueError(
-        f"`{score!r}` does more to a score than adding, so no matrix of numbers says it. "
-        "Its mask has one, score.mask.to_dense(…), and to_score_mod() gives the function."
-    )
-
-
-def not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
-    return MaskValueError(
-        f"attention: {name} must have shape [batch, heads, length, head_dim], got {list(shape)}."
-    )
-
-
 _TURN = "write query.transpose(1, 2), and key and value likewise."
 
 
@@ -86,37 +73,6 @@ def not_a_key(key: object) -> MaskValueError:
     )
 
 
-def descale_without_float8(dtype: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"attention: descale=… is for float8 inputs and int8 pages, and query is of {dtype}. Leave "
-        "it out, or make the inputs with ma.to_float8."
-    )
-
-
-def not_three_descales(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        "attention: descale must be three tensors, the factors of query, key and value, got "
-        f"{type(found).__name__}. ma.to_float8 makes one with each input."
-    )
-
-
-def descale_dtype(name: str, found: object) -> MaskTypeError:
-    return MaskTypeError(f"attention: the descale of {name} must be a float32 tensor, got {found}.")
-
-
-def descale_device(name: str, found: object, wanted: object) -> MaskValueError:
-    return MaskValueError(
-        f"attention: the descale of {name} lives on {found}, query on {wanted}. Move it there."
-    )
-
-
-def descale_shape(name: str, found: list[int], wanted: list[int]) -> MaskValueError:
-    return MaskValueError(
-        f"attention: the descale of {name} must have shape {wanted}, one factor for each batch and "
-        f"head of {name}, or 1 in place of either, got {found}."
-    )
-
-
 def table_too_short(
     name: str, shape: tuple[int, ...], axis: int, needed: int, what: str, packed: bool
 ) -> MaskValueError:
@@ -136,13 +92,6 @@ def table_too_short(
     return MaskValueError(
         f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, but "
         f"{what} reads {needed}. {write}"
-    )
-
-
-def negative_index(name: str, index: str, lowest: int) -> MaskValueError:
-    return MaskValueError(
-        f"{name} would be read at {index} = {lowest}, before its first entry. Indices are global "
-        "and start at 0: shift by no less, or pass a longer tensor and shift it."
     )
 
 
@@ -192,51 +141,6 @@ def pages_not_4d(name: str, shape: tuple[int, ...]) -> MaskValueError:
     if name == "query":
         wanted = "[batch, heads, q_len, head_dim], packed [1, heads, queries, head_dim]"
     return MaskValueError(f"attention: {name} must have shape {wanted}, got {list(shape)}.")
-
-
-def pages_do_not_fit(what: str, query: object, key: object, value: object) -> MaskValueError:
-    return MaskValueError(
-        f"attention: {what}; got query {list(query)} ([batch, heads, q_len, head_dim]), key_pages "  # type: ignore[call-overload]
-        f"{list(key)} and value_pages {list(value)} ([pages, page_size, kv_heads, dim]). Pages in "  # type: ignore[call-overload]
-        "another order of axes enter as a transposed view."
-    )
-
-
-def pages_length(found: int, room: int) -> MaskValueError:
-    return MaskValueError(
-        f"Pages: lengths must lie between 0 and {room}, the rows of a request's pages, got {found}."
-    )
-
-
-def pages_outside(place: list[int], found: int, count: int) -> MaskValueError:
-    return MaskValueError(
-        f"Pages: table{place} is {found}, and there are {count} pages, 0 to {count - 1}."
-    )
-
-
-def pages_twice(request: int, page: int) -> MaskValueError:
-    return MaskValueError(
-        f"Pages: the table names page {page} twice for request {request}, whose keys would repeat. "
-        "Requests may share pages with others, not with themselves."
-    )
-
-
-def pages_starts(found: list[int], queries: int) -> MaskValueError:
-    return MaskValueError(
-        f"Pages: cu_seqlens_q must begin with 0, not fall, and end at most at {queries}, the "
-        f"number of queries, got {found}."
-    )
-
-
-def pages_most_queries(found: int, most: int) -> MaskValueError:
-    return MaskValueError(f"Pages: most_queries is {most}, and a request has {found} queries.")
-
-
-def pages_missing(request: int) -> MaskValueError:
-    return MaskValueError(
-        f"Pages: the table has no page (a negative number) for keys of request {request} that the "
-        "mask keeps."
-    )
 
 
 def pages_gradient() -> BackendError:

@@ -158,7 +158,12 @@ class Pages:
         elif self.cu_seqlens_q is not None and batch != 1:
             wrong = "packed queries are one batch entry, [1, heads, queries, head_dim]"
         if wrong is not None:
-            raise messages.pages_do_not_fit(wrong, query.shape, key.shape, value.shape)
+            raise errors.MaskValueError(
+                f"attention: {wrong}; got query {list(query.shape)} ([batch, heads, q_len, "
+                f"head_dim]), key_pages {list(key.shape)} and value_pages {list(value.shape)} "
+                "([pages, page_size, kv_heads, dim]). Pages in another order of axes enter as a "
+                "transposed view."
+            )
         if self.table.device != query.device:
             raise messages.pages_device("pages", self.table.device, query.device)
         if self.cu_seqlens_q is not None:
@@ -174,25 +179,41 @@ class Pages:
         room = self.table.shape[1] * size
         least, most = (int(end) for end in self.lengths.aminmax())
         if least < 0 or most > room:
-            raise messages.pages_length(least if least < 0 else most, room)
+            raise errors.MaskValueError(
+                f"Pages: lengths must lie between 0 and {room}, the rows of a request's pages, got "
+                f"{least if least < 0 else most}."
+            )
         slots = torch.arange(self.table.shape[1])
         used = slots * size < self.lengths[:, None]
         if int(torch.where(used, self.table, 0).max()) >= count:
             place = (used & (self.table >= count)).nonzero()[0].tolist()
-            raise messages.pages_outside(place, int(self.table[tuple(place)]), count)
+            raise errors.MaskValueError(
+                f"Pages: table{place} is {int(self.table[tuple(place)])}, and there are {count} "
+                f"pages, 0 to {count - 1}."
+            )
         named = torch.where(used & (self.table >= 0), self.table, -1 - slots).sort(dim=1).values
         twice = (named[:, 1:] == named[:, :-1]).nonzero()
         if len(twice):
             request, place = twice[0].tolist()
-            raise messages.pages_twice(request, int(named[request, place]))
+            raise errors.MaskValueError(
+                f"Pages: the table names page {int(named[request, place])} twice for request "
+                f"{request}, whose keys would repeat. Requests may share pages with others, not "
+                "with themselves."
+            )
         if self.cu_seqlens_q is not None:
             starts = self.cu_seqlens_q
             rising = bool((starts.diff() >= 0).all())
             if int(starts[0]) != 0 or not rising or int(starts[-1]) > queries:
-                raise messages.pages_starts(starts.tolist(), queries)
+                raise errors.MaskValueError(
+                    "Pages: cu_seqlens_q must begin with 0, not fall, and end at most at "
+                    f"{queries}, the number of queries, got {starts.tolist()}."
+                )
             longest = int(starts.diff().max())
             if self.most_queries is not None and longest > self.most_queries:
-                raise messages.pages_most_queries(longest, self.most_queries)
+                raise errors.MaskValueError(
+                    f"Pages: most_queries is {self.most_queries}, and a request has {longest} "
+                    "queries."
+                )
 
     def within(self, expression: Expression) -> Expression:
         """The expression of keys and queries that requests have; made once for an expression."""

@@ -1,7 +1,7 @@
 """The kinds of error, and the messages that several rooms share.
 
-Other messages stand in `messages.py` of the room that raises them, or in the file that does. Each
-says what was typed, what was found, and what to write instead.
+Other messages stand where they are raised, or in `messages.py` of their room where they are long or
+several places raise them. Each says what was typed, what was found, and what to write instead.
 """
 
 from .calls import *

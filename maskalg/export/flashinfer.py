@@ -106,7 +106,11 @@ def to_blocks(mask: Expression, lists: BlockLists) -> FlashInferBlocks:
     if batch > 1 or heads > 1:
         raise one_mask_only("to_flashinfer", batch, heads)
     if kv_len % block_kv:
-        raise not_divided(kv_len, block_kv)
+        raise MaskValueError(
+            f"to_flashinfer: FlashInfer's blocks divide the keys, and blocks of {block_kv} do not "
+            f"divide {kv_len} keys. Write block=(block_q, block_kv) with a block_kv that does, or "
+            "pad the keys and drop those behind with `& padding(lengths)`."
+        )
     whole = lists.full[0, 0]
     row, column = (lists.partial[0, 0] | whole).nonzero(as_tuple=True)
     counts = torch.bincount(row, minlength=whole.shape[0])
@@ -114,7 +118,11 @@ def to_blocks(mask: Expression, lists: BlockLists) -> FlashInferBlocks:
     elements = None
     if not bool(whole[row, column].all()):
         if len(row) * block_q * block_kv > _MOST_ELEMENTS:
-            raise too_many_elements(len(row), lists.block)
+            raise MaskValueError(
+                f"to_flashinfer: {len(row):,} blocks of {lists.block[0]} x {lists.block[1]} need "
+                "masks, of a byte for each element. Write a mask whose blocks are full, such as "
+                "block_table, or a larger block."
+            )
         elements = _elements(mask, row, column, lists)
     columns = column.to(torch.int32)
     return FlashInferBlocks(indptr, columns, q_len, kv_len, block_q, block_kv, elements)
@@ -131,7 +139,11 @@ def to_variable(
     elements = Elements(mask, q_len, kv_len, None, heads)
     sizes, extents = elements.sizes, elements.extents
     if sizes.batch > 1:
-        raise one_batch_only(sizes.batch)
+        raise MaskValueError(
+            'to_flashinfer(form="variable"): the format holds one mask for the whole batch, this '
+            f"one differs between {sizes.batch} batch entries. Export each on its own, with the "
+            "tensors of one."
+        )
     device = elements.device
     row_cut = torch.zeros(extents.q_len, dtype=torch.bool, device=device)
     column_cut = torch.zeros(extents.kv_len, dtype=torch.bool, device=device)
@@ -146,7 +158,11 @@ def to_variable(
         last = kept[:, :, -1:]
     starts = [cut.nonzero()[:, 0] for cut in (row_cut, column_cut)]
     if sizes.heads * math.prod(map(len, starts)) > _MOST_BLOCKS:
-        raise too_many_blocks(mask, len(starts[0]), len(starts[1]))
+        raise MaskValueError(
+            f'to_flashinfer(form="variable"): {mask} has {len(starts[0]):,} x {len(starts[1]):,} '
+            'blocks that are kept whole or not at all, too many to list. Write form="blocks", '
+            "whose blocks have masks."
+        )
     blocks = [kept.new_zeros((sizes.heads, 0, len(starts[1]))) for kept in (row_cut,)]
     for first, kept in elements.by_rows():
         own = starts[0][(starts[0] >= first) & (starts[0] < first + kept.shape[2])] - first
@@ -173,7 +189,10 @@ def to_bits(mask: Expression, q_len: int, kv_len: int | None, batch: int | None)
         raise one_mask_only("to_flashinfer", 1, sizes.heads)
     entries = sizes.batch if batch is None else batch
     if entries * extents.q_len * extents.kv_len > 8 * _MOST_ELEMENTS:
-        raise too_many_bits(extents.q_len, extents.kv_len)
+        raise MaskValueError(
+            f'to_flashinfer(form="bits"): {extents.q_len:,} x {extents.kv_len:,} elements are too '
+            'many to write out. Write form="blocks".'
+        )
     rows = [kept[:, 0].cpu().numpy() for _, kept in elements.by_rows()]
     whole = np.concatenate(rows, axis=1) if rows else np.zeros((sizes.batch, 0, 0), dtype=np.bool_)
     bits = np.packbits(whole.reshape(len(whole), -1), axis=1, bitorder="little")
@@ -202,39 +221,3 @@ def _elements(
         kept = evaluate(form.structure.mask, Environment(indices, form.values))
         found[part] = kept & (query < lists.lengths[0])[:, :, None]
     return found
-
-
-def not_divided(kv_len: int, block_kv: int) -> MaskValueError:
-    return MaskValueError(
-        f"to_flashinfer: FlashInfer's blocks divide the keys, and blocks of {block_kv} do not "
-        f"divide {kv_len} keys. Write block=(block_q, block_kv) with a block_kv that does, or pad "
-        "the keys and drop those behind with `& padding(lengths)`."
-    )
-
-
-def too_many_elements(blocks: int, block: tuple[int, int]) -> MaskValueError:
-    return MaskValueError(
-        f"to_flashinfer: {blocks:,} blocks of {block[0]} x {block[1]} need masks, of a byte for "
-        "each element. Write a mask whose blocks are full, such as block_table, or a larger block."
-    )
-
-
-def too_many_blocks(mask: Expression, rows: int, columns: int) -> MaskValueError:
-    return MaskValueError(
-        f'to_flashinfer(form="variable"): {mask} has {rows:,} x {columns:,} blocks that are kept '
-        'whole or not at all, too many to list. Write form="blocks", whose blocks have masks.'
-    )
-
-
-def too_many_bits(q_len: int, kv_len: int) -> MaskValueError:
-    return MaskValueError(
-        f'to_flashinfer(form="bits"): {q_len:,} x {kv_len:,} elements are too many to write out. '
-        'Write form="blocks".'
-    )
-
-
-def one_batch_only(batch: int) -> MaskValueError:
-    return MaskValueError(
-        'to_flashinfer(form="variable"): the format holds one mask for the whole batch, this one '
-        f"differs between {batch} batch entries. Export each on its own, with the tensors of one."
-    )

@@ -113,12 +113,8 @@ def _check(counts: torch.Tensor) -> None:
     places = (counts > 2).nonzero()
     if len(places):
         batch, head, key = places[0].tolist()
-        raise not_column_intervals(key, batch, head, int(counts[batch, head, key]))
-
-
-def not_column_intervals(key: int, batch: int, head: int, count: int) -> MaskValueError:
-    return MaskValueError(
-        f"to_flashmask: key {key} (batch {batch}, head {head}) is hidden from {count} separate "
-        "ranges of queries, and FlashMask's format holds two. Export a coarser mask, or use "
-        "to_attention_slices or BlockMask instead."
-    )
+        raise MaskValueError(
+            f"to_flashmask: key {key} (batch {batch}, head {head}) is hidden from "
+            f"{int(counts[batch, head, key])} separate ranges of queries, and FlashMask's format "
+            "holds two. Export a coarser mask, or use to_attention_slices or BlockMask instead."
+        )

@@ -98,7 +98,10 @@ def to_vllm(
 
     def hint_fn(q_block: torch.Tensor, kv_block: torch.Tensor, size: int) -> torch.Tensor:
         if size != block_size:
-            raise other_blocks(block_size, size)
+            raise MaskValueError(
+                f"to_vllm: the hint was found for blocks of {block_size}, and vLLM's cache has "
+                f"blocks of {size}. Write mask.to_vllm(length, block_size={size})."
+            )
         if kv_block.device not in tables:
             tables[kv_block.device] = table.to(kv_block.device)
         firsts, ends = tables[kv_block.device]
@@ -132,30 +135,11 @@ def to_ranges(mask: Expression, intervals: torch.Tensor, length: int) -> VllmRan
         last = (past - 1).clamp(min=0)
         wrong = (~first_only | (past <= place) | (part[last] != part)).nonzero()
         if len(wrong):
-            raise no_ranges(mask, int(wrong[0]))
+            raise MaskValueError(
+                f'to_vllm(form="ranges"): the keys of query {int(wrong[0])} of {mask} are not '
+                "those up to the end of a range of tokens that see each other, beside causal "
+                'attention. Write `causal | spans(ids)`, or form="function".'
+            )
         some = begins & (last > place)
         found[request] = list(zip(place[some].tolist(), last[some].tolist(), strict=True))
     return VllmRanges(found, length)
-
-
-def other_blocks(written: int, asked: int) -> MaskValueError:
-    return MaskValueError(
-        f"to_vllm: the hint was found for blocks of {written}, and vLLM's cache has blocks of "
-        f"{asked}. Write mask.to_vllm(length, block_size={asked})."
-    )
-
-
-def not_causal(mask: Expression, length: int) -> MaskValueError:
-    return MaskValueError(
-        f"to_vllm: vLLM computes a prompt in parts, and a query of {mask} may keep keys after it, "
-        f"which are not there yet. Write (mask & causal).to_vllm({length}), or "
-        f'to_vllm({length}, form="ranges") for `causal | spans(ids)`.'
-    )
-
-
-def no_ranges(mask: Expression, query: int) -> MaskValueError:
-    return MaskValueError(
-        f'to_vllm(form="ranges"): the keys of query {query} of {mask} are not those up to the end '
-        "of a range of tokens that see each other, beside causal attention. Write "
-        '`causal | spans(ids)`, or form="function".'
-    )

@@ -129,7 +129,10 @@ class Expression(Shown):
 
     def __bool__(self) -> NoReturn:
         if self.label.kind == "formula":
-            raise messages.comparison_as_bool(self)
+            raise errors.MaskTypeError(
+                f"{errors.used_as_bool(self)} Write ma.maximum(x, y), ma.minimum(x, y) for `max` "
+                "and `min` of index expressions."
+            )
         raise errors.used_as_bool(self)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -141,7 +144,10 @@ class Expression(Shown):
             raise messages.called(self)
 
         def __getitem__(self, at: object) -> NoReturn:
-            raise messages.indexed(self)
+            raise errors.MaskTypeError(
+                f"`{self!r}[…]`: an expression has no entries. `.to_dense(q_len, kv_len)[…]` takes "
+                "those of the matrix, `.shift(q=…, kv=…)` moves it to the rows of a slice."
+            )
 
         # Every name would be an attribute.
         def __getattr__(self, name: str) -> NoReturn:
@@ -220,7 +226,10 @@ class Expression(Shown):
         replacement: dict[int, Parameter] = {}
         known = self._named
         if values is not None and not isinstance(values, Mapping):
-            raise messages.bound_by_position(values)
+            raise errors.MaskTypeError(
+                f"bind({values!r}): values are bound by name. Write mask.bind(window=512), or "
+                "mask.bind({'window': 512})."
+            )
         for name, value in {**(values or {}), **named}.items():
             if name not in known:
                 raise messages.unknown_parameter(name, list(known))
@@ -235,7 +244,11 @@ class Expression(Shown):
     def to(self: Self, device: torch.device | str) -> Self:
         """The same expression with every tensor on `device`; their dtypes stay."""
         if isinstance(device, torch.dtype):
-            raise messages.to_dtype(device)
+            raise errors.MaskTypeError(
+                f"to({device}): an expression moves to a device, and its tensors keep their "
+                "dtypes. Write mask.to('cuda'); convert a tensor before it enters: "
+                "alibi(slopes.bfloat16())."
+            )
         tables = [p for p in self._params if isinstance(p, Table)]
         tensors = {id(p.tensor): on_device(p.tensor, device) for p in tables}
         return self._replaced({id(p): p.with_tensor(tensors[id(p.tensor)]) for p in tables})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import MaskAttributeError, MaskTypeError, MaskValueError, used_as_bool
+from ..errors import MaskAttributeError, MaskTypeError, MaskValueError
 
 _ASKED_OF_MASKS = frozenset(
     (
@@ -14,32 +14,11 @@ _OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
 _MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
 
 
-def comparison_as_bool(what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{used_as_bool(what)} Write ma.maximum(x, y), ma.minimum(x, y) for `max` and `min` of "
-        "index expressions."
-    )
-
-
-def not_a_number(call: str) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: nan is no number. Write a finite one; what a query must not see is dropped by a "
-        "mask: `mask + bias`."
-    )
-
-
 def called(what: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{what!r}(…)`: an expression is a value and takes no arguments. Compose it, `{what!r} & "
         "sliding(256)`; ask it with lengths, `.to_dense(q_len, kv_len)`; as a function of indices "
         "it is `.to_mask_mod()`, or `.to_score_mod()`."
-    )
-
-
-def indexed(what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{what!r}[…]`: an expression has no entries. `.to_dense(q_len, kv_len)[…]` takes those "
-        "of the matrix, `.shift(q=…, kv=…)` moves it to the rows of a slice."
     )
 
 
@@ -72,20 +51,6 @@ def out_of_order(call: str, name: str, order: str) -> MaskValueError:
         f"{call}: entries of {name} must {wanted}, as those of the table that was declared "
         f"{order!r}. Write document.from_cu_seqlens(cu_seqlens) for packed documents, and "
         "document(ids), without an order, for ids that lie in any."
-    )
-
-
-def to_dtype(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"to({found}): an expression moves to a device, and its tensors keep their dtypes. Write "
-        "mask.to('cuda'); convert a tensor before it enters: alibi(slopes.bfloat16())."
-    )
-
-
-def bound_by_position(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"bind({found!r}): values are bound by name. Write mask.bind(window=512), or "
-        "mask.bind({'window': 512})."
     )
 
 

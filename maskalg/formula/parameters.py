@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
-from . import messages
+from ..errors import MaskValueError
 
 Kind = Literal["bool", "int", "real"]
 
@@ -38,7 +38,10 @@ def plain_number(value: Any) -> Any:
 def no_nan(call: str, value: float) -> None:
     """Refuse NaN: it equals nothing, so that no expression with it would equal itself."""
     if not torch.compiler.is_compiling() and isinstance(value, float) and math.isnan(value):
-        raise messages.not_a_number(call)
+        raise MaskValueError(
+            f"{call}: nan is no number. Write a finite one; what a query must not see is dropped "
+            "by a mask: `mask + bias`."
+        )
 
 
 class Scalar:

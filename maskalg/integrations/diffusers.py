@@ -18,6 +18,7 @@ from typing import Any, Final
 import torch
 
 from ..attention import attention
+from ..errors import MaskTypeError
 from ..formula.expression import Expression
 from ..values.masks import causal
 from . import messages
@@ -78,14 +79,19 @@ def _expression(
         mask for mask in (attn_mask, causal if is_causal else None, mask_expr) if mask is not None
     ]
     if len(given) > 1:
-        raise messages.mask_twice()
+        raise MaskTypeError(
+            "mask_expr and attn_mask or is_causal are both given. Compose them: `mask_expr & "
+            "ma.dense(attn_mask)`, `mask_expr & ma.causal`."
+        )
     if not given:
         return None
     (mask,) = given
     if isinstance(mask, torch.Tensor):
         return from_tensor(mask)
     if not isinstance(mask, Expression):
-        raise messages.not_a_mask_expression(mask)
+        raise MaskTypeError(
+            f"mask_expr must be a mask, a bias or `mask + bias`, got {type(mask).__name__}."
+        )
     return mask
 
 

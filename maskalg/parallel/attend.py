@@ -21,7 +21,6 @@ from ..backends.merge import merge
 from ..formula.expression import Expression
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
-from . import messages
 from .planning import Plan
 from .steps import Call, Hop, Method, Steps, steps_of
 
@@ -84,9 +83,14 @@ def attention(
     _check(query, key, value, plan, (size, rank))
     _check_mask(score, plan, layer)
     if weight.formula is not None:
-        raise messages.no_softmax(weight)
+        raise errors.MaskValueError(
+            f"parallel.attention: parts of the keys are merged by their lse, which {weight} has "
+            "not. Pass softmax or softmax_with_sink, or gather the keys and call maskalg.attention."
+        )
     if method not in ("gather", "ring"):
-        raise messages.unknown_method(method)
+        raise errors.MaskValueError(
+            f'parallel.attention: method must be "gather" or "ring", got {method!r}.'
+        )
     names, tables = _learned(score)
     sink = weight.sink
     shared = [*tables, sink] if isinstance(sink, torch.Tensor) else tables
@@ -388,23 +392,39 @@ def _check(
 ) -> None:
     size, rank = place
     if size != plan.ranks:
-        raise messages.other_group(size, plan.ranks)
+        raise errors.MaskValueError(
+            f"parallel.attention: the group has {size} processes and the plan {plan.ranks} ranks. "
+            f"Write plan(mask, length, ranks={size})."
+        )
     held = plan.count(rank)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, torch.Tensor):
             raise errors.not_a_tensor(name, tensor)
         if tensor.ndim != 4 or tensor.shape[2] != held:
-            raise messages.not_the_tokens(name, tuple(tensor.shape), rank, held)
+            raise errors.MaskValueError(
+                f"parallel.attention: {name} must be [batch, heads, {held}, dim], the {held} "
+                f"tokens that rank {rank} holds, got {list(tensor.shape)}. Take them as "
+                f"x[:, :, plan.tokens({rank})]."
+            )
     if key.dtype != value.dtype:
-        raise messages.other_dtypes(key.dtype, value.dtype)
+        raise errors.MaskTypeError(
+            "parallel.attention: key and value travel together and must have one dtype, got "
+            f"{key.dtype} and {value.dtype}."
+        )
 
 
 def _check_mask(score: Mask | Score, plan: Plan, layer: int) -> None:
     if not isinstance(score, (Mask, Score)):
         raise errors.not_a_score(score)
     if not 0 <= layer < len(plan.masks):
-        raise messages.no_such_layer(layer, len(plan.masks))
+        raise errors.MaskValueError(
+            "parallel.attention: layer must be the number of a mask of the plan, 0 to "
+            f"{len(plan.masks) - 1}, got {layer!r}."
+        )
     planned = plan.masks[layer][0]
     mask = score.mask if isinstance(score, Score) else score
     if mask != planned:
-        raise messages.not_planned(mask, planned)
+        raise errors.MaskValueError(
+            f"parallel.attention: the plan is for {planned} with its tensors, got {mask}: keys "
+            "that it needs may be missing. Plan with the mask you pass, and with the same tensors."
+        )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.distributed.tensor.experimental._context_parallel._load_balancer import _LoadBalancer
 
-from . import messages
+from ..errors import MaskValueError
 
 if TYPE_CHECKING:
     from .planning import Plan
@@ -36,5 +36,9 @@ def balancer(plan: Plan, device: torch.device | str) -> PlanBalancer:
     """The load balancer of a plan whose ranks hold equally many tokens."""
     counts = [plan.count(rank) for rank in range(plan.ranks)]
     if len(np.unique(counts)) > 1:
-        raise messages.unequal_shares(counts)
+        raise MaskValueError(
+            "load_balancer: torch gives each rank the same number of tokens, and the plan "
+            f"{counts}. Pad the sequence to a multiple of chunk * ranks, or plan with a chunk that "
+            "divides it."
+        )
     return PlanBalancer(plan, device)

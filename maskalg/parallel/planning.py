@@ -19,7 +19,6 @@ from ..engine.normal_form import bound
 from ..formula.parameters import plain_number
 from ..schedule.rung import rung_of
 from ..values.algebra import Mask, Score
-from . import messages
 from .assignment import candidates
 from .work import Needs, Numbers
 
@@ -240,7 +239,10 @@ def plan(
     )
     chunk = _chunk(layers, length, ranks) if chunk is None else _at_least_one("chunk", chunk)
     if ranks > -(-length // chunk):
-        raise messages.too_many_ranks(ranks, length, chunk)
+        raise errors.MaskValueError(
+            f"plan: {length} tokens in chunks of {chunk} are {-(-length // chunk)} chunks, and "
+            f"{ranks} ranks would leave some without one. Take fewer ranks, or a smaller chunk."
+        )
     needs = [Needs.of(mask.to("cpu"), length, chunk, batch, heads) for mask, _ in layers]
     counts = [count for _, count in layers]
     work = np.stack([each.tiles for each in needs]).T @ np.array(counts, dtype=np.float64)
@@ -266,21 +268,21 @@ def _layers(masks: Layers) -> tuple[tuple[Mask, int], ...]:
     if isinstance(masks, (Mask, Score)):
         return ((_mask(masks), 1),)
     if not isinstance(masks, Iterable):
-        raise messages.no_masks(masks)
+        raise _no_masks(masks)
     found = []
     for pair in masks:
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise messages.no_masks(pair)
+            raise _no_masks(pair)
         found.append((_mask(pair[0]), _at_least_one("number of layers", pair[1])))
     if not found:
-        raise messages.no_masks(masks)
+        raise _no_masks(masks)
     return tuple(found)
 
 
 def _mask(given: object) -> Mask:
     mask = given.mask if isinstance(given, Score) else given
     if not isinstance(mask, Mask):
-        raise messages.no_masks(given)
+        raise _no_masks(given)
     return mask
 
 
@@ -302,3 +304,10 @@ def _chunk(layers: tuple[tuple[Mask, int], ...], length: int, ranks: int) -> int
     while digits and length >= 2 * chunk * max(_DIGIT_CHUNKS // 2 + 1, ranks * _CHUNKS_OF_RANK):
         chunk *= 2
     return chunk
+
+
+def _no_masks(found: object) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        "plan: masks must be a mask, or pairs of a mask and the number of layers that have it, got "
+        f"{found!r}. Write `plan([(causal & sliding(1024), 20), (causal, 4)], length, ranks)`."
+    )

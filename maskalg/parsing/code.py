@@ -127,4 +127,6 @@ def _running(place: str, run: Callable[[], Any]) -> Any:
     except errors.MaskalgError as problem:
         raise messages.code_refused(place, problem) from problem
     except (Exception, SystemExit) as problem:
-        raise messages.code_failed(place, problem) from problem
+        raise errors.MaskValueError(
+            f"{place!r}: running it raised {type(problem).__name__}: {problem}"
+        ) from problem

@@ -26,10 +26,6 @@ def no_such_place(place: str, problem: str) -> MaskValueError:
     )
 
 
-def code_failed(place: str, problem: BaseException) -> MaskValueError:
-    return MaskValueError(f"{place!r}: running it raised {type(problem).__name__}: {problem}")
-
-
 def code_refused(place: str, problem: MaskalgError) -> MaskalgError:
     """The error of a mask within the user's code, with the place it was read from."""
     return type(problem)(f"{place!r}: {problem}")

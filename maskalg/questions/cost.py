@@ -50,7 +50,12 @@ def kept_pairs(form: Bound, extents: Extents) -> int:
             return total
         counts = _by_elements(form, extents, _MOST_EVALUATED)
         if counts is None:
-            raise too_many_to_count(extents.q_len, extents.kv_len, _MOST_EVALUATED)
+            raise MaskValueError(
+                f"cost(q_len={extents.q_len}, kv_len={extents.kv_len}) would have to evaluate more "
+                f"than {_MOST_EVALUATED} elements of this mask, which no sum over its clauses "
+                "counts: ask for shorter lengths, or count its blocks alone by "
+                "mask.segments(q_len, kv_len).counts()."
+            )
     return int(counts.sum())
 
 
@@ -170,14 +175,6 @@ def _counted(section: Section, form: Bound, extents: Extents) -> torch.Tensor | 
     rows = rows_of(Tiling(form, extents, (extents.q_len, extents.kv_len)))
     prepared = section_over(section, lengths, 1, rows.environment)
     return None if prepared is None else prepared.counts(*told)
-
-
-def too_many_to_count(q_len: int, kv_len: int, most: int) -> MaskValueError:
-    return MaskValueError(
-        f"cost(q_len={q_len}, kv_len={kv_len}) would have to evaluate more than {most} elements of "
-        "this mask, which no sum over its clauses counts: ask for shorter lengths, or count its "
-        "blocks alone by mask.segments(q_len, kv_len).counts()."
-    )
 
 
 _MOST_BLOCKS: Final = 1 << 20

@@ -90,12 +90,19 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
         row, first, end = _proved(form, tiling)
     else:
         if math.prod(tiling.shape) > _MOST_ELEMENTS:
-            raise not_decided(mask, extents)
+            raise MaskValueError(
+                f"The proof of {mask} gives no exact intervals of keys (see mask.prove()), and "
+                f"{extents.q_len:,} x {extents.kv_len:,} elements are too many to look at. Write "
+                "mask.to_mask_mod() for the formula itself, or fewer queries with mask.shift(q=…)."
+            )
         row, first, end = _looked_at(mask, extents, shape)
     count = torch.bincount(row, minlength=math.prod(shape))
     needed = int(count.max()) if len(count) else 0
     if most is not None and needed > most:
-        raise too_many(mask, needed, most)
+        raise MaskValueError(
+            f'to_mask_mod(form="intervals"): a query of {mask} keeps {needed} intervals of keys, '
+            f"and {most} are the most. Write mask.to_mask_mod(), or most={needed}."
+        )
     size = max(needed, 1)
     found = torch.zeros((2, len(count), size), dtype=torch.int32)
     place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
@@ -119,18 +126,3 @@ def _looked_at(mask: Expression, extents: Extents, shape: tuple[int, int, int]) 
     found = torch.cat(parts)
     row, first, end = found[found[:, 0].argsort(stable=True)].unbind(dim=1)
     return row, first, end
-
-
-def not_decided(mask: Expression, extents: Extents) -> MaskValueError:
-    return MaskValueError(
-        f"The proof of {mask} gives no exact intervals of keys (see mask.prove()), and "
-        f"{extents.q_len:,} x {extents.kv_len:,} elements are too many to look at. Write "
-        "mask.to_mask_mod() for the formula itself, or fewer queries with mask.shift(q=…)."
-    )
-
-
-def too_many(mask: Expression, needed: int, most: int) -> MaskValueError:
-    return MaskValueError(
-        f'to_mask_mod(form="intervals"): a query of {mask} keeps {needed} intervals of keys, and '
-        f"{most} are the most. Write mask.to_mask_mod(), or most={needed}."
-    )

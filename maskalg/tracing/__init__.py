@@ -60,7 +60,10 @@ def mask(mask_mod: Callable[..., Any], *, opaque: bool = False) -> Mask:
 
     node = trace(mask_mod, scored=False).formula
     if node.kind != "bool":
-        raise messages.traced_result("ma.mask", "a truth value", node.kind)
+        raise errors.MaskTypeError(
+            f"ma.mask: the function returns a value of kind {node.kind}, expected a truth value. "
+            "Write `x != 0` for a truth value, torch.where(condition, 1.0, 0.0) for a number."
+        )
     return formula(node)
 
 
@@ -94,7 +97,11 @@ def score(score_mod: Callable[..., Any], *, opaque: bool = False) -> Bias | Scor
     except errors.MaskalgError as error:
         raise messages.of_score(error)  # noqa: B904
     if node.kind == "bool":
-        raise messages.truth_for_score(name_of(score_mod))
+        raise errors.MaskTypeError(
+            f"ma.score: {name_of(score_mod)} returns a truth value, expected a real number. It is "
+            "a mask_mod, with a score it does not need: give ma.mask a function of (b, h, q_idx, "
+            "kv_idx), or return torch.where(kept, score, -float('inf'))."
+        )
     kept, bias = split(node)
     bias = bias if bias.op == "score" else nodes.call("float", bias)
     label = Label("formula", (bias,))

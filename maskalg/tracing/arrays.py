@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 import torch
 
+from ..errors import MaskTypeError
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import Kind, Table
@@ -103,7 +104,7 @@ def indexed(array: Array, places: Sequence[Any], bounds: Bounds | None = None) -
     """
     plain = [place for place in places if place is not None and place is not ...]
     if len(plain) > len(array.shape):
-        raise messages.traced_rank(array.shape, len(plain))
+        raise MaskTypeError(f"a tensor of shape {list(array.shape)} is given {len(plain)} indices.")
     whole = [slice(None)] * (len(array.shape) - len(plain))
     at = next((i for i, place in enumerate(places) if place is ...), None)
     full = [*places, *whole] if at is None else [*places[:at], *whole, *places[at + 1 :]]

@@ -46,29 +46,10 @@ def other_arity(call: str, name: str, signature: object) -> MaskTypeError:
     )
 
 
-def traced_nothing(name: str) -> MaskTypeError:
-    return MaskTypeError(f"{name} returns None: a `return` is missing.")
-
-
-def traced_parentheses(sign: str) -> MaskTypeError:
-    return MaskTypeError(
-        f"the function compares what `{sign}` joined, in a chain. Comparisons need parentheses, "
-        f"for Python binds `{sign}` tighter: write `(q_idx >= kv_idx) {sign} (kv_idx < 3)`."
-    )
-
-
 def traced_array(reason: object) -> MaskTypeError:
     return MaskTypeError(
         f"a NumPy array meets an index of the function ({reason}). Capture a tensor: write "
         "torch.from_numpy(a)[q_idx] for `a[q_idx]`."
-    )
-
-
-def truth_for_score(name: str) -> MaskTypeError:
-    return MaskTypeError(
-        f"ma.score: {name} returns a truth value, expected a real number. It is a mask_mod, with a "
-        "score it does not need: give ma.mask a function of (b, h, q_idx, kv_idx), or return "
-        "torch.where(kept, score, -float('inf'))."
     )
 
 
@@ -137,16 +118,6 @@ def traced_in_place(operation: str) -> MaskTypeError:
     )
 
 
-def traced_real_index() -> MaskTypeError:
-    return MaskTypeError(
-        "a tensor is indexed by a real number. Write `x.long()` for its integer part."
-    )
-
-
-def traced_rank(shape: tuple[int, ...], given: int) -> MaskTypeError:
-    return MaskTypeError(f"a tensor of shape {list(shape)} is given {given} indices.")
-
-
 def traced_row_too_long(shape: tuple[int, ...], limit: int) -> MaskValueError:
     return MaskValueError(
         f"a row of shape {list(shape)} is reduced, entry by entry, which is served up to {limit} "
@@ -158,20 +129,6 @@ def traced_divisor(divisor: str, why: str) -> MaskValueError:
     return MaskValueError(
         f"the function divides by {divisor}, and {why}. Divisors must be positive: write "
         "torch.clamp(divisor, min=1) if it always is."
-    )
-
-
-def traced_shape(name: str, shape: tuple[int, ...]) -> MaskTypeError:
-    return MaskTypeError(
-        f"{name} returns a row of shape {list(shape)} for single indices, expected one number. "
-        "Index every dimension of the tensors it reads."
-    )
-
-
-def traced_result(call: str, wanted: str, found: str) -> MaskTypeError:
-    return MaskTypeError(
-        f"{call}: the function returns a value of kind {found}, expected {wanted}. Write "
-        "`x != 0` for a truth value, torch.where(condition, 1.0, 0.0) for a number."
     )
 
 

@@ -18,6 +18,7 @@ from torch.fx.proxy import GraphAppendingTracer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..errors import MaskTypeError
 from ..formula.nodes import Node
 from ..formula.parameters import Scalar, Table
 from . import messages
@@ -130,7 +131,11 @@ class Recorder(GraphAppendingTracer):
     def to_bool(self, obj: Proxy) -> bool:
         sign = _compared_join(obj.node)
         if sign is not None and not _sources(obj.node).isdisjoint(self.indices):
-            raise messages.traced_parentheses(sign)
+            raise MaskTypeError(
+                f"the function compares what `{sign}` joined, in a chain. Comparisons need "
+                f"parentheses, for Python binds `{sign}` tighter: write `(q_idx >= kv_idx) {sign} "
+                "(kv_idx < 3)`."
+            )
         self.needs_value(obj, "`if`, `and`, `or`, `not` or a chained comparison")
 
     def iter(self, obj: Proxy) -> Iterator[Any]:

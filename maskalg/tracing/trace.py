@@ -125,12 +125,15 @@ def _attempt(
     with Reads(recorder), NoRandomness():  # type: ignore[no-untyped-call]
         result = rebuilt(*symbols)
     if result is None:
-        raise messages.traced_nothing(name_of(function))
+        raise errors.MaskTypeError(f"{name_of(function)} returns None: a `return` is missing.")
     refuse_changes_in_place(recorder.graph)
     formulas = Formulas(recorder)
     value = _value(formulas, recorder, result)
     if value.shape:
-        raise messages.traced_shape(name_of(function), value.shape)
+        raise errors.MaskTypeError(
+            f"{name_of(function)} returns a row of shape {list(value.shape)} for single indices, "
+            "expected one number. Index every dimension of the tensors it reads."
+        )
     return formulas.bounds.declared(value.node), recorder, formulas.bounds
 
 

@@ -117,7 +117,10 @@ class Mask(WithMask):
         if isinstance(other, Score):  # such as ma.score of a function that returns -inf
             return _combined(self, other)
         if isinstance(other, Mask):
-            raise messages.mask_plus_mask(self, other)
+            raise errors.MaskTypeError(
+                f"`{self!r} + {other!r}` adds two masks. Write `a & b` for what both keep or `a | "
+                "b` for what either keeps; `+` is for a bias."
+            )
         _no_bias(self, "+", other)
         return NotImplemented
 
@@ -348,7 +351,10 @@ class Mask(WithMask):
             from ..export.interval_functions import interval_function
 
             if q_len is None:
-                raise messages.intervals_need_a_length()
+                raise errors.MaskValueError(
+                    'to_mask_mod(form="intervals"): intervals of keys are those of a length. Write '
+                    'mask.to_mask_mod(q_len, form="intervals"), or to_mask_mod(q_len, kv_len, …).'
+                )
             return interval_function(self._key_intervals(q_len, kv_len, batch, heads, most))
         if form != "formula":
             raise messages.unknown_form("to_mask_mod", form, ("formula", "intervals"))
@@ -465,7 +471,11 @@ class Mask(WithMask):
             raise messages.unknown_form("to_vllm", form, ("function", "ranges"))
         after = nodes.conjunction(self.mask_node, nodes.gt(nodes.K, nodes.Q))
         if not Mask(after, SCORE, self.label).is_empty(length):
-            raise vllm.not_causal(self, length)
+            raise errors.MaskValueError(
+                f"to_vllm: vLLM computes a prompt in parts, and a query of {self} may keep keys "
+                f"after it, which are not there yet. Write (mask & causal).to_vllm({length}), or "
+                f'to_vllm({length}, form="ranges") for `causal | spans(ids)`.'
+            )
         found = self.segments(length, block=block_size)
         return vllm.to_vllm(
             self, found.shape, (found.row_start, found.first, found.end), block_size, length
@@ -586,7 +596,11 @@ class Bias(Drawn):
             TypeError: `inner` is no bias and no score.
         """
         if not isinstance(inner, (Bias, Score)):
-            raise messages.applied_to(self, inner)
+            raise errors.MaskTypeError(
+                f"({self!r}).of({inner!r}) takes the bias or score inside, got "
+                f"{type(inner).__name__}. Write `softcap(30).of(alibi(slopes))` for `softcap(30) @ "
+                "alibi(slopes)`."
+            )
         return self.__matmul__(inner)
 
     def __and__(self, other: NoReturn) -> NoReturn:
@@ -660,7 +674,10 @@ class Score(WithMask):
             node = joined(self.bias_node, other.bias_node)
             return Score(self.mask_node, node, Label("+", (self.label, other.label)))
         if isinstance(other, Score):
-            raise messages.score_plus_score(self, other)
+            raise errors.MaskTypeError(
+                f"`({self!r}) + ({other!r})` adds two scores that both hold a mask. Write `a & b`: "
+                "masks combine and biases add."
+            )
         if isinstance(other, Mask):  # as in mask + score
             return self & other
         _no_bias(self, "+", other)
@@ -708,7 +725,12 @@ def additive(node: Node) -> Bias:
 def _no_mask(mask: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a mask; strangers are left to Python."""
     if isinstance(other, bool):
-        raise messages.flag_for_mask(mask, sign, other)
+        raise errors.MaskTypeError(
+            f"`{mask!r} {sign} {other}`: {other} is no mask. Write `ma.everything` for a mask that "
+            "keeps every pair, `ma.nothing` for one that keeps none. `a == b` of two masks asks "
+            "whether they are one expression; pairs at which both hold or neither does are ~(a ^ "
+            "b)."
+        )
     if is_listed(other):
         raise messages.tensor_for_mask(mask, sign, other)
     if errors.instead(other):
@@ -718,7 +740,10 @@ def _no_mask(mask: Expression, sign: str, other: object) -> None:
 def _no_bias(what: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a bias."""
     if sign in "+-" and _is_number(plain_number(other)):
-        raise messages.mask_plus_number(what, sign, other)
+        raise errors.MaskTypeError(
+            f"`{what!r} {sign} {other!r}`: a number that is added to each score is a bias. Write "
+            f"`ma.bias({other!r})`; a softmax is the same without it."
+        )
     if is_listed(other):
         raise messages.tensor_for_bias(what, sign, other)
     if errors.instead(other):
@@ -728,15 +753,24 @@ def _no_bias(what: Expression, sign: str, other: object) -> None:
 def _no_factor(bias: Bias, factor: object) -> None:
     """Refuse a factor that is a number for each head or position."""
     if is_listed(factor) or isinstance(factor, Expression):
-        raise messages.tensor_for_factor(bias, factor)
+        raise errors.MaskTypeError(
+            f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
+            "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "
+            "`ma.where(condition, bias, 0)` for a bias of some pairs only."
+        )
 
 
 def _no_difference(left: Expression, right: object) -> None:
     """Refuse a difference that `&` or `+` stands for."""
     if isinstance(right, (Mask, Score)):
-        raise messages.minus_mask(left, right)
+        raise errors.MaskTypeError(
+            f"`{left!r} - {right!r}` takes a mask away. Write `a & ~b` for what a keeps and b does "
+            "not."
+        )
     if isinstance(right, Bias):
-        raise messages.mask_minus_bias(left, right)
+        raise errors.MaskTypeError(
+            f"`{left!r} - {right!r}` takes a bias from a mask. Write `mask + (-bias)`."
+        )
     _no_bias(left, "-", right)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import told
+from ..errors import MaskTypeError, told
 from ..formula.expression import Expression
 from . import messages
 
@@ -116,7 +116,7 @@ class WithMask(Drawn):
         raise messages.times_mask(self, "/", other)
 
     def __neg__(self) -> NoReturn:
-        raise messages.minus_of_mask(self)
+        raise MaskTypeError(f"`-({self!r})`: a mask is no number. Write `~mask` for all it drops.")
 
     def __matmul__(self, other: NoReturn) -> NoReturn:
         raise messages.nested_mask(self, other)

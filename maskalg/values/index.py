@@ -89,7 +89,11 @@ class Index(IndexFormula):
         return Index(nodes.maximum(self.node, nodes.negate(self.node)))
 
     def __invert__(self) -> NoReturn:
-        raise messages.not_of_index(self)
+        raise errors.MaskTypeError(
+            f"`~({self!r})` has no meaning: an index expression is a number, and only a mask can "
+            "be negated. Write `x == 0` for integers that stand for flags, `~(a == b)` for a "
+            "comparison."
+        )
 
     def __and__(self, other: NoReturn) -> NoReturn:
         raise messages.unparenthesised(self, "&", other)
@@ -147,7 +151,11 @@ class TableExpression:
         return f"table({self._table.name}{list(self._table.tensor.shape)})"
 
     def __eq__(self, other: object) -> NoReturn:
-        raise messages.unread_table(self._table.name, list(self._table.tensor.shape))
+        raise errors.MaskTypeError(
+            f"table({self._table.name}) of shape {list(self._table.tensor.shape)} was compared "
+            "without an index for each dimension. Write `ma.table(tensor)[q_idx] == "
+            "ma.table(tensor)[kv_idx]`."
+        )
 
     __hash__ = object.__hash__
 
@@ -238,7 +246,10 @@ def table(tensor: Entries, name: str = "table", *, low: int | None = None) -> Ta
     if not isinstance(entries, torch.Tensor):
         raise messages.not_a_table(tensor)
     if entries.is_complex():
-        raise messages.complex_table(name, entries.dtype)
+        raise errors.MaskTypeError(
+            f"table {name} holds {entries.dtype}; tables hold flags, integers or real numbers. "
+            "Write `ma.table(tensor.real)`."
+        )
     return TableExpression(Table(name, entries, low))
 
 
@@ -255,7 +266,11 @@ def as_node(value: object) -> Node:
             raise errors.above_int32("index expression", "the constant", value)
         # A number that torch.compile keeps open becomes one: a constant is part of the structure.
         return nodes.const(int(value))
-    raise messages.not_an_index(value)
+    raise errors.MaskTypeError(
+        "expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
+        f"number, got {value!r} of type {type(value).__name__}. Tensors enter through "
+        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`."
+    )
 
 
 def bias(expression: Index | float) -> Bias:
@@ -274,7 +289,10 @@ def bias(expression: Index | float) -> Bias:
 def _integer(value: object) -> Node:
     node = as_node(value)
     if node.kind == "real":
-        raise messages.real_index(value)
+        raise errors.MaskTypeError(
+            f"{value!r} is a real number; tables, `//` and `%` take integers. Write "
+            "`ma.truncate(x)` for its integer part."
+        )
     return node
 
 
@@ -282,7 +300,10 @@ def _check_name(name: object) -> None:
     """Names stand beside the proof's own symbols, so they must not be mistaken for them."""
     taken = ("q", "k", "q0", "q1", "batch", "head")
     if not isinstance(name, str) or not name.isidentifier() or name in taken:
-        raise messages.reserved_name(name)
+        raise errors.MaskValueError(
+            f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
+            "batch and head."
+        )
 
 
 def _divisor(left: Index, value: object) -> Node:
@@ -296,5 +317,8 @@ def _divisor(left: Index, value: object) -> Node:
     if node.op == "max":
         declared = max((arg.data for arg in node.args if isinstance(arg.data, int)), default=None)
     if declared is None or declared < 1:
-        raise messages.divisor_unbounded(f"{left!r} // or % {value!r}")
+        raise errors.MaskValueError(
+            f"{left!r} // or % {value!r}: the divisor is not known to be positive. Declare its "
+            "lower bound: ma.scalar(value, low=1), or ma.table(tensor, low=1)[index]."
+        )
     return node

@@ -13,28 +13,6 @@ def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
     )
 
 
-def not_of_index(what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`~({what!r})` has no meaning: an index expression is a number, and only a mask can be "
-        "negated. Write `x == 0` for integers that stand for flags, `~(a == b)` for a comparison."
-    )
-
-
-def unread_table(name: str, shape: list[int]) -> MaskTypeError:
-    return MaskTypeError(
-        f"table({name}) of shape {shape} was compared without an index for each dimension. Write "
-        f"`ma.table(tensor)[q_idx] == ma.table(tensor)[kv_idx]`."
-    )
-
-
-def flag_for_mask(mask: object, sign: str, flag: bool) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{mask!r} {sign} {flag}`: {flag} is no mask. Write `ma.everything` for a mask that keeps "
-        "every pair, `ma.nothing` for one that keeps none. `a == b` of two masks asks whether they "
-        "are one expression; pairs at which both hold or neither does are ~(a ^ b)."
-    )
-
-
 def _entries(what: object) -> tuple[str, str]:
     """A tensor, an array or a list: what it is, and what is found in it."""
     kind = {"Tensor": "tensor", "ndarray": "array"}.get(type(what).__name__, type(what).__name__)
@@ -61,24 +39,6 @@ def tensor_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
     )
 
 
-def tensor_for_factor(bias: object, factor: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
-        "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "
-        "`ma.where(condition, bias, 0)` for a bias of some pairs only."
-    )
-
-
-def minus_mask(left: object, right: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{left!r} - {right!r}` takes a mask away. Write `a & ~b` for what a keeps and b does not."
-    )
-
-
-def mask_minus_bias(mask: object, bias: object) -> MaskTypeError:
-    return MaskTypeError(f"`{mask!r} - {bias!r}` takes a bias from a mask. Write `mask + (-bias)`.")
-
-
 def or_with_bias(left: object, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{left!r} | ({right!r})` has no meaning: a bias cannot belong to one side of `|`. "
@@ -100,20 +60,6 @@ def mask_and_bias(mask: object, bias: object) -> MaskTypeError:
     )
 
 
-def mask_plus_mask(left: object, right: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{left!r} + {right!r}` adds two masks. Write `a & b` for what both keep or `a | b` "
-        "for what either keeps; `+` is for a bias."
-    )
-
-
-def mask_plus_number(left: object, sign: str, number: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`{left!r} {sign} {number!r}`: a number that is added to each score is a bias. Write "
-        f"`ma.bias({number!r})`; a softmax is the same without it."
-    )
-
-
 def times_mask(left: object, sign: str, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{_operand(left)} {sign} {_operand(right)}`: a mask is no number. Multiply the bias, "
@@ -125,50 +71,10 @@ def divided_by_zero(bias: object) -> MaskValueError:
     return MaskValueError(f"`{_operand(bias)} / 0`: a bias is divided by a number that is not 0.")
 
 
-def minus_of_mask(mask: object) -> MaskTypeError:
-    return MaskTypeError(f"`-({mask!r})`: a mask is no number. Write `~mask` for all it drops.")
-
-
 def nested_mask(left: object, right: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{_operand(left)} @ {_operand(right)}`: `@` applies a bias to what another bias, or a "
         "score, makes of the scores. Write `a & b` for what two masks keep."
-    )
-
-
-def score_plus_score(left: object, right: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"`({left!r}) + ({right!r})` adds two scores that both hold a mask. Write `a & b`: masks "
-        "combine and biases add."
-    )
-
-
-def applied_to(outer: object, inner: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"({outer!r}).of({inner!r}) takes the bias or score inside, got {type(inner).__name__}. "
-        "Write `softcap(30).of(alibi(slopes))` for `softcap(30) @ alibi(slopes)`."
-    )
-
-
-def not_an_index(what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"expected an index expression (q_idx, kv_idx, batch, head or arithmetic on them) or a "
-        f"number, got {what!r} of type {type(what).__name__}. Tensors enter through "
-        "`ma.table(tensor)[index]`, named numbers through `ma.scalar(value)`."
-    )
-
-
-def real_index(what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{what!r} is a real number; tables, `//` and `%` take integers. Write "
-        "`ma.truncate(x)` for its integer part."
-    )
-
-
-def complex_table(name: str, dtype: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"table {name} holds {dtype}; tables hold flags, integers or real numbers. Write "
-        "`ma.table(tensor.real)`."
     )
 
 
@@ -223,20 +129,6 @@ def not_a_table(value: object) -> MaskTypeError:
     )
 
 
-def reserved_name(name: object) -> MaskValueError:
-    return MaskValueError(
-        f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
-        "batch and head."
-    )
-
-
-def divisor_unbounded(call: str) -> MaskValueError:
-    return MaskValueError(
-        f"{call}: the divisor is not known to be positive. Declare its lower bound: "
-        "ma.scalar(value, low=1), or ma.table(tensor, low=1)[index]."
-    )
-
-
 def where_condition(found: object) -> MaskTypeError:
     return MaskTypeError(
         f"ma.where(condition, …): the condition must be a mask, such as `head % 2 == 0`, got "
@@ -258,13 +150,6 @@ def stranger_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
     return MaskTypeError(
         f"`{left!r} {sign} {_shown(what)}`: `{sign}` takes a bias. "
         f"{'Leave it out.' if what is None else instead(what)}"
-    )
-
-
-def intervals_need_a_length() -> MaskValueError:
-    return MaskValueError(
-        'to_mask_mod(form="intervals"): intervals of keys are those of a length. Write '
-        'mask.to_mask_mod(q_len, form="intervals"), or to_mask_mod(q_len, kv_len, …).'
     )
 
 

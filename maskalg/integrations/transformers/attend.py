@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 import torch
 
 from ...attention import attention
+from ...errors import BackendError, MaskTypeError, MaskValueError
 from ...formula.expression import Expression
 from ...values.algebra import Bias, Mask, Score
 from ...values.biases import dense_bias
@@ -80,9 +81,15 @@ def attend(
         elif getattr(module, "layer_idx", None) == 0:
             note_leaking_documents(attention_mask, options.get("position_ids"))
     elif cu_seq_lens_q is not None:
-        raise messages.packed_without_mask()
+        raise MaskValueError(
+            "cu_seq_lens_q is given beside no mask, or one that is written out. Leave the "
+            "attention mask to the model, or put the documents into it."
+        )
     elif isinstance(attention_mask, Expression):
-        raise messages.no_model_mask(attention_mask)
+        raise MaskTypeError(
+            f"attention_mask is {attention_mask!r}, and a model takes a mask with its lengths. "
+            "Write attention_mask=model_mask(mask, batch, q_len)."
+        )
     elif attention_mask is not None:
         if attention_mask.ndim != 4:
             raise messages.attention_mask_rank(tuple(attention_mask.shape))
@@ -90,7 +97,11 @@ def attend(
     else:
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         if causal and query.shape[2] > 1:
-            raise messages.causal_without_mask()
+            raise MaskValueError(
+                "a causal layer was called with attention_mask=None for more than one query, which "
+                "eager attention reads as `everything` and SDPA as `causal`. Call the layer "
+                "through its model, or pass attention_mask=model_mask(ma.causal, batch, q_len)."
+            )
         score = None
     if position_bias is None:
         score = capped(score, softcap)
@@ -106,7 +117,10 @@ def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]
     if dropout > 0 and module.training:
         raise messages.model_dropout(dropout, getattr(module, "config", None))
     if options.pop("output_attentions", None):
-        raise messages.no_attention_weights()
+        raise BackendError(
+            "output_attentions=True: the weights are never written out. Load the model with "
+            'attn_implementation="eager" to look at them.'
+        )
     for name, value in options.items():
         if name not in _KNOWN and value is not None:
             raise messages.model_argument(name, value)
@@ -115,7 +129,10 @@ def check_layer(module: torch.nn.Module, dropout: float, options: dict[str, Any]
 def _check_shape(mask: ModelMask, query: torch.Tensor, kv_len: int) -> None:
     batch, _, q_len, _ = query.shape
     if mask.shape[0] not in (1, batch) or mask.shape[2:] != (q_len, kv_len):
-        raise messages.model_mask_lengths(mask.shape, batch, q_len, kv_len)
+        raise MaskValueError(
+            f"the mask was built for {list(mask.shape)} [batch, 1, q_len, kv_len], and attention "
+            f"is called with batch {batch}, q_len {q_len}, kv_len {kv_len}."
+        )
 
 
 def capped(score: Mask | Score | None, softcap: float | None) -> Mask | Score | Bias | None:

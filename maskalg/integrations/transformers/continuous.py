@@ -17,6 +17,7 @@ import torch
 
 from ...attention import attention
 from ...engine.pages import Pages
+from ...errors import MaskValueError
 from ...values.algebra import Mask
 from ...values.masks import causal, document, sliding
 from ...values.masks.documents.document import packed_ids
@@ -140,12 +141,20 @@ def attend_continuous(
         options.pop(name, None)
     check_layer(module, dropout, options)
     if cache is None or cu_seq_lens_q is None or cu_seq_lens_k is None:
-        raise messages.no_paged_cache()
+        raise MaskValueError(
+            'attn_implementation="paged|maskalg" was called without the cache of continuous '
+            'batching. Call model.generate_batch(prompts), or select "maskalg" for other calls: '
+            'model.set_attn_implementation("maskalg").'
+        )
     if attention_mask is not None:
         raise messages.mask_of_batching(attention_mask)
     own = own_mask(getattr(module, "config", None))
     if own is not None:
-        raise messages.own_mask_of_batching(own)
+        raise MaskValueError(
+            f"use_mask gave the model {own!r}, and continuous batching cuts prompts into chunks "
+            "and drops keys by the model's own windows. Call model.generate, or ma.attention(..., "
+            "pages=ma.Pages(table, lengths)) in a loop of your own."
+        )
     assert read_index is not None and write_index is not None
     packed = Packed(
         cu_seq_lens_q, cu_seq_lens_k, max_seqlen_q, max_seqlen_k, read_index, write_index

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from ...errors import MaskTypeError, MaskValueError
 from ...tracing import mask as traced
 from ...values.algebra import Mask, Score
 from ...values.index import batch, kv_idx, table
@@ -52,7 +53,10 @@ def use_mask(model: torch.nn.Module, mask: Mask | Score) -> Iterator[None]:
         ...     tokens = model.generate(ids, past_key_values=DynamicCache())
     """
     if not isinstance(mask, (Mask, Score)):
-        raise messages.not_a_mask_to_use(mask)
+        raise MaskTypeError(
+            "use_mask(model, mask): mask must be a mask or `mask + bias`, got "
+            f"{type(mask).__name__}."
+        )
     config: Any = model.config
     configs = (config, config.get_text_config())  # held, so that their identities stay theirs
     before = {id(each): _OWN.get(id(each)) for each in configs}
@@ -120,7 +124,11 @@ def _built(
     function, config = given
     mask = own_mask(config)
     if mask is not None and kv_offset:
-        raise messages.keys_are_gone(mask, kv_offset)
+        raise MaskValueError(
+            f"use_mask gave the model {mask!r}, and the cache has dropped keys 0 to "
+            f"{kv_offset - 1}, which the mask might keep. Use a cache without a window: "
+            "model.generate(..., past_key_values=DynamicCache())."
+        )
     if mask is None:
         mask = causal if function is None else traced(function)
     if attention_mask is not None:

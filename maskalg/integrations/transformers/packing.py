@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ...errors import MaskValueError
 from ...formula.entries import readable
 from ...values.algebra import Mask
 from ...values.masks import document
@@ -47,7 +48,10 @@ def within_documents(
         keys: the same for keys.
     """
     if batch != 1:
-        raise messages.packed_batch(batch)
+        raise MaskValueError(
+            f"cu_seq_lens_q describes documents packed into one row, got a batch of {batch}. Pass "
+            "the documents as one row, or position_ids that start again at 0 without cu_seq_lens."
+        )
     ids = packed_ids(*queries)
     if keys[0] is queries[0] and keys[1] == queries[1]:
         return document(ids, order="ascending")

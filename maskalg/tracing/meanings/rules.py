@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import torch
 
+from ...errors import MaskTypeError
 from ...formula import nodes
 from ...formula.nodes import Node
 from .. import arrays, messages
@@ -202,7 +203,9 @@ def _place(place: Any) -> Any:
         raise messages.untraceable("indexing with a row of indices")
     node = a.number(found.node)
     if node.kind != "int":
-        raise messages.traced_real_index()
+        raise MaskTypeError(
+            "a tensor is indexed by a real number. Write `x.long()` for its integer part."
+        )
     return node
 
 

@@ -35,18 +35,15 @@ def alibi(slopes: Entries) -> Bias:
         causal & sliding(64) + alibi(slopes[2])
     """
     if isinstance(plain_number(slopes), (int, float)):
-        raise slopes_of_heads(slopes)
+        raise MaskTypeError(
+            f"alibi: slopes must be a floating-point tensor [heads], got {slopes!r}. Write "
+            "alibi(2.0 ** (-8 / n * torch.arange(1, n + 1))) for the slopes of the paper for n "
+            "heads."
+        )
     table = real_table("alibi", "slopes", slopes, (1, 2), "[heads] or [batch, heads]")
     slope = nodes.read(table, *(BATCH, HEAD)[2 - table.tensor.ndim :])
     added = nodes.mul(slope, nodes.subtract(K, Q))
     return Bias(TRUE, nodes.add(SCORE, added), called("alibi", table))
-
-
-def slopes_of_heads(found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"alibi: slopes must be a floating-point tensor [heads], got {found!r}. Write "
-        "alibi(2.0 ** (-8 / n * torch.arange(1, n + 1))) for the slopes of the paper for n heads."
-    )
 
 
 # The second definition, and the rows of the catalogue.

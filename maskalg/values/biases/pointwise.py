@@ -33,7 +33,10 @@ def key_bias(tensor: Entries) -> Bias:
     table = real_table("key_bias", "tensor", tensor, (1, 2, 3), shapes)
     shape = table.tensor.shape
     if len(shape) == 2:
-        raise key_bias_rows(list(shape))
+        raise MaskValueError(
+            f"key_bias: tensor of shape {list(shape)} may be [batch, length] or [heads, length]. "
+            "Write tensor[:, None] for the former, tensor[None] for the latter."
+        )
     added = nodes.read(table, *[BATCH, HEAD, K][-len(shape) :])
     return Bias(TRUE, nodes.add(SCORE, added), called("key_bias", table))
 
@@ -58,13 +61,6 @@ def dense_bias(tensor: Entries) -> Bias:
             indices[axis] = nodes.const(0)
     added = nodes.read(table, *indices)
     return Bias(TRUE, nodes.add(SCORE, added), called("dense_bias", table))
-
-
-def key_bias_rows(found: object) -> MaskValueError:
-    return MaskValueError(
-        f"key_bias: tensor of shape {found} may be [batch, length] or [heads, length]. Write "
-        "tensor[:, None] for the former, tensor[None] for the latter."
-    )
 
 
 # The second definition, and the rows of the catalogue.

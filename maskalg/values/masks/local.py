@@ -76,7 +76,7 @@ def window(left: int | None, right: int | None) -> Mask:
             printed.append("None")
             continue
         if type(value) is int and value < 0:
-            raise negative_window(call, name, value)
+            raise MaskValueError(f"{below(call, name, value, 0)} None is unlimited.")
         limit, parameter = integer(call, name, value, low=0)
         printed.append(parameter)
         distance = nodes.negate(ahead) if name == "left" else ahead
@@ -138,10 +138,6 @@ def block_causal(chunk: int) -> Mask:
     c, printed = integer(f"block_causal({shown(chunk)})", "chunk", chunk, low=1)
     node = nodes.ge(nodes.floordiv(Q, c), nodes.floordiv(K, c))
     return Mask(node, SCORE, called("block_causal", printed))
-
-
-def negative_window(call: str, argument: str, value: int) -> MaskValueError:
-    return MaskValueError(f"{below(call, argument, value, 0)} None is unlimited.")
 
 
 # The second definition, and the rows of the catalogue.

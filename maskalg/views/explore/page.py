@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from ...errors import MaskTypeError, MaskValueError
 from ...formula.expression import Expression
 from .. import messages
 from ..inspect.heat import reads_positions
@@ -53,7 +54,9 @@ def explore(
     try:
         target.write_text(page, encoding="utf-8")
     except OSError as problem:
-        raise messages.page_not_written(target, problem.strerror or str(problem)) from problem
+        raise MaskValueError(
+            f"{str(target)!r} cannot be written: {problem.strerror or str(problem)}."
+        ) from problem
     return target
 
 
@@ -72,9 +75,15 @@ def html(
             tensors that do not shrink far enough.
     """
     if not isinstance(expression, Expression):
-        raise messages.not_explorable(expression)
+        raise MaskTypeError(
+            f"explore shows masks, biases and scores, got {expression!r} of type "
+            f"{type(expression).__name__}."
+        )
     if expression.kind == "bias" and not reads_positions(expression.bias_node):
-        raise messages.same_everywhere(expression)
+        raise MaskTypeError(
+            f"{expression} is the same for every query and key, so there is nothing to look into. "
+            "Its curve is drawn by bias.plot(q_len); explore shows it beside a mask: mask + bias."
+        )
     made = payload(expression, Call(q_len, kv_len, batch, heads))
     sources = [_static(name) for name in SCRIPTS]
     script = "\n".join(

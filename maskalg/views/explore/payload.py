@@ -24,6 +24,7 @@ import torch
 from ...engine.extents import Dependence, Extents, dependence, is_bounded, resolve
 from ...engine.normal_form import Bound, Structure, Value, bound, keyed, transposed
 from ...engine.widths import bits_of
+from ...errors import MaskValueError
 from ...formula import nodes
 from ...formula.expression import Expression
 from ...formula.nodes import Node, is_additive
@@ -33,7 +34,6 @@ from ...formula.printing import formula_text
 from ...proof.proof import prove_structure
 from ...schedule.rung import rung_of
 from ...schedule.tiling import Tiling
-from .. import messages
 from .closed_forms import forms_of, sets_script, template
 from .javascript import JavaScript, text
 from .ranges import truth, values
@@ -113,10 +113,17 @@ def table_record(name: str, tensor: torch.Tensor) -> Record:
         MaskValueError: entries whose arithmetic a page cannot do as torch does.
     """
     if tensor.is_floating_point() and tensor.dtype != torch.float32:
-        raise messages.page_real(name, tensor.dtype)
+        raise MaskValueError(
+            f"The page computes real numbers in float32, and {name} is {tensor.dtype}: pass "
+            f"{name}.float()."
+        )
     array = tensor.detach().cpu().contiguous().flatten()
     if array.dtype == torch.int64 and bool(((array > _EXACT) | (array < -_EXACT)).any()):
-        raise messages.page_integers(name)
+        raise MaskValueError(
+            f"The page computes with integers of 53 bits, bitwise with 32, and {name} needs more. "
+            "Where equality is all that counts, number the entries anew: "
+            f"{name}.unique(return_inverse=True)[1]."
+        )
     record: Record = {"name": name, "shape": list(tensor.shape), "type": _type(array)}
     if record["type"] in ("float32", "float64"):
         wide = torch.float32 if record["type"] == "float32" else torch.float64
@@ -176,7 +183,10 @@ def visits(form: Bound, extents: Extents) -> dict[str, object] | None:
     block = _FINE if max(extents.q_len, extents.kv_len) <= _FINELY_UPTO else _COARSE
     tiles = max(extents.q_len, extents.kv_len) // block
     if rung_of(form.structure).on_host == "digits" and tiles > _MOST_TILES:
-        raise messages.page_too_long(_MOST_TILES * block)
+        raise MaskValueError(
+            "explore: a page of an image or a video holds the tiles that each row visits, up to "
+            f"{_MOST_TILES * block:,} positions. Give a smaller canvas; `show` takes any length."
+        )
     sides = {"rows": (form, extents), "columns": (exchanged, turned)}
     found = {name: _segments(*side, block) for name, side in sides.items()}
     return {"block": block, **found} if any(found.values()) else None
@@ -332,7 +342,11 @@ def _check_integers(form: Bound, extents: Extents) -> None:
                 continue
             most = 31 if part.op in BITWISE else 53
             if part.op not in ("read", "step", "member") and bits_of(part, told, longest) > most:
-                raise messages.page_formula(formula_text(part))
+                raise MaskValueError(
+                    "The page computes with integers of 53 bits, bitwise with 32, and "
+                    f"{formula_text(part)} may need more. Write smaller numbers, or entries that "
+                    "no sequence exceeds: tensor.clamp(max=length)."
+                )
 
 
 def _told(value: Value) -> Value | Interval:

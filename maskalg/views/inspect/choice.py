@@ -55,7 +55,10 @@ class Choice:
                 raise messages.one_for_all(call, name, value, expressions[-1])
             count = max(_told(expression, index) for expression in expressions)
             if count > 1 and value >= count:
-                raise messages.no_such_entry(call, name, value, count)
+                raise errors.MaskValueError(
+                    f"{call}: {name} must be below {count}, which the tensors bound to it have; "
+                    f"got {value}."
+                )
 
 
 def parts_of(score: Expression) -> tuple[Expression, Expression]:

@@ -13,6 +13,7 @@ import torch
 
 from ...engine.evaluate import Environment, evaluate
 from ...engine.normal_form import bound
+from ...errors import MissingPackageError
 from ...formula.expression import Expression
 from ...schedule.tile_runs import EMPTY, FULL
 from .. import messages
@@ -101,7 +102,9 @@ Drawable = Picture | Heat | Expression
 
 def require_matplotlib(call: str) -> None:
     if importlib.util.find_spec("matplotlib") is None:
-        raise messages.not_installed(call, "matplotlib", "plot")
+        raise MissingPackageError(
+            f"{call} needs matplotlib, which is not installed: pip install 'maskalg[plot]'"
+        )
 
 
 def drawable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ...errors import MaskValueError
 from ...formula.expression import Expression
 from .. import messages
 from .choice import Choice, parts_of
@@ -68,9 +69,11 @@ def plot(
     heads = [head] if isinstance(head, int) else list(head)
     panels = [(expression, one) for expression in given for one in heads]
     if not panels:
-        raise messages.nothing_to_plot()
+        raise MaskValueError(
+            "plot was given nothing to draw: pass an expression or a list of them."
+        )
     if titles is not None and len(titles) != len(panels):
-        raise messages.titles_do_not_fit(len(titles), len(panels))
+        raise MaskValueError(f"plot: {len(titles)} titles were given for {len(panels)} pictures.")
     for what in given:
         if not isinstance(what, Expression):
             raise messages.not_to_plot(what)

@@ -111,7 +111,10 @@ def rank_of(call: str, shape: Sizes) -> int:
     """How many axes a canvas has."""
     given = _listed(shape)
     if not isinstance(given, Sequence) or len(given) not in AXES:
-        raise canvas_shape(call, shape)
+        raise MaskTypeError(
+            f"{call}: shape must be one to three integers, the slowest axis first, got {shape!r}. "
+            f"Write `{call}((height, width), …)`."
+        )
     return len(given)
 
 
@@ -179,13 +182,6 @@ def value_of(leaf: Leaf) -> int:
 
 def _listed(shape: Sizes) -> Sequence[int]:
     return (shape,) if isinstance(shape, int) else shape
-
-
-def canvas_shape(call: str, found: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{call}: shape must be one to three integers, the slowest axis first, got {found!r}. "
-        f"Write `{call}((height, width), …)`."
-    )
 
 
 def not_per_axis(call: str, argument: str, found: object, axes: int) -> MaskTypeError:
