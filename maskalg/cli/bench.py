@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
 from functools import partial
+from typing import Any
 
 import torch
 
 from ..errors import BackendError
-from .arguments import named_by
+from .arguments import named_by, positive
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The choices of `maskalg bench`.
-
-    Attributes:
-        cases: parts of the names of cases; empty is all of the usual shapes.
-        catalogue: time each family of masks of the catalogue instead.
-        rounds: how often each contender has its turn.
-        backward: time the backward pass alone.
-        markdown: print a Markdown table at the end.
-    """
-
-    cases: tuple[str, ...]
-    catalogue: bool
-    rounds: int
-    backward: bool
-    markdown: bool
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "bench",
+        help="attention on this machine's GPU, beside FlexAttention and fixed kernels",
+        description="Time masks and biases people train with on this machine's GPU, interleaved "
+        "with FlexAttention, cuDNN and FlashAttention-2 (and -4 where it is installed).",
+    )
+    add = parser.add_argument
+    add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
+    add("--catalogue", action="store_true", help="a row for each family of masks")
+    add("--rounds", type=positive, default=7, help="turns of each contender (%(default)s)")
+    add("--backward", action="store_true", help="time the backward pass")
+    add("--markdown", action="store_true", help="print a Markdown table at the end")
+    parser.set_defaults(run=run)
 
 
-def run(settings: Settings) -> int:
+def run(options: argparse.Namespace) -> int:
     """Measure and print; returns the exit status."""
     if not torch.cuda.is_available():
         raise BackendError(
@@ -42,13 +41,14 @@ def run(settings: Settings) -> int:
     from ..bench.measure import measure
     from ..bench.report import line, markdown, summary
 
-    shapes = SHAPES | FURTHER_SHAPES if settings.cases else SHAPES
-    make = catalogue if settings.catalogue else partial(cases, shapes=shapes)
-    names = named_by(settings.cases, list(make("cpu")))
-    what = "backward" if settings.backward else "forward"
+    parts = [part for part in options.cases.split(",") if part]
+    shapes = SHAPES | FURTHER_SHAPES if parts else SHAPES
+    make = catalogue if options.catalogue else partial(cases, shapes=shapes)
+    names = named_by(parts, list(make("cpu")))
+    what = "backward" if options.backward else "forward"
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {what}, bfloat16{_tuned()}\n"
-        f"milliseconds, median [min-max] of {settings.rounds} interleaved rounds; T: TFLOP/s of "
+        f"milliseconds, median [min-max] of {options.rounds} interleaved rounds; T: TFLOP/s of "
         "useful work; x: how many times faster maskalg is"
     )
     for name, peer in ((flash_attention_4.BUILT_IN, flash_attention_4), (cudnn.NAME, cudnn)):
@@ -56,11 +56,11 @@ def run(settings: Settings) -> int:
             print(f"{name}: {why}")
     found, rows = make("cuda"), []
     for name in names:
-        rows.append(measure(name, found[name], settings.rounds, backward=settings.backward))
+        rows.append(measure(name, found[name], options.rounds, backward=options.backward))
         print(line(rows[-1]), flush=True)
         torch.cuda.empty_cache()
     print(summary(rows))
-    if settings.markdown:
+    if options.markdown:
         print("\n" + markdown(rows))
     return 0
 

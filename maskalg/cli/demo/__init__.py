@@ -1,1 +1,41 @@
 """`maskalg demo`: the main job on real text, next to the dense way."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..arguments import natural, positive
+
+
+def declare(commands: Any) -> None:
+    """Add the command to the parser's."""
+    parser = commands.add_parser(
+        "demo",
+        help="attention over real text packed into one sequence, next to the dense way",
+        description="Pack text files into one sequence; prove, show and compute its attention; "
+        "compare the result, the time and the memory with the dense way.",
+    )
+    add = parser.add_argument
+    add(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="text files or folders of them (default: sources of Python's standard library)",
+    )
+    add("--tokens", type=positive, default=16384, help="length of the sequence (%(default)s)")
+    add("--window", type=positive, default=512, help="of the sliding window (%(default)s)")
+    add("--heads", type=positive, default=8, help="attention heads (%(default)s)")
+    add("--head-dim", type=positive, default=64, help="size of a head (%(default)s)")
+    add("--seed", type=natural, default=0, help="of the random weights (%(default)s)")
+    add("--device", help="cpu or cuda (default: cuda where there is one)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo; returns the exit status, 1 where the result differs from the dense one."""
+    from .command import run
+
+    return run(options)

@@ -1,11 +1,11 @@
-"""`maskalg demo`: the main job on real text, next to the dense way."""
+"""The demo: text is read, its attention proved, shown, computed and compared."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -36,19 +36,6 @@ _TOLERANCES: Final = {torch.float32: 1e-5, torch.float16: 5e-3}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The arguments of the command."""
-
-    paths: tuple[Path, ...]
-    tokens: int
-    window: int
-    heads: int
-    head_dim: int
-    seed: int
-    device: str | None
-
-
-@dataclass(frozen=True)
 class Dense:
     """Time and memory of the dense way: all heads one after the other, one matrix at a time.
 
@@ -61,16 +48,16 @@ class Dense:
 
 
 @torch.no_grad()
-def run(settings: Settings) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run the demo; returns the exit status, 1 where the result differs from the dense one."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    device = _device(settings.device)
-    corpus = read_corpus(settings.paths, settings.tokens)
-    _print_corpus(console, corpus, settings)
-    inputs = _inputs(corpus, settings, device)
-    mask = causal & sliding(settings.window) & document(inputs.ids)
+    device = _device(options.device)
+    corpus = read_corpus(options.paths, options.tokens)
+    _print_corpus(console, corpus, options)
+    inputs = _inputs(corpus, options, device)
+    mask = causal & sliding(options.window) & document(inputs.ids)
     score = mask + alibi(inputs.slopes)
 
     _title(console, "score")
@@ -82,10 +69,10 @@ def run(settings: Settings) -> int:
     return _measure(console, inputs, score)
 
 
-def _print_corpus(console: Console, corpus: Corpus, settings: Settings) -> None:
+def _print_corpus(console: Console, corpus: Corpus, options: argparse.Namespace) -> None:
     _title(console, "text")
     found = sum(corpus.lengths)
-    source = "given files" if settings.paths else "sources of Python's standard library"
+    source = "given files" if options.paths else "sources of Python's standard library"
     console.print(
         f"{found} tokens ({len(corpus.vocabulary)} different) in {len(corpus.documents)} "
         f"documents, from {source}:"
@@ -93,8 +80,8 @@ def _print_corpus(console: Console, corpus: Corpus, settings: Settings) -> None:
     listed = [f"{d.name} {len(d.tokens)}" for d in corpus.documents[:12]]
     rest = len(corpus.documents) - len(listed)
     console.print(", ".join(listed) + (f", and {rest} more" if rest else ""))
-    if found < settings.tokens:
-        console.print(f"note: {settings.tokens} tokens were asked for; there are no more")
+    if found < options.tokens:
+        console.print(f"note: {options.tokens} tokens were asked for; there are no more")
 
 
 def _print_blocks(console: Console, mask: Mask, tokens: int) -> None:
@@ -110,10 +97,10 @@ def _print_blocks(console: Console, mask: Mask, tokens: int) -> None:
     )
 
 
-def _inputs(corpus: Corpus, settings: Settings, device: torch.device) -> Inputs:
+def _inputs(corpus: Corpus, options: argparse.Namespace, device: torch.device) -> Inputs:
     """Tokens embedded and projected with random weights; the documents' ids; ALiBi's slopes."""
-    heads, size = settings.heads, settings.heads * settings.head_dim
-    random = torch.Generator().manual_seed(settings.seed)
+    heads, size = options.heads, options.heads * options.head_dim
+    random = torch.Generator().manual_seed(options.seed)
     tokens = corpus.token_ids()
     embedded = torch.randn(len(corpus.vocabulary), size, generator=random)[tokens]
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -127,7 +114,7 @@ def _inputs(corpus: Corpus, settings: Settings, device: torch.device) -> Inputs:
     ids = torch.arange(len(lengths)).repeat_interleave(lengths)
     slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
     query, key, value = projected(), projected(), projected()
-    return Inputs(query, key, value, ids.to(device), slopes.to(device), settings.window)
+    return Inputs(query, key, value, ids.to(device), slopes.to(device), options.window)
 
 
 def _measure(console: Console, inputs: Inputs, score: Expression) -> int:
