@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, cast
 
 import torch
@@ -20,8 +21,10 @@ import torch
 from ..backends.cpu.native import hooks as native
 from ..codegen.derivative import derivative
 from ..codegen.hooks import Hooks, Style, hooks_of
+from ..codegen.text.integer_sizes import sizes_of
 from ..codegen.text.reals import additive
-from ..engine.normal_form import Structure, transposed
+from ..engine.normal_form import Bound, Structure, transposed
+from ..errors.kinds import MaskValueError
 from ..formula import nodes
 from ..formula.nodes import SCORE as PLAIN_SCORE
 from ..formula.nodes import Node
@@ -98,20 +101,45 @@ class Subject:
     Attributes:
         structure: of the expression.
         dtypes: of its tables, by slot.
-        limbs: of `Style`.
+        limbs: of `Style`, by the bits of indices; kernels of other bits are refused.
         library: other texts of files of the kernels, by name, for tests of the verifier.
         rendered: changes the text of hooks before it is read, for tests of the verifier.
     """
 
     structure: Structure
     dtypes: dict[int, torch.dtype]
-    limbs: int = 1
+    limbs: Mapping[int, int] = field(default_factory=lambda: {32: 1, 64: 1})
     library: dict[str, str] | None = None
     rendered: Callable[[str], str] = str
 
     @property
     def long(self) -> bool:
         return torch.int64 in self.dtypes.values()
+
+    def style(self, bits: int, *, ptx: bool) -> Style:
+        """How kernels are written whose indices have so many bits."""
+        limbs = self.limbs[bits]
+        return Style(wide=bits == 64, limbs=limbs, ptx=ptx, long=self.long, far=True)
+
+    def kernel(self, bits: int) -> Kernel | None:
+        """The kernels whose indices have so many bits, if any call has one."""
+        if bits not in self.limbs:
+            return None
+        kernel = Kernel(bits=bits, short=self.limbs[bits] == 1)
+        return kernel if is_reachable(self.structure, kernel) else None
+
+
+def subject_of(form: Bound) -> Subject:
+    """The subject of claims about an expression with these tensors."""
+    dtypes = {
+        slot.index: value.dtype
+        for slot, value in zip(form.structure.slots, form.values, strict=True)
+        if isinstance(value, torch.Tensor)
+    }
+    limbs = {32: sizes_of(form).limbs}
+    with suppress(MaskValueError):  # integers of 64 bits and more may grow past those of kernels
+        limbs[64] = sizes_of(form, wide=True).limbs
+    return Subject(form.structure, dtypes, limbs)
 
 
 def claims(
@@ -127,8 +155,8 @@ def claims(
             yield from _of_cpu(subject, milliseconds)
             continue
         for bits in widths:
-            kernel = Kernel(bits=bits, short=subject.limbs == 1)
-            if is_reachable(subject.structure, kernel):
+            kernel = subject.kernel(bits)
+            if kernel is not None:
                 yield from _of_gpu(subject, target, kernel, milliseconds)
 
 
@@ -137,13 +165,7 @@ def claims(
 
 def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int) -> Iterator[Claim]:
     structure = subject.structure
-    style = Style(
-        wide=kernel.bits == 64,
-        limbs=subject.limbs,
-        ptx=target == "ptx",
-        long=subject.long,
-        far=True,
-    )
+    style = subject.style(kernel.bits, ptx=target == "ptx")
     where = f"{_NAMES[target]}, {kernel.bits} bits"
     meaning = Meaning(subject.dtypes)
     try:

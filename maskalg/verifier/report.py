@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import torch
-
 from .. import errors
-from ..codegen.text.integer_sizes import sizes_of
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 from . import messages
-from .claims import TARGETS, Claim, Subject, Target, claims
+from .claims import TARGETS, Claim, Target, claims, subject_of
 from .given import MOST_OF_TABLE
 from .solve import Model
 from .walk.claims import of_installed_kernels
@@ -24,8 +21,8 @@ TRUSTED: Final = (
     "the body of the loop around the hooks: products, softmax, loads of queries, keys and values",
     "asynchronous copies, barriers and the order of warps in Hopper's pipelines",
     "a launch starts a program for each row of tiles, and each part of one",
-    "the C++ loop over blocks of keys, and over more than four intervals (tests run every order of "
-    "the ends of four), and the kernel that counts turns (`visits`)",
+    "the lines of the C++ loop that call the functions of intervals, and the kernel that counts "
+    "turns (`visits`)",
     "runs that are looked up are checked for one call: labels of other calls are those of the host",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",
@@ -114,15 +111,11 @@ def verify(
     if length is not None and not 0 < length <= MOST_OF_CALL:
         raise messages.not_a_length(length, MOST_OF_CALL)
     form = bound(expression)
-    dtypes = {
-        slot.index: value.dtype
-        for slot, value in zip(form.structure.slots, form.values, strict=True)
-        if isinstance(value, torch.Tensor)
-    }
-    subject = Subject(form.structure, dtypes, sizes_of(form).limbs)
-    found = list(claims(subject, tuple(targets), int(1000 * seconds)))
+    found = list(claims(subject_of(form), tuple(targets), int(1000 * seconds)))
     if set(targets) - {"cpu"}:
-        found += of_installed_kernels()
+        found += of_installed_kernels(cpu=False)
+    if "cpu" in targets:
+        found += of_installed_kernels(cpu=True)
     if set(targets) - {"cpu"} or length is not None:
         found += claims_of_call(form, length, looked_up_only=length is None)
     return Verification(str(expression), tuple(found))

@@ -27,14 +27,13 @@ import z3
 
 import maskalg as ma
 from maskalg.backends.cpu.native import hooks as native
-from maskalg.codegen.hooks import Hooks, Style, hooks_of
-from maskalg.codegen.text.integer_sizes import sizes_of
+from maskalg.codegen.hooks import Hooks, hooks_of
 from maskalg.engine.normal_form import Structure, bound, transposed
 from maskalg.formula.nodes import SCORE
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.verifier import terms
-from maskalg.verifier.claims import Claim, Subject, claims
-from maskalg.verifier.given import Kernel, given, is_reachable
+from maskalg.verifier.claims import Claim, Subject, claims, subject_of
+from maskalg.verifier.given import Kernel, given
 from maskalg.verifier.meaning import Meaning
 
 from . import running
@@ -80,12 +79,13 @@ class Text:
     def kernel(self) -> Kernel:
         if self.target == "cpu":
             return Kernel(bits=64, short=False, every_integer=True)
-        return Kernel(bits=self.bits, short=self.subject.limbs == 1)
+        found = self.subject.kernel(self.bits)
+        assert found is not None
+        return found
 
     @cached_property
     def hooks(self) -> Hooks:
-        style = Style(wide=self.bits == 64, limbs=self.subject.limbs, ptx=self.target == "ptx",
-                      long=self.subject.long, far=True)  # fmt: skip
+        style = self.subject.style(self.bits, ptx=self.target == "ptx")
         return hooks_of(self.structure, style, backward=True)
 
     @cached_property
@@ -138,13 +138,10 @@ class Text:
 def texts(names: list[str]) -> Iterator[Text]:
     every = masks()
     for name in names:
-        form = bound(every[name])
-        dtypes = {s.index: form.values[s.index].dtype for s in form.structure.tables}  # type: ignore[union-attr]
-        subject = Subject(form.structure, dtypes, sizes_of(form).limbs)
+        subject = subject_of(bound(every[name]))
         for target, bits in (("ptx", 32), ("ptx", 64), ("triton", 32), ("triton", 64), ("cpu", 64)):
-            text = Text(name, subject, target, bits)
-            if target == "cpu" or is_reachable(form.structure, text.kernel):
-                yield text
+            if target == "cpu" or subject.kernel(bits) is not None:
+                yield Text(name, subject, target, bits)
 
 
 # --- running -------------------------------------------------------------------------------------

@@ -37,14 +37,19 @@ class Sizes:
     limbs: int = 1
 
 
-def sizes_of(form: Bound, extents: Extents | None = None) -> Sizes:
+def sizes_of(form: Bound, extents: Extents | None = None, *, wide: bool = False) -> Sizes:
     """The integers of a call, or of an expression where no lengths are known.
+
+    Args:
+        form: the expression.
+        extents: of the call; None where no lengths are known.
+        wide: without them, whether indices are computed in 64 bits.
 
     Raises:
         MaskValueError: a mask or a bias that kernels would need more than 128 bits for.
     """
     if extents is None:
-        return _sizes(form.structure, known_of(form.values), False, None)
+        return _sizes(form.structure, known_of(form.values), wide, None)
     most = max(extents.q_len, extents.kv_len, extents.batch, extents.heads, 1)
     wide = not fits_int32(form, extents)
     # A power of two at least, so that a cache of keys that grows finds the same.

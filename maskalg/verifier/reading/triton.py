@@ -12,6 +12,7 @@ import importlib.util
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -149,6 +150,7 @@ class Reader:
             once and for all (`library.py`) and not at each call.
         loops: reads a loop whose turns are not known, given the reader, the statement and the names
             in scope, which it changes (`walk/loops.py`).
+        branches: what a branch is read within, given the condition that holds in it.
     """
 
     def __init__(
@@ -157,8 +159,9 @@ class Reader:
         loaded: Callable[[Pointer, Term], None] | None = None,
         summaries: dict[str, Callable[..., Any]] | None = None,
         loops: Loops | None = None,
+        branches: Callable[[Term], AbstractContextManager[None]] | None = None,
     ) -> None:
-        self.module, self._loops = module, loops
+        self.module, self._loops, self._branches = module, loops, branches
         self._loaded = loaded
         self._summaries = summaries or {}
         self._depth = 0
@@ -181,7 +184,7 @@ class Reader:
         scope = dict(zip(names, args, strict=False)) | named
         if set(scope) != set(names):
             raise NotDefined(f"the arguments of {function.tree.name}")
-        inner = Reader(function.module, self._loaded, self._summaries, self._loops)
+        inner = Reader(function.module, self._loaded, self._summaries, self._loops, self._branches)
         inner._depth = self._depth
         result = inner._block(function.tree.body, scope)
         self._depth -= 1
@@ -240,6 +243,11 @@ class Reader:
         elif isinstance(target, ast.Tuple):
             for inner, part in zip(target.elts, value, strict=True):
                 self._assign(inner, part, scope)
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            changed, index = scope[target.value.id], self.evaluated(target.slice, scope)
+            if not isinstance(changed, Indexed):
+                raise NotDefined(f"an assignment to {ast.unparse(target)}")
+            scope[target.value.id] = changed.put(as_number(index).term, as_number(value))
         else:
             raise NotDefined(f"an assignment to {ast.unparse(target)}")
 
@@ -257,11 +265,15 @@ class Reader:
             return None
         condition = chosen.as_condition
         branches = []
-        for body in (statement.body, statement.orelse):
+        for body, holds in (
+            (statement.body, condition),
+            (statement.orelse, terms.no(condition)),
+        ):
             inner_scope = dict(scope)
-            for inner in body:
-                if self._statement(inner, inner_scope) is not None:
-                    raise NotDefined("a result within a branch")
+            with self._branches(holds) if self._branches else nullcontext():
+                for inner in body:
+                    if self._statement(inner, inner_scope) is not None:
+                        raise NotDefined("a result within a branch")
             branches.append(inner_scope)
         then, otherwise = branches
         for name in then.keys() & otherwise.keys():
@@ -539,6 +551,8 @@ def _either(condition: Term, then: Any, otherwise: Any) -> Any:
         return tuple([_either(condition, one, other) for one, other in pairs])
     if then is otherwise:
         return then
+    if isinstance(then, Indexed) and isinstance(otherwise, Indexed):
+        return then.chosen(condition, otherwise)
     x, y = alike(then, otherwise)
     return Number(terms.choice(condition, x.term, y.term), x.type)
 

@@ -71,6 +71,14 @@ class Indexed:
         """The entry at a place."""
         raise NotImplementedError
 
+    def put(self, index: Term, value: Number) -> Indexed:
+        """The sequence with another number at a place."""
+        raise NotDefined("a sequence that is changed")
+
+    def chosen(self, condition: Term, otherwise: Indexed) -> Indexed:
+        """This sequence where a condition holds, else another version of it."""
+        raise NotDefined("one of two sequences")
+
 
 def integer(term: Term, of: Type) -> Number:
     """The integer of a type that a sum or a product gives: it wraps."""

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import chain
+from typing import Final
 
 from ..claims import Claim, Outcome
 from ..meaning import NotDefined
+from .blocks import FILE, lemmas_of_blocks
 from .example import wrong_walk
+from .example_of_blocks import wrong_blocks
 from .hopper import lemmas_of_hopper
 from .loops import Unproved
 from .runs import Lemma, Sources, lemmas
 
-
-@lru_cache(maxsize=1)
-def of_installed_kernels() -> tuple[Claim, ...]:
-    """The claims about the kernels that are installed: proved once in a process."""
-    return tuple(walk_claims())
+_EVERY: Final = (lemmas, lemmas_of_hopper, lemmas_of_blocks)
 
 
-def walk_claims(sources: Sources | None = None, milliseconds: int = 10_000) -> Iterator[Claim]:
+@lru_cache(maxsize=2)
+def of_installed_kernels(cpu: bool) -> tuple[Claim, ...]:
+    """The claims about the kernels of GPUs, or the C++ loop: proved once in a process."""
+    return tuple(walk_claims(only=lambda function: function.startswith(FILE) == cpu))
+
+
+def walk_claims(
+    sources: Sources | None = None,
+    milliseconds: int = 10_000,
+    only: Callable[[str], bool] = lambda function: True,
+) -> Iterator[Claim]:
     """Every claim about the walk; or those about files of kernels that have other texts.
 
     Where one is not proved, walks are run on small tables of intervals, and a table at which one
     goes wrong is told.
+
+    Args:
+        sources: other texts, by the name of a file: of kernels, or "skeleton" of the C++ loop.
+        milliseconds: that a step may take.
+        only: whether a function, by its file and name, is one of those that are asked for.
     """
-    found: list[str | None] = []
-    every = chain(lemmas(sources, milliseconds), lemmas_of_hopper(sources, milliseconds))
-    for function, text, prove in every:
-        if sources and function.partition(".")[0] not in sources:
+    examples: dict[bool, str | None] = {}
+    for function, text, prove in chain(*[of(sources, milliseconds) for of in _EVERY]):
+        if not only(function) or (sources and function.partition(".")[0] not in sources):
             continue
         try:
             lemma = Lemma(function, text, prove())
@@ -40,6 +53,9 @@ def walk_claims(sources: Sources | None = None, milliseconds: int = 10_000) -> I
         outcome: Outcome
         outcome, by = lemma.outcome
         if outcome != "proved":
-            found = found or [wrong_walk(sources)]
-            outcome, by = ("wrong", f"run: {found[0]}") if found[0] else (outcome, by)
+            of_blocks = function.startswith(FILE)
+            if of_blocks not in examples:
+                examples[of_blocks] = (wrong_blocks if of_blocks else wrong_walk)(sources)
+            found = examples[of_blocks]
+            outcome, by = ("wrong", f"run: {found}") if found else (outcome, by)
         yield Claim("walk", f"{function}: {text}", outcome, by, lemma.seconds)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from ..reading.triton import Function, Module, Reader, as_number
 from ..reading.values import BOOL, INT32, Indexed, Number, Type
 from ..solve import Verdict, prove, settled
 from ..terms import Term
+from .lists import Facts, Intervals
 
 _INVARIANT: Final = "# invariant: "
 _MEASURE: Final = "# until: "
@@ -83,6 +85,7 @@ class Walker:
         self._milliseconds = milliseconds
         self._orders: list[tuple[Term, Term]] = []
         self._tables: dict[str, Table] = {}
+        self._facts = Facts()
         self._fresh = 0
         spoken: dict[str, Callable[..., Any]] = {
             "within": self.within,
@@ -91,7 +94,7 @@ class Walker:
             "zeros": _zero,
         }
         self._words = spoken | summaries
-        self.reader = Reader(module, None, self._words, self._loop)
+        self.reader = Reader(module, None, self._words, self._loop, self._branch)
 
     def fresh(self, name: str, of: Type = INT32) -> Number:
         """An unknown of a type."""
@@ -130,7 +133,8 @@ class Walker:
         for part in claim.args if claim.op == "both" else (claim,):
             given = [*self.given, *self._laws(part)]
             (plain,) = settled(given, [part], self._milliseconds)
-            given = [*self.given, *self._laws(plain)]
+            if plain is not part:
+                given = [*self.given, *self._laws(plain)]
             verdict = prove(given, plain, self._milliseconds)
             self.steps.append(Step(text, verdict))
             if verdict.outcome != "proved":
@@ -147,14 +151,16 @@ class Walker:
 
     # --- what invariants speak of ---------------------------------------------------------------
 
-    def within(self, table: Table | tuple[Any, ...], count: Any, tile: Any) -> Number:
+    def within(self, table: Table | Intervals | tuple[Any, ...], count: Any, tile: Any) -> Number:
         """Whether a tile lies in one of the first intervals of a table."""
         at = as_number(tile).term
+        if isinstance(table, Intervals):
+            return Number(self._facts.within(table, as_number(count).term, at), BOOL)
         if isinstance(table, tuple):
             return Number(terms.either(*[inside(pair, at) for pair in table[:count]]), BOOL)
-        found = terms.apply(f"within {table.name}", as_number(count).term, at, sort="bool")
-        self._tables[table.name] = table
-        return Number(found, BOOL)
+        name = f"within {table.name}"
+        self._tables[name] = table
+        return Number(terms.apply(name, as_number(count).term, at, sort="bool"), BOOL)
 
     def _laws(self, claim: Term) -> list[Term]:
         """The meaning of `within` at each place of a table that is named: within the first i + 1 is
@@ -166,9 +172,9 @@ class Walker:
                     if part.op == "quotient" and part.args[1] is times and part is not whole:
                         for one in (part, terms.negate(part)):
                             laws.update(dict.fromkeys(ordered(one, whole, times)))
-                if part.op != "apply" or not part.data.startswith("within "):
+                table = self._tables.get(part.data) if part.op == "apply" else None
+                if table is None:
                     continue
-                table = self._tables[part.data.removeprefix("within ")]
                 count, tile = part.args
                 if terms.is_number(count) and terms.value_of_number(count) <= 0:
                     laws[terms.no(part)] = None
@@ -177,9 +183,17 @@ class Walker:
                 rest = terms.apply(part.data, before, tile, sort="bool")
                 more = terms.either(rest, inside(table.at(before), tile))
                 laws[terms.same(part, more)] = None
-        return list(laws)
+        return [*laws, *self._facts.laws(self.given, claim)]
 
-    # --- loops ----------------------------------------------------------------------------------
+    # --- branches and loops ---------------------------------------------------------------------
+
+    @contextmanager
+    def _branch(self, holds: Term) -> Iterator[None]:
+        known = holds in self.given
+        self.given.append(holds)
+        yield
+        if not known:
+            self.given = [term for term in self.given if term is not holds]
 
     def _loop(self, reader: Reader, loop: ast.For | ast.While, scope: dict[str, Any]) -> None:
         name = ast.unparse(loop).splitlines()[0]
@@ -268,7 +282,24 @@ class Walker:
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         if isinstance(value, (bool, int)):
             return self.fresh(name, as_number(value).type)
-        return value
+        return value.unknown() if isinstance(value, Intervals) else value
+
+    def intervals(self, name: str, count: Term) -> Intervals:
+        """A list of intervals, of which so many are a function's to change."""
+
+        def put_in(place: Term, value: Number) -> Term:
+            inside = terms.both(terms.at_least(place), terms.greater(count, place))
+            self.claim(f"{name} is changed where it may be", inside)
+            (plain,) = settled(self.given, [value.term], self._milliseconds)
+            if any(part.op == "wrapped" for part in plain.walk()):
+                raise NotDefined(f"a number in {name} that may leave its width")
+            return plain
+
+        return Intervals(name, _nothing, put_in).unknown()
+
+
+def _nothing(place: Term, side: int) -> Term:
+    raise AssertionError
 
 
 def inside(interval: tuple[Any, Any], tile: Term) -> Term:
@@ -318,8 +349,9 @@ def _assigned(loop: ast.For | ast.While) -> list[str]:
     """Names that a loop changes, its own number among them."""
     found: dict[str, None] = {}
     for part in ast.walk(loop):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            found[part.id] = None
+        changed = part.value if isinstance(part, ast.Subscript) else part
+        if isinstance(changed, ast.Name) and isinstance(part.ctx, ast.Store):  # type: ignore[attr-defined]
+            found[changed.id] = None
     return list(found)
 
 

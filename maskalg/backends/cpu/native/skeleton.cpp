@@ -294,64 +294,156 @@ static inline V exp2_of(V x) {
   return p * scale;
 }
 
-// Disjoint intervals of keys [first, end) in order, and those of them to be masked.
-struct Spans {
-  I touched, unfull;
-  I* at;  // 2 * touched ends, then 2 * unfull ends
-};
+// Intervals of keys, and the loop over blocks of them. What a loop keeps true is stated above it, and
+// is proved of its text for any number of intervals (`maskalg/verifier/walk/blocks.py`): `t` is any
+// key, `a` any place of a list, `table` a list as a function is given it, `lies(at, a)` whether its
+// interval [first, end) at that place holds t, and `within(at, n, t)` whether one of the first n does.
 
-static I united(I* at, I count) {
-  for (I i = 1; i < count; i++)
-    for (I j = i; j > 0 && at[2 * j] < at[2 * j - 2]; j--)
-      for (I s = 0; s < 2; s++) {
-        I x = at[2 * j + s];
-        at[2 * j + s] = at[2 * j - 2 + s], at[2 * j - 2 + s] = x;
-      }
-  I kept = 0;
+// Closed intervals of any integers, as intervals [first, end) of keys.
+static void clip(I* at, I count, I kv_len) {
+  // invariant: (0 <= i) & (i <= count)
+  // invariant: implies(a >= i, (at[2 * a] == table[2 * a]) & (at[2 * a + 1] == table[2 * a + 1]))
+  // invariant: implies((0 <= a) & (a < i), lies(at, a) == (is_key & lies_in_closed(table, a)))
+  // until: count - i
   for (I i = 0; i < count; i++) {
-    if (at[2 * i] >= at[2 * i + 1]) continue;
-    if (kept && at[2 * i] <= at[2 * kept - 1])
-      at[2 * kept - 1] = most(at[2 * kept - 1], at[2 * i + 1]);
+    at[2 * i] = most(at[2 * i], 0);
+    at[2 * i + 1] = least(at[2 * i + 1] + 1, kv_len);
+  }
+}
+
+// Runs of blocks of so many keys, with the labels of tiles, as intervals of keys: those of the
+// blocks that are not empty, and those of the blocks to be masked. One without a block has no key.
+static void listed(const int32_t* first, const int32_t* end, const int32_t* label, I count, I keys,
+                   I kv_len, I* at, I* masked) {
+  // invariant: (0 <= i) & (i <= count)
+  // invariant: implies((0 <= a) & (a < i), lies(at, a) == (lies_in_run(a) & (label[a] != 0)))
+  // invariant: implies((0 <= a) & (a < i), lies(masked, a) == (lies_in_run(a) & (label[a] == 1)))
+  // until: count - i
+  for (I i = 0; i < count; i++) {
+    I begin = first[i] * keys, stop = least(end[i] * keys, kv_len);
+    at[2 * i] = begin, at[2 * i + 1] = label[i] != 0 ? stop : begin;
+    masked[2 * i] = begin, masked[2 * i + 1] = label[i] == 1 ? stop : begin;
+  }
+}
+
+// The same intervals in the order of their beginnings.
+static void in_order(I* at, I count) {
+  // invariant: (1 <= i) & ((i <= count) | (i == 1))
+  // invariant: implies((1 <= a) & (a < i), at[2 * a - 2] <= at[2 * a])
+  // invariant: within(at, count, t) == within(table, count, t)
+  // until: count - i
+  for (I i = 1; i < count; i++)
+    // invariant: (0 <= j) & (j <= i)
+    // invariant: implies((1 <= a) & (a <= i) & (a != j), at[2 * a - 2] <= at[2 * a])
+    // invariant: implies((1 <= j) & (j < i), at[2 * j - 2] <= at[2 * j + 2])
+    // invariant: within(at, count, t) == within(table, count, t)
+    // until: j
+    for (I j = i; j > 0 && at[2 * j] < at[2 * j - 2]; j--) {
+      I first = at[2 * j], end = at[2 * j + 1];
+      at[2 * j] = at[2 * j - 2], at[2 * j + 1] = at[2 * j - 1];
+      at[2 * j - 2] = first, at[2 * j - 1] = end;
+    }
+}
+
+// Of intervals in order, how many there are if those without a key are left out, and those that
+// overlap or touch are one.
+static I joined(I* at, I count) {
+  I kept = 0;
+  // invariant: (0 <= kept) & (kept <= i) & (i <= count)
+  // invariant: implies(a >= i, (at[2 * a] == table[2 * a]) & (at[2 * a + 1] == table[2 * a + 1]))
+  // invariant: implies((0 <= a) & (a < kept), at[2 * a] < at[2 * a + 1])
+  // invariant: implies((1 <= a) & (a < kept), at[2 * a - 1] < at[2 * a])
+  // invariant: implies((0 < kept) & (i < count), at[2 * kept - 2] <= at[2 * i])
+  // invariant: within(at, kept, t) == within(table, i, t)
+  // until: count - i
+  for (I i = 0; i < count; i++) {
+    I first = at[2 * i], end = at[2 * i + 1];
+    if (first >= end) continue;
+    if (kept > 0 && first <= at[2 * kept - 1])
+      at[2 * kept - 1] = most(at[2 * kept - 1], end);
     else
-      at[2 * kept] = at[2 * i], at[2 * kept + 1] = at[2 * i + 1], kept++;
+      at[2 * kept] = first, at[2 * kept + 1] = end, kept++;
   }
   return kept;
 }
 
-static I most_ends(const Call& c) { return c.bounds ? 2 * (c.touched + c.unfull) : 4 * c.runs; }
-
-static Spans spans_of(const Call& c, I batch, I head, I q0, I q1, I* at) {
-  Spans s = {0, 0, at};
-  if (c.bounds) {
-    c.bounds(c.S, batch, head, q0, q1, c.kv_len, at);
-    for (I i = 0; i < c.touched + c.unfull; i++) {
-      at[2 * i] = most(at[2 * i], 0);
-      at[2 * i + 1] = least(at[2 * i + 1] + 1, c.kv_len);
-    }
-    s.touched = united(at, c.touched);
-    s.unfull = united(at + 2 * c.touched, c.unfull);
-    memmove(at + 2 * s.touched, at + 2 * c.touched, 2 * s.unfull * sizeof(I));
-    return s;
-  }
-  I row = (least(batch, c.mask_batches - 1) * c.mask_heads + least(head, c.mask_heads - 1));
-  row = row * c.rows + q0 / TILE;
-  I* masked = at + 2 * c.runs;
-  for (I i = c.run_start[row]; i < c.run_start[row + 1]; i++) {
-    I first = c.run_first[i] * c.run_keys, end = least(c.run_end[i] * c.run_keys, c.kv_len);
-    if (!c.run_label[i] || first >= end) continue;
-    at[2 * s.touched] = first, at[2 * s.touched + 1] = end, s.touched++;
-    if (c.run_label[i] == 1) masked[2 * s.unfull] = first, masked[2 * s.unfull + 1] = end, s.unfull++;
-  }
-  s.touched = united(at, s.touched);
-  s.unfull = united(masked, s.unfull);
-  memmove(at + 2 * s.touched, masked, 2 * s.unfull * sizeof(I));
-  return s;
+static I united(I* at, I count) {
+  in_order(at, count);
+  I kept = joined(at, count);
+  return kept;
 }
 
+// Whether one of the intervals holds one of the keys first..end - 1.
 static bool meets(const I* at, I count, I first, I end) {
-  for (I i = 0; i < count; i++)
-    if (at[2 * i] < end && first < at[2 * i + 1]) return true;
-  return false;
+  bool found = false;
+  // invariant: (0 <= i) & (i <= count)
+  // invariant: found | ~((first <= t) & (t < end) & within(at, i, t))
+  // until: count - i
+  for (I i = 0; i < count; i++) found |= at[2 * i] < end && first < at[2 * i + 1];
+  return found;
+}
+
+// Whether one of the intervals holds all of these keys.
+static bool holds(const I* at, I count, I first, I end) {
+  bool found = false;
+  // invariant: (0 <= i) & (i <= count)
+  // invariant: implies(found & (first <= t) & (t < end), within(at, i, t))
+  // until: count - i
+  for (I i = 0; i < count; i++) found |= at[2 * i] <= first && end <= at[2 * i + 1];
+  return found;
+}
+
+// Disjoint intervals of keys [first, end) in order, and those that have to be masked.
+struct Spans {
+  I touched, unfull;
+  const I *at, *masked;
+};
+
+// Whether queries may drop one of the keys first..end - 1: if not, all keep all.
+static bool may_drop(const Spans& s, I first, I end) {
+  return !holds(s.at, s.touched, first, end) || meets(s.masked, s.unfull, first, end);
+}
+
+// Visit each key of a row of queries once, in blocks: the first key of a block, how many, and
+// whether it has to be masked.
+template <class Visit>
+static inline void over_blocks(const Spans& s, Visit visit) {
+  // invariant: (0 <= i) & (i <= s.touched)
+  // invariant: visits(state) == within(s.at, i, t)
+  // invariant: implies(within(s.at, i, t) & (i < s.touched), t < s.at[2 * i])
+  // invariant: implies(unmasked(state), ~within(s.masked, s.unfull, t))
+  // until: s.touched - i
+  for (I i = 0; i < s.touched; i++)
+    // invariant: (s.at[2 * i] <= k0) & (k0 < s.at[2 * i + 1] + BLOCK)
+    // invariant: visits(state) == (within(s.at, i, t) | (lies(s.at, i) & (t < k0)))
+    // invariant: implies(unmasked(state), ~within(s.masked, s.unfull, t))
+    // until: s.at[2 * i + 1] + BLOCK - k0
+    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
+      I nk = least(BLOCK, s.at[2 * i + 1] - k0);
+      visit(k0, nk, meets(s.masked, s.unfull, k0, k0 + nk));
+    }
+}
+
+// Intervals that there is room for before those that have to be masked.
+static I most_touched(const Call& c) { return c.bounds ? c.touched : c.runs; }
+
+static I most_ends(const Call& c) { return 2 * (most_touched(c) + (c.bounds ? c.unfull : c.runs)); }
+
+static Spans spans_of(const Call& c, I batch, I head, I q0, I q1, I* at) {
+  I *masked = at + 2 * most_touched(c), touched = c.touched, unfull = c.unfull;
+  if (c.bounds) {
+    c.bounds(c.S, batch, head, q0, q1, c.kv_len, at);
+    clip(at, touched, c.kv_len), clip(masked, unfull, c.kv_len);
+  } else {
+    I row = (least(batch, c.mask_batches - 1) * c.mask_heads + least(head, c.mask_heads - 1));
+    row = row * c.rows + q0 / TILE;
+    I start = c.run_start[row];
+    touched = unfull = c.run_start[row + 1] - start;
+    listed(c.run_first + start, c.run_end + start, c.run_label + start, touched, c.run_keys,
+           c.kv_len, at, masked);
+  }
+  touched = united(at, touched), unfull = united(masked, unfull);
+  return {touched, unfull, at, masked};
 }
 
 // What a thread writes to.
@@ -576,17 +668,14 @@ static void forward_tile(const Call& c, Work& w, I batch, I head, I q0, I count,
   memset(w.sums, 0, c.value_dim * width * sizeof(float));
   Spans s = spans_of(c, batch, head, q0, q0 + count - 1, w.ends);
   bool cut = false;
-  for (I i = 0; i < s.touched; i++)
-    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
-      I nk = least(BLOCK, s.at[2 * i + 1] - k0);
-      bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
-      cut |= masked;
-      scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
-      if (softmax_block(w.scores, nk, width, m, l, shrink))
-        multiply(w.sums, c.value_dim, width, shrink);
-      const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
-      add_kept(masked && careful, v, step, c.value_dim, nk, w.scores, w.sums, width, w.tame);
-    }
+  over_blocks(s, [&](I k0, I nk, bool masked) {
+    cut |= masked;
+    scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
+    if (softmax_block(w.scores, nk, width, m, l, shrink))
+      multiply(w.sums, c.value_dim, width, shrink);
+    const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
+    add_kept(masked && careful, v, step, c.value_dim, nk, w.scores, w.sums, width, w.tame);
+  });
   if (cut && !careful && wild(w.sums, width, c.value_dim, width))
     return forward_tile(c, w, batch, head, q0, count, width, true);  // of values that are dropped?
   for (I i = 0; i < count; i++) {
@@ -618,41 +707,38 @@ static void forward_row(const Call& c, Work& w, I batch, I head, I q0) {
   for (I d = 0; d < c.dim; d++) query[d] = q[d] * (float)c.scale;
   memset(out, 0, c.value_dim * sizeof(float));
   Spans found = spans_of(c, batch, head, q0, q0, w.ends);
-  for (I i = 0; i < found.touched; i++)
-    for (I k0 = found.at[2 * i]; k0 < found.at[2 * i + 1]; k0 += BLOCK) {
-      I nk = least(BLOCK, found.at[2 * i + 1] - k0);
-      const float* keys = rows_of(c, c.k, batch, kv_head, k0, nk, c.dim, w.copy, &step);
-      for (I j = 0; j < nk; j++) {
-        V total = V{};
-        float rest = 0.f;
-        I d = 0;
-        for (; d + LANES <= c.dim; d += LANES) total += *(V*)(query + d) * *(U*)(keys + j * step + d);
-        for (; d < c.dim; d++) rest += query[d] * keys[j * step + d];
-        s[j] = sum_of(total) + rest;
-      }
-      for (I j = nk; j < BLOCK; j++) s[j] = 0.f;
-      if (c.bias_k) c.bias_k(c.S, batch, head, k0, BLOCK, q0, 1, s, 0);
-      if (meets(found.at + 2 * found.touched, found.unfull, k0, k0 + nk))
-        c.mask_k(c.S, batch, head, k0, BLOCK, q0, 1, s, 0);
-      for (I j = nk; j < BLOCK; j++) s[j] = -INFINITY;
-      float top = m;
-      for (I j = 0; j < BLOCK; j++) top = s[j] > top ? s[j] : top;
-      float base = top == -INFINITY ? 0.f : top;
-      V f = exp2_of((V{} + (m - base)) * L2E), sum = V{};
-      for (I x = 0; x < BLOCK; x += LANES) {
-        *(V*)(s + x) = exp2_of((*(V*)(s + x) - base) * L2E);
-        sum += *(V*)(s + x);
-      }
-      l = l * f[0] + sum_of(sum), m = top;
-      if (f[0] != 1.f)
-        for (I d = 0; d < c.value_dim; d++) out[d] *= f[0];
-      const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
-      for (I j = 0; j < nk; j++) {
-        float p = s[j];
-        if (p == 0.f) continue;  // whatever stands in a value that is dropped
-        for (I d = 0; d < c.value_dim; d++) out[d] += p * v[j * step + d];
-      }
+  over_blocks(found, [&](I k0, I nk, bool masked) {
+    const float* keys = rows_of(c, c.k, batch, kv_head, k0, nk, c.dim, w.copy, &step);
+    for (I j = 0; j < nk; j++) {
+      V total = V{};
+      float rest = 0.f;
+      I d = 0;
+      for (; d + LANES <= c.dim; d += LANES) total += *(V*)(query + d) * *(U*)(keys + j * step + d);
+      for (; d < c.dim; d++) rest += query[d] * keys[j * step + d];
+      s[j] = sum_of(total) + rest;
     }
+    for (I j = nk; j < BLOCK; j++) s[j] = 0.f;
+    if (c.bias_k) c.bias_k(c.S, batch, head, k0, BLOCK, q0, 1, s, 0);
+    if (masked) c.mask_k(c.S, batch, head, k0, BLOCK, q0, 1, s, 0);
+    for (I j = nk; j < BLOCK; j++) s[j] = -INFINITY;
+    float top = m;
+    for (I j = 0; j < BLOCK; j++) top = s[j] > top ? s[j] : top;
+    float base = top == -INFINITY ? 0.f : top;
+    V f = exp2_of((V{} + (m - base)) * L2E), sum = V{};
+    for (I x = 0; x < BLOCK; x += LANES) {
+      *(V*)(s + x) = exp2_of((*(V*)(s + x) - base) * L2E);
+      sum += *(V*)(s + x);
+    }
+    l = l * f[0] + sum_of(sum), m = top;
+    if (f[0] != 1.f)
+      for (I d = 0; d < c.value_dim; d++) out[d] *= f[0];
+    const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.copy, &step);
+    for (I j = 0; j < nk; j++) {
+      float p = s[j];
+      if (p == 0.f) continue;  // whatever stands in a value that is dropped
+      for (I d = 0; d < c.value_dim; d++) out[d] += p * v[j * step + d];
+    }
+  });
   float factor = l == 0.f ? 0.f : 1.f / l;
   put_rows(c, c.out, batch, head, q0, 1, c.value_dim, 1, out, factor, w.copy);
   if (c.lse)
@@ -732,13 +818,11 @@ static void row_sums(const Call& c, Work& w, const Spans& s, I batch, I head, I 
                      float* m, float* log_sum) {
   float *l = w.row + 6 * TILE, *shrink = w.row + 7 * TILE;
   for (I i = 0; i < width; i++) m[i] = -INFINITY, l[i] = 0.f;
-  for (I i = 0; i < s.touched; i++)
-    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
-      I nk = least(BLOCK, s.at[2 * i + 1] - k0), step;
-      bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
-      scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
-      softmax_block(w.scores, nk, width, m, l, shrink);
-    }
+  over_blocks(s, [&](I k0, I nk, bool masked) {
+    I step;
+    scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
+    softmax_block(w.scores, nk, width, m, l, shrink);
+  });
   for (I i = 0; i < width; i++) {
     if (l[i] == 0.f) m[i] = INFINITY;
     log_sum[i] = l[i] == 0.f ? 0.f : logf(l[i]);
@@ -784,18 +868,16 @@ static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width
   transposed(q, step, count, c.dim, width, (float)c.scale, w.query);
   memset(w.sums, 0, c.dim * width * sizeof(float));
   Spans s = spans_of(c, batch, head, q0, q0 + count - 1, w.ends);
-  for (I i = 0; i < s.touched; i++)
-    for (I k0 = s.at[2 * i]; k0 < s.at[2 * i + 1]; k0 += BLOCK) {
-      I nk = least(BLOCK, s.at[2 * i + 1] - k0), vstep;
-      bool masked = meets(s.at + 2 * s.touched, s.unfull, k0, k0 + nk);
-      const float* keys = scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
-      const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.other, &vstep);
-      product<false>(v, vstep, 1, nk, c.value_dim, w.grad, w.change, width);
-      weights_and_changes<false>(w.scores, w.change, nk, width, m, log_sum, delta);
-      if (c.slope_q) c.slope_q(c.S, batch, head, q0, width, k0, nk, w.change, w.raw);
-      if (masked || c.bias_q) without_dropped(w.scores, w.change, nk * width);
-      add_kept(masked, keys, step, c.dim, nk, w.change, w.sums, width, w.tame);
-    }
+  over_blocks(s, [&](I k0, I nk, bool masked) {
+    I vstep;
+    const float* keys = scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
+    const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.other, &vstep);
+    product<false>(v, vstep, 1, nk, c.value_dim, w.grad, w.change, width);
+    weights_and_changes<false>(w.scores, w.change, nk, width, m, log_sum, delta);
+    if (c.slope_q) c.slope_q(c.S, batch, head, q0, width, k0, nk, w.change, w.raw);
+    if (masked || c.bias_q) without_dropped(w.scores, w.change, nk * width);
+    add_kept(masked, keys, step, c.dim, nk, w.change, w.sums, width, w.tame);
+  });
   put_rows(c, c.dq, batch, head, q0, count, c.dim, width, w.sums, (float)c.scale,
            w.copy);
 }
@@ -824,12 +906,10 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
   for (I head = kv_head * group; head < (kv_head + 1) * group; head++) {
     I part = least(batch, c.mask_batches - 1) * c.mask_heads + least(head, c.mask_heads - 1);
     for (I tile = 0; tile < tiles; tile++) {
-      const I* ends = spans + (part * tiles + tile) * size;
-      if (!meets(ends + 2, ends[0], k0, k0 + count)) continue;
-      bool inside = false;
-      for (I i = 0; i < ends[0]; i++)
-        inside |= ends[2 + 2 * i] <= k0 && k0 + count <= ends[3 + 2 * i];
-      bool masked = !inside || meets(ends + 2 + 2 * ends[0], ends[1], k0, k0 + count);
+      const I* found = spans + (part * tiles + tile) * size;
+      Spans s = {found[0], found[1], found + 2, found + 2 + 2 * most_touched(c)};
+      if (!meets(s.at, s.touched, k0, k0 + count)) continue;
+      bool masked = may_drop(s, k0, k0 + count);
       I q0 = tile * TILE, nq = least(TILE, c.q_len - q0), gstep;
       I place = (batch * c.heads + head) * c.q_len + q0;
       const float* rows = rows_of(c, c.q, batch, head, q0, nq, c.dim, w.copy, &step);

@@ -1,0 +1,245 @@
+"""C++ functions of integers as Python's syntax, which the reader of Triton reads and Python runs.
+
+Read are the statements that the loop over blocks of keys consists of. `for (I i = 0; i < n; i++)`
+becomes a `while`, and comments that state an invariant stay above it. Three things are said
+otherwise. An integer of C++ is `I(…)`, a truth value `boolean(…)`. A function that changes a list
+returns it as well. A call of a function that is passed changes a `state`, which goes from call to
+call.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ..meaning import NotDefined
+
+_TOKEN: Final = re.compile(
+    r"\s*(//[^\n]*|\d+|[A-Za-z_][\w.]*|\+\+|--|\|=|\+=|-=|==|!=|<=|>=|&&|\|\||[-+*!<>=?:()\[\]{},;&])"
+)
+_TYPES: Final = {"I": "I", "bool": "boolean"}
+_LEVELS: Final = (("||",), ("&&",), ("==", "!="), ("<", "<=", ">", ">="), ("+", "-"), ("*",))
+_PYTHON: Final = {"||": "|", "&&": "&"}
+_CHANGES: Final = {"=": "=", "|=": "|=", "+=": "+=", "-=": "-="}
+_KEPT: Final = ("// invariant: ", "// until: ")
+_END: Final = ""
+
+
+def python_of(source: str, names: tuple[str, ...]) -> str:
+    """The named functions of a C++ text, and its constants of integers, as a module of Python."""
+    constants = re.findall(r"^static const I (\w+) = (\d+);", source, re.M)
+    lines = [f"{name} = {value}" for name, value in constants]
+    heads = {name: _head(source, name) for name in names}
+    for name in names:
+        lines += ["", *_Function(name, heads).lines()]
+    return "\n".join([*lines, ""])
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The parameters of a function, those among them that it changes, and its body."""
+
+    parameters: list[str]
+    changed: list[str]
+    body: str
+
+
+def _head(source: str, name: str) -> _Head:
+    found = re.search(rf"^static [\w ]+\b{name}\(([^)]*)\) {{", source, re.M)
+    if found is None:
+        raise NotDefined(f"the function {name} of C++")
+    declared = [part.split() for part in found[1].split(",")]
+    changed = [part[-1] for part in declared if part[:-1] == ["I*"]]
+    parameters = [part[-1] for part in declared]
+    if "Visit" in [part[0] for part in declared]:
+        parameters, changed = [*parameters, "state"], [*changed, "state"]
+    depth, end = 1, found.end()
+    while depth:
+        depth += {"{": 1, "}": -1}.get(source[end], 0)
+        end += 1
+    return _Head(parameters, changed, source[found.end() : end - 1])
+
+
+class _Function:
+    """A function: its statements in order, as lines of Python."""
+
+    def __init__(self, name: str, heads: dict[str, _Head]) -> None:
+        self._name, self._heads, self._own = name, heads, heads[name]
+        body = self._own.body
+        self._tokens: list[str] = []
+        at = 0
+        while body[at:].strip():
+            match = _TOKEN.match(body, at)
+            if match is None:
+                raise NotDefined(f"the text {body[at : at + 40]!r}")
+            if not match[1].startswith("//") or match[1].startswith(_KEPT):
+                self._tokens.append(match[1])
+            at = match.end()
+
+    def lines(self) -> list[str]:
+        head = f"def {self._name}({', '.join(self._own.parameters)}):"
+        body = self._block(_END)
+        if not body[-1].startswith("return"):
+            body.append(f"return {', '.join(self._own.changed)}")
+        return [head, *_deeper(body)]
+
+    def _next(self) -> str:
+        return self._tokens[0] if self._tokens else _END
+
+    def _take(self, wanted: str | None = None) -> str:
+        token = self._next()
+        if wanted is not None and token != wanted:
+            raise NotDefined(f"{token!r} where {wanted!r} belongs")
+        self._tokens = self._tokens[1:]
+        return token
+
+    # --- statements ------------------------------------------------------------------------------
+
+    def _block(self, closing: str) -> list[str]:
+        found: list[str] = []
+        while self._next() != closing:
+            if self._next() == "if" and self._continues():
+                # What follows is the other branch.
+                self._take("if")
+                condition = self._in_brackets()
+                self._take("continue")
+                self._take(";")
+                return [*found, f"if no({condition}):", *_deeper(self._block(closing))]
+            found += self._statement()
+        return found
+
+    def _continues(self) -> bool:
+        text = " ".join(self._tokens)
+        return "continue" in text and re.match(r"if \([^;{]*\) continue", text) is not None
+
+    def _statement(self) -> list[str]:
+        comments: list[str] = []
+        while self._next().startswith("//"):
+            comments.append("#" + self._take()[2:])
+        if self._next() == "{":
+            self._take()
+            found = self._block("}")
+            self._take("}")
+            return found
+        if self._next() == "for":
+            return self._loop(comments)
+        if self._next() == "if":
+            self._take()
+            found = [f"if {self._in_brackets()}:", *_deeper(self._statement())]
+            if self._next() == "else":
+                self._take()
+                found += ["else:", *_deeper(self._statement())]
+            return found
+        if self._next() == "return":
+            self._take()
+            found = [f"return {', '.join([self._value(), *self._own.changed])}"]
+            self._take(";")
+            return found
+        return self._simple(";")
+
+    def _loop(self, comments: list[str]) -> list[str]:
+        self._take("for")
+        self._take("(")
+        first = self._simple(";")
+        condition = self._value()
+        self._take(";")
+        step = self._simple(")")
+        return [*first, *comments, f"while {condition}:", *_deeper([*self._statement(), *step])]
+
+    def _simple(self, closing: str) -> list[str]:
+        """Declarations, assignments and calls, with commas between them."""
+        kind = self._take() if self._next() in _TYPES else None
+        found: list[str] = []
+        while True:
+            found.append(self._part(kind))
+            if self._take() == closing:
+                return found
+
+    def _part(self, kind: str | None) -> str:
+        name = self._take()
+        if self._next() == "(":
+            args = self._arguments()
+            if name not in self._heads:  # a function that is passed
+                return f"state = {name}(state, {', '.join(args)})"
+            return f"{', '.join(self._changed_by(name, args))} = {name}({', '.join(args)})"
+        target = f"{name}[{self._index()}]" if self._next() == "[" else name
+        sign = self._take()
+        if sign in ("++", "--"):
+            return f"{target} {sign[0]}= 1"
+        if sign not in _CHANGES:
+            raise NotDefined(f"the statement {target} {sign}")
+        called = self._heads.get(self._next())
+        if called is not None and called.changed:
+            function, args = self._take(), self._arguments()
+            targets = ", ".join([target, *self._changed_by(function, args)])
+            return f"{targets} {sign} {function}({', '.join(args)})"
+        value = self._value()
+        return f"{target} {sign} {_TYPES[kind]}({value})" if kind else f"{target} {sign} {value}"
+
+    def _changed_by(self, function: str, args: list[str]) -> list[str]:
+        """The arguments of a call that the function changes."""
+        of = self._heads[function]
+        return [args[of.parameters.index(name)] for name in of.changed]
+
+    # --- values ----------------------------------------------------------------------------------
+
+    def _in_brackets(self) -> str:
+        self._take("(")
+        found = self._value()
+        self._take(")")
+        return found
+
+    def _index(self) -> str:
+        self._take("[")
+        found = self._value()
+        self._take("]")
+        return found
+
+    def _arguments(self) -> list[str]:
+        self._take("(")
+        found: list[str] = []
+        while self._next() != ")":
+            found.append(self._value())
+            if self._next() == ",":
+                self._take()
+        self._take(")")
+        return found
+
+    def _value(self) -> str:
+        chosen = self._level(0)
+        if self._next() != "?":
+            return chosen
+        self._take()
+        then = self._value()
+        self._take(":")
+        return f"where({chosen}, {then}, {self._value()})"
+
+    def _level(self, level: int) -> str:
+        if level == len(_LEVELS):
+            return self._unary()
+        found = self._level(level + 1)
+        while self._next() in _LEVELS[level]:
+            sign = self._take()
+            found = f"({found} {_PYTHON.get(sign, sign)} {self._level(level + 1)})"
+        return found
+
+    def _unary(self) -> str:
+        if self._next() == "!":
+            self._take()
+            return f"no({self._unary()})"
+        if self._next() == "-":
+            self._take()
+            return f"(-{self._unary()})"
+        if self._next() == "(":
+            return self._in_brackets()
+        name = self._take()
+        if name in ("true", "false"):
+            return name.capitalize()
+        if self._next() == "(":
+            return f"{name}({', '.join(self._arguments())})"
+        return f"{name}[{self._index()}]" if self._next() == "[" else name
+
+
+def _deeper(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

@@ -1,0 +1,324 @@
+"""The C++ loop over blocks of keys, proved of its text for any number of intervals.
+
+`skeleton.cpp` turns intervals of keys into disjoint ones in order, visits these in blocks, and asks
+for each block whether it has to be masked. Tiles of keys, in the backward pass, are asked about
+alike. What is trusted: the lines that call these functions, and the body of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ...backends.cpu import native
+from .. import terms
+from ..given import between
+from ..reading.loops_of_cpp import python_of
+from ..reading.triton import Module, as_number
+from ..reading.values import BOOL, INT32, INT64, Number, Type, converted
+from ..terms import Term, number
+from .lists import PLACE, Entries, Intervals
+from .loops import Step, Walker
+from .runs import NOTHING, Sources
+
+FILE: Final = "skeleton"
+NAMES: Final = ("clip", "listed", "in_order", "joined", "united", "meets", "holds", "may_drop",
+                "over_blocks")  # fmt: skip
+KEY: Final = terms.variable("t")
+_MOST: Final = 2**30  # intervals of a list
+
+
+@lru_cache(maxsize=1)
+def skeleton() -> str:
+    """The source of the loop."""
+    return (Path(next(iter(native.__path__))) / "skeleton.cpp").read_text()
+
+
+def lemmas_of_blocks(
+    sources: Sources | None, milliseconds: int
+) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
+    """Functions of the loop, what is claimed of each, and its proof."""
+    text = (sources or {}).get(FILE) or skeleton()
+    for name, claimed, proof in (
+        ("clip", "the keys of each interval, and no other", _clip),
+        ("listed", "the keys of each run, and those of each run to be masked", _listed),
+        ("in_order", "the same keys, intervals in order", _in_order),
+        ("joined", "the same keys, in intervals that lie apart", _joined),
+        ("united", "the same keys, in order, in intervals that lie apart", _united),
+        ("meets", "no key of a block lies in an interval, if it says so", _meets),
+        ("holds", "all keys of a block lie in intervals, if it says so", _holds),
+        ("may_drop", "all keys are kept and none is dropped, if it says so", _may_drop),
+        ("over_blocks", "every key to keep once, no other, masked unless none is dropped", _blocks),
+    ):
+        yield f"{FILE}.{name}", claimed, partial(proof, text, milliseconds)
+
+
+class _Walk(Walker):
+    """A walker that knows the words of the loop's invariants."""
+
+    def __init__(self, text: str, milliseconds: int) -> None:
+        module = Module(python_of(text, NAMES), f"{FILE}.cpp")
+        super().__init__(module, {}, milliseconds)
+        self.names |= {"t": Number(KEY, INT64), "a": Number(PLACE, INT64)}
+        for name, of in (("I", INT64), ("boolean", BOOL)):
+            self.define(name, partial(_as, of))
+        self.define("no", lambda x: Number(terms.no(as_number(x).as_condition), BOOL))
+        self.define("least", partial(_extreme, terms.least))
+        self.define("most", partial(_extreme, terms.most))
+        self.define("lies", lambda of, place: Number(of.holds(as_number(place).term, KEY), BOOL))
+        self.define("visits", lambda state: state[0])
+        self.define("unmasked", lambda state: state[1])
+
+    def count(self, name: str = "count", high: int = _MOST) -> Number:
+        return self.number(name, 0, high)
+
+    def number(self, name: str, low: int, high: int) -> Number:
+        found = self.fresh(name, INT64)
+        self.given += between(low, found.term, high)
+        return found
+
+    def at_any(self, low: int, count: Term, claim: Term) -> Term:
+        """A fact of the places low <= a < count."""
+        inside = terms.both(terms.greater_equal(PLACE, number(low)), terms.greater(count, PLACE))
+        return terms.either(terms.no(inside), claim)
+
+    def in_order(self, of: Intervals, count: Term) -> Term:
+        before = of.read(terms.subtract(PLACE, number(1)), 0)
+        return self.at_any(1, count, terms.greater_equal(of.read(PLACE, 0), before))
+
+    def apart(self, of: Intervals, count: Term) -> list[Term]:
+        """Intervals with keys, each of which ends before the next one begins."""
+        before = of.read(terms.subtract(PLACE, number(1)), 1)
+        some = terms.greater(of.read(PLACE, 1), of.read(PLACE, 0))
+        return [
+            self.at_any(0, count, some),
+            self.at_any(1, count, terms.greater(of.read(PLACE, 0), before)),
+        ]
+
+    def holding(self, of: Intervals, count: Any) -> Term:
+        return self.within(of, count, Number(KEY, INT64)).term
+
+    def keys_of(self, first: Any, end: Any) -> Term:
+        begin, stop = (as_number(part).term for part in (first, end))
+        return terms.both(terms.greater_equal(KEY, begin), terms.greater(stop, KEY))
+
+
+def _as(of: Type, value: Any) -> Number:
+    return converted(as_number(value), of)
+
+
+def _extreme(rule: Callable[..., Term], left: Any, right: Any) -> Number:
+    return Number(rule(as_number(left).term, as_number(right).term), INT64)
+
+
+# --- lists of intervals ---------------------------------------------------------------------------
+
+
+def _clip(text: str, milliseconds: int) -> tuple[Step, ...]:
+    walk = _Walk(text, milliseconds)
+    count, kv_len = walk.count(), walk.number("kv_len", 0, 2**31 - 1)
+    table = walk.intervals("at", count.term)
+    is_key = walk.keys_of(0, kv_len)
+
+    def in_closed(of: Intervals, place: Any) -> Number:
+        first, last = (of.read(as_number(place).term, side) for side in (0, 1))
+        return Number(
+            terms.both(terms.greater_equal(KEY, first), terms.greater_equal(last, KEY)), BOOL
+        )
+
+    walk.names |= {"table": table, "is_key": Number(is_key, BOOL)}
+    walk.define("lies_in_closed", in_closed)
+    found = walk.call("clip", table, count, kv_len)
+    wanted = terms.both(is_key, in_closed(table, Number(PLACE, INT64)).term)
+    walk.claim("the keys of each interval", walk.at_any(
+        0, count.term, terms.same(found.holds(PLACE, KEY), wanted)
+    ))  # fmt: skip
+    return tuple(walk.steps)
+
+
+def _listed(text: str, milliseconds: int) -> tuple[Step, ...]:
+    walk = _Walk(text, milliseconds)
+    count, keys = walk.count(), walk.number("keys", 1, 2**31 - 1)
+    kv_len = walk.number("kv_len", 0, 2**31 - 1)
+    at, masked = (walk.intervals(name, count.term) for name in ("at", "masked"))
+    first, end, label = (
+        Entries(terms.Table(name, "int", 0, 2**31 - 1), lambda term: Number(term, INT32))
+        for name in ("first", "end", "label")
+    )
+
+    def in_run(place: Any) -> Number:
+        of = as_number(place).term
+        begin, stop = (terms.multiply(each.at(of).term, keys.term) for each in (first, end))
+        lies = walk.keys_of(Number(begin, INT64), Number(stop, INT64))
+        return Number(terms.both(lies, terms.greater(kv_len.term, KEY)), BOOL)
+
+    walk.define("lies_in_run", in_run)
+    lists = walk.call("listed", first, end, label, count, keys, kv_len, at, masked)
+    for of, chosen in zip(lists, (
+        terms.no(terms.equal(label.at(PLACE).term, number(0))),
+        terms.equal(label.at(PLACE).term, number(1)),
+    ), strict=True):  # fmt: skip
+        wanted = terms.both(in_run(Number(PLACE, INT64)).term, chosen)
+        walk.claim("the keys of each run", walk.at_any(
+            0, count.term, terms.same(of.holds(PLACE, KEY), wanted)
+        ))  # fmt: skip
+    return tuple(walk.steps)
+
+
+def _in_order(text: str, milliseconds: int) -> tuple[Step, ...]:
+    walk = _Walk(text, milliseconds)
+    count = walk.count()
+    table = walk.names["table"] = walk.intervals("at", count.term)
+    found = walk.call("in_order", table, count)
+    walk.claim("in order", walk.in_order(found, count.term))
+    walk.claim("the same keys",
+               terms.same(walk.holding(found, count), walk.holding(table, count)))  # fmt: skip
+    return tuple(walk.steps)
+
+
+def _joined(text: str, milliseconds: int) -> tuple[Step, ...]:
+    walk = _Walk(text, milliseconds)
+    count = walk.count()
+    table = walk.names["table"] = walk.intervals("at", count.term)
+    walk.given.append(walk.in_order(table, count.term))
+    kept, found = walk.call("joined", table, count)
+    _claim_united(walk, (table, count), (found, kept))
+    return tuple(walk.steps)
+
+
+def _claim_united(walk: _Walk, table: tuple[Any, Any], found: tuple[Any, Any]) -> None:
+    of, kept = found
+    walk.claim("no more than there were", terms.both(
+        terms.at_least(kept.term), terms.greater_equal(table[1].term, kept.term)
+    ))  # fmt: skip
+    for each in walk.apart(of, kept.term):
+        walk.claim("apart", each)
+    walk.claim("the same keys",
+               terms.same(walk.holding(of, kept), walk.holding(*table)))  # fmt: skip
+
+
+def _united(text: str, milliseconds: int) -> tuple[Step, ...]:
+    """With what is proved of `in_order` and `joined`."""
+    walk = _Walk(text, milliseconds)
+    count = walk.count()
+    table = walk.intervals("at", count.term)
+
+    def in_order(of: Intervals, many: Number) -> Intervals:
+        walk.claim("all of them", terms.equal(many.term, count.term))
+        found = of.unknown()
+        same = terms.same(walk.holding(found, many), walk.holding(of, many))
+        walk.given += [walk.in_order(found, many.term), same]
+        return found
+
+    def joined(of: Intervals, many: Number) -> tuple[Number, Intervals]:
+        walk.claim("all of them", terms.equal(many.term, count.term))
+        walk.claim("they are in order", walk.in_order(of, many.term))
+        found, kept = of.unknown(), walk.count("kept")
+        walk.given += [*walk.apart(found, kept.term), terms.greater_equal(many.term, kept.term)]
+        walk.given.append(terms.same(walk.holding(found, kept), walk.holding(of, many)))
+        return kept, found
+
+    walk.define("in_order", in_order)
+    walk.define("joined", joined)
+    kept, found = walk.call("united", table, count)
+    _claim_united(walk, (table, count), (found, kept))
+    return tuple(walk.steps)
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def _block(walk: _Walk) -> tuple[Number, Number]:
+    first = walk.number("first", 0, 2**31)
+    return first, walk.number("end", 0, 2**32)
+
+
+def _met(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
+    """What `meets` says: with a key of a block in an interval it is true."""
+    none = terms.no(terms.both(walk.keys_of(*block), walk.holding(*table)))
+    return terms.either(as_number(found).as_condition, none)
+
+
+def _held(walk: _Walk, found: Any, table: tuple[Any, Any], block: tuple[Any, Any]) -> Term:
+    """What `holds` says: where it is true, each key of a block lies in an interval."""
+    of = terms.both(as_number(found).as_condition, walk.keys_of(*block))
+    return terms.either(terms.no(of), walk.holding(*table))
+
+
+def _says(name: str, law: Callable[..., Term], text: str, milliseconds: int) -> tuple[Step, ...]:
+    walk = _Walk(text, milliseconds)
+    count = walk.count()
+    table, block = walk.intervals("at", number(0)), _block(walk)
+    found = walk.call(name, table, count, *block)
+    walk.claim("each key of the block", law(walk, found, (table, count), block))
+    return tuple(walk.steps)
+
+
+_meets, _holds = partial(_says, "meets", _met), partial(_says, "holds", _held)
+
+
+class _Spans(NamedTuple):
+    touched: Number
+    unfull: Number
+    at: Intervals
+    masked: Intervals
+
+
+def _spans(walk: _Walk) -> _Spans:
+    """Lists that nothing is put in, with what `meets` and `holds` say of them."""
+
+    def says(law: Callable[..., Term], of: Intervals, count: Any, *block: Any) -> Number:
+        found = walk.fresh("said", BOOL)
+        walk.given.append(law(walk, found, (of, count), block))
+        return found
+
+    walk.define("meets", partial(says, _met))
+    walk.define("holds", partial(says, _held))
+    none = number(0)
+    return _Spans(
+        walk.count("touched"), walk.count("unfull"),
+        walk.intervals("at", none), walk.intervals("masked", none),
+    )  # fmt: skip
+
+
+def _may_drop(text: str, milliseconds: int) -> tuple[Step, ...]:
+    walk = _Walk(text, milliseconds)
+    s, block = _spans(walk), _block(walk)
+    found = as_number(walk.call("may_drop", s, *block)).as_condition
+    walk.given += [walk.keys_of(*block), terms.no(found)]
+    walk.claim("its keys are kept by some query", walk.holding(s.at, s.touched))
+    walk.claim("and dropped by none", terms.no(walk.holding(s.masked, s.unfull)))
+    return tuple(walk.steps)
+
+
+def _blocks(text: str, milliseconds: int) -> tuple[Step, ...]:
+    """The lists are those of `united`: apart, in order, and all ends within the length."""
+    walk = _Walk(text, milliseconds)
+    s = _spans(walk)
+    walk.given += walk.apart(s.at, s.touched.term)
+    for side in (0, 1):
+        ends = between(0, s.at.read(PLACE, side), 2**31 - 1)
+        walk.given.append(walk.at_any(0, s.touched.term, terms.both(*ends)))
+    state = walk.call("over_blocks", s, _visit, NOTHING)
+    visits, bare = state
+    wanted = terms.choice(walk.holding(s.at, s.touched), number(1), number(0))
+    walk.claim("every key to keep once, no other", terms.equal(visits.term, wanted))
+    dropped = walk.holding(s.masked, s.unfull)
+    walk.claim("none to drop without the mask",
+               terms.either(terms.no(bare.term), terms.no(dropped)))  # fmt: skip
+    return tuple(walk.steps)
+
+
+def _visit(state: Any, first: Any, count: Any, masked: Any) -> Any:
+    """A block of so many keys, of which key t may be one."""
+    visits, bare = state
+    begin, many = (as_number(part).term for part in (first, count))
+    mine = terms.both(terms.greater_equal(KEY, begin), terms.greater(terms.add(begin, many), KEY))
+    once = terms.choice(mine, number(1), number(0))
+    unmasked = terms.both(mine, terms.no(as_number(masked).as_condition))
+    return (
+        Number(terms.add(visits.term, once), INT32),
+        Number(terms.either(bare.term, unmasked), BOOL),
+    )

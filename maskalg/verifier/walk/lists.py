@@ -1,0 +1,155 @@
+"""Lists of intervals that a function changes, of any length, as terms.
+
+What a list holds at a place is an unknown function of the place, until something is put there. What
+is said of *any* place, `a`, is used at each place that a claim speaks of. So a proof never counts
+through a list.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .. import terms
+from ..meaning import NotDefined
+from ..reading.values import INT64, Indexed, Number
+from ..terms import Term
+
+PLACE: Final = terms.variable("a")
+"""Any place of a list."""
+
+FARTHEST: Final = 2**62
+_serials = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals(Indexed):
+    """A list of numbers first, end, first, end, …: a version of it, which is never changed.
+
+    Attributes:
+        read: what stands at the place of an interval, on its side 0 or 1.
+        put_in: told of the place and the number when something is put in, and gives the number.
+        changed: the places that it was put in at.
+    """
+
+    name: str
+    read: Callable[[Term, int], Term]
+    put_in: Callable[[Term, Number], Term]
+    changed: tuple[Term, ...] = ()
+
+    def at(self, index: Term) -> Number:
+        return Number(self.read(*_place(index)), INT64)
+
+    def put(self, index: Term, value: Number) -> Intervals:
+        at, own = _place(index)
+        new, before = self.put_in(at, value), self.read
+
+        def read(place: Term, side: int) -> Term:
+            old = before(place, side)
+            return terms.choice(terms.equal(place, at), new, old) if side == own else old
+
+        return self._version(read, (*self.changed, at))
+
+    def chosen(self, condition: Term, otherwise: Indexed) -> Intervals:
+        assert isinstance(otherwise, Intervals)
+        one, other = self.read, otherwise.read
+        return self._version(
+            lambda place, side: terms.choice(condition, one(place, side), other(place, side)),
+            tuple(dict.fromkeys((*self.changed, *otherwise.changed))),
+        )
+
+    def unknown(self) -> Intervals:
+        """Another list of which nothing is known."""
+        ends = [terms.Table(f"{self.name} {next(_serials)}", "int", -FARTHEST, FARTHEST)
+                for _ in range(2)]  # fmt: skip
+        return self._version(lambda place, side: terms.entry(ends[side], place))
+
+    def holds(self, place: Term, key: Term) -> Term:
+        """Whether the interval at a place holds a key."""
+        first, end = self.read(place, 0), self.read(place, 1)
+        return terms.both(terms.greater_equal(key, first), terms.greater(end, key))
+
+    def _version(
+        self, read: Callable[[Term, int], Term], changed: tuple[Term, ...] = ()
+    ) -> Intervals:
+        return Intervals(self.name, read, self.put_in, changed)
+
+
+@dataclass(frozen=True)
+class Entries(Indexed):
+    """A list of integers that nothing is put in."""
+
+    table: terms.Table
+    of: Callable[[Term], Number]
+
+    def at(self, index: Term) -> Number:
+        return self.of(terms.entry(self.table, index))
+
+
+def _place(index: Term) -> tuple[Term, int]:
+    """The interval that an index is in, and its side."""
+    # An address has 64 bits, as numbers modulo 2**64: what is added wraps nowhere else.
+    parts = terms.polynomial(terms.unwrapped_ring(index, 64))
+    if any(times % 2 for atoms, times in parts.items() if atoms):
+        raise NotDefined(f"a place that may be an interval's first or its end: {index}")
+    constant = parts.pop((), 0)
+    rows = [terms.multiply(terms.number(times // 2), *atoms) for atoms, times in parts.items()]
+    return terms.add(*rows, terms.number(constant // 2)), constant % 2
+
+
+class Facts:
+    """What is known of lists: the meaning of `within`, and facts of any place."""
+
+    def __init__(self) -> None:
+        self._lists: dict[str, Intervals] = {}
+        self._names: dict[Intervals, str] = {}
+
+    def within(self, of: Intervals, count: Term, key: Term) -> Term:
+        """Whether one of the first intervals holds a key."""
+        name = self._names.setdefault(of, f"within {of.name} {next(_serials)}")
+        self._lists[name] = of
+        return terms.apply(name, count, key, sort="bool")
+
+    def laws(self, given: Sequence[Term], claim: Term) -> list[Term]:
+        """Facts at the places that a claim, and what is given, speak of.
+
+        A key within a list lies in an interval, whose place is unknown; and one that lies in an
+        interval at any of the places is within.
+        """
+        found: list[Term] = []
+        spoken = dict.fromkeys(
+            part for term in (*given, claim) for part in term.walk()
+            if part.op == "apply" and part.data in self._lists
+        )  # fmt: skip
+        places: dict[Term, None] = {}
+        for said in spoken:
+            place = terms.variable(f"the place in {said.serial}")
+            found.append(terms.either(terms.no(said), self._lies(said, place)))
+            places.update(dict.fromkeys((place, *self._lists[said.data].changed)))
+        for term in (*given, *found, claim):
+            if term is claim or not of_any_place(term):
+                entries = [part for part in term.walk() if part.op == "entry"]
+                places.update(dict.fromkeys(entry.args[0] for entry in entries))
+        for said, place in itertools.product(spoken, places):
+            found.append(terms.either(terms.no(self._lies(said, place)), said))
+        after = dict.fromkeys([terms.add(place, terms.number(1)) for place in places]) | places
+        for term in filter(of_any_place, given):
+            for place in after if _of_neighbours(term) else places:
+                found.append(terms.replaced(term, {PLACE: place}.get))
+        return found
+
+    def _lies(self, said: Term, place: Term) -> Term:
+        count, key = said.args
+        lies = self._lists[said.data].holds(place, key)
+        return terms.both(terms.at_least(place), terms.greater(count, place), lies)
+
+
+def of_any_place(term: Term) -> bool:
+    """Whether a fact is one of any place."""
+    return any(part is PLACE for part in term.walk())
+
+
+def _of_neighbours(term: Term) -> bool:
+    return any(part.op == "entry" and part.args[0] is not PLACE for part in term.walk())
