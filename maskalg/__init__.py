@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors as errors
 from . import nn as nn
+from . import verifier as verifier  # tells proofs how to check kernels
 from . import views as views  # tells notebooks how to show values
 from .attention import attention as attention
 from .backends.merge import merge as merge

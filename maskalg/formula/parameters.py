@@ -93,7 +93,7 @@ class Table:
         self.tensor = tensor
         self.low = low
         self.order = order
-        self.kind: Kind = _kind_of(tensor.dtype)
+        self.kind: Kind = kind_of(tensor.dtype)
         bound = "" if low is None else f">={low}"
         declared = "" if order is None else f"~{order}"
         self.text = f"@{name}:{self.kind}{tensor.ndim}{bound}{declared}"
@@ -141,7 +141,8 @@ def common_order(one: Parameter, other: Parameter) -> Order | None:
     return None
 
 
-def _kind_of(dtype: torch.dtype) -> Kind:
+def kind_of(dtype: torch.dtype) -> Kind:
+    """The kind of a table's entries."""
     if dtype == torch.bool:
         return "bool"
     return "real" if dtype.is_floating_point else "int"

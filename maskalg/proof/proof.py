@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, overload
 
+from ..engine.kernel_checks import KERNEL_CHECKS
 from ..engine.normal_form import Structure, bound
 from ..engine.recent import Recent
 from ..formula.expression import Expression
@@ -14,6 +16,9 @@ from ..formula.printing import Shown, formula_text
 from .closed_forms import ClosedForms, Span, last_rung
 
 if TYPE_CHECKING:
+    import torch
+
+    from ..verifier.report import Verification
     from .check.certificate import Certificate
     from .digits.prove import DigitProof
     from .elimination import Elimination
@@ -64,13 +69,37 @@ class Proof(Shown):
     def reasons(self) -> tuple[str, ...]:
         return self.forms.reasons
 
-    def check(self) -> Certificate:
+    @overload
+    def check(self, *, kernel: Literal[False] = False) -> Certificate: ...
+
+    @overload
+    def check(
+        self, *, kernel: Literal[True], dtypes: Mapping[str, torch.dtype] | None = None
+    ) -> Verification: ...
+
+    def check(
+        self, *, kernel: bool = False, dtypes: Mapping[str, torch.dtype] | None = None
+    ) -> Certificate | Verification:
         """Prove each claim of the closed forms once more, by linear arithmetic and a few laws.
+
+        Args:
+            kernel: prove that the text of the kernels computes the mask instead, on all targets, as
+                `maskalg.verify` does. Needs z3: `pip install "maskalg[verify]"`.
+            dtypes: of tables in these kernels, by the names in `formula`; without one, tables of
+                integers are int64, of real numbers float32.
 
         Returns:
             A `Certificate` that lists every claim and how it was proved. It says "unchecked" of
-            what it could not prove, which does not make it wrong, and verifies nothing else.
+            what it could not prove, which does not make it wrong, and verifies nothing else. With
+            `kernel` a `Verification`. A proof has no tensors, so kernels that look runs of tiles up
+            in tables that are made of tensors stay "not proved" there.
+
+        Raises:
+            MaskValueError: `dtypes` names no table of the mask, or gives one a dtype of another
+                kind.
         """
+        if kernel:
+            return KERNEL_CHECKS[0](self, dtypes or {})
         from .check.certificate import certify
 
         return certify(self.mask, self.forms)

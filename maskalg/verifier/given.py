@@ -121,9 +121,13 @@ def sizes_of_bounds(spans: tuple[Span, ...], meaning: Meaning, kernel: Kernel) -
 
 
 def is_reachable(structure: Structure, kernel: Kernel) -> bool:
-    """Whether any call has such a kernel: none of 32 bits where a table is a factor."""
-    return kernel.bits == 64 or not any(
-        any(part.op == "read" for part in product.walk()) for product in _products(structure)
+    """Whether any call has such a kernel: none of 32 bits where a table is a factor, or where the
+    integers of the formula are too large."""
+    return kernel.bits == 64 or (
+        structure.constants + PADDING < _most_of_32(structure)
+        and not any(
+            any(part.op == "read" for part in product.walk()) for product in _products(structure)
+        )
     )
 
 
@@ -247,8 +251,11 @@ def _is_negation(node: Node) -> bool:
     return len(node.args) == 2 and any(arg.data == -1 for arg in node.args if arg.op == "const")
 
 
+def _most_of_32(structure: Structure) -> int:
+    return MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
+
+
 def _fits_32(structure: Structure, meaning: Meaning) -> Term:
-    most = MOST_OF_ENTRY if structure.reads or structure.truncates else 2**31
     parts = [Q_LEN, KV_LEN, BATCHES, HEADS]
     parts += [terms.multiply(terms.number(2), size) for size in _numbers(structure, meaning)]
     # `fits_int32` adds up what products are at most; they are at least what they are here.
@@ -256,4 +263,5 @@ def _fits_32(structure: Structure, meaning: Meaning) -> Term:
         products = list(map(meaning, _products(structure)))
         parts += [terms.most(product, terms.negate(product)) for product in products]
     total = terms.multiply(terms.number(structure.repeats), terms.add(*parts))
-    return _at_most(terms.add(total, terms.number(PADDING + structure.constants)), most - 1)
+    total = terms.add(total, terms.number(PADDING + structure.constants))
+    return _at_most(total, _most_of_32(structure) - 1)

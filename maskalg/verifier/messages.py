@@ -15,6 +15,18 @@ def unknown_target(target: object, known: tuple[str, ...]) -> MaskValueError:
     return MaskValueError(f"target {target!r} is not known; choose of {', '.join(known)}.")
 
 
+def no_table(name: str, known: list[str]) -> MaskValueError:
+    names = f"those of this mask are {', '.join(known)}" if known else "this mask has none"
+    return MaskValueError(f"check(dtypes=…): no table is called {name!r}; {names}.")
+
+
+def other_kind(name: str, dtype: object, such_as: object) -> MaskValueError:
+    return MaskValueError(
+        f"check(dtypes=…): table {name!r} has entries of another kind than {dtype}; write a dtype "
+        f"such as {such_as}."
+    )
+
+
 def not_a_length(length: object, most: int) -> MaskValueError:
     return MaskValueError(
         f"length {length!r} of a call that is computed pair by pair must be 1 to {most}. For all "

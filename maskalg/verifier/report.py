@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
+
+import torch
 
 from .. import errors
-from ..engine.normal_form import bound
+from ..engine.normal_form import Bound, Structure, bound
+from ..formula import nodes
 from ..formula.expression import Expression
+from ..formula.parameters import Slot, kind_of
+from ..proof.proof import Proof
+from ..schedule.rung import rung_of
 from . import messages
 from .claims import TARGETS, Claim, Target, claims, subject_of
 from .given import MOST_OF_TABLE
@@ -34,6 +40,9 @@ TRUSTED: Final = (
 
 MOST_OF_CALL: Final = 8192
 """The longest call whose pairs are all computed."""
+
+_SECONDS: Final = 10.0
+_DTYPES: Final = {"int": torch.int64, "real": torch.float32, "bool": torch.bool}
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ def verify(
     *,
     targets: Sequence[Target] = TARGETS,
     length: int | None = None,
-    seconds: float = 10.0,
+    seconds: float = _SECONDS,
 ) -> Verification:
     """Prove that the kernels of an expression compute its mask, for every index.
 
@@ -111,14 +120,43 @@ def verify(
     if length is not None and not 0 < length <= MOST_OF_CALL:
         raise messages.not_a_length(length, MOST_OF_CALL)
     form = bound(expression)
-    found = list(claims(subject_of(form), tuple(targets), int(1000 * seconds)))
-    if set(targets) - {"cpu"}:
-        found += of_installed_kernels(cpu=False)
-    if "cpu" in targets:
-        found += of_installed_kernels(cpu=True)
+    found = list(_of_every_call(form, targets, seconds))
     if set(targets) - {"cpu"} or length is not None:
         found += claims_of_call(form, length, looked_up_only=length is None)
     return Verification(str(expression), tuple(found))
+
+
+def verify_proof(proof: Proof, dtypes: Mapping[str, torch.dtype]) -> Verification:
+    """`proof.check(kernel=True)`: the kernels of a mask without its numbers and tensors."""
+    slots = sorted({cast(Slot, slot) for slot in proof.mask.params}, key=lambda slot: slot.index)
+    structure = Structure(proof.formula, proof.formula, proof.mask, nodes.SCORE, tuple(slots))
+    tables = {slot.name: slot for slot in structure.tables}
+    for name, dtype in dtypes.items():
+        if name not in tables:
+            raise messages.no_table(name, list(tables))
+        if kind_of(dtype) != tables[name].kind:
+            raise messages.other_kind(name, dtype, _DTYPES[tables[name].kind])
+    values = [
+        torch.zeros((1,) * slot.ndim, dtype=dtypes.get(slot.name, _DTYPES[slot.kind]))
+        if slot.is_table
+        else max(slot.low or 1, 1)
+        for slot in slots
+    ]
+    found = list(_of_every_call(Bound(structure, tuple(values)), TARGETS, _SECONDS))
+    if rung_of(structure).in_kernel != "spans":
+        text = "runs of tiles that kernels look up"
+        found.append(
+            Claim("runs", text, "not proved", "a proof has no tensors; write ma.verify(mask)", 0.0)
+        )
+    return Verification(proof.formula, tuple(found))
+
+
+def _of_every_call(form: Bound, targets: Sequence[Target], seconds: float) -> Iterator[Claim]:
+    """Claims about all calls of an expression."""
+    yield from claims(subject_of(form), tuple(targets), int(1000 * seconds))
+    for cpu in (False, True):
+        if set(targets) & ({"cpu"} if cpu else {"ptx", "triton"}):
+            yield from of_installed_kernels(cpu)
 
 
 def counterexample(model: Model) -> list[str]:

@@ -112,3 +112,31 @@ def test_the_command(capsys):
 def test_targets_are_checked():
     with pytest.raises(ma.MaskValueError, match="target 'tpu' is not known; choose of ptx"):
         ma.verify(ma.causal, targets=("tpu",))
+
+
+def test_a_proof_checks_the_kernels_of_its_mask():
+    entries = ma.table(torch.tensor([3, 5], dtype=torch.int32), "lengths")
+    proof = (ma.causal & (ma.kv_idx < entries[ma.batch])).prove()
+    for dtypes in (None, {"lengths": torch.int32}):
+        found = proof.check(kernel=True, dtypes=dtypes)
+        assert found.whole, str(found)
+        assert {claim.kind for claim in found.claims} == {"element", "bounds", "walk"}
+
+
+def test_a_proof_says_which_kernels_it_cannot_check():
+    mask = ma.table(torch.tensor([3, 1, 2]), "x")[ma.q_idx] >= ma.kv_idx % 3
+    left = [claim for claim in mask.prove().check(kernel=True).claims if claim.outcome != "proved"]
+    assert [claim.kind for claim in left] == ["runs"] and "ma.verify(mask)" in left[0].by
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "told"),
+    [
+        ({"y": torch.int32}, "no table is called 'y'; those of this mask are x"),
+        ({"x": torch.float32}, "write a dtype such as torch.int64"),
+    ],
+)
+def test_dtypes_that_are_not_of_the_mask(dtypes, told):
+    mask = ma.table(torch.tensor([3, 1, 2]), "x")[ma.q_idx] >= ma.kv_idx
+    with pytest.raises(ma.MaskValueError, match=told):
+        mask.prove().check(kernel=True, dtypes=dtypes)

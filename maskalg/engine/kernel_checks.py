@@ -1,0 +1,15 @@
+"""What proves the kernels of a proof's mask: a later room, which is imported when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..proof.proof import Proof
+    from ..verifier.report import Verification
+
+KERNEL_CHECKS: Final[list[Callable[[Proof, Mapping[str, torch.dtype]], Verification]]] = []
+"""`check(proof, dtypes)`, as `Proof.check` describes it: `verifier` puts it here."""
