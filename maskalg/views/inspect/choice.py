@@ -24,10 +24,6 @@ class Choice:
     entry: int = 0
     head: int = 0
 
-    def place(self, batches: int, heads: int) -> tuple[int, int]:
-        """Its place among so many entries and heads."""
-        return min(self.entry, batches - 1), min(self.head, heads - 1)
-
     def notes(self, expression: Expression) -> tuple[str, ...]:
         """Notes for a reader: which of how many, where the expression tells them apart."""
         notes = []
@@ -67,29 +63,6 @@ def parts_of(score: Expression) -> tuple[Expression, Expression]:
     return whole.mask, whole.bias
 
 
-def of_one(expression: Expr, choice: Choice) -> tuple[Expr, int | None, int | None]:
-    """The expression with its tables cut down to one batch entry and head where they can be.
-
-    Returns:
-        The expression, and the `batch` and `heads` to ask its blocks for: numbers where no tensor
-        tells them, as one with a single entry for all does not. `choice.place` then says which of
-        the labels are meant.
-    """
-    cut: dict[str, torch.Tensor] = {}
-    for name, tensor in expression.parameters.items():
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        for index, at in (("batch", choice.entry), ("head", choice.head)):
-            for axis in _own_axes(expression, tensor, index):
-                if tensor.shape[axis] > 1:
-                    cut[name] = cut.get(name, tensor).narrow(axis, at, 1)
-    counts = [
-        at + 1 if _stands_bare(expression, index) and _told(expression, index) <= 1 else None
-        for index, at in (("batch", choice.entry), ("head", choice.head))
-    ]
-    return (expression.bind(cut) if cut else expression), counts[0], counts[1]
-
-
 def _formulas(expression: Expression) -> tuple[Node, Node]:
     return expression.mask_node, expression.bias_node
 
@@ -120,35 +93,17 @@ def _stands_bare(expression: Expression, index: str) -> bool:
     return every > at_axes
 
 
-def _own_axes(expression: Expression, tensor: torch.Tensor, index: str) -> list[int]:
-    """The axes of a tensor that are read at the plain `index` alone, wherever it is read."""
-    if _stands_bare(expression, index):
-        return []
-    axes: set[int] | None = None
-    for formula in _formulas(expression):
-        for node in formula.walk():
-            if not any(isinstance(p, Table) and p.tensor is tensor for p in node.own):
-                continue
-            # The size of a table, and what is no plain read, forbid cutting it.
-            found = {i for i, arg in enumerate(node.args) if node.op == "read" and _is(arg, index)}
-            axes = found if axes is None else axes & found
-    return sorted(axes or ())
-
-
-def _is(node: Node, index: str) -> bool:
-    return node.op == "index" and node.data == index
-
-
-def one_entry(mask: Expression, choice: Choice) -> Expression:
-    """The mask with its batch and head index put in; `choice` was checked.
+def one_entry(expression: Expr, choice: Choice) -> Expr:
+    """The expression with its batch and head index put in; `choice` was checked.
 
     Tables are cut down to the entry where all that is read of them is, so that documents of a
     batch entry are proved as documents.
     """
     at = {"batch": choice.entry, "head": choice.head}
-    if not mask.mask_node.indices() & set(at):
-        return mask
-    cut = _cut(mask.mask_node, at)
+    formulas = _formulas(expression)
+    if not any(node.indices() & set(at) for node in formulas):
+        return expression
+    cut = _cut([node for formula in formulas for node in formula.walk()], at)
 
     def replaced(node: Node) -> Node | None:
         if node.op == "index" and node.data in at:
@@ -166,13 +121,14 @@ def one_entry(mask: Expression, choice: Choice) -> Expression:
                 args.append(nodes.const(min(at[name], max(size, 1) - 1)))
         return Node("read", node.kind, tuple(args), own=(cut.get(table, table),))
 
-    return type(mask)(nodes.substitute(mask.mask_node, replaced), mask.bias_node, mask.label)
+    mask, bias = (nodes.substitute(formula, replaced) for formula in formulas)
+    return type(expression)(mask, bias, expression.label)
 
 
-def _cut(formula: Node, at: dict[str, int]) -> dict[Table, Table]:
+def _cut(found: list[Node], at: dict[str, int]) -> dict[Table, Table]:
     """The tables of which only one entry is read, and what is left of each."""
     axes: dict[Table, set[tuple[str | None, ...]]] = {}
-    for node in formula.walk():
+    for node in found:
         if node.op in ("read", "extent"):
             # The size of a table is another question than its entries.
             named = tuple(_names(arg, at) for arg in node.args) if node.op == "read" else ()

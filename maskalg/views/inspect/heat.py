@@ -13,7 +13,7 @@ from ...formula.expression import Expression
 from ...formula.nodes import Node, is_additive
 from ...schedule.tile_runs import EMPTY
 from ...schedule.tiling import block_pair
-from .choice import Choice, of_one
+from .choice import Choice, one_entry
 from .picture import FIRST, Picture, fitting_block
 
 
@@ -64,10 +64,8 @@ def heat(
     becomes.
     """
     title, notes = str(expression), choice.notes(expression)
-    narrowed, batches, heads = of_one(expression, choice)
-    narrowed = narrowed.to("cpu")
-    form = bound(narrowed)
-    extents = resolve(form, q_len, kv_len, batches, heads)
+    form = bound(one_entry(expression, choice).to("cpu"))
+    extents = resolve(form, q_len, kv_len, None, None)
     if block is None:
         block = fitting_block(max(extents.q_len, extents.kv_len), cells)
     else:
@@ -77,10 +75,9 @@ def heat(
         notes = ("what a score of 1 becomes", *notes)
     if block > 1:
         notes = (f"the value at the first element of each block of {block} x {block}", *notes)
-    batch, head = choice.place(extents.batch, extents.heads)
     indices = {
-        "batch": torch.tensor(batch),
-        "head": torch.tensor(head),
+        "batch": torch.tensor(0),
+        "head": torch.tensor(0),
         "q_idx": torch.arange(0, extents.q_len, block)[:, None],
         "kv_idx": torch.arange(0, extents.kv_len, block)[None, :],
     }

@@ -9,7 +9,7 @@ import torch
 
 from ... import errors
 from ...engine.evaluate import Environment, evaluate
-from ...engine.extents import Extents, dependence, resolve
+from ...engine.extents import Extents, resolve
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
 from ...schedule.block_map import blocks
@@ -18,20 +18,18 @@ from ...schedule.rung import rung_of
 from ...schedule.summaries.summaries import Summaries
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from ...schedule.tiling import Tiling, block_pair
-from .choice import Choice, of_one
+from .choice import Choice, one_entry
 
 _AT_ONCE: Final = 1 << 20
 
 
-def labels_by_elements(
-    form: Bound, extents: Extents, block: int, place: tuple[int, int]
-) -> torch.Tensor:
-    """The labels uint8 `[rows, columns]` of the batch entry and head at `place`."""
+def labels_by_elements(form: Bound, extents: Extents, block: int) -> torch.Tensor:
+    """The labels uint8 `[rows, columns]` of the first batch entry and head."""
     rows, columns = -(-extents.q_len // block), -(-extents.kv_len // block)
     # A block cut by the length repeats its last row or column, which changes no label.
     indices = {
-        "batch": torch.tensor(place[0]),
-        "head": torch.tensor(place[1]),
+        "batch": torch.tensor(0),
+        "head": torch.tensor(0),
         "kv_idx": torch.arange(columns * block).clamp(max=extents.kv_len - 1)[None, :],
     }
     every_row = torch.arange(rows * block).clamp(max=extents.q_len - 1)[:, None]
@@ -115,28 +113,25 @@ def picture(
             by default what takes about a second.
     """
     title, notes = str(mask), choice.notes(mask)
-    mask, batches, heads = of_one(mask, choice)
-    mask = mask.to("cpu")
+    mask = one_entry(mask, choice).to("cpu")
     form = bound(mask)
-    extents = resolve(form, q_len, kv_len, batches, heads)
+    extents = resolve(form, q_len, kv_len, None, None)
     if block is None:
         block = fitting_block(max(extents.q_len, extents.kv_len), cells)
     else:
         block, _ = block_pair(block)
     most = _MOST_ELEMENTS if most_elements is None else most_elements
-    sizes = dependence(form.structure.mask, form, extents)
-    place = choice.place(sizes.batch, sizes.heads)
     small = extents.q_len * extents.kv_len <= most
     rung = rung_of(form.structure)
     if is_decided(form, extents, block) or (small and not rung.by_position):
-        found = blocks(mask, q_len, kv_len, block=block, batch=batches, heads=heads).labels[place]
+        found = blocks(mask, q_len, kv_len, block=block, batch=None, heads=None).labels[0, 0]
     elif rung.decides_every_tile(form):
-        found = _labels_of_runs(form, extents, block)[place]
+        found = _labels_of_runs(form, extents, block)[0, 0]
     elif small:
-        found = labels_by_elements(form, extents, block, place)
+        found = labels_by_elements(form, extents, block)
     else:
-        found = _labels_of_runs(form, extents, block)[place]
-        _decide_open(found, form, extents, block, place)
+        found = _labels_of_runs(form, extents, block)[0, 0]
+        _decide_open(found, form, extents, block)
         notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
     return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
 
@@ -164,13 +159,11 @@ def _labels_of_runs(form: Bound, extents: Extents, block: int) -> torch.Tensor:
     return rung_of(form.structure).runs(tiling).labels(tiling.shape[3])
 
 
-def _decide_open(
-    labels: torch.Tensor, form: Bound, extents: Extents, block: int, place: tuple[int, int]
-) -> None:
+def _decide_open(labels: torch.Tensor, form: Bound, extents: Extents, block: int) -> None:
     """Put empty and full where the smallest and largest values in a partial block tell."""
     open_ = (labels == PARTIAL).nonzero()
     rows = rows_of(Tiling(form, extents, (block, block), labels.device))
-    places = torch.cat([torch.tensor(place).expand(len(open_), 2), open_], dim=1)
+    places = torch.cat([open_.new_zeros(len(open_), 2), open_], dim=1)
     told = Summaries(rows, places.unbind(dim=1), (block, block), pairs=False)
     surely, perhaps = told.truth(form.structure.mask)
     found = torch.where(surely, FULL, torch.where(perhaps, PARTIAL, EMPTY))
@@ -195,10 +188,8 @@ def require_cells(call: str, argument: str, value: object, low: int) -> int:
 def evaluated(mask: Expression, q_len: int, kv_len: int, *, cells: int, choice: Choice) -> Picture:
     """The same picture by a look at every element, without a proof."""
     title, notes = str(mask), choice.notes(mask)
-    mask, batches, heads = of_one(mask, choice)
-    form = bound(mask.to("cpu"))
-    extents = resolve(form, q_len, kv_len, batches, heads)
-    sizes = dependence(form.structure.mask, form, extents)
+    form = bound(one_entry(mask, choice).to("cpu"))
+    extents = resolve(form, q_len, kv_len, None, None)
     block = fitting_block(max(q_len, kv_len), cells)
-    labels = labels_by_elements(form, extents, block, choice.place(sizes.batch, sizes.heads))
+    labels = labels_by_elements(form, extents, block)
     return Picture(title, labels, block, q_len, kv_len, notes)

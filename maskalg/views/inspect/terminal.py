@@ -92,7 +92,7 @@ def show(
         cells = max(LEAST_WIDTH, min(cells, console.width - 2))
     shown = picture(mask, q_len, kv_len, cells=cells, choice=choice)
     side = counted_side(block, max(shown.q_len, shown.kv_len))
-    counted = sharpened(tally(one_entry(mask.to("cpu"), choice), q_len, kv_len, side), shown)
+    counted = sharpened(tally(one_entry(mask, choice).to("cpu"), q_len, kv_len, side), shown)
     style = Style(
         console.options.ascii_only,
         console.color_system is not None and not console.no_color,

@@ -22,7 +22,7 @@ from ...formula.parameters import Scalar
 from ...formula.printing import Shown
 from ...proof.proof import Proof
 from ...schedule.block_map import BlockMap, Segments
-from ..inspect.choice import Choice, of_one, parts_of
+from ..inspect.choice import Choice, one_entry, parts_of
 from ..inspect.heat import heat, reads_positions
 from ..inspect.palette import NAMES
 from ..inspect.picture import FIRST, Picture, evaluated, picture
@@ -42,12 +42,11 @@ def lengths_to_show(expression: Expression, choice: Choice) -> tuple[int, int] |
 
     None where no length fits the tensors, as for an empty one.
     """
-    narrowed, batches, heads = of_one(expression, choice)
-    form = bound(narrowed)
+    form = bound(one_entry(expression, choice))
 
     def fits(q_len: int, kv_len: int) -> bool:
         try:
-            resolve(form, q_len, kv_len, batches, heads)
+            resolve(form, q_len, kv_len, None, None)
         except errors.MaskValueError:
             return False
         return True
