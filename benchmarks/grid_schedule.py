@@ -15,7 +15,7 @@ import time
 import torch
 
 from maskalg import Mask, neighborhood, sliding_tile, temporal, tiled_neighborhood
-from maskalg.engine.extents import resolve
+from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import bound
 from maskalg.schedule.rung import rung_of
 from maskalg.schedule.tile_runs import FULL, TileRuns
@@ -50,7 +50,7 @@ def schedule(mask: Mask, tokens: int) -> TileRuns:
     form = bound(mask)
     rung = rung_of(form.structure)
     assert rung.on_host == "digits", mask
-    return rung.runs(Tiling(form, resolve(form, tokens, None, 1, 1), BLOCK))
+    return rung.runs(Tiling(form, resolve(form, Lengths(tokens, None, 1, 1)), BLOCK))
 
 
 def main() -> None:

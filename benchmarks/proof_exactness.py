@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from maskalg import Mask
 from maskalg.engine.evaluate import device_of
-from maskalg.engine.extents import resolve
+from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.rung import rung_of
@@ -60,7 +60,7 @@ class Tally:
 
     def add(self, form: Bound, shape: Shape, batch: int, heads: int) -> None:
         """Count the blocks of one mask at one shape."""
-        extents = resolve(form, *shape.lengths, batch, heads)
+        extents = resolve(form, Lengths(*shape.lengths, batch, heads))
         labels, places = rung_of(form.structure).labels(Tiling(form, extents, shape.block))
         wanted = oracle.labels(_dense(form, shape, batch, heads), *shape.block)
         known = ~(labels == labels)
@@ -81,7 +81,7 @@ def _dense(form: Bound, shape: Shape, batch: int, heads: int):  # type: ignore[n
     from maskalg.engine.evaluate import Environment, evaluate, grid
     from maskalg.engine.extents import dependence
 
-    extents = resolve(form, *shape.lengths, batch, heads)
+    extents = resolve(form, Lengths(*shape.lengths, batch, heads))
     sizes = dependence(form.structure.mask, form, extents)
     columns, device = (0, extents.kv_len), device_of(form)
     at = grid(sizes.batch, sizes.heads, (0, extents.q_len), columns, device)

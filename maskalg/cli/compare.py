@@ -34,9 +34,9 @@ def run(options: argparse.Namespace) -> int:
     """Print what is known; returns the exit status."""
     from rich.console import Console
 
+    from ..engine.extents import Lengths
     from ..parsing import read
     from ..questions.compare import compare
-    from ..questions.domain import Lengths
     from ..views.inspect.difference import LENGTHS_SEEN_WHOLE, close_up, overview, show_difference
 
     a, b = mask_of(read(options.a)).to("cpu"), mask_of(read(options.b)).to("cpu")

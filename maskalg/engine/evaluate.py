@@ -24,7 +24,7 @@ from ..formula.nodes import Node, in_order, is_additive
 from ..formula.operations import OPERATIONS
 from ..formula.parameters import Slot
 from . import long_integers as longs
-from .extents import dependence, resolve
+from .extents import Lengths, dependence, resolve
 from .long_integers import Long, as_float32, whole
 from .normal_form import Bound, Value, bound
 from .widths import compares_in_64, limbs, outgrows
@@ -140,12 +140,10 @@ def grid(
     }
 
 
-def to_dense(
-    mask: Expression, q_len: int, kv_len: int | None, *, batch: int | None, heads: int | None
-) -> torch.Tensor:
+def to_dense(mask: Expression, lengths: Lengths) -> torch.Tensor:
     """The Boolean matrix `[batch, heads, q_len, kv_len]` of a mask; see `Mask.to_dense`."""
     form = bound(mask)
-    extents = resolve(form, q_len, kv_len, batch, heads)
+    extents = resolve(form, lengths)
     sizes = dependence(form.structure.mask, form, extents)
     device = device_of(form)
     indices = grid(sizes.batch, sizes.heads, (0, extents.q_len), (0, extents.kv_len), device)
@@ -153,9 +151,7 @@ def to_dense(
     return kept.expand(sizes.batch, sizes.heads, extents.q_len, extents.kv_len).clone()
 
 
-def dense_score(
-    score: Expression, q_len: int, kv_len: int | None, *, batch: int | None, heads: int | None
-) -> torch.Tensor:
+def dense_score(score: Expression, lengths: Lengths) -> torch.Tensor:
     """The bias of a score, float32 `[batch, heads, q_len, kv_len]`; see `Score.to_dense`."""
     if not is_additive(score.bias_node):
         raise MaskValueError(
@@ -163,7 +159,7 @@ def dense_score(
             "mask has one, score.mask.to_dense(…), and to_score_mod() gives the function."
         )
     form = bound(score)
-    extents = resolve(form, q_len, kv_len, batch, heads)
+    extents = resolve(form, lengths)
     parts = (form.structure.mask, form.structure.bias)
     counts = [dependence(part, form, extents) for part in parts]
     shape = (max(c.batch for c in counts), max(c.heads for c in counts))

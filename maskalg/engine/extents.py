@@ -50,16 +50,29 @@ class Dependence:
     heads: int
 
 
-def resolve(
-    bound: Bound, q_len: int, kv_len: int | None, batch: int | None, heads: int | None
-) -> Extents:
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths as a user gives them: `kv_len` None is `q_len`, None else what the tensors tell.
+
+    A question about masks without `q_len` is asked of every position.
+    """
+
+    q_len: int | None = None
+    kv_len: int | None = None
+    batch: int | None = None
+    heads: int | None = None
+
+
+def resolve(bound: Bound, given: Lengths) -> Extents:
     """The extents of a call, with batch and heads inferred from the tables where not given.
 
     Raises:
         ValueError: negative lengths, tables that do not fit, or batch entries or heads that no
             table tells.
     """
-    q_len, kv_len, batch, heads = map(plain_number, (q_len, kv_len, batch, heads))
+    q_len, kv_len, batch, heads = map(
+        plain_number, (given.q_len, given.kv_len, given.batch, given.heads)
+    )
     for name, value in (("q_len", q_len), ("kv_len", kv_len), ("batch", batch), ("heads", heads)):
         required = name == "q_len"
         if (value is None and not required) or (_is_integer(value) and cast(int, value) >= 0):

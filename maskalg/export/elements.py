@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from ..engine.evaluate import Environment, device_of, evaluate, grid
-from ..engine.extents import Dependence, Extents, dependence, resolve
+from ..engine.extents import Dependence, Extents, Lengths, dependence, resolve
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
 
@@ -26,11 +26,9 @@ class Elements:
     extents: Extents
     sizes: Dependence
 
-    def __init__(
-        self, mask: Expression, q_len: int, kv_len: int | None, batch: int | None, heads: int | None
-    ) -> None:
+    def __init__(self, mask: Expression, lengths: Lengths) -> None:
         self._form = bound(mask)
-        self.extents = resolve(self._form, q_len, kv_len, batch, heads)
+        self.extents = resolve(self._form, lengths)
         self.sizes = dependence(self._form.structure.mask, self._form, self.extents)
         self.device = device_of(self._form)
 

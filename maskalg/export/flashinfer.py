@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..engine.evaluate import Environment, evaluate
+from ..engine.extents import Lengths
 from ..engine.normal_form import bound
 from ..errors import MaskValueError
 from ..formula.expression import Expression
@@ -128,15 +129,13 @@ def to_blocks(mask: Expression, lists: BlockLists) -> FlashInferBlocks:
     return FlashInferBlocks(indptr, columns, q_len, kv_len, block_q, block_kv, elements)
 
 
-def to_variable(
-    mask: Expression, q_len: int, kv_len: int | None, heads: int | None
-) -> FlashInferVariable:
+def to_variable(mask: Expression, lengths: Lengths) -> FlashInferVariable:
     """Rows and columns cut wherever two neighbours differ; see `Mask.to_flashinfer`.
 
     Raises:
         ValueError: a mask that differs between batch entries, or that has too many blocks.
     """
-    elements = Elements(mask, q_len, kv_len, None, heads)
+    elements = Elements(mask, lengths)
     sizes, extents = elements.sizes, elements.extents
     if sizes.batch > 1:
         raise MaskValueError(
@@ -177,17 +176,17 @@ def to_variable(
     )
 
 
-def to_bits(mask: Expression, q_len: int, kv_len: int | None, batch: int | None) -> FlashInferBits:
+def to_bits(mask: Expression, lengths: Lengths) -> FlashInferBits:
     """The elements as bits; see `Mask.to_flashinfer`.
 
     Raises:
         ValueError: a mask that differs between heads; too many elements.
     """
-    elements = Elements(mask, q_len, kv_len, batch, None)
+    elements = Elements(mask, lengths)
     sizes, extents = elements.sizes, elements.extents
     if sizes.heads > 1:
         raise one_mask_only("to_flashinfer", 1, sizes.heads)
-    entries = sizes.batch if batch is None else batch
+    entries = sizes.batch if lengths.batch is None else lengths.batch
     if entries * extents.q_len * extents.kv_len > 8 * _MOST_ELEMENTS:
         raise MaskValueError(
             f'to_flashinfer(form="bits"): {extents.q_len:,} x {extents.kv_len:,} elements are too '

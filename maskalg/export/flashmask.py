@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..engine.extents import Lengths
 from ..errors import MaskValueError
 from ..formula.expression import Expression
 from .elements import Elements, edges
@@ -38,7 +39,7 @@ def to_flashmask(
 
     Source: FlashMask (Wang et al., 2024).
     """
-    elements = Elements(mask, q_len, kv_len, batch, heads)
+    elements = Elements(mask, Lengths(q_len, kv_len, batch, heads))
     length, keys = elements.extents.q_len, elements.extents.kv_len
     sizes = (elements.sizes.batch, elements.sizes.heads)
     parts = [torch.zeros(*sizes, 0, 5, dtype=torch.int64, device=elements.device)]

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import torch
 
-from ..engine.extents import Extents
+from ..engine.extents import Extents, Lengths
 from ..engine.normal_form import Bound, bound
 from ..formula import nodes
 from ..formula.expression import Expression, both, complement, with_formula
@@ -20,7 +20,7 @@ from ..formula.parameters import Slot, Table
 from ..proof.check.arithmetic import NotNegative
 from ..proof.check.encoding import Encoder
 from ..proof.check.refutation import refuted
-from .domain import Lengths, Reach, reach
+from .domain import Reach, extents_of, reach
 from .search import Place, Search, kept_near, search, search_near
 
 # Remainders of both positions are told apart, so the largest period costs its square.
@@ -182,11 +182,9 @@ def _parts(node: Node, op: str) -> tuple[Node, ...]:
 
 
 def _side(a: Expression, b: Expression, lengths: Lengths, places: list[int]) -> Side:
-    pass
-
     mask = both(a, complement(b))
     form = bound(mask)
-    extents = lengths.extents(form)  # lengths that do not fit are an error, whatever is proved
+    extents = extents_of(form, lengths)  # lengths that do not fit are an error, whatever is proved
     proved = _within(a.mask_node, b.mask_node)
     if proved or never_kept(bound(_with_numbers(mask)), for_all=False):
         return Side(mask, True, None)

@@ -14,7 +14,7 @@ from typing import Final
 import torch
 
 from ..engine.evaluate import Environment, device_of, evaluate
-from ..engine.extents import Extents, dependence
+from ..engine.extents import Extents, Lengths, dependence
 from ..engine.normal_form import Bound, bound
 from ..errors import MaskValueError
 from ..formula.expression import Expression
@@ -26,7 +26,7 @@ from ..schedule.positions.sections import section_over
 from ..schedule.rung import rung_of
 from ..schedule.tile_runs import PARTIAL
 from ..schedule.tiling import Tiling, block_pair
-from .domain import Lengths
+from .domain import extents_of
 
 _ELEMENTS_AT_ONCE: Final = 1 << 22
 _TILE: Final = 128
@@ -237,18 +237,16 @@ def cost(mask: Expression, lengths: Lengths, block: int | tuple[int, int]) -> Co
     """The cost of attention under a mask; see `Mask.cost`."""
     pair = block_pair(block)
     form = bound(mask)
-    extents = lengths.extents(form)
+    extents = extents_of(form, lengths)
     assert extents is not None
-    batch, heads = extents.batch, extents.heads
-    q_len, kv_len = extents.q_len, extents.kv_len
     kept = kept_pairs(form, extents)  # first: where this is refused, all else would be for nothing
-    visits = segments(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
+    visits = segments(mask, lengths, pair)
     sizes = dependence(form.structure.mask, form, extents)
     empty, partial, full = visits.counts()
     decided = rung_of(form.structure).decides_every_tile(form)
     labelled = decided or empty + partial + full <= _MOST_BLOCKS
     if labelled and not decided:
-        found = blocks(mask, q_len, kv_len, block=pair, batch=batch, heads=heads)
+        found = blocks(mask, lengths, pair)
         empty, partial, full = found.counts()
     # Batch entries and heads that the mask does not tell apart cost the same.
     times = (extents.batch // max(sizes.batch, 1)) * (extents.heads // max(sizes.heads, 1))

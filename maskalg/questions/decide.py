@@ -5,10 +5,11 @@ False comes from a pair that was evaluated, True from a proof or from looking ev
 
 from __future__ import annotations
 
+from ..engine.extents import Lengths
 from ..engine.normal_form import bound
 from ..errors import MaskTypeError, instead
 from ..formula.expression import Expression, both, complement
-from .domain import Lengths, reach
+from .domain import extents_of, reach
 from .search import ELEMENTS_LOOKED_AT, Place, Search, search, search_near
 
 
@@ -107,7 +108,7 @@ def empty(mask: Expression, lengths: Lengths, *, for_all: bool) -> bool | None:
 def find(mask: Expression, lengths: Lengths) -> Search:
     """A kept pair of a mask, with the values bound to it."""
     form = bound(mask)
-    extents = lengths.extents(form)
+    extents = extents_of(form, lengths)
     if extents is not None:
         return search(form, extents)
     within = reach(form, lengths)

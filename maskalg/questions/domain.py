@@ -7,33 +7,27 @@ from dataclasses import dataclass
 from typing import Final
 
 from .. import errors
-from ..engine.extents import Extents, check, is_untold, resolve
+from ..engine.extents import Extents, Lengths, check, is_untold, resolve
 from ..engine.normal_form import Bound
 
 FAR: Final = 1 << 24  # as far as positions are looked at where no tensor ends them
 _TRIED: Final = 4  # batch entries and heads to look at where no tensor tells how many there are
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """Lengths as a user gives them: every position where `q_len` is None."""
+def extents_of(form: Bound, lengths: Lengths) -> Extents | None:
+    """The lengths for a formula, checked, or None where they are not given.
 
-    q_len: int | None = None
-    kv_len: int | None = None
-    batch: int | None = None
-    heads: int | None = None
-
-    def extents(self, form: Bound) -> Extents | None:
-        """The lengths for a formula, checked, or None where they are not given.
-
-        Raises:
-            ValueError: as `mask.blocks` does, or `kv_len` without `q_len`.
-        """
-        if self.q_len is not None:
-            return resolve(form, self.q_len, self.kv_len, self.batch, self.heads)
-        if self.kv_len is not None:
-            raise kv_len_alone(self.kv_len)
-        return None
+    Raises:
+        ValueError: as `mask.blocks` does, or `kv_len` without `q_len`.
+    """
+    if lengths.q_len is not None:
+        return resolve(form, lengths)
+    if lengths.kv_len is not None:
+        raise errors.MaskValueError(
+            f"kv_len={lengths.kv_len!r} was given without q_len: pass both, or neither for every "
+            "position."
+        )
+    return None
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ class Reach:
 def reach(form: Bound, lengths: Lengths) -> Reach:
     """The positions that the tensors of a formula hold, at most `FAR`."""
     batch, heads = _asked(form, "batch", lengths.batch), _asked(form, "head", lengths.heads)
-    told = resolve(form, 0, 0, batch, heads)
+    told = resolve(form, Lengths(0, 0, batch, heads))
 
     def within(q_len: int, kv_len: int) -> Extents:
         return Extents(q_len, kv_len, told.batch, told.heads)
@@ -82,9 +76,3 @@ def _largest(fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def kv_len_alone(kv_len: int) -> errors.MaskValueError:
-    return errors.MaskValueError(
-        f"kv_len={kv_len!r} was given without q_len: pass both, or neither for every position."
-    )

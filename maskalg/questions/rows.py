@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 import torch
 
-from ..engine.extents import Extents, resolve
+from ..engine.extents import Extents, Lengths, resolve
 from ..engine.normal_form import Bound, bound
 from ..errors import MaskValueError
 from ..export.elements import Elements, edges
@@ -19,7 +19,7 @@ from ..schedule.rung import rung_of
 from ..schedule.tiling import Tiling
 from .cost import kept_keys
 from .decide import empty
-from .domain import Lengths, reach
+from .domain import extents_of, reach
 from .search import candidates, kept_near
 
 _ELEMENTS_LOOKED_AT: Final = 1 << 28
@@ -61,7 +61,7 @@ def bandwidth(mask: Expression) -> Bandwidth:
 def rows_have_a_key(mask: Expression, lengths: Lengths) -> bool | None:
     """Whether each query keeps a key; see `Mask.rows_have_a_key`."""
     form = bound(mask)
-    extents = lengths.extents(form)
+    extents = extents_of(form, lengths)
     assert extents is not None
     if 0 in (extents.q_len, extents.batch, extents.heads):
         return True
@@ -83,7 +83,7 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
             does not give the intervals.
     """
     form = bound(mask)
-    extents = resolve(form, lengths.q_len or 0, lengths.kv_len, lengths.batch, lengths.heads)
+    extents = resolve(form, replace(lengths, q_len=lengths.q_len or 0))
     tiling = Tiling(form, extents, (1, 1))
     shape = tiling.shape[:3]
     if rung_of(form.structure).decides_every_tile(form):
@@ -117,9 +117,8 @@ def _proved(form: Bound, tiling: Tiling) -> Edges:
 
 
 def _looked_at(mask: Expression, extents: Extents, shape: tuple[int, int, int]) -> Edges:
-    lengths = (extents.q_len, extents.kv_len, extents.batch, extents.heads)
     parts = [torch.zeros((0, 3), dtype=torch.int64)]
-    for begin, kept in Elements(mask, *lengths).by_rows():
+    for begin, kept in Elements(mask, Lengths(*astuple(extents))).by_rows():
         batch, head, query, key = edges(kept).cpu().unbind(dim=1)
         row = (batch * shape[1] + head) * shape[2] + begin + query
         parts.append(torch.stack([row[::2], key[::2], key[1::2]], dim=1))

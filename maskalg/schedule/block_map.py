@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..engine.extents import is_untold, resolve
+from ..engine.extents import Lengths, is_untold, resolve
 from ..engine.normal_form import bound
 from ..errors import MaskValueError
 from ..export.block_lists import BlockLists
@@ -77,19 +77,11 @@ class Segments(TileRuns, Shown):
         )
 
 
-def segments(
-    mask: Expression,
-    q_len: int,
-    kv_len: int | None,
-    *,
-    block: int | tuple[int, int],
-    batch: int | None,
-    heads: int | None,
-) -> Segments:
+def segments(mask: Expression, lengths: Lengths, block: int | tuple[int, int]) -> Segments:
     """The row schedule of a mask; see `Mask.segments`."""
     pair = block_pair(block)
     form = bound(mask)
-    extents = resolve(form, q_len, kv_len, batch, heads)
+    extents = resolve(form, lengths)
     runs = rung_of(form.structure).runs(Tiling(form, extents, pair))
     arrays = (runs.row_start, runs.first, runs.end, runs.label)
     return Segments(*arrays, runs.shape, pair, extents.q_len, extents.kv_len)
@@ -223,19 +215,11 @@ class BlockMap(Shown):
         )
 
 
-def blocks(
-    mask: Expression,
-    q_len: int,
-    kv_len: int | None,
-    *,
-    block: int | tuple[int, int],
-    batch: int | None,
-    heads: int | None,
-) -> BlockMap:
+def blocks(mask: Expression, lengths: Lengths, block: int | tuple[int, int]) -> BlockMap:
     """The labels of a mask's blocks; see `Mask.blocks`."""
     pair = block_pair(block)
     form = bound(mask)
-    extents = resolve(form, q_len, kv_len, batch, heads)
+    extents = resolve(form, lengths)
     tiling = Tiling(form, extents, pair)
     labels, places = rung_of(form.structure).labels(tiling)
     if len(places):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..engine.extents import resolve
+from ..engine.extents import Lengths, resolve
 from ..engine.normal_form import Bound, bound
 from ..formula.entries import Entries, as_tensor
 from ..formula.expression import Expression
@@ -201,7 +201,7 @@ def assert_closed_forms_sound(
         block_q: queries of a tile.
     """
     form = bound(mask)
-    extents = resolve(form, q_len, kv_len, batch, heads)
+    extents = resolve(form, Lengths(q_len, kv_len, batch, heads))
     kept = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
     if 0 in kept.shape:
         return

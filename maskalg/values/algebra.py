@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeGuard, overload
 import torch
 
 from .. import errors
+from ..engine.extents import Lengths
 from ..formula import nodes
 from ..formula.entries import is_listed
 from ..formula.expression import Expression, both, complement, either, exclusive
@@ -167,7 +168,7 @@ class Mask(WithMask):
         """
         from ..schedule.block_map import blocks
 
-        return blocks(self, q_len, kv_len, block=block, batch=batch, heads=heads)
+        return blocks(self, Lengths(q_len, kv_len, batch, heads), block)
 
     @errors.told
     def segments(
@@ -191,7 +192,7 @@ class Mask(WithMask):
         """
         from ..schedule.block_map import segments
 
-        return segments(self, q_len, kv_len, block=block, batch=batch, heads=heads)
+        return segments(self, Lengths(q_len, kv_len, batch, heads), block)
 
     @errors.told
     def is_empty(
@@ -209,7 +210,6 @@ class Mask(WithMask):
         `ma.implies` describes the arguments, `for_all` among them.
         """
         from ..questions.decide import empty
-        from ..questions.domain import Lengths
 
         return empty(self, Lengths(q_len, kv_len, batch, heads), for_all=for_all)
 
@@ -229,7 +229,6 @@ class Mask(WithMask):
         small positions and those near the numbers of the formulas are looked at.
         """
         from ..questions.decide import witness
-        from ..questions.domain import Lengths
 
         return witness(self, other, Lengths(q_len, kv_len, batch, heads))
 
@@ -254,7 +253,6 @@ class Mask(WithMask):
             MaskValueError: more elements to evaluate than a minute or two allows.
         """
         from ..questions.cost import cost
-        from ..questions.domain import Lengths
 
         return cost(self, Lengths(q_len, kv_len, batch, heads), block)
 
@@ -283,7 +281,6 @@ class Mask(WithMask):
         A query without a key has output 0. None where the closed forms leave more elements open
         than are worth evaluating (2**28). Takes what `blocks` takes.
         """
-        from ..questions.domain import Lengths
         from ..questions.rows import rows_have_a_key
 
         return rows_have_a_key(self, Lengths(q_len, kv_len, batch, heads))
@@ -316,7 +313,7 @@ class Mask(WithMask):
         """
         from ..engine.evaluate import to_dense
 
-        return to_dense(self, q_len, kv_len, batch=batch, heads=heads)
+        return to_dense(self, Lengths(q_len, kv_len, batch, heads))
 
     def to_mask_mod(
         self,
@@ -355,7 +352,8 @@ class Mask(WithMask):
                     'to_mask_mod(form="intervals"): intervals of keys are those of a length. Write '
                     'mask.to_mask_mod(q_len, form="intervals"), or to_mask_mod(q_len, kv_len, …).'
                 )
-            return interval_function(self._key_intervals(q_len, kv_len, batch, heads, most))
+            lengths = Lengths(q_len, kv_len, batch, heads)
+            return interval_function(self._key_intervals(lengths, most))
         if form != "formula":
             raise messages.unknown_form("to_mask_mod", form, ("formula", "intervals"))
         from ..export.flex_functions import flex_function
@@ -392,7 +390,7 @@ class Mask(WithMask):
         """
         from ..export.cudnn import to_cudnn
 
-        found = self._key_intervals(q_len, kv_len, batch, heads, None)
+        found = self._key_intervals(Lengths(q_len, kv_len, batch, heads), None)
         return to_cudnn(found, batch or found.shape[1], q_len if kv_len is None else kv_len)
 
     @errors.told
@@ -433,9 +431,9 @@ class Mask(WithMask):
         if form == "blocks":
             return self.blocks(q_len, kv_len, block=block).to_flashinfer()
         if form == "variable":
-            return flashinfer.to_variable(self, q_len, kv_len, heads)
+            return flashinfer.to_variable(self, Lengths(q_len, kv_len, None, heads))
         if form == "bits":
-            return flashinfer.to_bits(self, q_len, kv_len, batch)
+            return flashinfer.to_bits(self, Lengths(q_len, kv_len, batch))
         raise messages.unknown_form("to_flashinfer", form, ("blocks", "variable", "bits"))
 
     @errors.told
@@ -465,7 +463,7 @@ class Mask(WithMask):
         from ..export import vllm
 
         if form == "ranges":
-            intervals = self._key_intervals(length, length, batch, None, None)
+            intervals = self._key_intervals(Lengths(length, length, batch), None)
             return vllm.to_ranges(self, intervals, length)
         if form != "function":
             raise messages.unknown_form("to_vllm", form, ("function", "ranges"))
@@ -481,18 +479,10 @@ class Mask(WithMask):
             self, found.shape, (found.row_start, found.first, found.end), block_size, length
         )
 
-    def _key_intervals(
-        self,
-        q_len: int,
-        kv_len: int | None,
-        batch: int | None,
-        heads: int | None,
-        most: int | None,
-    ) -> torch.Tensor:
-        from ..questions.domain import Lengths
+    def _key_intervals(self, lengths: Lengths, most: int | None) -> torch.Tensor:
         from ..questions.rows import key_intervals
 
-        return key_intervals(self, Lengths(q_len, kv_len, batch, heads), most)
+        return key_intervals(self, lengths, most)
 
 
 class Bias(Drawn):
@@ -651,7 +641,7 @@ class Score(WithMask):
         """
         from ..engine.evaluate import dense_score
 
-        return dense_score(self, q_len, kv_len, batch=batch, heads=heads)
+        return dense_score(self, Lengths(q_len, kv_len, batch, heads))
 
     @property
     def mask(self) -> Mask:

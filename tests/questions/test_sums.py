@@ -12,7 +12,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, dilated, document, kv_idx, q_idx, sliding, table
-from maskalg.engine.extents import resolve
+from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import bound
 from maskalg.questions.cost import kept_keys, kept_pairs
 from maskalg.testing import describe
@@ -35,7 +35,7 @@ EVALUATED_CATALOGUE = {
 
 def check(mask: Mask, lengths: tuple[int, int], batch: int, heads: int) -> None:
     form = bound(mask)
-    extents = resolve(form, *lengths, batch, heads)
+    extents = resolve(form, Lengths(*lengths, batch, heads))
     dense = mask.to_dense(*lengths, batch=batch, heads=heads)
     case = f"{describe(mask)}\n{lengths}"
     assert kept_pairs(form, extents) == int(dense.sum()), case
@@ -60,7 +60,7 @@ def test_masks_of_the_field(name: str) -> None:
 def test_no_element_of_the_field_is_evaluated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     no_elements(monkeypatch)
     form = bound(MASKS[name])
-    kept_pairs(form, resolve(form, 63, 63, 1, 2))
+    kept_pairs(form, resolve(form, Lengths(63, 63, 1, 2)))
 
 
 @pytest.mark.parametrize("name", [name for name in CATALOGUE if name not in EVALUATED_CATALOGUE])
@@ -70,7 +70,7 @@ def test_no_element_of_the_catalogue_is_evaluated(
     no_elements(monkeypatch)
     mask = CATALOGUE[name].mask
     form = bound(mask)
-    extents = resolve(form, 37, 23, BATCH, HEADS)
+    extents = resolve(form, Lengths(37, 23, BATCH, HEADS))
     dense = mask.to_dense(37, 23, batch=BATCH, heads=HEADS)
     assert kept_pairs(form, extents) == int(dense.sum()), describe(mask)
 

@@ -24,7 +24,7 @@ from maskalg import (
     where,
 )
 from maskalg.engine.evaluate import Environment, evaluate, grid
-from maskalg.engine.extents import dependence, resolve
+from maskalg.engine.extents import Lengths, dependence, resolve
 from maskalg.engine.normal_form import Bound, bound, transposed
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.intervals.intervals import rows_of
@@ -51,7 +51,7 @@ def labels_of(
     form: Bound, q_len: int, kv_len: int, block: tuple[int, int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Labels without evaluation, the tiles left open, and labels by brute force."""
-    extents = resolve(form, q_len, kv_len, 1, 2)
+    extents = resolve(form, Lengths(q_len, kv_len, 1, 2))
     sizes = dependence(form.structure.mask, form, extents)
     labels, places = rung_of(form.structure).labels(Tiling(form, extents, block))
     at = grid(sizes.batch, sizes.heads, (0, q_len), (0, kv_len), torch.device("cpu"))
@@ -240,7 +240,7 @@ def test_summaries_enclose(data: st.DataObject) -> None:
     ]
     mask = data.draw(st.sampled_from(formulas))
     form = bound(mask)
-    extents = resolve(form, 24, 20, 1, 1)
+    extents = resolve(form, Lengths(24, 20, 1, 1))
     rows = rows_of(Tiling(form, extents, (5, 4)))
     places = torch.cartesian_prod(*[torch.arange(n) for n in (1, 1, 5, 5)])
     surely, perhaps = Summaries(rows, places.unbind(dim=1), (5, 4)).truth(form.structure.mask)

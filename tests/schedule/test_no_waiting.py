@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import maskalg as ma
-from maskalg.engine.extents import resolve
+from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import Bound, bound
 from maskalg.proof.proof import prove_structure
 from maskalg.schedule.intervals.intervals import key_range, rows_of
@@ -122,7 +122,7 @@ def test_tables_and_bounds(name: str) -> None:
     with NeverWaiting(), torch.inference_mode():
         # Copies are remembered by nobody.
         values = tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in form.values)
-        extents = resolve(form, 40, 37, BATCH, HEADS)
+        extents = resolve(form, Lengths(40, 37, BATCH, HEADS))
         tiling = Tiling(Bound(form.structure, values), extents, (8, 8))
         rows = rows_of(tiling)
         for span in forms.touched + forms.unfull:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from maskalg import causal, everything, nothing, prefix, sliding
-from maskalg.engine.extents import resolve
+from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import bound
 from maskalg.schedule.intervals.rung import in_order
 from maskalg.schedule.rung import rung_of
@@ -24,7 +24,7 @@ SHAPES = (Shape(37, 37, 8, 5), Shape(40, 23, 7, 16), Shape(23, 40, 4, 4), Shape(
 
 def table_of(mask: Mask, shape: Shape) -> TileRuns:
     form = bound(mask)
-    extents = resolve(form, *shape.lengths, BATCH, HEADS)
+    extents = resolve(form, Lengths(*shape.lengths, BATCH, HEADS))
     return rung_of(form.structure).runs(Tiling(form, extents, shape.block))
 
 

@@ -28,7 +28,7 @@ from maskalg import (
     temporal,
     tiled_neighborhood,
 )
-from maskalg.engine.extents import resolve
+from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import bound
 from maskalg.formula import nodes
 from maskalg.formula.nodes import SCORE
@@ -211,7 +211,7 @@ def check(mask: ma.Mask, lengths: tuple[int, int], block: tuple[int, int]) -> No
     assert_closed_forms_sound(mask, *lengths, block[0], **sizes)
     form = bound(mask)
     rung = rung_of(form.structure)
-    table = rung.runs(Tiling(form, resolve(form, *lengths, 2, 2), block))
+    table = rung.runs(Tiling(form, resolve(form, Lengths(*lengths, 2, 2)), block))
     labels = mask.blocks(*lengths, block=block, **sizes).labels
     for b, h, r in np.ndindex(*labels.shape[:3]):
         row = torch.zeros(labels.shape[3], dtype=torch.uint8)
@@ -294,7 +294,7 @@ def test_formulas_that_are_not_of_digits_are_left_to_the_other_rungs() -> None:
 def test_a_million_tokens() -> None:
     mask = neighborhood((1024, 1024), 13)
     form = bound(mask)
-    extents = resolve(form, 1 << 20, None, 1, 1)
+    extents = resolve(form, Lengths(1 << 20, None, 1, 1))
     table = rung_of(form.structure).runs(Tiling(form, extents, (128, 128)))
     # 13 rows of the canvas, of two tiles where the window is at a border and of three elsewhere.
     assert table.shape == (1, 1, 8192) and int(table.row_start.diff().max()) == 13

@@ -20,7 +20,7 @@ import torch
 
 from ...codegen.hooks import Style, hooks_of
 from ...engine.evaluate import Environment, evaluate
-from ...engine.extents import Extents, resolve
+from ...engine.extents import Extents, Lengths, resolve
 from ...engine.long_integers import MOST_WHOLE
 from ...engine.normal_form import Bound
 from ...errors.kinds import MaskalgError
@@ -58,11 +58,11 @@ def extents_of(form: Bound, length: int | None) -> Extents:
     counts = [max(sizes[name], default=2 if form.structure.depends_on(name) else 1)
               for name in ("batch", "head")]  # fmt: skip
     if length is not None:
-        return resolve(form, length, length, counts[0], counts[1])
+        return resolve(form, Lengths(length, length, *counts))
     lengths = [min(sizes[name], default=_LENGTH) for name in ("q_idx", "kv_idx")]
     while True:
         try:
-            return resolve(form, lengths[0], lengths[1], counts[0], counts[1])
+            return resolve(form, Lengths(*lengths, *counts))
         except MaskalgError:  # a tensor that is read at another place than a query's or a key's
             if max(lengths) <= 1:
                 raise

@@ -9,12 +9,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
+from ...engine.extents import Lengths
 from ...errors import MaskTypeError, MaskValueError
 from ...formula.expression import Expression
 from .. import messages
 from ..inspect.heat import reads_positions
 from .javascript import text
-from .payload import Call, payload
+from .payload import payload
 
 MOST_BYTES: Final = 5_000_000
 
@@ -84,7 +85,7 @@ def html(
             f"{expression} is the same for every query and key, so there is nothing to look into. "
             "Its curve is drawn by bias.plot(q_len); explore shows it beside a mask: mask + bias."
         )
-    made = payload(expression, Call(q_len, kv_len, batch, heads))
+    made = payload(expression, Lengths(q_len, kv_len, batch, heads))
     sources = [_static(name) for name in SCRIPTS]
     script = "\n".join(
         ['"use strict";', "(() => {", *sources[:2], made.script, *sources[2:], "})();", ""]

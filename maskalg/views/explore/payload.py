@@ -21,7 +21,7 @@ from typing import Final, cast
 import numpy as np
 import torch
 
-from ...engine.extents import Dependence, Extents, dependence, is_bounded, resolve
+from ...engine.extents import Dependence, Extents, Lengths, dependence, is_bounded, resolve
 from ...engine.normal_form import Bound, Structure, Value, bound, keyed, transposed
 from ...engine.widths import bits_of
 from ...errors import MaskValueError
@@ -225,21 +225,11 @@ class Payload:
     sizes: dict[str, int]
 
 
-@dataclass(frozen=True)
-class Call:
-    """Lengths of the matrix; None as in `Mask.blocks`."""
-
-    q_len: int
-    kv_len: int | None = None
-    batch: int | None = None
-    heads: int | None = None
-
-
-def payload(expression: Expression, call: Call) -> Payload:
+def payload(expression: Expression, lengths: Lengths) -> Payload:
     """The payload of an expression for one call."""
     expression = expression.to("cpu")
     form = bound(expression)
-    extents = resolve(form, call.q_len, call.kv_len, call.batch, call.heads)
+    extents = resolve(form, lengths)
     structure = form.structure
     js = JavaScript()
     literals = Literals(js)

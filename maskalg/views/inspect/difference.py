@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from ...engine.evaluate import Environment, device_of, evaluate
+from ...engine.extents import Lengths
 from ...engine.normal_form import bound
 from ...formula.expression import Expression, both
 from ...questions.compare import Comparison
-from ...questions.domain import Lengths, reach
+from ...questions.domain import reach
 from ...questions.search import Place
 from ...schedule.tile_runs import EMPTY
 from .picture import fitting_block, picture

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ...engine.evaluate import Environment, evaluate
-from ...engine.extents import resolve
+from ...engine.extents import Lengths, resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...formula.nodes import Node, is_additive
@@ -65,7 +65,7 @@ def heat(
     """
     title, notes = str(expression), choice.notes(expression)
     form = bound(one_entry(expression, choice).to("cpu"))
-    extents = resolve(form, q_len, kv_len, None, None)
+    extents = resolve(form, Lengths(q_len, kv_len))
     if block is None:
         block = fitting_block(max(extents.q_len, extents.kv_len), cells)
     else:

@@ -9,7 +9,7 @@ import torch
 
 from ... import errors
 from ...engine.evaluate import Environment, evaluate
-from ...engine.extents import Extents, resolve
+from ...engine.extents import Extents, Lengths, resolve
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
 from ...schedule.block_map import blocks
@@ -114,8 +114,8 @@ def picture(
     """
     title, notes = str(mask), choice.notes(mask)
     mask = one_entry(mask, choice).to("cpu")
-    form = bound(mask)
-    extents = resolve(form, q_len, kv_len, None, None)
+    form, lengths = bound(mask), Lengths(q_len, kv_len)
+    extents = resolve(form, lengths)
     if block is None:
         block = fitting_block(max(extents.q_len, extents.kv_len), cells)
     else:
@@ -124,7 +124,7 @@ def picture(
     small = extents.q_len * extents.kv_len <= most
     rung = rung_of(form.structure)
     if is_decided(form, extents, block) or (small and not rung.by_position):
-        found = blocks(mask, q_len, kv_len, block=block, batch=None, heads=None).labels[0, 0]
+        found = blocks(mask, lengths, block).labels[0, 0]
     elif rung.decides_every_tile(form):
         found = _labels_of_runs(form, extents, block)[0, 0]
     elif small:
@@ -189,7 +189,7 @@ def evaluated(mask: Expression, q_len: int, kv_len: int, *, cells: int, choice: 
     """The same picture by a look at every element, without a proof."""
     title, notes = str(mask), choice.notes(mask)
     form = bound(one_entry(mask, choice).to("cpu"))
-    extents = resolve(form, q_len, kv_len, None, None)
+    extents = resolve(form, Lengths(q_len, kv_len))
     block = fitting_block(max(q_len, kv_len), cells)
     labels = labels_by_elements(form, extents, block)
     return Picture(title, labels, block, q_len, kv_len, notes)

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from ...engine.extents import resolve
+from ...engine.extents import Lengths, resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...questions.cost import elements_of, kept_keys
@@ -51,20 +51,20 @@ class Tally:
     total: int
 
 
-def tally(mask: Expression, q_len: int, kv_len: int | None, block: int) -> Tally:
+def tally(mask: Expression, lengths: Lengths, block: int) -> Tally:
     """The counts of a mask without batch and head, in time by the row and not by the block."""
     form = bound(mask)
-    extents = resolve(form, q_len, kv_len, None, None)
+    extents = resolve(form, lengths)
     q_len, kv_len = extents.q_len, extents.kv_len
     rows, columns = -(-q_len // block), -(-kv_len // block)
-    visits = segments(mask, q_len, kv_len, block=block, batch=None, heads=None)
+    visits = segments(mask, lengths, block)
     empty, partial, full = visits.counts()
     rung = rung_of(form.structure)
     exact = rung.decides_every_tile(form)
     if not exact and rows * columns <= _MOST_BLOCKS:
         exact = is_decided(form, extents, block) or q_len * kv_len <= _MOST_ELEMENTS
         if exact:
-            labels = blocks(mask, q_len, kv_len, block=block, batch=None, heads=None)
+            labels = blocks(mask, lengths, block)
             empty, partial, full = labels.counts()
     visited = elements_of(visits)
     kept = None

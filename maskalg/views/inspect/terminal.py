@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from ...engine.extents import Lengths
 from ...formula.expression import Expression
 from ...formula.printing import formula_text
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
@@ -92,7 +93,8 @@ def show(
         cells = max(LEAST_WIDTH, min(cells, console.width - 2))
     shown = picture(mask, q_len, kv_len, cells=cells, choice=choice)
     side = counted_side(block, max(shown.q_len, shown.kv_len))
-    counted = sharpened(tally(one_entry(mask, choice).to("cpu"), q_len, kv_len, side), shown)
+    entry_alone = one_entry(mask, choice).to("cpu")
+    counted = sharpened(tally(entry_alone, Lengths(q_len, kv_len), side), shown)
     style = Style(
         console.options.ascii_only,
         console.color_system is not None and not console.no_color,

@@ -14,7 +14,7 @@ from typing import Final
 import torch
 
 from ... import errors
-from ...engine.extents import resolve
+from ...engine.extents import Lengths, resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...formula.latex import expression_latex, latex
@@ -46,7 +46,7 @@ def lengths_to_show(expression: Expression, choice: Choice) -> tuple[int, int] |
 
     def fits(q_len: int, kv_len: int) -> bool:
         try:
-            resolve(form, q_len, kv_len, None, None)
+            resolve(form, Lengths(q_len, kv_len))
         except errors.MaskValueError:
             return False
         return True

@@ -11,7 +11,7 @@ import pytest
 
 import maskalg as ma
 from maskalg import head, kv_idx, neighborhood, q_idx, spatial, temporal, tiled_neighborhood
-from maskalg.engine.extents import resolve
+from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import bound
 from maskalg.formula import nodes
 from maskalg.formula.nodes import Node
@@ -134,7 +134,7 @@ def _put(values: tuple[Any, ...], at: int, *new: Any) -> tuple[Any, ...]:
 def labels(mask: ma.Mask, forms: DigitForms, length: int, block: tuple[int, int]) -> np.ndarray:
     """The labels that schedules make of forms."""
     form = bound(mask)
-    tiling = Tiling(form, resolve(form, length, length, 1, 2), block)
+    tiling = Tiling(form, resolve(form, Lengths(length, length, 1, 2)), block)
     labels = digit_runs(forms, tiling).labels(tiling.shape[3])
     return labels.expand(1, 2, -1, -1).numpy()
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 import maskalg as ma
 from maskalg import causal, chunked, dense, dilated, document, everything, padding, prefix, sliding
+from maskalg.engine.extents import Lengths
 from maskalg.views.inspect import picture as picture_module
 from maskalg.views.inspect import tally as tally_module
 from maskalg.views.inspect.picture import fitting_block, picture
@@ -92,7 +93,7 @@ def test_header_counts_the_blocks_of_a_kernel() -> None:
 @pytest.mark.parametrize("block", [7, 128])
 def test_tallies_are_those_of_dense_evaluation(case, block) -> None:
     mask, q_len, kv_len, _ = case
-    found = tally(mask, q_len, kv_len, block)
+    found = tally(mask, Lengths(q_len, kv_len), block)
     assert found.exact
     labels = mask.blocks(q_len, kv_len, block=block)
     assert (found.empty, found.partial, found.full) == labels.counts()
@@ -105,7 +106,7 @@ def test_tallies_that_would_take_too_long_are_bounds(monkeypatch: pytest.MonkeyP
     for name in ("_MOST_BLOCKS", "_MOST_ELEMENTS", "_MOST_ROWS"):
         monkeypatch.setattr(tally_module, name, 0)
     mask = causal & document(torch.arange(900) % 7 // 3)
-    found = tally(mask, 900, None, 16)
+    found = tally(mask, Lengths(900), 16)
     empty, _, full = mask.blocks(900, block=16).counts()
     assert not found.exact and found.empty <= empty and found.full <= full
     assert found.kept[0] <= int(mask.to_dense(900).sum()) <= found.kept[1] == found.visited
