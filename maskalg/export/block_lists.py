@@ -1,10 +1,17 @@
-"""Labels of blocks as lists of blocks, which FlexAttention and FlashAttention-4 take."""
+"""Labels of blocks as the lists that FlexAttention and FlashAttention-4 take."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+
+from ..formula.expression import Expression
+from .flex_functions import flex_function
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 Ordered = tuple[torch.Tensor, torch.Tensor]
 
@@ -23,10 +30,64 @@ class BlockLists:
     lengths: tuple[int, int]
 
 
-def ordered(chosen: torch.Tensor) -> Ordered:
+def _ordered(chosen: torch.Tensor) -> Ordered:
     """How many blocks of each row are chosen, and their columns: int32 `[…, rows]`, `[…, columns]`.
 
     Columns ascend. Those that were not chosen follow, ascending too, as torch pads its lists.
     """
     columns = torch.argsort(chosen.to(torch.int8), dim=-1, descending=True, stable=True)
     return chosen.sum(dim=-1, dtype=torch.int32), columns.to(torch.int32)
+
+
+def to_flex(lists: BlockLists, mask: Expression, separate_full_blocks: bool) -> BlockMask:
+    """The `BlockMask` of a block map; see `BlockMap.to_flex`."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    counts, columns = _ordered(
+        lists.partial if separate_full_blocks else lists.partial | lists.full
+    )
+    full_counts, full_columns = _ordered(lists.full) if separate_full_blocks else (None, None)
+    return BlockMask.from_kv_blocks(
+        counts,
+        columns,
+        full_counts,
+        full_columns,
+        BLOCK_SIZE=lists.block,
+        mask_mod=flex_function(mask),
+        seq_lengths=lists.lengths,
+    )
+
+
+class BlockSparseTensors(NamedTuple):
+    """Which blocks each row of blocks visits, under the names of `BlockSparseTensorsTorch`.
+
+    Attributes:
+        mask_block_cnt: int32 `[batch, heads, rows]`, how many blocks of the row are masked.
+        mask_block_idx: int32 `[batch, heads, rows, most]`, their columns, ascending. Entries from
+            `mask_block_cnt` on are not read; `most` is the largest count, at least 1.
+        full_block_cnt, full_block_idx: the same of blocks that are not masked.
+        block_size: `(block_q, block_kv)`, also of the transposed tensors.
+    """
+
+    mask_block_cnt: torch.Tensor
+    mask_block_idx: torch.Tensor
+    full_block_cnt: torch.Tensor
+    full_block_idx: torch.Tensor
+    block_size: tuple[int, int]
+
+
+def to_fa4(lists: BlockLists) -> tuple[BlockSparseTensors, BlockSparseTensors]:
+    """The tensors of a block map for both passes; see `BlockMap.to_fa4`."""
+    transposed = replace(lists, partial=lists.partial.mT, full=lists.full.mT)
+    return _tensors(lists), _tensors(transposed)
+
+
+def _tensors(lists: BlockLists) -> BlockSparseTensors:
+    return BlockSparseTensors(*_compact(lists.partial), *_compact(lists.full), lists.block)
+
+
+def _compact(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    counts, columns = _ordered(chosen)
+    most = max(int(counts.max()), 1) if counts.numel() else 1
+    # A copy, since `contiguous` keeps the stride of an axis of size 1, which the kernels read.
+    return counts, columns[..., :most].clone(memory_format=torch.contiguous_format)

@@ -14,10 +14,8 @@ import torch
 from ..engine.extents import Lengths, is_untold, resolve
 from ..engine.normal_form import bound
 from ..errors import MaskValueError
-from ..export.block_lists import BlockLists
-from ..export.flash_attention_4 import BlockSparseTensors, to_fa4
+from ..export.block_lists import BlockLists, BlockSparseTensors, to_fa4, to_flex
 from ..export.flashinfer import FlashInferBlocks, to_blocks
-from ..export.flex import to_flex
 from ..formula.expression import Expression
 from ..formula.printing import Shown
 from .rung import rung_of

@@ -37,9 +37,14 @@ from .case import BATCH, HEADS, Case, grid, matrix_of, where
 
 try:
     from hypothesis import strategies as st
-    from hypothesis.strategies import DrawFn
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+    from .index_strategies import comparisons, conditions, orders, remainders
 except ImportError as missing:
     raise messages.needs_hypothesis("maskalg.testing.strategies") from missing
+
+
+__all__ = ["BATCH", "HEADS", "Case", "Shape", "atoms", "masks", "shapes"]
 
 
 @dataclass(frozen=True)
@@ -68,17 +73,6 @@ def shapes(draw: DrawFn) -> Shape:
     block_q = draw(st.sampled_from((1, 2, 3, 4, 5, 7, 8, 16)))
     block_kv = draw(st.one_of(st.just(block_q), st.sampled_from((1, 2, 3, 4, 5, 7, 8, 16))))
     return Shape(q_len, kv_len, block_q, block_kv)
-
-
-try:
-    from hypothesis import strategies as st
-    from hypothesis.strategies import DrawFn, SearchStrategy
-
-    from .index_strategies import comparisons, conditions, orders, remainders
-except ImportError as missing:
-    raise messages.needs_hypothesis("maskalg.testing.strategies") from missing
-
-__all__ = ["BATCH", "HEADS", "Case", "Shape", "atoms", "masks", "shapes"]
 
 
 def masks(depth: int = 3, also: SearchStrategy[Case] | None = None) -> SearchStrategy[Case]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from ..engine.recent import Recent
 from ..formula import nodes
 from ..formula.nodes import Node
 from ..formula.parameters import INT32_MAX, Parameter, Scalar, Table
@@ -153,8 +154,7 @@ def _is_fixed(value: Any, kind: type) -> bool:
     return kind is BuiltinFunctionType and isinstance(value.__self__, ModuleType)
 
 
-_MOST: Final = 512
-_TEMPLATES: Final[dict[object, Template]] = {}
+_TEMPLATES: Final[Recent[object, Template]] = Recent(512)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Template:
 
 def recalled(signature: Signature | None, scored: bool) -> Template | None:
     """The template remembered for functions with this signature."""
-    return None if signature is None else _TEMPLATES.get((signature.key, scored))
+    return None if signature is None else _TEMPLATES.recall((signature.key, scored))
 
 
 def remember(
@@ -203,9 +203,7 @@ def remember(
         sources[id(bounds.declared_parameter(parameter))] = places[place]
     if bounds.looked or not all(map(recorder.read_whole, recorder.parameters)):
         return
-    if len(_TEMPLATES) >= _MOST:
-        _TEMPLATES.clear()
-    _TEMPLATES[signature.key, scored] = _emptied(node, sources)
+    _TEMPLATES.keep((signature.key, scored), _emptied(node, sources))
 
 
 def _emptied(node: Node, sources: dict[int, int]) -> Template:

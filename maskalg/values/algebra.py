@@ -345,7 +345,7 @@ class Mask(WithMask):
             >>> mask_mod = (causal & document([0, 0, 1, 1])).to_mask_mod(4, form="intervals")
         """
         if form == "intervals":
-            from ..export.interval_functions import interval_function
+            from ..export.flex_functions import interval_function
 
             if q_len is None:
                 raise errors.MaskValueError(

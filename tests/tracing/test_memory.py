@@ -8,6 +8,7 @@ import torch
 
 import maskalg as ma
 from maskalg.engine.normal_form import bound
+from maskalg.engine.recent import Recent
 from maskalg.tracing import memory
 from maskalg.tracing import trace as tracing
 
@@ -15,7 +16,7 @@ from maskalg.tracing import trace as tracing
 @pytest.fixture
 def traces(monkeypatch):
     """Counts the functions that are run on symbols, with nothing remembered before."""
-    monkeypatch.setattr(memory, "_TEMPLATES", {})
+    monkeypatch.setattr(memory, "_TEMPLATES", Recent(512))
     counted = []
     attempt = tracing._attempt
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from .rests import TilePairs
+from .rests import Rest, TilePairs
 from .sets import At, rows_at
 
 _PAIRS_AT_ONCE: Final = 1 << 22
@@ -105,7 +105,7 @@ def _ranked(values: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Equalities:
+class Equalities(Rest):
     """How many own positions are of classes, by their signs.
 
     Those that are equal where they should not be are taken away by inclusion and exclusion.
@@ -131,11 +131,6 @@ class Equalities:
                 for extra in combinations(unwanted, size)
             )
         )
-
-    def some(
-        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-    ) -> torch.Tensor:
-        return self.count(at, other, low, high) > 0
 
     def count(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor

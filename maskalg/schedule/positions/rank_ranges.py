@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from .rests import TilePairs, by_tile
+from .rests import Rest, TilePairs, by_tile
 from .sets import At, rows_at
 
 _POSITIONS_AT_ONCE: Final = 1 << 20
@@ -78,7 +78,7 @@ class Wavelet:
 
 
 @dataclass(frozen=True)
-class RankRanges:
+class RankRanges(Rest):
     """Ranks of own positions, and for each other position the ranks that it takes.
 
     `ranks` are `[batch, heads, own]`, equal for equal entries and below `count`; `count` itself
@@ -123,11 +123,6 @@ class RankRanges:
         """How many positions of a single row have a rank below each one."""
         found = torch.bincount(self.ranks.flatten() + 1, minlength=self.count_of_ranks + 2)
         return found.cumsum(0)
-
-    def some(
-        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-    ) -> torch.Tensor:
-        return self.count(at, other, low, high) > 0
 
     def count(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor

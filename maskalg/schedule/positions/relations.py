@@ -25,7 +25,7 @@ _MOST_OF_RANGES: Final = 1 << 26
 
 
 @dataclass(frozen=True)
-class Categories:
+class Categories(Rest):
     """The category of an own position is one that the category of the other one allows.
 
     `own` `[batch, heads, own]` and `other` `[batch, heads, other]` are the categories; `allowed`
@@ -92,7 +92,7 @@ class Categories:
 
 
 @dataclass(frozen=True)
-class CategoryRanges:
+class CategoryRanges(Rest):
     """Categories of which a range of own positions has every one between its first and last.
 
     `own`, `other` and `allowed` are those of `Categories`; with `both` a range of other positions
@@ -123,11 +123,6 @@ class CategoryRanges:
         """
         sizes = self._before.diff(dim=-1)[:, :, None].to(torch.int32)
         return pad((self.allowed.mT * sizes).cumsum(dim=3, dtype=torch.int32), (1, 0))
-
-    def some(
-        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-    ) -> torch.Tensor:
-        return self.count(at, other, low, high) > 0
 
     def count(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor

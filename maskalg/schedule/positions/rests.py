@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 from torch.nn.functional import pad
@@ -55,7 +56,7 @@ class TilePairs:
         )
 
 
-class Rest(Protocol):
+class Rest(ABC):
     """The condition of a section on an own position beyond its limits.
 
     Ranges `low..high` of own positions include both ends and are not empty.
@@ -65,12 +66,15 @@ class Rest(Protocol):
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
     ) -> torch.Tensor:
         """Whether some own position in low..high satisfies it with the other one."""
+        return self.count(at, other, low, high) > 0
 
+    @abstractmethod
     def count(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
     ) -> torch.Tensor:
         """How many do."""
 
+    @abstractmethod
     def between(self, pairs: TilePairs) -> tuple[torch.Tensor, torch.Tensor]:
         """Whether some pair of positions of two tiles satisfies it, and whether that is known."""
 
@@ -130,15 +134,10 @@ def union(bits: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Members:
+class Members(Rest):
     """An own position of a set."""
 
     members: PositionSet
-
-    def some(
-        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-    ) -> torch.Tensor:
-        return self.members.between(at, low, high) > 0
 
     def count(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
@@ -151,17 +150,12 @@ class Members:
 
 
 @dataclass(frozen=True)
-class Distances:
+class Distances(Rest):
     """A distance q - k of a set; distance d is its position `d + zero`."""
 
     members: PositionSet
     zero: int
     by_query: bool  # whether the query is the own index
-
-    def some(
-        self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-    ) -> torch.Tensor:
-        return self.count(at, other, low, high) > 0
 
     def count(
         self, at: At, other: torch.Tensor, low: torch.Tensor, high: torch.Tensor
@@ -185,7 +179,7 @@ class Distances:
 
 
 @dataclass(frozen=True)
-class AtLeast:
+class AtLeast(Rest):
     """An entry of an own position not below that of the other position.
 
     `entries` `[batch, heads, own]` are far below all others where a position is no member;
