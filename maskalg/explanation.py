@@ -13,9 +13,8 @@ from . import errors
 from .attention import ARGUMENTS, checked_call
 from .backends.choice import backend_name, backend_of
 from .codegen.bounds_text import simplified
-from .codegen.hooks import Style, hooks_of
-from .codegen.text.integer_sizes import sizes_of
-from .engine.normal_form import Bound, Structure, bound
+from .codegen.hooks import source_of
+from .engine.normal_form import Bound, Structure
 from .engine.pages import Pages
 from .formula.expression import Expression
 from .formula.nodes import Node
@@ -74,9 +73,7 @@ def render(score: Expression, *, ptx: bool = False) -> str:
     """
     if not isinstance(score, Expression):
         raise errors.not_a_score(score)
-    form = bound(score)
-    style = Style(limbs=sizes_of(form).limbs, ptx=ptx, long=form.long, grain=form.grain())
-    return hooks_of(form.structure, style).source
+    return source_of(score, ptx=ptx)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the source, then compile it where asked; returns the exit status."""
     from rich.console import Console
 
+    from ..codegen.hooks import source_of
     from ..parsing import read
 
     expression = read(options.expression)
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     # A target that is wrong is told before pages of source.
     compiling = None if options.target is None else _compiling(expression, options)
     nvidia = options.target is None or options.target.startswith("sm_")
-    _print_source(console, source(expression, nvidia=nvidia, backward=options.backward))
+    _print_source(console, source_of(expression, ptx=nvidia, backward=options.backward))
     console.print(f"\ncalled by {_SKELETONS[options.backward]}", style="dim")
     if compiling is not None:
         started = time.perf_counter()
@@ -62,18 +63,6 @@ def run(options: argparse.Namespace) -> int:
                 console.print(line)
         console.print(f"\ncompiled in {time.perf_counter() - started:.1f} s", style="dim")
     return 0
-
-
-def source(expression: Expression, *, nvidia: bool, backward: bool) -> str:
-    """The hooks as NVIDIA's kernels or as others get them."""
-    from ..codegen.hooks import Style, hooks_of
-    from ..codegen.text.integer_sizes import sizes_of
-    from ..engine.normal_form import bound
-
-    form = bound(expression)
-    limbs = sizes_of(form).limbs
-    style = Style(limbs=limbs, ptx=nvidia, long=form.long, grain=form.grain())
-    return hooks_of(form.structure, style, backward=backward).source
 
 
 def _compiling(expression: Expression, options: argparse.Namespace) -> Any:

@@ -7,7 +7,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..engine.normal_form import Structure, transposed
+from ..engine.normal_form import Structure, bound, transposed
+from ..formula.expression import Expression
 from ..formula.nodes import TRUE, Node
 from ..formula.printing import formula_text
 from ..proof.proof import prove_structure
@@ -22,6 +23,7 @@ from .held import Held, Index
 from .spans import contiguous, equal_ids
 from .style import Style as Style
 from .text import long_integers
+from .text.integer_sizes import sizes_of
 from .text.predicate_ptx import Unrenderable, equal_ptx, masked_ptx, passed_on
 from .text.reals import added, additive
 from .text.triton import TritonText
@@ -116,6 +118,13 @@ def hooks_of(structure: Structure, style: Style = _NATURAL, *, backward: bool = 
     ]
     hooks = rendered(structure, style, arguments, more, of_keys)
     return replace(hooks, sloped=sloped)
+
+
+def source_of(expression: Expression, *, ptx: bool, backward: bool = False) -> str:
+    """The source of the hooks of an expression, as NVIDIA's kernels or as others get them."""
+    form = bound(expression)
+    style = Style(limbs=sizes_of(form).limbs, ptx=ptx, long=form.long, grain=form.grain())
+    return hooks_of(form.structure, style, backward=backward).source
 
 
 def rendered(

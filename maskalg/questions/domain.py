@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from .. import errors
-from ..engine.extents import Extents, Lengths, check, is_untold, resolve
+from ..engine.extents import Extents, Lengths, check, is_untold, longest, resolve
 from ..engine.normal_form import Bound
 
 FAR: Final = 1 << 24  # as far as positions are looked at where no tensor ends them
@@ -53,10 +52,10 @@ def reach(form: Bound, lengths: Lengths) -> Reach:
             return False
         return True
 
-    q_len = _largest(lambda length: fits(length, 1))
-    kv_len = _largest(lambda length: fits(1, length))
+    q_len = longest(lambda length: fits(length, 1), FAR)
+    kv_len = longest(lambda length: fits(1, length), FAR)
     if not fits(q_len, kv_len):
-        side = _largest(lambda length: fits(length, length))
+        side = longest(lambda length: fits(length, length), FAR)
         return Reach(within(side, side), False)
     counted = (batch, heads) == (lengths.batch, lengths.heads)
     return Reach(within(q_len, kv_len), counted and max(q_len, kv_len) < FAR)
@@ -65,14 +64,3 @@ def reach(form: Bound, lengths: Lengths) -> Reach:
 def _asked(form: Bound, index: str, given: int | None) -> int | None:
     """How many batch entries or heads to look at; None for as many as the tensors tell."""
     return _TRIED if given is None and is_untold(form, index) else given
-
-
-def _largest(fits: Callable[[int], bool]) -> int:
-    """The largest length up to `FAR` that fits, where shorter ones do too."""
-    if fits(FAR):
-        return FAR
-    low, high = 0, FAR
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

@@ -14,7 +14,7 @@ from typing import Final
 import torch
 
 from ... import errors
-from ...engine.extents import Lengths, resolve
+from ...engine.extents import Lengths, longest, resolve
 from ...engine.normal_form import bound
 from ...formula.expression import Expression
 from ...formula.latex import expression_latex, latex
@@ -53,27 +53,18 @@ def lengths_to_show(expression: Expression, choice: Choice) -> tuple[int, int] |
 
     if not fits(1, 1):
         return None
-    q_len = _largest(lambda length: fits(length, 1))
-    kv_len = _largest(lambda length: fits(1, length))
-    q_len, kv_len = q_len or kv_len, kv_len or q_len
-    if q_len is None or kv_len is None:
-        q_len = kv_len = _of_numbers(expression)
+    limits = [
+        longest(lambda length: fits(length, 1), _LIMIT),
+        longest(lambda length: fits(1, length), _LIMIT),
+    ]
+    if min(limits) == _LIMIT:
+        limits = 2 * [_of_numbers(expression)]
+    q_len, kv_len = (min(limits) if limit == _LIMIT else limit for limit in limits)
     if fits(q_len, kv_len):
         return q_len, kv_len
     # A table read at both indices together, such as one of distances.
-    both = _largest(lambda length: fits(min(length, q_len), min(length, kv_len)))
-    return None if both is None else (min(both, q_len), min(both, kv_len))
-
-
-def _largest(fits: Callable[[int], bool]) -> int | None:
-    """The largest length that fits, given that 1 does; None where there is no limit in sight."""
-    if fits(_LIMIT):
-        return None
-    low, high = 1, _LIMIT
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    fitting = longest(lambda length: fits(min(length, q_len), min(length, kv_len)), _LIMIT)
+    return min(fitting, q_len), min(fitting, kv_len)
 
 
 def _of_numbers(expression: Expression) -> int:
