@@ -9,6 +9,7 @@ of several (in tiled order: tile number and place in the tile).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ...formula.nodes import Node
 from ...formula.printing import formula_text
@@ -21,16 +22,20 @@ class Leaf:
     index: int
 
 
+Radix = TypeVar("Radix", Node, int)
+
+
 @dataclass(frozen=True)
-class Split:
-    """A number as `major * radix + minor`, with minor below the radix."""
+class Split(Generic[Radix]):
+    """A number as `major * radix + minor`, with minor below the radix: a formula, or its value."""
 
-    radix: Node
-    major: Tree
-    minor: Tree
+    radix: Radix
+    major: Leaf | Split[Radix]
+    minor: Leaf | Split[Radix]
 
 
-Tree = Leaf | Split
+Tree = Leaf | Split[Node]
+Numeral = Leaf | Split[int]
 
 
 @dataclass(frozen=True)

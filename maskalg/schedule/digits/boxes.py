@@ -11,13 +11,11 @@ from ...engine.evaluate import Environment, evaluate
 from ...engine.normal_form import Value
 from ...formula import nodes
 from ...formula.nodes import Node
-from ...proof.digits.forms import Axis, AxisSpan, BoxClause, DigitPart
+from ...proof.digits.forms import Axis, AxisSpan, BoxClause, DigitPart, Numeral, Split
 from .digits import (
     FAR,
     Digits,
-    Numeral,
     Piece,
-    Radix,
     axis_numeral,
     numeral,
     pieces,
@@ -202,7 +200,7 @@ def _of(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 def _joined(number: Numeral, digits: dict[int, torch.Tensor]) -> torch.Tensor:
     """A coordinate from its digits."""
-    if isinstance(number, Radix):
+    if isinstance(number, Split):
         return _joined(number.major, digits) * number.radix + _joined(number.minor, digits)
     return digits[number.index]
 

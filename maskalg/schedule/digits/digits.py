@@ -7,7 +7,6 @@ inside.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -16,7 +15,7 @@ import torch
 from ...engine.evaluate import Environment, evaluate
 from ...engine.normal_form import Value
 from ...formula.nodes import Node
-from ...proof.digits.forms import Axis, Leaf, Tree
+from ...proof.digits.forms import Axis, Leaf, Numeral, Split, Tree
 
 FAR: Final = 1 << 40  # beyond every position, and small enough to be added to
 
@@ -24,39 +23,20 @@ Digits = dict[int, tuple[torch.Tensor, torch.Tensor]]  # low and high of some di
 Piece = tuple[Digits, torch.Tensor]  # and whether it holds anything
 
 
-@dataclass(frozen=True)
-class Digit:
-    """The digit with this number."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Radix:
-    """A number as `major * radix + minor`, with minor below the radix."""
-
-    radix: int
-    major: Numeral
-    minor: Numeral
-
-
-Numeral = Digit | Radix
-
-
 def numeral(tree: Tree, values: tuple[Value, ...]) -> Numeral:
     """A tree of digits with its radices as numbers."""
     if isinstance(tree, Leaf):
-        return Digit(tree.index)
-    return Radix(
+        return tree
+    return Split(
         number(tree.radix, values), numeral(tree.major, values), numeral(tree.minor, values)
     )
 
 
 def axis_numeral(axis: Axis, values: tuple[Value, ...]) -> Numeral:
     """An axis as a number of its digits alone."""
-    found: Numeral = Digit(axis.digits[0])
+    found: Numeral = Leaf(axis.digits[0])
     for digit, radix in zip(axis.digits[1:], axis.radices, strict=True):
-        found = Radix(number(radix, values), found, Digit(digit))
+        found = Split(number(radix, values), found, Leaf(digit))
     return found
 
 
@@ -68,7 +48,7 @@ def number(node: Node, values: tuple[Value, ...]) -> int:
 
 def sizes(tree: Numeral, size: int | None = None) -> dict[int, int | None]:
     """How many values each digit has; None for the top one."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return {tree.index: size}
     above = None if size is None else (size - 1) // tree.radix + 1
     below = tree.radix if size is None else min(tree.radix, size)
@@ -77,7 +57,7 @@ def sizes(tree: Numeral, size: int | None = None) -> dict[int, int | None]:
 
 def pieces(tree: Numeral, low: torch.Tensor, high: torch.Tensor) -> list[Piece]:
     """The numbers `low..high` as disjoint boxes: at most 2 L - 1 of them for L digits."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return [({tree.index: (low, high)}, low <= high)]
     radix, some = tree.radix, low <= high
     top_low, top_high = low // radix, high // radix
@@ -103,7 +83,7 @@ def pieces(tree: Numeral, low: torch.Tensor, high: torch.Tensor) -> list[Piece]:
 
 def _upto(tree: Numeral, zero: torch.Tensor, high: torch.Tensor) -> list[Piece]:
     """The numbers 0..high."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return [({tree.index: (zero, high)}, zero <= high)]
     top = high // tree.radix
     rest = high - top * tree.radix
@@ -118,7 +98,7 @@ def _full(tree: Numeral, size: int, device: torch.device) -> list[Piece]:
 
 
 def _point(tree: Numeral, at: torch.Tensor) -> Piece:
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return {tree.index: (at, at)}, torch.ones_like(at, dtype=torch.bool)
     top = at // tree.radix
     major, minor = _point(tree.major, top), _point(tree.minor, at - top * tree.radix)
@@ -134,14 +114,14 @@ def _crossed(majors: list[Piece], minors: list[Piece], when: torch.Tensor) -> li
 
 def top_digit(tree: Numeral, at: torch.Tensor) -> torch.Tensor:
     """The most significant digit."""
-    while isinstance(tree, Radix):
+    while isinstance(tree, Split):
         at, tree = at // tree.radix, tree.major
     return at
 
 
 def joined(tree: Numeral, digits: torch.Tensor) -> torch.Tensor:
     """The numbers with the digits `[boxes, digits]`, or beyond where a digit is beyond its own."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return digits[:, tree.index]
     return joined(tree.major, digits) * tree.radix + joined(tree.minor, digits)
 
@@ -153,7 +133,7 @@ def tile_of(at: torch.Tensor, block: int) -> torch.Tensor:
 
 def next_in(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     """The first number >= `at` in each box; FAR where there is none."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         found = torch.maximum(at, low[:, tree.index])
         return torch.where(found <= high[:, tree.index], found, FAR)
     top = tile_of(at, tree.radix)
@@ -168,7 +148,7 @@ def next_in(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tens
 
 def last_in(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     """The last number <= `at` in each box; -FAR where there is none."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         found = torch.minimum(at, high[:, tree.index])
         return torch.where(found >= low[:, tree.index], found, -FAR)
     top = tile_of(at, tree.radix)
@@ -183,7 +163,7 @@ def last_in(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tens
 
 def _first_in(tree: Numeral, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     """The smallest number of each box; FAR where there is none."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return torch.where(low[:, tree.index] <= high[:, tree.index], low[:, tree.index], FAR)
     top, rest = _first_in(tree.major, low, high), _first_in(tree.minor, low, high)
     return torch.where((top < FAR) & (rest < tree.radix), top * tree.radix + rest, FAR)
@@ -191,7 +171,7 @@ def _first_in(tree: Numeral, low: torch.Tensor, high: torch.Tensor) -> torch.Ten
 
 def holds(tree: Numeral, at: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     """Whether each box has the number in it."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return (at >= low[:, tree.index]) & (at <= high[:, tree.index])
     top = tile_of(at, tree.radix)
     rest = at - top * tree.radix

@@ -17,12 +17,12 @@ import torch
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
-from ...proof.digits.forms import DigitForms
+from ...proof.digits.forms import DigitForms, Leaf, Numeral
 from ..summaries.labels import MOST_TILES, summary_marks
 from ..tile_runs import FULL, PARTIAL, TileRuns, marks_of
 from ..tiling import Of, Tiling
 from .boxes import Boxes, PartInCall, TileRows
-from .digits import Digit, Numeral, holds, joined, tile_of
+from .digits import holds, joined, tile_of
 from .tiles import FullTiles, KeyRanges, Tiles, key_ranges, merged
 
 _ROWS_AT_ONCE: Final = 8192
@@ -170,14 +170,14 @@ def _sizes(tree: Numeral, boxes: Boxes) -> torch.Tensor:
 
 def _size(tree: Numeral, boxes: Boxes) -> torch.Tensor:
     """How many numbers lie in each box."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return (boxes.high[:, tree.index] - boxes.low[:, tree.index] + 1).clamp(min=0)
     return _size(tree.major, boxes) * _below(tree.minor, torch.tensor(tree.radix), boxes)
 
 
 def _below(tree: Numeral, at: torch.Tensor, boxes: Boxes) -> torch.Tensor:
     """How many numbers < `at` lie in each box."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         low, high = boxes.low[:, tree.index], boxes.high[:, tree.index]
         return (torch.minimum(at, high + 1) - low).clamp(min=0)
     top = tile_of(at, tree.radix)

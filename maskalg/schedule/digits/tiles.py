@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ...proof.digits.forms import Leaf, Numeral
 from .boxes import Boxes, PartInCall, TileRows
-from .digits import FAR, Digit, Numeral, joined, last_in, next_in, tile_of
+from .digits import FAR, joined, last_in, next_in, tile_of
 
 Tiles = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # row, first tile, end
 
@@ -143,7 +144,7 @@ def _dense(
     tree: Numeral, low: torch.Tensor, high: torch.Tensor, slack: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Whether at most `slack` numbers are missing in a row in each box, and its ends."""
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         return torch.ones_like(slack, dtype=torch.bool), low[:, tree.index], high[:, tree.index]
     below, first, last = _dense(tree.minor, low, high, slack)
     last = last.clamp(max=tree.radix - 1)
@@ -195,7 +196,7 @@ def _enumerated(
 ) -> Enumerated:
     """The segments of each box, joined over gaps of at most `slack` numbers."""
     count = len(slack)
-    if isinstance(tree, Digit):
+    if isinstance(tree, Leaf):
         owner = torch.arange(count, device=slack.device)
         return owner, low[:, tree.index], high[:, tree.index]
     owner, first, last = _enumerated(tree.minor, low, high, slack)
