@@ -12,11 +12,13 @@ from ..meaning import NotDefined
 from .blocks import FILE, lemmas_of_blocks
 from .example import wrong_walk
 from .example_of_blocks import wrong_blocks
+from .example_of_hopper import wrong_walk_of_hopper
 from .hopper import lemmas_of_hopper
 from .loops import Unproved
 from .runs import Lemma, Sources, lemmas
 
 _EVERY: Final = (lemmas, lemmas_of_hopper, lemmas_of_blocks)
+_EXAMPLES: Final = {FILE: wrong_blocks, "hopper_": wrong_walk_of_hopper, "": wrong_walk}
 
 
 @lru_cache(maxsize=2)
@@ -40,7 +42,7 @@ def walk_claims(
         milliseconds: that a step may take.
         only: whether a function, by its file and name, is one of those that are asked for.
     """
-    examples: dict[bool, str | None] = {}
+    examples: dict[str, str | None] = {}
     for function, text, prove in chain(*[of(sources, milliseconds) for of in _EVERY]):
         if not only(function) or (sources and function.partition(".")[0] not in sources):
             continue
@@ -53,9 +55,9 @@ def walk_claims(
         outcome: Outcome
         outcome, by = lemma.outcome
         if outcome != "proved":
-            of_blocks = function.startswith(FILE)
-            if of_blocks not in examples:
-                examples[of_blocks] = (wrong_blocks if of_blocks else wrong_walk)(sources)
-            found = examples[of_blocks]
+            of = next(start for start in _EXAMPLES if function.startswith(start))
+            if of not in examples:
+                examples[of] = _EXAMPLES[of](sources)
+            found = examples[of]
             outcome, by = ("wrong", f"run: {found}") if found else (outcome, by)
         yield Claim("walk", f"{function}: {text}", outcome, by, lemma.seconds)

@@ -11,6 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -162,7 +163,7 @@ def wrong_walk(sources: dict[str, str] | None = None) -> str | None:
                     for run in part:
                         for tile in range(run.first, min(run.end, _MOST_STEPS), run.step):
                             visited[tile].append(run.masked)
-            except _Endless:
+            except Endless:
                 return f"{told} does not end: {row}"
             for tile in range(max([*visited, row.kv_len // _BLOCK + 2])):
                 label, seen = row.label(tile), visited[tile]
@@ -174,34 +175,35 @@ def wrong_walk(sources: dict[str, str] | None = None) -> str | None:
     return None
 
 
-class _Endless(Exception):
+class Endless(Exception):
     """A loop that takes more steps than there are tiles."""
+
+
+def finder_of(runs: dict[str, Any], row: Row, from_last: int = 0) -> Callable[..., Any]:
+    """NEXT_RUN of a row."""
+    left, kv_len = [_MOST_STEPS], Integer(row.kv_len)
+    touched, unfull = (
+        tuple([runs["tiles"](Integer(low), Integer(high), True, kv_len, _BLOCK)
+               for low, high in table])
+        for table in row[:2]
+    )  # fmt: skip
+
+    def next_run(j: Any, *rest: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Endless
+        if not from_last:
+            return runs["run_of_spans"](j, touched, unfull, kv_len, _BLOCK)
+        return runs["run_of_spans_either_way"](j, Integer(1), touched, unfull, kv_len, _BLOCK)
+
+    return next_run
 
 
 def _walks(
     runs: dict[str, Any], decode: Any, row: Row
 ) -> Iterator[tuple[str, Callable[[], list[list[Run]]]]]:
     """Every walk of a row: which one, and the runs that each of its programs visits."""
-    kv_len = Integer(row.kv_len)
-    touched, unfull = (
-        [runs["tiles"](Integer(low), Integer(high), True, kv_len, _BLOCK) for low, high in table]
-        for table in row[:2]
-    )
-
-    def finder(from_last: int = 0) -> Callable[..., Any]:
-        left = [_MOST_STEPS]
-
-        def next_run(j: Any, *rest: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                raise _Endless
-            if not from_last:
-                return runs["run_of_spans"](j, tuple(touched), tuple(unfull), kv_len, _BLOCK)
-            return runs["run_of_spans_either_way"](
-                j, Integer(1), tuple(touched), tuple(unfull), kv_len, _BLOCK
-            )
-
-        return next_run
+    finder = partial(finder_of, runs, row)
 
     def visit(state: Any, of: Any, place: Any, first: Any, end: Any, hooks: Any, tile: Any,
               partial: Any, ragged: Any) -> Any:  # fmt: skip
@@ -256,7 +258,7 @@ def _tile_by_tile(
         found.append(Run(int(at), int(at) + 1, 1, bool(run.partial)))
         run = runs["next_tile"](run, (), next_run, _BLOCK)
         if len(found) > _MOST_STEPS:
-            raise _Endless
+            raise Endless
     return found
 
 

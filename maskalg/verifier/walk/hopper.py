@@ -32,8 +32,8 @@ LOOPS: Final = (
     ("hopper_wide_keys", "_make_values"), ("hopper_wide_keys", "_make_keys"),
     ("hopper_sums", "sum_up"),
 )  # fmt: skip
-_MORE: Final = "run.tile < NO_TILE"
-_MOST_STAGES: Final = 8
+MORE: Final = "run.tile < NO_TILE"
+MOST_STAGES: Final = 8
 
 
 def lemmas_of_hopper(
@@ -119,11 +119,11 @@ class _Walk:
                 if text != "i += 1":
                     raise NotDefined(f"the step {text!r}")
                 state = state._replace(i=terms.add(state.i, number(1)))
-            elif isinstance(statement, ast.While) and ast.unparse(statement.test) == _MORE:
+            elif isinstance(statement, ast.While) and ast.unparse(statement.test) == MORE:
                 state = self.loop(statement.body, state, options)
-            elif isinstance(statement, ast.If) and _walks(statement):
+            elif isinstance(statement, ast.If) and moves_walk(statement):
                 state = self.branch(statement, state, options)
-            elif _walks(statement):
+            elif moves_walk(statement):
                 raise NotDefined(f"the statement {text.splitlines()[0]!r}")
         return state
 
@@ -131,7 +131,7 @@ class _Walk:
         """One branch of an `if`: that of the options, where also the other one is read in turn."""
         test = ast.unparse(statement.test)
         chosen = options.setdefault(test, True)
-        if test == _MORE:
+        if test == MORE:
             more = terms.greater(NO_TILE, state.tile)
             self.walker.given.append(more if chosen else terms.no(more))
         return self.read(statement.body if chosen else statement.orelse, state, options)
@@ -153,7 +153,7 @@ class _Walk:
         return state
 
 
-def _walks(statement: ast.stmt) -> bool:
+def moves_walk(statement: ast.stmt) -> bool:
     """Whether a statement moves a walk, or i."""
     return any(
         (isinstance(part, ast.Name) and part.id in ("run", "i") and isinstance(part.ctx, ast.Store))
@@ -164,7 +164,7 @@ def _walks(statement: ast.stmt) -> bool:
 
 def _loops(file: str, name: str, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     module = kernel_module(file, sources)
-    body = _row(function_of(module, name))
+    body = row_of(function_of(module, name))
     steps: list[Step] = []
     tests: dict[str, bool] = {}
     seen: list[dict[str, bool]] = []
@@ -189,7 +189,7 @@ def _loops(file: str, name: str, sources: Sources | None, milliseconds: int) -> 
             return tuple(steps)
 
 
-def _row(tree: ast.FunctionDef) -> list[ast.stmt]:
+def row_of(tree: ast.FunctionDef) -> list[ast.stmt]:
     """The statements about one row of tiles: from `run = first_tile(…)` on."""
     for part in ast.walk(tree):
         body = getattr(part, "body", None)
@@ -223,7 +223,7 @@ def _ring(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
         stage, phase = walker.call("stage_of", ring, Number(place, INT32))
         return stage.term, phase.term
 
-    for stages in range(1, _MOST_STAGES + 1):
+    for stages in range(1, MOST_STAGES + 1):
         stage, phase = at(i, stages)
         walker.claim("a stage is one of the ring's", terms.both(*between(0, stage, stages - 1)))
         for more in range(1, stages):

@@ -1,0 +1,151 @@
+"""Rows of tiles at which a walk of Hopper's kernels goes wrong, found by running what moves it.
+
+Of a function only statements that move `run` or i are executed, as Python, with every choice of the
+kernel's options.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, Final
+
+from ..reading.triton import kernel_module
+from .example import Endless, Row, finder_of, functions, rows
+from .hopper import LOOPS, MORE, MOST_STAGES, moves_walk, row_of
+from .loops import function_of
+from .runs import Sources
+
+_MOST_STEPS: Final = 400
+_NO_TILE: Final = 2**30
+_BLOCK: Final = 16
+_FIRST: Final = 5  # the number of a row's first tile: other rows were gone over before
+
+
+def wrong_walk_of_hopper(sources: Sources | None = None) -> str | None:
+    """What some walk does otherwise than it should, and where."""
+    told = (*_of_rings(sources), *_of_order(sources))
+    return next(iter(told), None) or next(_of_loops(sources), None)
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+
+def _of_loops(sources: Sources | None) -> Iterator[str]:
+    runs = functions("runs", sources)
+    for file, name in LOOPS:
+        module = kernel_module(file, sources)
+        options: dict[str, str] = {}
+        body = _moving(row_of(function_of(module, name))[1:], options)
+        walk = compile(ast.fix_missing_locations(ast.Module(body, [])), file, "exec")
+        for row in rows():
+            for choice in product((True, False), repeat=len(options)):
+                names = dict(zip(options.values(), choice, strict=True))
+                try:
+                    wrong = _wrong(walk, runs, row, names)
+                except Endless:
+                    wrong = "does not end"
+                if wrong:
+                    yield f"{file}.{name} {wrong}: {row}"
+                    return
+
+
+def _moving(body: list[ast.stmt], options: dict[str, str]) -> list[ast.stmt]:
+    """The statements that move a walk; other conditions are names, by their texts in `options`."""
+    found: list[ast.stmt] = []
+    for statement in body:
+        if not moves_walk(statement):
+            continue
+        if isinstance(statement, ast.While):
+            turn = [*ast.parse("turn(i)").body, *_moving(statement.body, options)]
+            found.append(ast.While(statement.test, turn, []))
+        elif isinstance(statement, ast.If):
+            test: ast.expr = statement.test
+            text = ast.unparse(test)
+            if text != MORE:
+                test = ast.Name(options.setdefault(text, f"option_{len(options)}"), ast.Load())
+            then, otherwise = (
+                _moving(part, options) or [ast.Pass()]
+                for part in (statement.body, statement.orelse)
+            )
+            found.append(ast.If(test, then, otherwise))
+        else:
+            if ast.unparse(statement).startswith("run = next_tile("):
+                found += ast.parse("visited.append(run)").body
+                statement = ast.parse("run = next_tile(run)").body[0]
+            found.append(statement)
+    return found
+
+
+def _wrong(walk: Any, runs: dict[str, Any], row: Row, options: dict[str, bool]) -> str | None:
+    find = finder_of(runs, row)
+    visited: list[Any] = []
+    numbers: list[tuple[int, int]] = []
+
+    def turn(i: int) -> None:
+        numbers.append((i - _FIRST, len(visited)))
+        if len(numbers) > _MOST_STEPS:
+            raise Endless
+
+    names = {
+        "i": _FIRST, "NO_TILE": _NO_TILE, "visited": visited, "turn": turn,
+        "run": runs["first_tile"]((), find, _BLOCK),
+        "next_tile": lambda run: runs["next_tile"](run, (), find, _BLOCK), **options,
+    }  # fmt: skip
+    exec(walk, {}, names)
+    turn(names["i"])
+    for number, count in numbers:
+        if number != count:
+            return f"counts {number} tiles behind {count}"
+    masked: dict[int, list[bool]] = {}
+    for run in visited:
+        masked.setdefault(int(run.tile), []).append(bool(run.partial))
+    for tile in range(row.kv_len // _BLOCK + 2):
+        label, seen = row.label(tile), masked.pop(tile, [])
+        if len(seen) != min(label, 1):
+            return f"visits tile {tile} {len(seen)} times, not {'once' if label else 'never'}"
+        if seen == [False] and label == 1:
+            return f"does not mask tile {tile}"
+    return f"visits tile {next(iter(masked))}" if masked else None
+
+
+# --- rings, and the order of tiles ----------------------------------------------------------------
+
+
+def _run(file: str, name: str, sources: Sources | None) -> Any:
+    """A function of the kernels, as Python."""
+    function = function_of(kernel_module(file, sources), name)
+    names: dict[str, Any] = {
+        "gluon": SimpleNamespace(jit=lambda of: of), "gl": SimpleNamespace(constexpr=int),
+    }  # fmt: skip
+    exec(compile(ast.Module([function], []), file, "exec"), names)
+    return names[name]
+
+
+def _of_rings(sources: Sources | None) -> Iterator[str]:
+    stage_of = _run("hopper_common", "stage_of", sources)
+    for stages in range(1, MOST_STAGES + 1):
+        ring = SimpleNamespace(ready=SimpleNamespace(shape=(stages, 1)))
+        for i in range(3 * stages):
+            if stage_of(ring, i) != (i % stages, i // stages % 2):
+                yield (
+                    f"of a ring of {stages} stages, tile {i} lies in stage and phase "
+                    f"{stage_of(ring, i)}, not {(i % stages, i // stages % 2)}"
+                )
+    names = ("key_of_tile", "value_of_tile")
+    key, value = (_run("hopper_common", name, sources) for name in names)
+    one = SimpleNamespace(ONE_RING=True)
+    for i in range(4):
+        if (key(i, one), value(i, one)) != (2 * i, 2 * i + 1):
+            yield f"keys and values of tile {i} are {key(i, one)} and {value(i, one)} of one ring"
+
+
+def _of_order(sources: Sources | None) -> Iterator[str]:
+    tile = _run("hopper_order", "tile_in_order", sources)
+    for length, from_last in product(range(1, 400, 3), (0, 1)):
+        count = -(-length // 64)
+        found = sorted(tile(j, from_last, length, 64) for j in range(count))
+        if found != [*range(count)]:
+            yield f"of {length} queries, in tiles of 64, the tiles {found} are gone through"
