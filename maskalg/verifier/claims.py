@@ -104,6 +104,7 @@ class Subject:
         limbs: of `Style`, by the bits of indices; kernels of other bits are refused.
         library: other texts of files of the kernels, by name, for tests of the verifier.
         rendered: changes the text of hooks before it is read, for tests of the verifier.
+        passed: changes what hooks are passed, likewise.
     """
 
     structure: Structure
@@ -111,6 +112,7 @@ class Subject:
     limbs: Mapping[int, int] = field(default_factory=lambda: {32: 1, 64: 1})
     library: dict[str, str] | None = None
     rendered: Callable[[str], str] = str
+    passed: Callable[[Hooks], Hooks] = lambda hooks: hooks
 
     @property
     def long(self) -> bool:
@@ -211,18 +213,15 @@ def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int)
 
 
 def _read(subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel) -> TritonHooks:
+    hooks = subject.passed(hooks)
     text = subject.rendered(hooks.source)
     return TritonHooks(
         subject.structure,
-        hooks if text == hooks.source else _with_source(hooks, text),
+        hooks if text == hooks.source else replace(hooks, source=text),
         meaning,
         wide=kernel.bits == 64,
         library=subject.library,
     )
-
-
-def _with_source(hooks: Hooks, text: str) -> Hooks:
-    return replace(hooks, source=text)
 
 
 def _element(

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 import torch
 import z3
@@ -37,7 +38,7 @@ from maskalg.verifier.given import Kernel, given
 from maskalg.verifier.meaning import Meaning
 
 from . import running
-from .mutation import Mutant, of_cpp, of_triton
+from .mutation import Mutant, of_arguments, of_cpp, of_triton
 from .running import Numbers
 
 OUTCOMES = ("refuted, run", "not proved, run", "refuted, same", "not proved", "proved, run")
@@ -100,7 +101,7 @@ class Text:
 
     def mutants(self) -> list[Mutant]:
         if self.target != "cpu":
-            of = list(of_triton(self.hooks.source))
+            of = [*of_triton(self.hooks.source), *of_arguments(self.hooks)]
             # Of runs that are looked up alone nothing is claimed; nor of the text of bounds for
             # Triton, which is that for PTX.
             return [m for m in of if "next" not in m.function or m.function in self.bounded]
@@ -126,8 +127,11 @@ class Text:
     def known(self) -> list[terms.Term]:
         return given(self.structure, Meaning(self.subject.dtypes), self.kernel)
 
-    def first_refusal(self, text: str) -> Claim | None:
-        subject = replace(self.subject, rendered=lambda _: text)
+    def first_refusal(self, mutant: Mutant) -> Claim | None:
+        if mutant.passed is None:
+            subject = replace(self.subject, rendered=lambda _: mutant.text)
+        else:
+            subject = replace(self.subject, passed=lambda _: cast(Hooks, mutant.passed))
         for claim in claims(subject, (self.target,), 3000, (self.bits,)):  # type: ignore[arg-type]
             unread = claim.by.startswith("not read")
             if claim.outcome != "proved" and (claim.text in self.proved or unread):
@@ -179,7 +183,8 @@ def _pairs(
     else:
         of_keys = mutant.function.endswith("of_keys")
         wide = text.bits == 64
-        found = running.kept_by_triton(mutant.text, text.hooks, numbers, pairs, of_keys, wide)
+        hooks = mutant.passed or text.hooks
+        found = running.kept_by_triton(mutant.text, hooks, numbers, pairs, of_keys, wide)
     for (q, k), kept in zip(pairs, found, strict=True):
         if text.target == "cpu" and k >= numbers.values["kv_len"]:
             continue
@@ -203,7 +208,8 @@ def _interval(
             swapped["kv_len"], swapped["q_len"] = swapped["q_len"], swapped["kv_len"]
             of = Numbers(text.transposed, numbers.dtypes, swapped, numbers.entries)
         wide = text.bits == 64
-        found = running.intervals_by_triton(mutant.text, text.hooks, of, mutant.function, row, wide)
+        hooks = mutant.passed or text.hooks
+        found = running.intervals_by_triton(mutant.text, hooks, of, mutant.function, row, wide)
     first, last = row
     queries = [*range(first, min(first + 150, last + 1)), *range(max(last - 149, first), last + 1)]
     for k in keys:
@@ -256,7 +262,7 @@ def outcome_of(text: Text, mutant: Mutant) -> tuple[str, str]:
     """What becomes of a mutant, and why."""
     told = ""
     try:
-        claim = text.first_refusal(mutant.text)
+        claim = text.first_refusal(mutant)
     except (TypeError, AttributeError, z3.Z3Exception) as problem:
         return "not read", f"{type(problem).__name__}: {problem}"
     if claim is not None and claim.model is not None:
@@ -300,12 +306,16 @@ def main() -> int:
     add("--count", type=int, default=600, help="of mutants (%(default)s)")
     add("--seed", type=int, default=0, help="of the choice among all (%(default)s)")
     add("--masks", help="names, with commas (all)")
+    add("--rule", help="mutants of this rule alone, or of rules with this ending")
     add("--loud", action="store_true", help="print every mutant")
     options = parser.parse_args()
     names = options.masks.split(",") if options.masks else list(masks())
     every = list(texts(names))
     drawn = random.Random(options.seed)
-    left = [(text, drawn.sample(found, len(found))) for text in every if (found := text.mutants())]
+    left = []
+    for text in every:
+        found = [m for m in text.mutants() if m.rule.endswith(options.rule or "")]
+        left.append((text, drawn.sample(found, len(found))))
     total = sum(len(found) for _, found in left)
     print(f"{total} mutants of {len(left)} texts of {len(names)} masks", flush=True)
     counts: Counter[tuple[str, str]] = Counter()

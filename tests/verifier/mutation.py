@@ -2,7 +2,8 @@
 
 Triton is changed in its syntax tree, PTX by instruction, C++ by token. The rules are what slips
 into a printer: off by one, `<` for `<=`, `+` for `-`, a bound or a condition that is left out, the
-query for the key, 32 for 64 bits, with a sign for without, one argument for the next.
+query for the key, 32 for 64 bits, with a sign for without, one argument for the next; and what the
+host passes: the size of another axis, another number or table, the factor of another divisor.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ import ast
 import copy
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
+
+from maskalg.codegen.arguments import DivisorArgument, ScalarArgument, TableArgument
+from maskalg.codegen.hooks import Hooks
+from maskalg.formula import nodes
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class Mutant:
     before: str
     after: str
     write: Callable[[], str]
+    passed: Hooks | None = None  # with other arguments, where these are changed and not the text
 
     @cached_property
     def text(self) -> str:
@@ -123,6 +130,50 @@ def _changed_calls(node: ast.Call) -> Iterator[tuple[str, ast.AST]]:
         yield "arguments", ast.Call(node.func, args[::-1], node.keywords)
     if name == "tiles":
         yield "arguments", ast.Call(node.func, [args[1], args[0], *args[2:]], [])
+
+
+# --- what the host passes -------------------------------------------------------------------------
+
+
+def of_arguments(hooks: Hooks) -> Iterator[Mutant]:
+    """Each mutant of the numbers and tables that hooks are passed."""
+    for kind, of in (("S", "scalars"), ("T", "tables")):
+        every = list(getattr(hooks, of))
+        for place, argument in enumerate(every):
+            for rule, new in _passed_otherwise(argument, every):
+                other = replace(hooks, **{of: type(getattr(hooks, of))(
+                    [*every[:place], new, *every[place + 1 :]])})  # fmt: skip
+                for function in _readers(hooks.source, f"{kind}[{place}]"):
+                    yield Mutant(rule, function, str(argument), str(new),
+                                 partial(str, hooks.source), other)  # fmt: skip
+
+
+def _passed_otherwise(argument: Any, every: list[Any]) -> Iterator[tuple[str, Any]]:
+    if isinstance(argument, ScalarArgument):
+        if argument.axis is not None:
+            yield "size passed", replace(argument, axis=1 - argument.axis)
+        for other in every:
+            if isinstance(other, ScalarArgument) and other.slot != argument.slot:
+                yield "number passed", replace(argument, slot=other.slot)
+    if isinstance(argument, DivisorArgument):
+        part = "shift" if argument.part == "factor" else "factor"
+        yield "factor passed", replace(argument, part=part)
+        for by in (1, -1):
+            divisor = nodes.add(argument.divisor, nodes.const(by))
+            yield "factor passed", replace(argument, divisor=divisor)
+    if isinstance(argument, TableArgument) and argument.step is None:
+        for other in every:
+            if isinstance(other, TableArgument) and other.step is None and other != argument:
+                yield "table passed", other
+
+
+def _readers(source: str, name: str) -> list[str]:
+    """The hooks that read an argument: those of elements and of runs."""
+    tree = ast.parse(source)
+    found = [part.name for part in tree.body
+             if isinstance(part, ast.FunctionDef) and name in ast.unparse(part)]  # fmt: skip
+    held = {"hold": "masked", "hold_of_keys": "masked_of_keys"}
+    return list(dict.fromkeys(held.get(name, name) for name in found))[:1]
 
 
 # --- PTX -----------------------------------------------------------------------------------------

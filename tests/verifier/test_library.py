@@ -1,9 +1,11 @@
 """What the verifier states of the kernels' functions, proved of their own text."""
 
 import contextlib
+import inspect
 
 import pytest
 
+from maskalg.codegen import divisors
 from maskalg.codegen.divisors import factor_and_shift
 from maskalg.verifier import terms
 from maskalg.verifier.meaning import NotDefined
@@ -106,13 +108,52 @@ def test_the_factor_of_a_divisor(shift):
     assert solver.check() == z3.unsat
 
 
-@pytest.mark.parametrize("shift", range(1, 32))
-def test_factors(shift):
-    """What the host computes is as that proof takes it, at the ends of each shift."""
-    for c in {2 ** (shift - 1) + 1, 2**shift - 1, 2**shift, 3 * 2 ** (shift - 1) // 2}:
-        if not 0 < c < 2**31:
-            continue
-        m, s = factor_and_shift(c)
-        e = m * c - 2 ** (31 + s)
-        assert 0 <= e < c <= 2**s
-        assert 0 <= m < 2**32
+def wrong_factor(function):
+    """A divisor, at the ends of each shift, whose factor and shift are not as that proof takes
+    them; None for none."""
+    for shift in range(1, 32):
+        for c in {2 ** (shift - 1) + 1, 2**shift - 1, 2**shift, 3 * 2 ** (shift - 1) // 2}:
+            if not 0 < c < 2**31:
+                continue
+            m, s = function(c)
+            e = m * c - 2 ** (31 + s)
+            if not (0 <= e < c <= 2**s and 0 <= m < 2**32):
+                return c
+    return None
+
+
+def test_factors():
+    assert wrong_factor(factor_and_shift) is None
+
+
+def quotients(function):
+    """Quotients by divisors that are small, and by some that are larger than what is divided."""
+    pairs = [function(c) for c in (*range(1, 300), 2**31 - 1, 2**31, 2**33)]
+    ends = (0, 1, 2**20 + 7, 2**31 - 2, 2**31 - 1)
+    return [(2 * x * (m % 2**32) >> 32) >> s for m, s in pairs for x in ends]
+
+
+def test_wrong_factors_are_seen():
+    """A change of the host's function is seen, or changes no quotient."""
+    source = inspect.getsource(divisors)
+    mutants = [m for m in of_triton(source) if m.function == "factor_and_shift"]
+    assert len(mutants) >= 20
+    right, same = quotients(factor_and_shift), set()
+    for mutant in mutants:
+        names = {"__name__": divisors.__name__, "__package__": divisors.__package__}
+        exec(compile(mutant.text, "mutant", "exec"), names)
+        function = names["factor_and_shift"]
+        try:
+            wrong = wrong_factor(function) is not None or quotients(function) != right
+        except (ValueError, TypeError, ZeroDivisionError):
+            wrong = True
+        if not wrong:
+            same.add((mutant.before, mutant.after))
+    # Of a divisor of 0, which none is; and of those past all that is divided: any small factor and
+    # shift give 0.
+    assert same == {
+        ("0 < divisor < 2 ** _BITS", "0 <= divisor"),
+        ("0", "-1"),
+        ("0", "1"),
+        ("2", "3"),
+    }

@@ -437,6 +437,7 @@ _PYTHON: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.LShift: operator.lshift,
     ast.Div: operator.truediv, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor, ast.RShift: operator.rshift,
 }  # fmt: skip
 _OF_ONE: Final[dict[type, Callable[[Any], Any]]] = {
     ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
