@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..errors import BackendError
 from ..formula import nodes
 from ..formula.functions import function_of
 from ..formula.nodes import Node
-from . import messages
 
 _ZERO = nodes.const(0.0)
 _ONE = nodes.const(1.0)
@@ -96,7 +96,7 @@ def _flat(node: Node) -> Node:
 
 
 def _opaque(node: Node) -> Node:
-    raise messages.opaque_on_gpu(str(node.data), node.kind == "bool")
+    raise opaque_on_gpu(str(node.data), node.kind == "bool")
 
 
 _RULES: dict[str, Callable[[Node], Node]] = {
@@ -111,3 +111,12 @@ _RULES: dict[str, Callable[[Node], Node]] = {
     "trunc": _flat,
     "opaque": _opaque,
 }
+
+
+def opaque_on_gpu(name: str, is_mask: bool) -> BackendError:
+    dense = "ma.dense(mask.to_dense(q_len, kv_len, batch=…, heads=…))"
+    return BackendError(
+        f"{name} was taken with opaque=True, and GPU kernels hold formulas alone. "
+        + (f"Write {dense} for a tensor of its values" if is_mask else "Write it as a formula")
+        + ", or use backend='reference'."
+    )

@@ -19,8 +19,8 @@ from typing import Final
 
 from ..engine.normal_form import Structure
 from ..engine.recent import Recent
+from ..errors import RecompilationWarning
 from ..formula.printing import formula_text
-from . import messages
 
 _LOADED: Final[Recent[str, ModuleType]] = Recent(4096)
 _LOCK: Final = threading.Lock()
@@ -82,4 +82,13 @@ def count(structure: Structure) -> None:
     if len(others) < MANY and formula not in others:
         others.add(formula)
         if len(others) == MANY:
-            warnings.warn(messages.recompiled(MANY, formula), stacklevel=2)
+            warnings.warn(recompiled(MANY, formula), stacklevel=2)
+
+
+def recompiled(times: int, formula: str) -> RecompilationWarning:
+    shown = formula if len(formula) <= 300 else f"{formula[:300]}…"
+    return RecompilationWarning(
+        f"kernels were compiled for {times} values of the constants in `{shown}`. Write a number "
+        "that changes as ma.scalar(value), or capture it as a variable of a traced function, and "
+        "no kernel is made for another value."
+    )

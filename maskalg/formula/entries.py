@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from .. import errors
-from . import messages
 from .parameters import Order
 
 Entries = torch.Tensor | Sequence[Any] | NDArray[Any]
@@ -150,7 +149,7 @@ def check(call: str, name: str, entries: torch.Tensor, order: Order | None) -> N
         ValueError: entries of another order.
     """
     if order is not None and readable(entries) and not bool(lies_in(order, entries)):
-        raise messages.out_of_order(call, name, order)
+        raise out_of_order(call, name, order)
 
 
 def ensure(name: str, entries: torch.Tensor, order: Order) -> None:
@@ -162,11 +161,20 @@ def ensure(name: str, entries: torch.Tensor, order: Order) -> None:
     if entries.device.type == "cpu":
         check("attention", name, entries, order)
     elif entries.is_cuda and torch.version.hip is None:
-        torch._assert_async(lies_in(order, entries), str(messages.out_of_order("", name, order)))
+        torch._assert_async(lies_in(order, entries), str(out_of_order("", name, order)))
     elif not bool(lies_in(order, entries)):
-        raise messages.out_of_order("attention", name, order)
+        raise out_of_order("attention", name, order)
 
 
 def _changes(entries: torch.Tensor) -> torch.Tensor:
     """How often neighbours differ in each row."""
     return (entries[..., 1:] != entries[..., :-1]).sum(dim=-1)
+
+
+def out_of_order(call: str, name: str, order: str) -> errors.MaskValueError:
+    wanted = "ascend" if order == "ascending" else "lie next to each other where they are equal"
+    return errors.MaskValueError(
+        f"{call}: entries of {name} must {wanted}, as those of the table that was declared "
+        f"{order!r}. Write document.from_cu_seqlens(cu_seqlens) for packed documents, and "
+        "document(ids), without an order, for ids that lie in any."
+    )

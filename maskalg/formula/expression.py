@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 import torch
 
 from .. import errors
-from . import messages, nodes
+from . import nodes
 from .derived import on_device, with_derived
 from .entries import as_tensor, check, real_entries
 from .nodes import Node
@@ -35,7 +35,7 @@ def rebound(
 def _scalar(name: str, old: Scalar, value: object) -> Scalar:
     kinds = INTEGERS if old.kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
-        raise messages.bound_type(name, value, "int" if old.kind == "int" else "a number")
+        raise bound_type(name, value, "int" if old.kind == "int" else "a number")
     no_nan(f"bind({name}=…)", value)
     if old.positive and not 0 < value < math.inf:
         raise errors.not_positive("bind", name, value)
@@ -50,11 +50,11 @@ def _table(name: str, old: Table, value: object) -> Table:
     """Entries go to the device of the tensor they replace, and are real where it is."""
     tensor = real_entries(value) if old.kind == "real" else as_tensor(value)
     if not isinstance(tensor, torch.Tensor):
-        raise messages.bound_type(name, value, "a tensor or its entries")
+        raise bound_type(name, value, "a tensor or its entries")
     new = old.with_tensor(tensor if tensor is value else tensor.to(old.tensor.device))
     if new.text != old.text:
         rank = old.tensor.ndim
-        raise messages.bound_tensor(name, (old.kind, rank), (tensor.dtype, tensor.ndim))
+        raise bound_tensor(name, (old.kind, rank), (tensor.dtype, tensor.ndim))
     check(f"bind({name}=…)", name, tensor, old.order)
     return new
 
@@ -141,7 +141,11 @@ class Expression(Shown):
     if not TYPE_CHECKING:  # a type checker would take an expression for a function, or a list
 
         def __call__(self, *given: object, **named: object) -> NoReturn:
-            raise messages.called(self)
+            raise errors.MaskTypeError(
+                f"`{self!r}(…)`: an expression is a value and takes no arguments. Compose it, "
+                f"`{self!r} & sliding(256)`; ask it with lengths, `.to_dense(q_len, kv_len)`; as a "
+                "function of indices it is `.to_mask_mod()`, or `.to_score_mod()`."
+            )
 
         def __getitem__(self, at: object) -> NoReturn:
             raise errors.MaskTypeError(
@@ -151,7 +155,7 @@ class Expression(Shown):
 
         # Every name would be an attribute.
         def __getattr__(self, name: str) -> NoReturn:
-            raise messages.no_attribute(type(self).__name__, name)
+            raise no_attribute(type(self).__name__, name)
 
     def __getstate__(self) -> tuple[Node, Node, Label]:
         return self.mask_node, self.bias_node, self.label
@@ -232,7 +236,7 @@ class Expression(Shown):
             )
         for name, value in {**(values or {}), **named}.items():
             if name not in known:
-                raise messages.unknown_parameter(name, list(known))
+                raise unknown_parameter(name, list(known))
             first, *more = known[name]
             formulas = (self.mask_node, self.bias_node)
             new = replacement[id(first)] = rebound(name, first, value, formulas)
@@ -370,3 +374,57 @@ def complement(mask: Self) -> Self:
 def with_formula(mask: Self, node: Node) -> Self:
     """A mask of another formula, printed as the formula."""
     return type(mask)(node, nodes.SCORE, Label("formula", (node,)))
+
+
+def unknown_parameter(name: str, known: list[str]) -> errors.MaskTypeError:
+    have = ", ".join(known) if known else "none"
+    return errors.MaskTypeError(
+        f"bind({name}=…): this expression has no parameter {name!r}; it has {have}."
+    )
+
+
+def bound_tensor(
+    name: str, wanted: tuple[str, int], found: tuple[object, int]
+) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"bind({name}=…): expected a tensor of kind {wanted[0]} and rank {wanted[1]}, as it was "
+        f"built with, got {found[0]} and rank {found[1]}. Another kind or rank is another "
+        "structure: build a new expression."
+    )
+
+
+def bound_type(name: str, value: object, wanted: str) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"bind({name}=…): expected {wanted}, as it was built with, got {type(value).__name__}. "
+        "Another kind of value is another structure: build a new expression."
+    )
+
+
+_ASKED_OF_MASKS = frozenset(
+    (
+        *("show", "prove", "blocks", "segments", "to_dense", "cost", "bandwidth", "is_empty"),
+        *("witness", "rows_have_a_key", "simplify", "to_mask_mod", "complement"),
+    )
+)
+_OF_TENSORS = frozenset(("ndim", "shape", "dtype", "device", "dim", "size"))
+_MOVES = frozenset(("cuda", "cpu", "half", "bfloat16", "float", "double"))
+
+
+def no_attribute(kind: str, name: str) -> errors.MaskAttributeError:
+    """An expression of a kind ("Mask", "Bias", "Score") has no attribute of a name."""
+    text = f"a {kind} has no attribute {name!r}."
+    if name in _ASKED_OF_MASKS and kind == "Score":
+        text += f" Its mask has: write score.mask.{name}(…)."
+    if name in _ASKED_OF_MASKS and kind == "Bias":
+        text += (
+            " It is asked of masks, and a bias keeps every pair; bias.plot(…) draws what it adds."
+        )
+    if name in _MOVES:
+        text += " Write mask.to('cuda') or mask.to('cpu'): tensors move, and keep their dtypes."
+    if name in _OF_TENSORS:
+        text += (
+            " It is a formula, no tensor: mask.to_dense(q_len, kv_len) writes a mask out, and a "
+            "model of transformers takes maskalg.integrations.transformers.model_mask(mask, batch, "
+            "q_len) for attention_mask."
+        )
+    return errors.MaskAttributeError(text)

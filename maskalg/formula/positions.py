@@ -7,7 +7,7 @@ from typing import cast
 import torch
 
 from .. import errors
-from . import messages, nodes
+from . import nodes
 from .entries import Entries, as_tensor, integers
 from .nodes import Node
 from .parameters import INT32_MAX, INTEGERS, Scalar, Table, plain_number
@@ -30,7 +30,7 @@ def position(name: str, value: object) -> Node:
     value = plain_number(value)
     if isinstance(value, IndexFormula):
         if value.node.kind != "int":
-            raise messages.not_a_position(call, "a real number")
+            raise not_a_position(call, "a real number")
         return value.node
     if isinstance(value, INTEGERS) and not isinstance(value, bool):
         if value < 0:
@@ -39,7 +39,7 @@ def position(name: str, value: object) -> Node:
             raise errors.above_int32(call, name, value)
         return nodes.scalar(Scalar(f"{name}_position", value, 0))
     if not isinstance(as_tensor(value), torch.Tensor):
-        raise messages.not_a_position(call, type(value).__name__)
+        raise not_a_position(call, type(value).__name__)
     tensor = integers(call, name, value)
     if tensor.ndim > 2:
         wanted = "[], [length] or [batch, length]"
@@ -102,3 +102,11 @@ def never_negative(node: Node) -> bool:
     if node.op in ("add", "mul", "min", "bitor", "bitxor"):
         return all(map(never_negative, node.args))
     return node.op == "where" and all(map(never_negative, node.args[1:]))
+
+
+def not_a_position(call: str, found: str) -> errors.MaskTypeError:
+    return errors.MaskTypeError(
+        f"{call}: positions are integers: an index expression such as kv_idx // 16, an integer "
+        f"tensor [length] or [batch, length], or one integer >= 0. Got {found}. A table is read at "
+        "indices: table(x)[kv_idx]."
+    )

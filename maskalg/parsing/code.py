@@ -18,7 +18,6 @@ from typing import Any, Final
 from .. import errors, tracing
 from ..formula.expression import Expression
 from ..values.algebra import Bias, Mask, Score
-from . import messages
 from .reader import parse
 
 # The text of an expression holds no colon (slices are no part of it), except within quotes.
@@ -50,7 +49,7 @@ def loaded(place: str) -> Mask | Bias | Score:
     """
     found = _PLACE.fullmatch(place.strip())
     if found is None:
-        raise messages.no_such_place(place, "this names no code.")
+        raise no_such_place(place, "this names no code.")
     module = _module(place, found["module"])
     value: Any = module
     for part in found["name"].split("."):
@@ -59,13 +58,13 @@ def loaded(place: str) -> Mask | Bias | Score:
             value = getattr(value, part)
         except AttributeError:
             hint = errors.near(part, names)
-            raise messages.no_such_place(place, f"it holds no {part!r}.{hint}") from None
+            raise no_such_place(place, f"it holds no {part!r}.{hint}") from None
     if callable(value) and not isinstance(value, Expression):
         value = _made(place, value)
     if not isinstance(value, (Mask, Bias, Score)):
         kind = type(value).__name__
         what = f"it holds a value of type {kind}, not a mask, a bias, a score or a function."
-        raise messages.no_such_place(place, what)
+        raise no_such_place(place, what)
     return value
 
 
@@ -73,7 +72,7 @@ def _module(place: str, name: str) -> ModuleType:
     path = Path(name).expanduser()
     if path.suffix == ".py":
         if not path.is_file():
-            raise messages.no_such_place(place, f"there is no file {str(path)!r}.")
+            raise no_such_place(place, f"there is no file {str(path)!r}.")
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None
         loader = spec.loader
@@ -92,7 +91,7 @@ def _module(place: str, name: str) -> ModuleType:
     except (ImportError, ValueError):
         missing = True
     if missing:
-        raise messages.no_such_place(place, f"there is no module {name!r}.")
+        raise no_such_place(place, f"there is no module {name!r}.")
     module = _running(place, lambda: importlib.import_module(name))
     assert isinstance(module, ModuleType)
     return module
@@ -103,7 +102,7 @@ def _made(place: str, function: Callable[..., Any]) -> Any:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise messages.no_such_place(place, "it holds a function without a signature.") from None
+        raise no_such_place(place, "it holds a function without a signature.") from None
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p for p in parameters if p.default is p.empty and p.kind in kinds]
     if not needed:
@@ -117,7 +116,7 @@ def _made(place: str, function: Callable[..., Any]) -> Any:
         f"its function needs ({names}); it may need nothing and return a mask, or be a "
         "mask_mod(b, h, q_idx, kv_idx) or a score_mod(score, b, h, q_idx, kv_idx)."
     )
-    raise messages.no_such_place(place, what)
+    raise no_such_place(place, what)
 
 
 def _running(place: str, run: Callable[[], Any]) -> Any:
@@ -125,8 +124,19 @@ def _running(place: str, run: Callable[[], Any]) -> Any:
     try:
         return run()
     except errors.MaskalgError as problem:
-        raise messages.code_refused(place, problem) from problem
+        raise code_refused(place, problem) from problem
     except (Exception, SystemExit) as problem:
         raise errors.MaskValueError(
             f"{place!r}: running it raised {type(problem).__name__}: {problem}"
         ) from problem
+
+
+def no_such_place(place: str, problem: str) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{place!r}: {problem} Write package.module:name or path/to/file.py:name."
+    )
+
+
+def code_refused(place: str, problem: errors.MaskalgError) -> errors.MaskalgError:
+    """The error of a mask within the user's code, with the place it was read from."""
+    return type(problem)(f"{place!r}: {problem}")

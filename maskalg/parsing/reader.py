@@ -15,7 +15,6 @@ from .. import errors
 from ..formula.expression import Expression
 from ..values.algebra import Bias, Mask, Score
 from ..values.index import Index, TableExpression
-from . import messages
 from .names import NAMES, described, methods_of
 from .tensors import Listed, joined, listed, repeated, tensor_of
 
@@ -59,10 +58,10 @@ FOREIGN: Final[dict[type[ast.AST], str]] = {
 def tree_of(line: str) -> ast.expr:
     """The syntax tree of a line, with errors of ours for what is no Python."""
     if not line:
-        raise messages.unreadable(line, 1, "nothing is written there.")
+        raise unreadable(line, 1, "nothing is written there.")
     if len(line) > MOST_CHARACTERS:
         problem = f"{len(line)} characters, at most {MOST_CHARACTERS} are read."
-        raise messages.unreadable(line, MOST_CHARACTERS, problem)
+        raise unreadable(line, MOST_CHARACTERS, problem)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -70,10 +69,10 @@ def tree_of(line: str) -> ast.expr:
     except SyntaxError as problem:
         # Python tells no place for an expression that stops too early.
         column = min(problem.offset or len(line) + 1, len(line) + 1)
-        raise messages.unreadable(line, column, f"{problem.msg}.") from None
+        raise unreadable(line, column, f"{problem.msg}.") from None
     except (ValueError, RecursionError, MemoryError) as problem:
         reason = str(problem) or "nested too deeply"
-        raise messages.unreadable(line, 1, f"{reason}.") from None
+        raise unreadable(line, 1, f"{reason}.") from None
 
 
 MOST_LEVELS: Final = 150
@@ -97,7 +96,7 @@ def parse(text: str) -> Mask | Bias | Score:
         ValueError: the text, the column and what is wrong there.
     """
     if not isinstance(text, str):
-        raise messages.unreadable(str(text), 1, "expected a text.")
+        raise unreadable(str(text), 1, "expected a text.")
     line = text.replace("\n", " ").strip()
     result = _Reader(line).value(tree_of(line), 0)
     if not isinstance(result, (Mask, Bias, Score)):
@@ -106,7 +105,7 @@ def parse(text: str) -> Mask | Bias | Score:
             hint = " Compare it, as in q_idx - kv_idx < 4, or add it to scores: bias(…)."
         elif callable(result):
             hint = f" Call it: {_usage(line, result)}."
-        raise messages.unreadable(line, 1, messages.not_an_expression(described(result)) + hint)
+        raise unreadable(line, 1, not_an_expression(described(result)) + hint)
     return result
 
 
@@ -119,7 +118,7 @@ class _Reader:
     def wrong(self, node: ast.AST, problem: str) -> errors.MaskValueError:
         offset = getattr(node, "col_offset", 0)
         column = len(self.line.encode()[:offset].decode(errors="ignore")) + 1
-        return messages.unreadable(self.line, column, problem)
+        return unreadable(self.line, column, problem)
 
     def value(self, node: ast.expr, level: int) -> Any:
         if level > MOST_LEVELS:
@@ -167,7 +166,7 @@ class _Reader:
 
     def _name(self, node: ast.Name) -> object:
         if node.id not in NAMES:
-            hint = errors.near(node.id, NAMES) or messages.OF_TENSORS
+            hint = errors.near(node.id, NAMES) or OF_TENSORS
             raise self.wrong(node, f"no name {node.id!r} is known here.{hint}")
         return NAMES[node.id]
 
@@ -301,3 +300,29 @@ def _usage(name: str, function: Callable[..., Any]) -> str:
 def _first_line(problem: Exception) -> str:
     lines = str(problem).splitlines()
     return f"{type(problem).__name__}: {lines[0]}" if lines else type(problem).__name__
+
+
+_AROUND = 32
+
+
+OF_TENSORS = (
+    " Tensors are written as lists, [0, 0, 1], or read by load('ids.npy'); what is in code is "
+    "named as file.py:name."
+)
+
+
+def unreadable(text: str, column: int, problem: str) -> errors.MaskValueError:
+    """`column` counts characters from 1."""
+    return errors.MaskValueError(f"{_excerpt(text, column)} column {column}: {problem}")
+
+
+def not_an_expression(what: str) -> str:
+    return f"this is {what}, not a mask, a bias or a score."
+
+
+def _excerpt(text: str, column: int) -> str:
+    if len(text) <= 2 * _AROUND:
+        return repr(text)
+    first, last = max(0, column - 1 - _AROUND), column - 1 + _AROUND
+    cut = text[first:last]
+    return repr(("…" if first else "") + cut + ("…" if last < len(text) else ""))

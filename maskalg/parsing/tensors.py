@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from .. import errors
-from . import messages
 
 MOST_ENTRIES: Final = 2**26
 MOST_LISTED: Final = 2**22
@@ -23,7 +22,7 @@ class Listed(list[object]):
 
     def __init__(self, parts: list[object], numbers: int) -> None:
         if max(numbers, len(parts)) > MOST_LISTED:
-            raise messages.too_many_entries("a list", max(numbers, len(parts)), MOST_LISTED)
+            raise too_many_entries("a list", max(numbers, len(parts)), MOST_LISTED)
         super().__init__(parts)
         self.numbers = numbers
 
@@ -87,9 +86,9 @@ def arange(length: int) -> torch.Tensor:
 def load(path: str) -> torch.Tensor:
     """The array of a .npy file, or the tensor of a .pt file (without running code in it)."""
     if not isinstance(path, str):
-        raise messages.unloadable(str(path), "the path must be a text in quotes.")
+        raise unloadable(str(path), "the path must be a text in quotes.")
     if Path(path).suffix not in (".npy", ".pt"):
-        raise messages.unloadable(path, "an unknown kind of file.")
+        raise unloadable(path, "an unknown kind of file.")
     try:
         if path.endswith(".npy"):
             return torch.from_numpy(np.load(path, allow_pickle=False))
@@ -97,9 +96,9 @@ def load(path: str) -> torch.Tensor:
     except Exception as problem:
         # Whatever the file holds, a reader of files is told which one and why.
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise messages.unloadable(path, f"{reason.rstrip('.')}.") from None
+        raise unloadable(path, f"{reason.rstrip('.')}.") from None
     if not isinstance(found, torch.Tensor):
-        raise messages.unloadable(path, f"it holds a {type(found).__name__}, not a tensor.")
+        raise unloadable(path, f"it holds a {type(found).__name__}, not a tensor.")
     return found
 
 
@@ -108,7 +107,7 @@ def repeated(entries: Listed, times: int) -> Listed:
     times = max(times, 0)
     most = max(entries.numbers, len(entries)) * times
     if most > MOST_LISTED:
-        raise messages.too_many_entries("a list", most, MOST_LISTED)
+        raise too_many_entries("a list", most, MOST_LISTED)
     return Listed(list(entries) * times, entries.numbers * times)
 
 
@@ -141,4 +140,17 @@ def _whole(call: str, name: str, value: object) -> int:
 
 def _check_count(call: str, count: int) -> None:
     if count > MOST_ENTRIES or not math.isfinite(count):
-        raise messages.too_many_entries(call, count, MOST_ENTRIES)
+        raise too_many_entries(call, count, MOST_ENTRIES)
+
+
+def unloadable(path: str, problem: str) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"load({path!r}): {problem} It reads .npy files and tensors in .pt files."
+    )
+
+
+def too_many_entries(call: str, count: int, limit: int) -> errors.MaskValueError:
+    return errors.MaskValueError(
+        f"{call}: {count} entries, at most {limit} are made here. Save them to a file and write "
+        "load('file.npy'), or write the mask in code and name it as file.py:name."
+    )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..engine.extents import Lengths, resolve
 from ..engine.normal_form import Bound, bound
+from ..errors import MaskTypeError, entering
 from ..formula.entries import Entries, as_tensor
 from ..formula.expression import Expression
 from ..proof.closed_forms import Span
@@ -21,7 +22,7 @@ from ..schedule.intervals.rung import SideTiles, in_order, side_tiles
 from ..schedule.tiling import Tiling, block_pair
 from ..tracing.pointwise import pointwise
 from ..values.algebra import Mask
-from . import messages, oracle
+from . import oracle
 from .mismatch import mismatch
 
 Bools = NDArray[np.bool_]
@@ -71,7 +72,7 @@ def assert_same_mask(
     """
     __tracebackhide__ = True
     if not isinstance(mask, Mask):
-        raise messages.not_under_test("assert_same_mask", "a mask", mask)
+        raise not_under_test("assert_same_mask", "a mask", mask)
     expected = cast("Mask | torch.Tensor | Callable[..., Any]", as_tensor(expected))
     found = _numpy(mask.to_dense(q_len, kv_len, batch=batch, heads=heads))
     shape = (q_len, q_len if kv_len is None else kv_len)
@@ -82,12 +83,12 @@ def assert_same_mask(
     elif isinstance(expected, torch.Tensor):
         wanted = _numpy(expected)
     elif not callable(expected):
-        raise messages.not_an_expected_mask(type(expected).__name__)
+        raise not_an_expected_mask(type(expected).__name__)
     else:
         wanted = function_matrix(expected, batch or found.shape[0], heads or found.shape[1], *shape)
         source = f" and {getattr(expected, '__name__', expected)}"
     if wanted.dtype != np.bool_:
-        raise messages.not_an_expected_mask(f"one of {wanted.dtype}")
+        raise not_an_expected_mask(f"one of {wanted.dtype}")
     if not found.shape[2:] == shape == wanted.shape[-2:]:
         raise AssertionError(
             f"{describe(mask)}{source}: shapes {found.shape} and {wanted.shape}, lengths {shape}"
@@ -254,3 +255,16 @@ def _at(array: NDArray[np.generic], place: tuple[int, ...]) -> int:
     own = place[len(place) - array.ndim :]
     inside = tuple(min(i, size - 1) for i, size in zip(own, array.shape, strict=True))
     return int(array[inside])
+
+
+def not_under_test(call: str, wanted: str, found: object) -> MaskTypeError:
+    kind = type(found).__name__
+    hint = "Write score.mask for its mask." if kind == "Score" else entering(found)
+    return MaskTypeError(f"{call}: what is tested must be {wanted}, got {kind}. {hint}")
+
+
+def not_an_expected_mask(found: object) -> MaskTypeError:
+    return MaskTypeError(
+        "assert_same_mask: expected must be a mask, a function mask_mod(b, h, q_idx, kv_idx), or a "
+        f"Boolean matrix as a tensor, an array or a list, got {found}."
+    )

@@ -11,8 +11,7 @@ import torch
 
 from ..attention import attention
 from ..formula.expression import Expression
-from . import messages
-from .assertions import describe
+from .assertions import describe, not_under_test
 
 # Of the largest value (at least 1) of the tensor that is compared.
 TOLERANCES: Final = {
@@ -85,7 +84,7 @@ def assert_attention_close(
     __tracebackhide__ = True
     if score is not None and not isinstance(score, Expression):
         wanted = "a mask, a bias or `mask + bias`"
-        raise messages.not_under_test("assert_attention_close", wanted, score)
+        raise not_under_test("assert_attention_close", wanted, score)
     generator = torch.Generator().manual_seed(seed)
     kv_len, kv_heads = q_len if kv_len is None else kv_len, kv_heads or heads
     shapes = (

@@ -26,7 +26,7 @@ from ..values import biases as term
 from ..values import choice, index
 from ..values.algebra import Bias, Mask, Score
 from ..values.by_hand import LONGEST, Floats
-from . import messages, oracle
+from . import oracle
 from .assertions import describe
 from .case import BATCH, HEADS, Case, grid
 
@@ -36,7 +36,9 @@ try:
 
     from .strategies import Shape, masks, shapes
 except ImportError as missing:
-    raise messages.needs_hypothesis("maskalg.testing.score_strategies") from missing
+    raise ImportError(
+        "maskalg.testing.score_strategies needs hypothesis: pip install 'maskalg[testing]'."
+    ) from missing
 
 __all__ = ["BATCH", "HEADS", "ScoreCase", "Shape", "additive", "biases", "scores", "shapes"]
 

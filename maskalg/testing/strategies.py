@@ -32,7 +32,7 @@ from ..values import masks as atom
 from ..values.algebra import Mask
 from ..values.by_hand import ENTRIES, FARTHEST_SHIFT, LONGEST, Bools
 from ..values.index import Index, TableExpression
-from . import messages, oracle
+from . import oracle
 from .case import BATCH, HEADS, Case, grid, matrix_of, where
 
 try:
@@ -41,7 +41,9 @@ try:
 
     from .index_strategies import comparisons, conditions, orders, remainders
 except ImportError as missing:
-    raise messages.needs_hypothesis("maskalg.testing.strategies") from missing
+    raise ImportError(
+        "maskalg.testing.strategies needs hypothesis: pip install 'maskalg[testing]'."
+    ) from missing
 
 
 __all__ = ["BATCH", "HEADS", "Case", "Shape", "atoms", "masks", "shapes"]

@@ -18,9 +18,10 @@ from ...formula.functions import function_of
 from ...formula.nodes import Node
 from ...formula.operations import BITWISE
 from ...formula.parameters import Slot
-from .. import divisors, messages
+from .. import divisors
 from ..ahead import Ahead
 from ..arguments import Arguments, DivisorArgument, Scalar, ScalarArgument, is_loaded
+from ..derivative import opaque_on_gpu
 from . import integers, long_integers, reals, tables
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def _never_negative(node: Node) -> bool:
 
 
 def _opaque(text: TritonText, node: Node) -> str:
-    raise messages.opaque_on_gpu(str(node.data), node.kind == "bool")
+    raise opaque_on_gpu(str(node.data), node.kind == "bool")
 
 
 Rule = Callable[[TritonText, Node], str]

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
+from ...errors import MaskValueError
 from ...formula.functions import function_of
 from ...formula.nodes import Node, in_order
 from ...formula.operations import BITWISE
 from ...formula.parameters import Slot, common_order
-from .. import messages
 
 INDICES: Final = {"q_idx": "q", "kv_idx": "k", "batch": "B", "head": "H", "q0": "q0", "q1": "q1"}
 
@@ -42,7 +42,7 @@ class JavaScript:
     def __call__(self, node: Node) -> str:
         rule = _RULES.get(node.op)
         if rule is None:
-            raise messages.not_in_a_page(str(node.data or node.op))
+            raise not_in_a_page(str(node.data or node.op))
         return rule(self, node)
 
     def number(self, node: Node) -> str:
@@ -173,7 +173,7 @@ def _where(js: JavaScript, node: Node) -> str:
 def _call(js: JavaScript, node: Node) -> str:
     text = function_of(node).javascript
     if text is None:
-        raise messages.not_in_a_page(str(node.data))
+        raise not_in_a_page(str(node.data))
     return text.format(js.number(node.args[0]))
 
 
@@ -214,3 +214,11 @@ _RULES: Final[dict[str, Rule]] = {
     "call": _call,
     "pow": _power,
 }
+
+
+def not_in_a_page(what: str) -> MaskValueError:
+    return MaskValueError(
+        f"The page computes the mask itself, and there is no formula for {what!r} there. "
+        "Show its elements instead: maskalg.dense(mask.to_dense(q_len)), for lengths of a few "
+        "thousand."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Final
 from ...engine.extents import Lengths
 from ...errors import MaskTypeError, MaskValueError
 from ...formula.expression import Expression
-from .. import messages
 from ..inspect.heat import reads_positions
 from .javascript import text
 from .payload import payload
@@ -104,7 +104,7 @@ def html(
     page = pieces[0] + "".join(_filled(piece, parts) for piece in pieces[1:])
     size = len(page.encode())
     if size > MOST_BYTES:
-        raise messages.page_too_large(size, MOST_BYTES, made.sizes)
+        raise page_too_large(size, MOST_BYTES, made.sizes)
     return page
 
 
@@ -125,3 +125,18 @@ def _policy(script: str, style: str) -> str:
     ]
     own = f"script-src '{hashes[0]}'; style-src '{hashes[1]}'; img-src data:"
     return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+
+
+def page_too_large(size: int, most: int, tables: Mapping[str, int]) -> MaskValueError:
+    if not tables:
+        cause = "The formula of the mask is too long."
+    else:
+        name = max(tables, key=lambda table: tables[table])
+        cause = (
+            f"{name} takes {tables[name] / 1e6:.1f} MB after run-length coding and compression: "
+            "its entries have too little order. Take fewer positions, or a part of the mask that "
+            "does not read it."
+        )
+    return MaskValueError(
+        f"The page would have {size / 1e6:.1f} MB, more than {most / 1e6:.0f} MB. {cause}"
+    )

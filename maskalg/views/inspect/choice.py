@@ -12,7 +12,6 @@ from ...formula import nodes
 from ...formula.expression import Expression
 from ...formula.nodes import Node
 from ...formula.parameters import Table
-from .. import messages
 
 Expr = TypeVar("Expr", bound=Expression)
 
@@ -48,7 +47,7 @@ class Choice:
             if value < 0:
                 raise errors.below(call, name, value, 0)
             if value and all(index not in node.indices() for node in formulas):
-                raise messages.one_for_all(call, name, value, expressions[-1])
+                raise one_for_all(call, name, value, expressions[-1])
             count = max(_told(expression, index) for expression in expressions)
             if count > 1 and value >= count:
                 raise errors.MaskValueError(
@@ -155,3 +154,10 @@ def _cut(found: list[Node], at: dict[str, int]) -> dict[Table, Table]:
 def _names(node: Node, at: dict[str, int]) -> str | None:
     """The batch or head index, where the node is just that."""
     return node.data if node.op == "index" and node.data in at else None
+
+
+def one_for_all(call: str, name: str, value: int, what: object) -> errors.MaskValueError:
+    of = "head" if name == "head" else "batch entry"
+    return errors.MaskValueError(
+        f"{call}({name}={value}): {what!r} is the same for every {of}. Leave {name} out."
+    )

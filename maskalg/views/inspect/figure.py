@@ -13,10 +13,9 @@ import torch
 
 from ...engine.evaluate import Environment, evaluate
 from ...engine.normal_form import bound
-from ...errors import MissingPackageError
+from ...errors import MaskTypeError, MissingPackageError
 from ...formula.expression import Expression
 from ...schedule.tile_runs import EMPTY, FULL
-from .. import messages
 from .choice import Choice, parts_of
 from .heat import Heat, heat, reads_positions
 from .palette import DIVERGING, DROPPED, LIGHT, NAMES
@@ -112,7 +111,7 @@ def drawable(
 ) -> Drawable:
     """The drawing of an expression: blocks, values, or a bias that is one curve."""
     if not isinstance(expression, Expression):
-        raise messages.not_to_plot(expression)
+        raise not_to_plot(expression)
     choice.check("plot", expression)
     if expression.kind == "mask":
         return picture(expression, q_len, kv_len, cells=CELLS, block=block, choice=choice)
@@ -244,3 +243,10 @@ def _title(ax: Axes, heading: str) -> None:
     widest = 1.15 * _width(ax) / 0.6
     size = max(7.0, min(10.0, widest / max(len(heading), 1)))
     ax.set_title(fill(heading, int(widest / size)), family="monospace", size=size)
+
+
+def not_to_plot(what: object) -> MaskTypeError:
+    return MaskTypeError(
+        f"plot draws masks, biases and scores, got {what!r} of type {type(what).__name__}. A "
+        "comparison of index expressions is a mask, `ma.bias(expression)` a bias."
+    )

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...errors import MaskValueError
 from ...formula.expression import Expression
-from .. import messages
 from .choice import Choice, parts_of
-from .figure import Drawable, block_names, draw, drawable, require_matplotlib
+from .figure import Drawable, block_names, draw, drawable, not_to_plot, require_matplotlib
 from .heat import Heat
 from .palette import LIGHT
 from .picture import Picture
@@ -76,7 +75,7 @@ def plot(
         raise MaskValueError(f"plot: {len(titles)} titles were given for {len(panels)} pictures.")
     for what in given:
         if not isinstance(what, Expression):
-            raise messages.not_to_plot(what)
+            raise not_to_plot(what)
     choices = [Choice(entry, one) for one in heads]
     for choice in choices:
         choice.check("plot", *given)
