@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from ..attention import attention
-from ..errors import MaskTypeError
+from ..errors import BackendError, MaskTypeError
 from ..formula.expression import Expression
 from ..values.masks import causal
 from . import messages
@@ -63,7 +63,10 @@ def attend(
         `[batch, q_len, heads, value_dim]`.
     """
     if _parallel_config is not None:
-        raise messages.context_parallel()
+        raise BackendError(
+            "context parallelism is not built for maskalg in diffusers. Leave parallel_config out, "
+            "or choose another attention backend."
+        )
     if isinstance(attn_mask, torch.Tensor) and attn_mask.shape == (query.shape[0], key.shape[1]):
         attn_mask = attn_mask[:, None, None, :]
     score = _expression(attn_mask, is_causal, mask_expr)

@@ -75,13 +75,6 @@ def mask_of_batching(found: object) -> MaskTypeError:
     )
 
 
-def context_parallel() -> BackendError:
-    return BackendError(
-        "context parallelism is not built for maskalg in diffusers. Leave parallel_config out, or "
-        "choose another attention backend."
-    )
-
-
 def _short(value: object) -> str:
     shape = getattr(value, "shape", None)
     return repr(value) if shape is None else f"a tensor of shape {list(shape)}"

@@ -20,7 +20,7 @@ from ..formula.expression import Expression
 from ..formula.printing import Shown
 from .rung import rung_of
 from .summaries.labels import looked_at
-from .tile_runs import FULL, PARTIAL, TileRuns, label_of
+from .tile_runs import FULL, PARTIAL, TileRuns, counts_of, label_of
 from .tiling import Tiling, block_pair
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ class BlockMap(Shown):
 
     def counts(self) -> tuple[int, int, int]:
         """How many blocks are empty, partial and full."""
-        found = torch.bincount(self.labels.flatten().to(torch.int64), minlength=3).tolist()
-        return found[0], found[1], found[2]
+        return counts_of(self.labels)
 
     @property
     def sparsity(self) -> float:

@@ -138,6 +138,12 @@ class TileRuns:
         return found.view(*self.shape, columns)
 
 
+def counts_of(labels: torch.Tensor) -> tuple[int, int, int]:
+    """How many labels are EMPTY, PARTIAL and FULL."""
+    empty, partial, full = torch.bincount(labels.flatten().to(torch.int64), minlength=3).tolist()
+    return empty, partial, full
+
+
 def label_of(some_kept: torch.Tensor, some_dropped: torch.Tensor) -> torch.Tensor:
     """Labels of tiles, uint8, by whether they keep some pair, and whether they drop some."""
     labels = torch.where(some_kept, torch.where(some_dropped, PARTIAL, FULL), EMPTY)

@@ -57,20 +57,11 @@ IDS: Final = np.repeat(np.arange(7), (9, 5, 1, 14, 8, 16, 11))  # seven packed d
 
 
 def pairs(
-    keep: Callable[[int, int, int, int], object],
-    batch: int = 1,
-    heads: int = 1,
-    *,
-    q_len: int,
-    kv_len: int,
-    q_shift: int = 0,
-    kv_shift: int = 0,
+    keep: Callable[[int, int, int, int], object], batch: int = 1, heads: int = 1, **at: int
 ) -> Bools:
     """`keep(b, h, q, k)` at every element, Boolean `[batch, heads, q_len, kv_len]`."""
-    result = np.zeros((batch, heads, q_len, kv_len), np.bool_)
-    for b, h, i, j in np.ndindex(*result.shape):
-        result[b, h, i, j] = bool(keep(b, h, i + q_shift, j + kv_shift))
-    return result
+    found = numbers(lambda *place: bool(keep(*place)), batch, heads, **at)
+    return found.astype(np.bool_)
 
 
 def numbers(

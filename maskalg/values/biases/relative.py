@@ -12,7 +12,7 @@ from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table
-from ..by_hand import HEADS, BiasRows, Floats
+from ..by_hand import HEADS, BiasRows, Floats, numbers
 
 __all__ = ["relative"]
 
@@ -41,18 +41,13 @@ def relative(table: Entries) -> Bias:
 # The second definition, and the rows of the catalogue.
 
 
-def relative_by_hand(
-    table: ArrayLike, *, q_len: int, kv_len: int, q_shift: int = 0, kv_shift: int = 0
-) -> Floats:
+def relative_by_hand(table: ArrayLike, **at: int) -> Floats:
     """`table[h, clip(k − q, −D, D) + D]`; `table` is `[heads, 2 D + 1]`."""
     values = np.asarray(table, np.float64)
-    reach = (values.shape[1] - 1) // 2
-    bias = np.zeros((1, values.shape[0], q_len, kv_len))
-    for i in range(q_len):
-        for j in range(kv_len):
-            distance = (j + kv_shift) - (i + q_shift)
-            bias[0, :, i, j] = values[:, min(max(distance, -reach), reach) + reach]
-    return bias
+    reach = values.shape[1] // 2
+    return numbers(
+        lambda _, h, q, k: values[h, min(max(k - q, -reach), reach) + reach], 1, len(values), **at
+    )
 
 
 def rows() -> BiasRows:

@@ -14,28 +14,17 @@ from ...formula.nodes import Node, is_additive
 from ...schedule.tile_runs import EMPTY
 from ...schedule.tiling import block_pair
 from .choice import Choice, one_entry
-from .picture import FIRST, Picture, fitting_block
+from .picture import FIRST, Cells, Picture, fitting_block
 
 
 @dataclass(frozen=True, eq=False)
-class Heat:
-    """Values of a bias for one batch entry and head.
+class Heat(Cells):
+    """Values of a bias, float64 `[rows, columns]`: each at the first element of a block.
 
-    Attributes:
-        title: the expression.
-        values: float64 `[rows, columns]`, the value at the first element of each block; NaN where
-            it is no finite number, or a mask keeps nothing of the block.
-        block: side of a block in positions.
-        q_len, kv_len: lengths in positions.
-        notes: what a reader must know about it, a sentence each.
+    They are NaN where they are no finite number, or a mask keeps nothing of the block.
     """
 
-    title: str
     values: torch.Tensor
-    block: int
-    q_len: int
-    kv_len: int
-    notes: tuple[str, ...]
 
     @property
     def largest(self) -> float:
@@ -86,7 +75,7 @@ def heat(
     shape = (len(indices["q_idx"]), indices["kv_idx"].shape[1])
     values = values.detach().double().expand(shape).clone()
     values[~values.isfinite()] = torch.nan
-    return Heat(title, values, block, extents.q_len, extents.kv_len, notes)
+    return Heat(title, block, extents.q_len, extents.kv_len, notes, values)
 
 
 def reads_positions(bias: Node) -> bool:

@@ -16,7 +16,7 @@ from ...schedule.block_map import blocks
 from ...schedule.intervals.intervals import rows_of
 from ...schedule.rung import rung_of
 from ...schedule.summaries.summaries import Summaries
-from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
+from ...schedule.tile_runs import EMPTY, FULL, PARTIAL, counts_of
 from ...schedule.tiling import Tiling, block_pair
 from .choice import Choice, one_entry
 
@@ -51,28 +51,32 @@ FIRST: Final = Choice()
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """The blocks of one batch entry and one head.
+class Cells:
+    """The blocks of one batch entry and one head of an expression.
 
     Attributes:
         title: the expression.
-        labels: uint8 `[rows, columns]`, EMPTY=0, PARTIAL=1, FULL=2.
         block: side of a block in positions; the last row and column may be cut.
         q_len, kv_len: lengths in positions.
         notes: what a reader must know about it, a sentence each.
     """
 
     title: str
-    labels: torch.Tensor
     block: int
     q_len: int
     kv_len: int
     notes: tuple[str, ...]
 
+
+@dataclass(frozen=True, eq=False)
+class Picture(Cells):
+    """The labels of the blocks, uint8 `[rows, columns]`, EMPTY=0, PARTIAL=1, FULL=2."""
+
+    labels: torch.Tensor
+
     def counts(self) -> tuple[int, int, int]:
         """How many blocks are empty, partial and full."""
-        found = torch.bincount(self.labels.flatten().to(torch.int64), minlength=3).tolist()
-        return found[0], found[1], found[2]
+        return counts_of(self.labels)
 
     @property
     def empty_share(self) -> float:
@@ -133,7 +137,7 @@ def picture(
         found = _labels_of_runs(form, extents, block)[0, 0]
         _decide_open(found, form, extents, block)
         notes = ("too long to look at every element: partial blocks may be empty or full", *notes)
-    return Picture(title, found, block, extents.q_len, extents.kv_len, notes)
+    return Picture(title, block, extents.q_len, extents.kv_len, notes, found)
 
 
 def fitting_block(length: int, cells: int) -> int:
@@ -192,4 +196,4 @@ def evaluated(mask: Expression, q_len: int, kv_len: int, *, cells: int, choice: 
     extents = resolve(form, Lengths(q_len, kv_len))
     block = fitting_block(max(q_len, kv_len), cells)
     labels = labels_by_elements(form, extents, block)
-    return Picture(title, labels, block, q_len, kv_len, notes)
+    return Picture(title, block, q_len, kv_len, notes, labels)
