@@ -8,6 +8,7 @@ stands twice, is not bounded here; it is clamped to the table when read.
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,11 +69,7 @@ def longest(fits: Callable[[int], bool], most: int) -> int:
     """The largest length up to `most` that fits, where shorter ones do too."""
     if fits(most):
         return most
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return bisect_left(range(1, most), True, key=lambda length: not fits(length))
 
 
 def resolve(bound: Bound, given: Lengths) -> Extents:

@@ -12,6 +12,7 @@ from html import escape
 from typing import Final
 
 import torch
+from torch.nn.functional import max_pool2d
 
 from ... import errors
 from ...engine.extents import Lengths, longest, resolve
@@ -86,22 +87,14 @@ def pooled(labels: torch.Tensor, cells: int) -> tuple[torch.Tensor, int]:
 
     A cell is empty or full where all of its blocks are.
     """
-    rows, columns = labels.shape
-    times = max(1, -(-max(rows, columns) // cells))
+    times = max(1, -(-max(labels.shape) // cells))
     if times == 1:
         return labels, 1
-    (least, most) = (_united(_united(labels, times, find).T, times, find).T for find in _EXTREMES)
-    return torch.where(least == most, least, torch.ones_like(least)), times
-
-
-_EXTREMES = (torch.amin, torch.amax)
-
-
-def _united(
-    labels: torch.Tensor, times: int, find: Callable[[torch.Tensor, int], torch.Tensor]
-) -> torch.Tensor:
-    """The extreme of every `times` rows as one row."""
-    return torch.stack([find(rows, 0) for rows in labels.split(times)])
+    most, least = (
+        sign * max_pool2d((sign * labels.float())[None], times, ceil_mode=True)[0]
+        for sign in (1, -1)
+    )
+    return torch.where(least == most, most, 1).to(torch.uint8), times
 
 
 def pooled_segments(found: Segments, row_offset: int, cells: int) -> tuple[torch.Tensor, int]:
@@ -247,11 +240,10 @@ def _block_map(found: BlockMap) -> str:
         cells, times = pooled(labels, _CELLS)
         side = (times * found.block[0], times * found.block[1])
         pictures.append(blocks_svg(cells.cpu(), side, found.q_len, found.kv_len))
-    visited, full = (int(x.count_nonzero()) for x in (found.labels, found.labels >> 1))
     shape = "{} x {} x {} x {}".format(*found.labels.shape)
     facts = [_soft(f"{found.q_len} queries, {found.kv_len} keys, {_sides(found.block)}")]
     facts.append(_soft(f"labels {shape} (batch, heads, rows, columns)"))
-    facts.append(_legend((found.labels.numel() - visited, visited - full, full)))
+    facts.append(_legend(found.counts()))
     if found.evaluated:
         facts.append(_soft(f"{found.evaluated} blocks were evaluated"))
     return _page(pictures, [_heading("BlockMap"), *facts])

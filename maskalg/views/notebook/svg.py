@@ -7,19 +7,8 @@ from typing import Final
 
 import torch
 
+from ...export.elements import edges
 from ..inspect.palette import DARK, DIVERGING, DROPPED, LIGHT, NAMES
-
-
-def stretches(marked: torch.Tensor) -> Iterator[tuple[int, tuple[int, int]]]:
-    """The row, and first and one past the last column, of each stretch of True."""
-    for row, flags in enumerate(marked.tolist()):
-        first = None
-        for column, flag in enumerate([*flags, False]):
-            if flag and first is None:
-                first = column
-            elif not flag and first is not None:
-                yield row, (first, column)
-                first = None
 
 
 def number(value: float) -> str:
@@ -122,7 +111,8 @@ def _rectangles(
 ) -> Iterator[str]:
     longest = max(q_len, kv_len)
     down, across = _scaled(q_len, longest) / q_len, _scaled(kv_len, longest) / kv_len
-    for row, (first, end) in stretches(marked):
+    ends = edges(marked).tolist()
+    for (row, first), (_, end) in zip(ends[::2], ends[1::2], strict=True):
         top, bottom = row * cell[0] * down, min((row + 1) * cell[0], q_len) * down
         left, right = first * cell[1] * across, min(end * cell[1], kv_len) * across
         yield (f"M{number(left)} {number(top)}H{number(right)}V{number(bottom)}H{number(left)}z")
