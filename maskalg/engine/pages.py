@@ -12,7 +12,7 @@ from .. import errors
 from ..formula import nodes
 from ..formula.expression import Expression
 from ..formula.nodes import BATCH, K, Node, Q
-from ..formula.parameters import INTEGERS, Table
+from ..formula.parameters import Table, whole_number
 from ..formula.printing import Label, called
 from . import messages
 from .extents import Extents
@@ -80,11 +80,8 @@ class Pages:
         if self.cu_seqlens_q is not None and self.cu_seqlens_q.shape[0] != requests + 1:
             found = tuple(self.cu_seqlens_q.shape)
             raise messages.pages_requests("cu_seqlens_q", found, requests + 1, requests)
-        most = self.most_queries
-        if most is not None and (isinstance(most, bool) or not isinstance(most, INTEGERS)):
-            raise errors.not_an_integer("Pages", "most_queries", most, 1)
-        if most is not None and most < 1:
-            raise errors.below("Pages", "most_queries", most, 1)
+        if self.most_queries is not None:
+            whole_number("Pages", "most_queries", self.most_queries, 1)
 
     @cached_property
     def remembered(self) -> dict[str, Any]:

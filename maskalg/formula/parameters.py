@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 
 import torch
 
-from ..errors import MaskValueError
+from ..errors import MaskValueError, below, not_an_integer
 
 Kind = Literal["bool", "int", "real"]
 
@@ -33,6 +33,15 @@ def plain_number(value: Any) -> Any:
     if isinstance(value, (*INTEGERS, float)) or not isinstance(value, Real):
         return value
     return operator.index(value) if isinstance(value, Integral) else float(value)
+
+
+def whole_number(call: str, name: str, value: Any, low: int) -> int:
+    """`value`, an integer >= `low`, or the error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, INTEGERS):
+        raise not_an_integer(call, name, value, low)
+    if value < low:
+        raise below(call, name, value, low)
+    return value
 
 
 def no_nan(call: str, value: float) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .. import errors
 from ..engine.normal_form import bound
-from ..formula.parameters import plain_number
+from ..formula.parameters import plain_number, whole_number
 from ..schedule.rung import rung_of
 from ..values.algebra import Mask, Score
 from .assignment import candidates
@@ -287,12 +287,7 @@ def _mask(given: object) -> Mask:
 
 
 def _at_least_one(name: str, value: object) -> int:
-    value = plain_number(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise errors.not_an_integer("plan", name, value, 1)
-    if value < 1:
-        raise errors.below("plan", name, value, 1)
-    return value
+    return whole_number("plan", name, plain_number(value), 1)
 
 
 def _chunk(layers: tuple[tuple[Mask, int], ...], length: int, ranks: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from .. import errors
+from ..formula.parameters import whole_number
 
 MOST_ENTRIES: Final = 2**26
 MOST_LISTED: Final = 2**22
@@ -69,7 +70,7 @@ def lengths(*tokens: int | torch.Tensor, total: int | None = None) -> torch.Tens
         if length < 0:
             raise errors.below("lengths", "tokens", length, 0)
     length = sum(given)
-    rest = 0 if total is None else _whole("lengths", "total", total) - length
+    rest = 0 if total is None else whole_number("lengths", "total", total, 0) - length
     if rest < 0:
         raise errors.below("lengths", "total", length + rest, length)
     _check_count("lengths", length + rest)
@@ -79,7 +80,7 @@ def lengths(*tokens: int | torch.Tensor, total: int | None = None) -> torch.Tens
 
 def arange(length: int) -> torch.Tensor:
     """The positions 0, 1, … `length` - 1; `arange(4096) // 512` are ids of eight documents."""
-    _check_count("arange", _whole("arange", "length", length))
+    _check_count("arange", whole_number("arange", "length", length, 0))
     return torch.arange(length, dtype=torch.int32)
 
 
@@ -128,14 +129,6 @@ def _kinds_in(entries: Listed) -> Iterator[type]:
 
 def _kinds(kinds: set[type]) -> str:
     return " and ".join(sorted(kind.__name__ for kind in kinds))
-
-
-def _whole(call: str, name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise errors.not_an_integer(call, name, value, 0)
-    if value < 0:
-        raise errors.below(call, name, value, 0)
-    return value
 
 
 def _check_count(call: str, count: int) -> None:

@@ -12,12 +12,12 @@ from ..formula.entries import booleans, check, integers, is_listed, readable, re
 from ..formula.nodes import Node
 from ..formula.parameters import (
     INT32_MAX,
-    INTEGERS,
     Order,
     Parameter,
     Scalar,
     Table,
     plain_number,
+    whole_number,
 )
 
 
@@ -33,11 +33,7 @@ def shown(value: object) -> str:
 
 def integer(call: str, name: str, value: object, low: int) -> tuple[Node, Parameter]:
     """A named integer >= `low`, as a formula leaf and as what the label prints."""
-    value = plain_number(value)
-    if isinstance(value, bool) or not isinstance(value, INTEGERS):
-        raise errors.not_an_integer(call, name, value, low)
-    if value < low:
-        raise errors.below(call, name, value, low)
+    value = whole_number(call, name, plain_number(value), low)
     if value > INT32_MAX:
         raise errors.above_int32(call, name, value)
     parameter = Scalar(name, value, low)

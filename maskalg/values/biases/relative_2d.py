@@ -11,7 +11,7 @@ from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import BATCH, HEAD, SCORE, TRUE, K, Node, Q
-from ...formula.parameters import Table
+from ...formula.parameters import Table, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table
@@ -36,10 +36,7 @@ def relative_2d(table: Entries, window: tuple[int, int]) -> Bias:
     if not isinstance(window, tuple) or len(window) != 2:
         raise errors.tensor_dtype(call, "window", repr(window), "a pair (height, width)")
     for name, side in zip(("height", "width"), window, strict=True):
-        if isinstance(side, bool) or not isinstance(side, int):
-            raise errors.not_an_integer(call, name, side, 1)
-        if side < 1:
-            raise errors.below(call, name, side, 1)
+        whole_number(call, name, side, 1)
     table = real_table(call, "table", table, (2,), "[(2 H - 1) * (2 W - 1), heads]").tensor
     places = [2 * side - 1 for side in window]
     if table.shape[0] != places[0] * places[1]:

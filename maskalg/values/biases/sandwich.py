@@ -13,7 +13,7 @@ from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
-from ...formula.parameters import Table, plain_number
+from ...formula.parameters import Table, plain_number, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table
@@ -40,10 +40,7 @@ def sandwich(factors: Entries, length: int, *, dim: int = 128) -> Bias:
     factors = table.tensor
     length, dim = plain_number(length), plain_number(dim)
     for name, value, low in (("length", length, 1), ("dim", dim, 2)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise errors.not_an_integer(call, name, value, low)
-        if value < low:
-            raise errors.below(call, name, value, low)
+        whole_number(call, name, value, low)
     if dim % 2:
         raise odd(call, "dim", dim)
     distances = torch.arange(1 - length, length, dtype=torch.float64, device=factors.device)

@@ -13,7 +13,7 @@ from ... import errors
 from ...formula import nodes
 from ...formula.entries import Entries
 from ...formula.nodes import HEAD, SCORE, TRUE, K, Q
-from ...formula.parameters import Table
+from ...formula.parameters import Table, whole_number
 from ...formula.printing import called
 from ..algebra import Bias
 from ..arguments import real_table
@@ -46,10 +46,7 @@ def t5(table: Entries, *, bidirectional: bool = True, max_distance: int = 128) -
     if count < 2 or weight.shape[0] % 2:
         wanted = "[buckets, heads] with an even number of buckets, 4 or more when bidirectional"
         raise errors.tensor_shape(call, "table", list(weight.shape), wanted)
-    if isinstance(max_distance, bool) or not isinstance(max_distance, int):
-        raise errors.not_an_integer(call, "max_distance", max_distance, count // 2 + 1)
-    if max_distance <= count // 2:
-        raise errors.below(call, "max_distance", max_distance, count // 2 + 1)
+    whole_number(call, "max_distance", max_distance, count // 2 + 1)
     buckets = Table("buckets", _buckets(count, max_distance).to(weight.device))
     ahead = nodes.subtract(K, Q)
     zero, last = nodes.const(0), nodes.subtract(nodes.extent(buckets, 0), nodes.const(1))

@@ -11,7 +11,7 @@ from ... import errors
 from ...formula import nodes
 from ...formula.expression import Expression
 from ...formula.nodes import Node
-from ...formula.parameters import Table
+from ...formula.parameters import Table, whole_number
 
 Expr = TypeVar("Expr", bound=Expression)
 
@@ -42,10 +42,7 @@ class Choice:
         """Raise where the expressions tell no such batch entry or head apart."""
         formulas = [node for expression in expressions for node in _formulas(expression)]
         for name, index, value in (("entry", "batch", self.entry), ("head", "head", self.head)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise errors.not_an_integer(call, name, value, 0)
-            if value < 0:
-                raise errors.below(call, name, value, 0)
+            whole_number(call, name, value, 0)
             if value and all(index not in node.indices() for node in formulas):
                 raise one_for_all(call, name, value, expressions[-1])
             count = max(_told(expression, index) for expression in expressions)

@@ -7,7 +7,6 @@ from typing import Final
 
 import torch
 
-from ... import errors
 from ...engine.evaluate import Environment, evaluate
 from ...engine.extents import Extents, Lengths, resolve
 from ...engine.normal_form import Bound, bound
@@ -178,15 +177,6 @@ def _sides(count: int, block: int, length: int) -> torch.Tensor:
     """The side of each block in positions, float64, the last one cut by the length."""
     starts = torch.arange(count, dtype=torch.float64) * block
     return (length - starts).clamp(max=block)
-
-
-def require_cells(call: str, argument: str, value: object, low: int) -> int:
-    """`value` as an integer >= `low`, or the error that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise errors.not_an_integer(call, argument, value, low)
-    if value < low:
-        raise errors.below(call, argument, value, low)
-    return value
 
 
 def evaluated(mask: Expression, q_len: int, kv_len: int, *, cells: int, choice: Choice) -> Picture:

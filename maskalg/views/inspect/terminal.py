@@ -10,10 +10,11 @@ import torch
 
 from ...engine.extents import Lengths
 from ...formula.expression import Expression
+from ...formula.parameters import whole_number
 from ...formula.printing import formula_text
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from .choice import Choice, one_entry
-from .picture import Picture, picture, require_cells
+from .picture import Picture, picture
 from .tally import Tally, counted_side, sharpened, tally
 
 if TYPE_CHECKING:
@@ -85,8 +86,8 @@ def show(
     from rich.console import Console
 
     console = console or Console()
-    cells = require_cells("show", "width", width, LEAST_WIDTH)
-    require_cells("show", "block", block, 1)
+    cells = whole_number("show", "width", width, LEAST_WIDTH)
+    whole_number("show", "block", block, 1)
     choice = Choice(entry, head)
     choice.check("show", mask)
     if console.is_terminal:
