@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -18,8 +17,7 @@ SMALLEST_SCALE: Final = 2.0**-64
 """The smallest scale that kernels divide biases by; below it every score counts as zero."""
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
+class Call(NamedTuple):
     """Inputs that are known to fit together.
 
     Attributes:
@@ -54,12 +52,14 @@ class Call:
         """The dtype of the output: that of the query, or bfloat16 for float8."""
         return torch.bfloat16 if self.query.dtype == FLOAT8 else self.query.dtype
 
+    @property
+    def others(self) -> tuple[Any, ...]:
+        """All but the inputs, in order: what autograd need not save."""
+        return self[3:]
+
     def with_inputs(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Call:
         """This call of other inputs like its own."""
-        return Call(
-            query, key, value, self.form, self.extents, self.scale, self.return_lse, self.weight,
-            self.descales, self.pages,
-        )  # fmt: skip
+        return Call(query, key, value, *self.others)
 
     @property
     def watched(self) -> list[torch.Tensor]:
@@ -114,5 +114,5 @@ def positively_scaled(call: Call) -> tuple[Call, float]:
     if call.scale >= SMALLEST_SCALE:
         return call, 1.0
     if call.scale <= -SMALLEST_SCALE:
-        return replace(call, query=-call.query, scale=-call.scale), -1.0
-    return replace(call, query=call.query * call.scale, scale=1.0), call.scale
+        return call._replace(query=-call.query, scale=-call.scale), -1.0
+    return call._replace(query=call.query * call.scale, scale=1.0), call.scale

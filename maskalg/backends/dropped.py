@@ -7,7 +7,6 @@ inputs without them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import torch
@@ -36,8 +35,7 @@ def without_dropped(call: Call) -> Call:
         of_keys & ~kept_keys,
         of_queries & ~_kept(call, of_queries.any(dim=(0, 1)), "q_idx"),
     )
-    return replace(
-        call,
+    return call._replace(
         query=torch.where(no_query[..., None], 0, query),
         key=torch.where(no_key[..., None], 0, key),
         value=torch.where(no_key[..., None], 0, value),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from .. import errors
@@ -39,4 +37,4 @@ def dequantised(call: Call, *, double: bool) -> Call:
         query = query * torch.where(of_query > 0, of_query, torch.nan)
         key = key * torch.where(of_key > 0, of_key, torch.nan)
         value = value * of_value
-    return dataclasses.replace(call, query=query, key=key, value=value, descales=None)
+    return call._replace(query=query, key=key, value=value, descales=None)

@@ -35,7 +35,7 @@ def attend(call: Call) -> Result:
 def compute(call: Call, lse_wanted: bool) -> Result:
     """Output and, where wanted, lse, without a record for autograd."""
     with torch.no_grad():
-        out, lse = attend(dataclasses.replace(call, return_lse=lse_wanted))
+        out, lse = attend(call._replace(return_lse=lse_wanted))
         return in_order_of(call.query, out), lse
 
 
@@ -54,8 +54,8 @@ def differentiate(
         values[i] = table
     query, key, value = wanted[:3]
     form = Bound(call.form.structure, tuple(values))
-    again = dataclasses.replace(
-        call, query=query, key=key, value=value, form=form, return_lse=change[1] is not None
+    again = call._replace(
+        query=query, key=key, value=value, form=form, return_lse=change[1] is not None
     )
     with torch.enable_grad():
         results = [result for result in attend(again) if result is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import torch
 
@@ -23,13 +23,14 @@ from .families import backward, decode, forward, one_pass
 from .families.backward import fill_gradients, fill_rows, route_of_gradients
 from .families.entries import table_gradients
 from .families.forward import launch_forward, route_of_forward
-from .families.rows import BackwardPass, Rows, rows_of, sink_gradient
+from .families.rows import BackwardPass, Rows, empty_statistics, known_of, sink_gradient
 from .launching.fitting import failed, why_not
 from .launching.launch import elsewhere
-from .launching.ready import ready_for, remember
+from .launching.ready import launch_again, remember
 from .plan import backward_plan_of, plan_of
 
 _Tile = TypeVar("_Tile")
+_ALL_GRADIENTS: Final = (True,) * 5  # and the row statistics
 
 
 def explain(call: Call) -> Explained:
@@ -120,12 +121,9 @@ def attend(call: Call) -> Result:
     if not call.differentiable():
         return compute(call, call.return_lse)
     sink = call.weight.sink if isinstance(call.weight.sink, torch.Tensor) else None
-    learned = [(slot.index, t) for slot, t in call.form.tensors() if t.requires_grad]
-    slots, tables = tuple([i for i, _ in learned]), [t for _, t in learned]
-    out, lse = cast(
-        "tuple[torch.Tensor, torch.Tensor]",
-        _Attention.apply(call, slots, call.query, call.key, call.value, sink, *tables),  # type: ignore[no-untyped-call]
-    )
+    learned = {slot.index: t for slot, t in call.form.tensors() if t.requires_grad}
+    inputs = (call.query, call.key, call.value, sink, *learned.values())
+    out, lse = _Attention.apply(call, tuple(learned), *inputs)  # type: ignore[no-untyped-call]
     return out, lse if call.return_lse else None
 
 
@@ -147,8 +145,7 @@ class _Attention(torch.autograd.Function):
         assert lse is not None
         ctx.save_for_backward(query, key, value, sink, out, lse, *call.watched)
         # The inputs are saved as autograd wants them saved, and put back in backward.
-        none = query.new_empty(0)
-        ctx.call = call.with_inputs(none, none, none)
+        ctx.others = call.others
         ctx.slots = slots
         ctx.set_materialize_grads(False)
         return out, lse
@@ -160,7 +157,7 @@ class _Attention(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise errors.no_double_backward()
         query, key, value, sink, out, lse, *_ = ctx.saved_tensors
-        call = ctx.call.with_inputs(query, key, value)
+        call = Call(query, key, value, *ctx.others)
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         wanted = any(ctx.needs_input_grad[2:5])
@@ -197,16 +194,17 @@ def _gradients(
         with torch.cuda.device(call.query.device):
             return _gradients(call, saved, change, slots, inputs=inputs)
     call, factor = positively_scaled(call)
-    rows = rows_of(call, saved, change[1], sinks_of(call))
-    given = (
-        call.query, call.key, call.value, change[0], rows.out, rows.lse, rows.sinks, rows.grad_lse,
-    )  # fmt: skip
-    of_inputs = empty_gradients(call.query, call.key, call.value) if inputs else []
-    results = (rows.statistic, rows.delta, *of_inputs)
+    known = known_of(call, saved, change[1], sinks_of(call))
+    given = (call.query, call.key, call.value, change[0], *known)
     alike = inputs and not slots and factor == 1
-    if alike and (ready := ready_for(call, "backward", given, results)) is not None:
-        ready.launch(given, results)
-        return of_inputs, rows, []
+    if alike:
+        new = partial(_empty_gradients, call)
+        if (found := launch_again(call, "backward", given, _ALL_GRADIENTS, new)) is not None:
+            statistic, delta, *of_inputs = cast(list[torch.Tensor], found)
+            return of_inputs, Rows(*known, statistic, delta), []
+    statistic, delta = empty_statistics(call.query)
+    of_inputs = empty_gradients(call.query, call.key, call.value) if inputs else []
+    rows = Rows(*known, statistic, delta)
     plan = plan_of(call)
     steps = backward_plan_of(call, plan)
     of = BackwardPass(call, steps, plan.tma, rows, change[0])
@@ -215,6 +213,7 @@ def _gradients(
         of_inputs[0] = of_inputs[0] if factor == 1 else of_inputs[0] * factor
         if alike and launches:
             route = partial(route_of_gradients, steps, plan.tma)
+            results = (statistic, delta, *of_inputs)
             remember(call, "backward", given, results, steps.hooks, launches, route)
     else:
         fill_rows(of)
@@ -222,25 +221,29 @@ def _gradients(
     return of_inputs, rows, [of_tables[slot] for slot in slots]
 
 
+def _empty_gradients(call: Call) -> list[torch.Tensor]:
+    """New tensors for the row statistics, dQ, dK and dV."""
+    gradients = empty_gradients(call.query, call.key, call.value)
+    return [*empty_statistics(call.query), *gradients]
+
+
 def compute(call: Call, lse_wanted: bool) -> Result:
     """Output and, where wanted, lse, in new tensors."""
-    query, value = call.query, call.value
-    if elsewhere(query.device):
-        with torch.cuda.device(query.device):
+    if elsewhere(call.query.device):
+        with torch.cuda.device(call.query.device):
             return compute(call, lse_wanted)
-    batch, heads, q_len, _ = query.shape
-    out = empty_result(query, value.shape[-1], call.out_dtype)
-    lse = query.new_empty(batch, heads, q_len, dtype=torch.float32) if lse_wanted else None
     in_pages = None if call.pages is None else call.pages.tensors
-    given = (query, call.key, value, sinks_of(call), call.descales, in_pages)
-    if (ready := ready_for(call, "forward", given, (out, lse))) is not None:
-        ready.launch(given, (out, lse))
-        return out, lse
+    given = (call.query, call.key, call.value, sinks_of(call), call.descales, in_pages)
+    new = partial(_empty_output, call, lse_wanted)
+    if (found := launch_again(call, "forward", given, (True, lse_wanted), new)) is not None:
+        return cast("tuple[torch.Tensor, torch.Tensor | None]", tuple(found))
+    out, lse = new()
     if not out.numel() and (lse is None or not lse.numel()):
         return out, lse
     if not call.extents.kv_len:
         nothing = float("-inf") if call.weight.formula is None else 0.0
         return out.zero_(), None if lse is None else lse.fill_(nothing)
+    query = call.query
     if query.dtype == torch.bfloat16 and architecture(query.device) == "interpreter":
         raise messages.interpreted_bfloat16()
     asked = call
@@ -249,13 +252,13 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     plan = plan_of(call)
     launches = launch_forward(call, plan, out, lse)
     if launches and call is asked:
-        remember(
-            call,
-            "forward",
-            given,
-            (out, lse),
-            plan.hooks,
-            launches,
-            partial(route_of_forward, plan),
-        )
+        route = partial(route_of_forward, plan)
+        remember(call, "forward", given, (out, lse), plan.hooks, launches, route)
     return out, lse
+
+
+def _empty_output(call: Call, lse_wanted: bool) -> Result:
+    """New tensors for the output and, where wanted, the lse."""
+    query = call.query
+    out = empty_result(query, call.value.shape[-1], call.out_dtype)
+    return out, query.new_empty(query.shape[:3], dtype=torch.float32) if lse_wanted else None

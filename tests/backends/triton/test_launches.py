@@ -3,9 +3,11 @@
 The GPU is a stub below Triton's launcher in C (`tests/cases/stub_gpu.py`).
 """
 
+import gc
 import os
 import shutil
 import sys
+import weakref
 from contextlib import contextmanager
 
 import pytest
@@ -314,3 +316,70 @@ def test_layers_of_a_step_look_tables_up_once(paged, monkeypatch, tmp_path):
         assert layers(mask) == 0
         kept[:, 100:300] = False
         assert layers(mask) == 1
+
+
+def gradient_calls(gradients, mask=causal, length=512):
+    """Both passes of equal inputs with each of these gradients of the output."""
+    of = [tensor.requires_grad_() for tensor in inputs(length=length, heads=2)]
+    for grad_out in gradients:
+        out = ma.attention(*of, mask, backend="triton")
+        torch.autograd.grad(out, of, grad_out)
+
+
+def test_a_gradient_that_is_aligned_otherwise_is_another_launch(monkeypatch, tmp_path):
+    """Descriptors do not reach it: the plain kernels serve, and then the first ones again."""
+    aligned = torch.zeros(1, 2, 512, 128, dtype=torch.bfloat16)
+    shifted = torch.zeros(aligned.numel() + 1, dtype=torch.bfloat16)[1:].view(aligned.shape)
+    bound(causal).remembered.clear()
+    with stub_gpu(monkeypatch, tmp_path) as launches:
+        gradient_calls([aligned] * 3)
+        launches.clear()
+        gradient_calls([shifted, aligned] * 2)
+    of_aligned = ["hopper_forward", "hopper_backward_queries", "hopper_backward_keys"]
+    of_shifted = ["hopper_forward", "backward_queries", "backward_keys"]
+    assert [launched.name for launched in launches] == (of_shifted + of_aligned) * 2
+
+
+def test_prepared_launches_hold_no_tensor(monkeypatch, tmp_path):
+    lived = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor):
+            return tensor.clone()
+
+        @staticmethod
+        def backward(ctx, change):
+            lived.append(weakref.ref(change))
+            return change
+
+    bound(causal).remembered.clear()
+    with stub_gpu(monkeypatch, tmp_path):
+        for _ in range(4):
+            of = [tensor.requires_grad_() for tensor in inputs(length=512, heads=2)]
+            out = ma.attention(*map(Watched.apply, of), causal, backend="triton")
+            lived += map(weakref.ref, (out, *of))
+            out.sum().backward()
+            del out, of
+    gc.collect()
+    assert len(lived) == 4 * (3 + 4)
+    assert not any(ref() is not None for ref in lived)
+
+
+def test_python_of_a_step_of_training(monkeypatch, tmp_path):
+    """A call like one before looks little up, in either pass."""
+    of = [tensor.requires_grad_() for tensor in inputs(length=512, heads=2)]
+    change = torch.zeros(1, 2, 512, 128, dtype=torch.bfloat16)
+    with stub_gpu(monkeypatch, tmp_path):
+        gradient_calls([change] * 4)
+        found = []
+        for _ in range(6):
+            out = []
+            forward = calls_of(
+                lambda out=out: out.append(ma.attention(*of, causal, backend="triton"))
+            )
+            backward = calls_of(lambda out=out: torch.autograd.grad(out, of, change))
+            found.append((forward, backward))
+    # New tensors may lie where none did before; those calls prepare a launch.
+    assert min(forward for forward, _ in found) <= 37, found
+    assert min(backward for _, backward in found) <= 30, found

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -24,8 +24,7 @@ _SHIFT_COLUMNS: Final = 16  # the kernels' SHIFT_COLUMNS
 _LOG2E: Final = math.log2(math.e)
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Row statistics the backward kernels read.
 
     Attributes:
@@ -38,7 +37,6 @@ class Rows:
         statistic, delta: float32 `[batch * heads * padded]`, filled by the kernel of dQ or one of
             their own, for the others: lse with the sink in units of log 2, or 1 / z; and what is
             subtracted from dO . v.
-        padded: `q_len` in whole tiles.
     """
 
     out: torch.Tensor | None
@@ -47,7 +45,6 @@ class Rows:
     grad_lse: torch.Tensor | None
     statistic: torch.Tensor
     delta: torch.Tensor
-    padded: int
 
     def fill_with_nothing(self) -> None:
         """Fill the statistics of queries that keep nothing."""
@@ -67,28 +64,47 @@ class Rows:
         }
 
 
-def rows_of(
+Known = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+"""`Rows.out`, `lse`, `sinks` and `grad_lse`."""
+
+
+def known_of(
     call: Call,
     saved: tuple[torch.Tensor, torch.Tensor],
     grad_lse: torch.Tensor | None,
     sinks: torch.Tensor | None,
-) -> Rows:
-    """The row statistics of a call; `statistic` and `delta` are not filled yet.
+) -> Known:
+    """What the statistics are computed from.
 
     Args:
         saved: output and lse of the forward pass (the sum of weights that have a formula).
         grad_lse: of the lse, where it was returned.
         sinks: `[heads]`, or None.
     """
-    lse = saved[1].contiguous()
-    batch, heads, q_len = lse.shape
-    padded = padded_length(q_len)
-    known = (lse.new_empty(batch * heads * padded), lse.new_empty(batch * heads * padded))
     if call.weight.formula is not None and not call.weight.normalised:
-        return Rows(None, None, None, None, *known, padded)
+        return None, None, None, None
     if grad_lse is not None:
         grad_lse = grad_lse.float().contiguous()
-    return Rows(in_order_of(call.query, saved[0]), lse, sinks, grad_lse, *known, padded)
+    return in_order_of(call.query, saved[0]), saved[1].contiguous(), sinks, grad_lse
+
+
+def empty_statistics(query: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """New tensors for `Rows.statistic` and `delta`."""
+    batch, heads, q_len, _ = query.shape
+    size = batch * heads * padded_length(q_len)
+    statistic, delta = (query.new_empty(size, dtype=torch.float32) for _ in range(2))
+    return statistic, delta
+
+
+def rows_of(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    grad_lse: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+) -> Rows:
+    """The row statistics of a call, which are not filled yet; arguments as of `known_of`."""
+    known = known_of(call, saved, grad_lse, sinks)
+    return Rows(*known, *empty_statistics(call.query))
 
 
 Counts = Callable[[Call], tuple[int, int]]
@@ -167,7 +183,7 @@ def sink_gradient(rows: Rows, sinks: torch.Tensor, grad_out: torch.Tensor) -> to
     assert rows.out is not None and rows.lse is not None
     batch, heads, q_len = rows.lse.shape
     known = (rows.statistic, rows.delta)
-    statistic, product = [t.view(batch, heads, rows.padded)[..., :q_len] for t in known]
+    statistic, product = [t.view(batch, heads, -1)[..., :q_len] for t in known]
     if rows.grad_lse is not None:
         # What delta has beside it may be larger by any factor.
         product = (rows.out.float() * grad_out.float()).sum(-1)

@@ -36,12 +36,15 @@ class Encoder(NamedTuple):
     """The launcher below the one that encodes descriptors, and what encodes them.
 
     Attributes:
-        launch: takes both counts of programs, the stream and the arguments, descriptors encoded.
+        launcher: the function in C.
+        passed: all that it is passed, of both counts of programs, the stream and the arguments,
+            descriptors encoded.
         encode: a descriptor, and how its blocks lie in shared memory.
         blocks: that of each descriptor in the order of the arguments, and its text.
     """
 
-    launch: Callable[[tuple[int, int], int, list[Any]], None]
+    launcher: Callable[..., None]
+    passed: Callable[[tuple[int, int], int, list[Any]], tuple[Any, ...]]
     encode: Callable[[Any, Any], list[Any]]
     blocks: list[tuple[Any, str]]
 
@@ -92,35 +95,37 @@ def encoder_of(compiled: CompiledKernel) -> Encoder | None:
     try:
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
-        launch = _launch_in_c(compiled, launcher, free["launcher"])
+        passed = _passed_to_c(compiled, launcher)
     except (ImportError, AttributeError):
         return None
     encode = make_tensordesc_arg
     if encode.__code__.co_argcount == 3:  # since 3.8, of the launch, which it does not read
         encode = _without_launch(make_tensordesc_arg)
     told = [(block, sys.intern(str(sorted(block.items())))) for block in blocks]
-    return Encoder(launch, encode, told)
+    return Encoder(free["launcher"], passed, encode, told)
 
 
-def _launch_in_c(
-    compiled: CompiledKernel, launcher: Any, in_c: Callable[..., None]
-) -> Callable[[tuple[int, int], int, list[Any]], None]:
+def _passed_to_c(
+    compiled: CompiledKernel, launcher: Any
+) -> Callable[[tuple[int, int], int, list[Any]], tuple[Any, ...]]:
     handle = (compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl)
     metadata = (compiled.packed_metadata, None, None, None)
     scratch = (None, None)
     if not hasattr(launcher, "arg_annotations"):  # 3.6
 
-        def launch(programs: tuple[int, int], stream: int, arguments: list[Any]) -> None:
-            in_c(*programs, 1, stream, *handle, *scratch, *metadata, *arguments)
+        def passed(programs: tuple[int, int], stream: int, arguments: list[Any]) -> tuple[Any, ...]:
+            return (*programs, 1, stream, *handle, *scratch, *metadata, *arguments)
 
-        return launch
+        return passed
 
     described = (launcher.arg_annotations, launcher.kernel_signature)
 
-    def launch_described(programs: tuple[int, int], stream: int, arguments: list[Any]) -> None:
-        in_c(*programs, 1, stream, *handle, *metadata, *scratch, *described, arguments)
+    def passed_together(
+        programs: tuple[int, int], stream: int, arguments: list[Any]
+    ) -> tuple[Any, ...]:
+        return (*programs, 1, stream, *handle, *metadata, *scratch, *described, arguments)
 
-    return launch_described
+    return passed_together
 
 
 def _without_launch(encode: Callable[[Any, Any, Any], list[Any]]) -> Callable[..., list[Any]]:

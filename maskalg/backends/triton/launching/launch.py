@@ -32,12 +32,26 @@ class CompilerError(Exception):
     """Triton's compiler failed on a kernel; the text says which, and what Triton said."""
 
 
+Prepared = tuple[Callable[..., None], tuple[Any, ...]]
+"""A launcher, and all that it is passed."""
+
+
 class Variant(NamedTuple):
     """A compiled kernel, its constants, and what encodes its descriptors."""
 
     compiled: CompiledKernel
     constants: tuple[Any, ...]
     encoder: Encoder | None
+
+    def prepared(self, programs: tuple[int, int], stream: int, arguments: list[Any]) -> Prepared:
+        """A launch on the current device; descriptors are encoded where there is an encoder."""
+        compiled, rest, encoder = self
+        arguments += rest
+        if encoder is not None:
+            return encoder.launcher, encoder.passed(programs, stream, arguments)
+        metadata = (compiled.packed_metadata, None, None, None)
+        handle = (*programs, 1, stream, compiled.function)
+        return compiled.run, (*handle, *metadata, *arguments)
 
 
 _VARIANTS: Final[Recent[Hashable, Variant]] = Recent(4096)
@@ -189,9 +203,12 @@ class Launch:
             if variant is not None:
                 _VARIANTS.keep(self.key, variant)
             return self
-        start(
-            found, self.programs, found.encoder.encoded(arguments) if found.encoder else arguments
-        )
+        if found.encoder is not None:
+            arguments = found.encoder.encoded(arguments)
+        driver = triton.runtime.driver.active
+        stream = driver.get_current_stream(driver.get_current_device())
+        launcher, in_order = found.prepared(self.programs, stream, arguments)
+        launcher(*in_order)
         return self
 
 
@@ -229,18 +246,6 @@ def _variant(compiled: Any, constants: tuple[Any, ...], again: list[Any]) -> Var
     if encoder is None and any(type(argument) is Descriptor for argument in again):
         return None
     return Variant(compiled, constants, encoder)
-
-
-def start(variant: Variant, programs: tuple[int, int], arguments: list[Any]) -> None:
-    """Launch a variant on the current stream; descriptors are encoded where it has an encoder."""
-    compiled, rest, encoder = variant
-    driver = triton.runtime.driver.active
-    stream = driver.get_current_stream(driver.get_current_device())
-    if encoder is not None:
-        encoder.launch(programs, stream, [*arguments, *rest])
-        return
-    metadata = (compiled.packed_metadata, None, None, None)
-    compiled.run(*programs, 1, stream, compiled.function, *metadata, *arguments, *rest)
 
 
 def variant_of(launch: Launch) -> Variant | None:

@@ -13,28 +13,33 @@ same. Then numbers that follow from sizes are computed, and nothing else is.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import torch
 
 from ....codegen.hooks import Hooks
+from ....engine.pages import Pages
 from ....schedule.memory import state_of, stream_of
 from ...call import Call
 from .. import tuned as triton_tuned
 from ..arguments import hooked, numbers_among, tables_of
 from ..plan import of_sizes
 from .descriptors import Descriptor
-from .launch import Launch, Variant, kind_of_argument, start, variant_of, watched
+from .launch import Launch, Prepared, Variant, kind_of_argument, variant_of, watched
 from .spec import KernelSpec, Sizes
 
 _MOST: Final = 64  # kinds of calls remembered with an expression, and with a structure
 _MOST_ADDRESSES: Final = 64  # of a tensor that is described
+_MOST_PREPARED: Final = 256  # places of a call's tensors, as the layers of a model have
 _PATIENCE: Final = 4  # how often a kind of call may turn out to be another one
 
 Pass = Literal["forward", "backward"]
 Route = Callable[[Call, Sequence[Any]], Hashable]
 Made = list[tuple[tuple[int, ...], torch.dtype]]
 """Shapes and dtypes of the tensors that launches make."""
+Results = Sequence[torch.Tensor | None]
+Result = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+"""Shape, strides and dtype of a tensor."""
 
 
 class Described(NamedTuple):
@@ -76,24 +81,21 @@ class Template(NamedTuple):
     strided: list[int]
     kind: Hashable
 
-    def launch(self, found: Sequence[Any]) -> None:
-        """Launch on these tensors."""
+    def prepared(self, found: Sequence[Any], addresses: Sequence[Any], stream: int) -> Prepared:
+        """The launch on these tensors, which lie there, on this stream of the current device."""
         arguments, encoder = self.arguments.copy(), self.variant.encoder
         for at, which in self.places:
-            arguments[at] = found[which]
+            arguments[at] = addresses[which]
         for at, which, known, layout in self.described:
-            tensor = found[which]
-            if encoder is None:
-                arguments[at] = Descriptor(tensor)
-                continue
-            address = tensor.data_ptr()
+            address = addresses[which]
             parts = known.get(address)
             if parts is None:
+                assert encoder is not None  # without one, `Launch` keeps no variant
                 if len(known) >= _MOST_ADDRESSES:
                     known.clear()
-                parts = known[address] = encoder.encode(Descriptor(tensor), layout)
+                parts = known[address] = encoder.encode(Descriptor(found[which]), layout)
             arguments[at : at + len(parts)] = parts
-        start(self.variant, self.programs, arguments)
+        return self.variant.prepared(self.programs, stream, arguments)
 
     def sizes_for(self, call: Call, found: Sequence[Any]) -> tuple[Sizes, list[float]] | None:
         """The sizes of another call, and the numbers; None where the variant does not serve."""
@@ -113,13 +115,17 @@ class Template(NamedTuple):
         if self.scalars:
             arguments += scalars
         if self.tables is not None:
-            arguments[self.tables] = tables
+            arguments[self.tables] = None if tables is None else _passed(tables)
         described = [Described(at, which, {}, layout) for at, which, _, layout in self.described]
         return self._replace(programs=(programs, 1), arguments=arguments, described=described)
 
     def bare(self) -> Template:
         """The same without a tensor, to be given other sizes."""
         return self.with_sizes(0, (), None, ())
+
+
+Launches = tuple[list[Template], list[torch.Tensor], Made]
+"""Launches, the tensors they read that are the same at each call, and what they make."""
 
 
 def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:
@@ -152,7 +158,7 @@ def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:
             arguments.append(None)
         elif type(argument) is tuple:
             at_tables = len(arguments)
-            arguments.append(argument)
+            arguments.append(_passed(argument))
         elif argument is None:
             arguments.append(None)
         else:
@@ -165,6 +171,24 @@ def template_of(launch: Launch, found: Sequence[Any]) -> Template | None:
         bool(launch.scalars), launch.spec, launch.sized, [at for at in strided if at is not None],
         launch.kind,
     )  # fmt: skip
+
+
+def _passed(tables: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
+    """The expression's tables as they are passed; nobody need ask where an empty one lies."""
+    return tuple([table if table.numel() else 0 for table in tables])
+
+
+def _addresses(found: Sequence[Any]) -> list[Any]:
+    """Where tensors lie, asked once and not by each launcher; of tuples likewise, 0 for None."""
+    addresses: list[Any] = []
+    for one in found:
+        if one is None:
+            addresses.append(0)
+        elif type(one) is tuple:
+            addresses.append(tuple(_addresses(one)))
+        else:
+            addresses.append(one.data_ptr())
+    return addresses
 
 
 class Ready(NamedTuple):
@@ -180,8 +204,10 @@ class Ready(NamedTuple):
             is.
         numbers: the table of numbers, None without one.
         templates: of the launches, in order.
+        results: of the tensors that are filled, or None.
         kept: tensors they read that are the same at each call.
         made: shapes and dtypes of tensors they write and read.
+        prepared: launches by stream and addresses. Each step of a training has the same again.
         misses: how often a call of this kind was another one.
         seen: the state of the expression's tensors when its tables were last compared.
     """
@@ -193,16 +219,18 @@ class Ready(NamedTuple):
     stream: int | None
     numbers: torch.Tensor | None
     templates: list[Template]
+    results: list[Result | None]
     kept: list[torch.Tensor]
     made: Made
+    prepared: dict[Hashable, list[Prepared]]
     misses: int
     seen: list[Hashable]
 
-    def serves(self, call: Call) -> bool:
+    def serves(self, call: Call, stream: int) -> bool:
         """Whether what may have changed since is as it was."""
         if self.tuned != triton_tuned.generation:
             return False
-        if self.stream is not None and self.stream != stream_of(call.query.device):
+        if self.stream is not None and self.stream != stream:
             return False
         if self.told is None:
             return True
@@ -217,13 +245,38 @@ class Ready(NamedTuple):
         self.seen[0] = state if served else None
         return served
 
-    def launch(self, given: Sequence[Any], results: Sequence[torch.Tensor | None]) -> None:
-        """Launch on what is given and filled; arguments as of `remember`."""
+    def launch(
+        self, given: Sequence[Any], stream: int, results: Results | None = None
+    ) -> Results | None:
+        """Launch on what is given; the results, or None where inputs are not aligned.
+
+        Args:
+            given: as of `remember`.
+            stream: the current one.
+            results: to fill, of the very call that these launches were found for.
+        """
         query = given[0]
-        made = [query.new_empty(shape, dtype=dtype) for shape, dtype in self.made]
-        found = [*given, *results, *self.kept, *made]
-        for template in self.templates:
-            template.launch(found)
+        if results is None:
+            results = [
+                None if of is None else query.new_empty_strided(of[0], of[1], dtype=of[2])
+                for of in self.results
+            ]
+        found = [*given, *results, *self.kept]
+        for shape, dtype in self.made:
+            found.append(query.new_empty(shape, dtype=dtype))
+        addresses = _addresses(found)
+        place = (stream, *addresses)
+        launches = self.prepared.get(place)
+        if launches is None:
+            if not _aligned(given):
+                return None
+            if len(self.prepared) >= _MOST_PREPARED:
+                self.prepared.clear()
+            launches = [each.prepared(found, addresses, stream) for each in self.templates]
+            self.prepared[place] = launches
+        for launcher, passed in launches:
+            launcher(*passed)
+        return results
 
 
 class Resizable(NamedTuple):
@@ -255,34 +308,48 @@ class Family(NamedTuple):
     known: dict[Hashable, Resizable]
 
 
-def ready_for(
-    call: Call, of: Pass, given: Sequence[Any], results: Sequence[torch.Tensor | None]
-) -> Ready | None:
-    """The launches of a call like one before, or None; arguments as of `remember`."""
-    if of not in call.form.structure.remembered:
+def launch_again(
+    call: Call,
+    of: Pass,
+    given: Sequence[Any],
+    wanted: tuple[bool, ...],
+    new_results: Callable[[], Results],
+) -> Results | None:
+    """Launch a call like one before; the results, or None where it has to be prepared.
+
+    Args:
+        call, of, given: as of `remember`.
+        wanted: which results are.
+        new_results: makes tensors for them.
+    """
+    if of not in call.form.structure.remembered or watched():
         return None
     remembered = call.form.remembered
-    kind = _kind(call, of, given, results)
+    kind = _kind(call, of, given, wanted)
     ready = remembered.get(kind)
-    if not _plain(call) or watched():
-        return None
-    if isinstance(ready, Ready):
+    stream = stream_of(call.query.device)
+    if type(ready) is Ready:
         if (ready.tables or ready.stream is not None) and _captured(call):
             return None  # a graph has tables of its own
-        if ready.serves(call):
-            return ready
+        if ready.serves(call, stream):
+            return ready.launch(given, stream)
         ready = remembered[kind] = ready.misses + 1
-    resized = _resized(call, of, given, results, ready or 0)
-    if resized is not None and resized.misses < _PATIENCE:
-        _keep(remembered, kind, resized)
-    return resized
+    if not _plain(call):
+        return None
+    resized = _resized(call, (of, given, wanted), new_results, ready or 0)
+    if resized is None:
+        return None
+    ready, results = resized
+    if ready.misses < _PATIENCE:
+        _keep(remembered, kind, ready)
+    return ready.launch(given, stream, results)
 
 
 def remember(
     call: Call,
     of: Pass,
     given: Sequence[Any],
-    results: Sequence[torch.Tensor | None],
+    results: Results,
     hooks: Hooks,
     launches: Sequence[Launch],
     route: Route,
@@ -308,7 +375,8 @@ def remember(
     once = [launch for launch in launches if launch.once]
     again = [launch for launch in launches if not launch.once]
     kept, made = ([t for launch in part for t in launch.made] for part in (once, again))
-    kind = _kind(call, of, given, results)
+    wanted = _wanted(results)
+    kind = _kind(call, of, given, wanted)
     misses = call.form.remembered.get(kind, 0)
     if not isinstance(misses, int) or misses >= _PATIENCE or not _plain(call):
         return
@@ -321,7 +389,7 @@ def remember(
     if [*of_once, *of_again] != [*parts[0], *parts[1]]:
         _keep(call.form.remembered, kind, misses + 1)
         return
-    family_kind = _family_kind(call, of, given, results)
+    family_kind = _family_kind(call, of, given, wanted)
     family = structure.remembered.get(family_kind)
     if family is None or family.tuned != triton_tuned.generation:
         family = Family(hooks, triton_tuned.generation, route, {})
@@ -332,7 +400,7 @@ def remember(
         kind_of_argument(tables),
     )
     made_again = [(tuple(tensor.shape), tensor.dtype) for tensor in made]
-    of_call = _ready(call, hooks, tables, of_again, kept, made_again, misses)
+    of_call = _ready(call, hooks, tables, given, results, (of_again, kept, made_again), misses)
     _keep(call.form.remembered, kind, of_call)
 
 
@@ -340,11 +408,12 @@ def _ready(
     call: Call,
     hooks: Hooks,
     tables: tuple[torch.Tensor, ...],
-    templates: list[Template],
-    kept: list[torch.Tensor],
-    made: Made,
+    given: Sequence[Any],
+    results: Results,
+    launches: Launches,
     misses: int,
 ) -> Ready:
+    templates, kept, made = launches
     numbers = numbers_among(hooks, tables)
     on_stream = bool(kept) or numbers is not None or _filled(call)
     return Ready(
@@ -355,8 +424,13 @@ def _ready(
         stream=stream_of(call.query.device) if on_stream else None,
         numbers=numbers,
         templates=templates,
+        results=[
+            None if result is None else (result.shape, result.stride(), result.dtype)
+            for result in results
+        ],
         kept=kept,
         made=made,
+        prepared={},
         misses=misses,
         seen=[None],
     )
@@ -364,13 +438,14 @@ def _ready(
 
 def _resized(
     call: Call,
-    of: Pass,
-    given: Sequence[Any],
-    results: Sequence[torch.Tensor | None],
+    asked: tuple[Pass, Sequence[Any], tuple[bool, ...]],
+    new_results: Callable[[], Results],
     misses: int,
-) -> Ready | None:
-    """The launches of a call of other sizes than those before, or with another expression."""
-    family = call.form.structure.remembered.get(_family_kind(call, of, given, results))
+) -> tuple[Ready, Results] | None:
+    """The launches of a call of other sizes than those before, or with another expression, and
+    what they fill."""
+    of, given, wanted = asked
+    family = call.form.structure.remembered.get(_family_kind(call, of, given, wanted))
     if family is None or family.tuned != triton_tuned.generation:
         return None
     known = family.known.get(family.route(call, given))
@@ -381,6 +456,7 @@ def _resized(
     if kind_of_argument(tables) != known.tables:
         return None
     scalars, passed = hooked(hooks, call, tables)
+    results = new_results()
     found = [*given, *results]
     parts: list[tuple[list[Template], Made]] = []
     for part in (known.once, known.again):
@@ -396,9 +472,14 @@ def _resized(
         parts.append((templates, made))
     (once, of_once), (again, of_again) = parts
     kept = [call.query.new_empty(shape, dtype=dtype) for shape, dtype in of_once]
+    found += kept
+    stream = stream_of(call.query.device)
+    addresses = _addresses(found)
     for template in once:
-        template.launch([*found, *kept])
-    return _ready(call, hooks, tables, again, kept, of_again, misses)
+        launcher, arguments = template.prepared(found, addresses, stream)
+        launcher(*arguments)
+    launches = (again, kept, of_again)
+    return _ready(call, hooks, tables, given, results, launches, misses), results
 
 
 def _keep(remembered: dict[Hashable, Any], kind: Hashable, found: Ready | Family | int) -> None:
@@ -409,28 +490,30 @@ def _keep(remembered: dict[Hashable, Any], kind: Hashable, found: Ready | Family
     remembered[kind] = found
 
 
-def _kind(
-    call: Call, of: Pass, given: Sequence[Any], results: Sequence[torch.Tensor | None]
-) -> Hashable:
-    query, key, value, sink = call.query, call.key, call.value, call.weight.sink
-    identities = [id(one) for one in given]
+def _wanted(results: Results) -> tuple[bool, ...]:
+    return tuple([one is not None for one in results])
+
+
+def _kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool, ...]) -> Hashable:
+    query, key, value, weight = call.query, call.key, call.value, call.weight
+    identities = [*map(id, given)]
     return (
-        of, query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(),
-        query.dtype, key.dtype, query.device, call.scale, call.weight.normalised,
-        _kind_of_pages(call),
-        None if isinstance(sink, torch.Tensor) else sink,
+        of, wanted, query.shape, key.shape, value.shape, query.stride(), key.stride(),
+        value.stride(), query.dtype, key.dtype, query.device, call.scale, weight.normalised,
+        None if call.pages is None else _kind_of_pages(call),
+        None if isinstance(weight.sink, torch.Tensor) else weight.sink,
         # Which are one tensor, or None.
-        *[identities.index(one) for one in identities],
-        *[_kind_of(one) for one in (given[3:] if call.pages is None else given[3:-1])],
-        *[one is None for one in results],
+        *map(identities.index, identities),
+        *[
+            None if one is None else _kind_of(one)
+            for one in (given[3:] if call.pages is None else given[3:-1])
+        ],
     )  # fmt: skip
 
 
 def _kind_of_pages(call: Call) -> Hashable:
-    """The shapes of pages that sizes follow from, and what variants depend on; None without."""
-    pages = call.pages
-    if pages is None:
-        return None
+    """The shapes of pages that sizes follow from, and what variants depend on."""
+    pages = cast(Pages, call.pages)
     tensors = pages.tensors
     known = pages.remembered.get("kind")
     if known is None or known[0] is not tensors:
@@ -441,25 +524,22 @@ def _kind_of_pages(call: Call) -> Hashable:
 
 
 def _kind_of(one: Any) -> Hashable:
-    if isinstance(one, torch.Tensor):
-        return one.dtype, one.data_ptr() & 15, one.stride()
-    return kind_of_argument(one)
+    if type(one) is tuple:
+        return kind_of_argument(one)
+    return one.dtype, one.data_ptr() & 15, one.stride()
 
 
-def _family_kind(
-    call: Call, of: Pass, given: Sequence[Any], results: Sequence[torch.Tensor | None]
-) -> Hashable:
+def _family_kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool, ...]) -> Hashable:
     """All that a plan and its kernels follow from, but for what `Family.route` and `Sizes` say."""
     query, key, value = call.query, call.key, call.value
     identities = [id(one) for one in given]
     return (
-        of, of_sizes(call), query.shape[1], key.shape[1], query.shape[3], value.shape[3],
+        of, wanted, of_sizes(call), query.shape[1], key.shape[1], query.shape[3], value.shape[3],
         query.dtype, key.dtype, query.device, call.scale, call.page_size, call.packed,
         call.weight.normalised, call.weight.formula is None,
         *[v.dtype for v in call.form.values if isinstance(v, torch.Tensor)],
         *[identities.index(one) for one in identities],
         *[kind_of_argument(one) for one in given[3:]],
-        *[one is None for one in results],
     )  # fmt: skip
 
 
@@ -486,8 +566,13 @@ def _plain(call: Call) -> bool:
     sink = call.weight.sink
     if isinstance(sink, torch.Tensor) and not sink.is_contiguous():
         return False
-    places = call.query.data_ptr() | call.key.data_ptr() | call.value.data_ptr()
-    return places & 15 == 0
+    return _aligned((call.query, call.key, call.value))
+
+
+def _aligned(given: Sequence[Any]) -> bool:
+    """Whether query, key and value lie at multiples of 16, as kernels are compiled for."""
+    query, key, value = given[:3]
+    return cast(int, query.data_ptr() | key.data_ptr() | value.data_ptr()) & 15 == 0
 
 
 def _filled(call: Call) -> bool:
