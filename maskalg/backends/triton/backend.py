@@ -16,6 +16,7 @@ from .. import messages
 from ..call import Call, Result, positively_scaled
 from ..results import empty_gradients, empty_result
 from ..traits import Explained
+from . import segments as segments
 from . import trust
 from .arguments import describable, sinks_of
 from .constants import architecture

@@ -258,8 +258,9 @@ def packed_ids(
     cu_seqlens = cu_seqlens if device is None else cu_seqlens.to(device)
     cu_seqlens = cu_seqlens.cummax(dim=-1).values
     places = torch.arange(length, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-    places = places.expand(*cu_seqlens.shape[:-1], length).contiguous()
-    ids = torch.searchsorted(cu_seqlens, places, right=True).to(torch.int32)
+    if cu_seqlens.ndim > 1:
+        places = places.expand(*cu_seqlens.shape[:-1], length).contiguous()
+    ids = torch.searchsorted(cu_seqlens, places, right=True, out_int32=True)
     if known is not None:
         note_documents(ids, *known)
     return ids

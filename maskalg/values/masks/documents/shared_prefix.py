@@ -26,6 +26,10 @@ from .document import cumulative, packed_length
 __all__ = ["shared_prefix"]
 
 _PAIRS_AT_ONCE: Final = 1 << 26  # of segments that are compared
+SEGMENT_ENDS: Final = "maskalg::segment_ends"
+"""The operator of `_ends`; the GPU backend, once it is loaded, has a kernel for it."""
+
+_FROM_CU_SEQLENS: Final = "shared_prefix.from_cu_seqlens"
 
 
 class _SharedPrefix:
@@ -116,11 +120,16 @@ class _SharedPrefix:
             >>> shared_prefix.depths([0, 2, 3, 5], [-1, 0, 0]).tolist()
             [0, 1, 2, 2, 3]
         """
-        call = "shared_prefix.from_cu_seqlens"
-        packed = _Segments.of(call, cu_seqlens, parents, total, device)
-        end = packed.at_positions(packed.cu_seqlens[packed.past].int(), 0)
+        call = _FROM_CU_SEQLENS
+        total, cu_seqlens, above = _checked(call, cu_seqlens, parents, total)
+        where = cu_seqlens.device if device is None else torch.device(device)
+        if total is not None and _served(where, cu_seqlens, above):
+            end, mean = torch.ops.maskalg.segment_ends(cu_seqlens, above, total), None
+        else:
+            packed = _Segments.of(call, cu_seqlens, above, total, where)
+            end, mean = packed.ends(), packed.mean_path()
         if not torch.compiler.is_compiling():
-            note_documents(end, len(packed.past), packed.mean_path())
+            note_documents(end, len(above), mean)
         return _depth_first(Table("end", end))
 
     def depths(
@@ -135,7 +144,10 @@ class _SharedPrefix:
 
         Positions past the last segment have 0. Takes what `from_cu_seqlens` takes, with its errors.
         """
-        packed = _Segments.of("shared_prefix.depths", cu_seqlens, parents, total, device)
+        call = "shared_prefix.depths"
+        total, cu_seqlens, above = _checked(call, cu_seqlens, parents, total)
+        where = cu_seqlens.device if device is None else torch.device(device)
+        packed = _Segments.of(call, cu_seqlens, above, total, where)
         moved = packed.above() - packed.cu_seqlens[:-1]
         places = torch.arange(packed.total, device=packed.device)
         # Past the last segment every depth is 0, whatever the position.
@@ -170,21 +182,16 @@ class _Segments:
     @staticmethod
     def of(
         call: str,
-        cu_seqlens: object,
-        parents: object,
+        cu_seqlens: torch.Tensor,
+        parents: torch.Tensor,
         total: int | None,
-        device: torch.device | str | None,
+        device: torch.device,
     ) -> _Segments:
-        total = packed_length(call, total)
-        cu_seqlens = cumulative(call, "cu_seqlens", cu_seqlens, total).long()
-        above, count = _parents(call, parents).long(), len(cu_seqlens) - 1
-        if len(above) != count:
-            wanted = f"[{count}], one for each segment of cu_seqlens"
-            raise errors.tensor_shape(call, "parents", list(above.shape), wanted)
+        """Of what `_checked` gives; `device` as of the attribute."""
+        cu_seqlens = cu_seqlens.long()
         total = int(cu_seqlens[-1]) if total is None else total
-        where = cu_seqlens.device if device is None else torch.device(device)
-        past = _past_each(call, above).to(cu_seqlens.device)
-        return _Segments(cu_seqlens, past, total, where)
+        past = _past_each(call, parents.long()).to(cu_seqlens.device)
+        return _Segments(cu_seqlens, past, total, device)
 
     def at_positions(self, entries: torch.Tensor, behind: int) -> torch.Tensor:
         """Entries `[segments]` at every position; `behind` the last segment, that number."""
@@ -194,6 +201,10 @@ class _Segments:
         )
         places = torch.arange(self.total, device=self.device)
         return entries[torch.searchsorted(cu_seqlens, places, right=True)]
+
+    def ends(self) -> torch.Tensor:
+        """Where the last segment that continues each position's ends, int32 `[total]`."""
+        return self.at_positions(self.cu_seqlens[self.past].int(), 0)
 
     def above(self) -> torch.Tensor:
         """How many tokens stand before each segment in its sequence, int64 `[segments]`."""
@@ -208,6 +219,43 @@ class _Segments:
             return None
         own = self.cu_seqlens.diff()
         return int(((self.above() + own) * own).sum()) / max(int(own.sum()), 1)
+
+
+def _checked(
+    call: str, cu_seqlens: object, parents: object, total: int | None
+) -> tuple[int | None, torch.Tensor, torch.Tensor]:
+    """The total, cumulative lengths `[segments + 1]` and parents `[segments]`."""
+    total = packed_length(call, total)
+    cumulated, above = cumulative(call, "cu_seqlens", cu_seqlens, total), _parents(call, parents)
+    count = len(cumulated) - 1
+    if len(above) != count:
+        wanted = f"[{count}], one for each segment of cu_seqlens"
+        raise errors.tensor_shape(call, "parents", list(above.shape), wanted)
+    return total, cumulated, above
+
+
+def _ends(cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int) -> torch.Tensor:
+    """Where the last segment that continues each position's ends, int32 `[total]`."""
+    packed = _Segments.of(_FROM_CU_SEQLENS, cu_seqlens, parents, total, cu_seqlens.device)
+    return packed.ends()
+
+
+# One operation, since every small one that makes this takes the host as long as a kernel that makes
+# all of it.
+torch.library.define(SEGMENT_ENDS, "(Tensor cu_seqlens, Tensor parents, int total) -> Tensor")
+torch.library.impl(SEGMENT_ENDS, "CompositeExplicitAutograd", _ends)
+
+
+def _served(where: torch.device, *tensors: torch.Tensor) -> bool:
+    """Whether tensors lie on a GPU, where the result does, and nobody watches operations."""
+    if where.type != "cuda" or torch.compiler.is_compiling():
+        return False
+    watched = torch._C._len_torch_dispatch_stack() > 0
+    if watched or torch._C._are_functorch_transforms_active():
+        return False
+    here = tensors[0].device
+    alike = all(type(tensor) is torch.Tensor and tensor.device == here for tensor in tensors)
+    return alike and where in (here, torch.device("cuda"))
 
 
 def _parents(call: str, parents: object) -> torch.Tensor:
