@@ -27,7 +27,10 @@ ROTATED = 512 * 2**20  # bytes of keys and values that are read before any is re
 
 @dataclass(frozen=True)
 class Case:
-    """The last `queries` of a cache of `keys`; `window` keys are kept of each, or all before it."""
+    """The last `queries` of a cache of `keys`; `window` keys are kept of each, or all before it.
+
+    The cache lies in pages of so many keys, in any order, where `page` is not 0.
+    """
 
     batch: int
     keys: int
@@ -36,6 +39,7 @@ class Case:
     heads: tuple[int, int] = (32, 8)
     dim: int = 128
     cap: float | None = None
+    page: int = 0
 
     @property
     def name(self) -> str:
@@ -45,6 +49,8 @@ class Case:
             parts.append(f"window {self.window}")
         if self.cap:
             parts.append("cap")
+        if self.page:
+            parts.append(f"pages of {self.page}")
         return ", ".join(parts)
 
     @property
@@ -60,6 +66,8 @@ CASES = [
     Case(1, 65536, 4), Case(1, 65536, 16), Case(1, 65536, 64), Case(1, 65536, 256),
     Case(4, 16384, heads=(32, 32)), Case(4, 16384, heads=(32, 8), dim=64),
     Case(4, 16384, heads=(16, 1)), Case(64, 2048),
+    Case(8, 16384, page=16), Case(8, 16384, page=64), Case(4, 32768, heads=(16, 4)),
+    Case(4, 32768, heads=(16, 4), page=16), Case(4, 32768, heads=(16, 4), page=64),
 ]  # fmt: skip
 
 
@@ -67,6 +75,12 @@ def contenders(case: Case) -> dict[str, Callable[..., torch.Tensor]]:
     """Calls of query, key and value."""
     offset = case.keys - case.queries
     mask = causal if case.window is None else causal & sliding(case.window)
+    if case.page:
+        table = torch.randperm(case.batch * case.keys // case.page, device="cuda").int()
+        lengths = torch.full((case.batch,), case.keys, dtype=torch.int32, device="cuda")
+        pages = ma.Pages(table.view(case.batch, -1), lengths)
+        moved = mask.shift(q=lengths - case.queries)
+        return {"maskalg": partial(ma.attention, score=moved, pages=pages)}
     score = mask.shift(q=offset)
     if case.cap:
         score = score + ma.softcap(case.cap)
@@ -143,7 +157,15 @@ def inputs_of(case: Case) -> list:
         return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
 
     query = made(case.heads[0], case.queries)
-    return [(query, *[made(case.heads[1], case.keys) for _ in range(2)]) for _ in range(copies)]
+    caches = [[made(case.heads[1], case.keys) for _ in range(2)] for _ in range(copies)]
+    if case.page:
+        caches = [[in_pages(cache, case.page) for cache in pair] for pair in caches]
+    return [(query, *pair) for pair in caches]
+
+
+def in_pages(cache: torch.Tensor, size: int) -> torch.Tensor:
+    """`[pages, size, heads, dim]` of `[batch, heads, keys, dim]`."""
+    return cache.transpose(1, 2).flatten(0, 1).unflatten(0, (-1, size)).contiguous()
 
 
 def main() -> None:

@@ -36,6 +36,11 @@ _CROWDED: Final[dict[tuple[int, int, int], Tile]] = {
     (64, 2, 16): Tile(16, 64, 4, 3),
     (128, 2, 16): Tile(16, 64, 4, 2),
 }
+# Of keys in pages, whose numbers are read before them: two programs share a multiprocessor, and one
+# reads while the other waits.
+_PAGED: Final[dict[tuple[int, int, int], Tile]] = {
+    (128, 2, 16): Tile(16, 64, 4, 3),
+}
 # Instead of these where single warps multiply, as in `tiles`.
 _WARPS: Final[dict[tuple[int, int, int], tuple[Tile, ...]]] = {
     (64, 2, 32): (Tile(32, 64, 4, 3), Tile(32, 32, 4, 2)),
@@ -52,6 +57,12 @@ _SMALL: Final[dict[tuple[int, int, int], tuple[Tile, ...]]] = {
 _INTERPRETER: Final = (Tile(16, 32, 4, 1),)
 
 
+def decode_programs_for(architecture: str, tile: Tile, *, paged: bool) -> int:
+    """How many programs with a tile share a multiprocessor."""
+    shared = paged and machine(architecture) == "warpgroups" and tile in _PAGED.values()
+    return 2 if shared else 1
+
+
 def decode_tiles_for(
     architecture: str,
     head_pad: int,
@@ -61,6 +72,7 @@ def decode_tiles_for(
     *,
     described: bool,
     crowded: bool,
+    paged: bool = False,
 ) -> tuple[Tile, ...]:
     """Candidates in the order to try.
 
@@ -69,6 +81,7 @@ def decode_tiles_for(
         rows: queries of one head, or of all that share keys.
         described: whether keys and values can be copied by descriptor.
         crowded: whether there are more than three tiles of rows for each multiprocessor.
+        paged: whether keys lie in pages.
     """
     if architecture == "interpreter":
         return _INTERPRETER
@@ -81,5 +94,7 @@ def decode_tiles_for(
     side = next((side for side in sides if rows <= side), sides[-1])
     at = (size, found, side)
     first = (_CROWDED[at],) if crowded and at in _CROWDED else ()
+    if paged and not first and where == "warpgroups" and at in _PAGED:
+        first = (_PAGED[at],)
     instead = {"warps": _WARPS, "small": _SMALL}.get(where, {})
     return first + instead.get(at, _TILES[at])

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 import torch
 
 from ....engine.extents import Extents
-from ....tiles.decode import decode_tiles_for
+from ....tiles.decode import decode_programs_for, decode_tiles_for
 from ....tiles.shapes import Tile
 from ....values.weights import Weight
 from ...call import Call
@@ -81,17 +81,19 @@ def shared(call: Call, plan: Plan) -> Shared | None:
     members = 1 if "head" in call.form.structure.mask.indices() else call.group
     at_once = _programs_at_once(device)
     others = call.query.shape[0] * extents.heads // members
-    described = plan.tma and call.pages is None
+    paged, arch = call.pages is not None, architecture(device)
     tiles = decode_tiles_for(
-        architecture(device),
+        arch,
         max(plan.constants["HEAD_PAD"], plan.constants["VALUE_PAD"]),
         call.query.dtype.itemsize,
         plan.pattern,
         extents.q_len * members,
-        described=described and describable(call.key) and describable(call.value),
+        described=plan.tma and not paged and describable(call.key) and describable(call.value),
         crowded=others > _CROWD * at_once,
+        paged=paged,
     )
-    how = Shared(members, tiles, at_once, call.query.shape[2] if call.packed else None)
+    programs = at_once * decode_programs_for(arch, tiles[0], paged=paged)
+    how = Shared(members, tiles, programs, call.query.shape[2] if call.packed else None)
     of_rows, splits = how.rows(extents, tiles[0].block_q)[0], how.counts(extents, tiles[0])[1]
     # A tile of keys takes a program of either kernel about as long.
     side = plan.candidates[0].block_q if plan.hopper is None else 64 * plan.hopper.consumers
@@ -203,7 +205,7 @@ def _sizes_of_joined(how: Shared, tile: Tile, call: Call) -> Sizes:
 
 @lru_cache(maxsize=64)
 def _programs_at_once(device: torch.device) -> int:
-    """One for each multiprocessor: more were slower."""
+    """One for each multiprocessor: of keys that lie one after another, more were slower."""
     if device.type == "cpu":
         return _IN_INTERPRETER
     return torch.cuda.get_device_properties(device).multi_processor_count
