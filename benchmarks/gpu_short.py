@@ -33,7 +33,6 @@ CALLS = 20  # timed together
 BUSY = 30_000_000  # cycles of the GPU, for longer than the host takes for so many calls
 PASSES = ("forward", "forward, grad", "backward", "both")
 CAPTURED = ("forward", "both")
-Replay = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -139,13 +138,25 @@ def of_wall(function: Callable[[], object], calls: int = 3 * CALLS) -> float:
     return start.elapsed_time(end) / calls * 1e3
 
 
-def captured(run: Callable[..., torch.Tensor], inputs: list[torch.Tensor], name: str) -> Replay:
-    """The replay of a graph of some calls. Its leaves are new ones: autograd adds to a leaf on the
-    stream on which it was first met."""
+@dataclass(frozen=True)
+class Captured:
+    """A graph of some calls, and what it reads, which must not end before it."""
+
+    graph: torch.cuda.CUDAGraph
+    part: Contender
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
+def captured(run: Callable[..., torch.Tensor], inputs: list[torch.Tensor], name: str) -> Captured:
+    """The graph of a pass. Its leaves are new ones: autograd adds to a leaf on the stream on which
+    it was first met."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        function = Contender(run, inputs).of(name)
+        part = Contender(run, inputs)
+        function = part.of(name)
         for _ in range(3):
             function()
     torch.cuda.current_stream().wait_stream(side)
@@ -153,7 +164,7 @@ def captured(run: Callable[..., torch.Tensor], inputs: list[torch.Tensor], name:
     with torch.cuda.graph(graph, stream=side):
         for _ in range(CALLS):
             function()
-    return graph.replay
+    return Captured(graph, part)
 
 
 def kernels(function: Callable[[], object]) -> dict[str, float]:
