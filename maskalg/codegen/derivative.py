@@ -21,7 +21,7 @@ def derivative(bias: Node) -> Node:
     """
     if bias.op == "score":
         return _ONE
-    if not any(node.op == "score" for node in bias.walk()):
+    if "score" not in bias.ops():
         return _ZERO
     rule = _RULES.get(bias.op)
     if rule is None:

@@ -239,7 +239,7 @@ def _runs(
 def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
     """The body of a hook that returns a formula."""
     result = text(node)
-    if not any(part.op == "score" for part in node.walk()):
+    if "score" not in node.ops():
         # The kernel takes a tile, whatever the formula depends on.
         every = "tl.where(product == product, value, value)"
         return (*text.lines, f"value = {result}", f"return {every}")

@@ -478,7 +478,7 @@ def added(term: Node) -> Node:
         return const(0.0)
     if term.op == "add":
         rest = [part for part in term.args if part.op != "score"]
-        if len(rest) == len(term.args) - 1 and not any(_reads_score(part) for part in rest):
+        if len(rest) == len(term.args) - 1 and not any("score" in part.ops() for part in rest):
             return add(*rest)
     return subtract(term, SCORE)
 
@@ -506,8 +506,4 @@ def chosen(condition: Node, then: Node, otherwise: Node) -> Node:
 
 def is_additive(term: Node) -> bool:
     """Whether f(s) - s does not read s."""
-    return not _reads_score(added(term))
-
-
-def _reads_score(node: Node) -> bool:
-    return any(inner.op == "score" for inner in node.walk())
+    return "score" not in added(term).ops()

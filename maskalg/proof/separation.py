@@ -43,7 +43,7 @@ def has_mod(node: Node) -> bool:
 
 
 def has_where(node: Node) -> bool:
-    return any(inner.op == "where" for inner in node.walk())
+    return "where" in node.ops()
 
 
 def equal_sides(node: Node) -> tuple[Node, Node] | None:

@@ -94,7 +94,7 @@ def rung_of(structure: Structure) -> Rung:
     forms = prove_structure(structure).forms
     if forms.digits is not None:
         return DigitRung(forms.digits, structure.mask_tables)
-    opaque = any(node.op == "opaque" for node in structure.mask.walk())
+    opaque = "opaque" in structure.mask.ops()
     if structure.mask_tables and forms.rung != "closed form" and not opaque:
         return SummaryRung(forms)
     return IntervalRung(forms)

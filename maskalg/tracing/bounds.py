@@ -47,7 +47,7 @@ class Bounds:
             self._lows[id(scalar)] = 1
         if (low := self.low(node)) is not None and low >= 1:
             # What the entries of a table are now, the maximum keeps true of others.
-            tables = any(part.op == "read" for part in node.walk())
+            tables = "read" in node.ops()
             return nodes.maximum(node, nodes.const(1)) if tables else node
         if not node.indices():
             self.looked = True
@@ -142,7 +142,7 @@ def _smallest(read: Node) -> int | None:
 
 def _value(node: Node) -> int | None:
     """The value of a formula of captured numbers alone; None where it reads tensors."""
-    if any(part.op == "read" for part in node.walk()):
+    if "read" in node.ops():
         return None
     own = cast("tuple[Scalar | Table, ...]", node.params)
     slots = {id(p): Slot(i, p.name, p) for i, p in enumerate(own)}

@@ -96,19 +96,15 @@ def _split(node: Node, found: list[Node], first: int) -> Node:
     """The formula with its largest parts that do not read the score put into `found`."""
     if node.op == "score" or (node.op in ("const", "scalar")):
         return node
-    if not _reads_score(node):
+    if "score" not in node.ops():
         found.append(node)
         return _placeholder(first + len(found) - 1)
     args = node.args
     if node.op == "add":
-        scored = [arg for arg in args if _reads_score(arg)]
-        rest = [arg for arg in args if not _reads_score(arg)]
+        scored = [arg for arg in args if "score" in arg.ops()]
+        rest = [arg for arg in args if "score" not in arg.ops()]
         args = (*scored, nodes.add(*rest)) if rest else tuple(scored)
     return nodes.rebuild(node, tuple([_split(arg, found, first) for arg in args]))
-
-
-def _reads_score(node: Node) -> bool:
-    return any(part.op == "score" for part in node.walk())
 
 
 def _placeholder(index: int) -> Node:

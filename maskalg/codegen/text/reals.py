@@ -26,7 +26,7 @@ Factor = tuple[Node, bool]  # and whether the product is divided by it
 
 def additive(bias: Node) -> bool:
     """Whether a bias is the score and a sum of terms without it."""
-    scored = [term for term in bias.args if _has_score(term)]
+    scored = [term for term in bias.args if "score" in term.ops()]
     return bias.op == "add" and scored == [nodes.SCORE]
 
 
@@ -141,7 +141,7 @@ def _varies(bottom: Node, text: TritonText) -> bool:
     """Whether a divisor changes from element to element: elsewhere it is divided by once."""
     if text.held is not None:
         return not text.held.fixed(bottom)
-    return bool(bottom.indices()) or _has_score(bottom)
+    return bool(bottom.indices()) or "score" in bottom.ops()
 
 
 def _is_number(factor: Factor) -> bool:
@@ -212,7 +212,3 @@ def is_number(node: Node) -> bool:
     if node.op in ("min", "max") and node.kind == "real":
         return all(map(is_number, node.args))
     return node.kind == "int" or node.op in ("const", "scalar")
-
-
-def _has_score(node: Node) -> bool:
-    return any(part.op == "score" for part in node.walk())

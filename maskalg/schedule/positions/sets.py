@@ -231,7 +231,7 @@ def _holds(node: Node, index: str, lengths: tuple[int, int], env: Environment) -
 def _key(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> tuple[object, ...]:
     """All that the positions depend on beside the formula and its values."""
     # What follows the members of a set of queries follows the number of queries, too.
-    follows = index == "q_idx" or any(part.op == "member" for part in node.walk())
+    follows = index == "q_idx" or "member" in node.ops()
     sizes = (env.indices["batch"].numel(), env.indices["head"].numel())
     of_keys = None if index == "q_idx" else lengths[1]
     return index, lengths[0] if follows else None, of_keys, sizes, env.device

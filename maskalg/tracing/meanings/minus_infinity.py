@@ -39,7 +39,7 @@ def split(node: Node) -> tuple[Node, Node]:
     """
     if _is_dropped(node):
         return FALSE, node
-    if node.op == "where" and not _reads_score(node.args[0]):
+    if node.op == "where" and "score" not in node.args[0].ops():
         return _choice(*node.args)
     if node.op in ("add", "min"):
         return _joined(node)
@@ -104,7 +104,3 @@ def _is_finite(node: Node) -> bool:
     if node.op in _FINITE_OF_FINITE or (node.op == "call" and function_of(node).finite):
         return all(_is_finite(arg) for arg in node.args if arg.kind != "bool")
     return False
-
-
-def _reads_score(node: Node) -> bool:
-    return any(part.op == "score" for part in node.walk())

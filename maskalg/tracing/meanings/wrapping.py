@@ -61,7 +61,7 @@ def dtype_of(node: Node) -> torch.dtype:
     if node.kind == "int":
         found = _narrow(node)
         return torch.int64 if found is None else found[1]
-    if any(part.op == "score" for part in node.walk()):
+    if "score" in node.ops():
         return torch.float32
     tables = [part.own[0] for part in node.walk() if part.op == "read" and part.kind == "real"]
     dtypes = [table.tensor.dtype for table in tables if isinstance(table, Table)]
