@@ -39,6 +39,7 @@ from .hopper_common import (
     each_time,
     matrix_of,
     memory_of,
+    reads_bits,
     release,
     rows_from,
     stage_of,
@@ -189,7 +190,15 @@ def _consume(C: gl.constexpr, program, options):
             dp = dots(rows_of(value, VALUE_DIM), gradient, zero, VALUE_DIM)
             dp = warpgroup_mma(to_products, shift, dp, is_async=True)
             m = tile_in_order(run.tile, from_last, each_time(q_len, i), BLOCK) * BLOCK
-            at = Place(batch, head, columns_from(m, BLOCK), kv_idx, kv_len, S, known)
+            at = Place(
+                batch,
+                head,
+                columns_from(m, BLOCK, reads_bits(options.hooks.MASKED)),
+                kv_idx,
+                kv_len,
+                S,
+                known,
+            )
             product = warpgroup_mma_wait(products_of(VALUE_DIM) + 1, deps=[product])
             p = weights(product, 0.0, at, unit, options.hooks, run.partial)
             dv = add_rows(dv, p, gradient, VALUE_DIM)

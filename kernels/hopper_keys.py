@@ -32,6 +32,7 @@ from .hopper_common import (
     load_block,
     matrix_of,
     memory_of,
+    reads_bits,
     release,
     rows_from,
     rows_of_program,
@@ -197,7 +198,7 @@ def _consume_queries(C: gl.constexpr, program, options):
                 wait_until_filled(gradients, i)
                 gradient = block_at(gradients.memory, stage)
                 dp = dots(rows_of(value, options.VALUE_DIM), gradient, zero, options.VALUE_DIM)
-                q_idx = columns_from(run.tile * BLOCK, BLOCK)
+                q_idx = columns_from(run.tile * BLOCK, BLOCK, reads_bits(options.hooks.MASKED))
                 at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
                 product = warpgroup_mma_wait(products_of(options.VALUE_DIM), deps=[product])
                 if options.NORMALISED and not EARLY:

@@ -30,6 +30,7 @@ from .hopper_common import (
     memory_of,
     produce_keys,
     queries_of_row,
+    reads_bits,
     release,
     rows_from,
     rows_of_program,
@@ -147,7 +148,7 @@ def _products(i, row, program, options):
 def _changes(i, product, dp, PENDING: gl.constexpr, run, row, program, options):
     """The gradient of a tile of scores from products under way, PENDING others after them."""
     place = row.place
-    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK)
+    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK, reads_bits(options.hooks.MASKED))
     at = Place(place.batch, place.head, place.q_idx, kv_idx, place.kv_len, place.S, place.T)
     OF_VALUES: gl.constexpr = products_of(options.VALUE_DIM)
     product = warpgroup_mma_wait(PENDING + OF_VALUES, deps=[product])

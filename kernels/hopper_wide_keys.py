@@ -27,6 +27,7 @@ from .hopper_common import (
     columns_from,
     matrix_of,
     memory_of,
+    reads_bits,
     release,
     rows_from,
     specialise,
@@ -94,7 +95,7 @@ def _make_values(program, options):
             statistic = None
             if options.NORMALISED:
                 statistic = queries.beside.index(stage).load(by_query)[None, :]
-            q_idx = columns_from(run.tile * BLOCK, BLOCK)
+            q_idx = columns_from(run.tile * BLOCK, BLOCK, reads_bits(options.hooks.MASKED))
             at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
             p, factor = factors_of_gradient(
                 product, statistic, at, unit, options.hooks, run.partial

@@ -42,13 +42,6 @@ class TableArgument:
 
 
 @dataclass(frozen=True)
-class MarksArgument:
-    """The marked runs (`schedule/rung.py`) of tiles of queries or of keys."""
-
-    of: Of
-
-
-@dataclass(frozen=True)
 class LayoutArgument:
     """A number of their layout."""
 
@@ -80,12 +73,62 @@ class DistanceNumber:
 
 
 @dataclass(frozen=True)
+class Hooks:
+    """Source of the hooks of one structure, and the arguments they read.
+
+    Attributes:
+        source: a Python module with the JIT functions named below.
+        digest: of the source; names its file.
+        biased, sloped: whether the module has `biased`, and `slope`.
+        additive: whether a bias, if any, is only added to the score.
+        ahead: whether the module has `ahead` and `biased_ahead`.
+        scalars, tables: the numbers, those of `S` first, and what `T` holds, in order.
+    """
+
+    source: str
+    digest: str
+    biased: bool
+    sloped: bool
+    additive: bool
+    ahead: bool
+    scalars: tuple[Scalar, ...]
+    tables: tuple[TableLike, ...]
+
+
+@dataclass(frozen=True)
+class BitsTable:
+    """A bit for each pair, of the `masked` that hooks of this text have, whose names end with
+    `suffix` (`codegen/bits.py`); `rows` are of queries or of keys."""
+
+    hooks: Hooks
+    suffix: str
+    rows: Of
+
+
+@dataclass(frozen=True)
+class MarksArgument:
+    """The marked runs (`schedule/rung.py`) of tiles of queries or of keys; with `bits` those of
+    tiles that these say to be empty or full."""
+
+    of: Of
+    bits: BitsTable | None = None
+
+
+@dataclass(frozen=True)
+class BitsNumber:
+    """A number of their layout: words of a row, and from one batch entry or head to the next."""
+
+    rows: Of
+    number: Literal["words", "of_batch", "of_head"]
+
+
+@dataclass(frozen=True)
 class NumbersTable:
     """The numbers past `MOST_PASSED`, int32."""
 
 
-Scalar = ScalarArgument | LayoutArgument | DivisorArgument | DistanceNumber
-TableLike = TableArgument | MarksArgument | DistanceTable | NumbersTable
+Scalar = ScalarArgument | LayoutArgument | DivisorArgument | DistanceNumber | BitsNumber
+TableLike = TableArgument | MarksArgument | DistanceTable | BitsTable | NumbersTable
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..engine.normal_form import Structure, bound, transposed
 from ..formula.expression import Expression
@@ -14,8 +14,11 @@ from ..formula.printing import formula_text
 from ..proof.proof import prove_structure
 from ..schedule.rung import rung_of
 from ..schedule.tiling import Of
+from . import bits
 from .ahead import LINE, Ahead, is_ahead
-from .arguments import Arguments, LayoutArgument, MarksArgument, Scalar, TableLike
+from .arguments import Arguments, BitsTable, LayoutArgument, MarksArgument
+from .arguments import Hooks as Hooks
+from .bits import costs, kept_by_bits
 from .bounds_text import bounds_text
 from .derivative import derivative
 from .distance_tables import with_distance_tables
@@ -56,29 +59,6 @@ from maskalg_kernels.reals import expm1, {fma}, log1p, power, {sigmoid}, tan, {t
 from maskalg_kernels.runs import run_of_marks, run_of_spans, run_of_spans_and_marks
 from maskalg_kernels.runs import run_of_marks_either_way, run_of_spans_either_way, tiles
 """
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Source of the hooks of one structure, and the arguments they read.
-
-    Attributes:
-        source: a Python module with the JIT functions named below.
-        digest: of the source; names its file.
-        biased, sloped: whether the module has `biased`, and `slope`.
-        additive: whether a bias, if any, is only added to the score.
-        ahead: whether the module has `ahead` and `biased_ahead`.
-        scalars, tables: the numbers, those of `S` first, and what `T` holds, in order.
-    """
-
-    source: str
-    digest: str
-    biased: bool
-    sloped: bool
-    additive: bool
-    ahead: bool
-    scalars: tuple[Scalar, ...]
-    tables: tuple[TableLike, ...]
 
 
 _NATURAL = Style()
@@ -155,7 +135,8 @@ def rendered(
 def imports(style: Style = _NATURAL) -> str:
     """The import lines that formulas written in a style need."""
     own = {name: f"{name}_ptx as {name}" if style.ptx else name for name in _OWN_PTX}
-    return _IMPORTS.format(**own) + (long_integers.IMPORTS if style.limbs > 1 else "")
+    more = long_integers.IMPORTS if style.limbs > 1 else ""
+    return _IMPORTS.format(**own) + more + (bits.IMPORT if style.bits else "")
 
 
 def _elements(
@@ -177,7 +158,7 @@ def _elements(
     bias = structure.bias
     if style.tabled != "nothing":
         bias = with_distance_tables(bias, style.tabled)
-    parts = [("masked", _MASKED, _masked(structure.mask, arguments, held.exactly(), style))]
+    parts = [("masked", _MASKED, _masked(structure, arguments, held.exactly(), style))]
     if bias.op != "score":
         parts.append(("biased", _OF_PRODUCT, _biased(bias, text())))
     if _reads_ahead(structure, style):
@@ -229,7 +210,9 @@ def _runs(
             text.number(LayoutArgument(of, name)) for name in ("grain_bits", "of_batch", "of_head")
         ]
         row = f"batch * {of_batch} + head * {of_head}"
-        given = f"q0, q1, {arguments.table(MarksArgument(of))}, {row}, {grain}"
+        told = style.bits and source == "summaries" and costs(structure.mask, "kv_idx")
+        marks = MarksArgument(of, bits_table(structure, style, "kv_idx") if told else None)
+        given = f"q0, q1, {arguments.table(marks)}, {row}, {grain}"
         if source == "digits" or way:  # no span tells more; or little more
             return (f"return run_of_marks{way}({at}, {given}, kv_len, BLOCK)",)
         found = f"run_of_spans_and_marks(j, touched, unfull, {given}, kv_len, BLOCK)"
@@ -246,9 +229,15 @@ def value_text(node: Node, text: TritonText) -> tuple[str, ...]:
     return (*text.lines, f"return {result}")
 
 
-def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple[str, ...]:
+def _masked(
+    structure: Structure, arguments: Arguments, held: Held, style: Style
+) -> tuple[str, ...]:
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
+    mask = structure.mask
     text = _printer(arguments, style, held).exactly()
+    if style.bits and costs(mask, held.moving):
+        table = bits_table(structure, style, held.moving)
+        return kept_by_bits(table, text, held.moving, ptx=style.ptx)
     interval = None if style.wide else contiguous(mask, held.moving)
     bounded, flags = (mask, ()) if interval is None else interval
     if flags and not style.ptx:
@@ -274,6 +263,13 @@ def _masked(mask: Node, arguments: Arguments, held: Held, style: Style) -> tuple
         *[f"    {line}" for line in by_ids],
         "return result",
     )
+
+
+def bits_table(structure: Structure, style: Style, moving: Index) -> BitsTable:
+    """The bits of a mask for a loop over an index, which hooks that compute it say."""
+    computed, of_keys = replace(style, bits=False), moving == "q_idx"
+    made = hooks_of(structure, computed, backward=of_keys)
+    return BitsTable(made, "_of_keys", "keys") if of_keys else BitsTable(made, "", "queries")
 
 
 def _decided(mask: Node, text: TritonText, held: Held, style: Style) -> tuple[str, ...]:

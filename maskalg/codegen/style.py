@@ -23,6 +23,8 @@ class Style:
             read a tensor, or all that cost to compute.
         grain: keys, and the rows of tables that are read key by key, are multiples of so many:
             as many as a thread may load at once.
+        bits: which elements of partial tiles a mask keeps is looked up, where computing it costs
+            more (`codegen/bits.py`).
     """
 
     wide: bool = False
@@ -32,3 +34,4 @@ class Style:
     far: bool = False
     tabled: Tabled = "nothing"
     grain: int = 1
+    bits: bool = False

@@ -30,6 +30,7 @@ TRUSTED: Final = (
     "the lines of the C++ loop that call the functions of intervals, and the kernel that counts "
     "turns (`visits`)",
     "runs that are looked up are checked for one call: labels of other calls are those of the host",
+    "a bit that is looked up is the one that the verified condition set (`kernels/kept_bits.py`)",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",
     f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",

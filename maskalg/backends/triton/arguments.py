@@ -17,9 +17,12 @@ import torch
 
 from ...codegen.arguments import (
     MOST_PASSED,
+    BitsNumber,
+    BitsTable,
     DistanceNumber,
     DistanceTable,
     DivisorArgument,
+    MarksArgument,
     NumbersTable,
     Scalar,
     ScalarArgument,
@@ -35,8 +38,11 @@ from ...formula.nodes import Node
 from ...schedule.intervals.steps import StepTables, tables_of_slots
 from ...schedule.memory import MEMORY, constant
 from ...schedule.rung import Layout, layout_of, marked_runs
+from ...schedule.tile_runs import marks_of
+from ...schedule.tiling import Tiling
 from .. import messages
 from ..call import Call
+from .kept import bits_layout, kept_bits, labels_of_bits
 
 _TABLES_TOGETHER: Final = 8
 _WITHOUT_PAGES: Final = {"page_count": 0, "most_pages": 0, "table_stride": 0}
@@ -114,6 +120,8 @@ def _numbers(arguments: tuple[Scalar, ...], form: Bound, extents: Extents) -> li
             found.append(_of_divisor(argument, form.values))
         elif isinstance(argument, DistanceNumber):
             found.append(_distance_number(argument, extents))
+        elif isinstance(argument, BitsNumber):
+            found.append(getattr(bits_layout(form, extents, argument.rows), argument.number))
         else:
             if argument.of not in layouts:
                 layouts[argument.of] = layout_of(form, extents, argument.of)
@@ -147,11 +155,36 @@ def tables_of(
             found.append(_table(argument, call.form, steps))
         elif isinstance(argument, DistanceTable):
             found.append(_distance_table(argument.formula, call))
+        elif isinstance(argument, BitsTable):
+            found.append(_bits_of_pairs(argument, call))
         elif isinstance(argument, NumbersTable):
             found.append(_numbers_table(hooks, call) if numbers is None else numbers)
         else:
-            found.append(marked_runs(call.form, call.extents, argument.of, call.query.device))
+            found.append(_marks(argument, call))
     return tuple(found)
+
+
+def _bits_of_pairs(table: BitsTable, call: Call) -> torch.Tensor:
+    """The bits of the pairs of a call."""
+    device = call.query.device
+    return kept_bits(table, call.form, call.extents, device, lambda: hooked(table.hooks, call))
+
+
+def _marks(argument: MarksArgument, call: Call) -> torch.Tensor:
+    """The marked runs of tiles, by summaries or digits, or by all that bits say."""
+    form, extents, device, of = call.form, call.extents, call.query.device, argument.of
+    table = argument.bits
+    if table is None:
+        return marked_runs(form, extents, of, device)
+    grain = 1 << layout_of(form, extents, of).grain_bits
+    tiling = Tiling(form, extents, (grain, grain), device)
+
+    def made() -> torch.Tensor:
+        layout = bits_layout(form, extents, table.rows)
+        return marks_of(labels_of_bits(_bits_of_pairs(table, call), layout, grain), of, tiling)
+
+    key = ("marks of bits", of, tiling.key)
+    return MEMORY.recall(key, (form.structure.mask,), form.values, made)
 
 
 def numbers_among(hooks: Hooks, tables: tuple[torch.Tensor, ...]) -> torch.Tensor | None:

@@ -30,6 +30,7 @@ from .. import messages
 from ..call import Call
 from .arguments import style_of_gradients, tables_are_worth
 from .constants import count_constants, has_tma, hook_constants, shape_constants
+from .kept import bits_are_worth
 from .trust import has_gluon
 from .tuned import machine_of, preferred
 
@@ -54,7 +55,7 @@ class Plan:
 def plan_of(call: Call, *, tuned: bool = True) -> Plan:
     """The plan of a call, looked up by structure, shapes and dtype; of the tables alone, if not
     `tuned`."""
-    wide, limbs, long, far, tabled, grain, short, long_documents = of_sizes(call)
+    wide, limbs, long, far, tabled, grain, bits, short, long_documents = of_sizes(call)
     arch, choices = machine_of(call.query.device)
     return structure_plan(
         call.form.structure,
@@ -66,6 +67,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
             far=far,
             tabled=tabled,
             grain=grain,
+            bits=bits,
         ),
         call.query.shape[-1],
         call.value.shape[-1],
@@ -77,7 +79,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
     )
 
 
-def of_sizes(call: Call) -> tuple[bool, int, bool, bool, Tabled, int, bool, bool]:
+def of_sizes(call: Call) -> tuple[bool, int, bool, bool, Tabled, int, bool, bool, bool]:
     """All that the plan follows from of lengths, and of what is bound to the structure."""
     form, extents = call.form, call.extents
     sizes = sizes_of(form, extents)
@@ -88,6 +90,10 @@ def of_sizes(call: Call) -> tuple[bool, int, bool, bool, Tabled, int, bool, bool
         not distances_are_short(form, extents),
         "costly" if tables_are_worth(extents) else "nothing",
         form.grain(extents.kv_len),
+        not sizes.wide
+        and sizes.limbs == 1
+        and call.pages is None
+        and bits_are_worth(form, extents),
         extents.kv_len <= SHORT_ROW,
         documents_are_long(form, extents),
     )

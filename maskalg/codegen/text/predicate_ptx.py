@@ -51,7 +51,7 @@ def masked_ptx(mask: Node, text: TritonText, held: Held, *, long: bool) -> tuple
     declared = f".reg .pred {registers}; .reg .s32 distance;"
     assembly = " ".join(["{", declared, *lines, "}"])
     constraints = ",".join(["=f", "f", *["r"] * len(block.operands)])
-    return (*text.lines, *_for_each(assembly, constraints, ["score", *block.operands]))
+    return (*text.lines, *for_each(assembly, constraints, ["score", *block.operands]))
 
 
 def equal_ptx(equal: tuple[Node, ...], text: TritonText, *, long: bool) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def equal_ptx(equal: tuple[Node, ...], text: TritonText, *, long: bool) -> tuple
     chosen = f"selp.f32 $0, $1, {_MINUS_INFINITY}, p0;"
     assembly = " ".join(["{ .reg .pred p0;", *compared, chosen, "}"])
     constraints = ",".join(["=f", "f", *[register] * len(operands)])
-    return (*text.lines, *_for_each(assembly, constraints, ["result", *operands]))
+    return (*text.lines, *for_each(assembly, constraints, ["result", *operands]))
 
 
 def passed_on(name: str) -> tuple[str, ...]:
@@ -75,10 +75,10 @@ def passed_on(name: str) -> tuple[str, ...]:
     A matrix product that is read in branches alone stops Triton's pipeliner on Hopper. The move
     reads it once before them, and NVIDIA's assembler leaves the move out.
     """
-    return _for_each("mov.b32 $0, $1;", "=f,f", [name], result=name)
+    return for_each("mov.b32 $0, $1;", "=f,f", [name], result=name)
 
 
-def _for_each(
+def for_each(
     assembly: str, constraints: str, operands: list[str], *, result: str = "result"
 ) -> tuple[str, ...]:
     """Lines that set `result` by a block of assembly for each element."""

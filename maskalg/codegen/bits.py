@@ -1,0 +1,60 @@
+"""Masks that cost more to compute than to look up: a bit for each pair, made once for all heads.
+
+A partial tile of a neighborhood or of a permutation computes a few dozen instructions for each
+element, in every head and layer. Bits of the pairs are computed once and remembered while the
+tensors of the mask live unchanged; a lookup takes three instructions (`kernels/kept_bits.py`).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from ..engine.normal_form import Structure
+from ..formula.nodes import Node
+from .arguments import BitsNumber, BitsTable
+from .held import Index
+from .spans import contiguous, interval_of
+from .text.predicate_ptx import for_each
+from .text.triton import TritonText
+
+IMPORT: Final = "from maskalg_kernels.kept_bits import bits_of\n"
+
+
+@lru_cache(maxsize=4096)
+def may_cost(structure: Structure) -> bool:
+    """Whether a loop over keys, or one over queries, computes more than bounds of its index."""
+    return costs(structure.mask, "kv_idx") or costs(structure.mask, "q_idx")
+
+
+def costs(mask: Node, moving: Index) -> bool:
+    """Whether an element takes more than comparisons of the moving index with bounds of a row."""
+    bounded = contiguous(mask, moving)
+    mask = mask if bounded is None else bounded[0]
+    literals = [
+        node
+        for node in mask.walk()
+        if node.op in ("ge", "eq") or (node.kind == "bool" and node.op == "read")
+    ]
+    moved = [literal for literal in literals if moving in literal.indices()]
+    return bool(interval_of(tuple(moved), moving).rest)
+
+
+def kept_by_bits(
+    table: BitsTable, text: TritonText, moving: Index, *, ptx: bool
+) -> tuple[str, ...]:
+    """The body of `masked` by the bits of a table."""
+    words, of_batch, of_head = [
+        text.number(BitsNumber(table.rows, name)) for name in ("words", "of_batch", "of_head")
+    ]
+    stands = "kv_idx" if moving == "q_idx" else "q_idx"
+    row = f"batch * {of_batch} + head * {of_head} + {stands} * {words}"
+    found = f"word, bit = bits_of({text.arguments.table(table)}, {row}, {moving})"
+    assembly = (
+        "{ .reg .b32 kept; .reg .pred p; and.b32 kept, $2, $3; setp.ne.s32 p, kept, 0; "
+        "selp.f32 $0, $1, 0fFF800000, p; }"
+    )
+    chosen = for_each(assembly, "=f,f,r,r", ["score", "word", "bit"])
+    if not ptx:
+        chosen = ('result = tl.where((word & bit) != 0, score, float("-inf"))',)
+    return (*text.lines, found, *chosen, "return result")

@@ -1,0 +1,76 @@
+"""Bits of pairs in place of masks that cost more to compute, against float64."""
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg.backends.triton import kept
+from maskalg.schedule.summaries import labels
+from tests.cases.gradients import check_gradients
+from tests.cases.kept_bits import BY_DISTANCE, masks
+
+LENGTH = 640
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+
+
+def inputs(dims, dtype, q_len=LENGTH, kv_len=LENGTH, kv_heads=2):
+    torch.manual_seed(0)
+    sizes = ((4, q_len, dims[0]), (kv_heads, kv_len, dims[0]), (kv_heads, kv_len, dims[1]))
+    return [torch.randn(2, *size, device="cuda", dtype=dtype) for size in sizes]
+
+
+def check(mask, tensors, *, most=2e-2, **options):
+    kept._MEMORY._known.clear()
+    # Memory that was NaN is handed out again: a part that is not written would be seen.
+    poison = [torch.full((n,), float("nan"), device="cuda") for n in (2**10, 2**16, 2**20, 2**22)]
+    del poison
+    out = ma.attention(*tensors, mask, **options)
+    assert len(kept._MEMORY) > 0
+    wide = [t.double() for t in tensors]
+    want = ma.attention(*wide, mask, backend="reference", **options)
+    error = (out.double() - want).abs().max() / want.abs().max()
+    assert error.item() <= most
+    change = torch.randn(*tensors[0].shape[:3], tensors[2].shape[3], device="cuda")
+    check_gradients(tensors, mask, change, most=most, **options)
+
+
+@pytest.fixture(autouse=True)
+def labelled(monkeypatch):
+    monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", list(masks(LENGTH)))
+def test_masks(name, dim):
+    check(masks(LENGTH, "cuda")[name], inputs((dim, dim), torch.bfloat16))
+
+
+@pytest.mark.parametrize("dims", [(32, 32), (80, 96), (192, 128), (256, 256)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_dimensions(dims, dtype):
+    most = 1e-4 if dtype == torch.float32 else 1e-2
+    check(masks(LENGTH, "cuda")["strided"], inputs(dims, dtype), most=most)
+
+
+@pytest.mark.parametrize("q_len, kv_len", [(513, 700), (700, 513), (1100, 1100)])
+@pytest.mark.parametrize("dim", [64, 128])
+def test_lengths(q_len, kv_len, dim):
+    check(ma.causal & BY_DISTANCE, inputs((dim, dim), torch.bfloat16, q_len, kv_len))
+
+
+def test_weights():
+    check(masks(LENGTH, "cuda")["strided"], inputs((128, 128), torch.bfloat16), weight=ma.relu)
+
+
+@pytest.mark.parametrize("name", ["strided", "permutation"])
+@pytest.mark.parametrize("dim", [64, 128])
+def test_one_pass(name, dim, monkeypatch):
+    from maskalg.tiles.backward import Least
+    from tests.gpu.test_one_pass_gpu import set_least
+
+    set_least(monkeypatch, Least(0, 0, 0, 0))
+    check(masks(LENGTH, "cuda")[name], inputs((dim, dim), torch.bfloat16))

@@ -1,0 +1,92 @@
+"""Bits of pairs in place of masks that cost more to compute, against float64."""
+
+import os
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg.backends.triton import kept
+from maskalg.schedule.summaries import labels
+from tests.cases.kept_bits import BY_DISTANCE, masks
+
+triton = pytest.importorskip("triton", reason="needs Triton")
+tl = triton.language
+
+LENGTH = 160
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1"
+)
+
+
+@pytest.fixture(autouse=True)
+def bits(monkeypatch):
+    monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
+    monkeypatch.setattr(kept, "_FEWEST_ROWS", 130)
+    kept._MEMORY._known.clear()
+
+
+def check(mask, q_len, kv_len, dim=16):
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 4, n, dim, requires_grad=True) for n in (q_len, kv_len, kv_len)]
+    change = torch.randn(2, 4, q_len, dim)
+    found, wanted = [], []
+    for results, backend, dtype in (
+        (found, "triton", torch.float32),
+        (wanted, "reference", torch.float64),
+    ):
+        out = ma.attention(*[t.to(dtype) for t in tensors], mask, backend=backend)
+        results += [out, *torch.autograd.grad(out, tensors, change.to(dtype))]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other.double(), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", list(masks(LENGTH)))
+def test_attention(name):
+    mask = masks(LENGTH)[name]
+    check(mask, LENGTH, LENGTH)
+    assert len(kept._MEMORY) > 0  # which lasts as long as the mask
+
+
+@pytest.mark.parametrize("q_len, kv_len", [(135, 170), (170, 135)])
+def test_lengths(q_len, kv_len):
+    check(ma.causal & BY_DISTANCE, q_len, kv_len)
+
+
+def test_short_calls_compute_the_mask():
+    check(ma.causal & BY_DISTANCE, 129, 140)
+    assert not len(kept._MEMORY)
+
+
+def test_masks_are_followed_as_they_change():
+    """What is remembered is of a tensor as it was."""
+    order = torch.arange(LENGTH)
+    mask = ma.permutation(order)
+    query = torch.randn(1, 1, LENGTH, 16)
+    first = ma.attention(query, query, query, mask, backend="triton")
+    order.copy_(order.flip(0))
+    found = ma.attention(query, query, query, mask, backend="triton")
+    wanted = ma.attention(query, query, query, mask, backend="reference")
+    assert not torch.allclose(first, found)
+    torch.testing.assert_close(found, wanted)
+
+
+@triton.jit
+def _places(out_ptr, bits_ptr, words, SIZE: tl.constexpr, bits_of: tl.constexpr):
+    row, column = tl.arange(0, 16), tl.arange(0, SIZE)
+    for first in range(0, words * 32, SIZE):
+        word, bit = bits_of(bits_ptr, (row * words)[:, None], (first + column)[None, :])
+        at = row[:, None] * (words * 32) + first + column[None, :]
+        tl.store(out_ptr + at, (word & bit) != 0)
+
+
+@pytest.mark.parametrize("size", [16, 32, 64, 128, 256])
+def test_every_place_of_a_row(size):
+    from maskalg_kernels.kept_bits import bits_of
+
+    words = torch.randint(-(2**31), 2**31 - 1, (16, 16), dtype=torch.int32)
+    out = torch.zeros(16, 16 * 32, dtype=torch.bool)
+    _places[(1,)](out, words, 16, size, bits_of)
+    wanted = (words[:, :, None] >> torch.arange(32)) & 1
+    assert torch.equal(out, wanted.flatten(1).bool())
