@@ -35,6 +35,7 @@ def expressions(device):
         "image": ma.neighborhood((5, 103), (3, 7)),
         "per-head": ma.where(ma.head % 2 == 0, causal, sliding(33)),
         "shifted": (causal & ma.document(ids)).shift(q=8),
+        "shifted-far": ~ma.document(ids.int()).shift(q=torch.tensor([2**63 - 1, 3], device=device)),
         "relative": causal + ma.relative(torch.randn(4, 31, device=device)),
         "softcap": causal + ma.softcap(5.0) @ ma.alibi(slopes),
     }

@@ -88,6 +88,15 @@ def test_multiples_of_positions_in_tables_have_64_bits_where_they_need_them():
     assert not found.wrong, str(found)
 
 
+def test_an_index_that_adds_an_entry_stays_in_its_table():
+    """In loops over queries it wrapped: a shift near the end of int64 took the first document for
+    the last."""
+    far = torch.tensor([2**63 - 1, 3])
+    ids = torch.arange(64, dtype=torch.int32) // 9
+    found = ma.verify(~ma.document(ids).shift(q=far), targets=("ptx", "triton"))
+    assert not found.wrong, str(found)
+
+
 def test_what_is_not_proved_is_said():
     image = ma.verify(ma.neighborhood((8, 8), 3), targets=("ptx",))
     assert "next_run, a call of 512 queries and 512 keys" in str(image) and image.whole

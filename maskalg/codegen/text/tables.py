@@ -90,7 +90,7 @@ def _offsets(text: TritonText, node: Node, sizes: list[ScalarArgument]) -> list[
         if at:
             length = _in_grains(text, size) if i == len(sizes) and by_key(text, node) else size
             row = f"({f'{row} + {at}' if row else at}).to(tl.int64) * {length}"
-        at = f"inside({text(index)}, {size})"
+        at = f"inside({text.for_index()(index)}, {size})"
     if by_key(text, node):
         at = "kv_idx"
     return [part for part in (row, at) if part]

@@ -93,6 +93,14 @@ class TritonText:
         other.long = True
         return other
 
+    def for_index(self) -> TritonText:
+        """The same printer, for an index: the ends of its table take entries that are far away."""
+        if not self.long:
+            return self
+        other = copy.copy(self)
+        other.long = False
+        return other
+
     def _is_long(self, node: Node) -> bool:
         long = self.limbs > 1 and node.kind == "int" and node.op != "const"
         return long and long_integers.is_long(node, wide=self.wide)
