@@ -1,4 +1,7 @@
-"""Around the kernel that computes all gradients in one pass: whose turn it is, and dQ of sums."""
+"""Around the kernel that computes all gradients in one pass: whose turn it is, and dQ of sums.
+
+Invariants are those of `runs.py`; `stored` is what stands in memory for tile t of a row.
+"""
 
 import triton
 import triton.language as tl
@@ -35,6 +38,7 @@ def visits(
     row = tl.program_id(0)
     k0 = row * KEYS
     k1 = tl.minimum(k0 + KEYS, kv_len) - 1
+    # invariant: (first >= 0) & implies(t < first, stored == 0)
     for first in range(0, tiles, 128):
         at = first + tl.arange(0, 128)
         tl.store(out_ptr + row * tiles + at, tl.zeros([128], tl.int32), mask=at < tiles)
@@ -42,7 +46,10 @@ def visits(
     j, end, _partial = NEXT_RUN(0, 0, k0, k1, 0, 0, q_len, S, T, BLOCK)
     # Plus nothing: Triton 3.6 cannot compile a loop that is known to have no step.
     j += tl.minimum(kv_len, 0)
+    # invariant: (j >= 0) & is_run(j, end) & (stored == (touched & (t < j)))
+    # until: NO_TILE - j
     while j < NO_TILE:
+        # invariant: stored == (touched & ((t < j) | ((t < first) & (t < end))))
         for first in range(j, end, 128):
             at = first + tl.arange(0, 128)
             tl.store(out_ptr + row * tiles + at, tl.full([128], 1, tl.int32), mask=at < end)

@@ -27,8 +27,8 @@ TRUSTED: Final = (
     "the body of the loop around the hooks: products, softmax, loads of queries, keys and values",
     "asynchronous copies, barriers and the order of warps in Hopper's pipelines",
     "a launch starts a program for each row of tiles, and each part of one",
-    "the lines of the C++ loop that call the functions of intervals, and the kernel that counts "
-    "turns (`visits`)",
+    "the lines of the C++ loop that call the functions of intervals, and the kernel that adds up "
+    "whose turn it is (`turns`)",
     "runs that are looked up are checked for one call: labels of other calls are those of the host",
     "a bit that is looked up is the one that the verified condition set (`kernels/kept_bits.py`)",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",

@@ -1,9 +1,11 @@
 """Wrong texts of kernels, given to the verifier and run.
 
-    TRITON_INTERPRET=1 python -m tests.verifier.mutants [--count 600] [--seed 0] [--masks NAME,NAME]
+    TRITON_INTERPRET=1 python -m tests.verifier.mutants \\
+        [--count 600] [--seed 0] [--masks NAME,NAME] [--passed]
 
 Rules (`mutation.py`) change the rendered texts of masks: hooks of Triton and of PTX with 32 and 64
-bits, C++, loop bounds of both. Each mutant is put to the verifier in the text's place. Refuted: the
+bits, C++, loop bounds of both; with `--passed` the numbers and tables that hooks are passed. Each
+mutant is put to the verifier in the text's place. Refuted: the
 numbers that the verifier gives are run, and the answer must be another one; of an interval that
 lacks a key, other intervals may hold it ("refuted, same"). Not proved: small calls are run to find
 such numbers. Proved: small calls are run and must all give the formula's answers.
@@ -99,9 +101,11 @@ class Text:
         other = transposed(self.structure)
         return Structure(other.key, other.mask_key, other.mask, SCORE, other.slots)
 
-    def mutants(self) -> list[Mutant]:
+    def mutants(self, passed: bool) -> list[Mutant]:
+        if passed:
+            return list(of_arguments(self.hooks)) if self.target != "cpu" else []
         if self.target != "cpu":
-            of = [*of_triton(self.hooks.source), *of_arguments(self.hooks)]
+            of = list(of_triton(self.hooks.source))
             # Of runs that are looked up alone nothing is claimed; nor of the text of bounds for
             # Triton, which is that for PTX.
             return [m for m in of if "next" not in m.function or m.function in self.bounded]
@@ -306,16 +310,17 @@ def main() -> int:
     add("--count", type=int, default=600, help="of mutants (%(default)s)")
     add("--seed", type=int, default=0, help="of the choice among all (%(default)s)")
     add("--masks", help="names, with commas (all)")
-    add("--rule", help="mutants of this rule alone, or of rules with this ending")
+    add("--passed", action="store_true", help="mutants of what hooks are passed, not of their text")
     add("--loud", action="store_true", help="print every mutant")
     options = parser.parse_args()
     names = options.masks.split(",") if options.masks else list(masks())
     every = list(texts(names))
     drawn = random.Random(options.seed)
-    left = []
-    for text in every:
-        found = [m for m in text.mutants() if m.rule.endswith(options.rule or "")]
-        left.append((text, drawn.sample(found, len(found))))
+    left = [
+        (text, drawn.sample(found, len(found)))
+        for text in every
+        if (found := text.mutants(options.passed))
+    ]
     total = sum(len(found) for _, found in left)
     print(f"{total} mutants of {len(left)} texts of {len(names)} masks", flush=True)
     counts: Counter[tuple[str, str]] = Counter()

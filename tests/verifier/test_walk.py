@@ -67,6 +67,25 @@ def test_a_wrong_walk_is_refused_with_an_example(file, old, new):
     assert all(claim.outcome == "wrong" and " keys " in claim.by for claim in refused), refused
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("range(j, end, 128)", "range(j + 1, end, 128)"),
+        ("range(j, end, 128)", "range(j, end, 129)"),
+        ("mask=at < end)", "mask=at <= end)"),
+        ("NEXT_RUN(end, 0,", "NEXT_RUN(end + 1, 0,"),
+        ("range(0, tiles, 128)", "range(0, tiles - 1, 128)"),
+        ("tl.full([128], 1,", "tl.full([128], 2,"),
+        ("at = first + tl.arange(0, 128)", "at = first + 2 * tl.arange(0, 128)"),
+    ],
+)
+def test_wrong_visits_are_refused(old, new):
+    text = kernel_source("gradient_sums")
+    assert old in text
+    (found,) = walk_claims({"gradient_sums": text.replace(old, new)}, 500)
+    assert found.outcome == "not proved"
+
+
 FIRST = "run = first_tile(span, NEXT_RUN, options.BLOCK)\n"
 NEXT = "run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)\n"
 NEXT_OF_ALL = "run = next_tile(run, span, NEXT_RUN, options.BLOCK)\n"

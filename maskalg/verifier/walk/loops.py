@@ -12,6 +12,7 @@ proved to shrink.
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -122,6 +123,14 @@ class Walker:
                 scope[part.id] = self.fresh(part.id)
         for statement in pair:
             self.reader._statement(statement, scope)
+
+    def run_stores(self, function: str, scope: dict[str, Any]) -> None:
+        """Read a function from its first loop on, with names in scope; what it stores changes the
+        name `stored`."""
+        body = function_of(self.reader.module, function).body
+        loops = [isinstance(part, (ast.For, ast.While)) for part in body]
+        for statement in copy.deepcopy(body[loops.index(True) :]):
+            self.reader._statement(_Stores().visit(statement), scope)
 
     def ordered_by(self, times: Term, whole: Term) -> None:
         """Add, wherever `times` is multiplied by a whole number, that products of it and of `whole`
@@ -316,6 +325,18 @@ def ordered(x: Term, y: Term, times: Term) -> list[Term]:
         less = terms.greater(other, one)
         found.append(terms.either(terms.no(less), terms.greater_equal(high, terms.add(low, times))))
     return found
+
+
+class _Stores(ast.NodeTransformer):
+    """`tl.store(…)` as `stored = tl.store(stored, …)`."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        call = node.value
+        if not isinstance(call, ast.Call) or ast.unparse(call.func) != "tl.store":
+            return node
+        call.args.insert(0, ast.Name("stored", ast.Load()))
+        assigned = ast.Assign([ast.Name("stored", ast.Store())], call)
+        return ast.fix_missing_locations(ast.copy_location(assigned, node))
 
 
 def _implies(premise: Any, conclusion: Any) -> Number:

@@ -16,8 +16,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from .. import terms
 from ..given import between
+from ..meaning import NotDefined
 from ..reading.triton import as_number, kernel_module
-from ..reading.values import BOOL, INT32, Number
+from ..reading.values import BOOL, INT32, Number, Pointer
+from ..solve import settled
 from ..terms import FALSE, Term, number
 from .loops import Step, Table, Walker, inside, ordered
 
@@ -99,6 +101,7 @@ def lemmas(
         ("decode.decode", f"{_OF_SPLIT} (keys in rows)"): (_decode, False),
         ("decode.decode", f"{_OF_SPLIT} (keys in pages)"): (_decode, True),
         ("decode.decode", "each tile belongs to one program"): (_parts,),
+        ("gradient_sums.visits", "1 is stored for each touched tile, 0 for others"): (_turns,),
     }
     for (function, text), (proof, *args) in told.items():
         yield function, text, partial(proof, *args, sources, milliseconds)
@@ -344,6 +347,47 @@ def _parts(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     rest = terms.subtract(TILE, terms.multiply(splits, terms.quotient(TILE, splits)))
     belongs = terms.divides(splits, terms.subtract(TILE, rest))
     walker.claim("to one", terms.both(terms.at_least(rest), terms.greater(splits, rest), belongs))
+    return tuple(walker.steps)
+
+
+def _turns(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """Of a block of elements that is stored, tile t is one or none."""
+    walker = _walker("gradient_sums", sources, milliseconds)
+    lane = terms.variable("lane")
+    row, tiles = (_unknown(walker, name, 0, 2**20) for name in ("row", "tiles"))
+    first_of_row = terms.multiply(row.term, tiles.term)
+    walker.given += [terms.greater(tiles.term, TILE), *between(0, lane, 127)]
+    walker.given += between(0, first_of_row, 2**30)
+
+    def store(before: Any, pointer: Pointer, value: Any, mask: Any) -> Number:
+        at, inside = settled(walker.given, [pointer.at, as_number(mask).as_condition])
+        # The element of tile t is the one whose place is that of t.
+        own = terms.add(TILE, first_of_row, lane, terms.negate(at))
+        if lane in own.walk():
+            raise NotDefined("elements that are stored apart")
+        mine = terms.replaced(terms.both(*between(0, lane, 127), inside), {lane: own}.get)
+        return Number(terms.choice(mine, as_number(value).term, before.term), INT32)
+
+    def is_run(first: Any, end: Any) -> Number:
+        run = (first, end, Number(terms.TRUE, BOOL))
+        every = conditions(as_number(first).term, run, TOUCHED, UNFULL, TILE)
+        return Number(terms.both(*every.values()), BOOL)
+
+    for name, word in (
+        ("store", store), ("is_run", is_run), ("full", lambda shape, value, of: as_number(value)),
+        ("arange", lambda first, end: Number(lane, INT32)),
+        ("zeros", lambda shape, of: Number(number(0), of)),
+    ):  # fmt: skip
+        walker.define(name, word)
+    scope: dict[str, Any] = dict.fromkeys(("k0", "k1", "S", "T"))
+    scope |= {"row": row, "tiles": tiles, "NEXT_RUN": next_run(walker), "BLOCK": 64}
+    scope |= {name: _unknown(walker, name, 0) for name in ("q_len", "kv_len")}
+    scope |= {"out_ptr": Pointer(terms.Table("out", "int"), INT32, number(0))}
+    scope |= {"stored": walker.fresh("stored")}
+    walker.names |= _OF_TILE
+    walker.run_stores("visits", scope)
+    wanted = terms.choice(TOUCHED, number(1), number(0))
+    walker.claim("1 for a touched tile", terms.equal(scope["stored"].term, wanted))
     return tuple(walker.steps)
 
 
