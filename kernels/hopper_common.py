@@ -13,6 +13,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from .elements import Hooks
 from .forward import tile_of_program
 from .gluon_names import barrier_to_arrive, builtin, copy_to_global, copy_to_shared
+from .hopper_rows import draw_row
 from .runs import NO_TILE, Span, first_tile, next_tile
 
 ROWS = gl.constexpr(64)
@@ -311,16 +312,6 @@ def specialise(
 
 
 @gluon.jit
-def rows_of_program(call, PERSISTENT: gl.constexpr):
-    """First, last and step of the rows a program computes."""
-    first = gl.program_id(0)
-    if PERSISTENT:
-        return first, call.rows * call.batch_heads, gl.num_programs(0)
-    else:
-        return first, first + 1, gl.to_tensor(1)
-
-
-@gluon.jit
 def queries_of_row(w, call, options):
     """The w-th row of tiles: CONSUMERS x 64 queries of a head."""
     row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
@@ -332,39 +323,52 @@ def queries_of_row(w, call, options):
 
 
 @gluon.jit
-def produce_keys(program, options):
-    """The producer of kernels that hold queries, and their gradients where there are any: a row's,
-    then every tile of keys and values of its runs, as memory becomes free."""
+def _produce_row(w, i, done, program, options):
+    """Queries, and their gradients where there are any, of the w-th row, the one after `done`
+    others; then its tiles of keys and values. Returns how many tiles there were so far."""
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     CONSUMERS: gl.constexpr = options.CONSUMERS
     call, held = program.call, program.held
     HELD_BYTES: gl.constexpr = CONSUMERS * (
         bytes_of(held.memory) + (0 if held.beside is None else bytes_of(held.beside))
     )
+    span = queries_of_row(w, call, options)
+    kv_head = span.head // call.group
+    place, ready = begin_filling(held, done, HELD_BYTES)
+    for c in gl.static_range(CONSUMERS):
+        first = [span.batch, span.head, span.first + c * ROWS, 0]
+        at = place * CONSUMERS + c
+        load_block(program.q_desc, first, ready, held.memory, at)
+        if program.g_desc is not None:
+            load_block(program.g_desc, first, ready, held.beside, at)
+    run = first_tile(span, NEXT_RUN, options.BLOCK)
+    while run.tile < NO_TILE:
+        first = [span.batch, kv_head, run.tile * options.BLOCK, 0]
+        of_values = first
+        if program.v_desc.dtype == gl.float8e4nv:
+            of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
+        fill(program.keys, key_of_tile(i, options), program.k_desc, first)
+        fill(program.vals, value_of_tile(i, options), program.v_desc, of_values)
+        i += 1
+        run = next_tile(run, span, NEXT_RUN, options.BLOCK)
+    return i
+
+
+@gluon.jit
+def produce_keys(program, options):
+    """The producer of kernels that hold queries, and their gradients where there are any: a row's,
+    then every tile of keys and values of its runs, as memory becomes free."""
+    w = gl.program_id(0)
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(call, options.PERSISTENT)
-    for w in range(start, stop, step):
-        span = queries_of_row(w, call, options)
-        kv_head = span.head // call.group
-        place, ready = begin_filling(held, done, HELD_BYTES)
-        for c in gl.static_range(CONSUMERS):
-            first = [span.batch, span.head, span.first + c * ROWS, 0]
-            at = place * CONSUMERS + c
-            load_block(program.q_desc, first, ready, held.memory, at)
-            if program.g_desc is not None:
-                load_block(program.g_desc, first, ready, held.beside, at)
-        done += 1
-        run = first_tile(span, NEXT_RUN, options.BLOCK)
-        while run.tile < NO_TILE:
-            first = [span.batch, kv_head, run.tile * options.BLOCK, 0]
-            of_values = first
-            if program.v_desc.dtype == gl.float8e4nv:
-                of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
-            fill(program.keys, key_of_tile(i, options), program.k_desc, first)
-            fill(program.vals, value_of_tile(i, options), program.v_desc, of_values)
-            i += 1
-            run = next_tile(run, span, NEXT_RUN, options.BLOCK)
+    if not options.PERSISTENT:
+        _produce_row(w, i, done, program, options)
+    else:
+        total = program.call.rows * program.call.batch_heads
+        while w < total:
+            i = _produce_row(w, i, done, program, options)
+            w = draw_row(done, total, program.drawn)
+            done += 1
 
 
 @gluon.jit

@@ -33,7 +33,6 @@ from .hopper_common import (
     queries_of_row,
     release,
     rows_from,
-    rows_of_program,
     sides_of,
     specialise,
     store_block,
@@ -49,6 +48,7 @@ from .hopper_parts import (
     scaled,
     store_sums,
 )
+from .hopper_rows import Drawn, memory_of_rows, row_drawn
 from .hopper_tile import added, entries_of, multiplied, tile_after, weigh
 from .runs import NO_TILE, first_tile, next_tile
 
@@ -70,6 +70,7 @@ class Program(NamedTuple):
     keys: Ring
     vals: Ring
     turns: gl.shared_memory_descriptor
+    drawn: Drawn
 
 
 class Row(NamedTuple):
@@ -211,10 +212,14 @@ def _consume(C: gl.constexpr, program, options):
     i = gl.to_tensor(0)
     turn = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    first_row, last_row, step = rows_of_program(program.call, options.PERSISTENT)
-    for w in range(first_row, last_row, step):
-        i, turn = _consume_row(C, w, done, i, turn, program, options)
-        done += 1
+    w = gl.program_id(0)
+    if not options.PERSISTENT:
+        _consume_row(C, w, done, i, turn, program, options)
+    else:
+        while w < program.call.rows * program.call.batch_heads:
+            i, turn = _consume_row(C, w, done, i, turn, program, options)
+            w = row_drawn(done, program.drawn)
+            done += 1
     tma.store_wait(0)
 
 
@@ -226,6 +231,7 @@ def hopper_forward(
     o_desc,
     lse_ptr,
     sink_ptr,
+    counter_ptr,
     T,
     descales,
     scale,
@@ -265,11 +271,11 @@ def hopper_forward(
     """The results of `forward`; `scale` must be positive.
 
     A program computes one row, `rows * batch_heads` in all; PERSISTENT programs, as many as run at
-    once, take rows in turn. With OUTPUT_OVER_QUERIES, for equal dimensions or keys of 192 and
-    values of 128, both share memory.
-    With OVERLAP a tile is weighed while the one before is multiplied by its values; without, what a
-    consumer waits for is left to the others to hide. APART, the first tile of a row is compiled by
-    itself, before the loop.
+    once, draw rows from a counter that is zero before and after. With OUTPUT_OVER_QUERIES, for
+    equal dimensions or keys of 192 and values of 128, both share memory. With OVERLAP a
+    tile is weighed while the one before is multiplied by its values; without, what a consumer waits
+    for is left to the others to hide. APART, the first tile of a row is compiled by itself, before
+    the loop.
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
@@ -300,6 +306,7 @@ def hopper_forward(
     turns = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
     for c in gl.static_range(CONSUMERS):
         mbarrier.init(turns.index(c), count=1)
+    drawn = memory_of_rows(counter_ptr) if PERSISTENT else None
     fence_async_shared()
     specialise(
         _consume,
@@ -311,6 +318,7 @@ def hopper_forward(
             q_desc, k_desc, v_desc, None, o_desc, lse_ptr, sink_ptr, descales,
             Ring(queries, None, query_ready, query_free), outputs,
             Ring(keys, None, key_ready, key_free), Ring(vals, None, value_ready, value_free), turns,
+            drawn,
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK_N,

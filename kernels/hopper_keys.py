@@ -35,7 +35,6 @@ from .hopper_common import (
     reads_bits,
     release,
     rows_from,
-    rows_of_program,
     specialise,
     store_block,
     wait_until_filled,
@@ -51,6 +50,7 @@ from .hopper_parts import (
     sums_of,
     wait_for,
 )
+from .hopper_rows import Drawn, draw_row, memory_of_rows, row_drawn
 from .runs import NO_TILE, Span, SpanEitherWay, first_tile, next_tile
 
 row_layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
@@ -77,6 +77,7 @@ class Program(NamedTuple):
     queries: Ring
     gradients: Ring
     one_pass: gl.tuple = None
+    drawn: Drawn = None
 
 
 @gluon.jit
@@ -91,8 +92,9 @@ def keys_of_program(w, call, options):
 
 
 @gluon.jit
-def produce_queries(program, options):
-    """The producer: keys and values of a row, then queries and gradients of a group of heads."""
+def _produce_row(w, i, done, program, options):
+    """Keys and values of the w-th row, the one after `done` others, then queries and gradients of a
+    group of heads. Returns how many tiles there were so far."""
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
     BLOCK: gl.constexpr = options.BLOCK
     CONSUMERS: gl.constexpr = options.CONSUMERS
@@ -100,60 +102,73 @@ def produce_queries(program, options):
     queries, gradients = program.queries, program.gradients
     HELD_BYTES: gl.constexpr = CONSUMERS * (bytes_of(held.memory) + bytes_of(held.beside))
     QUERY_BYTES: gl.constexpr = bytes_of(queries.memory) + program.statistic_desc.block_type.nbytes
-    i = gl.to_tensor(0)
-    done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(call, options.PERSISTENT)
-    for w in range(start, stop, step):
+    if not options.ONE_PASS:
+        batch, kv_head, k0, k1 = keys_of_program(w, call, options)
+        first_head, members = kv_head * group, group
+    else:
+        batch, first_head, k0, k1, from_last = program_in_order(program)
+        kv_head, members = first_head // group, program.one_pass.members
+    place, ready = begin_filling(held, done, HELD_BYTES)
+    for c in gl.static_range(CONSUMERS):
+        first = [batch, kv_head, k0 + c * ROWS, 0]
+        at = place * CONSUMERS + c
+        load_block(program.k_desc, first, ready, held.memory, at)
+        load_block(program.v_desc, first, ready, held.beside, at)
+    for head in range(first_head, first_head + members):
+        row = (batch * call.heads * group + head) * call.padded
         if not options.ONE_PASS:
-            batch, kv_head, k0, k1 = keys_of_program(w, call, options)
-            first_head, members = kv_head * group, group
+            span = Span(k0, k1, batch, head, q_len, call.S, call.T)
         else:
-            batch, first_head, k0, k1, from_last = program_in_order(program)
-            kv_head, members = first_head // group, program.one_pass.members
-        place, ready = begin_filling(held, done, HELD_BYTES)
-        for c in gl.static_range(CONSUMERS):
-            first = [batch, kv_head, k0 + c * ROWS, 0]
-            at = place * CONSUMERS + c
-            load_block(program.k_desc, first, ready, held.memory, at)
-            load_block(program.v_desc, first, ready, held.beside, at)
-        done += 1
-        for head in range(first_head, first_head + members):
-            row = (batch * call.heads * group + head) * call.padded
+            span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, call.S, call.T)
+        run = first_tile(span, NEXT_RUN, BLOCK)
+        while run.tile < NO_TILE:
             if not options.ONE_PASS:
-                span = Span(k0, k1, batch, head, q_len, call.S, call.T)
+                m = run.tile * BLOCK
             else:
-                span = SpanEitherWay(from_last, k0, k1, batch, head, q_len, call.S, call.T)
-            run = first_tile(span, NEXT_RUN, BLOCK)
-            while run.tile < NO_TILE:
-                if not options.ONE_PASS:
-                    m = run.tile * BLOCK
-                else:
-                    m = tile_in_order(run.tile, from_last, q_len, BLOCK) * BLOCK
-                first = [batch, head, m, 0]
-                stage, ready = begin_filling(queries, i, QUERY_BYTES)
-                load_block(program.q_desc, first, ready, queries.memory, stage)
-                if not options.ONE_PASS:
-                    first_row = [row + m]
-                    of_query = queries.beside.index(stage)
-                    copy_to_shared(program.statistic_desc, first_row, ready, of_query)
-                    GRADIENT_BYTES: gl.constexpr = (
-                        bytes_of(gradients.memory) + program.delta_desc.block_type.nbytes
-                    )
-                    stage, ready = begin_filling(gradients, i, GRADIENT_BYTES)
-                    of_query = gradients.beside.index(stage)
-                    copy_to_shared(program.delta_desc, first_row, ready, of_query)
-                    load_block(program.g_desc, first, ready, gradients.memory, stage)
-                else:
-                    of_query = queries.beside.index(stage)
-                    copy_to_shared(program.statistic_desc, [row + m, 0], ready, of_query)
-                    fill(gradients, i, program.g_desc, first)
-                i += 1
-                run = next_tile(run, span, NEXT_RUN, BLOCK)
+                m = tile_in_order(run.tile, from_last, q_len, BLOCK) * BLOCK
+            first = [batch, head, m, 0]
+            stage, ready = begin_filling(queries, i, QUERY_BYTES)
+            load_block(program.q_desc, first, ready, queries.memory, stage)
+            if not options.ONE_PASS:
+                first_row = [row + m]
+                of_query = queries.beside.index(stage)
+                copy_to_shared(program.statistic_desc, first_row, ready, of_query)
+                GRADIENT_BYTES: gl.constexpr = (
+                    bytes_of(gradients.memory) + program.delta_desc.block_type.nbytes
+                )
+                stage, ready = begin_filling(gradients, i, GRADIENT_BYTES)
+                of_query = gradients.beside.index(stage)
+                copy_to_shared(program.delta_desc, first_row, ready, of_query)
+                load_block(program.g_desc, first, ready, gradients.memory, stage)
+            else:
+                of_query = queries.beside.index(stage)
+                copy_to_shared(program.statistic_desc, [row + m, 0], ready, of_query)
+                fill(gradients, i, program.g_desc, first)
+            i += 1
+            run = next_tile(run, span, NEXT_RUN, BLOCK)
+    return i
 
 
 @gluon.jit
-def _consume_queries(C: gl.constexpr, program, options):
-    """Consumer C: dK and dV of its 64 keys of every row, from each tile of queries of the runs."""
+def produce_queries(program, options):
+    """The producer: every row of the program."""
+    w = gl.program_id(0)
+    i = gl.to_tensor(0)
+    done = gl.to_tensor(0)
+    if not options.PERSISTENT:
+        _produce_row(w, i, done, program, options)
+    else:
+        total = program.call.rows * program.call.batch_heads
+        while w < total:
+            i = _produce_row(w, i, done, program, options)
+            w = draw_row(done, total, program.drawn)
+            done += 1
+
+
+@gluon.jit
+def _consume_row(C: gl.constexpr, w, i, done, program, options):
+    """Consumer C: dK and dV of its 64 keys of the w-th row, the one after `done` others, from each
+    tile of queries of its runs. Returns how many tiles there were so far."""
     call, held = program.call, program.held
     queries, gradients = program.queries, program.gradients
     S, kv_len, q_len = call.S, call.kv_len, call.q_len
@@ -165,73 +180,82 @@ def _consume_queries(C: gl.constexpr, program, options):
         options.hooks.BIASED is None and options.HEAD_PAD == 128 and options.CONSUMERS == 2
     )
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
+    batch, kv_head, k0, k1 = keys_of_program(w, call, options)
+    kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
+    dk = no_sums(options.HEAD_DIM)
+    dv = no_sums(options.VALUE_DIM)
+
+    place = wait_until_filled(held, done)
+    mine = place * options.CONSUMERS + C
+    for g in range(0, call.group):
+        head = kv_head * call.group + g
+        known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
+        span = Span(k0, k1, batch, head, q_len, S, call.T)
+        run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
+        while run.tile < NO_TILE:
+            held_now = mine
+            if options.ANEW:
+                held_now = each_time(mine, i)
+            key = block_at(held.memory, held_now)
+            value = block_at(held.beside, held_now)
+            stage = wait_until_filled(queries, i)
+            query = block_at(queries.memory, stage)
+            product = dots(rows_of(key, options.HEAD_DIM), query, zero, options.HEAD_DIM)
+            statistic = None
+            delta = None
+            if options.NORMALISED and EARLY:
+                statistic = queries.beside.index(stage).load(by_query)[None, :]
+            wait_until_filled(gradients, i)
+            gradient = block_at(gradients.memory, stage)
+            dp = dots(rows_of(value, options.VALUE_DIM), gradient, zero, options.VALUE_DIM)
+            q_idx = columns_from(run.tile * BLOCK, BLOCK, reads_bits(options.hooks.MASKED))
+            at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
+            product = warpgroup_mma_wait(products_of(options.VALUE_DIM), deps=[product])
+            if options.NORMALISED and not EARLY:
+                statistic = queries.beside.index(stage).load(by_query)[None, :]
+            p, slope = weights_of_gradient(product, statistic, at, unit, options.hooks, run.partial)
+            dv = add_rows(dv, p, gradient, options.VALUE_DIM)
+            dp = warpgroup_mma_wait(sums_of(options.VALUE_DIM), deps=[dp])
+            if options.NORMALISED:
+                delta = gradients.beside.index(stage).load(by_query)[None, :]
+            ds = score_gradient(
+                product, p, slope, dp, delta, statistic, at, options.hooks, run.partial
+            )
+            dk = add_rows(dk, ds, query, options.HEAD_DIM)
+            dv = wait_for(dv, sums_of(options.HEAD_DIM))
+            release(gradients.free.index(stage))
+            dk = wait_for(dk)
+            release(queries.free.index(stage))
+            i += 1
+            run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)
+
+    # No other consumer reads these keys and values, and this one is past its products.
+    barrier()
+    store_sums(block_at(held.memory, mine), dk, call.scale, options.HEAD_DIM)
+    store_sums(block_at(held.beside, mine), dv, 1.0, options.VALUE_DIM)
+    fence_async_shared()
+    barrier()
+    first = [batch, kv_head, k0 + C * ROWS, 0]
+    store_block(program.dk_desc, first, held.memory, mine)
+    store_block(program.dv_desc, first, held.beside, mine)
+    tma.store_wait(0)
+    release(held.free.index(place))
+    return i
+
+
+@gluon.jit
+def _consume_queries(C: gl.constexpr, program, options):
+    """Consumer C: dK and dV of its 64 keys of every row of the program."""
+    w = gl.program_id(0)
     i = gl.to_tensor(0)
     done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(call, options.PERSISTENT)
-    for w in range(start, stop, step):
-        batch, kv_head, k0, k1 = keys_of_program(w, call, options)
-        kv_idx = rows_from(k0 + C * ROWS, BLOCK)[:, None]
-        dk = no_sums(options.HEAD_DIM)
-        dv = no_sums(options.VALUE_DIM)
-
-        place = wait_until_filled(held, done)
-        mine = place * options.CONSUMERS + C
-        done += 1
-        for g in range(0, call.group):
-            head = kv_head * call.group + g
-            known, unit = options.hooks.HOLD(batch, head, kv_idx, kv_len, call.scale, S, call.T)
-            span = Span(k0, k1, batch, head, q_len, S, call.T)
-            run = first_tile(span, options.hooks.NEXT_RUN, BLOCK)
-            while run.tile < NO_TILE:
-                held_now = mine
-                if options.ANEW:
-                    held_now = each_time(mine, i)
-                key = block_at(held.memory, held_now)
-                value = block_at(held.beside, held_now)
-                stage = wait_until_filled(queries, i)
-                query = block_at(queries.memory, stage)
-                product = dots(rows_of(key, options.HEAD_DIM), query, zero, options.HEAD_DIM)
-                statistic = None
-                delta = None
-                if options.NORMALISED and EARLY:
-                    statistic = queries.beside.index(stage).load(by_query)[None, :]
-                wait_until_filled(gradients, i)
-                gradient = block_at(gradients.memory, stage)
-                dp = dots(rows_of(value, options.VALUE_DIM), gradient, zero, options.VALUE_DIM)
-                q_idx = columns_from(run.tile * BLOCK, BLOCK, reads_bits(options.hooks.MASKED))
-                at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
-                product = warpgroup_mma_wait(products_of(options.VALUE_DIM), deps=[product])
-                if options.NORMALISED and not EARLY:
-                    statistic = queries.beside.index(stage).load(by_query)[None, :]
-                p, slope = weights_of_gradient(
-                    product, statistic, at, unit, options.hooks, run.partial
-                )
-                dv = add_rows(dv, p, gradient, options.VALUE_DIM)
-                dp = warpgroup_mma_wait(sums_of(options.VALUE_DIM), deps=[dp])
-                if options.NORMALISED:
-                    delta = gradients.beside.index(stage).load(by_query)[None, :]
-                ds = score_gradient(
-                    product, p, slope, dp, delta, statistic, at, options.hooks, run.partial
-                )
-                dk = add_rows(dk, ds, query, options.HEAD_DIM)
-                dv = wait_for(dv, sums_of(options.HEAD_DIM))
-                release(gradients.free.index(stage))
-                dk = wait_for(dk)
-                release(queries.free.index(stage))
-                i += 1
-                run = next_tile(run, span, options.hooks.NEXT_RUN, BLOCK)
-
-        # No other consumer reads these keys and values, and this one is past its products.
-        barrier()
-        store_sums(block_at(held.memory, mine), dk, call.scale, options.HEAD_DIM)
-        store_sums(block_at(held.beside, mine), dv, 1.0, options.VALUE_DIM)
-        fence_async_shared()
-        barrier()
-        first = [batch, kv_head, k0 + C * ROWS, 0]
-        store_block(program.dk_desc, first, held.memory, mine)
-        store_block(program.dv_desc, first, held.beside, mine)
-        tma.store_wait(0)
-        release(held.free.index(place))
+    if not options.PERSISTENT:
+        _consume_row(C, w, i, done, program, options)
+    else:
+        while w < program.call.rows * program.call.batch_heads:
+            i = _consume_row(C, w, i, done, program, options)
+            w = row_drawn(done, program.drawn)
+            done += 1
 
 
 @gluon.jit(do_not_specialize=["q_len", "kv_len", "padded", "rows", "batch_heads", *SCALARS])
@@ -244,6 +268,7 @@ def hopper_backward_keys(
     delta_desc,
     dk_desc,
     dv_desc,
+    counter_ptr,
     T,
     scale,
     q_len,
@@ -284,9 +309,9 @@ def hopper_backward_keys(
     two consumers, 128 for one, of which two programs share a multiprocessor.
 
     A program computes one row, `rows * batch_heads` in all, where there is one place for what is
-    HELD; with two, programs, as many as run at once, take rows in turn, and the next row's keys and
-    values are on their way while this one is computed. ANEW, what follows from their places is
-    computed at each step, where registers are scarce.
+    HELD; with two, programs, as many as run at once, draw rows from a counter that is zero before
+    and after, and the next row's keys and values are on their way while this one is computed. ANEW,
+    what follows from their places is computed at each step, where registers are scarce.
     """
     S = (
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -302,6 +327,7 @@ def hopper_backward_keys(
     held_ready, held_free = barriers_of(HELD, CONSUMERS)
     query_ready, query_free = barriers_of(STAGES, CONSUMERS)
     gradient_ready, gradient_free = barriers_of(STAGES, CONSUMERS)
+    drawn = memory_of_rows(counter_ptr) if HELD > 1 else None
     fence_async_shared()
     specialise(
         _consume_queries,
@@ -314,6 +340,7 @@ def hopper_backward_keys(
             Ring(keys, vals, held_ready, held_free),
             Ring(queries, statistics, query_ready, query_free),
             Ring(gradients, deltas, gradient_ready, gradient_free),
+            None, drawn,
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,

@@ -33,7 +33,6 @@ from .hopper_common import (
     reads_bits,
     release,
     rows_from,
-    rows_of_program,
     specialise,
     stage_of,
     store_block,
@@ -51,6 +50,7 @@ from .hopper_parts import (
     sums_of,
     wait_for,
 )
+from .hopper_rows import Drawn, memory_of_rows, row_drawn
 from .runs import NO_TILE, first_tile, next_tile
 
 _past_layout = gl.constexpr(gl.BlockedLayout([1], [32], [4], [0]))
@@ -76,6 +76,7 @@ class Program(NamedTuple):
     held: Ring
     keys: Ring
     vals: Ring
+    drawn: Drawn
 
 
 class Row(NamedTuple):
@@ -178,8 +179,9 @@ def _added(i, dq, keys, options):
 
 
 @gluon.jit
-def _consume_keys(C: gl.constexpr, program, options):
-    """Consumer C: dQ of its 64 queries of every row, from each tile of keys of the runs."""
+def _consume_row(C: gl.constexpr, w, i, done, program, options):
+    """Consumer C: dQ of its 64 queries of the w-th row, the one after `done` others, from each tile
+    of keys of its runs. Returns how many tiles there were so far."""
     call, held, keys = program.call, program.held, program.keys
     kv_len, q_len, padded, S = call.kv_len, call.q_len, call.padded, call.S
     NEXT_RUN: gl.constexpr = options.hooks.NEXT_RUN
@@ -189,80 +191,91 @@ def _consume_keys(C: gl.constexpr, program, options):
     by_query: gl.constexpr = gl.SliceLayout(1, scores)
     dtype: gl.constexpr = program.k_desc.dtype
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    i = gl.to_tensor(0)
-    done = gl.to_tensor(0)
-    start, stop, step = rows_of_program(call, options.PERSISTENT)
-    for w in range(start, stop, step):
-        span = queries_of_row(w, call, options)
-        batch, head, q0 = span.batch, span.head, span.first + C * ROWS
-        at, _phase = stage_of(held, done)
-        mine = at * options.CONSUMERS + C
-        query, gradient = block_at(held.memory, mine), block_at(held.beside, mine)
-        queries, gradients = rows_of(query, options.HEAD_DIM), rows_of(gradient, options.VALUE_DIM)
-        m = rows_from(q0, BLOCK)
-        base = (batch * call.heads + head).to(gl.int64)
-        if options.NORMALISED:
-            begin = first_row(batch, head, call.heads, q_len, program.head_step)
-            of_head = program.o_ptr + begin * options.VALUE_DIM
-            out = _output_rows(of_head, q0, q_len, program.row_step, gradient, options.VALUE_DIM)
-        dq = no_sums(options.HEAD_DIM)
+    span = queries_of_row(w, call, options)
+    batch, head, q0 = span.batch, span.head, span.first + C * ROWS
+    at, _phase = stage_of(held, done)
+    mine = at * options.CONSUMERS + C
+    query, gradient = block_at(held.memory, mine), block_at(held.beside, mine)
+    queries, gradients = rows_of(query, options.HEAD_DIM), rows_of(gradient, options.VALUE_DIM)
+    m = rows_from(q0, BLOCK)
+    base = (batch * call.heads + head).to(gl.int64)
+    if options.NORMALISED:
+        begin = first_row(batch, head, call.heads, q_len, program.head_step)
+        of_head = program.o_ptr + begin * options.VALUE_DIM
+        out = _output_rows(of_head, q0, q_len, program.row_step, gradient, options.VALUE_DIM)
+    dq = no_sums(options.HEAD_DIM)
 
-        known, unit = options.hooks.HOLD(batch, head, m[:, None], kv_len, call.scale, S, call.T)
-        place = Place(batch, head, m[:, None], None, kv_len, S, known)
-        wait_until_filled(held, done)
-        done += 1
-        if options.NORMALISED:
-            dots = _dots(out, gradient, by_query)
-            statistic, delta = statistics_of(
-                dots, program.lse_ptr, program.sink_ptr, program.grad_lse_ptr, head, base * q_len,
-                m, q_len, WEIGHTED,
-            )  # fmt: skip
-            row = Row(place, unit, statistic[:, None], delta[:, None], queries, gradients, zero)
-        else:
-            dots = gl.zeros([ROWS], gl.float32, by_query)
-            statistic, delta = statistics_of(dots, None, None, None, head, base, m, q_len, WEIGHTED)
-            row = Row(place, unit, None, None, queries, gradients, zero)
-        targets = (program.statistic_ptr, program.delta_ptr)
-        store_statistics(statistic, delta, targets, base * padded, m, padded)
-        if C == 0:
-            if span.last == q_len - 1:
-                past = q0 + options.CONSUMERS * ROWS + gl.arange(0, PADDED_BLOCK, _past_layout)
-                store_nothing(targets, base * padded, past, padded, WEIGHTED)
-        run = first_tile(span, NEXT_RUN, BLOCK)
-        # With OVERLAP the last product of a tile is issued after the first two of the next.
-        if options.OVERLAP:
-            if run.tile < NO_TILE:
+    known, unit = options.hooks.HOLD(batch, head, m[:, None], kv_len, call.scale, S, call.T)
+    place = Place(batch, head, m[:, None], None, kv_len, S, known)
+    wait_until_filled(held, done)
+    if options.NORMALISED:
+        dots = _dots(out, gradient, by_query)
+        statistic, delta = statistics_of(
+            dots, program.lse_ptr, program.sink_ptr, program.grad_lse_ptr, head, base * q_len,
+            m, q_len, WEIGHTED,
+        )  # fmt: skip
+        row = Row(place, unit, statistic[:, None], delta[:, None], queries, gradients, zero)
+    else:
+        dots = gl.zeros([ROWS], gl.float32, by_query)
+        statistic, delta = statistics_of(dots, None, None, None, head, base, m, q_len, WEIGHTED)
+        row = Row(place, unit, None, None, queries, gradients, zero)
+    targets = (program.statistic_ptr, program.delta_ptr)
+    store_statistics(statistic, delta, targets, base * padded, m, padded)
+    if C == 0:
+        if span.last == q_len - 1:
+            past = q0 + options.CONSUMERS * ROWS + gl.arange(0, PADDED_BLOCK, _past_layout)
+            store_nothing(targets, base * padded, past, padded, WEIGHTED)
+    run = first_tile(span, NEXT_RUN, BLOCK)
+    # With OVERLAP the last product of a tile is issued after the first two of the next.
+    if options.OVERLAP:
+        if run.tile < NO_TILE:
+            product, dp = _products(i, row, program, options)
+            ds = _changes(i, product, dp, 0, run, row, program, options)
+            change = operand_of(ds, dtype, options.HEAD_DIM)
+            i += 1
+            run = next_tile(run, span, NEXT_RUN, BLOCK)
+            while run.tile < NO_TILE:
                 product, dp = _products(i, row, program, options)
-                ds = _changes(i, product, dp, 0, run, row, program, options)
+                dq = _add(i - 1, change, dq, keys, options)
+                SUMS: gl.constexpr = sums_of(options.HEAD_DIM)
+                ds = _changes(i, product, dp, SUMS, run, row, program, options)
+                dq = _added(i - 1, dq, keys, options)
                 change = operand_of(ds, dtype, options.HEAD_DIM)
                 i += 1
                 run = next_tile(run, span, NEXT_RUN, BLOCK)
-                while run.tile < NO_TILE:
-                    product, dp = _products(i, row, program, options)
-                    dq = _add(i - 1, change, dq, keys, options)
-                    SUMS: gl.constexpr = sums_of(options.HEAD_DIM)
-                    ds = _changes(i, product, dp, SUMS, run, row, program, options)
-                    dq = _added(i - 1, dq, keys, options)
-                    change = operand_of(ds, dtype, options.HEAD_DIM)
-                    i += 1
-                    run = next_tile(run, span, NEXT_RUN, BLOCK)
-                dq = _added(i - 1, _add(i - 1, change, dq, keys, options), keys, options)
-        else:
-            while run.tile < NO_TILE:
-                product, dp = _products(i, row, program, options)
-                ds = _changes(i, product, dp, 0, run, row, program, options)
-                dq = _added(i, _add(i, ds, dq, keys, options), keys, options)
-                i += 1
-                run = next_tile(run, span, NEXT_RUN, BLOCK)
+            dq = _added(i - 1, _add(i - 1, change, dq, keys, options), keys, options)
+    else:
+        while run.tile < NO_TILE:
+            product, dp = _products(i, row, program, options)
+            ds = _changes(i, product, dp, 0, run, row, program, options)
+            dq = _added(i, _add(i, ds, dq, keys, options), keys, options)
+            i += 1
+            run = next_tile(run, span, NEXT_RUN, BLOCK)
 
-        # No other consumer reads these queries, and this one is past its products.
-        barrier()
-        store_sums(query, dq, call.scale, options.HEAD_DIM)
-        fence_async_shared()
-        barrier()
-        store_block(program.dq_desc, [batch, head, q0, 0], held.memory, mine)
-        tma.store_wait(0)
-        release(held.free.index(at))
+    # No other consumer reads these queries, and this one is past its products.
+    barrier()
+    store_sums(query, dq, call.scale, options.HEAD_DIM)
+    fence_async_shared()
+    barrier()
+    store_block(program.dq_desc, [batch, head, q0, 0], held.memory, mine)
+    tma.store_wait(0)
+    release(held.free.index(at))
+    return i
+
+
+@gluon.jit
+def _consume_keys(C: gl.constexpr, program, options):
+    """Consumer C: dQ of its 64 queries of every row of the program."""
+    w = gl.program_id(0)
+    i = gl.to_tensor(0)
+    done = gl.to_tensor(0)
+    if not options.PERSISTENT:
+        _consume_row(C, w, i, done, program, options)
+    else:
+        while w < program.call.rows * program.call.batch_heads:
+            i = _consume_row(C, w, i, done, program, options)
+            w = row_drawn(done, program.drawn)
+            done += 1
 
 
 @gluon.jit(
@@ -282,6 +295,7 @@ def hopper_backward_queries(
     statistic_ptr,
     delta_ptr,
     dq_desc,
+    counter_ptr,
     T,
     scale,
     q_len,
@@ -338,6 +352,7 @@ def hopper_backward_queries(
     else:
         vals = memory_of(v_desc, STAGES, VALUE_PAD)
         value_ready, value_free = barriers_of(STAGES, CONSUMERS)
+    drawn = memory_of_rows(counter_ptr) if HELD > 1 else None
     fence_async_shared()
     specialise(
         _consume_keys,
@@ -350,6 +365,7 @@ def hopper_backward_queries(
             grad_lse_ptr, statistic_ptr, delta_ptr,
             Ring(queries, gradients, held_ready, held_free), Ring(keys, None, key_ready, key_free),
             Ring(vals, None, value_ready, value_free),
+            drawn,
         ),
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,

@@ -18,7 +18,7 @@ from .shapes import HopperBackwardTile, HopperTile, Least, Tile
 SHORT_ROW: Final = 1024
 """Keys of a row that is computed as a window is: measured without a bias, of softmaxes."""
 
-LONG_DOCUMENT: Final = 3072
+LONG_DOCUMENT: Final = 2048
 """Keys of a document, of the mean, from which on rows are long: measured at 128 dimensions."""
 
 LONG_PATH: Final = 1000

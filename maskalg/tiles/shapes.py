@@ -38,9 +38,9 @@ class HopperTile:
     `registers`; then a consumer's threads hold `consumer_registers`, the producer's
     `producer_registers`. Of one consumer two or three programs share a multiprocessor: what one
     waits for the others hide. With `turns` the consumers multiply one after the other. `persistent`
-    programs take rows of tiles in turn: that hides the start of short rows, but leaves long rows of
-    unequal length unbalanced. With `overlap` a consumer weighs a tile while the one before is
-    multiplied by its values; without, what it waits for is left to the others to hide.
+    programs draw rows of tiles one after another: a row's loads begin while the one before is
+    computed. With `overlap` a consumer weighs a tile while the one before is multiplied by its
+    values; without, what it waits for is left to the others to hide.
     """
 
     consumers: int
@@ -62,12 +62,12 @@ class HopperBackwardTile:
     queries (or keys) at a time, with `stages` tiles in flight. Of one consumer two programs share a
     multiprocessor, if their tiles leave room: what one waits for the other hides. With `overlap`,
     of queries alone, the last product of a tile is made while the next tile's scores are weighed;
-    it takes a stage more to hide loads. `persistent` programs take rows in turn and load the next
-    row's keys (or queries) ahead of time, which takes the memory of two stages. With `anew`, of
-    keys alone, what follows from the place of what is held is computed at each tile, not kept in
-    registers; so it always is with a bias that is more than added. In `one_ring`, of queries alone
-    and for equal padded dimensions, keys and values share the stages. `divided`, of keys alone, two
-    consumers compute 64 keys together, one dV and the other dK.
+    it takes a stage more to hide loads. `persistent` programs draw rows one after another and load
+    the next row's keys (or queries) ahead of time, which takes the memory of two stages. With
+    `anew`, of keys alone, what follows from the place of what is held is computed at each tile, not
+    kept in registers; so it always is with a bias that is more than added. In `one_ring`, of
+    queries alone and for equal padded dimensions, keys and values share the stages. `divided`, of
+    keys alone, two consumers compute 64 keys together, one dV and the other dK.
     """
 
     block: int

@@ -97,8 +97,10 @@ def test_each_arrival_follows_one_barrier(name):
     kinds = r"bar\.sync|mbarrier\.arrive\.shared|mbarrier\.try_wait|wgmma\.\w+|[ls][td]\.shared"
     told = re.findall(kinds, compiled(expressions()[name], 128).assembly)
     arrivals = [i for i, what in enumerate(told) if what == "mbarrier.arrive.shared"]
-    assert len(arrivals) > 4
-    assert all(told[i - 1] == "bar.sync" != told[i - 2] for i in arrivals)
+    # The producer, a single warp, stores the row it drew and arrives.
+    drawn = [i for i in arrivals if told[i - 1] == "st.shared"]
+    assert len(drawn) == 1 and len(arrivals) > 5
+    assert all(told[i - 1] == "bar.sync" != told[i - 2] for i in arrivals if i not in drawn)
 
 
 @pytest.mark.parametrize("pattern", ["reading", "long documents"])
@@ -130,7 +132,7 @@ def test_biases_of_pairs_are_read_by_lines():
     bias = ma.dense_bias(torch.zeros(64, 64, dtype=torch.bfloat16))
     wide = {dim: compiled(bias, dim, grain=8) for dim in (64, 128)}
     check(wide[64])
-    check(wide[128], 8)  # once a row
+    check(wide[128], 16)  # once a row
     # A tile has 64 or 128 keys: 8 or 16 entries times 4 or 8 rows; of the first, and of others.
     assert loads(wide[64]) == {"v4.b32": 2 * 4}
     assert loads(wide[128]) == {"v4.b32": 2 * 2 * 8}

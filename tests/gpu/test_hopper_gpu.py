@@ -6,6 +6,7 @@ import torch
 import maskalg as ma
 from maskalg import causal, sliding
 from maskalg.schedule.summaries import labels
+from maskalg.testing import assert_attention_close
 from tests.cases.launched import launched
 
 pytestmark = [
@@ -87,6 +88,23 @@ def check(expression, q, k, v, weight=ma.softmax, factor=None):
 def test_expressions(name, dtype, launches):
     check(expressions("cuda")[name], *inputs(128, dtype))
     assert len(launches) == 1
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", ["everything", "nothing", "causal", "window", "document"])
+def test_programs_draw_many_rows(name, dim, monkeypatch):
+    """Three programs compute all rows, and leave the counter as they found it."""
+    from maskalg.backends.triton.families import backward, forward
+
+    for family in (forward, backward):
+        monkeypatch.setattr(family, "programs_at_once", lambda *_: 3)
+    mask = expressions("cuda")[name]
+    assert_attention_close(
+        mask, LENGTH - 4, kv_heads=2, head_dim=dim, dtype=torch.bfloat16, device="cuda"
+    )
+    q, k, v = inputs(dim, torch.bfloat16, q_len=LENGTH - 4, kv_len=LENGTH - 4)
+    first, *others = [ma.attention(q, k, v, mask) for _ in range(4)]
+    assert all(torch.equal(first, other) for other in others)
 
 
 @pytest.mark.parametrize("dim", [64, 128])

@@ -92,8 +92,8 @@ NEXT_OF_ALL = "run = next_tile(run, span, NEXT_RUN, options.BLOCK)\n"
 WRONG_ON_HOPPER = [
     ("hopper_forward", "i += 1\n                run", "i += 2\n                run"),
     ("hopper_forward", "i += 1\n            run", "run"),
-    ("hopper_common", FIRST, f"{FIRST}        {NEXT_OF_ALL}"),
-    ("hopper_keys", NEXT, f"{NEXT}                {NEXT}"),
+    ("hopper_common", FIRST, f"{FIRST}    {NEXT_OF_ALL}"),
+    ("hopper_keys", NEXT, f"{NEXT}            {NEXT}"),
     ("hopper_queries", "while run.tile < NO_TILE:", "while run.tile < run.end:"),
     ("hopper_wide_keys", "            i += 1\n", ""),
     ("hopper_common", "return i % STAGES, (i // STAGES) & 1", "return i % STAGES, i & 1"),

@@ -41,12 +41,12 @@ PATTERN: Final[Pattern] = replace(
     hopper={
         64: (dense.THREE_PROGRAMS, None),
         128: (_SHORT_ROWS, SHORT_DOCUMENTS),
-        192: (dense.OVERLAPPED, None),
+        192: (dense.IN_PARTS, None),
         256: (_WIDE_HEADS, None),
     },
     weighted={128: _SHORT_ROWS},
     float8={
-        64: (dense.THREE_PROGRAMS, dense.THREE_PROGRAMS),
+        64: (dense.ROW_BY_ROW, dense.ROW_BY_ROW),
         128: (dense.FLOAT8_SHORT, dense.FLOAT8_SHORT),
     },
     long=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..pattern import Pattern, Plain, Rows
@@ -17,11 +18,13 @@ PLAIN: Final[Plain] = {
     (256, 4): (Tile(16, 32, 8, 1), Tile(16, 16, 8, 1)),
 }
 
-OVERLAPPED: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False, overlap=True)
-TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False)
+OVERLAPPED: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True, overlap=True)
+IN_PARTS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False, overlap=True)
+TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
 THREE_NARROW: Final = HopperTile(3, 64, 3, 128, 160, 32, True, False)
-THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, False)
-_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, False)
+THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, True)
+ROW_BY_ROW: Final = replace(THREE_PROGRAMS, persistent=False)
+_THREE_CONSUMERS: Final = HopperTile(3, 128, 2, 128, 160, 32, True, True)
 _WIDE_HEADS: Final = HopperTile(2, 64, 2, 168, 240, 24, True, False, overlap=True)
 
 # Beside the running output of float8 stands that of a tile, so registers are few.
@@ -44,11 +47,11 @@ PATTERN: Final = Pattern(
     hopper={
         64: (_THREE_CONSUMERS, None),
         128: (OVERLAPPED, TWO_CONSUMERS),
-        192: (OVERLAPPED, None),
+        192: (IN_PARTS, None),
         256: (_WIDE_HEADS, None),
     },
     weighted={128: THREE_NARROW},
-    float8={64: (_FLOAT8_NARROW, THREE_PROGRAMS), 128: (_FLOAT8_LONG, FLOAT8_SHORT)},
+    float8={64: (_FLOAT8_NARROW, ROW_BY_ROW), 128: (_FLOAT8_LONG, FLOAT8_SHORT)},
     long=True,
     queries={128: (TWO_OVERLAPPED, TWO_OVERLAPPED)},
     keys={

@@ -6,10 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..pattern import Pattern, Rows
-from ..shapes import HopperTile
 from . import dense
-
-EQUAL_ROWS: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True, overlap=True)
 
 
 def _holds(rows: Rows) -> bool:
@@ -21,5 +18,4 @@ PATTERN: Final[Pattern] = replace(
     name="full",
     place=0,
     holds=_holds,
-    hopper={**dense.PATTERN.hopper, 128: (EQUAL_ROWS, dense.TWO_CONSUMERS)},
 )

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Final
 
 from ..pattern import Pattern
-from . import banded, full, reading
+from . import banded, dense, reading
 
 PATTERN: Final[Pattern] = replace(
     reading.PATTERN,
     name="long paths",
     place=5,
     holds=lambda rows: False,  # lengths tell, see `as_long`
-    hopper={**reading.PATTERN.hopper, 128: (full.EQUAL_ROWS, banded.SHORT_DOCUMENTS)},
+    hopper={**reading.PATTERN.hopper, 128: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS)},
     one_pass=(),
     long_documents=None,
     long_paths=None,

@@ -22,7 +22,10 @@ PATTERN: Final[Pattern] = replace(
     place=7,
     holds=_holds,
     plain=reading.PATTERN.plain,
-    hopper={**reading.PATTERN.hopper, 128: (dense.THREE_NARROW, dense.TWO_CONSUMERS)},
+    hopper={
+        64: (dense.ROW_BY_ROW, dense.ROW_BY_ROW),
+        128: (dense.THREE_NARROW, replace(dense.TWO_CONSUMERS, persistent=False)),
+    },
     weighted=reading.PATTERN.weighted,
     float8=reading.PATTERN.float8,
     one_pass=(128,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..pattern import LONG_DOCUMENT, Pattern, Rows
+from ..pattern import Pattern, Rows
 from ..shapes import HopperBackwardTile, Tile
 from . import banded, dense
 
@@ -29,7 +29,7 @@ PATTERN: Final = Pattern(
     },
     hopper={64: _PROGRAMS, 128: _SHORT},
     weighted={128: banded.SHORT_DOCUMENTS},
-    float8={64: _PROGRAMS, 128: _SHORT},
+    float8={64: (dense.ROW_BY_ROW, dense.ROW_BY_ROW), 128: _SHORT},
     long=False,
     queries={
         64: (banded.SHORT_QUERIES, banded.SHORT_QUERIES),
@@ -44,7 +44,7 @@ PATTERN: Final = Pattern(
     },
     weighted_queries=dense.TWO_OVERLAPPED,
     one_pass=(64, 128),
-    least=dense.PATTERN.least._replace(keys=1024, pairs=2**15, document=LONG_DOCUMENT / 128),
+    least=dense.PATTERN.least._replace(keys=1024, pairs=2**15, document=24),
     long_documents="long documents",
     long_paths="long paths",
     looked_up=True,

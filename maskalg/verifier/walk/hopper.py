@@ -26,9 +26,9 @@ from .loops import Step, Walker, function_of
 from .runs import NO_TILE, TILE, TOUCHED, UNFULL, Sources, conditions
 
 LOOPS: Final = (
-    ("hopper_common", "produce_keys"), ("hopper_forward", "_consume_row"),
-    ("hopper_gradients", "_consume"), ("hopper_keys", "produce_queries"),
-    ("hopper_keys", "_consume_queries"), ("hopper_queries", "_consume_keys"),
+    ("hopper_common", "_produce_row"), ("hopper_forward", "_consume_row"),
+    ("hopper_gradients", "_consume"), ("hopper_keys", "_produce_row"),
+    ("hopper_keys", "_consume_row"), ("hopper_queries", "_consume_row"),
     ("hopper_wide_keys", "_make_values"), ("hopper_wide_keys", "_make_keys"),
     ("hopper_sums", "sum_up"),
 )  # fmt: skip

@@ -31,7 +31,7 @@ from ..launching.launch import Launch, compile_together
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import SMALLEST_PAD, BackwardPlan
 from ..trust import has_gluon
-from .forward import programs_at_once
+from .forward import counter_launch, programs_at_once
 from .one_pass import (
     kept_turns,
     one_pass_counts,
@@ -144,7 +144,8 @@ def fill_gradients(of: BackwardPass, results: list[torch.Tensor]) -> list[Launch
         if not failed(in_one_pass) or steps[0][0] != in_one_pass:
             raise
         return fill_gradients(of, results)  # by two kernels
-    return [launch.run() for launch in chosen if launch is not None]
+    found = [launch for launch in chosen if launch is not None]
+    return [launch.run() for launch in [*launches.counter_of(found), *found]]
 
 
 def fill_rows(of: BackwardPass) -> None:
@@ -182,6 +183,8 @@ class _Launches:
         self.weighting = weight_constants(of.call.weight)
         self.described, self.hopper = _reached(of.call, of.plan, of.tma, of.grad_out)
         self.hooked = hooked(of.plan.hooks, of.call)
+        # Launches follow one another, and leave it as they found it.
+        self.counter = counter_launch(of.call)
         # What the constants follow from, beside the kernel and its tile.
         device = of.call.query.device
         self.fixed = (of.plan, *self.weighting.values(), self.described, device)
@@ -196,17 +199,24 @@ class _Launches:
             yield self._launch(side, tile)
 
     def _launch(self, side: Side, tile: Tile | HopperBackwardTile) -> Launch:
+        persistent = isinstance(tile, HopperBackwardTile) and tile.persistent
         return Launch(
             gradient_spec(side, tile),
             self.fixed,
             self.call,
-            self.given,
+            {**self.given, "counter": self.counter.tensors["out"] if persistent else None},
             partial(_sizes, side, tile),
             lambda: self.weighting | gradient_constants(self.plan, side, tile),
             self.hooked,
             self.described,
             tile=tile,
         )
+
+    def counter_of(self, launches: list[Launch]) -> list[Launch]:
+        """The launch that makes the counter of these, if one has it."""
+        counter = self.counter.tensors["out"]
+        served = any(launch.tensors.get("counter") is counter for launch in launches)
+        return [self.counter] if served else []
 
     def rows(self, counts: Counts | None = None) -> Launch:
         """The launch that fills the row statistics, without dQ."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -32,9 +33,11 @@ HOPPER_FORWARD: Final = KernelSpec(
 _HOPPER_FLOAT8: Final = replace(
     HOPPER_FORWARD, blocks={**HOPPER_FORWARD.blocks, "v": (1, 1, "VALUE_PAD", "BLOCK_N")}
 )
+_NO_ROWS_DRAWN: Final = KernelSpec("maskalg_kernels.hopper_rows.no_rows_drawn")
 _FLOAT8_VALUES: Final = KernelSpec("maskalg_kernels.float8_values.float8_values")
 
 _OUTPUT_OVER_QUERIES: Final = ((192, 128), (192, 192), (256, 256))  # dimensions of rows
+_NOTHING_MADE: Final[Mapping[str, Any]] = MappingProxyType({})
 _WORDS: Final = 32  # of four keys, of a program of `float8_values`: the most keys of a tile
 _REGISTERS: Final = 2**16  # of a multiprocessor of sm_90
 _QUERIES: Final = 64  # of a consumer
@@ -97,19 +100,21 @@ def launch_forward(
     given = {
         "q": call.query,
         "k": call.key,
+        "v": call.value,
         "o": out,
         "lse": lse,
         "sink": sinks_of(call),
+        "counter": None,
         "descales": call.descales,
         "pages": None if call.pages is None else call.pages.tensors,
     }
 
-    def with_tile(tile: Tile | HopperTile, value: torch.Tensor = call.value) -> Launch:
+    def with_tile(tile: Tile | HopperTile, made: Mapping[str, Any] = _NOTHING_MADE) -> Launch:
         return Launch(
             forward_spec(tile, call.query.dtype),
             (plan, tma, call.weight.normalised, call.page_size, call.query.device),
             call,
-            {**given, "v": value},
+            {**given, **made},
             partial(_sizes, tile),
             lambda: forward_constants(plan, call.weight, tile, call.page_size),
             reads,
@@ -117,17 +122,31 @@ def launch_forward(
             tile=tile,
         )
 
-    before: list[Launch] = []
+    before: dict[str, Launch] = {}
     launches: Iterator[Launch] = map(with_tile, with_last_resort(plan.candidates))
-    if hopper is not None and call.value.dtype == FLOAT8:
-        before = [values_in_order(call)]
-        launches = chain([with_tile(hopper, before[0].tensors["out"])], launches)
-    elif hopper is not None:
-        launches = chain([with_tile(hopper)], launches)
+    if hopper is not None:
+        if call.value.dtype == FLOAT8:
+            before["v"] = values_in_order(call)
+        if hopper.persistent:
+            before["counter"] = counter_launch(call)
+        made = {name: launch.tensors["out"] for name, launch in before.items()}
+        launches = chain([with_tile(hopper, made)], launches)
     found = that_fits(("forward", plan), launches)
     if found is None:
         return []
-    return [each.run() for each in ([*before, found] if found.tile is hopper else [found])]
+    return [each.run() for each in ([*before.values(), found] if found.tile is hopper else [found])]
+
+
+def counter_launch(call: Call) -> Launch:
+    """The launch that makes the counter from which persistent programs draw rows. They leave it at
+    zero."""
+    return Launch(
+        _NO_ROWS_DRAWN, call.query.device, call, {}, _sizes_of_counter, lambda: {}, once=True
+    )
+
+
+def _sizes_of_counter(_call: Call) -> Sizes:
+    return Sizes(1, {}, {"out": ((1,), torch.int32)})
 
 
 def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype) -> KernelSpec:

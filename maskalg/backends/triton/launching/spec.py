@@ -147,7 +147,7 @@ class KernelSpec:
         for tensor in strided:
             found += tensor.stride()
         fit = None
-        if max(found) > _INT32_MAX:
+        if max(found, default=0) > _INT32_MAX:
             fit = tuple([number <= _INT32_MAX for number in found])
         kinds = [-1 if (n := found[i]) == 1 else int(n) & 15 == 0 for i in names.specialised]
         return found, (fit, *kinds)
