@@ -208,7 +208,7 @@ def catalogue(device: str) -> dict[str, Case]:
         for name, shape in SHAPES.items()
         if shape.length <= _LONGEST_TABLE
         for family, build in families(shape.length, device, shape.heads).items()
-        for mask in (build(),)
+        for mask in (build().to(device),)
     }
 
 
