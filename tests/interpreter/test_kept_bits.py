@@ -54,6 +54,20 @@ def test_lengths(q_len, kv_len):
     check(ma.causal & BY_DISTANCE, q_len, kv_len)
 
 
+def test_gradients_of_a_bias():
+    """Its kernel looks the bits up too."""
+    found = []
+    for backend, dtype in (("triton", torch.float32), ("reference", torch.float64)):
+        torch.manual_seed(0)
+        query = torch.randn(1, 4, LENGTH, 16).to(dtype)
+        slopes = torch.rand(4).to(dtype).requires_grad_()
+        score = (ma.causal & BY_DISTANCE) + ma.alibi(slopes)
+        out = ma.attention(query, query, query, score, backend=backend)
+        change = torch.linspace(0, 1, 16, dtype=dtype).expand_as(out)
+        found.append(torch.autograd.grad(out, slopes, change)[0].double())
+    torch.testing.assert_close(*found, rtol=1e-4, atol=2e-5)
+
+
 def test_short_calls_compute_the_mask():
     check(ma.causal & BY_DISTANCE, 129, 140)
     assert not len(kept._MEMORY)
