@@ -211,7 +211,11 @@ def _runs(
         ]
         row = f"batch * {of_batch} + head * {of_head}"
         told = style.bits and source == "summaries" and costs(structure.mask, "kv_idx")
-        marks = MarksArgument(of, bits_table(structure, style, "kv_idx") if told else None)
+        # The bits that this loop's `masked` looks up; of one over queries, the roles are exchanged.
+        own: tuple[Structure, Index] = (structure, "kv_idx")
+        if of != "queries":
+            own = transposed(structure), "q_idx"
+        marks = MarksArgument(of, bits_table(own[0], style, own[1]) if told else None)
         given = f"q0, q1, {arguments.table(marks)}, {row}, {grain}"
         if source == "digits" or way:  # no span tells more; or little more
             return (f"return run_of_marks{way}({at}, {given}, kv_len, BLOCK)",)

@@ -27,5 +27,10 @@ def masks(length, device="cpu"):
         "per document": ma.per_document(causal & ma.chunked(30), place // 150),
         "blocks": causal & ma.block_table(blocks, 16),
         "bands": ma.flashmask(bands.view(1, 1, length, 2), causal=True),
+        "per document, by its ends": ma.per_document.from_cu_seqlens(
+            causal | ma.prefix(3),
+            torch.tensor([0, 1, length // 4, length // 4, length - 30], device=device),
+            total=length,
+        ),
         "biased": (causal & BY_DISTANCE) + ma.alibi(0.5 ** torch.arange(1, 5, device=device)),
     }

@@ -15,7 +15,7 @@ def launched(monkeypatch, *begin):
 
     monkeypatch.setattr(Launch, "run", noted)
     # `causal` is one object: other tests may have called it with these shapes.
-    monkeypatch.setattr(backend, "ready_for", lambda *_: None)
+    monkeypatch.setattr(backend, "launch_again", lambda *_: None)
     return found
 
 

@@ -181,7 +181,8 @@ def _marks(argument: MarksArgument, call: Call) -> torch.Tensor:
 
     def made() -> torch.Tensor:
         layout = bits_layout(form, extents, table.rows)
-        return marks_of(labels_of_bits(_bits_of_pairs(table, call), layout, grain), of, tiling)
+        labels = labels_of_bits(_bits_of_pairs(table, call), layout, grain)
+        return marks_of(labels if table.rows == "queries" else labels.mT, of, tiling)
 
     key = ("marks of bits", of, tiling.key)
     return MEMORY.recall(key, (form.structure.mask,), form.values, made)
