@@ -33,6 +33,8 @@ def test_ends_of_random_trees(count):
         # As on a GPU without Triton.
         by_torch = ma.shared_prefix.from_cu_seqlens(*given, total=total, device="cpu")
         assert torch.equal(by_torch.parameters["end"], wanted.parameters["end"])
+        moved = ma.shared_prefix.from_cu_seqlens(cu_seqlens, parents, total=total, device="cuda")
+        assert torch.equal(moved.parameters["end"], found.parameters["end"])
 
 
 def test_the_kernel_is_launched(monkeypatch):

@@ -8,7 +8,7 @@ import torch
 import maskalg as ma
 from maskalg.backends.triton import kept
 from maskalg.schedule.summaries import labels
-from tests.cases.kept_bits import BY_DISTANCE, masks
+from tests.cases.kept_bits import BY_DISTANCE, Anew, masks
 
 triton = pytest.importorskip("triton", reason="needs Triton")
 tl = triton.language
@@ -24,32 +24,29 @@ pytestmark = pytest.mark.skipif(
 def bits(monkeypatch):
     monkeypatch.setattr(labels, "_FEWEST_TILES", 0)
     monkeypatch.setattr(kept, "_FEWEST_ROWS", 130)
-    kept._MEMORY._known.clear()
+    monkeypatch.setattr(kept, "_MEMORY", Anew())
 
 
 def check(mask, q_len, kv_len, dim=16):
-    """Compare the output and all gradients; returns how many tables of bits were made for them."""
+    """Compare the output and all gradients."""
     torch.manual_seed(0)
     tensors = [torch.randn(2, 4, n, dim, requires_grad=True) for n in (q_len, kv_len, kv_len)]
     change = torch.randn(2, 4, q_len, dim)
-    found, wanted, made = [], [], 0
+    found, wanted = [], []
     for results, backend, dtype in (
         (found, "triton", torch.float32),
         (wanted, "reference", torch.float64),
     ):
         out = ma.attention(*[t.to(dtype) for t in tensors], mask, backend=backend)
-        made += len(kept._MEMORY)  # which last as long as the mask
-        kept._MEMORY._known.clear()  # the gradients make theirs anew, from hooks of their own
         results += [out, *torch.autograd.grad(out, tensors, change.to(dtype))]
-    made += len(kept._MEMORY)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one.double(), other.double(), rtol=1e-4, atol=2e-5)
-    return made
 
 
 @pytest.mark.parametrize("name", list(masks(LENGTH)))
 def test_attention(name):
-    assert check(masks(LENGTH)[name], LENGTH, LENGTH) > 0
+    check(masks(LENGTH)[name], LENGTH, LENGTH)
+    assert kept._MEMORY.made > 0
 
 
 @pytest.mark.parametrize("q_len, kv_len", [(135, 170), (170, 135)])
@@ -73,7 +70,7 @@ def test_gradients_of_a_bias():
 
 def test_short_calls_compute_the_mask():
     check(ma.causal & BY_DISTANCE, 129, 140)
-    assert not len(kept._MEMORY)
+    assert not kept._MEMORY.made
 
 
 def test_masks_are_followed_as_they_change():

@@ -184,3 +184,12 @@ def test_each_path_is_a_sequence(backend: str, sink: bool) -> None:
     found = torch.autograd.grad(of_tree, (q, k, v))
     for ours, wanted in zip(found, torch.autograd.grad(of_each, (q, k, v)), strict=True):
         torch.testing.assert_close(ours, wanted)
+
+
+def test_a_kernel_serves_where_all_lies_on_one_gpu():
+    """Of lengths on the CPU torch's operations make the table, then for any device."""
+    from maskalg.values.masks.documents.shared_prefix import _served
+
+    here = torch.arange(3)
+    assert not _served(torch.device("cuda"), here, here)
+    assert not _served(torch.device("cuda", 0), here, here)

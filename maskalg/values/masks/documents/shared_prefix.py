@@ -247,7 +247,7 @@ torch.library.impl(SEGMENT_ENDS, "CompositeExplicitAutograd", _ends)
 
 
 def _served(where: torch.device, *tensors: torch.Tensor) -> bool:
-    """Whether tensors lie on a GPU, where the result does, and nobody watches operations."""
+    """Whether tensors lie on the GPU of the result, and nobody watches operations."""
     if where.type != "cuda" or torch.compiler.is_compiling():
         return False
     watched = torch._C._len_torch_dispatch_stack() > 0
@@ -255,7 +255,7 @@ def _served(where: torch.device, *tensors: torch.Tensor) -> bool:
         return False
     here = tensors[0].device
     alike = all(type(tensor) is torch.Tensor and tensor.device == here for tensor in tensors)
-    return alike and where in (here, torch.device("cuda"))
+    return alike and here.type == "cuda" and where.index in (here.index, None)
 
 
 def _parents(call: str, parents: object) -> torch.Tensor:
