@@ -16,6 +16,7 @@ from ..attention import checked_call
 from ..backends.triton.trial import Trial, kind_of
 from ..engine.extents import Extents
 from ..engine.normal_form import bound
+from ..tiles.shapes import dims_of
 from ..tiles.tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, text
 from ..tiles.tuned.store import Machine, Unusable, path_of, read, write
 from ..values.biases import alibi
@@ -36,7 +37,7 @@ def tuning_cases(head_dim: int, device: str) -> dict[str, Case]:
     """The cases at a head dimension, by name; every pattern of `maskalg.tiles.patterns` is
     among them, with a bias and without."""
     heads = max(4, 2048 // head_dim)
-    shape = Shape(2, heads, heads, LENGTH, head_dim)
+    shape = Shape(2, heads, heads, LENGTH, *dims_of(head_dim))
     known = rows(shape, device)
     slopes = torch.exp2(-8 * torch.arange(1, heads + 1, device=device) / heads)
     ids = document(documents(LENGTH, 1000, device))
@@ -60,7 +61,7 @@ class Wanted:
 
     Attributes:
         cases: names of `tuning_cases`; those of one kind of mask are tuned together.
-        dims: padded head dimensions.
+        dims: head dimensions, each the most of a size (`maskalg.tiles.shapes.SIZES`).
         dtype: of the inputs.
         kernels: which ones.
         rounds: of each final.

@@ -140,7 +140,7 @@ def tiers(triton: Triton, gpus: tuple[Gpu, ...]) -> tuple[Tier, ...]:
     hopper = [
         gpu.architecture
         for gpu in gpus
-        if hopper_tile_for(gpu.architecture, (128, 128), 2, "dense", biased=False) is not None
+        if hopper_tile_for(gpu.architecture, 128, 2, "dense", biased=False) is not None
     ]
     plain = Tier("plain Triton", True, "every call that no other tier serves")
     if not hopper:

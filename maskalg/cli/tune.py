@@ -10,8 +10,9 @@ from typing import Any, Final
 import torch
 
 from .. import errors
+from ..tiles.shapes import SIZES
 from ..tiles.tuned import store
-from ..tiles.tuned.choices import HEAD_PADS, KERNELS, Kernel, text
+from ..tiles.tuned.choices import KERNELS, Kernel, text
 from .arguments import named_by, positive
 
 _INTERRUPTED: Final = 130  # as a shell would say
@@ -30,8 +31,9 @@ def declare(commands: Any) -> None:
     )
     add = parser.add_argument
     add("--cases", default="", help='comma-separated parts of names, such as "causal,window"')
-    add("--dim", type=int, nargs="+", choices=HEAD_PADS, default=[64, 128], metavar="DIM",
-        help="padded head dimensions, powers of two: 96 runs as 128 (64 128)")  # fmt: skip
+    add("--dim", type=int, nargs="+", choices=SIZES, default=[64, 128], metavar="DIM",
+        help="head dimensions, the most of a size: 80 runs as 96, and 192 has values of 128 "
+        "(64 128)")  # fmt: skip
     add("--dtype", choices=list(_DTYPES), default="bfloat16", help="of the inputs (%(default)s)")
     add("--forward", action="store_true", help="tune the forward kernel alone")
     add("--backward", action="store_true", help="tune the kernels of the gradients alone")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from .pattern import Plain
+from .pattern import Plain, of_size
 from .patterns import PATTERNS
-from .shapes import INTERPRETER, HopperBackwardTile, Least, Tile, machine, size_of
+from .shapes import INTERPRETER, HopperBackwardTile, Least, Tile, machine
 
 # Of the gradients: block_q x block_kv. dQ loops over keys, dK and dV over queries.
 _BACKWARD_QUERIES: Final[Plain] = {
@@ -82,7 +82,7 @@ def backward_tiles_for(
     return table[at]
 
 
-# Of rows of more than 128 dimensions, whatever their pattern: by `size_of` rows.
+# Of heads of more than 128 dimensions, whatever their pattern: by size.
 _WIDE: Final = {
     ("queries", 192): HopperBackwardTile(64, 3),
     ("keys", 192): HopperBackwardTile(64, 3, divided=True),
@@ -93,7 +93,7 @@ _WIDE: Final = {
 
 def hopper_backward_tile_for(
     architecture: str,
-    rows: tuple[int, int],
+    size: int,
     element_bytes: int,
     pattern: str,
     *,
@@ -103,20 +103,16 @@ def hopper_backward_tile_for(
 ) -> HopperBackwardTile | None:
     """The configuration of a warp-specialised gradient kernel, or None where the plain one serves.
 
-    Arguments as of `backward_tiles_for` and `hopper_tile_for`; `rows` are the dimensions of key and
-    value, padded as in shared memory.
+    Arguments as of `backward_tiles_for` and `hopper_tile_for`.
     """
-    size = size_of(rows)
-    # Two wide dimensions that differ otherwise were not measured.
-    served = size < 256 or rows[0] == rows[1]
-    if architecture != "sm_90" or element_bytes != 2 or not served:
+    if architecture != "sm_90" or element_bytes != 2:
         return None
     found = PATTERNS[pattern]
     if weighted:
         tile = found.weighted_queries if of == "queries" else found.weighted_keys
-        return tile if size == 128 else None
+        return tile if size in (96, 128) else None
     table = found.queries if of == "queries" else found.keys
-    return _WIDE.get((of, size)) or table.get(size, (None, None))[biased]
+    return _WIDE.get((of, size)) or (of_size(table, size) or (None, None))[biased]
 
 
 def one_pass_for(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from .pattern import Plain
+from .pattern import Plain, of_size
 from .patterns import PATTERNS
-from .shapes import INTERPRETER, HopperTile, Tile, machine, size_of
+from .shapes import INTERPRETER, HopperTile, Tile, machine
 
 # Where single warps multiply, instead: compiled for sm_80, sm_86, sm_89 and sm_120, not
 # measured; what fits into registers with what catalogued masks and biases need. All of these, and
@@ -53,7 +53,7 @@ def tiles_for(
 
 def hopper_tile_for(
     architecture: str,
-    rows: tuple[int, int],
+    size: int,
     element_bytes: int,
     pattern: str,
     *,
@@ -62,13 +62,13 @@ def hopper_tile_for(
 ) -> HopperTile | None:
     """The configuration of the warp-specialised kernel, or None where the plain one serves.
 
-    Arguments as of `tiles_for` and `size_of`; `biased` says whether the expression changes scores,
-    `weighted` whether what comes of it is the weight itself.
+    Arguments as of `tiles_for`; `size` as of `size_of`; `biased` says whether the expression
+    changes scores, `weighted` whether what comes of it is the weight itself.
     """
     if architecture != "sm_90" or element_bytes > 2:
         return None
-    size, found = size_of(rows), PATTERNS[pattern]
+    found = PATTERNS[pattern]
     if weighted:
-        return None if element_bytes == 1 else found.weighted.get(size)
+        return None if element_bytes == 1 else of_size(found.weighted, size)
     table = found.float8 if element_bytes == 1 else found.hopper
-    return table.get(size, (None, None))[biased]
+    return (of_size(table, size) or (None, None))[biased]

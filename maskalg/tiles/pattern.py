@@ -26,7 +26,7 @@ LONG_PATH: Final = 1000
 
 _T = TypeVar("_T")
 PerBias: TypeAlias = Mapping[int, tuple[_T | None, _T | None]]
-"""By `size_of` rows: of scores without a bias, and with one."""
+"""By size of heads (`size_of`): of scores without a bias, and with one."""
 
 Plain: TypeAlias = dict[tuple[int, int], tuple[Tile, ...]]
 """Candidates in order, by (largest padded head dimension, bytes of an element)."""
@@ -66,6 +66,11 @@ class Rows:
     def cut_again(self) -> bool:
         """Whether two bounds cut their left end: that of a window, and that of a document."""
         return self._ends[0] > 1
+
+
+def of_size(table: Mapping[int, _T], size: int) -> _T | None:
+    """The entry of a table for a size of heads; 96 takes that of 128 unless it has its own."""
+    return table.get(size, table.get(128) if size == 96 else None)
 
 
 @dataclass(frozen=True)

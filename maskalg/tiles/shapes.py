@@ -127,10 +127,18 @@ def machine(architecture: str) -> Machine:
     return "warps" if architecture in ("sm_80", "sm_87") else "small"
 
 
-def size_of(rows: tuple[int, int]) -> int:
-    """The row in tables of warp-specialised kernels of keys and values of so many dimensions, as
-    padded in shared memory: the more up to 128, 192 for 192 and up to 128 (multi-head latent
-    attention trains with them), else 256."""
-    if max(rows) <= 128:
-        return max(rows)
-    return 192 if rows[0] == 192 and rows[1] <= 128 else 256
+SIZES: Final = (16, 32, 64, 96, 128, 192, 256)
+"""The sizes of heads that tiles are chosen by: see `size_of`."""
+
+
+def size_of(dims: tuple[int, int]) -> int:
+    """The size of heads of so many dimensions of key and value: the larger up to the next of
+    `SIZES`; 192 is that of keys with values of up to 128 (multi-head latent attention trains with
+    them), and wide values are of 256."""
+    size = next(size for size in SIZES if max(dims) <= size)
+    return 256 if size == 192 and dims[1] > 128 else size
+
+
+def dims_of(size: int) -> tuple[int, int]:
+    """The dimensions of key and value of the largest heads of a size."""
+    return size, 128 if size == 192 else size

@@ -64,7 +64,7 @@ def test_needs_a_gpu(capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--dim", "96"], "invalid choice: 96"),
+        (["--dim", "100"], "invalid choice: 100"),
         (["--dtype", "int8"], "invalid choice: 'int8'"),
         (["--rounds", "0"], "expected a positive integer"),
         (["--cases", "causl"], "--cases causl names no case. The cases: full, causal, window"),

@@ -32,7 +32,12 @@ def check(tensors, expression, **options):
         *wide, expression, return_lse=True, backend="reference", **options
     )
     scale = want.abs().max().clamp(min=1e-6)
-    assert ((out - want).abs().max() / scale).item() <= TOLERANCE[dtype]
+    most = TOLERANCE[dtype]
+    if dtype == torch.float32:
+        # Three tf32 products keep all but two or three bits of one in float32.
+        dense = ma.attention(*tensors, expression, backend="reference", **options)
+        most = max(most, 4 * ((dense - want).abs().max() / scale).item())
+    assert ((out - want).abs().max() / scale).item() <= most
     finite = want_lse.isfinite()
     assert torch.equal(finite, lse.isfinite())
     assert (lse[~finite] == float("-inf")).all()

@@ -10,7 +10,9 @@ from maskalg.tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from maskalg.tiles.tuned.candidates import first_candidates, neighbours, table_tiles
 from maskalg.tiles.tuned.choices import KERNELS, Key, legal, text
 
-KEYS = [Key(*key) for key in product(KERNELS, (64, 128, 256), (2, 4), PATTERNS, (False, True))]
+KEYS = [
+    Key(*key) for key in product(KERNELS, (64, 96, 128, 192, 256), (2, 4), PATTERNS, (False, True))
+]
 ARCHITECTURES = ["sm_80", "sm_90", "sm_100", "gfx942"]
 FORWARD, KEYS_128 = Key("forward", 128, 2, "dense", False), Key("keys", 128, 2, "dense", False)
 HOPPER = HopperTile(2, 128, 2, 168, 240, 24, True, False)
@@ -41,7 +43,7 @@ def test_the_warp_specialised_kernels_are_of_sm_90_and_half_precision():
         tiers = {type(tile) for tile in first_candidates(architecture, key)}
         if architecture != "sm_90" or key.element_bytes != 2:
             assert tiers == {Tile}, (architecture, key)
-        elif key.head_pad in (64, 128):
+        elif key.size in (64, 96, 128):
             assert tiers == {Tile, HopperTile if key.kernel == "forward" else HopperBackwardTile}
 
 
@@ -103,15 +105,15 @@ def test_what_gradients_cannot_have():
     assert legal(KEYS_128, HopperBackwardTile(64, 2))
     queries = replace(KEYS_128, kernel="queries")
     assert legal(queries, HopperBackwardTile(64, 4, overlap=True))
-    assert legal(replace(queries, head_pad=256), HopperBackwardTile(64, 3, one_ring=True))
-    assert legal(replace(KEYS_128, head_pad=256), HopperBackwardTile(64, 2, divided=True))
+    assert legal(replace(queries, size=256), HopperBackwardTile(64, 3, one_ring=True))
+    assert legal(replace(KEYS_128, size=256), HopperBackwardTile(64, 2, divided=True))
     for key, tile in [
         (KEYS_128, HOPPER),
         (KEYS_128, HopperBackwardTile(64, 2, overlap=True)),
         (replace(KEYS_128, kernel="queries"), HopperBackwardTile(64, 2, anew=True)),
         (KEYS_128, HopperBackwardTile(64, 1)),
         (KEYS_128, HopperBackwardTile(64, 2, consumers=3)),
-        (replace(KEYS_128, head_pad=256), HopperBackwardTile(64, 2)),
+        (replace(KEYS_128, size=256), HopperBackwardTile(64, 2)),
         (KEYS_128, HopperBackwardTile(128, 2, divided=True)),
         (KEYS_128, HopperBackwardTile(64, 2, divided=True, consumers=1)),
         (KEYS_128, HopperBackwardTile(64, 3, one_ring=True)),
@@ -119,7 +121,7 @@ def test_what_gradients_cannot_have():
         # It would wait for ever.
         (queries, HopperBackwardTile(64, 3, one_ring=True, overlap=True)),
         (queries, HopperBackwardTile(64, 2, one_ring=True)),
-        (replace(KEYS_128, head_pad=32), HopperBackwardTile(64, 2)),
+        (replace(KEYS_128, size=32), HopperBackwardTile(64, 2)),
         (replace(KEYS_128, element_bytes=4), HopperBackwardTile(64, 2)),
     ]:
         assert not legal(key, tile)

@@ -24,7 +24,7 @@ from ...tiles.backward import backward_tiles_for, hopper_backward_tile_for, one_
 from ...tiles.forward import hopper_tile_for, tiles_for
 from ...tiles.pattern import LONG_DOCUMENT, LONG_PATH, SHORT_ROW
 from ...tiles.patterns import PATTERNS, as_long, as_short, pattern_of
-from ...tiles.shapes import HopperBackwardTile, HopperTile, Least, Tile
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Least, Tile, size_of
 from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from .. import messages
 from ..call import Call
@@ -143,21 +143,23 @@ def structure_plan(
     hooks = hooks_of(structure, style)
     shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
     pads = (shape["HEAD_PAD"], shape["VALUE_PAD"])
-    rows = (shape["HEAD_ROW"], shape["VALUE_ROW"])
+    size, smallest = size_of((head_dim, value_dim)), min(pads)
     pattern = pattern_of(structure)
     if short and not hooks.biased and not weighted and dtype != FLOAT8:
         pattern = as_short(pattern)
     if long:
         pattern = as_long(pattern, of_paths(structure))
+    served = short_integers and smallest >= SMALLEST_PAD and has_gluon()
     hopper, candidates = preferred(
-        Key("forward", max(pads), dtype.itemsize, pattern, hooks.biased),
+        Key("forward", size, dtype.itemsize, pattern, hooks.biased),
         tuned,
-        None
-        if not short_integers
-        else hopper_tile(arch, rows, dtype, pattern, biased=hooks.biased, weighted=weighted),
+        hopper_tile_for(arch, size, dtype.itemsize, pattern, biased=hooks.biased, weighted=weighted)
+        if served
+        else None,
         tiles_for(arch, max(pads), dtype.itemsize, pattern),
         HopperTile,
-        served=short_integers and serves_pads(pads),
+        # Output and queries share memory where both have 256 dimensions; a tile may need that.
+        served=served and (size < 256 or smallest == 256),
     )
     return Plan(
         hooks=hooks,
@@ -168,26 +170,6 @@ def structure_plan(
         style=style,
         tma=has_tma(arch),
     )
-
-
-def hopper_tile(
-    arch: str,
-    rows: tuple[int, int],
-    dtype: torch.dtype,
-    pattern: str,
-    *,
-    biased: bool,
-    weighted: bool,
-) -> HopperTile | None:
-    """The configuration for inputs of so many dimensions in shared memory, or None."""
-    tile = hopper_tile_for(arch, rows, dtype.itemsize, pattern, biased=biased, weighted=weighted)
-    return tile if tile is not None and min(rows) >= SMALLEST_PAD and has_gluon() else None
-
-
-def serves_pads(pads: tuple[int, int]) -> bool:
-    """Whether a tile that was tuned on equal dimensions serves these padded ones."""
-    # Output and queries share memory where both have 256 dimensions; a tile may need that.
-    return min(pads) >= SMALLEST_PAD and (max(pads) < 256 or min(pads) == 256) and has_gluon()
 
 
 def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardPlan:
@@ -249,11 +231,14 @@ def backward_plan(
     """The plan of the gradients of a structure; arguments as of `structure_plan`."""
     shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
     head_pad, element_bytes = max(shape["HEAD_PAD"], shape["VALUE_PAD"]), dtype.itemsize
-    rows = (shape["HEAD_ROW"], shape["VALUE_ROW"])
+    size = size_of((head_dim, value_dim))
     pattern = pattern_of(structure, gradients=True)
     style = style_of_gradients(style, head_pad)
     hooks = hooks_of(structure, style, backward=True)
-    module, short = load(hooks.source, hooks.digest), elements_are_short(structure, style)
+    module = load(hooks.source, hooks.digest)
+    short = elements_are_short(structure, style)
+    # Two wide dimensions that differ otherwise than those of size 192 were not measured.
+    special = short and (size < 256 or shape["HEAD_ROW"] == shape["VALUE_ROW"])
 
     at = (arch, head_pad, element_bytes, pattern)
 
@@ -261,15 +246,12 @@ def backward_plan(
         of: Literal["queries", "keys"],
     ) -> tuple[HopperBackwardTile | None, tuple[Tile, ...]]:
         hopper = hopper_backward_tile_for(
-            arch, rows, element_bytes, pattern, of=of, biased=hooks.biased, weighted=weighted
+            arch, size, element_bytes, pattern, of=of, biased=hooks.biased, weighted=weighted
         )
-        if not short:
-            hopper = None
         tiles = backward_tiles_for(*at, of=of)
-        key = Key(of, head_pad, element_bytes, pattern, hooks.biased)
-        # Two dimensions past 128 that differ have tiles of their own.
-        served = short and (max(rows) <= 128 or rows[0] == rows[1])
-        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=served)
+        key = Key(of, size, element_bytes, pattern, hooks.biased)
+        hopper = hopper if special else None
+        return preferred(key, tuned, hopper, tiles, HopperBackwardTile, served=special)
 
     hopper_queries, query_tiles = chosen("queries")
     hopper_keys, key_tiles = chosen("keys")

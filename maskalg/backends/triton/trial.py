@@ -12,7 +12,7 @@ from ...codegen.hooks import hooks_of
 from ...engine.extents import Extents
 from ...engine.normal_form import Bound
 from ...tiles.patterns import as_long, pattern_of
-from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, size_of
 from ...tiles.tuned.candidates import table_tiles
 from ...tiles.tuned.choices import Configuration, Kernel, Key
 from ..call import Call
@@ -40,8 +40,8 @@ def kind_of(form: Bound, extents: Extents, kernel: Kernel) -> tuple[str, bool]:
 class Trial:
     """A call ready for trials of its kernels; what is stored for the device plays no part in it.
 
-    The call's inputs must be what every tier serves: contiguous, of equal head dimensions that are
-    powers of two, with softmax weights and a positive scale.
+    The call's inputs must be what every tier serves: contiguous, with softmax weights and a
+    positive scale.
     """
 
     def __init__(self, call: Call) -> None:
@@ -57,7 +57,8 @@ class Trial:
         if kernel != "forward":
             pattern = pattern_of(self._call.form.structure, gradients=True)
         biased = self._plan.hooks.biased
-        return Key(kernel, query.shape[-1], query.dtype.itemsize, pattern, biased)
+        size = size_of((query.shape[-1], self._call.value.shape[-1]))
+        return Key(kernel, size, query.dtype.itemsize, pattern, biased)
 
     def table(self, kernel: Kernel) -> tuple[Configuration, ...]:
         """The tables' configurations, in the order to try them."""
@@ -99,7 +100,7 @@ class Trial:
 
     def _output(self, plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
         query = self._call.query
-        out = torch.empty_like(query)
+        out = query.new_empty(*query.shape[:-1], self._call.value.shape[-1])
         lse = query.new_empty(query.shape[:-1], dtype=torch.float32)
         launch_forward(self._call, plan, out, lse)
         return out, lse

@@ -50,8 +50,16 @@ PATTERN: Final[Pattern] = replace(
         128: (dense.FLOAT8_SHORT, dense.FLOAT8_SHORT),
     },
     long=False,
-    queries={64: (None, SHORT_QUERIES), 128: (dense.TWO_OVERLAPPED, TWO_PROGRAMS)},
-    keys={64: (_OF_64, _OF_64), 128: (TWO_PROGRAMS, TWO_PROGRAMS)},
+    queries={
+        64: (None, SHORT_QUERIES),
+        96: (dense.ROWS_OF_QUERIES, TWO_PROGRAMS),
+        128: (dense.TWO_OVERLAPPED, TWO_PROGRAMS),
+    },
+    keys={
+        64: (_OF_64, _OF_64),
+        96: (dense.ROWS_OF_KEYS, TWO_PROGRAMS),
+        128: (TWO_PROGRAMS, TWO_PROGRAMS),
+    },
     # A window of 1024 keys has 7.9 tiles in rows of 4096, and 8.4 in rows of 8192.
     least=dense.PATTERN.least._replace(keys=1024, pairs=2**15, band=7.5),
     short=None,

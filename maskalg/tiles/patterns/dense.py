@@ -33,6 +33,8 @@ _FLOAT8_LONG: Final = HopperTile(2, 128, 3, 168, 240, 24, True, False)
 _FLOAT8_NARROW: Final = HopperTile(3, 128, 3, 128, 160, 32, True, False)
 
 TWO_OVERLAPPED: Final = HopperBackwardTile(64, 4, overlap=True)
+ROWS_OF_QUERIES: Final = HopperBackwardTile(64, 3, persistent=True)
+ROWS_OF_KEYS: Final = HopperBackwardTile(64, 2, persistent=True)
 
 
 def _holds(rows: Rows) -> bool:
@@ -46,16 +48,21 @@ PATTERN: Final = Pattern(
     plain=PLAIN,
     hopper={
         64: (_THREE_CONSUMERS, None),
+        96: (TWO_CONSUMERS, TWO_CONSUMERS),
         128: (OVERLAPPED, TWO_CONSUMERS),
-        192: (IN_PARTS, None),
+        192: (OVERLAPPED, None),
         256: (_WIDE_HEADS, None),
     },
     weighted={128: THREE_NARROW},
     float8={64: (_FLOAT8_NARROW, ROW_BY_ROW), 128: (_FLOAT8_LONG, FLOAT8_SHORT)},
     long=True,
-    queries={128: (TWO_OVERLAPPED, TWO_OVERLAPPED)},
+    queries={
+        96: (ROWS_OF_QUERIES, TWO_OVERLAPPED),
+        128: (TWO_OVERLAPPED, TWO_OVERLAPPED),
+    },
     keys={
         64: (HopperBackwardTile(64, 3, consumers=1), HopperBackwardTile(64, 3)),
+        96: (ROWS_OF_KEYS, HopperBackwardTile(64, 2)),
         128: (HopperBackwardTile(64, 2), HopperBackwardTile(64, 2)),
     },
     weighted_queries=TWO_OVERLAPPED,

@@ -13,7 +13,11 @@ PATTERN: Final[Pattern] = replace(
     name="long documents",
     place=4,
     holds=lambda rows: False,  # lengths tell, see `as_long`
-    hopper={**reading.PATTERN.hopper, 128: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS)},
+    hopper={
+        **reading.PATTERN.hopper,
+        96: (dense.TWO_CONSUMERS, banded.SHORT_DOCUMENTS),
+        128: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS),
+    },
     one_pass=(),
     long_documents=None,
     long_paths=None,

@@ -9,7 +9,7 @@ from typing import Final
 from ..backward import backward_tiles_for, hopper_backward_tile_for
 from ..forward import hopper_tile_for, tiles_for
 from ..patterns import PATTERNS
-from ..shapes import HopperBackwardTile, HopperTile, Tile
+from ..shapes import HopperBackwardTile, HopperTile, Tile, dims_of
 from .choices import Configuration, Key, legal
 
 _BLOCKS: Final = (32, 256)
@@ -33,9 +33,8 @@ run at once on a multiprocessor, or three.
 
 def table_tiles(architecture: str, key: Key) -> tuple[Configuration, ...]:
     """The tables' tiles for `key`, in order, on inputs that every tier serves."""
-    shape = (architecture, key.head_pad, key.element_bytes, key.pattern)
-    rows = (key.head_pad, key.head_pad)
-    at = (architecture, rows, key.element_bytes, key.pattern)
+    shape = (architecture, key.size, key.element_bytes, key.pattern)
+    at = (architecture, key.size, key.element_bytes, key.pattern)
     hopper: HopperTile | HopperBackwardTile | None
     if key.kernel == "forward":
         hopper = hopper_tile_for(*at, biased=key.biased)
@@ -53,14 +52,12 @@ def first_candidates(architecture: str, key: Key) -> tuple[Configuration, ...]:
     own = table_tiles(architecture, key)
     others = [
         tile
-        for head_pad in dict.fromkeys((key.head_pad, 64, 128))
+        for size in dict.fromkeys((key.size, 64, 128))
         for pattern in PATTERNS
         for biased in (False, True)
         for tile in _firsts(
-            table_tiles(
-                architecture, replace(key, head_pad=head_pad, pattern=pattern, biased=biased)
-            ),
-            plain=head_pad == key.head_pad,
+            table_tiles(architecture, replace(key, size=size, pattern=pattern, biased=biased)),
+            plain=size == key.size,
         )
     ]
     return _kept(architecture, key, (*own, *neighbours(architecture, key, own[0]), *others))
@@ -163,10 +160,11 @@ def _trusted_area(architecture: str, key: Key) -> int:
 
 def _rings(key: Key, tile: HopperTile | HopperBackwardTile) -> int:
     """Bytes that a warp-specialised kernel needs at least: its rows and the stages of its rings."""
-    row = key.head_pad * key.element_bytes
+    dim, value_dim = dims_of(key.size)
+    row, both = dim * key.element_bytes, (dim + value_dim) * key.element_bytes
     if isinstance(tile, HopperTile):
-        return tile.consumers * 64 * row + tile.stages * tile.block_kv * 2 * row
+        return tile.consumers * 64 * row + tile.stages * tile.block_kv * both
     places = 2 if tile.persistent else 1
-    stage = tile.block * row if tile.one_ring else 2 * tile.block * row
+    stage = tile.block * (row if tile.one_ring else both)
     exchanged = 2 * tile.rows * tile.block * key.element_bytes if tile.divided else 0
-    return places * 2 * tile.rows * row + tile.stages * stage + exchanged
+    return places * tile.rows * both + tile.stages * stage + exchanged

@@ -16,9 +16,6 @@ Configuration: TypeAlias = Tile | HopperTile | HopperBackwardTile
 """A tile of the plain tier, or of the warp-specialised kernels of sm_90."""
 
 KERNELS: Final[tuple[Kernel, ...]] = get_args(Kernel)
-HEAD_PADS: Final = (16, 32, 64, 128, 256)
-"""Padded head dimensions."""
-
 _SIDES: Final = (16, 32, 64, 128, 256)
 _HOPPER_SIDES: Final = (32, 64, 128, 256)
 _ROWS: Final = 64  # of a consumer
@@ -32,21 +29,21 @@ class Key:
 
     Attributes:
         kernel: which one.
-        head_pad: the larger of the padded head dimensions of key and value.
+        size: of the heads; see `maskalg.tiles.shapes.size_of`.
         element_bytes: 2 or 4.
         pattern: what a row of the mask looks like.
         biased: whether the expression changes scores.
     """
 
     kernel: Kernel
-    head_pad: int
+    size: int
     element_bytes: int
     pattern: str
     biased: bool
 
     def __str__(self) -> str:
         bias = ", biased" if self.biased else ""
-        return f"{self.kernel} D{self.head_pad} {8 * self.element_bytes} bits {self.pattern}{bias}"
+        return f"{self.kernel} D{self.size} {8 * self.element_bytes} bits {self.pattern}{bias}"
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def legal(key: Key, tile: Configuration) -> bool:
     if isinstance(tile, HopperBackwardTile):
         return (
             key.kernel != "forward"
-            and key.head_pad >= 64
+            and key.size >= 64
             and tile.block in _HOPPER_SIDES
             and (_legal_of_keys(key, tile) if key.kernel == "keys" else _legal_of_queries(tile))
             and tile.consumers in (1, 2)
@@ -130,7 +127,7 @@ def legal(key: Key, tile: Configuration) -> bool:
     dealt = tile.consumers * tile.consumer_registers + tile.producer_registers
     return (
         key.kernel == "forward"
-        and key.head_pad >= 64
+        and key.size >= 64
         and tile.consumers in (1, 2, 3)
         and not (tile.turns and tile.consumers == 1)
         and tile.block_kv in _HOPPER_SIDES
@@ -147,7 +144,7 @@ def _legal_of_keys(key: Key, tile: HopperBackwardTile) -> bool:
     if tile.divided:
         free = not (tile.persistent or tile.anew)
         return free and tile.consumers == 2 and tile.block == _ROWS and not tile.one_ring
-    return key.head_pad < 256 and not (tile.overlap or tile.one_ring)
+    return key.size < 256 and not (tile.overlap or tile.one_ring)
 
 
 def _legal_of_queries(tile: HopperBackwardTile) -> bool:

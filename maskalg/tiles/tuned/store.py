@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from ...codegen.store import cache_dir, replace
 from ..patterns import PATTERNS
-from ..shapes import HopperBackwardTile, HopperTile, Tile
-from .choices import HEAD_PADS, KERNELS, NOTHING_TUNED, Choice, Choices, Configuration, Key, legal
+from ..shapes import SIZES, HopperBackwardTile, HopperTile, Tile
+from .choices import KERNELS, NOTHING_TUNED, Choice, Choices, Configuration, Key, legal
 
 SWITCH: Final = "MASKALG_TUNED"
 """The environment variable that, set to 0, leaves the choices aside."""
@@ -136,7 +136,8 @@ def kernels_digest() -> str:
     kernels = importlib.util.find_spec("maskalg_kernels")
     places = [Path(p) for p in (kernels.submodule_search_locations or ())] if kernels else []
     sources = [path for place in places for path in sorted(place.glob("*.py"))]
-    tables = [Path(__file__).parents[1] / name for name in ("forward.py", "backward.py")]
+    here = Path(__file__).parents[1]
+    tables = [here / "forward.py", here / "backward.py", *sorted(here.glob("patterns/*.py"))]
     whole = hashlib.sha256()
     for path in (*sources, *tables):
         whole.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -148,7 +149,7 @@ def _entry(entry: Any) -> tuple[Key, Choice]:
         raise Unusable("a choice that is not an object")
     key = Key(
         _one_of(entry, "kernel", KERNELS),
-        _one_of(entry, "head_pad", HEAD_PADS),
+        _one_of(entry, "size", SIZES),
         _one_of(entry, "element_bytes", (2, 4)),
         _one_of(entry, "pattern", tuple(PATTERNS)),
         _one_of(entry, "biased", (False, True)),

@@ -48,7 +48,7 @@ def gluon(monkeypatch):
 
 
 TABLE = tiles_for("sm_90", 128, 2, "dense")
-HOPPER = hopper_tile_for("sm_90", (128, 128), 2, "dense", biased=False)
+HOPPER = hopper_tile_for("sm_90", 128, 2, "dense", biased=False)
 
 
 def test_without_choices_the_tables_serve():
@@ -78,10 +78,18 @@ def test_what_the_warp_specialised_kernel_does_not_serve_keeps_the_tables():
     assert forward(tuned("forward", OTHER), wide=True) == (None, TABLE)
     assert forward(tuned("forward", OTHER), (128, 32)) == (None, TABLE)
     wide_heads = tiles_for("sm_90", 256, 2, "dense")
-    table = hopper_tile_for("sm_90", (256, 256), 2, "dense", biased=False)
+    table = hopper_tile_for("sm_90", 256, 2, "dense", biased=False)
     # Measured where queries and output share memory, which they cannot here.
     assert forward(tuned("forward", OTHER, pad=256), (256, 128)) == (table, wide_heads)
     assert forward(tuned("forward", OTHER, pad=256), (256, 256)) == (OTHER, wide_heads)
+
+
+def test_heads_of_a_size_share_its_tiles():
+    for dims in ((80, 80), (96, 72), (65, 96)):
+        assert forward(tuned("forward", OTHER, pad=96), dims) == (OTHER, TABLE)
+        assert forward(tuned("forward", OTHER), dims)[0] != OTHER
+    assert forward(tuned("forward", OTHER, pad=192), (192, 128))[0] == OTHER
+    assert forward(tuned("forward", OTHER, pad=192), (192, 192))[0] != OTHER
 
 
 def test_gradients():
