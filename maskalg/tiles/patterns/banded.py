@@ -41,7 +41,7 @@ PATTERN: Final[Pattern] = replace(
     hopper={
         64: (dense.THREE_PROGRAMS, None),
         128: (_SHORT_ROWS, SHORT_DOCUMENTS),
-        192: (dense.IN_PARTS, None),
+        192: (dense.OVERLAPPED, None),
         256: (_WIDE_HEADS, None),
     },
     weighted={128: _SHORT_ROWS},

@@ -19,7 +19,6 @@ PLAIN: Final[Plain] = {
 }
 
 OVERLAPPED: Final = HopperTile(2, 128, 2, 168, 240, 24, False, True, overlap=True)
-IN_PARTS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, False, overlap=True)
 TWO_CONSUMERS: Final = HopperTile(2, 128, 2, 168, 240, 24, True, True)
 THREE_NARROW: Final = HopperTile(3, 64, 3, 128, 160, 32, True, False)
 THREE_PROGRAMS: Final = HopperTile(1, 64, 3, 80, 136, 24, False, True)
