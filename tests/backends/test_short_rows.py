@@ -28,7 +28,7 @@ def gluon(monkeypatch):
 @pytest.mark.parametrize("dim", [64, 128])
 def test_masks_that_keep_long_rows(dim):
     of_windows = (
-        hopper_tile_for("sm_90", (dim, dim), 2, "banded", biased=False),
+        hopper_tile_for("sm_90", dim, 2, "banded", biased=False),
         tiles_for("sm_90", dim, 2, "banded"),
     )
     for expression in (ma.everything, causal, causal | ma.prefix(3)):

@@ -106,13 +106,13 @@ def test_each_arrival_follows_one_barrier(name):
 @pytest.mark.parametrize("pattern", ["reading", "long documents"])
 def test_documents_that_are_declared_to_be_contiguous(pattern):
     """Nothing is read of keys, so nothing is put aside: 208 bytes where ids may be scattered."""
-    tile = hopper_tile_for("sm_90", (128, 128), 2, pattern, biased=False)
+    tile = hopper_tile_for("sm_90", 128, 2, pattern, biased=False)
     check(compiled(causal & ma.document.from_lengths([40, 24]), 128, tile=tile))
 
 
 def test_long_paths():
     """With Triton 3.6, on which it was measured, nothing is put aside."""
-    tile = hopper_tile_for("sm_90", (128, 128), 2, "long paths", biased=False)
+    tile = hopper_tile_for("sm_90", 128, 2, "long paths", biased=False)
     spills = 0 if triton.__version__.startswith("3.6.") else 148
     check(compiled(expressions()["rollouts"], 128, tile=tile), spills)
 
