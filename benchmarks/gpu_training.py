@@ -265,7 +265,7 @@ def passes() -> None:
 def tiers() -> None:
     print("\ntiers: time of the plain kernels over that of the chosen ones, one after the other")
     names = (
-        (backend, "hopper_tile"),
+        (backend, "hopper_tile_for"),
         (backend, "hopper_backward_tile_for"),
         (backend, "one_pass_for"),
     )
