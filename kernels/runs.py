@@ -208,6 +208,14 @@ def run_of_marks(j, q0, q1, marks, first_row, grain_bits, kv_len, BLOCK: tl.cons
     row = tl.minimum(row + 1, last)
     first, whole, cut = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
     found, full, partial = _joined(found, full, partial, first, whole, cut)
+    # invariant: (first_row + (q0 >> grain_bits) <= row) & (row <= last)
+    # invariant: (j <= found) & (found <= NO_TILE) & (full <= NO_TILE)
+    # invariant: (found < partial) | (found == NO_TILE)
+    # invariant: (partial == NO_TILE) | (found < NO_TILE) & (partial < NO_TILE)
+    # invariant: implies(kept(row) & (j <= t), found <= t)
+    # invariant: implies((found <= t) & ((t < full) | (t < partial)), kept(row))
+    # invariant: implies((found <= t) & (t < full), ~dropped(row))
+    # until: last - row
     while row < last:
         row += 1
         first, whole, cut = _marked_run(j, marks, row, columns, grain_bits, kv_len, BLOCK)
@@ -245,6 +253,10 @@ def run_of_spans_and_marks(
     """The first run that both keep: spans are bounds by themselves, FULL where either says so."""
     first, end, partial = run_of_spans(j, touched, unfull, kv_len, BLOCK)
     found, until, masked = run_of_marks(first, q0, q1, marks, first_row, grain_bits, kv_len, BLOCK)
+    # invariant: is_run_of_spans(first, end, partial) & is_run_of_marks(found, until, masked)
+    # invariant: (j <= first) & (first <= found)
+    # invariant: implies(kept & (j <= t), found <= t)
+    # until: NO_TILE - end
     while (found >= end) & (found < NO_TILE):
         first, end, partial = run_of_spans(found, touched, unfull, kv_len, BLOCK)
         found, until, masked = run_of_marks(

@@ -31,6 +31,7 @@ from ..formula.nodes import Node
 from ..formula.parameters import Slot
 from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
+from ..schedule.tiling import Of
 from . import terms
 from .elements import SCALE, Interval, TritonHooks, kept
 from .given import (
@@ -195,10 +196,10 @@ def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int)
         return
     other = transposed(structure)
     of_keys = Structure(other.key, other.mask_key, other.mask, PLAIN_SCORE, other.slots)
-    for name, of, moving in (
-        ("next_run", structure, "kv_idx"),
-        ("next_run_of_keys", of_keys, "q_idx"),
-        ("next_run_either_way_of_keys", of_keys, "q_idx"),
+    for name, of, moving, rows in (
+        ("next_run", structure, "kv_idx", "queries"),
+        ("next_run_of_keys", of_keys, "q_idx", "keys"),
+        ("next_run_either_way_of_keys", of_keys, "q_idx", "keys, either way"),
     ):
         text = f"{where.replace('inline PTX, NVIDIA', 'GPUs')}, {name}"
         try:
@@ -206,6 +207,9 @@ def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int)
         except NotDefined as problem:
             yield _unread("bounds", text, problem)
             continue
+        by = "equal as written" if read.asks_for(found, cast(Of, rows)) else "other arguments"
+        told: Outcome = "proved" if by == "equal as written" else "not proved"
+        yield Claim("bounds", f"{text}, {found.function} of its row", told, by, 0.0, None, moving)
         if found.function.startswith("run_of_spans"):
             yield from _bounds(
                 of, meaning, kernel, (found.touched, found.unfull), (text, moving), milliseconds

@@ -13,6 +13,7 @@ from ..codegen.arguments import (
     DistanceNumber,
     DivisorArgument,
     LayoutArgument,
+    MarksArgument,
     NumbersTable,
     Scalar,
     ScalarArgument,
@@ -22,9 +23,10 @@ from ..codegen.arguments import (
 from ..codegen.hooks import Hooks
 from ..engine.normal_form import Structure
 from ..formula.parameters import Slot
+from ..schedule.tiling import Of
 from . import terms
 from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q, step_table
-from .reading.library import Library
+from .reading.library import Library, unwrapped
 from .reading.triton import Module, Reader, as_number
 from .reading.values import FLOAT32, INT32, INT64, TYPES, Number, Pointer, Type
 from .terms import Table, Term
@@ -58,11 +60,14 @@ class Bounds:
     Attributes:
         function: of the kernels, which finds the next run.
         touched, unfull: intervals of keys; none where the function reads labels of tiles alone.
+        place: besides these and tiles: the row that is asked for, its labels where they are read,
+            and its length.
     """
 
     function: str
     touched: tuple[Interval, ...]
     unfull: tuple[Interval, ...]
+    place: tuple[Any, ...]
 
     @property
     def looked_up(self) -> bool:
@@ -98,6 +103,7 @@ class TritonHooks:
         self._bits: dict[Term, Term] = {}
         self._numbers = [self._scalar(argument) for argument in hooks.scalars]
         self._tables = tuple([self._table(table) for table in hooks.tables])
+        self._marks = {repr(t): t.of for t in hooks.tables if isinstance(t, MarksArgument)}
         summaries = Library(self._divisors).summaries()
         self._module = Module(hooks.source, "the hooks", library)
         self._reader = Reader(self._module, self._loaded, summaries)
@@ -138,29 +144,55 @@ class TritonHooks:
         found: list[Bounds] = []
 
         def tiles(low: Any, high: Any, some: Any, kv_len: Any, block: Any) -> Interval:
+            if as_number(kv_len).term is not KV_LEN or block != 64:
+                raise NotDefined("the tiles of another row")
             parts = [self.resolved(as_number(part).term) for part in (low, high, some)]
             return Interval(*parts)
 
         def read(function: str, before: int) -> Callable[..., None]:
-            """Its intervals stand behind so many arguments; it has none where that is 0."""
+            """Its intervals, if it has any, and all else stand behind so many arguments."""
 
             def call(*args: Any) -> None:
-                sides = args[before : before + 2] if before else ((), ())
-                found.append(Bounds(function, tuple(sides[0]), tuple(sides[1])))
+                spans = "spans" in function
+                sides = args[before : before + 2] if spans else ((), ())
+                more = (*args[:before], *args[before + 2 * spans :])
+                found.append(Bounds(function, tuple(sides[0]), tuple(sides[1]), more))
 
             return call
 
         places = {"run_of_spans": 1, "run_of_spans_and_marks": 1, "run_of_spans_either_way": 2,
-                  "run_of_marks": 0, "run_of_marks_either_way": 0}  # fmt: skip
+                  "run_of_marks": 1, "run_of_marks_either_way": 2}  # fmt: skip
         summaries = Library(self._divisors).summaries() | {"tiles": tiles}
         summaries |= {function: read(function, before) for function, before in places.items()}
         reader = Reader(self._module, self._loaded, summaries)
         row = [Number(term, self.index) for term in (Q0, Q1)]
-        first = [Number(terms.variable("j"), INT32)] * (2 if "either_way" in name else 1)
+        from_tile = ("j", "from_last") if "either_way" in name else ("j",)
+        first = [Number(terms.variable(part), INT32) for part in from_tile]
         place = [self._plain(term) for term in (BATCH, HEAD, KV_LEN)]
         numbers = tuple(self._numbers[:MOST_PASSED])
         reader.call(name, *first, *row, *place, numbers, self._tables, 64)
         return found[0]
+
+    def asks_for(self, bounds: Bounds, of: Of) -> bool:
+        """Whether a hook of runs asks for those of its own row: from the tile it is told on, of the
+        labels of this side where it reads any, at the row of its batch entry and its head."""
+        step = [terms.variable(f"{name} of {of}") for name in ("of_batch", "of_head", "grain_bits")]
+        row = terms.add(terms.multiply(BATCH, step[0]), terms.multiply(HEAD, step[1]))
+        from_tile = ("j", "from_last") if "either_way" in bounds.function else ("j",)
+        wanted = [terms.variable(part) for part in from_tile]
+        if bounds.looked_up:
+            wanted += [Q0, Q1, terms.number(0), row, step[2]]
+        wanted += [KV_LEN, terms.number(64)]
+        if len(wanted) != len(bounds.place):
+            return False
+        for part, term in zip(bounds.place, wanted, strict=True):
+            if isinstance(part, Pointer):
+                labels = self._marks.get(part.table.name)
+                if labels != of or part.at is not term:
+                    return False
+            elif terms.replaced(self.resolved(as_number(part).term), unwrapped) is not term:
+                return False
+        return True
 
     def resolved(self, term: Term) -> Term:
         """The term with numbers in place of the bits, and the table, that they are passed as."""

@@ -1,11 +1,16 @@
 """The walk over tiles, proved; and wrong texts of it, refused with tables at which they err."""
 
-import pytest
+import itertools
 
+import pytest
+import torch
+
+from maskalg.schedule.tile_runs import marked_runs_of
 from maskalg.verifier.reading.triton import kernel_source
 from maskalg.verifier.walk.claims import walk_claims
 from maskalg.verifier.walk.example import wrong_walk
 from maskalg.verifier.walk.example_of_hopper import wrong_walk_of_hopper
+from maskalg.verifier.walk.example_of_marks import wrong_marks
 
 pytest.importorskip("z3")
 
@@ -55,6 +60,7 @@ def test_the_walk_is_proved():
     assert [claim for claim in found if claim.outcome != "proved"] == []
     assert wrong_walk() is None
     assert wrong_walk_of_hopper() is None
+    assert wrong_marks() is None
 
 
 @pytest.mark.parametrize("file, old, new", WRONG)
@@ -62,9 +68,68 @@ def test_a_wrong_walk_is_refused_with_an_example(file, old, new):
     text = kernel_source(file)
     assert old in text
     sources = {file: text.replace(old, new)}
-    refused = [claim for claim in walk_claims(sources, 300) if claim.outcome != "proved"]
+    refused = [claim for claim in walk_claims(sources, 300, lambda name: "mark" not in name)
+               if claim.outcome != "proved"]  # fmt: skip
     assert refused
     assert all(claim.outcome == "wrong" and " keys " in claim.by for claim in refused), refused
+
+
+WRONG_MARKS = [
+    # one row of labels
+    ("_marked_run", "low = tl.minimum(code >> 1, columns)",
+     "low = tl.minimum(code >> 1, columns - 1)"),
+    ("_marked_run", "(code % 2 == 0) & (low <= first * BLOCK)", "(code % 2 == 0)"),
+    ("_marked_run", "(code % 2 == 0) & (low", "(code % 2 == 1) & (low"),
+    ("_marked_run", "whole, high // BLOCK, first)", "whole, (high + BLOCK - 1) // BLOCK, first)"),
+    ("_marked_run", "(high + BLOCK - 1) // BLOCK, first + 1)", "high // BLOCK, first + 1)"),
+    ("_marked_run", "first = tl.maximum(low, start) // BLOCK", "first = low // BLOCK"),
+    ("_marked_run", "inside = column < columns", "inside = column <= columns"),
+    ("_marked_run", "(row * columns + column) * 2", "(row * columns + column) * 2 + 2"),
+    ("_marked_run", "tl.load(entry + 1", "tl.load(entry"),
+    # rows together
+    ("run_of_marks", "tl.where(first == found, tl.minimum(full, whole), tl.minimum(first, found))",
+     "tl.where(first == found, full, tl.minimum(first, found))"),
+    ("run_of_marks", "tl.where(first == found, tl.minimum(full, whole), tl.minimum(first, found))",
+     "tl.minimum(full, whole)"),
+    ("run_of_marks", "row = tl.minimum(row + 1, last)", "row = tl.minimum(row + 2, last)"),
+    ("run_of_marks", "        row += 1\n", "        row += 2\n"),
+    ("run_of_marks", "(q1 >> grain_bits)", "(q1 >> grain_bits) - 1"),
+    ("run_of_marks", "tl.where(masked, partial, full), masked", "full, masked"),
+    # from the last column
+    ("run_of_marks_either_way", "* 2 + from_last", "* 2"),
+    ("run_of_marks_either_way", "(kv_len + BLOCK - 1) // BLOCK)\n    length",
+     "kv_len // BLOCK)\n    length"),
+    ("run_of_marks_either_way", "tl.where(none, end, end - skipped)", "end"),
+    # with intervals
+    ("run_of_spans_and_marks", "while (found >= end) &", "while (found > end) &"),
+    ("run_of_spans_and_marks", "tl.minimum(end, until)", "until"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function, old, new", WRONG_MARKS)
+def test_wrong_runs_of_labels_are_refused_with_an_example(function, old, new):
+    text = kernel_source("runs")
+    assert old in text
+    sources = {"runs": text.replace(old, new)}
+    refused = [claim for claim in walk_claims(sources, 300, lambda name: name == f"runs.{function}")
+               if claim.outcome != "proved"]  # fmt: skip
+    assert refused
+    assert all(claim.outcome == "wrong" and " labels " in claim.by for claim in refused), refused
+
+
+def test_stored_runs_are_what_the_proof_assumes_of_them():
+    """Of every row of up to six labels: the run at or after each cell, and what it says."""
+    for columns in range(1, 7):
+        every = torch.tensor(list(itertools.product((0, 1, 2), repeat=columns)), dtype=torch.uint8)
+        for labels, row in zip(every.tolist(), marked_runs_of(every).tolist(), strict=True):
+            for column, (code, past) in enumerate(row):
+                first, partial = code >> 1, code & 1
+                assert not any(labels[column:first])
+                if first >= columns:
+                    assert past == columns
+                    continue
+                assert column <= first < past <= columns
+                assert set(labels[first:past]) == ({1} if partial else {2})
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class Library:
 
     def _remainder(self, x: Any, c: Any, m: Any, s: Any, any_sign: bool = True) -> Number:
         divisor, by = self._divisor(m, s), as_number(c)
-        if terms.replaced(by.term, _unwrapped) is not terms.replaced(divisor, _unwrapped):
+        if terms.replaced(by.term, unwrapped) is not terms.replaced(divisor, unwrapped):
             raise NotDefined("a remainder by another number than its factor stands for")
         return self._by_factor(terms.remainder, x, m, s, any_sign)
 
@@ -86,7 +86,8 @@ class Library:
         return found
 
 
-def _unwrapped(term: Term) -> Term | None:
+def unwrapped(term: Term) -> Term | None:
+    """What wraps, for `terms.replaced`."""
     return term.args[0] if term.op == "wrapped" else None
 
 

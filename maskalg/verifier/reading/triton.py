@@ -379,6 +379,14 @@ class Reader:
             if isinstance(op, ast.BitXor):
                 return Number(terms.no(terms.same(x.term, y.term)), BOOL)
             raise NotDefined(f"{type(op).__name__} of conditions")
+        if isinstance(op, (ast.LShift, ast.RShift)) and not terms.is_number(y.term):
+            if self._loops is None:
+                raise NotDefined(f"{type(op).__name__} by a number that is not known")
+            # A walk knows that it is one of 0..31.
+            times = power_of_two(y.term)
+            if isinstance(op, ast.LShift):
+                return integer(terms.multiply(x.term, times), x.type)
+            return Number(terms.quotient(x.term, times), x.type)
         return _of_integers(op, x, y)
 
     # --- calls -----------------------------------------------------------------------------------
@@ -408,9 +416,9 @@ class Reader:
             given = dict(zip(function.fields, args, strict=False)) | named
             return function.of([given[name] for name in function.fields] if given else args)
         if isinstance(function, Builtin):
-            if function.name == "load":
-                return self._load(*args, **named)
             known = self._summaries.get(function.name) or _BUILTINS.get(function.name)
+            if known is None and function.name == "load":
+                known = self._load
             if known is not None:
                 return known(*args, **named)
             raise NotDefined(f"the function {function.name} of Triton")
@@ -510,6 +518,11 @@ def _of_integers(op: ast.operator, x: Number, y: Number) -> Number:
             return Number(terms.sign_of(x.term), of)
         return Number(terms.quotient(x.term, terms.number(1 << by)), of)
     raise NotDefined(f"{type(op).__name__} of integers")
+
+
+def power_of_two(exponent: Term) -> Term:
+    """2 to an exponent that is not known."""
+    return terms.apply("power of two", exponent, sort="int")
 
 
 _SIGNS: Final[dict[type, tuple[str, Callable[[Term, Term], Term]]]] = {

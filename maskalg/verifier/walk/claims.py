@@ -13,12 +13,19 @@ from .blocks import FILE, lemmas_of_blocks
 from .example import wrong_walk
 from .example_of_blocks import wrong_blocks
 from .example_of_hopper import wrong_walk_of_hopper
+from .example_of_marks import wrong_marks
 from .hopper import lemmas_of_hopper
 from .loops import Unproved
+from .marks import FUNCTIONS as OF_MARKS
+from .marks import lemmas_of_marks
 from .runs import Lemma, Sources, lemmas
 
-_EVERY: Final = (lemmas, lemmas_of_hopper, lemmas_of_blocks)
-_EXAMPLES: Final = {FILE: wrong_blocks, "hopper_": wrong_walk_of_hopper, "": wrong_walk}
+_EVERY: Final = (lemmas, lemmas_of_marks, lemmas_of_hopper, lemmas_of_blocks)
+_EXAMPLES: Final = {
+    FILE: wrong_blocks, "hopper_": wrong_walk_of_hopper,
+    **dict.fromkeys([f"runs.{name}" for name in OF_MARKS], wrong_marks), "": wrong_walk,
+}  # fmt: skip
+"""Functions that run a text on small tables, by how the names of what they are about begin."""
 
 
 @lru_cache(maxsize=2)

@@ -85,7 +85,7 @@ class Walker:
         self.names: dict[str, Any] = {}
         self._milliseconds = milliseconds
         self._orders: list[tuple[Term, Term]] = []
-        self._tables: dict[str, Table] = {}
+        self._meanings: dict[str, Callable[..., Term]] = {}
         self._facts = Facts()
         self._fresh = 0
         spoken: dict[str, Callable[..., Any]] = {
@@ -132,6 +132,21 @@ class Walker:
         for statement in copy.deepcopy(body[loops.index(True) :]):
             self.reader._statement(_Stores().visit(statement), scope)
 
+    def mean(self, name: str, meaning: Callable[..., Term]) -> Callable[..., Number]:
+        """A word of invariants that is true of numbers if and only if `meaning` of them is.
+
+        The meaning may speak of the same word at lower numbers.
+        """
+        self._meanings[name] = meaning
+
+        def word(*args: Any) -> Number:
+            return Number(
+                terms.apply(name, *[as_number(arg).term for arg in args], sort="bool"), BOOL
+            )
+
+        self._words[name] = word
+        return word
+
     def ordered_by(self, times: Term, whole: Term) -> None:
         """Add, wherever `times` is multiplied by a whole number, that products of it and of `whole`
         lie in the order of these numbers."""
@@ -167,13 +182,24 @@ class Walker:
             return Number(self._facts.within(table, as_number(count).term, at), BOOL)
         if isinstance(table, tuple):
             return Number(terms.either(*[inside(pair, at) for pair in table[:count]]), BOOL)
+
+        def meaning(count: Term, tile: Term) -> Term:
+            """Within the first i + 1 is within the first i, or in interval i."""
+            if terms.is_number(count) and terms.value_of_number(count) <= 0:
+                return terms.FALSE
+            before = terms.subtract(count, terms.number(1))
+            return terms.either(word(before, tile), inside(table.at(before), tile))
+
         name = f"within {table.name}"
-        self._tables[name] = table
-        return Number(terms.apply(name, as_number(count).term, at, sort="bool"), BOOL)
+        self._meanings[name] = meaning
+
+        def word(count: Term, tile: Term) -> Term:
+            return terms.apply(name, count, tile, sort="bool")
+
+        return Number(word(as_number(count).term, at), BOOL)
 
     def _laws(self, claim: Term) -> list[Term]:
-        """The meaning of `within` at each place of a table that is named: within the first i + 1 is
-        within the first i, or in interval i."""
+        """The meaning of words where they are said, and the order of products."""
         laws: dict[Term, None] = {}
         for term in [*self.given, claim]:
             for part in term.walk():
@@ -181,17 +207,9 @@ class Walker:
                     if part.op == "quotient" and part.args[1] is times and part is not whole:
                         for one in (part, terms.negate(part)):
                             laws.update(dict.fromkeys(ordered(one, whole, times)))
-                table = self._tables.get(part.data) if part.op == "apply" else None
-                if table is None:
-                    continue
-                count, tile = part.args
-                if terms.is_number(count) and terms.value_of_number(count) <= 0:
-                    laws[terms.no(part)] = None
-                    continue
-                before = terms.subtract(count, terms.number(1))
-                rest = terms.apply(part.data, before, tile, sort="bool")
-                more = terms.either(rest, inside(table.at(before), tile))
-                laws[terms.same(part, more)] = None
+                meaning = self._meanings.get(part.data) if part.op == "apply" else None
+                if meaning is not None:
+                    laws[terms.same(part, meaning(*part.args))] = None
         return [*laws, *self._facts.laws(self.given, claim)]
 
     # --- branches and loops ---------------------------------------------------------------------

@@ -1,0 +1,409 @@
+"""Runs of tiles that kernels look up, proved of the text of `kernels/runs.py` for any labels.
+
+The host labels square tiles, here called cells, EMPTY, PARTIAL or FULL. For each cell of a row it
+stores the run at or after it: first cell, whether PARTIAL, and the cell past the run
+(`schedule.tile_runs.marked_runs_of`). A kernel's tile t holds some cells, or a part of one, and
+its queries may lie in several rows of cells. Of one row and tile t two things matter: whether t
+keeps a pair, in a cell that is not EMPTY, and whether it drops one, in a cell that is not FULL or
+past the last key. What the stored runs say of both (`_stored`) is all that is assumed of labels.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from .. import terms
+from ..given import between
+from ..meaning import NotDefined
+from ..reading.triton import as_number, kernel_module, power_of_two
+from ..reading.values import BOOL, INT32, Number, Pointer
+from ..solve import settled
+from ..terms import Term, number
+from .loops import Step, Unproved, Walker, ordered
+from .runs import NO_TILE, TILE, Sources, conditions
+
+BLOCKS: Final = (16, 32, 64, 128, 256)
+SIDES: Final = (64, 128)
+"""Positions of cells that may be smaller than a tile."""
+LONGEST: Final = 2**28
+_MOST_CELLS: Final = 2**28
+_FARTHEST: Final = 2**30 + 2**27
+"""The tile that a row may be asked from."""
+
+KEPT, DROPPED = terms.variable("kept", "bool"), terms.variable("dropped", "bool")
+"""Whether tile t keeps a pair of one row of cells, and whether it drops one."""
+
+
+FUNCTIONS: Final = (
+    "_marked_run", "run_of_marks", "run_of_marks_either_way", "run_of_marks_either_way",
+    "run_of_spans_and_marks",
+)  # fmt: skip
+
+
+class _Found(NamedTuple):
+    """A tile from j on that a row keeps, NO_TILE without one; up to which tile all pairs are kept,
+    and up to which some are."""
+
+    first: Any
+    full: Any
+    partial: Any
+
+
+def lemmas_of_marks(
+    sources: Sources | None, milliseconds: int
+) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
+    """Functions of the kernels, what is claimed of each, and its proof."""
+    run = "the run from tile j on, for any labels"
+    told: tuple[tuple[str, Callable[..., tuple[Step, ...]]], ...] = (
+        ("next tiles of a row of cells, for any labels", _of_a_row),
+        (f"{run} and any rows of cells", _of_rows),
+        (f"{run}, counted from the first tile", partial(_either_way, 0)),
+        (f"{run}, counted from the last tile", partial(_either_way, 1)),
+        (f"{run} and any intervals", _with_spans),
+    )
+    for name, (text, proof) in zip(FUNCTIONS, told, strict=True):
+        yield f"runs.{name}", text, partial(proof, sources, milliseconds)
+
+
+def _walker(sources: Sources | None, milliseconds: int) -> Walker:
+    walker = Walker(kernel_module("runs", sources), {}, milliseconds)
+    walker.names |= {"t": Number(TILE, INT32)}
+    walker.given += between(0, TILE, 2**30 - 1)
+    return walker
+
+
+def _unknown(walker: Walker, name: str, low: int, high: int) -> Number:
+    found = terms.variable(name)
+    walker.given += between(low, found, high)
+    return Number(found, INT32)
+
+
+# --- one row of cells -----------------------------------------------------------------------------
+
+
+def found_in_row(j: Term, found: Any, kept: Term, dropped: Term, tile: Term) -> dict[str, Term]:
+    """Facts of `_marked_run` from tile j on, for any tile of one row."""
+    first, full, partial = (as_number(part).term for part in found)
+    in_full = terms.both(terms.greater_equal(tile, first), terms.greater(full, tile))
+    in_partial = terms.both(terms.greater_equal(tile, first), terms.greater(partial, tile))
+    return {
+        "it begins at j or later": terms.greater_equal(first, terms.least(j, NO_TILE)),
+        "it has a tile, or there is no further one": terms.either(
+            terms.both(terms.equal(first, NO_TILE), terms.equal(partial, NO_TILE),
+                       terms.greater_equal(NO_TILE, full)),
+            terms.both(terms.greater(partial, first), terms.greater_equal(NO_TILE, partial),
+                       terms.greater_equal(NO_TILE, full)),
+        ),
+        "no tile between j and it keeps a pair": terms.either(
+            terms.no(kept), terms.greater(j, tile), terms.greater_equal(tile, first)
+        ),
+        "its tiles keep a pair": terms.either(terms.no(in_partial), kept),
+        "its full tiles keep a pair": terms.either(terms.no(in_full), kept),
+        "its full tiles drop none": terms.either(terms.no(in_full), terms.no(dropped)),
+    }  # fmt: skip
+
+
+def _of_a_row(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """For cells of any number of tiles, and for tiles of any number of cells."""
+    steps: list[Step] = []
+    for block in BLOCKS:
+        many = terms.variable("tiles of a cell")
+        sizes = [number(side) for side in SIDES if side < block]
+        for side in (*sizes, terms.multiply(number(block), many)):
+            walker = _walker(sources, milliseconds)
+            walker.given += [terms.greater(many, number(0)), *between(1, side, LONGEST)]
+            try:
+                _of_cells(walker, block, side)
+            except Unproved as stopped:
+                raise Unproved((*steps, *stopped.steps)) from None
+            steps += walker.steps
+    return tuple(steps)
+
+
+def _of_cells(walker: Walker, block: int, side: Term) -> None:
+    """`_marked_run` for tiles and cells of so many positions."""
+    j = _unknown(walker, "j", 0, _FARTHEST)
+    row, columns = (_unknown(walker, name, 0, _MOST_CELLS) for name in ("row", "columns"))
+    length, grain_bits = _unknown(walker, "length", 1, 2**30), _unknown(walker, "grain_bits", 6, 28)
+    cells = terms.multiply(columns.term, side)
+    walker.given += [terms.greater_equal(cells, length.term), *between(0, cells, 2**31 - 1)]
+    walker.given += between(0, terms.multiply(row.term, columns.term), _MOST_CELLS)
+    tile = _Tile(block, side, columns.term, length.term)
+    walker.given += tile.facts()
+
+    def plain(*parts: Term) -> list[Term]:
+        """Results, without wrapping."""
+        of_side = {power_of_two(grain_bits.term): side}
+        sized = [terms.replaced(part, of_side.get) for part in parts]
+        in_order = [law for part in sized for law in tile.order(part)]
+        found = settled([*walker.given, *in_order], sized)
+        in_order = [law for part in found for law in tile.order(part)]
+        walker.given = list(dict.fromkeys((*walker.given, *in_order)))
+        return found
+
+    def load(pointer: Pointer, mask: Any, other: Any) -> Number:
+        at, inside = plain(pointer.at, as_number(mask).as_condition)
+        rest = terms.subtract(at, terms.multiply(number(2), row.term, columns.term))
+        column, end = (of(rest, number(2)) for of in (terms.quotient, terms.remainder))
+        if not terms.is_number(end):
+            raise NotDefined(f"entry {rest} of the marks of a row")
+        walker.claim("a cell of the row is looked up", terms.either(
+            terms.no(inside), _within(column, number(0), columns.term)
+        ))  # fmt: skip
+        walker.given += [terms.either(terms.no(inside), fact) for fact in tile.stored(column)]
+        value = _PAST if terms.value_of_number(end) else _CODE
+        return Number(terms.choice(inside, value, as_number(other).term), INT32)
+
+    walker.define("load", load)
+    marks = Pointer(terms.Table("marks", "int", -(2**31), 2**31 - 1), INT32, number(0))
+    found = walker.call("_marked_run", j, marks, row, columns, grain_bits, length, block)
+    found = tuple(
+        [Number(part, INT32) for part in plain(*[as_number(each).term for each in found])]
+    )
+    for text, claim in found_in_row(j.term, found, KEPT, DROPPED, TILE).items():
+        walker.claim(f"{text} (tiles of {block}, cells of {side})", claim)
+
+
+_FIRST, _PAST, _IS_PARTIAL = (terms.variable(name) for name in ("cell", "cell past", "partial"))
+_CODE: Final = terms.add(terms.multiply(number(2), _FIRST), _IS_PARTIAL)
+"""The run that is stored for a cell: first cell, the one past it, and 1 if it is PARTIAL."""
+
+_KEPT_CELL, _DROPPED_CELL = terms.variable("kept cell"), terms.variable("dropped cell")
+"""Cells of the tile: one that is not EMPTY if it keeps a pair, one that is not FULL if it drops
+one among the keys."""
+
+
+def _within(x: Term, low: Term, high: Term) -> Term:
+    """Whether low <= x < high."""
+    return terms.both(terms.greater_equal(x, low), terms.greater(high, x))
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Tile t of `block` positions, in a row of so many cells of `side` positions."""
+
+    block: int
+    side: Term
+    columns: Term
+    length: Term
+
+    def order(self, of: Term) -> list[Term]:
+        """Cells lie in the order of their numbers, the one that a place lies in among them."""
+        if terms.is_number(self.side):
+            return []
+        (many,) = terms.polynomial(self.side)
+        products = [
+            part.args for part in of.walk() if part.op == "product" and many[0] in part.args
+        ]
+        numbers = [part for args in products for part in args if part is not many[0]]
+        places = [part for part in of.walk() if part.op == "quotient" and part.args[1] is self.side]
+        cells = dict.fromkeys(
+            (_FIRST, _PAST, _KEPT_CELL, _DROPPED_CELL, self.columns, *places, *numbers)
+        )
+        return [law for pair in itertools.combinations(cells, 2)
+                for law in ordered(*pair, self.side)]  # fmt: skip
+
+    def overlaps(self, cell: Term, past: Term) -> Term:
+        """Whether a position of cells cell <= x < past lies in the tile and below the length."""
+        begin = terms.multiply(number(self.block), TILE)
+        until = terms.least(terms.add(begin, number(self.block)), self.length)
+        ends = [terms.multiply(self.side, each) for each in (cell, past)]
+        return terms.both(
+            terms.greater(past, cell), terms.greater(until, begin),
+            terms.greater(until, ends[0]), terms.greater(ends[1], begin),
+        )  # fmt: skip
+
+    def facts(self) -> list[Term]:
+        """Kept and dropped pairs lie in cells, or past the last key."""
+        kept, dropped = (
+            terms.both(self.overlaps(cell, terms.add(cell, number(1))),
+                       _within(cell, number(0), self.columns))
+            for cell in (_KEPT_CELL, _DROPPED_CELL)
+        )  # fmt: skip
+        return [
+            terms.either(terms.no(KEPT), kept),
+            terms.either(terms.no(DROPPED), self._cut(), dropped),
+        ]  # fmt: skip
+
+    def stored(self, column: Term) -> list[Term]:
+        """What the run that is stored for a cell says of the tile."""
+        some = terms.greater(self.columns, _FIRST)
+        of_run = terms.both(some, _within(_DROPPED_CELL, _FIRST, _PAST))
+        lies = [terms.greater_equal(_FIRST, column), terms.greater(_PAST, _FIRST),
+                terms.greater_equal(self.columns, _PAST)]  # fmt: skip
+        return [
+            *between(0, _IS_PARTIAL, 1), *between(0, _FIRST, 2**29), *between(0, _PAST, 2**29),
+            terms.choice(some, terms.both(*lies), terms.equal(_PAST, self.columns)),
+            # The cells before it are EMPTY, its own are not, and are FULL if it is not PARTIAL.
+            terms.either(terms.no(KEPT), terms.no(_within(_KEPT_CELL, column, _FIRST))),
+            terms.either(terms.no(some), terms.no(self.overlaps(_FIRST, _PAST)), KEPT),
+            terms.either(terms.no(DROPPED), terms.equal(_IS_PARTIAL, number(1)),
+                         terms.no(of_run), self._cut()),
+        ]  # fmt: skip
+
+    def _cut(self) -> Term:
+        """Whether the tile reaches past the length."""
+        every = number(self.block)
+        return terms.greater(terms.add(terms.multiply(every, TILE), every), self.length)
+
+
+# --- rows of cells --------------------------------------------------------------------------------
+
+
+def _of_rows(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """Tile t keeps a pair if one of the rows keeps one, and drops one if one of them does."""
+    walker = _walker(sources, milliseconds)
+    j, grain_bits = _unknown(walker, "j", 0, 2**30), _unknown(walker, "grain_bits", 6, 28)
+    q0, q1, query = (_unknown(walker, name, 0, LONGEST) for name in ("q0", "q1", "query"))
+    first_row = _unknown(walker, "first_row", 0, LONGEST)
+    length = _unknown(walker, "kv_len", 1, LONGEST)
+    side = power_of_two(grain_bits.term)
+    walker.given += [*between(1, side, LONGEST), terms.greater_equal(q1.term, q0.term)]
+    begin, last, own = (terms.quotient(each.term, side) for each in (q0, q1, query))
+    for pair in itertools.combinations((begin, last, own), 2):
+        walker.given += ordered(*pair, side)
+    begin, last, own = (terms.add(first_row.term, each) for each in (begin, last, own))
+
+    def told(row: Term) -> tuple[Term, Term]:
+        kept, dropped = (
+            terms.apply(f"row {what}", row, sort="bool") for what in ("keeps", "drops")
+        )
+        return kept, dropped
+
+    def up_to(name: str, place: int) -> Callable[..., Number]:
+        def meaning(row: Term) -> Term:
+            """In the row, or up to the one before it."""
+            before = terms.apply(name, terms.subtract(row, number(1)), sort="bool")
+            return terms.either(told(row)[place], terms.both(terms.greater(row, begin), before))
+
+        of_first = terms.apply(name, begin, sort="bool")
+        walker.given.append(terms.same(of_first, told(begin)[place]))
+        return walker.mean(name, meaning)
+
+    def found(j: Any, marks: Any, row: Any, columns: Any, grain: Any, total: Any, of: int) -> Any:
+        at, cells = as_number(j).term, terms.multiply(as_number(columns).term, side)
+        passed = grain.term is grain_bits.term and total.term is length.term and of == 64
+        walker.claim("its cells hold all keys", terms.both(
+            terms.truth(passed), terms.greater_equal(cells, length.term),
+            terms.greater(number(2**31), cells), *between(0, at, _FARTHEST),
+        ))  # fmt: skip
+        result = _Found(*[walker.fresh(name) for name in _Found._fields])
+        walker.given += found_in_row(at, result, *told(as_number(row).term), TILE).values()
+        return result
+
+    walker.define("_marked_run", found)
+    kept, dropped = up_to("kept", 0), up_to("dropped", 1)
+    marks = Pointer(terms.Table("marks", "int", -(2**31), 2**31 - 1), INT32, number(0))
+    run = walker.call("run_of_marks", j, q0, q1, marks, first_row, grain_bits, length, 64)
+    of_rows = kept(Number(last, INT32)).term, dropped(Number(last, INT32)).term
+    for text, claim in conditions(j.term, run, *of_rows, TILE).items():
+        walker.claim(text, claim)
+    among = terms.both(terms.greater_equal(query.term, q0.term),
+                       terms.greater_equal(q1.term, query.term))  # fmt: skip
+    within = terms.both(terms.greater_equal(own, begin), terms.greater_equal(last, own))
+    walker.claim("the row of each query is among them", terms.either(terms.no(among), within))
+    return tuple(walker.steps)
+
+
+def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """With from_last 1 a row has its cells, and those up to a multiple of four, from the last on:
+    tile t from the last is tile t + skipped of all that they fill."""
+    steps: list[Step] = []
+    for block in BLOCKS:
+        walker = _walker(sources, milliseconds)
+        try:
+            _of_cells_either_way(walker, block, from_last)
+        except Unproved as stopped:
+            raise Unproved((*steps, *stopped.steps)) from None
+        steps += walker.steps
+    return tuple(steps)
+
+
+def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:
+    j, grain_bits = _unknown(walker, "j", 0, 2**30), _unknown(walker, "grain_bits", 6, 26)
+    q0, q1, first_row = (_unknown(walker, name, 0, LONGEST) for name in ("q0", "q1", "first_row"))
+    length = _unknown(walker, "kv_len", 1, LONGEST)
+    # A cell has a multiple of 64 positions, and four have whole tiles.
+    sixty_fours = terms.variable("positions of a cell, in 64s")
+    side = terms.multiply(number(64), sixty_fours)
+    four = terms.multiply(number(4), side)
+    walker.given += between(1, sixty_fours, 2**20)
+    fours = terms.quotient(terms.add(length.term, four, number(-1)), four)
+    filled = terms.multiply(fours, four)
+    count = terms.quotient(terms.add(length.term, number(block - 1)), number(block))
+    skipped = terms.subtract(terms.quotient(filled, number(block)), count)
+    if not from_last:
+        skipped = number(0)
+    walker.given.append(terms.either(terms.no(KEPT), terms.greater(count, TILE)))
+    size = {power_of_two(grain_bits.term): side}
+    of_row = power_of_two(terms.most(grain_bits.term, number(7)))
+    row_of_keys = terms.add(first_row.term, terms.quotient(q0.term, of_row))
+    walker.given += between(128, of_row, LONGEST)
+
+    def plain(value: Any) -> Term:
+        return settled(walker.given, [terms.replaced(as_number(value).term, size.get)])[0]
+
+    def found(j: Any, marks: Any, row: Any, columns: Any, grain: Any, total: Any, of: int) -> Any:
+        at, row, columns, total = map(plain, (j, row, columns, total))
+        own = terms.add(terms.multiply(number(2), row_of_keys), number(from_last))
+        walker.claim("the row of the keys, from this end", terms.equal(row, own))
+        cells = terms.multiply(columns, side)
+        walker.claim("its cells hold all keys", terms.both(
+            terms.greater_equal(cells, total), *between(0, cells, 2**31 - 1),
+            *between(1, total, 2**30), *between(0, at, _FARTHEST), terms.truth(of == block),
+        ))  # fmt: skip
+        result = _Found(*[walker.fresh(name) for name in _Found._fields])
+        tile = terms.add(TILE, skipped)
+        walker.given += found_in_row(at, result, KEPT, DROPPED, tile).values()
+        return result
+
+    walker.define("_marked_run", found)
+    marks = Pointer(terms.Table("marks", "int", -(2**31), 2**31 - 1), INT32, number(0))
+    from_end = Number(number(from_last), INT32)
+    run = walker.call(
+        "run_of_marks_either_way", j, from_end, q0, q1, marks, first_row, grain_bits, length, block
+    )
+    first, end = (plain(part) for part in run[:2])
+    run = (Number(first, INT32), Number(end, INT32), run[2])
+    for text, claim in conditions(j.term, run, KEPT, DROPPED, TILE).items():
+        walker.claim(f"{text} (tiles of {block})", claim)
+
+
+def _with_spans(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """Tile t keeps a pair if intervals and labels say so, and drops one unless one says it is
+    FULL."""
+    walker = _walker(sources, milliseconds)
+    j = _unknown(walker, "j", 0, 2**30)
+    names = ("spans", "marks")
+    touched = [terms.variable(f"touched by {name}", "bool") for name in names]
+    unfull = [terms.variable(f"unfull by {name}", "bool") for name in names]
+    walker.names |= {"kept": Number(terms.both(*touched), BOOL)}
+
+    def of_run(place: int, j: Term, run: Any) -> list[Term]:
+        return [*conditions(j, run, touched[place], unfull[place], TILE).values()]
+
+    def finder(place: int) -> Callable[..., Any]:
+        def found(j: Any, *rest: Any) -> Any:
+            at = as_number(j).term
+            walker.claim("runs are asked for from a tile on", terms.at_least(at))
+            run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
+            walker.given += of_run(place, at, run)
+            return run
+
+        return found
+
+    def is_run(place: int) -> Callable[..., Number]:
+        return lambda *run: Number(terms.both(*of_run(place, as_number(run[0]).term, run)), BOOL)
+
+    for place, name in enumerate(names):
+        walker.define(f"run_of_{name}", finder(place))
+        walker.define(f"is_run_of_{name}", is_run(place))
+    run = walker.call("run_of_spans_and_marks", j, (), (), 0, 0, None, 0, 6, 1, 64)
+    both = terms.both(*touched), terms.both(*unfull)
+    for text, claim in conditions(j.term, run, *both, TILE).items():
+        walker.claim(text, claim)
+    return tuple(walker.steps)
