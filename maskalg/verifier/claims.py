@@ -10,16 +10,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import torch
 
 from ..backends.cpu.native import hooks as native
 from ..codegen.derivative import derivative
+from ..codegen.distance_tables import Tabled
 from ..codegen.hooks import Hooks, Style, hooks_of
 from ..codegen.text.integer_sizes import sizes_of
 from ..codegen.text.reals import additive
@@ -167,32 +169,149 @@ def claims(
 
 
 def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int) -> Iterator[Claim]:
-    structure = subject.structure
-    style = subject.style(kernel.bits, ptx=target == "ptx")
-    where = f"{_NAMES[target]}, {kernel.bits} bits"
+    proved: _Proved = {}
+    sources: set[str] = set()
+    bounds: list[Any] = []
+    for variant in _variants(subject, target, kernel):
+        name = f", {variant.name}" if variant.name else ""
+        where = f"{_NAMES[target]}, {kernel.bits} bits{name}"
+        try:
+            hooks = hooks_of(subject.structure, variant.style, backward=True)
+        except NotDefined as problem:
+            yield _unread("element", where, problem)
+            continue
+        if hooks.source not in sources:
+            names = where, target
+            yield from _of_hooks(subject, hooks, variant, names, proved, bounds, milliseconds)
+        sources.add(hooks.source)
+
+
+_Proved = dict[tuple[str, str, Term], list["_Variant"]]
+"""Terms that are proved, of a kind and a loop, and the variants whose calls that is true of."""
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What was proved before of a loop, in which calls of a variant."""
+
+    proved: _Proved = field(default_factory=dict)
+    variant: _Variant | None = None
+    moving: str = ""
+
+    def has(self, kind: str, found: Term) -> bool:
+        """Whether that term was proved in all calls of the variant."""
+        of = self.proved.get((kind, self.moving, found), [])
+        return self.variant is not None and any(one.holds_for(self.variant) for one in of)
+
+    def add(self, kind: str, found: Term) -> None:
+        if self.variant is not None:
+            self.proved.setdefault((kind, self.moving, found), []).append(self.variant)
+
+
+_SAME: Final = "the same computation as above"
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """A way in which the hooks of a kernel are written, and the calls that have such ones.
+
+    Attributes:
+        name: in claims; "" of the plainest.
+        style: how they are written.
+        kernel: in whose calls they run.
+        grain: of keys and of the rows of tables read key by key, which are multiples of it.
+    """
+
+    name: str
+    style: Style
+    kernel: Kernel
+    grain: int = 1
+
+    def holds_for(self, other: _Variant) -> bool:
+        """Whether all calls that have the other variant's hooks may have these."""
+        near = other.kernel.near or not self.kernel.near
+        return near and self.grain in (1, other.grain)
+
+    def of_whole_rows(self, structure: Structure, meaning: Meaning) -> Callable[[Term], Term]:
+        """Puts n in place of n // grain * grain, for sizes n that are multiples."""
+        by = terms.number(self.grain)
+        rows = [slot for slot in structure.tables if slot.index in structure.rows_of_keys]
+        sizes = [*[meaning.size(slot, slot.ndim - 1) for slot in rows], *[KV_LEN] * bool(rows)]
+        whole = {terms.quotient(size, by): size for size in sizes}
+        natural = [terms.at_least(size) for size in sizes]
+
+        def replace(part: Term) -> Term | None:
+            if part.op == "choice" and part.data == terms.NATURAL and part.args[0] in natural:
+                return part.args[1]
+            if part.op == "wrapped" and part.args[0] in sizes:
+                return part.args[0]
+            if part.op != "sum":
+                return None
+            found = []
+            for atoms, times in terms.polynomial(part).items():
+                place = next((i for i, atom in enumerate(atoms) if atom in whole), None)
+                if place is not None and times % self.grain == 0:
+                    atoms = (*atoms[:place], whole[atoms[place]], *atoms[place + 1 :])
+                    times //= self.grain
+                found.append(terms.multiply(terms.number(times), *atoms))
+            return terms.add(*found)
+
+        return lambda term: terms.replaced(term, replace) if self.grain > 1 else term
+
+
+def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Variant]:
+    """Every way that calls choose to write the hooks of a kernel (`Style`)."""
+    plain = subject.style(kernel.bits, ptx=target == "ptx")
+    tabled: tuple[Tabled, ...] = ("nothing", "reads", "costly")
+    looks_up = (False, True) if kernel.bits == 32 and kernel.short else (False,)
+    every = itertools.product((True, False), tabled, (1, 2, 8), looks_up)
+    for far, tables, grain, bits in every:
+        names = ["bits of pairs"] * bits + ["short distances"] * (not far)
+        names += [f"tables of distances ({tables})"] * (tables != "nothing")
+        names += [f"rows of multiples of {grain}"] * (grain > 1)
+        style = replace(plain, far=far, tabled=tables, grain=grain, bits=bits)
+        yield _Variant(", ".join(names), style, replace(kernel, near=not far), grain)
+
+
+def _of_hooks(
+    subject: Subject,
+    hooks: Hooks,
+    variant: _Variant,
+    names: tuple[str, Target],
+    proved: _Proved,
+    bounds: list[Any],
+    milliseconds: int,
+) -> Iterator[Claim]:
+    """Claims about hooks of a variant; `proved` and `bounds` are of those before it."""
+    structure, (where, target), kernel = subject.structure, names, variant.kernel
     meaning = Meaning(subject.dtypes)
     try:
-        hooks = hooks_of(structure, style, backward=True)
         read = _read(subject, hooks, meaning, kernel)
     except (NotDefined, SyntaxError) as problem:
         yield _unread("element", where, problem)
         return
+    of_whole_rows = variant.of_whole_rows(structure, meaning)
     known = given(structure, meaning, kernel)
     for moving in ("kv_idx", "q_idx"):
         text = f"{where}, {_ROWS[moving]}"
 
         def element(moving: str = moving) -> Term:
-            return kept(read.element("masked", moving).term)
+            return of_whole_rows(kept(read.element("masked", moving).term))
 
-        yield _element(structure.mask, meaning, known, element, (text, moving), milliseconds)
+        before = _Before(proved, variant, moving)
+        yield _element(
+            structure.mask, meaning, known, element, (text, moving), milliseconds, before
+        )
+        biased = "biased_ahead" if hooks.ahead and moving == "kv_idx" else "biased"
 
-        def of_bias(slope: bool, moving: str = moving) -> Term:
-            return read.element("slope" if slope else "biased", moving).term
+        def of_bias(slope: bool, moving: str = moving, biased: str = biased) -> Term:
+            return of_whole_rows(read.element("slope" if slope else biased, moving).term)
 
         scale = SCALE, additive(structure.bias)
-        yield from _bias(structure, meaning, known, (of_bias, scale), (text, moving), milliseconds)
-    # Bounds are the same text for NVIDIA and others.
-    if target == "triton":
+        yield from _bias(
+            structure, meaning, known, (of_bias, scale), (text, moving), milliseconds, before
+        )
+    if target == "triton":  # the same text as for NVIDIA
         return
     other = transposed(structure)
     of_keys = Structure(other.key, other.mask_key, other.mask, PLAIN_SCORE, other.slots)
@@ -201,7 +320,7 @@ def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int)
         ("next_run_of_keys", of_keys, "q_idx", "keys"),
         ("next_run_either_way_of_keys", of_keys, "q_idx", "keys, either way"),
     ):
-        text = f"{where.replace('inline PTX, NVIDIA', 'GPUs')}, {name}"
+        text = f"{where.replace(_NAMES['ptx'], 'GPUs')}, {name}"
         try:
             found = read.bounds(name)
         except NotDefined as problem:
@@ -210,10 +329,16 @@ def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int)
         by = "equal as written" if read.asks_for(found, cast(Of, rows)) else "other arguments"
         told: Outcome = "proved" if by == "equal as written" else "not proved"
         yield Claim("bounds", f"{text}, {found.function} of its row", told, by, 0.0, None, moving)
-        if found.function.startswith("run_of_spans"):
-            yield from _bounds(
-                of, meaning, kernel, (found.touched, found.unfull), (text, moving), milliseconds
-            )
+        if "spans" not in found.function:
+            continue
+        spans = found.touched, found.unfull
+        if (name, spans) in bounds:
+            yield Claim("bounds", text, "proved", _SAME, 0.0, None, moving)
+            continue
+        every = list(_bounds(of, meaning, kernel, spans, (text, moving), milliseconds))
+        if all(claim.outcome == "proved" for claim in every):
+            bounds.append((name, spans))
+        yield from every
 
 
 def _read(subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel) -> TritonHooks:
@@ -235,6 +360,7 @@ def _element(
     element: Callable[[], Term],
     names: tuple[str, str],
     milliseconds: int,
+    before: _Before,
 ) -> Claim:
     """That a hook keeps what the mask keeps; and of loops over keys, none past the last one."""
     text, moving = names
@@ -243,6 +369,9 @@ def _element(
         found, wanted = element(), meaning(mask)
     except NotDefined as problem:
         return _unread("element", text, problem, moving)
+    if before.has("element", found):
+        seconds = time.perf_counter() - started
+        return Claim("element", text, "proved", _SAME, seconds, None, moving)
     laws = document_laws(mask, meaning)
     (plain,) = settled([*known, *pair()], [found], milliseconds)
     verdict = prove(
@@ -257,6 +386,8 @@ def _element(
     outcome: Outcome = {"proved": "proved", "refuted": "wrong", "open": "not proved"}[
         verdict.outcome
     ]  # type: ignore[assignment]
+    if outcome == "proved":
+        before.add("element", found)
     seconds = time.perf_counter() - started
     return Claim("element", text, outcome, verdict.by, seconds, verdict.model, moving)
 
@@ -268,6 +399,7 @@ def _bias(
     hook: tuple[Callable[[bool], Term], tuple[Term, bool] | None],
     names: tuple[str, str],
     milliseconds: int,
+    before: _Before,
 ) -> Iterator[Claim]:
     """That hooks compute the bias, and its derivative, as functions of real numbers."""
     if structure.bias == PLAIN_SCORE:
@@ -285,8 +417,14 @@ def _bias(
             yield _unread(kind, text, problem, moving)
             continue
         (plain,) = settled(known, [found], milliseconds)
+        if before.has(kind, plain):
+            seconds = time.perf_counter() - started
+            yield Claim(kind, text, "proved", _SAME, seconds, None, moving)
+            continue
         verdict = prove_real(known, plain, wanted, scale, slope=slope, milliseconds=milliseconds)
         outcome: Outcome = "proved" if verdict.outcome == "proved" else "not proved"
+        if outcome == "proved":
+            before.add(kind, plain)
         yield Claim(kind, text, outcome, verdict.by, time.perf_counter() - started, None, moving)
 
 
@@ -399,7 +537,8 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             return kept(resolved(read.element(name, lane, at, SCORE).term))
 
         text = f"{where}, {name}"
-        yield _element(structure.mask, meaning, known, element, (text, "q_idx"), milliseconds)
+        of = (text, "q_idx")
+        yield _element(structure.mask, meaning, known, element, of, milliseconds, _Before())
 
         def of_bias(slope: bool, lane: str = lane) -> Term:
             if not slope:
@@ -408,7 +547,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             one = terms.real(1.0)
             return resolved(read.element(f"slope_{lane[0]}", lane, at, SCORE, one).term)
 
-        yield from _bias(structure, meaning, known, (of_bias, None), (text, "q_idx"), milliseconds)
+        yield from _bias(structure, meaning, known, (of_bias, None), of, milliseconds, _Before())
     if hooks.bounded:
         row = {"q0": Q0, "q1": Q1, "kv_len": KV_LEN, "batch": BATCH, "head": HEAD}
         try:

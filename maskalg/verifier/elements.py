@@ -10,7 +10,10 @@ import torch
 
 from ..codegen.arguments import (
     MOST_PASSED,
+    BitsNumber,
+    BitsTable,
     DistanceNumber,
+    DistanceTable,
     DivisorArgument,
     LayoutArgument,
     MarksArgument,
@@ -104,15 +107,21 @@ class TritonHooks:
         self._numbers = [self._scalar(argument) for argument in hooks.scalars]
         self._tables = tuple([self._table(table) for table in hooks.tables])
         self._marks = {repr(t): t.of for t in hooks.tables if isinstance(t, MarksArgument)}
-        summaries = Library(self._divisors).summaries()
+        self._bits_of_pairs = {repr(t): t for t in hooks.tables if isinstance(t, BitsTable)}
+        self._distances = {repr(t): t for t in hooks.tables if isinstance(t, DistanceTable)}
+        self._looked_up: dict[Term, Term] = {}
+        self._wide, self._library = wide, library
         self._module = Module(hooks.source, "the hooks", library)
-        self._reader = Reader(self._module, self._loaded, summaries)
+        self._reader = Reader(self._module, self._loaded, self._summaries())
+
+    def _summaries(self) -> dict[str, Callable[..., Any]]:
+        return Library(self._divisors).summaries() | {"bits_of": self._bits_of}
 
     def element(self, name: str, moving: str) -> Number:
         """The result of the hook `name` for a score, or a product, and a pair.
 
         `moving` is the index that the loop runs over; what is held of the other one is computed
-        by `hold` first.
+        by `hold` first, and what `biased_ahead` finds behind the numbers by `ahead`.
         """
         suffix = "" if moving == "kv_idx" else "_of_keys"
         stands = Q if moving == "kv_idx" else K
@@ -127,16 +136,10 @@ class TritonHooks:
             numbers,
             self._tables,
         )
-        found = self._reader.call(
-            f"{name}{suffix}",
-            Number(SCORE, FLOAT32),
-            *scalars,
-            Number(Q, self.index),
-            Number(K, self.index),
-            self._plain(KV_LEN),
-            numbers,
-            held,
-        )
+        place = (*scalars, Number(Q, self.index), Number(K, self.index), self._plain(KV_LEN))
+        if name == "biased_ahead":
+            numbers += self._reader.call("ahead", *place, numbers, held)
+        found = self._reader.call(f"{name}{suffix}", Number(SCORE, FLOAT32), *place, numbers, held)
         return Number(self.resolved(found.term), found.type)
 
     def bounds(self, name: str) -> Bounds:
@@ -162,7 +165,7 @@ class TritonHooks:
 
         places = {"run_of_spans": 1, "run_of_spans_and_marks": 1, "run_of_spans_either_way": 2,
                   "run_of_marks": 1, "run_of_marks_either_way": 2}  # fmt: skip
-        summaries = Library(self._divisors).summaries() | {"tiles": tiles}
+        summaries = self._summaries() | {"tiles": tiles}
         summaries |= {function: read(function, before) for function, before in places.items()}
         reader = Reader(self._module, self._loaded, summaries)
         row = [Number(term, self.index) for term in (Q0, Q1)]
@@ -195,9 +198,14 @@ class TritonHooks:
         return True
 
     def resolved(self, term: Term) -> Term:
-        """The term with numbers in place of the bits, and the table, that they are passed as."""
+        """The term with numbers in place of the bits, and the table, that they are passed as; with
+        formulas in place of tables of distances and bits of pairs, which are made of them."""
 
         def replace(part: Term) -> Term | None:
+            if part.op == "zero" and part.args[0] in self._looked_up:
+                return terms.no(self._looked_up[part.args[0]])
+            if part.op == "entry" and part.data.name in self._distances:
+                return self._at_distance(self._distances[part.data.name], part.args[0])
             if part.op == "of_bits":
                 return self._bits.get(part.args[0])
             if part.op == "entry" and part.data == _NUMBERS and terms.is_number(part.args[0]):
@@ -225,6 +233,8 @@ class TritonHooks:
             return Number(terms.variable(f"{argument.part} of {divisor!r}"), INT32)
         if isinstance(argument, LayoutArgument):
             return Number(terms.variable(f"{argument.number} of {argument.of}"), INT32)
+        if isinstance(argument, BitsNumber):
+            return Number(terms.variable(f"{argument.number} of bits of {argument.rows}"), INT32)
         assert isinstance(argument, DistanceNumber)
         return Number(terms.variable(f"distance {argument.number}"), INT32)
 
@@ -251,7 +261,46 @@ class TritonHooks:
         if isinstance(table, TableArgument):
             own = self._slots[table.slot], self._slots[cast(int, table.kv_slot)]
             return Pointer(step_table(cast(str, table.step), *own), INT32, none)
+        if isinstance(table, DistanceTable):
+            return Pointer(Table(repr(table), "real"), FLOAT32, none)
         return Pointer(Table(repr(table), "int"), INT32, none)
+
+    def _at_distance(self, table: DistanceTable, at: Term) -> Term:
+        """The formula of a table of distances, read at the head and the distance of the pair."""
+        row, zero = (terms.variable(f"distance {name}") for name in ("row", "zero"))
+        own = terms.add(zero, terms.subtract(K, Q))
+        if "head" in table.formula.indices():
+            own = terms.add(own, terms.multiply(HEAD, row))
+        if terms.replaced(at, unwrapped) is not own:
+            raise NotDefined(f"the entry {at} of a table of distances")
+        return self.meaning(table.formula)
+
+    def _bits_of(self, table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
+        """The bit of a pair: `bits_of` of the kernels finds that at `index` of the words from `row`
+        on, and its maker put it there (`walk/bits.py`)."""
+        made = self._bits_of_pairs[table.table.name]
+        of_keys = made.rows == "keys"
+        stands, moving = (K, Q) if of_keys else (Q, K)
+        words, of_batch, of_head = (
+            terms.variable(f"{name} of bits of {made.rows}")
+            for name in ("words", "of_batch", "of_head")
+        )
+        own = terms.add(
+            terms.multiply(BATCH, of_batch),
+            terms.multiply(HEAD, of_head),
+            terms.multiply(stands, words),
+        )
+        same = terms.replaced(row.term, unwrapped) is own and index.term is moving
+        if not same or table.at is not terms.number(0) or made.suffix != "_of_keys" * of_keys:
+            raise NotDefined(f"the bit {index.term} of the row {row.term}")
+        by = TritonHooks(
+            self.structure, made.hooks, self.meaning, wide=self._wide, library=self._library
+        )
+        computed = by.element("masked", "q_idx" if of_keys else "kv_idx").term
+        name = f"{made.rows} {len(self._looked_up)}"
+        word, bit = terms.variable(f"word of {name}"), terms.variable(f"bit of {name}")
+        self._looked_up[terms.bitwise("bitand", word, bit)] = kept(computed)
+        return Number(word, INT32), Number(bit, INT32)
 
     def _type(self, slot: Slot) -> Type:
         return type_of(self.meaning.dtypes[slot.index])

@@ -102,6 +102,8 @@ class _Block:
             return terms.no(*values)
         if name == "mov.b32":
             return values[0]
+        if name == "and.b32":
+            return terms.bitwise("bitand", *values)
         if name == "selp.f32":
             then, otherwise, chosen = values
             return terms.choice(chosen, then, otherwise)
