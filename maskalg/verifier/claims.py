@@ -108,6 +108,7 @@ class Subject:
         library: other texts of files of the kernels, by name, for tests of the verifier.
         rendered: changes the text of hooks before it is read, for tests of the verifier.
         passed: changes what hooks are passed, likewise.
+        variant: the only way of writing hooks that is asked about, likewise; None for all.
     """
 
     structure: Structure
@@ -116,6 +117,7 @@ class Subject:
     library: dict[str, str] | None = None
     rendered: Callable[[str], str] = str
     passed: Callable[[Hooks], Hooks] = lambda hooks: hooks
+    variant: str | None = None
 
     @property
     def long(self) -> bool:
@@ -173,6 +175,8 @@ def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int)
     sources: set[str] = set()
     bounds: list[Any] = []
     for variant in _variants(subject, target, kernel):
+        if subject.variant not in (None, variant.name):
+            continue
         name = f", {variant.name}" if variant.name else ""
         where = f"{_NAMES[target]}, {kernel.bits} bits{name}"
         try:

@@ -30,6 +30,7 @@ import z3
 
 import maskalg as ma
 from maskalg.backends.cpu.native import hooks as native
+from maskalg.codegen.bits import may_cost
 from maskalg.codegen.hooks import Hooks, hooks_of
 from maskalg.engine.normal_form import Structure, bound, transposed
 from maskalg.formula.nodes import SCORE
@@ -67,12 +68,14 @@ def masks() -> dict[str, ma.Mask]:
 
 @dataclass(frozen=True)
 class Text:
-    """A text of a mask's kernels: for a target ("ptx", "triton", "cpu"), of a width in bits."""
+    """A text of a mask's kernels: for a target ("ptx", "triton", "cpu"), of a width in bits, in the
+    plainest way or by bits of pairs."""
 
     mask: str
     subject: Subject
     target: str
     bits: int
+    by_bits: bool = False
 
     @property
     def structure(self) -> Structure:
@@ -89,7 +92,7 @@ class Text:
     @cached_property
     def hooks(self) -> Hooks:
         style = self.subject.style(self.bits, ptx=self.target == "ptx")
-        return hooks_of(self.structure, style, backward=True)
+        return hooks_of(self.structure, replace(style, bits=self.by_bits), backward=True)
 
     @cached_property
     def cpp(self) -> native.Hooks | None:
@@ -108,7 +111,9 @@ class Text:
             of = list(of_triton(self.hooks.source))
             # Of runs that are looked up alone nothing is claimed; nor of the text of bounds for
             # Triton, which is that for PTX.
-            return [m for m in of if "next" not in m.function or m.function in self.bounded]
+            of = [m for m in of if "next" not in m.function or m.function in self.bounded]
+            # Of hooks by bits, those that differ from the plain ones.
+            return [m for m in of if not self.by_bits or m.function.startswith("masked")]
         return list(of_cpp(self.cpp.source)) if self.cpp else []
 
     @cached_property
@@ -149,7 +154,10 @@ def texts(names: list[str]) -> Iterator[Text]:
         subject = subject_of(bound(every[name]))
         for target, bits in (("ptx", 32), ("ptx", 64), ("triton", 32), ("triton", 64), ("cpu", 64)):
             if target == "cpu" or subject.kernel(bits) is not None:
-                yield Text(name, subject, target, bits)
+                yield Text(name, replace(subject, variant=""), target, bits)
+            if bits == 32 and subject.limbs.get(32) == 1 and may_cost(subject.structure):
+                of_bits = replace(subject, variant="bits of pairs")
+                yield Text(name, of_bits, target, bits, by_bits=True)
 
 
 # --- running -------------------------------------------------------------------------------------

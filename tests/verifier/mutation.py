@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from maskalg.codegen.arguments import DivisorArgument, ScalarArgument, TableArgument
+from maskalg.codegen.arguments import (
+    BitsNumber,
+    BitsTable,
+    DivisorArgument,
+    ScalarArgument,
+    TableArgument,
+)
 from maskalg.codegen.hooks import Hooks
 from maskalg.formula import nodes
 
@@ -161,6 +167,14 @@ def _passed_otherwise(argument: Any, every: list[Any]) -> Iterator[tuple[str, An
         for by in (1, -1):
             divisor = nodes.add(argument.divisor, nodes.const(by))
             yield "factor passed", replace(argument, divisor=divisor)
+    if isinstance(argument, BitsNumber):
+        for other in every:
+            if isinstance(other, BitsNumber) and other != argument:
+                yield "number of bits passed", other
+    if isinstance(argument, BitsTable):
+        for other in every:
+            if isinstance(other, BitsTable) and other != argument:
+                yield "bits passed", other
     if isinstance(argument, TableArgument) and argument.step is None:
         for other in every:
             if isinstance(other, TableArgument) and other.step is None and other != argument:

@@ -24,6 +24,8 @@ import torch
 from maskalg.codegen import store
 from maskalg.codegen.arguments import (
     MOST_PASSED,
+    BitsNumber,
+    BitsTable,
     DivisorArgument,
     NumbersTable,
     ScalarArgument,
@@ -198,6 +200,14 @@ def run_of_marks(*args: Any) -> Any:
 run_of_marks_either_way = run_of_marks
 
 
+def bits_of(table: Any, row: Any, index: Any) -> Any:
+    """In place of `maskalg_kernels.kept_bits.bits_of`, which takes whole tiles: word and bit."""
+    import triton.language as tl
+
+    word = tl.load(table + row + index // 32)
+    return word, 1 << index % 32
+
+
 def _pair(interval: Any) -> tuple[int, int]:
     low, high = (int(_plain(part)) for part in interval)
     return low, high
@@ -214,6 +224,7 @@ def _module(text: str) -> Any:
     text = text.replace("tl.inline_asm_elementwise(", "run_ptx(")
     own = "from tests.verifier.running import "
     text = text.replace("from maskalg_kernels.runs import ", own)
+    text = text.replace("from maskalg_kernels.kept_bits import ", own)
     text = text.replace("import triton\n", f"import triton\n{own}run_ptx\n", 1) + _PROBES
     return store.load(text, f"mutant_{hash(text) & (1 << 60) - 1}")
 
@@ -234,6 +245,8 @@ def _arguments(hooks: Hooks, numbers: Numbers) -> tuple[tuple[int, ...], tuple[t
         elif isinstance(table, TableArgument):
             own = slots[table.slot], slots[table.kv_slot or 0]
             tables.append(numbers.of_step(table.step or "", *own))
+        elif isinstance(table, BitsTable):
+            tables.append(_bits_table(numbers, table.rows))
         else:
             tables.append(torch.zeros(PAD, dtype=torch.int32))
     return tuple(passed[:MOST_PASSED]), tuple(tables)
@@ -250,7 +263,42 @@ def _scalar(argument: Any, numbers: Numbers) -> int:
         pair = factor_and_shift(numbers.value(numbers.meaning(argument.divisor)))
         found = pair[argument.part == "shift"]
         return found - 2**32 if found >= 2**31 else found
+    if isinstance(argument, BitsNumber):
+        return _bits_layout(numbers, argument.rows)[argument.number]
     return 0
+
+
+def _bits_layout(numbers: Numbers, rows: str) -> dict[str, int]:
+    lengths = [numbers.values[name] for name in ("q_len", "kv_len")]
+    along, across = lengths if rows == "queries" else lengths[::-1]
+    words = -(-across // 256) * 8
+    of_head = along * words
+    heads, batches = (numbers.values.get(name, 1) for name in ("heads", "batches"))
+    of = {"words": words, "of_head": of_head, "of_batch": of_head * heads, "along": along}
+    return of | {"across": across, "members": heads * batches}
+
+
+def _bits_table(numbers: Numbers, rows: str) -> torch.Tensor:
+    """The bits of a mask for each batch entry and head, by the formula; other bits are random."""
+    of = _bits_layout(numbers, rows)
+    size = of["members"] * of["of_head"]
+    if size > 1 << 16:
+        raise MemoryError(f"{size} words of bits")
+    found = torch.randint(-(2**31), 2**31, (size + 2 * PAD,), dtype=torch.int32)
+    heads = of["of_batch"] // of["of_head"]
+    for member in range(of["members"]):
+        batch, head = divmod(member, heads)
+        place = {**numbers.values, "batch": batch, "head": head}
+        own = Numbers(numbers.structure, numbers.dtypes, place, numbers.entries)
+        for row in range(of["along"]):
+            at = PAD + member * of["of_head"] + row * of["words"]
+            for first in range(0, of["across"], 32):
+                word = 0
+                for column in range(first, min(first + 32, of["across"])):
+                    pair = (row, column) if rows == "queries" else (column, row)
+                    word |= own.wanted(*pair) << column - first
+                found[at + first // 32] = word - (word >> 31 << 32)
+    return found[PAD:]
 
 
 # --- PTX -----------------------------------------------------------------------------------------
@@ -301,6 +349,8 @@ def _instruction(name: str, values: list[Any]) -> Any:
     if head in ("add", "sub"):
         left, right = (value.astype(np.int64) for value in values)
         return (left + right if head == "add" else left - right).astype(np.int32)
+    if name == "and.b32":
+        return values[0].astype(np.int64) & values[1].astype(np.int64)
     if head == "selp":
         return np.where(values[2], values[0], values[1])
     joined = {"and.pred": np.logical_and, "or.pred": np.logical_or, "xor.pred": np.logical_xor,
