@@ -278,7 +278,9 @@ class TritonHooks:
     def _bits_of(self, table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
         """The bit of a pair: `bits_of` of the kernels finds that at `index` of the words from `row`
         on, and its maker put it there (`walk/bits.py`)."""
-        made = self._bits_of_pairs[table.table.name]
+        made = self._bits_of_pairs.get(table.table.name)
+        if made is None:
+            raise NotDefined(f"bits in the table {table.table.name[:40]}")
         of_keys = made.rows == "keys"
         stands, moving = (K, Q) if of_keys else (Q, K)
         words, of_batch, of_head = (

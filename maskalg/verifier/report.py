@@ -29,8 +29,9 @@ TRUSTED: Final = (
     "a launch starts a program for each row of tiles, and each part of one",
     "the lines of the C++ loop that call the functions of intervals, and the kernel that adds up "
     "whose turn it is (`turns`)",
-    "runs that are looked up are checked for one call: labels of other calls are those of the host",
-    "a bit that is looked up is the one that the verified condition set (`kernels/kept_bits.py`)",
+    "labels of tiles that kernels look up are checked for one call: others are those of the host",
+    "bits of pairs and tables of distances are made anew where a tensor that they follow from changes",
+    "a table of distances holds its formula (`backends/triton/arguments.py`), which tests compare",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",
     f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",

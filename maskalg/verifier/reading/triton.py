@@ -28,6 +28,7 @@ from .values import (
     INT32,
     INT64,
     TYPES,
+    Block,
     Indexed,
     Number,
     Pointer,
@@ -318,8 +319,9 @@ class Reader:
 
     def _subscript(self, node: ast.Subscript, scope: dict[str, Any]) -> Any:
         value = self.evaluated(node.value, scope)
-        if isinstance(value, Number):
-            return value  # [:, None] adds an axis
+        if isinstance(value, Number):  # [:, None] adds an axis
+            added = self._summaries.get("[]")
+            return added(value, ast.unparse(node.slice)) if added else value
         index = self.evaluated(node.slice, scope)
         if isinstance(value, Indexed):
             return value.at(as_number(index).term)
@@ -334,6 +336,8 @@ class Reader:
         if isinstance(value, Builtin):
             name = f"{value.name}.{node.attr}".lstrip(".").removeprefix("language.")
             return TYPES.get(node.attr, Builtin(name.removeprefix("math.")))
+        if isinstance(value, Block) and node.attr == "shape":
+            return value.shape
         if isinstance(value, Number) and node.attr == "dtype":
             return value.type
         if isinstance(value, tuple) and node.attr in getattr(value, "_fields", ()):

@@ -56,6 +56,13 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Block(Number):
+    """An element of a block of numbers, whose shape a text asks for."""
+
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Pointer:
     """An address: so many entries behind the first of a table."""
 

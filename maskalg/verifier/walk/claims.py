@@ -9,7 +9,9 @@ from typing import Final
 
 from ..claims import Claim, Outcome
 from ..meaning import NotDefined
+from .bits import lemmas_of_bits
 from .blocks import FILE, lemmas_of_blocks
+from .drawn import lemmas_of_drawn_rows, wrong_rows
 from .example import wrong_walk
 from .example_of_blocks import wrong_blocks
 from .example_of_hopper import wrong_walk_of_hopper
@@ -20,9 +22,12 @@ from .marks import FUNCTIONS as OF_MARKS
 from .marks import lemmas_of_marks
 from .runs import Lemma, Sources, lemmas
 
-_EVERY: Final = (lemmas, lemmas_of_marks, lemmas_of_hopper, lemmas_of_blocks)
+_EVERY: Final = (
+    lemmas, lemmas_of_marks, lemmas_of_bits, lemmas_of_hopper, lemmas_of_drawn_rows,
+    lemmas_of_blocks,
+)  # fmt: skip
 _EXAMPLES: Final = {
-    FILE: wrong_blocks, "hopper_": wrong_walk_of_hopper,
+    FILE: wrong_blocks, "kept_bits": lambda sources: None, "hopper_rows": wrong_rows, "hopper_": wrong_walk_of_hopper,
     **dict.fromkeys([f"runs.{name}" for name in OF_MARKS], wrong_marks), "": wrong_walk,
 }  # fmt: skip
 """Functions that run a text on small tables, by how the names of what they are about begin."""

@@ -124,12 +124,14 @@ class Walker:
         for statement in pair:
             self.reader._statement(statement, scope)
 
-    def run_stores(self, function: str, scope: dict[str, Any]) -> None:
-        """Read a function from its first loop on, with names in scope; what it stores changes the
-        name `stored`."""
+    def run_stores(self, function: str, scope: dict[str, Any], begin: str = "for ") -> None:
+        """Read a function from the first statement on that begins so, with names in scope; what
+        it stores changes the name `stored`."""
         body = function_of(self.reader.module, function).body
-        loops = [isinstance(part, (ast.For, ast.While)) for part in body]
-        for statement in copy.deepcopy(body[loops.index(True) :]):
+        found = [ast.unparse(part).startswith(begin) for part in body]
+        if True not in found:
+            raise NotDefined(f"a statement {begin!r} in {function}")
+        for statement in copy.deepcopy(body[found.index(True) :]):
             self.reader._statement(_Stores().visit(statement), scope)
 
     def mean(self, name: str, meaning: Callable[..., Term]) -> Callable[..., Number]:

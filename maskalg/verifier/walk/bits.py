@@ -1,0 +1,369 @@
+"""Bits of pairs: the bit that is looked up for a pair is the one that was computed for it.
+
+The maker (`kernels/kept_bits.py`) stores a bit for each query and key; readers find it by the
+numbers of the call's layout (`backends.triton.kept.BitsLayout`). Both are read from their source
+for one element of a block. The place of a pair is word `column // 32` of its row, in the rows of
+its member: a batch entry and a head that the mask tells apart. Its bit there is number
+`column % 32`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from .. import terms
+from ..given import between
+from ..meaning import NotDefined
+from ..reading.triton import as_number, kernel_module, power_of_two
+from ..reading.values import BOOL, FLOAT32, INT32, Block, Indexed, Number, Pointer, Type
+from ..solve import settled
+from ..terms import Table, Term, number
+from .loops import Step, Walker, ordered
+from .runs import Sources, conditions
+
+SIDE: Final = 64  # rows and columns that a program of the maker computes
+SIZES: Final = (8, 16, 32, 64, 128, 256)
+"""Columns of a reader's tile, which begins at a multiple of as many."""
+_WORD: Final = 32
+_MOST: Final = 2**26
+_BITS: Final = Table("bits", "int", -(2**31), 2**31 - 1)
+
+
+def lemmas_of_bits(
+    sources: Sources | None, milliseconds: int
+) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
+    """Functions of the kernels, what is claimed of each, and its proof."""
+    for of_keys, row in ((False, "a query"), (True, "a key")):
+        text = f"each pair's bit is computed of that pair and stored in its place, a row for {row}"
+        yield "kept_bits.kept_bits", text, partial(_made, of_keys, sources, milliseconds)
+    text = "no two pairs have one place, readers' numbers lead to it, and all lie in the table"
+    yield "kept_bits.kept_bits", text, partial(_apart, sources, milliseconds)
+    text = f"an element finds the bit of its row and column, in tiles of {SIZES} columns"
+    yield "kept_bits.bits_of", text, partial(_found, sources, milliseconds)
+
+
+# --- the maker ------------------------------------------------------------------------------------
+
+_LANE: Final = terms.variable("lane")
+_OF_ROW, _OF_COLUMN, _OF_WORD = (
+    terms.variable(f"lane of {name}") for name in ("row", "column", "word")
+)
+_OF_BIT: Final = terms.variable("bit of a word")
+_KEPT: Final = terms.variable("kept", "bool")
+"""Whether the hook keeps the element of a lane."""
+
+
+@dataclass(frozen=True)
+class _Word(Indexed):
+    """32 bits, of which number `_OF_BIT` is one if `bit`."""
+
+    bit: Term
+
+    def __invert__(self) -> _Word:
+        return _Word(terms.no(self.bit))
+
+    def chosen(self, condition: Term, otherwise: Indexed) -> _Word:
+        assert isinstance(otherwise, _Word)
+        return _Word(terms.choice(condition, self.bit, otherwise.bit))
+
+
+class _Square:
+    """A program of the maker: its member, and which of the squares of rows and columns it makes."""
+
+    def __init__(self) -> None:
+        self.batch, self.head, self.heads, self.rows, self.columns = (
+            terms.variable(name) for name in ("batch", "head", "heads", "rows", "columns")
+        )
+        self.down, self.before, self.across = (
+            terms.variable(f"squares {name}") for name in ("above", "before", "of a row")
+        )
+
+    @property
+    def member(self) -> Term:
+        return terms.add(terms.multiply(self.batch, self.heads), self.head)
+
+    @property
+    def program(self) -> Term:
+        return terms.add(self.before, terms.multiply(self.down, self.across))
+
+    @property
+    def words(self) -> Term:
+        return terms.multiply(number(SIDE // _WORD), self.across)
+
+    @property
+    def row(self) -> Term:
+        return terms.add(terms.multiply(number(SIDE), self.down), _OF_ROW)
+
+    @property
+    def word(self) -> Term:
+        """Of the row, the word of the pair."""
+        return terms.add(terms.multiply(number(SIDE // _WORD), self.before), _OF_WORD)
+
+    @property
+    def column(self) -> Term:
+        return terms.add(terms.multiply(number(_WORD), self.word), _OF_BIT)
+
+    def given(self) -> list[Term]:
+        """Sizes of a table of at most 2**26 words."""
+        found = [terms.greater(self.heads, self.head), terms.greater(self.across, self.before)]
+        for each in (self.batch, self.head, self.down, self.before):
+            found += between(0, each, _MOST // SIDE)
+        for each in (self.heads, self.across, self.rows, self.columns):
+            found += between(
+                1, each, _MOST // SIDE * (SIDE if each in (self.rows, self.columns) else 1)
+            )
+        place = terms.multiply(
+            terms.add(terms.multiply(self.member, self.rows), self.row), self.words
+        )
+        for of in (place, terms.multiply(self.member, self.rows), self.program, self.member):
+            for atoms, times in terms.polynomial(of).items():
+                found += between(0, terms.multiply(number(times), *atoms), _MOST)
+            found += between(0, of, 2**30)
+        lanes = ((_OF_ROW, SIDE), (_OF_COLUMN, SIDE), (_OF_WORD, SIDE // _WORD), (_OF_BIT, _WORD))
+        return found + [law for lane, many in lanes for law in between(0, lane, many - 1)]
+
+
+def _made(of_keys: bool, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """Of the row and the column of a pair, and the program and the lanes that these belong to."""
+    walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
+    square = _Square()
+    touched, unfull = (terms.variable(name, "bool") for name in ("touched", "unfull"))
+    wanted = terms.variable("the mask keeps the pair", "bool")
+    walker.given += square.given()
+    walker.given += [
+        terms.greater(square.rows, square.row),
+        terms.greater(square.columns, square.column),
+    ]
+    # A square without a kept pair has none, and one without a dropped pair keeps this one.
+    walker.given += [terms.either(terms.no(wanted), touched), terms.either(wanted, unfull)]
+
+    def plain(*parts: Any) -> list[Term]:
+        return settled(walker.given, [as_number(part).term for part in parts])
+
+    def is_own(text: str, found: tuple[Any, ...], own: tuple[Term, ...]) -> None:
+        pairs = zip(plain(*found), own, strict=True)
+        walker.claim(text, terms.both(*[terms.equal(one, other) for one, other in pairs]))
+
+    def next_run(
+        j: Any, first: Any, last: Any, batch: Any, head: Any, length: Any, *of: Any
+    ) -> Any:
+        begin = terms.multiply(number(SIDE), square.down)
+        end = terms.least(terms.add(begin, number(SIDE)), square.rows)
+        own = (
+            square.before,
+            begin,
+            terms.subtract(end, number(1)),
+            square.batch,
+            square.head,
+            square.columns,
+        )
+        is_own("the square is asked for", (j, first, last, batch, head, length), own)
+        if of[-1] != SIDE:
+            raise NotDefined(f"tiles of {of[-1]} columns")
+        run = (walker.fresh("first"), walker.fresh("end"), walker.fresh("partial", BOOL))
+        walker.given += conditions(square.before, run, touched, unfull, square.before).values()
+        return run
+
+    lane_column = terms.add(terms.multiply(number(SIDE), square.before), _OF_COLUMN)
+    length = Number(terms.variable("kv_len"), INT32)
+
+    def hold(batch: Any, head: Any, row: Any, keys: Any, scale: Any, S: Any, T: Any) -> Any:
+        own = (square.batch, square.head, square.row, length.term)
+        is_own("what a row needs is loaded", (batch, head, row, keys), own)
+        return "held", None
+
+    def masked(
+        score: Any, batch: Any, head: Any, q: Any, k: Any, keys: Any, S: Any, T: Any
+    ) -> Number:
+        pair = (lane_column, square.row) if of_keys else (square.row, lane_column)
+        own = (square.batch, square.head, *pair, length.term)
+        is_own("the hook is asked about the pair", (batch, head, q, k, keys), own)
+        if T != "held" or score.term is not terms.real(0.0):
+            raise NotDefined("other arguments of the hook")
+        return Number(terms.choice(_KEPT, score.term, terms.real(float("-inf"))), FLOAT32)
+
+    def zeros(shape: tuple[int, ...], of: Type) -> Any:
+        return _Word(terms.FALSE) if of == INT32 else Number(terms.real(0.0), of)
+
+    def in_words(value: Any, shape: tuple[int, ...]) -> Any:
+        if shape != (SIDE, SIDE // _WORD, _WORD):
+            raise NotDefined(f"bits in the shape {shape}")
+        return value
+
+    def summed(value: Number, axis: int) -> _Word:
+        """The word that has the bit of each of its lanes, which add no more than these."""
+        kept = terms.choice(_KEPT, terms.real(0.0), terms.real(float("-inf")))
+        asked = {terms.apply("equal", kept, terms.real(0.0), sort="bool"): _KEPT,
+                 terms.apply("equal", terms.real(0.0), kept, sort="bool"): _KEPT}  # fmt: skip
+        of_word = terms.add(terms.multiply(number(_WORD), _OF_WORD), _OF_BIT)
+        found = terms.replaced(terms.unwrapped_ring(value.term, 32), asked.get)
+        found = terms.replaced(found, {_OF_COLUMN: of_word}.get)
+        (found,) = settled(walker.given, [found])
+        shift = terms.remainder(_OF_BIT, number(_WORD))
+        own = terms.choice(_KEPT, number(1), number(0))
+        walker.claim("a lane has its own bit", terms.equal(shift, _OF_BIT))
+        if axis != 2 or found is not terms.multiply(own, power_of_two(shift)):
+            raise NotDefined(f"a word whose lanes add {found}")
+        return _Word(wanted)
+
+    stored: list[tuple[Term, Any]] = []
+
+    def store(before: Any, pointer: Pointer, value: Any, mask: Any) -> Any:
+        at, inside = settled(walker.given, [pointer.at, as_number(mask).as_condition])
+        walker.claim("rows of the table are stored", inside)
+        stored.append((at, value))
+        return before
+
+    def with_axis(value: Number, added: str) -> Number:
+        lane = {":, None": _OF_ROW, "None, :": _OF_COLUMN}[added.strip("()")]
+        return Number(terms.replaced(value.term, {_LANE: lane}.get), value.type)
+
+    def arange(first: int, end: int) -> Number:
+        if first or end not in (SIDE, SIDE // _WORD):
+            raise NotDefined(f"numbers {first}..{end}")
+        return Number(_LANE if end == SIDE else _OF_WORD, INT32)
+
+    for name, word in (
+        ("NEXT_RUN", next_run), ("HOLD", hold), ("MASKED", masked), ("zeros", zeros),
+        ("reshape", in_words), ("sum", summed), ("store", store), ("[]", with_axis),
+        ("arange", arange),
+        ("program_id", lambda axis: Number(square.member if axis else square.program, INT32)),
+    ):  # fmt: skip
+        walker.define(name, word)
+    hooks: dict[str, Any] = {"NEXT_RUN": next_run, "HOLD": hold, "MASKED": masked}
+    scope = {**hooks, "S": (), "T": (), "OF_KEYS": of_keys, "SIDE": SIDE, "kv_len": length}
+    sizes = ("rows", "columns", "words", "heads")
+    scope |= {name: Number(getattr(square, name), INT32) for name in sizes}
+    scope |= {"out_ptr": Pointer(_BITS, INT32, number(0)), "stored": None}
+    walker.run_stores("kept_bits", scope, "across = ")
+    if len(stored) != 1 or not isinstance(stored[0][1], _Word):
+        raise NotDefined("what the maker stores")
+    (at, word), row = stored[0], terms.add(terms.multiply(square.member, square.rows), square.row)
+    walker.claim("in the word of the pair", terms.equal(
+        at, terms.add(terms.multiply(row, square.words), square.word)
+    ))  # fmt: skip
+    walker.claim("and the bit is whether the mask keeps it", terms.same(word.bit, wanted))
+    walker.claim(
+        "number column % 32", terms.equal(terms.remainder(square.column, number(_WORD)), _OF_BIT)
+    )
+    return tuple(walker.steps)
+
+
+def _apart(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """Of two pairs of a table, whose members are less than `members`."""
+    walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
+    heads, rows, words, batches = (
+        terms.variable(name) for name in ("heads", "rows", "words", "batches")
+    )
+    walker.given += [
+        law for each in (heads, rows, words, batches) for law in between(1, each, _MOST)
+    ]
+
+    def pair(name: str) -> tuple[Term, Term, Term, Term]:
+        found = [terms.variable(f"{part}{name}") for part in ("batch", "head", "row", "word")]
+        for each, many in zip(found, (batches, heads, rows, words), strict=True):
+            walker.given += [terms.at_least(each), terms.greater(many, each)]
+        batch, head, row, word = found
+        return batch, head, row, word
+
+    def places(batch: Term, head: Term, row: Term, word: Term) -> tuple[Term, Term, Term]:
+        member = terms.add(terms.multiply(batch, heads), head)
+        row = terms.add(terms.multiply(member, rows), row)
+        return member, row, terms.add(terms.multiply(row, words), word)
+
+    one, other, sizes = pair(""), pair(" of another"), (heads, rows, words)
+    of_one, of_other = (one[0], *places(*one)[:2]), (other[0], *places(*other)[:2])
+    for x, y, times in zip(of_one, of_other, sizes, strict=True):
+        walker.given += ordered(x, y, times)
+    same = terms.equal(places(*one)[2], places(*other)[2])
+    walker.claim("pairs of one word are of one row", terms.either(
+        terms.no(same), terms.both(*[terms.equal(x, y) for x, y in zip(one, other, strict=True)])
+    ))  # fmt: skip
+    members = terms.multiply(batches, heads)
+    last = (batches, members, terms.multiply(members, rows))
+    for x, y, times in zip((one[0], *places(*one)[:2]), last, sizes, strict=True):
+        walker.given += ordered(x, y, times)
+    size = terms.multiply(members, rows, words)
+    walker.claim("within the table", terms.both(
+        terms.at_least(places(*one)[2]), terms.greater(size, places(*one)[2])
+    ))  # fmt: skip
+    of_head = terms.multiply(rows, words)
+    found = terms.add(terms.multiply(one[0], of_head, heads), terms.multiply(one[1], of_head),
+                      terms.multiply(one[2], words), one[3])  # fmt: skip
+    walker.claim("a reader's numbers lead to it", terms.equal(found, places(*one)[2]))
+    return tuple(walker.steps)
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+
+def _found(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    """For each element of a tile, wherever it begins."""
+    walker = Walker(kernel_module("kept_bits", sources), {}, milliseconds)
+    row, tile, lane, other = (
+        terms.variable(name) for name in ("row", "tiles before", "lane", "another lane")
+    )
+    walker.given += [*between(0, row, _MOST), *between(0, tile, _MOST // 256)]
+    for size in SIZES:
+        walker.given += [*between(0, lane, size - 1), *between(0, other, size - 1)]
+        known = len(walker.given)
+        for offset in range(0, max(size, _WORD), size):
+            _elements(walker, size, offset, (row, tile, lane, other))
+        del walker.given[known - 4 :]
+    return tuple(walker.steps)
+
+
+def _elements(walker: Walker, size: int, offset: int, of: tuple[Term, Term, Term, Term]) -> None:
+    row, tile, lane, other = of
+    whole = max(size, _WORD)
+    begin = terms.add(terms.multiply(number(whole), tile), number(offset))
+    alike: list[Term] = []
+
+    def one_of_all(value: Number, axis: int, function: Any) -> Number:
+        """Any element along an axis: they have to be equal."""
+        (plain,) = settled(walker.given, [value.term])
+        alike.append(plain)
+        return Number(terms.replaced(plain, {lane: other}.get), value.type)
+
+    walker.define("reduce", one_of_all)
+    index = Block(terms.add(begin, lane), INT32, (1, size))
+    pointer = Pointer(_BITS, INT32, number(0))
+    word, bit = walker.call("bits_of", pointer, Block(row, INT32, (1, 1)), index)
+    found = settled(walker.given, [word.term, bit.term])
+    for place in range(size):
+
+        def at(term: Term, place: int = place) -> Term:
+            """The term at a lane."""
+
+            def replace(part: Term) -> Term | None:
+                if part is lane or part is other:
+                    return number(place)
+                power = part.op == "apply" and part.data == "power of two"
+                if power and terms.is_number(part.args[0]):
+                    return number(1 << terms.value_of_number(part.args[0]))
+                return None
+
+            return terms.replaced(term, replace)
+
+        for each in alike:
+            walker.claim(
+                "elements share a word's address",
+                terms.equal(at(each), terms.replaced(each, {lane: number(0)}.get)),
+            )
+        word_at, bit_at = map(at, found)
+        shift = 0
+        if word_at.op == "quotient" and terms.is_number(word_at.args[1]):
+            shift = terms.value_of_number(word_at.args[1]).bit_length() - 1
+            word_at = word_at.args[0]
+        own = terms.quotient(terms.add(begin, number(place)), number(_WORD))
+        if word_at.op != "entry" or not terms.is_number(bit_at):
+            raise NotDefined(f"the word {word_at} and the bit {bit_at}")
+        walker.claim("the word of the column", terms.equal(word_at.args[0], terms.add(row, own)))
+        # (w >> s) & 2**b is bit s + b of w.
+        number_of_bit = shift + terms.value_of_number(bit_at).bit_length() - 1
+        one = bin(terms.value_of_number(bit_at)).count("1") == 1
+        right = one and number_of_bit == (offset + place) % _WORD
+        walker.claim("the bit of the column", terms.truth(right))

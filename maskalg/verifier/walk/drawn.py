@@ -1,0 +1,284 @@
+"""Rows that persistent programs draw from a counter: each is computed once, by one program.
+
+Of P programs each begins with the row of its number and draws the next one after each row. Draws
+are atomic, so they have an order: let d be the number of draws before one. Proved of the text of
+`kernels/hopper_rows.py`: draw d gives row P + d and leaves the counter at d + 1, the last one at 0.
+So row r is computed by program r if r < P, and behind draw r - P otherwise. The kernels' loops are
+compared with what this needs: a row is followed by one draw, and nothing else draws. So there are
+as many draws as rows, and the counter is 0 again. Consumers find in memory the row that their
+producer drew: both count `done` alike.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from .. import terms
+from ..given import between
+from ..meaning import NotDefined
+from ..reading.triton import Module, as_number, kernel_module
+from ..reading.values import INT32, Number
+from ..solve import Verdict
+from ..terms import Term, number
+from .loops import Step, Walker, function_of
+from .runs import Sources
+
+LOOPS: Final = (
+    ("hopper_common", "produce_keys", "draw_row"), ("hopper_keys", "produce_queries", "draw_row"),
+    ("hopper_forward", "_consume", "row_drawn"), ("hopper_keys", "_consume_queries", "row_drawn"),
+    ("hopper_queries", "_consume_keys", "row_drawn"),
+)  # fmt: skip
+_ARGS: Final = {"draw_row": "(done, total, program.drawn)", "row_drawn": "(done, program.drawn)"}
+_TOTAL: Final = "program.call.rows * program.call.batch_heads"
+_TOGETHER: Final = 3  # rows in memory at once
+
+
+def lemmas_of_drawn_rows(
+    sources: Sources | None, milliseconds: int
+) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
+    """Functions of the kernels, what is claimed of each, and its proof."""
+    text = "draw d gives row programs + d; each row is computed once, and the counter ends at 0"
+    yield "hopper_rows.draw_row", text, partial(_draws, sources, milliseconds)
+    text = "a consumer finds the row its producer drew, and no row takes another's place too soon"
+    yield "hopper_rows.row_drawn", text, partial(_places, sources, milliseconds)
+    for file, name, takes in LOOPS:
+        text = "begins with the program's row, and takes one further row after each"
+        yield f"{file}.{name}", text, partial(_loop, file, name, takes, sources)
+
+
+# --- the counter ----------------------------------------------------------------------------------
+
+
+def draw(module: Module, counter: Term, total: Term) -> tuple[Term, Term]:
+    """The number that a warp's `_drawn` gives, and the counter behind it."""
+    calls = [part for part in ast.walk(function_of(module, "_drawn")) if isinstance(part, ast.Call)]
+    (call,) = (part for part in calls if "inline_asm" in ast.unparse(part.func))
+    assembly, constraints, operands = call.args[:3]
+    if ast.unparse(constraints) != "'=r,l,r'" or not isinstance(operands, ast.List):
+        raise NotDefined("the operands of a draw")
+    if ast.unparse(operands.elts[0]) != "counter_ptr.to(gl.int64)":
+        raise NotDefined("a draw from another place")
+    walker = Walker(module, {})
+    limit = as_number(walker.reader.evaluated(operands.elts[1], {"total": Number(total, INT32)}))
+    of = {"$2": terms.replaced(limit.term, lambda p: p.args[0] if p.op == "wrapped" else None)}
+    lanes = [dict(of) for _ in range(2)]  # lane 0, and any other one
+    for lane, registers in enumerate(lanes):
+        registers["%laneid"] = number(lane)
+    text = ast.literal_eval(assembly).strip().strip("{}")
+    for statement in filter(None, map(str.strip, text.split(";"))):
+        if not statement.startswith(".reg"):
+            counter = _instruction(statement, lanes, counter)
+    drawn = {registers.get("$0") for registers in lanes}
+    if len(drawn) != 1 or None in drawn:
+        raise NotDefined("a draw that lanes are told differently")
+    return drawn.pop(), counter  # type: ignore[return-value]
+
+
+def _instruction(statement: str, lanes: list[dict[str, Term]], counter: Term) -> Term:
+    """The counter behind an instruction, which changes the registers of the lanes."""
+    name, _, operands = statement.removeprefix("@p ").partition(" ")
+    target, *sources = [part.strip() for part in operands.split(",")]
+    read = [[registers.get(source, None) for source in sources] for registers in lanes]
+    first = read[0]
+    for registers, values in zip(lanes, read, strict=True):
+        if name == "mov.u32":
+            registers[target] = _known(values[0])
+        elif name == "setp.eq.u32" and sources[1] == "0":
+            registers[target] = terms.equal(_known(values[0]), number(0))
+        elif name == "shfl.sync.idx.b32" and sources[1:] == ["0", "31", "0xffffffff"]:
+            registers[target] = _known(first[0])
+        elif name == "atom.relaxed.gpu.global.inc.u32" and sources[0] == "[$1]":
+            if statement.startswith("@p ") and registers["p"] is terms.FALSE:
+                continue
+            most = _known(values[1])
+            registers[target] = counter
+            more = terms.add(counter, number(1))
+            counter = terms.choice(terms.greater_equal(counter, most), number(0), more)
+        else:
+            raise NotDefined(f"the instruction {statement!r}")
+    return counter
+
+
+def _known(value: Term | None) -> Term:
+    if value is None:
+        raise NotDefined("a register that holds nothing")
+    return value
+
+
+def _body(module: Module, name: str) -> list[str]:
+    """The statements of a function behind its docstring."""
+    return [ast.unparse(part) for part in function_of(module, name).body[1:]]
+
+
+def _draws(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    module = kernel_module("hopper_rows", sources)
+    walker = Walker(module, {}, milliseconds)
+    d, other, total, programs, row = (
+        terms.variable(name) for name in ("d", "another d", "total", "programs", "row")
+    )
+    walker.given += [*between(1, total, 2**30), *between(1, programs, 2**30)]
+    walker.given += [
+        terms.greater_equal(total, programs),
+        *between(0, d, 2**30),
+        *between(0, other, 2**30),
+    ]
+    statements = _body(module, "draw_row")
+    if "row = gl.num_programs(0) + _drawn(drawn.counter_ptr, total)" not in statements:
+        raise NotDefined("the row that is drawn")
+    drawn, after = draw(module, d, total)
+    last = terms.equal(d, terms.subtract(total, number(1)))
+    below = terms.greater(total, d)
+    walker.claim("draw d gives d", terms.either(terms.no(below), terms.equal(drawn, d)))
+    walker.claim("the counter is d + 1, and 0 behind the last draw", terms.either(
+        terms.no(below), terms.equal(after, terms.choice(last, number(0), terms.add(d, number(1))))
+    ))  # fmt: skip
+    rows = [terms.add(programs, each) for each in (d, other)]
+    walker.claim("no two draws give a row", terms.either(
+        terms.no(terms.equal(*rows)), terms.equal(d, other)
+    ))  # fmt: skip
+    walker.claim(
+        "no draw gives a row that a program begins with", terms.greater_equal(rows[0], programs)
+    )
+    # Rows handed out so far are 0..programs + d - 1; those below `total` have a draw each at most,
+    # and one each in the end.
+    handed = terms.least(rows[0], total)
+    ended = terms.either(terms.no(terms.equal(d, handed)), terms.equal(d, total))
+    walker.claim("as many draws as rows, in the end", ended)
+    walker.given += between(0, row, 2**30)
+    mine = terms.subtract(row, programs)
+    walker.claim("each row is a program's first one or drawn", terms.either(
+        terms.greater_equal(row, total), terms.greater(programs, row),
+        terms.both(terms.at_least(mine), terms.greater(total, mine)),
+    ))  # fmt: skip
+    return tuple(walker.steps)
+
+
+def _places(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    module = kernel_module("hopper_rows", sources)
+    walker = Walker(module, {}, milliseconds)
+    done = terms.variable("done")
+    walker.given += between(0, done, 2**30)
+    put, taken = _body(module, "draw_row"), _body(module, "row_drawn")
+    if put[1:] != [
+        "place = done % _PLACES",
+        "drawn.rows.index(place).store(gl.full([1], row, gl.int32, _lane))",
+        "mbarrier.arrive(drawn.ready.index(place), count=1)", "return row",
+    ]:  # fmt: skip
+        raise NotDefined("how a drawn row is handed over")
+    wait = "mbarrier.wait(drawn.ready.index(place), "
+    if taken[0] != put[1] or not taken[1].startswith(wait) or taken[2:] != [
+        "return gl.max(drawn.rows.index(place).load(_thread), 0)"
+    ]:  # fmt: skip
+        raise NotDefined("how a drawn row is taken")
+
+    told = [re.fullmatch(r"_PLACES = gl\.constexpr\((\d+)\)", line) for line in module.lines]
+    places = next((int(found[1]) for found in told if found), 0)
+
+    def evaluated(text: str, at: Term) -> Term:
+        scope = {"done": Number(at, INT32), "_PLACES": places}
+        return as_number(walker.reader.evaluated(ast.parse(text, mode="eval").body, scope)).term
+
+    place, phase = "done % _PLACES", taken[1].removeprefix(wait)[:-1]
+    walker.claim("places for rows that are in memory together", terms.truth(places >= _TOGETHER))
+    walker.claim(
+        "a place is one of them", terms.both(*between(0, evaluated(place, done), places - 1))
+    )
+    for more in range(1, places):
+        apart = terms.equal(evaluated(place, done), evaluated(place, terms.add(done, number(more))))
+        walker.claim("rows that are in memory together lie apart", terms.no(apart))
+    again = terms.add(done, number(places))
+    walker.claim("a place returns", terms.equal(evaluated(place, done), evaluated(place, again)))
+    turned = terms.add(evaluated(phase, done), evaluated(phase, again))
+    walker.claim("its phase turns", terms.equal(turned, number(1)))
+    zero = evaluated(phase, number(0))
+    walker.claim("at first a barrier is in phase 0", terms.equal(zero, number(0)))
+    return tuple(walker.steps)
+
+
+# --- loops ----------------------------------------------------------------------------------------
+
+
+def _loop(file: str, name: str, takes: str, sources: Sources | None) -> tuple[Step, ...]:
+    """Compared statement by statement: w is the row, done counts the rows before it."""
+    tree = function_of(kernel_module(file, sources), name)
+    every = [ast.unparse(part) for part in ast.walk(tree) if isinstance(part, ast.stmt)]
+    loops = [part for part in ast.walk(tree) if isinstance(part, ast.While)]
+    if len(loops) != 1 or len(loops[0].body) != 3:
+        raise NotDefined("a loop over rows of another form")
+    test, (row, taken, counted) = ast.unparse(loops[0].test), loops[0].body
+    total = _TOTAL if f"total = {_TOTAL}" not in every else "total"
+    wanted = {
+        "the first row": "w = gl.program_id(0)" in every,
+        "it has none before it": "done = gl.to_tensor(0)" in every,
+        "as long as there is a row": test == f"w < {total}",
+        "one further row": ast.unparse(taken) == f"w = {takes}{_ARGS[takes]}",
+        "rows are counted": ast.unparse(counted) == "done += 1",
+        "the row is computed": _computes(row),
+        "nothing else is taken": sum(takes in text for text in map(ast.unparse, _calls(tree))) == 1,
+    }
+    wrong = [text for text, right in wanted.items() if not right]
+    if wrong:
+        raise NotDefined(f"a loop over rows of another form: {wrong[0]}")
+    return tuple([Step(text, Verdict("proved", "as written", 0.0)) for text in wanted])
+
+
+def _calls(tree: ast.AST) -> list[ast.expr]:
+    return [part.func for part in ast.walk(tree) if isinstance(part, ast.Call)]
+
+
+def _computes(statement: ast.stmt) -> bool:
+    """Whether a statement calls a function of one row with w and done, and changes neither."""
+    call = statement.value if isinstance(statement, ast.Assign) else None
+    if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("_row"):
+        return False
+    args = [ast.unparse(arg) for arg in call.args]
+    changed = {part.id for part in ast.walk(statement)
+               if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}  # fmt: skip
+    return "w" in args and "done" in args and not changed & {"w", "done"}
+
+
+# --- examples -------------------------------------------------------------------------------------
+
+
+def wrong_rows(sources: Sources | None = None) -> str | None:
+    """Few programs and rows of which one is not computed once, found by running draws in turn."""
+    module = kernel_module("hopper_rows", sources)
+    drawn_by = _body(module, "draw_row")[0]
+    order = random.Random(0)
+    for total in range(1, 8):
+        for programs in range(1, total + 1):
+            counter, rows = number(0), list(range(programs))
+            computed: list[int] = []
+            for _ in range(4 * total):
+                working = [each for each, row in enumerate(rows) if row < total]
+                if not working:
+                    break
+                program = order.choice(working)
+                computed.append(rows[program])
+                try:
+                    found, counter = draw(module, counter, number(total))
+                except NotDefined:
+                    return None
+                names: dict[str, Any] = {"gl": _Programs(programs), "total": total, "drawn": None}
+                names["_drawn"] = lambda *_args, n=found: terms.value_of_number(n)
+                expression = drawn_by.removeprefix("row = ").replace("drawn.counter_ptr", "None")
+                rows[program] = eval(expression, {}, names)
+            where = f"{programs} programs and {total} rows"
+            if sorted(computed) != list(range(total)):
+                return f"of {where}, rows {sorted(computed)} are computed"
+            if counter is not number(0):
+                return f"of {where}, the counter is left at {counter}"
+    return None
+
+
+class _Programs:
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def num_programs(self, _axis: int) -> int:
+        return self._count
