@@ -30,7 +30,7 @@ TRUSTED: Final = (
     "the lines of the C++ loop that call the functions of intervals, and the kernel that adds up "
     "whose turn it is (`turns`)",
     "labels of tiles that kernels look up are checked for one call: others are those of the host",
-    "bits of pairs and tables of distances are made anew where a tensor that they follow from changes",
+    "bits of pairs and tables of distances are made anew where tensors that they are made of change",
     "a table of distances holds its formula (`backends/triton/arguments.py`), which tests compare",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",

@@ -27,7 +27,8 @@ _EVERY: Final = (
     lemmas_of_blocks,
 )  # fmt: skip
 _EXAMPLES: Final = {
-    FILE: wrong_blocks, "kept_bits": lambda sources: None, "hopper_rows": wrong_rows, "hopper_": wrong_walk_of_hopper,
+    FILE: wrong_blocks, "kept_bits": lambda sources: None,
+    "hopper_rows": wrong_rows, "hopper_": wrong_walk_of_hopper,
     **dict.fromkeys([f"runs.{name}" for name in OF_MARKS], wrong_marks), "": wrong_walk,
 }  # fmt: skip
 """Functions that run a text on small tables, by how the names of what they are about begin."""
