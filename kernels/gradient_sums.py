@@ -1,6 +1,8 @@
 """Around the kernel that computes all gradients in one pass: whose turn it is, and dQ of sums.
 
-Invariants are those of `runs.py`; `stored` is what stands in memory for tile t of a row.
+Invariants are those of `runs.py`; `stored` is what stands in memory for tile t of a row. `turns`
+goes over rows: of any row r, `stored` are the numbers in both halves, and `visits_before(n)` is how
+many rows before n visit the tile.
 """
 
 import triton
@@ -64,6 +66,9 @@ def turns(ptr, rows, tiles, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     earlier = tl.zeros([COLUMNS], tl.int32)
+    # invariant: (first >= 0) & (earlier == visits_before(first))
+    # invariant: implies(r < first, stored[1] == visits_before(r))
+    # invariant: stored[0] == visit(r)
     for first in range(0, rows, ROWS):
         row = first + tl.arange(0, ROWS)
         at = ptr + row[:, None] * tiles + columns[None, :]
@@ -73,6 +78,10 @@ def turns(ptr, rows, tiles, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
         tl.store(at + rows * tiles, before, mask=inside)
         earlier += tl.sum(visited, 0)
     later = tl.zeros([COLUMNS], tl.int32)
+    # invariant: (first >= 0) & (later == visits_before(rows) - visits_before(rows - first))
+    # invariant: implies(r >= rows - first, stored[0] == visits_before(rows) - visits_before(r + 1))
+    # invariant: implies(r < rows - first, stored[0] == visit(r))
+    # invariant: stored[1] == visits_before(r)
     for first in range(0, rows, ROWS):
         row = rows - 1 - first - tl.arange(0, ROWS)
         at = ptr + row[:, None] * tiles + columns[None, :]

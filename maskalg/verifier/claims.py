@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, cast
 import torch
 
 from ..backends.cpu.native import hooks as native
+from ..codegen.bits import may_cost
 from ..codegen.derivative import derivative
 from ..codegen.distance_tables import Tabled
 from ..codegen.hooks import Hooks, Style, hooks_of
@@ -267,8 +268,10 @@ def _variants(subject: Subject, target: Target, kernel: Kernel) -> Iterator[_Var
     """Every way that calls choose to write the hooks of a kernel (`Style`)."""
     plain = subject.style(kernel.bits, ptx=target == "ptx")
     tabled: tuple[Tabled, ...] = ("nothing", "reads", "costly")
-    looks_up = (False, True) if kernel.bits == 32 and kernel.short else (False,)
-    every = itertools.product((True, False), tabled, (1, 2, 8), looks_up)
+    may_look_up = kernel.bits == 32 and kernel.short and may_cost(subject.structure)
+    looks_up = (False, True) if may_look_up else (False,)
+    grains = (1, 2, 8) if subject.structure.rows_of_keys else (1,)
+    every = itertools.product((True, False), tabled, grains, looks_up)
     for far, tables, grain, bits in every:
         names = ["bits of pairs"] * bits + ["short distances"] * (not far)
         names += [f"tables of distances ({tables})"] * (tables != "nothing")

@@ -27,10 +27,9 @@ TRUSTED: Final = (
     "the body of the loop around the hooks: products, softmax, loads of queries, keys and values",
     "asynchronous copies, barriers and the order of warps in Hopper's pipelines",
     "a launch starts a program for each row of tiles, and each part of one",
-    "the lines of the C++ loop that call the functions of intervals, and the kernel that adds up "
-    "whose turn it is (`turns`)",
+    "the lines of the C++ loop that call the functions of intervals",
     "labels of tiles that kernels look up are checked for one call: others are those of the host",
-    "bits of pairs and tables of distances are made anew where tensors that they are made of change",
+    "bits of pairs and tables of distances are made anew where tensors that they hold change",
     "a table of distances holds its formula (`backends/triton/arguments.py`), which tests compare",
     "each step of real arithmetic in masks rounds as its name says, and no two are joined into one",
     "biases: how they round, which tests compare, and SymPy",

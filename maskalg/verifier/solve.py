@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+from weakref import WeakKeyDictionary
 
 from . import messages, terms
 from .terms import Table, Term
@@ -139,8 +140,12 @@ class _OfReals(Exception):
 def needed(given: Sequence[Term], claim: Term) -> list[Term]:
     """Assumptions about the unknowns that a claim reads, and about those that these read."""
 
-    def unknowns(term: Term) -> frozenset[int]:
-        return frozenset(part.serial for part in term.walk() if part.op == "variable")
+    def unknowns(term: Term) -> frozenset[object]:
+        """Variables, and the names of functions that are not of real numbers."""
+        return frozenset(
+            part.data for part in term.walk()
+            if part.op == "variable" or (part.op == "apply" and part.sort != "real")
+        )  # fmt: skip
 
     known = {term.serial: unknowns(term) for term in given}
     wanted = set(unknowns(claim))
@@ -161,6 +166,21 @@ def _divides_by_unknown(term: Term) -> bool:
     return divisor is not None and not terms.is_number(term.args[divisor])
 
 
+@dataclass(frozen=True)
+class _Formula:
+    """A term as a formula of z3, the laws of what it holds itself, and other terms in these."""
+
+    value: Any
+    laws: tuple[Any, ...]
+    inner: tuple[Term, ...]
+
+
+_FORMULAS: Final[dict[bool, WeakKeyDictionary[Term, _Formula]]] = {
+    exact: WeakKeyDictionary() for exact in (False, True)
+}
+"""Formulas of terms that were asked about; most stand in many questions."""
+
+
 class _Query:
     """Terms as formulas of z3; `exact` multiplies where else products are unknown functions."""
 
@@ -176,6 +196,7 @@ class _Query:
         self._real = z3.DeclareSort("Real32")
         self._known: dict[int, Any] = {}
         self._laws: list[Any] = []
+        self._inner: list[Term] = []
         self._entries: list[tuple[Table, Any, Any]] = []
         self._variables: dict[str, Any] = {}
 
@@ -190,9 +211,34 @@ class _Query:
     def of(self, term: Term) -> Any:
         for part in term.walk():
             if part.serial not in self._known:
-                args = [self._known[arg.serial] for arg in part.args]
-                self._known[part.serial] = self._translated(part, args)
+                self._known[part.serial] = self._formula(part)
         return self._known[term.serial]
+
+    def _formula(self, part: Term) -> Any:
+        args = [self._known[arg.serial] for arg in part.args]
+        found = _FORMULAS[self._exact].get(part)
+        if found is None:
+            before, self._laws, self._inner = self._laws, [], []
+            value = self._translated(part, args)
+            found = _Formula(value, tuple(self._laws), tuple(self._inner))
+            self._laws = before
+            _FORMULAS[self._exact][part] = found
+        self._laws += found.laws
+        if part.op == "variable":
+            self._variables[part.data] = found.value
+        if part.op == "entry":
+            self._entries.append((part.data, args[0], found.value))
+        self._known[part.serial] = found.value
+        for inner in found.inner:
+            self.of(inner)
+        return found.value
+
+    def _within(self, part: Term) -> Any:
+        """The formula of a term that another one's laws speak of."""
+        inner, laws = self._inner, self._laws
+        found = self.of(part)
+        self._inner, self._laws = [*inner, part], laws
+        return found
 
     def model(self) -> Model:
         found = self._solver.model()
@@ -229,14 +275,11 @@ class _Query:
             rows = [c * arg for c, arg in zip(coefficients, args, strict=True)]
             return z3.Sum([z3.IntVal(constant), *rows]) if rows else z3.IntVal(constant)
         if op == "variable":
-            unknown = z3.Const(term.data, self._sort(term.sort))
-            self._variables[term.data] = unknown
-            return unknown
+            return z3.Const(term.data, self._sort(term.sort))
         if op == "real":
             return z3.Const(f"real {float(term.data).hex()}", self._real)
         if op == "entry":
             found = self._function(term.data.name, args, term.sort)
-            self._entries.append((term.data, args[0], found))
             if term.sort == "int":
                 self._laws += [term.data.low <= found, found <= term.data.high]
             return found
@@ -253,7 +296,7 @@ class _Query:
             return self._division(term, args)
         if op == "divides":
             c, x = term.args
-            return self.of(terms.remainder(x, c)) == 0
+            return self._within(terms.remainder(x, c)) == 0
         if op == "wrapped":
             bits, signed = term.data
             low = -(1 << bits - 1) if signed else 0
@@ -301,7 +344,7 @@ class _Query:
         whole = self._function("quotient", args, "int")
         rest = self._function("remainder", args, "int")
         self._known[terms.quotient(x, c).serial] = whole
-        product = self.of(terms.multiply(c, terms.quotient(x, c)))
+        product = self._within(terms.multiply(c, terms.quotient(x, c)))
         law = z3.And(
             args[0] == product + rest, rest >= 0, rest < args[1],
             z3.If(args[0] >= 0, z3.And(whole >= 0, whole <= args[0], rest <= args[0]),

@@ -39,8 +39,8 @@ def of_kind(expression, *kinds):
 @pytest.mark.parametrize("name", SCORES)
 def test_scores(name):
     found = of_kind(SCORES[name], "bias", "derivative")
-    # Two loops: PTX and Triton, of 32 and of 64 bits, and C++.
-    assert len(found) == 20
+    # Two loops: PTX and Triton, of 32 and of 64 bits, and C++; other styles besides.
+    assert len([claim for claim in found if claim.text.count(", ") <= 3]) == 20
     assert all(claim.outcome == "proved" for claim in found), found
 
 
@@ -48,8 +48,13 @@ def test_scores(name):
 def test_biases_of_the_catalogue(name):
     case = BIASES[name]
     found = of_kind(ma.causal + case.build(*case.tensors()), "bias", "derivative")
-    assert len(found) == 10
+    assert len([claim for claim in found if claim.text.count(", ") <= 3]) == 10
     assert all(claim.outcome == "proved" for claim in found), found
+    # A bias of distances is read from tables, or computed by real numbers, in most calls.
+    assert any("distances" in claim.text for claim in found) == (name != "bias of pairs")
+    assert any("rows of multiples of 8" in claim.text for claim in found) == (
+        name == "bias of pairs"
+    )
 
 
 def test_a_wrong_slope_is_not_proved():

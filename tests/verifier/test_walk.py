@@ -147,8 +147,36 @@ def test_stored_runs_are_what_the_proof_assumes_of_them():
 def test_wrong_visits_are_refused(old, new):
     text = kernel_source("gradient_sums")
     assert old in text
-    (found,) = walk_claims({"gradient_sums": text.replace(old, new)}, 500)
-    assert found.outcome == "not proved"
+    found, turns = walk_claims({"gradient_sums": text.replace(old, new)}, 500)
+    assert (found.outcome, turns.outcome) == ("not proved", "proved")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tl.cumsum(visited, 0) - visited\n", "tl.cumsum(visited, 0)\n"),
+        ("tl.store(at + rows * tiles, before", "tl.store(at + tiles, before"),
+        ("tl.store(at + rows * tiles, before", "tl.store(at, before"),
+        ("        earlier += tl.sum(visited, 0)\n", ""),
+        (
+            "range(0, rows, ROWS):\n        row = first +",
+            "range(ROWS, rows, ROWS):\n        row = first +",
+        ),
+        (
+            "range(0, rows, ROWS):\n        row = rows",
+            "range(0, rows - ROWS, ROWS):\n        row = rows",
+        ),
+        ("row = rows - 1 - first - tl", "row = rows - first - tl"),
+        ("(row >= 0)[:, None]", "(row > 0)[:, None]"),
+        ("(row < rows)[:, None]", "(row <= rows)[:, None]"),
+        ("later[None, :] + tl.cumsum", "earlier[None, :] + tl.cumsum"),
+    ],
+)
+def test_wrong_turns_are_refused(old, new):
+    text = kernel_source("gradient_sums")
+    assert old in text
+    found, turns = walk_claims({"gradient_sums": text.replace(old, new)}, 500)
+    assert (found.outcome, turns.outcome) == ("proved", "not proved")
 
 
 FIRST = "run = first_tile(span, NEXT_RUN, options.BLOCK)\n"

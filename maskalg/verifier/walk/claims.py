@@ -21,12 +21,13 @@ from .loops import Unproved
 from .marks import FUNCTIONS as OF_MARKS
 from .marks import lemmas_of_marks
 from .runs import Lemma, Sources, lemmas
+from .turns import lemmas_of_turns
 
 _EVERY: Final = (
     lemmas, lemmas_of_marks, lemmas_of_bits, lemmas_of_hopper, lemmas_of_drawn_rows,
-    lemmas_of_blocks,
+    lemmas_of_turns, lemmas_of_blocks,
 )  # fmt: skip
-_EXAMPLES: Final = {
+_EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
     FILE: wrong_blocks, "kept_bits": lambda sources: None,
     "hopper_rows": wrong_rows, "hopper_": wrong_walk_of_hopper,
     **dict.fromkeys([f"runs.{name}" for name in OF_MARKS], wrong_marks), "": wrong_walk,

@@ -86,6 +86,7 @@ class Walker:
         self._milliseconds = milliseconds
         self._orders: list[tuple[Term, Term]] = []
         self._meanings: dict[str, Callable[..., Term]] = {}
+        self.facts: dict[str, Callable[..., list[Term]]] = {}
         self._facts = Facts()
         self._fresh = 0
         spoken: dict[str, Callable[..., Any]] = {
@@ -212,6 +213,8 @@ class Walker:
                 meaning = self._meanings.get(part.data) if part.op == "apply" else None
                 if meaning is not None:
                     laws[terms.same(part, meaning(*part.args))] = None
+                if part.op == "apply" and part.data in self.facts:
+                    laws.update(dict.fromkeys(self.facts[part.data](*part.args)))
         return [*laws, *self._facts.laws(self.given, claim)]
 
     # --- branches and loops ---------------------------------------------------------------------

@@ -1,0 +1,189 @@
+"""Whose turn it is to add to dQ: counts of visits in earlier and in later rows, for any visits.
+
+Of one tile of queries and any row r. `visits_before(n)` is the number of visits of that tile in
+rows before n: it grows by `visit(n)` from n to n + 1, is 0 up to row 0 and stays from the last row
+on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from .. import terms
+from ..given import between
+from ..meaning import NotDefined
+from ..reading.triton import as_number, kernel_module
+from ..reading.values import INT32, Number, Pointer
+from ..solve import settled
+from ..terms import Table, Term, number
+from .loops import Step, Walker, ordered
+from .runs import Sources
+
+_ROWS: Final = (16, 32, 64)
+"""Rows that a program takes at once."""
+_LANE, _BLOCK, _ACROSS, _ROW = (
+    terms.variable(name) for name in ("lane", "block of columns", "lane of columns", "r")
+)
+_SIZE, _TILES = terms.variable("rows"), terms.variable("tiles")
+
+
+def lemmas_of_turns(
+    sources: Sources | None, milliseconds: int
+) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
+    """The function of the kernels, what is claimed of it, and its proof."""
+    text = "how many visits there are in later rows, and in earlier ones, for any visits"
+    yield "gradient_sums.turns", text, partial(_turns, sources, milliseconds)
+
+
+def _before(row: Term) -> Term:
+    return terms.apply("visits before", row, sort="int")
+
+
+def _visit(row: Term) -> Term:
+    return terms.apply("visit", row, sort="int")
+
+
+def _at(row: Term) -> list[Term]:
+    """What is known of `before` at a row alone."""
+    none = terms.equal(_before(row), number(0))
+    return [*between(0, _before(row), 2**30), terms.either(terms.greater(row, number(0)), none)]
+
+
+def _laws(row: Term) -> list[Term]:
+    """What is known of `before` at a row and at the next one."""
+    after = terms.add(row, number(1))
+    none = terms.either(terms.greater(number(0), row), terms.greater_equal(row, _SIZE))
+    return [
+        terms.equal(_before(after), terms.add(_before(row), _visit(row))),
+        terms.either(terms.no(none), terms.equal(_visit(row), number(0))),
+        *between(0, _visit(row), 1), *_at(row), *_at(after),
+    ]  # fmt: skip
+
+
+def _turns(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for rows in _ROWS:
+        steps += _of_rows(rows, sources, milliseconds)
+    return tuple(steps)
+
+
+def _of_rows(rows: int, sources: Sources | None, milliseconds: int) -> list[Step]:
+    walker = Walker(kernel_module("gradient_sums", sources), {}, milliseconds)
+    walker.given += [
+        *between(1, _SIZE, 2**20),
+        *between(1, _TILES, 2**20),
+        *between(0, _LANE, rows - 1),
+    ]
+    column = terms.add(terms.multiply(number(rows), _BLOCK), _ACROSS)
+    walker.given += [*between(0, _BLOCK, 2**20), *between(0, _ACROSS, rows - 1)]
+    walker.given.append(terms.greater(_TILES, column))
+    walker.given += [*between(0, _ROW, 2**20), terms.greater(_SIZE, _ROW)]
+    walker.given += between(0, terms.multiply(_SIZE, _TILES), 2**29)
+    walker.facts |= {"visits before": _at}
+    walker.given += _laws(_ROW)
+
+    def place_of(pointer: Pointer) -> tuple[Term, int]:
+        """The row of a place in memory, and its half."""
+        products = [part for part in pointer.at.walk() if part.op == "product"]
+        for part in products:
+            (other,) = (each for each in part.args if each is not _TILES)
+            walker.given += ordered(other, _SIZE, _TILES) + ordered(number(0), other, _TILES)
+        (at,) = settled(walker.given, [pointer.at])
+        row, of_rows, step = number(0), 0, 0
+        for atoms, times in terms.polynomial(terms.subtract(at, column)).items():
+            if _TILES not in atoms or len(atoms) > 2:
+                raise NotDefined(f"the place {at}")
+            rest = [each for each in atoms if each is not _TILES]
+            of_rows += times if rest == [_SIZE] else 0
+            step += times if rest == [_LANE] else 0
+            row = terms.add(row, terms.multiply(number(times), *rest))
+        half = of_rows if step == 1 else of_rows - 1
+        return terms.subtract(row, terms.multiply(number(half), _SIZE)), half
+
+    def is_inside(row: Term, mask: Any) -> Term:
+        (inside,) = settled(walker.given, [as_number(mask).as_condition])
+        among = terms.both(terms.at_least(row), terms.greater(_SIZE, row))
+        walker.claim("rows that there are, and no others", terms.same(inside, among))
+        return inside
+
+    def load(pointer: Pointer, mask: Any, other: Any) -> Number:
+        row, half = place_of(pointer)
+        is_inside(row, mask)
+        if half or other != 0:
+            raise NotDefined("visits that are read from another half")
+        # Each row is read before what is stored for it.
+        walker.given += _laws(row)
+        return Number(_visit(row), INT32)
+
+    def lanes(value: Number) -> tuple[Term, int]:
+        """Of a visit in a row of each lane: the row of lane 0, and the step from lane to lane."""
+        found = [terms.replaced(value.term.args[0], {_LANE: number(lane)}.get) for lane in (0, 1)]
+        step = terms.subtract(found[1], found[0])
+        if value.term.data != "visit" or not terms.is_number(step):
+            raise NotDefined(f"the sum of {value.term}")
+        return found[0], terms.value_of_number(step)
+
+    def summed(value: Number, last: Term) -> Number:
+        """Visits from the row of lane 0 to that of the last one."""
+        first, step = lanes(value)
+        low, high = first, terms.add(first, last)
+        if step == -1:
+            low, high = terms.subtract(first, last), first
+        elif step != 1:
+            raise NotDefined(f"rows in steps of {step}")
+        low, high = low, terms.add(high, number(1))
+        walker.given += [*_laws(low), *_laws(high)]
+        return Number(terms.subtract(_before(high), _before(low)), INT32)
+
+    def store(before: Any, pointer: Pointer, value: Any, mask: Any) -> Any:
+        row, half = place_of(pointer)
+        inside = is_inside(row, mask)
+        step = (
+            1 if terms.replaced(row, {_LANE: number(0)}.get) is terms.subtract(row, _LANE) else -1
+        )
+        own = terms.multiply(number(step), terms.subtract(_ROW, terms.subtract(
+            row, terms.multiply(number(step), _LANE))))  # fmt: skip
+        mine = terms.both(*between(0, own, rows - 1), inside)
+        mine, new = (terms.replaced(part, {_LANE: own}.get)
+                     for part in (mine, as_number(value).term))  # fmt: skip
+        stored = list(before)
+        if half not in (0, 1):
+            raise NotDefined("a place behind both halves")
+        stored[half] = Number(terms.choice(mine, new, stored[half].term), INT32)
+        return tuple(stored)
+
+    def with_axis(value: Number, added: str) -> Number:
+        lane = {":, None": _LANE, "None, :": _ACROSS}[added.strip("()")]
+        return Number(terms.replaced(value.term, {_LANE: lane}.get), value.type)
+
+    def arange(first: int, end: int) -> Number:
+        if first or end != rows:
+            raise NotDefined(f"numbers {first}..{end}")
+        return Number(_LANE, INT32)
+
+    for name, word in (
+        ("load", load), ("store", store), ("[]", with_axis), ("arange", arange),
+        ("cumsum", lambda value, axis: summed(value, _LANE)),
+        ("sum", lambda value, axis: summed(value, number(rows - 1))),
+        ("visits_before", lambda row: Number(_before(as_number(row).term), INT32)),
+        ("visit", lambda row: Number(_visit(as_number(row).term), INT32)),
+        ("zeros", lambda shape, of: Number(number(0), of)),
+        ("program_id", lambda axis: Number(_BLOCK, INT32)),
+    ):  # fmt: skip
+        walker.define(name, word)
+    walker.names |= {"r": Number(_ROW, INT32)}
+    at_first = (Number(_visit(_ROW), INT32), walker.fresh("stored"))
+    scope: dict[str, Any] = {
+        "ptr": Pointer(Table("turns", "int"), INT32, number(0)),
+        "ROWS": rows,
+        "COLUMNS": rows,
+    }
+    scope |= {"rows": Number(_SIZE, INT32), "tiles": Number(_TILES, INT32), "stored": at_first}
+    walker.run_stores("turns", scope, "columns = ")
+    later, earlier = (part.term for part in scope["stored"])
+    after = terms.subtract(_before(_SIZE), _before(terms.add(_ROW, number(1))))
+    walker.claim("visits in later rows", terms.equal(later, after))
+    walker.claim("visits in earlier rows", terms.equal(earlier, _before(_ROW)))
+    return list(walker.steps)
