@@ -268,7 +268,7 @@ def _scalar(argument: Any, numbers: Numbers) -> int:
     return 0
 
 
-_MOST_MEMBERS = 64
+_MOST_WORDS = 1 << 16
 
 
 def _bits_layout(numbers: Numbers, rows: str) -> dict[str, int]:
@@ -278,23 +278,26 @@ def _bits_layout(numbers: Numbers, rows: str) -> dict[str, int]:
     of_head = along * words
     heads, batches = (numbers.values.get(name, 1) for name in ("heads", "batches"))
     of = {"words": words, "of_head": of_head, "of_batch": of_head * heads, "along": along}
-    if heads * batches > _MOST_MEMBERS:  # the one that is asked about stands for all
-        of, heads, batches = of | {"of_head": 0, "of_batch": 0}, 1, 1
+    if heads * batches * of_head > _MOST_WORDS:  # the row that is asked about stands for all
+        of, heads, batches = of | {"words": 0, "of_head": 0, "of_batch": 0}, 1, 1
     return of | {"across": across, "members": heads * batches}
 
 
 def _bits_table(numbers: Numbers, rows: str) -> torch.Tensor:
     """The bits of a mask for each batch entry and head, by the formula; other bits are random."""
     of = _bits_layout(numbers, rows)
-    size = of["members"] * of["along"] * of["words"]
-    if size > 1 << 16:
-        raise MemoryError(f"{size} words of bits")
+    if not of["words"]:
+        pair = [numbers.values.get(name, 0) for name in ("q_idx", "kv_idx")]
+        column = pair[rows == "queries"]
+        found = torch.from_numpy(np.zeros(of["across"] // 32 + 2 * PAD, np.int32))
+        word = int(numbers.wanted(*pair)) << column % 32
+        found[PAD + column // 32] = word - (word >> 31 << 32)
+        return found[PAD:]
+    size = of["members"] * of["of_head"]
     found = torch.randint(-(2**31), 2**31, (size + 2 * PAD,), dtype=torch.int32)
-    heads = of["of_batch"] // of["of_head"] if of["of_head"] else 1
+    heads = of["of_batch"] // of["of_head"]
     for member in range(of["members"]):
         batch, head = divmod(member, heads)
-        if not of["of_head"]:
-            batch, head = (numbers.values.get(name, 0) for name in ("batch", "head"))
         place = {**numbers.values, "batch": batch, "head": head}
         own = Numbers(numbers.structure, numbers.dtypes, place, numbers.entries)
         for row in range(of["along"]):
