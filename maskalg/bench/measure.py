@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,10 @@ from .contenders import contenders, inputs_of
 
 FARTHEST: Final = 0.02
 """Relative distance at which a result counts as another one: some times the error of bfloat16."""
+
+
+ALONE: AbstractContextManager[Any] = nullcontext()
+"""Held while functions take turns: a lock of several processes (`workers.py`)."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +126,15 @@ def interleaved(
     gc.collect()
     gc.disable()
     try:
-        for name, function in functions.items():
-            for _ in range(3):
-                function()
-            repeats[name] = max(3, int(slot_ms / max(_timed(function, 3), 1e-3)))
-        order = random.Random(0)
-        for _ in range(rounds):
-            for name in order.sample(list(functions), len(functions)):
-                times[name].append(_timed(functions[name], repeats[name]))
+        with ALONE:
+            for name, function in functions.items():
+                for _ in range(3):
+                    function()
+                repeats[name] = max(3, int(slot_ms / max(_timed(function, 3), 1e-3)))
+            order = random.Random(0)
+            for _ in range(rounds):
+                for name in order.sample(list(functions), len(functions)):
+                    times[name].append(_timed(functions[name], repeats[name]))
     finally:
         if collects:
             gc.enable()

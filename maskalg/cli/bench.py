@@ -24,6 +24,7 @@ def declare(commands: Any) -> None:
     add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
     add("--catalogue", action="store_true", help="a row for each family of masks")
     add("--rounds", type=positive, default=7, help="turns of each contender (%(default)s)")
+    add("--workers", type=positive, default=1, help="processes that compile (%(default)s)")
     add("--backward", action="store_true", help="time the backward pass")
     add("--markdown", action="store_true", help="print a Markdown table at the end")
     parser.set_defaults(run=run)
@@ -38,8 +39,8 @@ def run(options: argparse.Namespace) -> int:
         )
     from ..bench import cudnn, flash_attention_4
     from ..bench.cases import FURTHER_SHAPES, SHAPES, cases, catalogue
-    from ..bench.measure import measure
     from ..bench.report import line, markdown, summary
+    from ..bench.workers import measured
 
     parts = [part for part in options.cases.split(",") if part]
     shapes = SHAPES | FURTHER_SHAPES if parts else SHAPES
@@ -54,11 +55,11 @@ def run(options: argparse.Namespace) -> int:
     for name, peer in ((flash_attention_4.BUILT_IN, flash_attention_4), (cudnn.NAME, cudnn)):
         if (why := peer.missing()) is not None:
             print(f"{name}: {why}")
-    found, rows = make("cuda"), []
-    for name in names:
-        rows.append(measure(name, found[name], options.rounds, backward=options.backward))
-        print(line(rows[-1]), flush=True)
-        torch.cuda.empty_cache()
+    rows = []
+    workers = min(options.workers, len(names))
+    for row in measured(make, names, options.rounds, workers, backward=options.backward):
+        rows.append(row)
+        print(line(row), flush=True)
     print(summary(rows))
     if options.markdown:
         print("\n" + markdown(rows))

@@ -1,12 +1,15 @@
 """`maskalg bench` without a GPU: its cases, its report, and its errors."""
 
 import inspect
+import time
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
 
+from maskalg.bench import workers
 from maskalg.bench.cases import (
     FURTHER_SHAPES,
     SHAPES,
@@ -143,3 +146,38 @@ def test_markdown_says_why_there_is_no_time():
     ]
     assert lines[6] == "[1] cuDNN: RuntimeError: no"
     assert lines[8] == f"[2] {sparse}: {why[:160]}" and len(lines) == 9
+
+
+def turns(_device):
+    """Cases whose names say in which process they are built."""
+    from multiprocessing import parent_process
+
+    return {f"case {i}": (i, parent_process() is not None) for i in range(6)}
+
+
+def row_of(name, case, rounds, *, backward):
+    """A row whose times say who measured it; the turns overlap if processes do not wait."""
+    from maskalg.bench.measure import ALONE
+
+    with ALONE:
+        begin = time.monotonic()
+        time.sleep(0.02)
+        return Row(name, {"maskalg": [begin, time.monotonic()], "case": case}, rounds, {}, backward)
+
+
+def turns_beside(device):
+    workers.measure.measure = row_of  # in the process that is told to begin
+    return turns(device)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_workers_take_turns_on_the_gpu(count, monkeypatch):
+    monkeypatch.setattr(workers.measure, "measure", row_of)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    names = [f"case {i}" for i in range(6)]
+    rows = list(workers.measured(turns_beside, names, 4, count, backward=True))
+    assert [row.name for row in rows] == names
+    assert {row.times["case"] for row in rows} == {(i, count > 1) for i in range(6)}
+    assert all((row.flops, row.missing) == (4, True) for row in rows)
+    at = sorted(row.times["maskalg"] for row in rows)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(at))

@@ -1,0 +1,55 @@
+"""Rows of the bench by several processes: all compile, one at a time has the GPU for its turns.
+
+A row compiles for ten seconds, most of it FlexAttention's, and is timed for one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, Final
+
+import torch
+
+from . import measure
+from .cases import Case
+from .measure import Row
+
+Make = Callable[[str], dict[str, Case]]
+"""The cases by name, their tensors on a device."""
+
+_FOUND: Final[dict[str, Case]] = {}
+
+
+def measured(
+    make: Make, names: Sequence[str], rounds: int, workers: int, *, backward: bool
+) -> Iterator[Row]:
+    """The rows of these cases, in their order; arguments as of `measure`.
+
+    First calls of one process may run while another times: with several, look at medians of more
+    rounds.
+    """
+    work = partial(_row, rounds=rounds, backward=backward)
+    if workers == 1:
+        _begin(make)
+        yield from map(work, names)
+        return
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # each would start as many as there are cores
+    context = get_context("spawn")
+    with context.Pool(workers, _begin, (make, context.Lock())) as pool:
+        yield from pool.imap(work, names)
+
+
+def _begin(make: Make, alone: Any = None) -> None:
+    """Build the cases of this process, which times while it holds `alone`."""
+    _FOUND.update(make("cuda"))
+    if alone is not None:
+        measure.ALONE = alone
+
+
+def _row(name: str, rounds: int, *, backward: bool) -> Row:
+    row = measure.measure(name, _FOUND[name], rounds, backward=backward)
+    torch.cuda.empty_cache()
+    return row
