@@ -36,19 +36,13 @@ def matrix_of(columns, element_bits=16):
     )
 
 
-@gluon.constexpr_function
-def reads_bits(MASKED):
-    """Whether a hook looks bits up, by the place of a column in its tile alone."""
-    return "bits_of" in MASKED.fn.__code__.co_names
-
-
 @gluon.jit
 def columns_from(first, N: gl.constexpr, PLAIN: gl.constexpr = False):
     """The positions of a tile's N columns, `[1, N]`, in the layout of its products.
 
-    PLAIN, the compiler sees how they are made. Otherwise a thread's are sums of two numbers,
-    computed here, and of constants: left to itself the compiler would hold each thread's part of
-    every column in a register of its own.
+    PLAIN, the compiler sees how they are made, and finds the places of bits by it. Otherwise a
+    thread's are sums of two numbers, computed here, and of constants: left to itself the compiler
+    would hold each thread's part of every column in a register of its own.
     """
     columns: gl.constexpr = gl.SliceLayout(0, matrix_of(N))
     if PLAIN:
@@ -132,6 +126,7 @@ class Options(NamedTuple):
     ANEW: gl.constexpr = None
     ONE_PASS: gl.constexpr = False
     ONE_RING: gl.constexpr = False
+    LOOKED_UP: gl.constexpr = False
 
 
 @gluon.constexpr_function

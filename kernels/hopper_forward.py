@@ -250,6 +250,7 @@ def hopper_forward(
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
+    LOOKED_UP: gl.constexpr,
     HEAD_DIM: gl.constexpr,
     VALUE_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
@@ -275,7 +276,7 @@ def hopper_forward(
     equal dimensions or keys of 192 and values of 128, both share memory. With OVERLAP a
     tile is weighed while the one before is multiplied by its values; without, what a consumer waits
     for is left to the others to hide. APART, the first tile of a row is compiled by itself, before
-    the loop.
+    the loop. LOOKED_UP, the hook MASKED looks bits of pairs up (`kept_bits.py`).
 
     q, k, v and o are tensor descriptors of `[batch, heads, length, dim]` in blocks of 64 queries
     or BLOCK_N keys by HEAD_PAD or VALUE_PAD; lse `[batch, heads, q_len]` is contiguous float32, or
@@ -325,5 +326,6 @@ def hopper_forward(
             CONSUMERS, HEADS_TOGETHER, PERSISTENT, NORMALISED, OVERLAP, AHEAD, TURNS,
             OUTPUT_OVER_QUERIES, APART,
             HEAD_DIM=HEAD_PAD if FLOAT8 else HEAD_DIM, VALUE_DIM=VALUE_PAD if FLOAT8 else VALUE_DIM,
+            LOOKED_UP=LOOKED_UP,
         ),
     )  # fmt: skip

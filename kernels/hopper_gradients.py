@@ -39,7 +39,6 @@ from .hopper_common import (
     each_time,
     matrix_of,
     memory_of,
-    reads_bits,
     release,
     rows_from,
     stage_of,
@@ -193,7 +192,7 @@ def _consume(C: gl.constexpr, program, options):
             at = Place(
                 batch,
                 head,
-                columns_from(m, BLOCK, reads_bits(options.hooks.MASKED)),
+                columns_from(m, BLOCK, options.LOOKED_UP),
                 kv_idx,
                 kv_len,
                 S,
@@ -320,6 +319,7 @@ def hopper_gradients(
     MASKED: gl.constexpr,
     BIASED: gl.constexpr,
     NEXT_RUN: gl.constexpr,
+    LOOKED_UP: gl.constexpr,
     HEAD_DIM: gl.constexpr,
     VALUE_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
@@ -381,5 +381,6 @@ def hopper_gradients(
         Options(
             Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, False), HEAD_PAD, VALUE_PAD, BLOCK,
             CONSUMERS, HEAD_DIM=HEAD_DIM, VALUE_DIM=VALUE_DIM, ONE_PASS=True,
+            LOOKED_UP=LOOKED_UP,
         ),
     )  # fmt: skip

@@ -32,7 +32,6 @@ from .hopper_common import (
     load_block,
     matrix_of,
     memory_of,
-    reads_bits,
     release,
     rows_from,
     specialise,
@@ -208,7 +207,7 @@ def _consume_row(C: gl.constexpr, w, i, done, program, options):
             wait_until_filled(gradients, i)
             gradient = block_at(gradients.memory, stage)
             dp = dots(rows_of(value, options.VALUE_DIM), gradient, zero, options.VALUE_DIM)
-            q_idx = columns_from(run.tile * BLOCK, BLOCK, reads_bits(options.hooks.MASKED))
+            q_idx = columns_from(run.tile * BLOCK, BLOCK, options.LOOKED_UP)
             at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
             product = warpgroup_mma_wait(products_of(options.VALUE_DIM), deps=[product])
             if options.NORMALISED and not EARLY:
@@ -287,6 +286,7 @@ def hopper_backward_keys(
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
+    LOOKED_UP: gl.constexpr,
     HEAD_DIM: gl.constexpr,
     VALUE_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
@@ -345,6 +345,6 @@ def hopper_backward_keys(
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
             CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, HEAD_DIM=HEAD_DIM,
-            VALUE_DIM=VALUE_DIM, ANEW=ANEW,
+            VALUE_DIM=VALUE_DIM, ANEW=ANEW, LOOKED_UP=LOOKED_UP,
         ),
     )  # fmt: skip

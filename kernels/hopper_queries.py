@@ -30,7 +30,6 @@ from .hopper_common import (
     memory_of,
     produce_keys,
     queries_of_row,
-    reads_bits,
     release,
     rows_from,
     specialise,
@@ -149,7 +148,7 @@ def _products(i, row, program, options):
 def _changes(i, product, dp, PENDING: gl.constexpr, run, row, program, options):
     """The gradient of a tile of scores from products under way, PENDING others after them."""
     place = row.place
-    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK, reads_bits(options.hooks.MASKED))
+    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK, options.LOOKED_UP)
     at = Place(place.batch, place.head, place.q_idx, kv_idx, place.kv_len, place.S, place.T)
     OF_VALUES: gl.constexpr = products_of(options.VALUE_DIM)
     product = warpgroup_mma_wait(PENDING + OF_VALUES, deps=[product])
@@ -316,6 +315,7 @@ def hopper_backward_queries(
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
+    LOOKED_UP: gl.constexpr,
     HEAD_DIM: gl.constexpr,
     VALUE_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
@@ -370,6 +370,6 @@ def hopper_backward_queries(
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
             CONSUMERS, HEADS_TOGETHER, HELD > 1, NORMALISED, OVERLAP, HEAD_DIM=HEAD_DIM,
-            VALUE_DIM=VALUE_DIM, ONE_RING=ONE_RING,
+            VALUE_DIM=VALUE_DIM, ONE_RING=ONE_RING, LOOKED_UP=LOOKED_UP,
         ),
     )  # fmt: skip

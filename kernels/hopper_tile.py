@@ -15,7 +15,6 @@ from .hopper_common import (
     columns_from,
     each_time,
     matrix_of,
-    reads_bits,
     release,
     stage_of,
     wait_until_filled,
@@ -84,7 +83,7 @@ def weigh(score, m, early, run, row, options, DTYPE: gl.constexpr):
     WEIGHTED, there is no maximum, and the compiler drops products with a factor of 1.
     """
     S = with_early(row.S, early, options.BLOCK)
-    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK, reads_bits(options.hooks.MASKED))
+    kv_idx = columns_from(run.tile * options.BLOCK, options.BLOCK, options.LOOKED_UP)
     at = Place(row.batch, row.head, row.q_idx, kv_idx, row.kv_len, S, row.T)
     if options.hooks.WEIGHTED:
         weight = weight_of(score, at, row.unit, options.hooks, run.partial)

@@ -27,7 +27,6 @@ from .hopper_common import (
     columns_from,
     matrix_of,
     memory_of,
-    reads_bits,
     release,
     rows_from,
     specialise,
@@ -95,7 +94,7 @@ def _make_values(program, options):
             statistic = None
             if options.NORMALISED:
                 statistic = queries.beside.index(stage).load(by_query)[None, :]
-            q_idx = columns_from(run.tile * BLOCK, BLOCK, reads_bits(options.hooks.MASKED))
+            q_idx = columns_from(run.tile * BLOCK, BLOCK, options.LOOKED_UP)
             at = Place(batch, head, q_idx, kv_idx, kv_len, S, known)
             p, factor = factors_of_gradient(
                 product, statistic, at, unit, options.hooks, run.partial
@@ -208,6 +207,7 @@ def hopper_backward_wide_keys(
     BIASED: gl.constexpr,
     SLOPE: gl.constexpr,
     NEXT_RUN: gl.constexpr,
+    LOOKED_UP: gl.constexpr,
     HEAD_DIM: gl.constexpr,
     VALUE_DIM: gl.constexpr,
     HEAD_PAD: gl.constexpr,
@@ -253,5 +253,6 @@ def hopper_backward_wide_keys(
         Options(
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED), HEAD_PAD, VALUE_PAD, BLOCK,
             1, HEADS_TOGETHER, False, NORMALISED, HEAD_DIM=HEAD_DIM, VALUE_DIM=VALUE_DIM,
+            LOOKED_UP=LOOKED_UP,
         ),
     )  # fmt: skip

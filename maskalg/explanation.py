@@ -12,6 +12,7 @@ import torch
 from . import errors
 from .attention import ARGUMENTS, checked_call
 from .backends.choice import backend_name, backend_of
+from .backends.traits import Explained
 from .codegen.bounds_text import simplified
 from .codegen.hooks import source_of
 from .engine.normal_form import Bound, Structure
@@ -89,6 +90,8 @@ class Explanation:
             and one of dK and dV.
         proof: how the empty and full tiles are known.
         schedule: where the bounds of the visited tiles come from.
+        elements: on a GPU, where the mask of a partial tile is looked up and not computed: what is,
+            and how much memory it takes.
         bias: how the bias is computed: for each pair, or read from tables of what it is at each
             distance (`codegen/distance_tables.py`).
         compilations: kernel variants this process compiled or loaded so far.
@@ -100,6 +103,7 @@ class Explanation:
     gradients: str
     proof: str
     schedule: str
+    elements: str
     bias: str
     compilations: int
 
@@ -162,7 +166,8 @@ def explain(
         tile=found.tile,
         gradients=found.gradients,
         proof=f"{proof.rung}, {claim}",
-        schedule=_schedule(found.bounds, structure, simplified(proof.forms)),
+        schedule=_schedule(found, structure, simplified(proof.forms)),
+        elements=found.elements,
         bias=_bias(structure, found.tables) + hidden(call.form),
         compilations=found.compilations,
     )
@@ -175,13 +180,15 @@ def _bias(structure: Structure, tables: int) -> str:
     return "computed for each pair" + read.get(tables, f"; {tables} tables of distances are read")
 
 
-def _schedule(bounds: str, structure: Structure, wider: bool) -> str:
+def _schedule(found: Explained, structure: Structure, wider: bool) -> str:
+    bounds, rung = found.bounds, rung_of(structure)
     if bounds == "none":
         return "none: every pair is computed"
-    rung = rung_of(structure)
     source = rung.in_kernel if bounds == "kernel" else rung.on_host
     if bounds == "kernel" and source == "digits":
         return "runs of tiles that digits leave, found once for these lengths"
+    if found.elements and prove_structure(structure).rung != "closed form":
+        return "runs of tiles that keep a pair by the bits of pairs, found once with these"
     if source == "summaries":
         return "runs of tiles that summaries of the tensors leave, found once for these tensors"
     if wider:

@@ -54,6 +54,14 @@ def tile_not_compiled(tile: str, why: str) -> str:
     )
 
 
+def bits_not_compiled(why: str) -> str:
+    """Told once for a mask, as its kernels then compute it for each element."""
+    return (
+        f"Triton could not compile the kernel that makes bits of a mask's pairs ({why}); what it "
+        "printed is of no concern. The mask is computed at each element, which may be slower."
+    )
+
+
 def cxx_failed(compiler: str, why: str) -> str:
     """Told where torch's operations serve because a C++ compiler does not do its work."""
     last = why.splitlines()[-1] if why else "it says nothing"

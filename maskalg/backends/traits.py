@@ -40,6 +40,7 @@ class Explained:
         bounds: who computes the runs of tiles: the kernel, or the host once a call; "none" where
             every pair is computed.
         tables: how many tables of distances are read instead of computing the bias.
+        elements: how the mask of a partial tile is decided, where it is not computed.
     """
 
     tier: str
@@ -47,4 +48,5 @@ class Explained:
     gradients: str = ""
     bounds: Literal["kernel", "host", "none"] = "host"
     tables: int = 0
+    elements: str = ""
     compilations: int = 0

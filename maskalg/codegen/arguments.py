@@ -94,6 +94,10 @@ class Hooks:
     scalars: tuple[Scalar, ...]
     tables: tuple[TableLike, ...]
 
+    def looks_up(self, rows: Of) -> bool:
+        """Whether a loop over keys, for rows of queries, or the other way round looks bits up."""
+        return any(isinstance(table, BitsTable) and table.rows == rows for table in self.tables)
+
 
 @dataclass(frozen=True)
 class BitsTable:

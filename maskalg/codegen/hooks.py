@@ -205,12 +205,14 @@ def _runs(
     forms = prove_structure(structure).forms
     found = f"run_of_spans{way}({at}, touched, unfull, kv_len, BLOCK)"
     source = rung_of(structure).in_kernel
-    if source != "spans":
+    # Token sets and tile predicates decide tiles on the host; spans in a kernel only enclose them.
+    encloses = source == "summaries" or (source == "spans" and forms.rung != "closed form")
+    told = style.bits and encloses and costs(structure.mask, "kv_idx")
+    if source != "spans" or told:
         grain, of_batch, of_head = [
             text.number(LayoutArgument(of, name)) for name in ("grain_bits", "of_batch", "of_head")
         ]
         row = f"batch * {of_batch} + head * {of_head}"
-        told = style.bits and source == "summaries" and costs(structure.mask, "kv_idx")
         # The bits that this loop's `masked` looks up; of one over queries, the roles are exchanged.
         own: tuple[Structure, Index] = (structure, "kv_idx")
         if of != "queries":

@@ -68,12 +68,6 @@ class Structure:
         """Whether the mask, and so the schedule, reads a tensor."""
         return any(isinstance(p, Slot) and p.is_table for p in self.mask.params)
 
-    @property
-    def same_for_all_heads(self) -> bool:
-        """Whether the mask is one for all batch entries and heads."""
-        known = all(node.op != "opaque" for node in self.mask.walk())
-        return known and self.mask.indices() <= {"q_idx", "kv_idx"}
-
     @cached_property
     def constants(self) -> int:
         """The sum of the integers in the formulas, without signs and factors."""

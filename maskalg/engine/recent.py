@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -15,13 +15,15 @@ Found = TypeVar("Found")
 class Recent(OrderedDict[Key, Found]):
     """At most so many results by key; past them, the one that was not used for longest is lost.
 
+    With `size` the results have at most `most` in all of what it gives for each, such as bytes.
+
     Threads may share one. Nothing waits to read: between a look and the note that something was
     used, another thread, or the end of a tensor, may have removed it.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, size: Callable[[Found], int] | None = None) -> None:
         super().__init__()
-        self.most = most
+        self.most, self.size = most, size
         # Objects that end while it is held may remove what was kept of them.
         self._writing = threading.RLock()
 
@@ -38,7 +40,10 @@ class Recent(OrderedDict[Key, Found]):
         with self._writing:
             kept = self.setdefault(key, found)
             self.move_to_end(key)
-            while len(self) > self.most:
+            while self._held() > self.most:
                 with suppress(KeyError):
                     self.popitem(last=False)
         return kept
+
+    def _held(self) -> int:
+        return len(self) if self.size is None else sum(map(self.size, tuple(self.values())))

@@ -26,10 +26,15 @@ CONSTANTS: Final[Recent[Any, Tensors]] = Recent(256)
 
 
 class Memory:
-    """The most recently used results, each lost with the tensors that it was made of."""
+    """The most recently used results, each lost with the tensors that it was made of.
 
-    def __init__(self, most: int) -> None:
-        self._known: Recent[Any, tuple[tuple[weakref.ref[torch.Tensor], ...], Any]] = Recent(most)
+    There are at most so many, or with `size` so much in all of what it gives for each.
+    """
+
+    def __init__(self, most: int, size: Callable[[Any], int] | None = None) -> None:
+        self._known: Recent[Any, tuple[tuple[weakref.ref[torch.Tensor], ...], Any]] = Recent(
+            most, None if size is None else lambda known: size(known[1])
+        )
 
     def __len__(self) -> int:
         return len(self._known)

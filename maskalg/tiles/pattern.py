@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from ..engine.normal_form import Structure
 from ..formula.nodes import TRUE
@@ -23,6 +23,31 @@ LONG_DOCUMENT: Final = 2048
 
 LONG_PATH: Final = 1000
 """Likewise, of a path of documents that share prefixes; shorter ones were not measured."""
+
+MOST_SPARED: Final = 1.12
+"""Pairs of large tiles, in those of small ones, up to which large ones are faster: measured at 128
+dimensions, of masks by bits (docs/performance.md)."""
+
+LONG_RUN: Final = 16
+"""Tiles of 128 in a run, of the mean, from which on one kernel computes all gradients faster."""
+
+Counted: TypeAlias = Literal["small", "large", "large, in long runs"]
+"""The tiles that serve rows whose tiles were counted."""
+
+
+def tiles_of_counts(small: float, large: float, run: float) -> Counted:
+    """The tiles that serve rows of these counts.
+
+    Large tiles take less for each pair, and hold pairs that small ones would spare.
+
+    Args:
+        small, large: how many tiles of 64 and of 128 positions a row of so many keeps: means.
+        run: how many tiles of 128 queries follow one another in a row of keys: a mean.
+    """
+    if 2 * large > MOST_SPARED * small:
+        return "small"
+    return "large, in long runs" if run >= LONG_RUN else "large"
+
 
 _T = TypeVar("_T")
 PerBias: TypeAlias = Mapping[int, tuple[_T | None, _T | None]]
@@ -97,6 +122,7 @@ class Pattern:
         short: the pattern of rows of few keys, where it is another.
         long_documents, long_paths: likewise, of documents, or of paths of documents that share
             prefixes, that are known to be long.
+        large: the pattern of rows that large tiles serve, where it is another.
         looked_up: whether one kernel for all gradients was measured with rows that are looked up.
     """
 
@@ -118,4 +144,5 @@ class Pattern:
     short: str | None = None
     long_documents: str | None = None
     long_paths: str | None = None
+    large: str | None = None
     looked_up: bool = False

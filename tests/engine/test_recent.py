@@ -24,6 +24,16 @@ def test_the_last_used_are_kept():
     assert known.keep("c", "other") == "C"  # that of the thread which came first
 
 
+def test_results_are_bounded_by_what_they_take():
+    known = Recent(10, len)
+    for key in ("aaaa", "bbb", "cc"):
+        known.keep(key, key)
+    assert known.recall("aaaa") and list(known) == ["bbb", "cc", "aaaa"]
+    known.keep("dddd", "dddd")
+    assert list(known) == ["cc", "aaaa", "dddd"]
+    assert known.keep("e" * 11, "e" * 11) == "e" * 11 and not known
+
+
 def test_a_result_that_is_lost_between_a_look_and_its_use(monkeypatch):
     known = Recent(2)
     known.keep("a", 1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.backends.triton import kept
+from maskalg.backends.triton import kept, plan
 from maskalg.schedule.summaries import labels
 from tests.cases.gradients import check_gradients
 from tests.cases.kept_bits import BY_DISTANCE, Anew, masks
@@ -74,3 +74,23 @@ def test_one_pass(name, dim, monkeypatch):
 
     set_least(monkeypatch, Least(0, 0, 0, 0))
     check(masks(LENGTH, "cuda")[name], inputs((dim, dim), torch.bfloat16))
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", ["permutation", "bands", "blocks", "of heads", "no keys"])
+def test_long_rows(name, dim, one_pass, monkeypatch):
+    """Rows that are counted as long take the kernels of dense masks, and one pass for gradients."""
+    from maskalg.tiles.backward import Least
+    from tests.gpu.test_one_pass_gpu import set_least
+
+    monkeypatch.setattr(kept, "_FEWEST_COUNTED", 0)
+    monkeypatch.setattr(plan, "tiles_of_counts", lambda *_: "large, in long runs")
+    if one_pass:
+        set_least(monkeypatch, Least(0, 0, 0, 0))
+    mask, tensors = masks(LENGTH, "cuda")[name], inputs((dim, dim), torch.bfloat16)
+    check(mask, tensors)
+    if torch.cuda.get_device_capability()[0] == 9:
+        told = ma.explain(*tensors, mask)
+        assert "looked up" in told.elements
+        assert ("one kernel" in told.gradients) == (one_pass and name != "of heads")

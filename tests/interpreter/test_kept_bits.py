@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.backends.triton import kept
+from maskalg.backends.triton import kept, plan
 from maskalg.schedule.summaries import labels
 from tests.cases.kept_bits import BY_DISTANCE, Anew, masks
 
@@ -104,3 +104,22 @@ def test_every_place_of_a_row(size):
     _places[(1,)](out, words, 16, size, bits_of)
     wanted = (words[:, :, None] >> torch.arange(32)) & 1
     assert torch.equal(out, wanted.flatten(1).bool())
+
+
+@pytest.mark.parametrize("name", ["permutation, sliding", "tree", "of heads", "no keys"])
+def test_tiles_are_counted_once(name, monkeypatch):
+    """Counts of tiles are those of the mask's blocks; later calls wait for nothing."""
+    seen, counted = [], kept.torch.Tensor.tolist
+    monkeypatch.setattr(kept, "_FEWEST_COUNTED", 0)
+    monkeypatch.setattr(plan, "tiles_of_counts", lambda *counts: seen.append(counts) or "small")
+    mask = masks(LENGTH)[name]
+    query = torch.randn(1, 4, LENGTH, 16)
+    ma.attention(query, query, query, mask, backend="triton")
+    small, large = [mask.blocks(LENGTH, block=side, heads=4).labels > 0 for side in (64, 128)]
+    runs = torch.cat([large[..., :1, :], large[..., 1:, :] & ~large[..., :-1, :]], dim=-2).sum()
+    wanted = [small.sum(-1).float().mean(), large.sum(-1).float().mean(), large.sum() / runs]
+    assert seen[0] == pytest.approx([float(each) for each in wanted])
+    monkeypatch.setattr(kept.torch.Tensor, "tolist", lambda _: pytest.fail("a wait"))
+    ma.attention(query, query, query, mask, backend="triton")
+    monkeypatch.setattr(kept.torch.Tensor, "tolist", counted)
+    assert len(set(seen)) == 1

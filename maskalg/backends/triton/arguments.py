@@ -42,7 +42,7 @@ from ...schedule.tile_runs import marks_of
 from ...schedule.tiling import Tiling
 from .. import messages
 from ..call import Call
-from .kept import bits_layout, kept_bits, labels_of_bits
+from .kept import KeptBits, bits_layout
 
 _TABLES_TOGETHER: Final = 8
 _WITHOUT_PAGES: Final = {"page_count": 0, "most_pages": 0, "table_stride": 0}
@@ -156,7 +156,7 @@ def tables_of(
         elif isinstance(argument, DistanceTable):
             found.append(_distance_table(argument.formula, call))
         elif isinstance(argument, BitsTable):
-            found.append(_bits_of_pairs(argument, call))
+            found.append(bits_of_pairs(argument, call).found)
         elif isinstance(argument, NumbersTable):
             found.append(_numbers_table(hooks, call) if numbers is None else numbers)
         else:
@@ -164,10 +164,10 @@ def tables_of(
     return tuple(found)
 
 
-def _bits_of_pairs(table: BitsTable, call: Call) -> torch.Tensor:
+def bits_of_pairs(table: BitsTable, call: Call) -> KeptBits:
     """The bits of the pairs of a call."""
     device = call.query.device
-    return kept_bits(table, call.form, call.extents, device, lambda: hooked(table.hooks, call))
+    return KeptBits(table, call.form, call.extents, device, lambda: hooked(table.hooks, call))
 
 
 def _marks(argument: MarksArgument, call: Call) -> torch.Tensor:
@@ -180,8 +180,7 @@ def _marks(argument: MarksArgument, call: Call) -> torch.Tensor:
     tiling = Tiling(form, extents, (grain, grain), device)
 
     def made() -> torch.Tensor:
-        layout = bits_layout(form, extents, table.rows)
-        labels = labels_of_bits(_bits_of_pairs(table, call), layout, grain)
+        labels = bits_of_pairs(table, call).labels(grain)
         return marks_of(labels if table.rows == "queries" else labels.mT, of, tiling)
 
     key = ("marks of bits", of, tiling.key)

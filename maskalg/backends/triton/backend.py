@@ -10,6 +10,8 @@ import torch
 
 from ... import errors
 from ...codegen.arguments import DistanceTable
+from ...codegen.held import Index
+from ...codegen.hooks import bits_table
 from ...engine.float8 import FLOAT8
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from .. import messages
@@ -18,7 +20,7 @@ from ..results import empty_gradients, empty_result
 from ..traits import Explained
 from . import segments as segments
 from . import trust
-from .arguments import describable, sinks_of
+from .arguments import bits_of_pairs, describable, sinks_of
 from .constants import architecture
 from .families import backward, decode, forward, one_pass
 from .families.backward import fill_gradients, fill_rows, route_of_gradients
@@ -38,7 +40,28 @@ def explain(call: Call) -> Explained:
     """Kernels, tiles and what gave way, by the plans that a call would follow."""
     tier, tile, tables = _forward(call)
     gradients = _gradients_told(call)
-    return Explained(tier, tile, gradients, "kernel", tables, forward.compilations())
+    compilations = forward.compilations()
+    return Explained(tier, tile, gradients, "kernel", tables, _elements_told(call), compilations)
+
+
+def _elements_told(call: Call) -> str:
+    """The bits that are looked up; empty where the mask is computed."""
+    style = plan_of(call).style
+    if not style.bits:
+        return ""
+    told = []
+    loops: tuple[tuple[Index, str], ...] = (
+        ("kv_idx", "MiB"),
+        ("q_idx", "MiB more for gradients"),
+    )
+    for moving, of in loops:
+        bits = bits_of_pairs(bits_table(call.form.structure, style, moving), call)
+        if bits.serve:
+            told.append(f"{bits.nbytes / 2**20:.2f} {of}")
+    return (
+        f"looked up: a bit for each pair, {' and '.join(told)}, made once while the tensors of the "
+        "mask live unchanged"
+    )
 
 
 def _forward(call: Call) -> tuple[str, str, int]:

@@ -41,6 +41,7 @@ def hook_constants(hooks: Hooks) -> dict[str, Any]:
         "MASKED": module.masked,
         "BIASED": module.biased if hooks.biased else None,
         "NEXT_RUN": module.next_run,
+        "LOOKED_UP": hooks.looks_up("queries"),
         **count_constants(hooks),
     }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
+import triton
 from torch.nn.functional import pad
 
 from ...codegen import store
@@ -15,16 +17,27 @@ from ...codegen.arguments import BitsTable
 from ...codegen.bits import may_cost
 from ...engine.extents import Extents, dependence
 from ...engine.normal_form import Bound
-from ...schedule.memory import Memory
-from ...schedule.tile_runs import FULL, PARTIAL
+from ...schedule.memory import MEMORY, Memory, memorable
+from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from ...schedule.tiling import Of
+from .. import messages
 from .constants import count_constants
+from .launching.compiler import CompilerError, naming_the_compiler
 
 _FEWEST_ROWS: Final = 512  # fewer pairs are computed as fast
 _MOST_BITS: Final = 1 << 29  # of a table of 64 MiB
 _LONGEST_TILE: Final = 256  # of positions, in which tables end with a whole tile
 _MADE_TOGETHER: Final = 64  # rows and columns of a program that makes them
-_MEMORY: Final = Memory(8)
+_COUNTED: Final = (64, 128)  # sides of the tiles that are counted
+_FEWEST_COUNTED: Final = 1 << 27  # pairs of all heads; of fewer no tile saves what counting takes
+MOST_REMEMBERED: Final = 1 << 30
+"""Bytes of all bits that are remembered; past them, the least recently used are made anew."""
+
+_MEMORY: Final = Memory(MOST_REMEMBERED, lambda bits: bits.nbytes)
+_SERVES: Final[dict[tuple[str, str, torch.device], bool]] = {}
+
+Reads: TypeAlias = Callable[[], tuple[Sequence[int], tuple[torch.Tensor, ...]]]
+"""The numbers and tables of the hooks that compute a mask."""
 
 
 class BitsLayout(NamedTuple):
@@ -66,44 +79,117 @@ def bits_are_worth(form: Bound, extents: Extents) -> bool:
     return told.batch * told.heads * extents.q_len * extents.kv_len <= _MOST_BITS
 
 
-def kept_bits(
-    table: BitsTable,
-    form: Bound,
-    extents: Extents,
-    device: torch.device,
-    reads: Callable[[], tuple[Sequence[int], tuple[torch.Tensor, ...]]],
-) -> torch.Tensor:
-    """The bits of a mask, int32; remembered while its tensors live unchanged.
+class KeptBits:
+    """The bits of the pairs of a call that a mask keeps.
 
     Args:
         table: which bits.
-        form, extents: the mask and the sizes of a call.
+        form: the mask with its values.
+        extents: the sizes of the call.
         device: where to make them.
-        reads: gives the numbers and tables of the hooks that compute the mask.
+        reads: what the hooks that compute the mask read.
     """
-    layout = bits_layout(form, extents, table.rows)
 
-    def made() -> torch.Tensor:
-        scalars, tables = reads()
+    def __init__(
+        self, table: BitsTable, form: Bound, extents: Extents, device: torch.device, reads: Reads
+    ) -> None:
+        self._table, self._form, self._extents, self._reads = table, form, extents, reads
+        self._device, self._layout = device, bits_layout(form, extents, table.rows)
+
+    @property
+    def found(self) -> torch.Tensor:
+        """The bits, int32; remembered while the tensors of the mask live unchanged."""
+        key = ("bits", self._table.rows, self._layout, self._device)
+        return _MEMORY.recall(key, (self._form.structure.mask,), self._form.values, self._made)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that they take."""
+        return 4 * self._words
+
+    @property
+    def serve(self) -> bool:
+        """Whether Triton compiles the kernel that makes them; tried once, with a warning."""
+        at = (self._table.hooks.digest, self._table.suffix, self._device)
+        if at not in _SERVES and not triton.knobs.runtime.interpret:
+            nothing = torch.empty(0, dtype=torch.int32, device=self._device)
+            passed, constants = self._passed(nothing)
+            try:
+                with naming_the_compiler(self._kernel):
+                    compiled = self._kernel.warmup(*passed, grid=self._programs, **constants)
+                compiled.run  # noqa: B018 - loads it
+                _SERVES[at] = True
+            except (CompilerError, triton.runtime.errors.OutOfResources) as problem:
+                why = next(iter(str(problem).strip().splitlines()), "")[:200]
+                warnings.warn(messages.bits_not_compiled(why), stacklevel=2)
+                _SERVES[at] = False
+        return _SERVES.get(at, True)
+
+    def labels(self, side: int) -> torch.Tensor:
+        """The label of each tile of `side` rows and columns, a power of two from 32 to 256."""
+        return labels_of_bits(self.found, self._layout, side)
+
+    @property
+    def counted(self) -> tuple[float, float, float] | None:
+        """What `tiles_of_counts` wants to know of the tiles that keep a pair. The host waits for it
+        once while the tensors of the mask live unchanged.
+
+        None for few pairs, and where waiting would come again at each call, or break a graph.
+        """
+        tensors = [value for value in self._form.values if isinstance(value, torch.Tensor)]
+        extents = self._extents
+        few = extents.batch * extents.heads * extents.q_len * extents.kv_len < _FEWEST_COUNTED
+        if few or not memorable(tensors) or _captured(self._device):
+            return None
+
+        def counted() -> tuple[float, float, float]:
+            small, large = [self.labels(side) != EMPTY for side in _COUNTED]
+            begins = large & ~pad(large[..., :-1, :], (0, 0, 1, 0))
+            each = [small.sum() / small[..., 0].numel(), large.sum() / large[..., 0].numel()]
+            found = torch.stack([*each, large.sum() / begins.sum().clamp(min=1)]).tolist()
+            return found[0], found[1], found[2]
+
+        key = ("counted", self._layout, self._device)
+        return MEMORY.recall(key, (self._form.structure.mask,), self._form.values, counted)
+
+    @property
+    def _words(self) -> int:
         # Behind the last row lie those that a tile cut by the length reads.
-        size = math.prod(layout.members) * layout.rows + _LONGEST_TILE
-        bits = torch.empty(size * layout.words, dtype=torch.int32, device=device)
-        hooks = store.load(table.hooks.source, table.hooks.digest)
-        hold, masked, next_run = (
-            getattr(hooks, name + table.suffix) for name in ("hold", "masked", "next_run")
-        )
-        tiles = -(-layout.rows // _MADE_TOGETHER) * (layout.words * 32 // _MADE_TOGETHER)
+        rows = math.prod(self._layout.members) * self._layout.rows + _LONGEST_TILE
+        return rows * self._layout.words
+
+    @property
+    def _kernel(self) -> Any:
         # Gluon need not be there, nor Triton.
-        kernel = import_module("maskalg_kernels.kept_bits").kept_bits
-        kernel[tiles, math.prod(layout.members)](
-            bits, tables, layout.rows, layout.columns, layout.words, extents.kv_len,
-            layout.members[1], *scalars, HOLD=hold, MASKED=masked, NEXT_RUN=next_run,
-            OF_KEYS=table.rows == "keys", SIDE=_MADE_TOGETHER, **count_constants(table.hooks),
-        )  # fmt: skip
+        return import_module("maskalg_kernels.kept_bits").kept_bits
+
+    @property
+    def _programs(self) -> tuple[int, int]:
+        layout, side = self._layout, _MADE_TOGETHER
+        tiles = -(-layout.rows // side) * (layout.words * 32 // side)
+        return tiles, math.prod(layout.members)
+
+    def _made(self) -> torch.Tensor:
+        bits = torch.empty(self._words, dtype=torch.int32, device=self._device)
+        passed, constants = self._passed(bits)
+        self._kernel[self._programs](*passed, **constants)
         return bits
 
-    key = ("bits", table.rows, layout, device)
-    return _MEMORY.recall(key, (form.structure.mask,), form.values, made)
+    def _passed(self, bits: torch.Tensor) -> tuple[list[Any], dict[str, Any]]:
+        """The kernel's arguments, and its constants."""
+        table, layout = self._table, self._layout
+        scalars, tables = self._reads()
+        hooks = store.load(table.hooks.source, table.hooks.digest)
+        numbers = (layout.rows, layout.columns, layout.words, self._extents.kv_len)
+        constants = {
+            "HOLD": getattr(hooks, f"hold{table.suffix}"),
+            "MASKED": getattr(hooks, f"masked{table.suffix}"),
+            "NEXT_RUN": getattr(hooks, f"next_run{table.suffix}"),
+            "OF_KEYS": table.rows == "keys",
+            "SIDE": _MADE_TOGETHER,
+            **count_constants(table.hooks),
+        }
+        return [bits, tables, *numbers, layout.members[1], *scalars], constants
 
 
 def labels_of_bits(bits: torch.Tensor, layout: BitsLayout, side: int) -> torch.Tensor:
@@ -116,3 +202,7 @@ def labels_of_bits(bits: torch.Tensor, layout: BitsLayout, side: int) -> torch.T
     every = pad(every, cut, value=True).unflatten(2, (-1, side)).all(3)
     labels: torch.Tensor = torch.where(every, FULL, PARTIAL).to(torch.uint8) * some
     return labels[..., : -(-layout.columns // side)].contiguous()
+
+
+def _captured(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()

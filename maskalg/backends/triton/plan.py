@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
 from ... import errors
 from ...codegen import store
-from ...codegen.distance_tables import Tabled
-from ...codegen.hooks import Hooks, Style, hooks_of
+from ...codegen.hooks import Hooks, Style, bits_table, hooks_of
 from ...codegen.store import load
 from ...codegen.text.integer_sizes import elements_are_short, sizes_of
 from ...engine.extents import Extents, distances_are_short
@@ -22,13 +21,13 @@ from ...schedule.intervals.rung import tiles_of_documents
 from ...schedule.rung import rung_of
 from ...tiles.backward import backward_tiles_for, hopper_backward_tile_for, one_pass_for
 from ...tiles.forward import hopper_tile_for, tiles_for
-from ...tiles.pattern import LONG_DOCUMENT, LONG_PATH, SHORT_ROW
-from ...tiles.patterns import PATTERNS, as_long, as_short, pattern_of
+from ...tiles.pattern import LONG_DOCUMENT, LONG_PATH, SHORT_ROW, Counted, tiles_of_counts
+from ...tiles.patterns import PATTERNS, as_counted, as_long, as_short, pattern_of
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Least, Tile, size_of
 from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from .. import messages
 from ..call import Call
-from .arguments import style_of_gradients, tables_are_worth
+from .arguments import bits_of_pairs, style_of_gradients, tables_are_worth
 from .constants import count_constants, has_tma, hook_constants, shape_constants
 from .kept import bits_are_worth
 from .trust import has_gluon
@@ -49,54 +48,68 @@ class Plan:
     hopper: HopperTile | None
     candidates: tuple[Tile, ...]
     style: Style
+    counted: Counted | None
     tma: bool
 
 
 def plan_of(call: Call, *, tuned: bool = True) -> Plan:
     """The plan of a call, looked up by structure, shapes and dtype; of the tables alone, if not
     `tuned`."""
-    wide, limbs, long, far, tabled, grain, bits, short, long_documents = of_sizes(call)
+    told = told_of(call)
     arch, choices = machine_of(call.query.device)
     return structure_plan(
         call.form.structure,
-        Style(
-            wide=wide,
-            limbs=limbs,
-            ptx=arch.startswith("sm_"),
-            long=long,
-            far=far,
-            tabled=tabled,
-            grain=grain,
-            bits=bits,
-        ),
+        told.style,
         call.query.shape[-1],
         call.value.shape[-1],
         call.query.dtype,
         arch,
         *_weights(call, choices if tuned else NOTHING_TUNED),
-        short=short,
-        long=long_documents,
+        short=told.short,
+        long=told.long_documents,
+        counted=told.counted,
     )
 
 
-def of_sizes(call: Call) -> tuple[bool, int, bool, bool, Tabled, int, bool, bool, bool]:
+class Told(NamedTuple):
+    """Facts of a call that its lengths, and what is bound to the structure, tell.
+
+    Attributes:
+        style: how its hooks are written.
+        short: whether rows have few keys.
+        long_documents: whether documents, or paths of them, are known to be long.
+        counted: the tiles that serve its rows, where they were counted.
+    """
+
+    style: Style
+    short: bool
+    long_documents: bool
+    counted: Counted | None
+
+
+def told_of(call: Call) -> Told:
     """All that the plan follows from of lengths, and of what is bound to the structure."""
     form, extents = call.form, call.extents
     sizes = sizes_of(form, extents)
-    return (
-        sizes.wide,
-        sizes.limbs,
-        form.long,
-        not distances_are_short(form, extents),
-        "costly" if tables_are_worth(extents) else "nothing",
-        form.grain(extents.kv_len),
-        not sizes.wide
-        and sizes.limbs == 1
-        and call.pages is None
-        and bits_are_worth(form, extents),
-        extents.kv_len <= SHORT_ROW,
-        documents_are_long(form, extents),
+    arch, _ = machine_of(call.query.device)
+    style = Style(
+        wide=sizes.wide,
+        limbs=sizes.limbs,
+        ptx=arch.startswith("sm_"),
+        long=form.long,
+        far=not distances_are_short(form, extents),
+        tabled="costly" if tables_are_worth(extents) else "nothing",
+        grain=form.grain(extents.kv_len),
     )
+    counted = None
+    narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
+    if narrow and bits_are_worth(form, extents):
+        bits = bits_of_pairs(bits_table(form.structure, style, "kv_idx"), call)
+        if bits.serve:
+            style = replace(style, bits=True)
+            counted = None if (found := bits.counted) is None else tiles_of_counts(*found)
+    short, long_documents = extents.kv_len <= SHORT_ROW, documents_are_long(form, extents)
+    return Told(style, short, long_documents, counted)
 
 
 def documents_are_long(form: Bound, extents: Extents) -> bool:
@@ -128,9 +141,10 @@ def structure_plan(
     tuned: Choices = NOTHING_TUNED,
     short: bool = False,
     long: bool = False,
+    counted: Counted | None = None,
 ) -> Plan:
     """The plan of a structure; `short` and `long` say whether rows or documents have few or many
-    keys."""
+    keys, `counted` which tiles serve rows whose tiles were counted."""
     for dim in (head_dim, value_dim):
         if not _SMALLEST_DIM <= dim <= 256:
             raise errors.head_dim_unsupported(dim)
@@ -145,10 +159,13 @@ def structure_plan(
     pads = (shape["HEAD_PAD"], shape["VALUE_PAD"])
     size, smallest = size_of((head_dim, value_dim)), min(pads)
     pattern = pattern_of(structure)
-    if short and not hooks.biased and not weighted and dtype != FLOAT8:
+    plain = not hooks.biased and not weighted and dtype != FLOAT8
+    if short and plain:
         pattern = as_short(pattern)
     if long:
         pattern = as_long(pattern, of_paths(structure))
+    if counted and plain:
+        pattern = as_counted(pattern, counted)
     served = short_integers and smallest >= SMALLEST_PAD and has_gluon()
     hopper, candidates = preferred(
         Key("forward", size, dtype.itemsize, pattern, hooks.biased),
@@ -168,6 +185,7 @@ def structure_plan(
         hopper=hopper,
         candidates=candidates,
         style=style,
+        counted=counted,
         tma=has_tma(arch),
     )
 
@@ -177,13 +195,22 @@ def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardP
     arch, choices = machine_of(call.query.device)
     return backward_plan(
         call.form.structure,
-        plan.style,
+        _style_of_gradients(call, plan),
         call.query.shape[-1],
         call.value.shape[-1],
         call.query.dtype,
         arch,
         *_weights(call, choices if tuned else NOTHING_TUNED),
+        counted=plan.counted,
     )
+
+
+def _style_of_gradients(call: Call, plan: Plan) -> Style:
+    """The style of the plan; without bits where those of loops over queries cannot be made."""
+    style = plan.style
+    if not style.bits or bits_of_pairs(bits_table(call.form.structure, style, "q_idx"), call).serve:
+        return style
+    return replace(style, bits=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +220,7 @@ class BackwardPlan:
     A kernel without a tile of either kind is not launched.
 
     Attributes:
+        pattern: of its rows.
         hooks: of the structure.
         shape: constants that follow from the shapes of the inputs.
         of_queries, of_keys: hooks as constants of the kernels of dQ, and of dK and dV.
@@ -204,6 +232,7 @@ class BackwardPlan:
         entry_tiles: candidates of the kernel of tables' gradients.
     """
 
+    pattern: str
     hooks: Hooks
     shape: dict[str, Any]
     of_queries: dict[str, Any]
@@ -227,14 +256,17 @@ def backward_plan(
     arch: str,
     weighted: bool = False,
     tuned: Choices = NOTHING_TUNED,
+    counted: Counted | None = None,
 ) -> BackwardPlan:
     """The plan of the gradients of a structure; arguments as of `structure_plan`."""
     shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
     head_pad, element_bytes = max(shape["HEAD_PAD"], shape["VALUE_PAD"]), dtype.itemsize
     size = size_of((head_dim, value_dim))
-    pattern = pattern_of(structure, gradients=True)
     style = style_of_gradients(style, head_pad)
     hooks = hooks_of(structure, style, backward=True)
+    pattern, in_long_runs = pattern_of(structure, gradients=True), counted == "large, in long runs"
+    if counted and not hooks.biased and not weighted:
+        pattern = as_counted(pattern, counted, gradients=True)
     module = load(hooks.source, hooks.digest)
     short = elements_are_short(structure, style)
     # Two wide dimensions that differ otherwise than those of size 192 were not measured.
@@ -260,8 +292,9 @@ def backward_plan(
     # Of rows that are looked up, those of tensors that say how long they are were measured.
     both_ways = (structure, transposed(structure))
     looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
-    served = structure.same_for_all_heads and (PATTERNS[pattern].looked_up or not looked_up)
+    served = in_long_runs or PATTERNS[pattern].looked_up or not looked_up
     return BackwardPlan(
+        pattern=pattern,
         hooks=hooks,
         shape=shape,
         of_queries=_constants(hooks, module, ""),
@@ -288,5 +321,6 @@ def _constants(hooks: Hooks, module: ModuleType, suffix: str) -> dict[str, Any]:
         "BIASED": hook("biased") if hooks.biased else None,
         "SLOPE": hook("slope") if hooks.sloped else None,
         "NEXT_RUN": hook("next_run"),
+        "LOOKED_UP": hooks.looks_up("keys" if suffix else "queries"),
         **count_constants(hooks),
     }

@@ -55,7 +55,7 @@ class Trial:
         """The key by which this kernel's tile is chosen."""
         query, pattern = self._call.query, self._plan.pattern
         if kernel != "forward":
-            pattern = pattern_of(self._call.form.structure, gradients=True)
+            pattern = self._steps.pattern
         biased = self._plan.hooks.biased
         size = size_of((query.shape[-1], self._call.value.shape[-1]))
         return Key(kernel, size, query.dtype.itemsize, pattern, biased)

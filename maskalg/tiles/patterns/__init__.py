@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 from typing import Final
 
 from ...engine.normal_form import Structure
-from ..pattern import Pattern, Rows
+from ..pattern import Counted, Pattern, Rows
 
 
 def _found() -> dict[str, Pattern]:
@@ -35,6 +35,14 @@ def as_short(pattern: str) -> str:
     Few long programs leave multiprocessors waiting at the end; small tiles waste less of the last.
     """
     return PATTERNS[pattern].short or pattern
+
+
+def as_counted(pattern: str, counted: Counted, *, gradients: bool = False) -> str:
+    """The pattern where tiles of rows were counted."""
+    if counted == "small":
+        return "reading"
+    served = counted == "large, in long runs" or not gradients
+    return (served and PATTERNS[pattern].large) or pattern
 
 
 def as_long(pattern: str, paths: bool) -> str:

@@ -31,4 +31,5 @@ PATTERN: Final[Pattern] = replace(
     one_pass=(128,),
     described=False,
     short=None,
+    large="dense",
 )

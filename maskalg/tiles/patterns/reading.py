@@ -47,5 +47,6 @@ PATTERN: Final = Pattern(
     least=dense.PATTERN.least._replace(keys=1024, pairs=2**15, document=24),
     long_documents="long documents",
     long_paths="long paths",
+    large="dense",
     looked_up=True,
 )

@@ -12,10 +12,10 @@ from maskalg.formula.derived import note_documents
 from maskalg.schedule.intervals.rung import tiles_of_documents
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.tiles.backward import one_pass_for
-from maskalg.tiles.pattern import Rows
+from maskalg.tiles.pattern import Rows, tiles_of_counts
 
 pytest.importorskip("triton", reason="needs Triton")
-from maskalg.backends.triton.plan import documents_are_long, structure_plan
+from maskalg.backends.triton.plan import backward_plan, documents_are_long, structure_plan
 from maskalg.tiles.patterns import PATTERNS, pattern_of
 
 BIAS = ma.dense_bias(torch.zeros(8, 8))
@@ -129,3 +129,35 @@ def test_patterns_that_lengths_choose_are_those_of_others():
     assert named - {None} <= set(PATTERNS)
     chosen = {case[place] for case in CASES.values() for place in (1, 2)}
     assert chosen | (named - {None}) == set(PATTERNS)
+
+
+@pytest.mark.parametrize(
+    "counts, tiles",
+    [
+        ((128, 64, 64), "large, in long runs"),  # a permutation: every tile of either size
+        ((59.8, 32.8, 10.2), "large"),  # modality, whose rows have gaps
+        ((14.4, 7.9, 7.9), "large"),  # documents
+        ((17.7, 11.8, 11.8), "small"),  # a causal neighborhood: a third more pairs in large tiles
+        ((33.5, 32.5, 32.5), "small"),  # strides
+        ((0, 0, 0), "large"),
+    ],
+)
+def test_tiles_of_counts(counts, tiles):
+    assert tiles_of_counts(*counts) == tiles
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_counted_rows_take_their_pattern(gradients):
+    made = backward_plan if gradients else structure_plan
+
+    def pattern(score, counted, weighted=False):
+        at = (bound(score).structure, Style(ptx=True, bits=True), 128, 128, torch.bfloat16, "sm_90")
+        return made(*at, weighted, counted=counted).pattern
+
+    counts = (None, "small", "large", "large, in long runs")
+    reads, window = ma.permutation(IDS), causal & sliding(64) & ma.dilated(3)
+    found = [pattern(reads, counted) for counted in counts]
+    assert found == ["reading", "reading", "reading" if gradients else "dense", "dense"]
+    assert [pattern(window, c) for c in counts] == ["banded", "reading", "banded", "banded"]
+    for score, weighted in ((reads, True), (reads + ma.alibi([0.5]), False)):
+        assert pattern(score, "large, in long runs", weighted) == "reading"

@@ -9,9 +9,12 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, sliding
+from maskalg.schedule.memory import Memory
 from tests.cases.stub_gpu import stub_gpu
 
-triton = pytest.importorskip("triton", reason="launches of Triton's kernels")
+pytest.importorskip("triton", reason="launches of Triton's kernels")
+from maskalg.backends.triton import kept
+
 pytestmark = [
     pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="nothing is compiled"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the stub is compiled by gcc"),
@@ -96,3 +99,36 @@ def test_what_no_tile_compiles_is_told(broken, monkeypatch, tmp_path):
             pytest.raises(ma.BackendError, match=r'no kernel for this call .*backend="reference"'),
         ):
             call()
+
+
+HEAVY = causal & ((ma.q_idx - ma.kv_idx) % 7 < 3)
+
+
+def test_masks_are_computed_where_their_bits_cannot_be_made(broken, monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "_SERVES", {})
+    with stub_gpu(monkeypatch, tmp_path, "sm_80") as launches:
+        broken.update(kept_bits=99)
+        with pytest.warns(UserWarning, match="could not compile the kernel that makes bits"):
+            told = call(score=HEAVY)
+        names = [launched.name for launched in launches]
+        assert names == ["forward", "backward_queries", "backward_keys"]
+        assert told.elements == "" and broken["kept_bits"] == 98  # tried once
+        with warnings.catch_warnings(action="error"):
+            call(score=HEAVY)
+
+
+def test_gradients_compute_the_mask_where_their_bits_alone_cannot_be_made(
+    broken, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(kept, "_SERVES", {})
+    monkeypatch.setattr(kept, "_MEMORY", Memory(kept.MOST_REMEMBERED, lambda bits: bits.nbytes))
+    with stub_gpu(monkeypatch, tmp_path, "sm_80") as launches:
+        q, k, v = (torch.randn(1, 4, 512, 64, dtype=torch.bfloat16) for _ in range(3))
+        ma.attention(q, k, v, HEAVY, backend="triton")
+        broken.update(kept_bits=99)
+        with pytest.warns(UserWarning, match="could not compile the kernel that makes bits"):
+            told = call(score=HEAVY)
+        assert told.elements.startswith("looked up: a bit for each pair, 0.05 MiB, made once")
+        assert told.schedule.startswith("runs of tiles that keep a pair by the bits")
+        made = [launched.name for launched in launches]
+        assert made == ["kept_bits", "forward", "forward", "backward_queries", "backward_keys"]

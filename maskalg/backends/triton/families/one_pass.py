@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from ....engine.extents import dependence
 from ....schedule.intervals.rung import tiles_of_documents, tiles_of_intervals
 from ....tiles.shapes import HopperBackwardTile, Least
 from ...call import Call
@@ -63,6 +64,9 @@ def tiles_in_turn(call: Call, plan: BackwardPlan) -> tuple[int, int] | None:
     if any(have < need for have, need in zip(found, needed, strict=True)):
         return None
     form = call.form
+    told = dependence(form.structure.mask, form, extents)
+    if max(told.batch, told.heads) > 1:
+        return None
     if least.band and tiles_of_intervals(form, extents, _KEYS) < least.band:
         return None
     if least.document and tiles_of_documents(form, extents, _KEYS) < least.document:

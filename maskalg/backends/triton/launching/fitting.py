@@ -15,7 +15,8 @@ import triton
 
 from ....tiles.shapes import LAST_RESORT, Tile
 from ... import messages
-from .launch import CompilerError, Launch
+from .compiler import CompilerError
+from .launch import Launch
 
 T = TypeVar("T")
 

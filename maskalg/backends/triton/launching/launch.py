@@ -7,10 +7,9 @@ depends on; the variant found the first time is launched directly from then on.
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -22,14 +21,11 @@ from ....engine.recent import Recent
 from ...call import Call
 from ..arguments import Hooked
 from ..trust import is_tested
+from .compiler import naming_the_compiler
 from .descriptors import Descriptor, Encoder, encoder_of
 from .spec import KernelSpec, Sizes
 
 _AMD: Final = torch.version.hip is not None  # where Triton looks at the size of storages
-
-
-class CompilerError(Exception):
-    """Triton's compiler failed on a kernel; the text says which, and what Triton said."""
 
 
 Prepared = tuple[Callable[..., None], tuple[Any, ...]]
@@ -180,7 +176,7 @@ class Launch:
         """
         if self.key not in _SPILLED:
             arguments, constants = self.first()
-            with _naming_the_compiler(self.kernel):
+            with naming_the_compiler(self.kernel):
                 compiled = self.kernel.warmup(*arguments, grid=self.programs, **constants)
             try:
                 compiled.run  # noqa: B018
@@ -196,7 +192,7 @@ class Launch:
         arguments = self.again()
         if found is None or watched():
             passed, constants = self.first()
-            with _naming_the_compiler(self.kernel):
+            with naming_the_compiler(self.kernel):
                 compiled = self.kernel[self.programs](*passed, **constants)
             names = self.spec.signature.constants
             variant = _variant(compiled, tuple([constants[name] for name in names]), arguments)
@@ -210,28 +206,6 @@ class Launch:
         launcher, in_order = found.prepared(self.programs, stream, arguments)
         launcher(*in_order)
         return self
-
-
-@contextmanager
-def _naming_the_compiler(kernel: Any) -> Iterator[None]:
-    """Errors of Triton's compiler, which have many types, as CompilerError."""
-    try:
-        yield
-    except triton.runtime.errors.OutOfResources:
-        raise
-    except Exception as problem:
-        if not _of_compiler(problem):
-            raise
-        raise CompilerError(f"{kernel.fn.__name__}: {problem}") from problem
-
-
-def _of_compiler(problem: Exception) -> bool:
-    """Whether an error was raised within Triton's compiler, and not where kernels are loaded."""
-    frames = [frame.f_code for frame, _ in traceback.walk_tb(problem.__traceback__)]
-    if any(code.co_name == "_init_handles" for code in frames):
-        return False
-    files = [code.co_filename.replace("\\", "/") for code in frames]
-    return any("/triton/" in file and "compiler" in file for file in files)
 
 
 def _variant(compiled: Any, constants: tuple[Any, ...], again: list[Any]) -> Variant | None:

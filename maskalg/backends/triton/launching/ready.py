@@ -23,7 +23,7 @@ from ....schedule.memory import state_of, stream_of
 from ...call import Call
 from .. import tuned as triton_tuned
 from ..arguments import hooked, numbers_among, tables_of
-from ..plan import of_sizes
+from ..plan import told_of
 from .descriptors import Descriptor
 from .launch import Launch, Prepared, Variant, kind_of_argument, variant_of, watched
 from .spec import KernelSpec, Sizes
@@ -534,7 +534,7 @@ def _family_kind(call: Call, of: Pass, given: Sequence[Any], wanted: tuple[bool,
     query, key, value = call.query, call.key, call.value
     identities = [id(one) for one in given]
     return (
-        of, wanted, of_sizes(call), query.shape[1], key.shape[1], query.shape[3], value.shape[3],
+        of, wanted, told_of(call), query.shape[1], key.shape[1], query.shape[3], value.shape[3],
         query.dtype, key.dtype, query.device, call.scale, call.page_size, call.packed,
         call.weight.normalised, call.weight.formula is None,
         *[v.dtype for v in call.form.values if isinstance(v, torch.Tensor)],
