@@ -164,7 +164,7 @@ def structure_plan(
         pattern = as_short(pattern)
     if long:
         pattern = as_long(pattern, of_paths(structure))
-    if counted and plain:
+    if counted and plain and size <= 128:  # wider heads were not measured
         pattern = as_counted(pattern, counted)
     served = short_integers and smallest >= SMALLEST_PAD and has_gluon()
     hopper, candidates = preferred(
@@ -265,7 +265,7 @@ def backward_plan(
     style = style_of_gradients(style, head_pad)
     hooks = hooks_of(structure, style, backward=True)
     pattern, in_long_runs = pattern_of(structure, gradients=True), counted == "large, in long runs"
-    if counted and not hooks.biased and not weighted:
+    if counted and not hooks.biased and not weighted and size <= 128:
         pattern = as_counted(pattern, counted, gradients=True)
     module = load(hooks.source, hooks.digest)
     short = elements_are_short(structure, style)
