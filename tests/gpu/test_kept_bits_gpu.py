@@ -93,5 +93,4 @@ def test_long_rows(name, dim, one_pass, monkeypatch):
     if torch.cuda.get_device_capability()[0] == 9:
         told = ma.explain(*tensors, mask)
         assert "looked up" in told.elements
-        # Strides and windows of images stay with the tiles of their formulas, the former's in one pass.
         assert ("one kernel" in told.gradients) == (one_pass and name != "of heads")
