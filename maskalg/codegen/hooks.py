@@ -207,7 +207,7 @@ def _runs(
     source = rung_of(structure).in_kernel
     # Token sets and tile predicates decide tiles on the host; spans in a kernel only enclose them.
     encloses = source == "summaries" or (source == "spans" and forms.rung != "closed form")
-    told = style.bits and encloses and costs(structure.mask, "kv_idx")
+    told = style.bits and encloses and (of != "queries" or costs(structure.mask, "kv_idx"))
     if source != "spans" or told:
         grain, of_batch, of_head = [
             text.number(LayoutArgument(of, name)) for name in ("grain_bits", "of_batch", "of_head")
@@ -241,7 +241,8 @@ def _masked(
     """The body of `masked`: a score where the mask keeps the pair, else -inf."""
     mask = structure.mask
     text = _printer(arguments, style, held).exactly()
-    if style.bits and costs(mask, held.moving):
+    # Loops over queries have few registers for the bounds of a row.
+    if style.bits and (held.moving == "q_idx" or costs(mask, "kv_idx")):
         table = bits_table(structure, style, held.moving)
         return kept_by_bits(table, text, held.moving, ptx=style.ptx)
     interval = None if style.wide else contiguous(mask, held.moving)

@@ -24,9 +24,9 @@ LONG_DOCUMENT: Final = 2048
 LONG_PATH: Final = 1000
 """Likewise, of a path of documents that share prefixes; shorter ones were not measured."""
 
-MOST_SPARED: Final = 1.12
-"""Pairs of large tiles, in those of small ones, up to which large ones are faster: measured at 128
-dimensions, of masks by bits (docs/performance.md)."""
+MOST_SPARED: Final = (1.12, 1.3)
+"""Pairs of large tiles, in those of small ones: up to which large ones are faster, and from which
+small ones are. Measured at 128 dimensions, of masks by bits (docs/performance.md)."""
 
 LONG_RUN: Final = 16
 """Tiles of 128 in a run, of the mean, from which on one kernel computes all gradients faster."""
@@ -35,8 +35,8 @@ Counted: TypeAlias = Literal["small", "large", "large, in long runs"]
 """The tiles that serve rows whose tiles were counted."""
 
 
-def tiles_of_counts(small: float, large: float, run: float) -> Counted:
-    """The tiles that serve rows of these counts.
+def tiles_of_counts(small: float, large: float, run: float) -> Counted | None:
+    """The tiles that serve rows of these counts, None where the formula tells as well.
 
     Large tiles take less for each pair, and hold pairs that small ones would spare.
 
@@ -44,8 +44,10 @@ def tiles_of_counts(small: float, large: float, run: float) -> Counted:
         small, large: how many tiles of 64 and of 128 positions a row of so many keeps: means.
         run: how many tiles of 128 queries follow one another in a row of keys: a mean.
     """
-    if 2 * large > MOST_SPARED * small:
+    if 2 * large > MOST_SPARED[1] * small:
         return "small"
+    if 2 * large > MOST_SPARED[0] * small:
+        return None
     return "large, in long runs" if run >= LONG_RUN else "large"
 
 

@@ -77,9 +77,10 @@ def test_one_pass(name, dim, monkeypatch):
 
 
 @pytest.mark.parametrize("one_pass", [False, True])
-@pytest.mark.parametrize("dim", [64, 128])
-@pytest.mark.parametrize("name", ["bands", "blocks", "neighborhood", "strided", "of heads", "no keys"])
-def test_long_rows(name, dim, one_pass, monkeypatch):
+@pytest.mark.parametrize(
+    "name", ["bands", "blocks", "neighborhood", "strided", "of heads", "no keys"]
+)
+def test_long_rows(name, one_pass, monkeypatch):
     """Rows that are counted as long take the kernels of dense masks, and one pass for gradients."""
     from maskalg.tiles.backward import Least
     from tests.gpu.test_one_pass_gpu import set_least
@@ -88,9 +89,11 @@ def test_long_rows(name, dim, one_pass, monkeypatch):
     monkeypatch.setattr(plan, "tiles_of_counts", lambda *_: "large, in long runs")
     if one_pass:
         set_least(monkeypatch, Least(0, 0, 0, 0))
-    mask, tensors = masks(LENGTH, "cuda")[name], inputs((dim, dim), torch.bfloat16)
+    mask, tensors = masks(LENGTH, "cuda")[name], inputs((128, 128), torch.bfloat16)
     check(mask, tensors)
     if torch.cuda.get_device_capability()[0] == 9:
         told = ma.explain(*tensors, mask)
         assert "looked up" in told.elements
-        assert ("one kernel" in told.gradients) == (one_pass and name != "of heads")
+        assert ("one kernel" in told.gradients) == (
+            one_pass and name not in ("of heads", "neighborhood")
+        )

@@ -9,9 +9,7 @@ from typing import Any, Final, TypeVar, cast
 import torch
 
 from ... import errors
-from ...codegen.arguments import DistanceTable
-from ...codegen.held import Index
-from ...codegen.hooks import bits_table
+from ...codegen.arguments import BitsTable, DistanceTable
 from ...engine.float8 import FLOAT8
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from .. import messages
@@ -46,20 +44,20 @@ def explain(call: Call) -> Explained:
 
 def _elements_told(call: Call) -> str:
     """The bits that are looked up; empty where the mask is computed."""
-    style = plan_of(call).style
-    if not style.bits:
-        return ""
+    plan = plan_of(call)
+    passes = [(plan.hooks, "MiB")]
+    if call.query.dtype != FLOAT8:
+        passes.append((backward_plan_of(call, plan).hooks, "MiB for gradients"))
     told = []
-    loops: tuple[tuple[Index, str], ...] = (
-        ("kv_idx", "MiB"),
-        ("q_idx", "MiB more for gradients"),
-    )
-    for moving, of in loops:
-        bits = bits_of_pairs(bits_table(call.form.structure, style, moving), call)
-        if bits.serve:
-            told.append(f"{bits.nbytes / 2**20:.2f} {of}")
+    for hooks, of in passes:
+        tables = [table for table in hooks.tables if isinstance(table, BitsTable)]
+        size = sum(bits_of_pairs(table, call).nbytes for table in tables)
+        if size:
+            told.append(f"{size / 2**20:.2f} {of}")
+    if not told:
+        return ""
     return (
-        f"looked up: a bit for each pair, {' and '.join(told)}, made once while the tensors of the "
+        f"looked up: a bit for each pair, {', '.join(told)}, made once while the tensors of the "
         "mask live unchanged"
     )
 

@@ -164,7 +164,7 @@ def structure_plan(
         pattern = as_short(pattern)
     if long:
         pattern = as_long(pattern, of_paths(structure))
-    if counted and plain and size <= 128:  # wider heads were not measured
+    if counted and plain and _was_measured(counted, size):
         pattern = as_counted(pattern, counted)
     served = short_integers and smallest >= SMALLEST_PAD and has_gluon()
     hopper, candidates = preferred(
@@ -203,6 +203,11 @@ def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardP
         *_weights(call, choices if tuned else NOTHING_TUNED),
         counted=plan.counted,
     )
+
+
+def _was_measured(counted: Counted, size: int) -> bool:
+    """Whether tiles that counts ask for were measured with rows of so many dimensions."""
+    return size <= 128 if counted == "small" else size == 128
 
 
 def _style_of_gradients(call: Call, plan: Plan) -> Style:
@@ -264,8 +269,8 @@ def backward_plan(
     size = size_of((head_dim, value_dim))
     style = style_of_gradients(style, head_pad)
     hooks = hooks_of(structure, style, backward=True)
-    pattern, in_long_runs = pattern_of(structure, gradients=True), counted == "large, in long runs"
-    if counted and not hooks.biased and not weighted and size <= 128:
+    pattern = pattern_of(structure, gradients=True)
+    if counted and not hooks.biased and not weighted and _was_measured(counted, size):
         pattern = as_counted(pattern, counted, gradients=True)
     module = load(hooks.source, hooks.digest)
     short = elements_are_short(structure, style)
@@ -292,6 +297,7 @@ def backward_plan(
     # Of rows that are looked up, those of tensors that say how long they are were measured.
     both_ways = (structure, transposed(structure))
     looked_up = any(rung_of(each).in_kernel != "spans" for each in both_ways)
+    in_long_runs = counted == "large, in long runs" and (pattern, size) == ("dense", 128)
     served = in_long_runs or PATTERNS[pattern].looked_up or not looked_up
     return BackwardPlan(
         pattern=pattern,

@@ -138,6 +138,7 @@ def test_patterns_that_lengths_choose_are_those_of_others():
         ((59.8, 32.8, 10.2), "large"),  # modality, whose rows have gaps
         ((14.4, 7.9, 7.9), "large"),  # documents
         ((17.7, 11.8, 11.8), "small"),  # a causal neighborhood: a third more pairs in large tiles
+        ((45, 27, 5.4), None),  # a window in space
         ((33.5, 32.5, 32.5), "small"),  # strides
         ((0, 0, 0), "large"),
     ],
@@ -150,8 +151,8 @@ def test_tiles_of_counts(counts, tiles):
 def test_counted_rows_take_their_pattern(gradients):
     made = backward_plan if gradients else structure_plan
 
-    def pattern(score, counted, weighted=False):
-        at = (bound(score).structure, Style(ptx=True, bits=True), 128, 128, torch.bfloat16, "sm_90")
+    def pattern(score, counted, weighted=False, dim=128):
+        at = (bound(score).structure, Style(ptx=True, bits=True), dim, dim, torch.bfloat16, "sm_90")
         return made(*at, weighted, counted=counted).pattern
 
     counts = (None, "small", "large", "large, in long runs")
@@ -161,3 +162,5 @@ def test_counted_rows_take_their_pattern(gradients):
     assert [pattern(window, c) for c in counts] == ["banded", "reading", "banded", "banded"]
     for score, weighted in ((reads, True), (reads + ma.alibi([0.5]), False)):
         assert pattern(score, "large, in long runs", weighted) == "reading"
+    assert [pattern(ma.dilated(3), "small", dim=dim) for dim in (64, 256)] == ["reading", "dense"]
+    assert pattern(reads, "large, in long runs", dim=64) == "reading"
