@@ -108,9 +108,10 @@ def test_every_place_of_a_row(size):
 
 @pytest.mark.parametrize("name", ["permutation, sliding", "tree", "of heads", "no keys"])
 def test_tiles_are_counted_once(name, monkeypatch):
-    """Counts of tiles are those of the mask's blocks; later calls wait for nothing."""
+    """Counts of tiles are those of the first mask's blocks; later ones wait for nothing."""
     seen, counted = [], kept.torch.Tensor.tolist
     monkeypatch.setattr(kept, "_FEWEST_COUNTED", 0)
+    kept._COUNTS.clear()
     monkeypatch.setattr(plan, "tiles_of_counts", lambda *counts: seen.append(counts) or "small")
     mask = masks(LENGTH)[name]
     query = torch.randn(1, 4, LENGTH, 16)
@@ -121,5 +122,10 @@ def test_tiles_are_counted_once(name, monkeypatch):
     assert seen[0] == pytest.approx([float(each) for each in wanted])
     monkeypatch.setattr(kept.torch.Tensor, "tolist", lambda _: pytest.fail("a wait"))
     ma.attention(query, query, query, mask, backend="triton")
+    values = {
+        name: value.clone() if isinstance(value, torch.Tensor) else value
+        for name, value in mask.parameters.items()
+    }
+    ma.attention(query, query, query, mask.bind(**values), backend="triton")
     monkeypatch.setattr(kept.torch.Tensor, "tolist", counted)
     assert len(set(seen)) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -17,7 +17,8 @@ from ...codegen.arguments import BitsTable
 from ...codegen.bits import may_cost
 from ...engine.extents import Extents, dependence
 from ...engine.normal_form import Bound
-from ...schedule.memory import MEMORY, Memory, memorable
+from ...engine.recent import Recent
+from ...schedule.memory import Memory
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from ...schedule.tiling import Of
 from .. import messages
@@ -34,6 +35,7 @@ MOST_REMEMBERED: Final = 1 << 30
 """Bytes of all bits that are remembered; past them, the least recently used are made anew."""
 
 _MEMORY: Final = Memory(MOST_REMEMBERED, lambda bits: bits.nbytes)
+_COUNTS: Final[Recent[Hashable, tuple[float, float, float]]] = Recent(1024)
 _SERVES: Final[dict[tuple[str, str, torch.device], bool]] = {}
 
 Reads: TypeAlias = Callable[[], tuple[Sequence[int], tuple[torch.Tensor, ...]]]
@@ -131,26 +133,25 @@ class KeptBits:
 
     @property
     def counted(self) -> tuple[float, float, float] | None:
-        """What `tiles_of_counts` wants to know of the tiles that keep a pair. The host waits for it
-        once while the tensors of the mask live unchanged.
+        """What `tiles_of_counts` wants to know of the tiles that keep a pair, of the first mask of
+        this structure with these numbers and sizes: the host waits for that one alone, whose
+        kernels are compiled too. Later ones, with other tensors, take the same tiles.
 
-        None for few pairs, and where waiting would come again at each call, or break a graph.
+        None for few pairs, and in a graph that is captured before.
         """
-        tensors = [value for value in self._form.values if isinstance(value, torch.Tensor)]
-        extents = self._extents
-        few = extents.batch * extents.heads * extents.q_len * extents.kv_len < _FEWEST_COUNTED
-        if few or not memorable(tensors) or _captured(self._device):
+        extents, values = self._extents, self._form.values
+        if extents.batch * extents.heads * extents.q_len * extents.kv_len < _FEWEST_COUNTED:
             return None
-
-        def counted() -> tuple[float, float, float]:
-            small, large = [self.labels(side) != EMPTY for side in _COUNTED]
-            begins = large & ~pad(large[..., :-1, :], (0, 0, 1, 0))
-            each = [small.sum() / small[..., 0].numel(), large.sum() / large[..., 0].numel()]
-            found = torch.stack([*each, large.sum() / begins.sum().clamp(min=1)]).tolist()
-            return found[0], found[1], found[2]
-
-        key = ("counted", self._layout, self._device)
-        return MEMORY.recall(key, (self._form.structure.mask,), self._form.values, counted)
+        numbers = tuple(repr(v) for v in values if not isinstance(v, torch.Tensor))
+        key = (self._form.structure.mask, numbers, self._layout, self._device)
+        known = _COUNTS.recall(key)
+        if known is not None or _captured(self._device):
+            return known
+        small, large = [self.labels(side) != EMPTY for side in _COUNTED]
+        begins = large & ~pad(large[..., :-1, :], (0, 0, 1, 0))
+        each = [small.sum() / small[..., 0].numel(), large.sum() / large[..., 0].numel()]
+        first, second, third = torch.stack([*each, large.sum() / begins.sum().clamp(1)]).tolist()
+        return _COUNTS.keep(key, (first, second, third))
 
     @property
     def _words(self) -> int:
