@@ -21,6 +21,7 @@ COLUMNS = tl.constexpr("columns")
 DISTANCES = tl.constexpr("distances")
 PAIRS = tl.constexpr("pairs")
 LARGEST = tl.constexpr("largest")
+PRODUCTS = tl.constexpr("products")
 
 
 class Entries(NamedTuple):
@@ -50,10 +51,12 @@ def _visit(total, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.conste
         p = weights(product, statistic, at, q.unit, hooks, PARTIAL)
         dp = tl.dot(q.gradient, value.T, input_precision=tile.PRECISION)
         e = weight_gradient(p, dp, delta, statistic, at, hooks, PARTIAL)
-        if of.ENTRY is not None:
+        if of.MODE == PRODUCTS:
+            e = tl.where(p == 0.0, 0.0, p * dp)
+        elif of.ENTRY is not None:
             # A dropped pair adds nothing, however steep the bias is there.
             e = tl.where(e == 0.0, 0.0, e * of.ENTRY(product, *at))
-        if of.MODE == ROWS:
+        if of.MODE == ROWS or of.MODE == PRODUCTS:
             total += tl.sum(e, 1)
         elif of.MODE == LARGEST:
             total = tl.maximum(total, tl.max(tl.abs(e), 1))
@@ -124,7 +127,8 @@ def backward_entries(
 ):  # fmt: skip
     """The part of one tile of queries in the gradient of one reading of a table.
 
-    `sums` is float32 `[batch, heads, q_len]` for ROWS and LARGEST (the largest |e| of a query);
+    `sums` is float32 `[batch, heads, q_len]` for ROWS, LARGEST (the largest |e| of a query) and
+    PRODUCTS (dO . O of a query, from weights and dO . v instead of O);
     int64, in units of 1 / `unit`, of `[batch, heads, kv_len]` for COLUMNS, of `[batch, heads,
     q_len + kv_len - 1]` by q - k + kv_len - 1 for DISTANCES, of the table's shape for PAIRS.
     Other arguments as of `backward_queries`.
@@ -172,5 +176,5 @@ def backward_entries(
         Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, 0),
         True,
     )  # fmt: skip
-    if MODE == ROWS or MODE == LARGEST:
+    if MODE == ROWS or MODE == LARGEST or MODE == PRODUCTS:
         tl.store(sums_ptr + base + m, total, mask=m < q_len)

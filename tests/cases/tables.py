@@ -69,3 +69,28 @@ def compared(inputs, score, tables, backend, weight=ma.softmax):
     generator = torch.Generator().manual_seed(3)
     change = torch.randn(out.shape, generator=generator).to(out.device)
     return [out, *torch.autograd.grad((out.double() * change).sum(), [*inputs, *tables])]
+
+
+def cancelling(backend, dtype, mean, length, device="cpu"):
+    """Gradients of slopes and of a table of distances, whose terms cancel: relative errors."""
+    generator = torch.Generator().manual_seed(3)
+    q, k, v, change = (
+        torch.randn(1, 2, length, 32, generator=generator).to(device, dtype) for _ in range(4)
+    )
+    v = v + mean
+    entries = [torch.tensor([0.01, 0.002]), torch.linspace(-1, 1, 64).view(32, 2)]
+
+    def gradients(wide, backend):
+        leaves = [x.to(device, wide).clone().requires_grad_() for x in entries]
+        score = causal & sliding(500) + ma.alibi(leaves[0]) + ma.t5(leaves[1])
+        inputs = [x.double() if wide == torch.float64 else x for x in (q, k, v)]
+        out, lse = ma.attention(*inputs, score, return_lse=True, backend=backend)
+        loss = (out.double() * change.double()).sum() + lse.double().sin().sum()
+        return torch.autograd.grad(loss, leaves)
+
+    exact = gradients(torch.float64, "reference")
+    found = gradients(torch.float32, backend)
+    return [
+        float((got - wanted).norm() / wanted.norm())
+        for got, wanted in zip(found, exact, strict=True)
+    ]

@@ -186,3 +186,23 @@ def test_tanh_by_two_special_functions(natural_form):
     fast = ma.attention(q, k, v, score)
     with natural_form():
         torch.testing.assert_close(fast, ma.attention(q, k, v, score), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("queries", [1, 700])
+def test_keys_and_values_expanded_over_batch_and_heads(queries, dim):
+    """Strides of 0 are described too: the kernels, and so the bits, are those of copies."""
+    torch.manual_seed(0)
+    q = torch.randn(3, 4, queries, dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    one = torch.randn(2, 1, 1, 700, dim, device="cuda", dtype=torch.bfloat16)
+    expanded = [x.expand(3, 4, -1, -1).requires_grad_() for x in one]
+    copies = [x.detach().contiguous().requires_grad_() for x in expanded]
+    mask = causal.shift(q=700 - queries)
+    change = torch.randn_like(q)
+    found, wanted = (
+        (out := ma.attention(q, *keys, mask), *torch.autograd.grad(out, (q, *keys), change))
+        for keys in (expanded, copies)
+    )
+    told = [ma.explain(q, *keys, mask).tier for keys in (expanded, copies)]
+    assert told[0] == told[1]
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))

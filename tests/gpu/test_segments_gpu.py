@@ -16,7 +16,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 40, 700])
-def test_ends_of_random_trees(count):
+def test_random_trees(count):
     draw = random.Random(count)
     for behind in (0, 3, 2000):
         lengths = [draw.choice([0, 1, 2, 5, 40, 900]) for _ in range(count)]
@@ -35,6 +35,10 @@ def test_ends_of_random_trees(count):
         assert torch.equal(by_torch.parameters["end"], wanted.parameters["end"])
         moved = ma.shared_prefix.from_cu_seqlens(cu_seqlens, parents, total=total, device="cuda")
         assert torch.equal(moved.parameters["end"], found.parameters["end"])
+        wanted = ma.shared_prefix.depths(cu_seqlens, parents, total=total)
+        poison = torch.full((total,), 7, device="cuda")
+        del poison
+        assert torch.equal(ma.shared_prefix.depths(*given, total=total).cpu(), wanted)
 
 
 def test_the_kernel_is_launched(monkeypatch):

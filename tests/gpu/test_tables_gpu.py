@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from tests.cases.tables import compared, scores
+from tests.cases.tables import cancelling, compared, scores
 from tests.cases.weights import worst_error
 
 pytestmark = pytest.mark.gpu
@@ -33,7 +33,6 @@ def check(name, dtype, weight):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients(name, dtype):
-    # Beside a softmax, what the rounded output adds to delta is multiplied by distances.
     check(name, dtype, ma.linear if name == "decay" else ma.softmax)
 
 
@@ -57,3 +56,10 @@ def test_gradients_that_are_not_finite_stay_so():
     out = ma.attention(*inputs, score)
     out.backward(torch.full_like(out, float("inf")))
     assert not table.grad.isfinite().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("mean", [0.0, 2.0])
+def test_gradients_in_16_bits_are_those_of_the_inputs(dtype, mean):
+    """What rounding took from the output must not stay."""
+    assert max(cancelling("triton", dtype, mean, 4000, "cuda")) <= 1e-4

@@ -1,4 +1,4 @@
-"""The kernel of segments in Triton's interpreter, against the operations of torch."""
+"""The kernels of segments in Triton's interpreter, against the operations of torch."""
 
 import os
 import random
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("at_once", [4, 16, 512])
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 40])
-def test_ends_of_random_trees(count, at_once, monkeypatch):
+def test_random_trees(count, at_once, monkeypatch):
     monkeypatch.setattr(segments, "_AT_ONCE", at_once)
     draw = random.Random(count)
     for behind in (0, 3, 21):
@@ -29,3 +29,5 @@ def test_ends_of_random_trees(count, at_once, monkeypatch):
         wanted = ma.shared_prefix.from_cu_seqlens(cu_seqlens, parents, total=total)
         found = segments.segment_ends(cu_seqlens, parents, total)
         assert torch.equal(found, wanted.parameters["end"])
+        wanted = ma.shared_prefix.depths(cu_seqlens, parents, total=total)
+        assert torch.equal(segments.segment_depths(cu_seqlens, parents, total), wanted)

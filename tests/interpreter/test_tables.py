@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import maskalg as ma
-from tests.cases.tables import compared, scores
+from tests.cases.tables import cancelling, compared, scores
 from tests.cases.weights import worst_error
 
 pytestmark = pytest.mark.skipif(
@@ -53,3 +53,9 @@ def test_steep_biases_of_dropped_pairs():
         want = gradient("reference", torch.float64, of_distance)
         found = gradient("triton", torch.float32, of_distance)
         torch.testing.assert_close(found.double(), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mean", [0.0, 2.0])
+def test_gradients_in_16_bits_are_those_of_the_inputs(mean):
+    """What rounding took from the output must not stay."""
+    assert max(cancelling("triton", torch.float16, mean, 200)) <= 1e-4

@@ -222,7 +222,7 @@ def sinks_of(call: Call) -> torch.Tensor | None:
 
 
 def describable(tensor: torch.Tensor) -> bool:
-    """Whether a descriptor can be made: unit last stride, others positive units of 16 bytes."""
+    """Whether a descriptor can be made: unit last stride, others whole units of 16 bytes."""
     return tensor.data_ptr() % 16 == 0 and _in_units(tensor.stride(), tensor.element_size())
 
 
@@ -230,7 +230,7 @@ def describable(tensor: torch.Tensor) -> bool:
 def _in_units(strides: tuple[int, int, int, int], element_bytes: int) -> bool:
     batch, head, row, last = strides
     units = (batch | head | row) * element_bytes % 16 == 0
-    return last == 1 and min(batch, head, row) > 0 and units
+    return last == 1 and min(batch, head, row) >= 0 and units
 
 
 def _bits(value: float) -> int:

@@ -1,25 +1,37 @@
-"""Tables of packed segments by one kernel, for the operator that builds them of torch's."""
+"""Tables of packed segments by one kernel each, for the operators that build them of torch's."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 from maskalg_kernels import segments as kernels
 
-from ...values.masks.documents.shared_prefix import SEGMENT_ENDS
+from ...values.masks.documents.shared_prefix import SEGMENT_DEPTHS, SEGMENT_ENDS
 
 _AT_ONCE: Final = 512  # positions, and segments, of a step
 
 
 def segment_ends(cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int) -> torch.Tensor:
     """Where the last segment that continues each position's ends, int32 `[total]`."""
+    return _of_positions(kernels.segment_ends, torch.int32, cu_seqlens, parents, total)
+
+
+def segment_depths(cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int) -> torch.Tensor:
+    """The position of each token in its own sequence, int64 `[total]`."""
+    return _of_positions(kernels.segment_depths, torch.int64, cu_seqlens, parents, total)
+
+
+def _of_positions(
+    kernel: Any, dtype: torch.dtype, cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int
+) -> torch.Tensor:
     with torch.cuda.device_of(cu_seqlens):
         count = len(parents)
-        end = cu_seqlens.new_zeros(total, dtype=torch.int32)
-        given = (cu_seqlens.contiguous(), parents.contiguous(), end, count, total)
-        kernels.segment_ends[(count + 1,)](*given, BLOCK=_AT_ONCE)
-    return end
+        found = cu_seqlens.new_zeros(total, dtype=dtype)
+        given = (cu_seqlens.contiguous(), parents.contiguous(), found, count, total)
+        kernel[(count + 1,)](*given, BLOCK=_AT_ONCE)
+    return found
 
 
 torch.library.impl(SEGMENT_ENDS, "CUDA", segment_ends)
+torch.library.impl(SEGMENT_DEPTHS, "CUDA", segment_depths)

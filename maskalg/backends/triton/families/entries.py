@@ -7,6 +7,7 @@ parts fits: additions of integers give the same result in any order.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
 
@@ -42,9 +43,29 @@ def table_gradients(
         i: torch.zeros(t.shape, dtype=torch.float64, device=t.device) for i, t in tables.items()
     }
     if of.grad_out.numel() and call.extents.kv_len:
-        for entry in entries_of(call.form.structure, slots, style):
+        found = entries_of(call.form.structure, slots, style)
+        of = _with_whole_products(of, found)
+        for entry in found:
             sums[entry.slot.index] += _of_reading(call, entry, _Launch(of, entry))
     return {i: sums[i].to(table.dtype) for i, table in tables.items()}
+
+
+def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> BackwardPass:
+    """The pass with dO . O of softmaxes as of an output that was not rounded to 16 bits.
+
+    An entry gets a sum over many pairs of weights times what dO . v is above it: what rounding
+    changed of it stays while the terms cancel.
+    """
+    out, rows = of.rows.out, of.rows
+    softmax = of.call.weight.formula is None
+    if not entries or not softmax or out is None or out.dtype == torch.float32:
+        return of
+    batch, heads, q_len, _ = out.shape
+    rounded = (of.grad_out.float() * out.float()).sum(-1)
+    delta = torch.empty_like(rows.delta).copy_(rows.delta)
+    whole = _Launch(of, entries[0]).numbers("products")
+    delta.view(batch, heads, -1)[..., :q_len] += whole - rounded
+    return replace(of, rows=rows._replace(delta=delta))
 
 
 def _of_reading(call: Call, entry: Entry, launch: _Launch) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import torch
@@ -22,14 +22,19 @@ from ...arguments import at, entries_within, positions
 from ...by_hand import IDS, Bools, MaskRows, entry, padded, pairs
 from .ancestry import ancestry
 from .document import cumulative, packed_length
+from .tables import define, served
 
 __all__ = ["shared_prefix"]
 
 _PAIRS_AT_ONCE: Final = 1 << 26  # of segments that are compared
 SEGMENT_ENDS: Final = "maskalg::segment_ends"
-"""The operator of `_ends`; the GPU backend, once it is loaded, has a kernel for it."""
+"""The operator of `_ends` (`tables`)."""
+
+SEGMENT_DEPTHS: Final = "maskalg::segment_depths"
+"""Likewise of `_depths`."""
 
 _FROM_CU_SEQLENS: Final = "shared_prefix.from_cu_seqlens"
+_DEPTHS: Final = "shared_prefix.depths"
 
 
 class _SharedPrefix:
@@ -123,7 +128,7 @@ class _SharedPrefix:
         call = _FROM_CU_SEQLENS
         total, cu_seqlens, above = _checked(call, cu_seqlens, parents, total)
         where = cu_seqlens.device if device is None else torch.device(device)
-        if total is not None and _served(where, cu_seqlens, above):
+        if total is not None and served(where, cu_seqlens, above):
             end, mean = torch.ops.maskalg.segment_ends(cu_seqlens, above, total), None
         else:
             packed = _Segments.of(call, cu_seqlens, above, total, where)
@@ -144,14 +149,11 @@ class _SharedPrefix:
 
         Positions past the last segment have 0. Takes what `from_cu_seqlens` takes, with its errors.
         """
-        call = "shared_prefix.depths"
-        total, cu_seqlens, above = _checked(call, cu_seqlens, parents, total)
+        total, cu_seqlens, above = _checked(_DEPTHS, cu_seqlens, parents, total)
         where = cu_seqlens.device if device is None else torch.device(device)
-        packed = _Segments.of(call, cu_seqlens, above, total, where)
-        moved = packed.above() - packed.cu_seqlens[:-1]
-        places = torch.arange(packed.total, device=packed.device)
-        # Past the last segment every depth is 0, whatever the position.
-        return (places + packed.at_positions(moved, -packed.total)).clamp(min=0)
+        if total is not None and served(where, cu_seqlens, above):
+            return cast(torch.Tensor, torch.ops.maskalg.segment_depths(cu_seqlens, above, total))
+        return _Segments.of(_DEPTHS, cu_seqlens, above, total, where).depths()
 
 
 shared_prefix = _SharedPrefix()
@@ -213,6 +215,13 @@ class _Segments:
         sums = torch.nn.functional.pad(own, (1, 0)).index_add(0, self.past, own, alpha=-1)
         return sums.cumsum(0)[:-1]
 
+    def depths(self) -> torch.Tensor:
+        """The position of each token in its own sequence, int64 `[total]`."""
+        moved = self.above() - self.cu_seqlens[:-1]
+        places = torch.arange(self.total, device=self.device)
+        # Past the last segment every depth is 0, whatever the position.
+        return (places + self.at_positions(moved, -self.total)).clamp(min=0)
+
     def mean_path(self) -> float | None:
         """Tokens of the path of a token, the mean; None where a device would be waited for."""
         if not readable(self.cu_seqlens):
@@ -240,22 +249,13 @@ def _ends(cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int) -> torch.
     return packed.ends()
 
 
-# One operation, since every small one that makes this takes the host as long as a kernel that makes
-# all of it.
-torch.library.define(SEGMENT_ENDS, "(Tensor cu_seqlens, Tensor parents, int total) -> Tensor")
-torch.library.impl(SEGMENT_ENDS, "CompositeExplicitAutograd", _ends)
+def _depths(cu_seqlens: torch.Tensor, parents: torch.Tensor, total: int) -> torch.Tensor:
+    """The position of each token in its own sequence, int64 `[total]`."""
+    return _Segments.of(_DEPTHS, cu_seqlens, parents, total, cu_seqlens.device).depths()
 
 
-def _served(where: torch.device, *tensors: torch.Tensor) -> bool:
-    """Whether tensors lie on the GPU of the result, and nobody watches operations."""
-    if where.type != "cuda" or torch.compiler.is_compiling():
-        return False
-    watched = torch._C._len_torch_dispatch_stack() > 0
-    if watched or torch._C._are_functorch_transforms_active():
-        return False
-    here = tensors[0].device
-    alike = all(type(tensor) is torch.Tensor and tensor.device == here for tensor in tensors)
-    return alike and here.type == "cuda" and where.index in (here.index, None)
+define(SEGMENT_ENDS, "(Tensor cu_seqlens, Tensor parents, int total) -> Tensor", _ends)
+define(SEGMENT_DEPTHS, "(Tensor cu_seqlens, Tensor parents, int total) -> Tensor", _depths)
 
 
 def _parents(call: str, parents: object) -> torch.Tensor:
