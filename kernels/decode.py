@@ -114,7 +114,8 @@ def decode(
     if PAGE > 0:
         if len(pages) > 1:  # packed
             batch, tile, start, q_len = request_of(tile, pages[1], batches, q_len, members, BLOCK_M)
-            kv_len = tl.where(batch < batches, kv_len, 0)
+            some = (batch < batches) & (tile * BLOCK_M < q_len * members)
+            kv_len = tl.where(some, kv_len, 0)
             batch = tl.minimum(batch, batches - 1)
 
     first_row = tile * BLOCK_M

@@ -327,7 +327,7 @@ def forward(
             o_base += start.to(tl.int64) * stride_om
             lse_row += start
             q_len = count
-            kv_len = tl.where(batch < batches, kv_len, 0)
+            kv_len = tl.where((batch < batches) & (row * BLOCK_M < q_len), kv_len, 0)
             batch = tl.minimum(batch, batches - 1)
     q0 = row * BLOCK_M
     q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1

@@ -13,6 +13,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from .elements import Hooks
 from .forward import tile_of_program
 from .gluon_names import barrier_to_arrive, builtin, copy_to_global, copy_to_shared
+from .hopper_pages import Lying, Requests, load_pieces, pages_of_tile, request_of_row
 from .hopper_rows import draw_row
 from .runs import NO_TILE, Span, first_tile, next_tile
 
@@ -103,6 +104,7 @@ class Call(NamedTuple):
     scale: gl.tensor
     S: gl.tuple
     T: gl.tuple
+    requests: Requests = None
 
 
 class Options(NamedTuple):
@@ -127,6 +129,8 @@ class Options(NamedTuple):
     ONE_PASS: gl.constexpr = False
     ONE_RING: gl.constexpr = False
     LOOKED_UP: gl.constexpr = False
+    PAGE: gl.constexpr = 0
+    PIECE: gl.constexpr = None
 
 
 @gluon.constexpr_function
@@ -147,17 +151,20 @@ def sides_of(columns):
 
 
 @gluon.jit
-def _side_of_blocks(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr):
-    SHAPE: gl.constexpr = [TILES, 1, 1, desc.block_shape[2], COLUMNS]
+def _side_of_blocks(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr, BLOCK: gl.constexpr):
+    SHAPE: gl.constexpr = [TILES, 1, 1, desc.block_shape[2] if BLOCK is None else BLOCK, COLUMNS]
     return gl.allocate_shared_memory(desc.dtype, SHAPE, desc.layout)
 
 
 @gluon.jit
-def memory_of(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr):
-    """Shared memory for so many blocks of a tensor: of 192 columns, 128 and 64 of them apart."""
+def memory_of(desc, TILES: gl.constexpr, COLUMNS: gl.constexpr, BLOCK: gl.constexpr = None):
+    """Shared memory for so many blocks of a tensor: of 192 columns, 128 and 64 of them apart.
+
+    A block has BLOCK rows where it is copied in pieces, else those of the descriptor.
+    """
     memory = ()
     for place in gl.static_range(sides_of(COLUMNS)):
-        memory = memory + (_side_of_blocks(desc, TILES, _side(COLUMNS, place)),)
+        memory = memory + (_side_of_blocks(desc, TILES, _side(COLUMNS, place), BLOCK),)
     return memory
 
 
@@ -263,6 +270,24 @@ def fill(ring, i, desc, at):
 
 
 @gluon.jit
+def fill_in_pieces(ring, i, desc, pages, j, head, options):
+    """Have the j-th tile of keys copied from these pages to the i-th stage, once it is free."""
+    stage, ready = begin_filling(ring, i, bytes_of(ring.memory))
+    load_pieces(desc, pages, j, head, ready, ring.memory, stage, options.PAGE)
+
+
+@gluon.jit
+def pages_of_run(run, span, call, options):
+    """The pages of a run's first tile, if keys lie in pages."""
+    found = ()
+    if options.PAGE > 0:
+        found = pages_of_tile(
+            span.batch, run.tile, call.requests, options.PAGE, options.PIECE, options.BLOCK
+        )
+    return found
+
+
+@gluon.jit
 def wait_until_filled(ring, i):
     """The i-th stage, once it is filled."""
     stage, phase = stage_of(ring, i)
@@ -308,13 +333,19 @@ def specialise(
 
 @gluon.jit
 def queries_of_row(w, call, options):
-    """The w-th row of tiles: CONSUMERS x 64 queries of a head."""
+    """The w-th row of tiles, CONSUMERS x 64 queries of a head, and where they lie."""
     row, batch_head = tile_of_program(w, call.rows, call.batch_heads, options.HEADS_TOGETHER)
     QUERIES: gl.constexpr = options.CONSUMERS * ROWS
-    q0 = row * QUERIES
-    q1 = gl.minimum(q0 + QUERIES, call.q_len) - 1
     batch, head = batch_head // call.heads, batch_head % call.heads
-    return Span(q0, q1, batch, head, call.kv_len, call.S, call.T)
+    kv_len = call.kv_len
+    lying = Lying(batch, 0, call.q_len)
+    if options.PAGE > 0:
+        batch, row, kv_len, lying = request_of_row(
+            row, batch, call.q_len, kv_len, call.requests, QUERIES
+        )
+    q0 = row * QUERIES
+    q1 = gl.minimum(q0 + QUERIES, lying.count) - 1
+    return Span(q0, q1, batch, head, kv_len, call.S, call.T), lying
 
 
 @gluon.jit
@@ -327,25 +358,33 @@ def _produce_row(w, i, done, program, options):
     HELD_BYTES: gl.constexpr = CONSUMERS * (
         bytes_of(held.memory) + (0 if held.beside is None else bytes_of(held.beside))
     )
-    span = queries_of_row(w, call, options)
+    span, lying = queries_of_row(w, call, options)
     kv_head = span.head // call.group
     place, ready = begin_filling(held, done, HELD_BYTES)
     for c in gl.static_range(CONSUMERS):
-        first = [span.batch, span.head, span.first + c * ROWS, 0]
+        first = [lying.entry, span.head, lying.start + span.first + c * ROWS, 0]
         at = place * CONSUMERS + c
         load_block(program.q_desc, first, ready, held.memory, at)
         if program.g_desc is not None:
             load_block(program.g_desc, first, ready, held.beside, at)
     run = first_tile(span, NEXT_RUN, options.BLOCK)
+    following = pages_of_run(run, span, call, options)
     while run.tile < NO_TILE:
-        first = [span.batch, kv_head, run.tile * options.BLOCK, 0]
-        of_values = first
-        if program.v_desc.dtype == gl.float8e4nv:
-            of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
-        fill(program.keys, key_of_tile(i, options), program.k_desc, first)
-        fill(program.vals, value_of_tile(i, options), program.v_desc, of_values)
+        if options.PAGE > 0:
+            pages, j = following, run.tile
+            fill_in_pieces(program.keys, i, program.k_desc, pages, j, kv_head, options)
+            run = next_tile(run, span, NEXT_RUN, options.BLOCK)
+            following = pages_of_run(run, span, call, options)
+            fill_in_pieces(program.vals, i, program.v_desc, pages, j, kv_head, options)
+        else:
+            first = [span.batch, kv_head, run.tile * options.BLOCK, 0]
+            of_values = first
+            if program.v_desc.dtype == gl.float8e4nv:
+                of_values = [span.batch, kv_head, 0, run.tile * options.BLOCK]
+            fill(program.keys, key_of_tile(i, options), program.k_desc, first)
+            fill(program.vals, value_of_tile(i, options), program.v_desc, of_values)
+            run = next_tile(run, span, NEXT_RUN, options.BLOCK)
         i += 1
-        run = next_tile(run, span, NEXT_RUN, options.BLOCK)
     return i
 
 

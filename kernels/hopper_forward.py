@@ -38,7 +38,9 @@ from .hopper_common import (
     store_block,
     wait_until_filled,
 )
+from .hopper_dropped import clear_dropped, store_rows
 from .hopper_float8 import packed, raised
+from .hopper_pages import Requests
 from .hopper_parts import (
     dots,
     first_width,
@@ -50,6 +52,7 @@ from .hopper_parts import (
 )
 from .hopper_rows import Drawn, memory_of_rows, row_drawn
 from .hopper_tile import added, entries_of, multiplied, tile_after, weigh
+from .requests import OF_REQUESTS
 from .runs import NO_TILE, first_tile, next_tile
 
 
@@ -65,6 +68,9 @@ class Program(NamedTuple):
     lse_ptr: gl.tensor
     sink_ptr: gl.tensor
     descales: gl.tuple
+    packed_ptr: gl.tensor
+    row_step: gl.tensor
+    head_step: gl.tensor
     held: Ring
     outputs: gl.shared_memory_descriptor
     keys: Ring
@@ -74,7 +80,10 @@ class Program(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A consumer's 64 queries of a row of tiles, from q0 on; T is what HOLD made of the tables."""
+    """A consumer's 64 queries of a row of tiles, from q0 on; T is what HOLD made of the tables.
+
+    The row of tiles begins with query `first`, its queries end with the `count` of all.
+    """
 
     batch: gl.tensor
     head: gl.tensor
@@ -86,6 +95,8 @@ class Row(NamedTuple):
     unit: gl.tensor
     query: gl.tuple
     zero: gl.tensor
+    first: gl.tensor
+    count: gl.tensor
 
 
 @gluon.jit
@@ -109,13 +120,12 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, products)
     SUMS: gl.constexpr = options.NORMALISED or program.lse_ptr is not None
 
-    span = queries_of_row(w, call, options)
+    span, lying = queries_of_row(w, call, options)
     batch, head, q0 = span.batch, span.head, span.first + C * ROWS
+    kv_len = span.length
     q_rows = rows_from(q0, BLOCK_N)
     scale, factor = dequantising(call.scale, program.descales, batch, head, call.heads, call.group)
-    held, unit = options.hooks.HOLD(
-        batch, head, q_rows[:, None], call.kv_len, scale, call.S, call.T
-    )
+    held, unit = options.hooks.HOLD(batch, head, q_rows[:, None], kv_len, scale, call.S, call.T)
     acc = no_sums(options.VALUE_DIM, bits)
     m = gl.full([ROWS], float("-inf"), gl.float32, by_row)
     l = gl.zeros([ROWS, 8], gl.float32, matrix_of(8))
@@ -129,7 +139,10 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
         release(queries.free.index(0))
     else:
         rows = rows_of(query, options.HEAD_DIM)
-    row = Row(batch, head, q_rows[:, None], q0, call.kv_len, call.S, held, unit, rows, zero)
+    row = Row(
+        batch, head, q_rows[:, None], q0, kv_len, call.S, held, unit, rows, zero, span.first,
+        lying.count,
+    )  # fmt: skip
     run = first_tile(span, NEXT_RUN, BLOCK_N)
     first = i
     if options.APART:
@@ -144,6 +157,8 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
             weight, m, correction = weigh(score, m, early, run, row, options, dtype)
             if SUMS:
                 l = added(l, weight, correction)
+            if options.PAGE > 0:
+                clear_dropped(i, run, row, program, options)
             p = packed(weight, output, dtype)
             i += 1
             run = next_tile(run, span, NEXT_RUN, BLOCK_N)
@@ -192,10 +207,17 @@ def _consume_row(C: gl.constexpr, w, done, i, turn, program, options):
     store_sums(block_at(program.outputs, C), acc, 1.0, options.VALUE_DIM)
     fence_async_shared()
     barrier()
-    store_block(program.o_desc, [batch, head, q0, 0], program.outputs, C)
+    at = lying.start + q0
+    if program.packed_ptr is None:
+        store_block(program.o_desc, [lying.entry, head, at, 0], program.outputs, C)
+    elif q0 + ROWS <= lying.count:
+        store_block(program.o_desc, [lying.entry, head, at, 0], program.outputs, C)
+    else:
+        # Rows behind those of the request are of the next one.
+        store_rows(program, lying.count - q0, head, at, C, options)
     if program.lse_ptr is not None:
-        at = program.lse_ptr + (batch * call.heads + head).to(gl.int64) * call.q_len + q_rows
-        gl.store(at, lse, mask=q_rows < call.q_len)
+        of_head = program.lse_ptr + (lying.entry * call.heads + head).to(gl.int64) * call.q_len
+        gl.store(of_head + lying.start + q_rows, lse, mask=q_rows < lying.count)
     if options.OUTPUT_OVER_QUERIES:
         tma.store_wait(0)
         release(queries.free.index(0))
@@ -223,7 +245,11 @@ def _consume(C: gl.constexpr, program, options):
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["q_len", "kv_len", "rows", "batch_heads", *SCALARS])
+@gluon.jit(
+    do_not_specialize=[
+        *("q_len", "kv_len", "rows", "batch_heads", "head_step", "row_step"), *OF_REQUESTS, *SCALARS,
+    ]
+)  # fmt: skip
 def hopper_forward(
     q_desc,
     k_desc,
@@ -232,13 +258,21 @@ def hopper_forward(
     lse_ptr,
     sink_ptr,
     counter_ptr,
+    packed_ptr,
     T,
     descales,
+    pages,
     scale,
     q_len,
     kv_len,
     rows,
     batch_heads,
+    batches,
+    page_count,
+    most_pages,
+    table_stride,
+    head_step,
+    row_step,
     heads,
     group,
     S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
@@ -268,6 +302,8 @@ def hopper_forward(
     NORMALISED: gl.constexpr,
     OVERLAP: gl.constexpr,
     APART: gl.constexpr,
+    PAGE: gl.constexpr,
+    PIECE: gl.constexpr,
 ):  # fmt: skip
     """The results of `forward`; `scale` must be positive.
 
@@ -284,6 +320,11 @@ def hopper_forward(
     WEIGHTED and NORMALISED as of `forward`. The options must give `maxnreg`, from which the warps'
     registers are dealt out.
 
+    With a PAGE, keys and values lie in pages, and queries may be packed, as of `forward`; k and v
+    are described in blocks of PIECE keys, of which pages and tiles are made, by 64 dimensions. Of
+    packed queries, `packed_ptr` is the output once more, None of others: `head_step` rows of it
+    from a head to the next, `row_step` from a query to the next.
+
     Of float8 q and k, v is what `float8_values` makes of it, in blocks of VALUE_PAD dimensions by
     BLOCK_N keys, o is of half precision, and weights are those of a softmax.
     """
@@ -299,8 +340,9 @@ def hopper_forward(
         outputs = queries[: sides_of(VALUE_PAD)]
     else:
         outputs = memory_of(o_desc, CONSUMERS, VALUE_PAD)
-    keys = memory_of(k_desc, STAGES, HEAD_PAD)
-    vals = memory_of(v_desc, STAGES, BLOCK_N if FLOAT8 else VALUE_PAD)
+    TOGETHER: gl.constexpr = BLOCK_N if PAGE else None
+    keys = memory_of(k_desc, STAGES, HEAD_PAD, TOGETHER)
+    vals = memory_of(v_desc, STAGES, BLOCK_N if FLOAT8 else VALUE_PAD, TOGETHER)
     query_ready, query_free = barriers_of(1, CONSUMERS)
     key_ready, key_free = barriers_of(STAGES, CONSUMERS)
     value_ready, value_free = barriers_of(STAGES, CONSUMERS)
@@ -315,8 +357,12 @@ def hopper_forward(
         CONSUMERS,
         (CONSUMER_REGISTERS, PRODUCER_REGISTERS),
         Program(
-            Call(rows, batch_heads, heads, group, q_len, kv_len, None, scale, S, T),
+            Call(
+                rows, batch_heads, heads, group, q_len, kv_len, None, scale, S, T,
+                Requests(pages, batches, page_count, most_pages, table_stride),
+            ),
             q_desc, k_desc, v_desc, None, o_desc, lse_ptr, sink_ptr, descales,
+            packed_ptr, row_step, head_step,
             Ring(queries, None, query_ready, query_free), outputs,
             Ring(keys, None, key_ready, key_free), Ring(vals, None, value_ready, value_free), turns,
             drawn,
@@ -326,6 +372,6 @@ def hopper_forward(
             CONSUMERS, HEADS_TOGETHER, PERSISTENT, NORMALISED, OVERLAP, AHEAD, TURNS,
             OUTPUT_OVER_QUERIES, APART,
             HEAD_DIM=HEAD_PAD if FLOAT8 else HEAD_DIM, VALUE_DIM=VALUE_PAD if FLOAT8 else VALUE_DIM,
-            LOOKED_UP=LOOKED_UP,
+            LOOKED_UP=LOOKED_UP, PAGE=PAGE, PIECE=PIECE,
         ),
     )  # fmt: skip

@@ -190,7 +190,7 @@ def _consume_row(C: gl.constexpr, w, i, done, program, options):
     by_query: gl.constexpr = gl.SliceLayout(1, scores)
     dtype: gl.constexpr = program.k_desc.dtype
     zero = gl.zeros([ROWS, BLOCK], gl.float32, scores)
-    span = queries_of_row(w, call, options)
+    span, _ = queries_of_row(w, call, options)
     batch, head, q0 = span.batch, span.head, span.first + C * ROWS
     at, _phase = stage_of(held, done)
     mine = at * options.CONSUMERS + C

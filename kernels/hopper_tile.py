@@ -19,6 +19,7 @@ from .hopper_common import (
     stage_of,
     wait_until_filled,
 )
+from .hopper_dropped import clear_dropped
 from .hopper_float8 import as_operand, packed, raised, value_of
 from .hopper_parts import add_rows, dots, scaled, sums_of, wait_for
 
@@ -153,6 +154,8 @@ def tile_after(
     if SUMMED:
         product = (acc[0] + product[0],)
     acc = scaled(product, correction)
+    if options.PAGE > 0:
+        clear_dropped(i, run, row, program, options)
     return packed(weight, output, dtype), acc, m, l, turn
 
 

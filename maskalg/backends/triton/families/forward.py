@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain
+from math import gcd
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from ....engine.float8 import FLOAT8
 from ....tiles.shapes import HopperTile, Tile
 from ....values.weights import Weight
 from ...call import Call
+from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, sinks_of
 from ..constants import hooks_ahead, power_of_two, rows_as_pads, tile_constants, weight_constants
 from ..launching.fitting import that_fits, with_last_resort
@@ -34,6 +36,11 @@ _HOPPER_FLOAT8: Final = replace(
     HOPPER_FORWARD, blocks={**HOPPER_FORWARD.blocks, "v": (1, 1, "VALUE_PAD", "BLOCK_N")}
 )
 _NO_ROWS_DRAWN: Final = KernelSpec("maskalg_kernels.hopper_rows.no_rows_drawn")
+# Of keys in pages a tile is copied in pieces.
+_HOPPER_PAGES: Final = replace(
+    HOPPER_FORWARD,
+    blocks={**HOPPER_FORWARD.blocks, "k": (1, 1, "PIECE", 64), "v": (1, 1, "PIECE", 64)},
+)
 _FLOAT8_VALUES: Final = KernelSpec("maskalg_kernels.float8_values.float8_values")
 
 _OUTPUT_OVER_QUERIES: Final = ((192, 128), (192, 192), (256, 256))  # dimensions of rows
@@ -41,6 +48,7 @@ _NOTHING_MADE: Final[Mapping[str, Any]] = MappingProxyType({})
 _WORDS: Final = 32  # of four keys, of a program of `float8_values`: the most keys of a tile
 _REGISTERS: Final = 2**16  # of a multiprocessor of sm_90
 _QUERIES: Final = 64  # of a consumer
+_LEAST_PIECE: Final = 8  # rows of a page that are copied at once: those of a pattern of swizzling
 _LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must keep order and range
 
 
@@ -74,9 +82,16 @@ def described(plan: Plan, call: Call) -> bool:
 
 def serving(tile: HopperTile | None, call: Call) -> HopperTile | None:
     """The configuration where it serves the call, whose inputs descriptors must reach."""
-    if tile is None or call.pages is not None:
+    if tile is None:
         return None
     value = call.value
+    if call.pages is not None and (
+        # Pages of other numbers than the queries' are converted as they are read.
+        call.key.dtype != call.query.dtype
+        or call.query.dtype == FLOAT8
+        or gcd(call.page_size, tile.block_kv) < _LEAST_PIECE
+    ):
+        return None
     served = (
         0 < call.scale < _LARGEST_SCALE
         and describable(call.query)
@@ -105,13 +120,14 @@ def launch_forward(
         "lse": lse,
         "sink": sinks_of(call),
         "counter": None,
+        "packed": out if call.packed else None,
         "descales": call.descales,
         "pages": None if call.pages is None else call.pages.tensors,
     }
 
     def with_tile(tile: Tile | HopperTile, made: Mapping[str, Any] = _NOTHING_MADE) -> Launch:
         return Launch(
-            forward_spec(tile, call.query.dtype),
+            forward_spec(tile, call.query.dtype, call.page_size),
             (plan, tma, call.weight.normalised, call.page_size, call.query.device),
             call,
             {**given, **made},
@@ -149,10 +165,12 @@ def _sizes_of_counter(_call: Call) -> Sizes:
     return Sizes(1, {}, {"out": ((1,), torch.int32)})
 
 
-def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype) -> KernelSpec:
+def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype, page_size: int = 0) -> KernelSpec:
     """The kernel that a tile is for."""
     if isinstance(tile, Tile):
         return FORWARD
+    if page_size:
+        return _HOPPER_PAGES
     return _HOPPER_FLOAT8 if dtype == FLOAT8 else HOPPER_FORWARD
 
 
@@ -179,6 +197,8 @@ def forward_constants(
         "APART": plan.hooks.additive or tile.consumers == 1,
         # Beside both, stages of wide heads would exceed a multiprocessor's memory.
         "OUTPUT_OVER_QUERIES": (known["HEAD_PAD"], known["VALUE_PAD"]) in _OUTPUT_OVER_QUERIES,
+        "PAGE": page_size,
+        "PIECE": gcd(page_size, tile.block_kv),
         # The four warps of the first consumer; Gluon adds the others.
         "num_warps": 4,
         "maxnreg": tile.registers,
@@ -194,7 +214,9 @@ def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
     if isinstance(tile, HopperTile) and tile.persistent:
         threads = 128 * (tile.consumers + 1)
         programs = min(programs, programs_at_once(call.query.device, threads, tile.registers))
-    return Sizes(programs, {**numbers_of(call), "rows": rows})
+    head_step, row_step = row_steps(call.query)
+    own = {"rows": rows, "head_step": head_step, "row_step": row_step}
+    return Sizes(programs, {**numbers_of(call), **own})
 
 
 @lru_cache(maxsize=64)

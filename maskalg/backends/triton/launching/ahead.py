@@ -27,7 +27,7 @@ _HELD: Final[dict[str, torch.dtype | None]] = {
     **dict.fromkeys(("lse", "statistic", "delta", "part", "sums", "sum"), torch.float32),
     **dict.fromkeys(("counter", "turn", "out"), torch.int32),
     "shift": torch.bfloat16,
-    **dict.fromkeys(("sink", "grad_lse", "unit", "key_sum", "value_sum", "part_counter")),
+    **dict.fromkeys(("sink", "grad_lse", "unit", "key_sum", "value_sum", "part_counter", "packed")),
 }
 """Dtypes of tensors that differ from the inputs'; None for tensors that most calls lack."""
 
@@ -82,7 +82,8 @@ def compile_kernel(
         dtype: of q, k and v.
         tables: dtypes of the tables in `T`.
         tma: whether tiles are read by descriptor where the kernel can do without.
-        held: dtypes of tensors, where they are not as in most calls; None for an absent one.
+        held: dtypes of tensors, where they are not as in most calls; None for an absent one. With
+            "packed", queries of requests are.
     """
     known = spec.constants({**constants, "TMA": tma})
     held = {"o": torch.bfloat16 if dtype == FLOAT8 else dtype, **_HELD, **held}
@@ -99,8 +100,9 @@ def compile_kernel(
         elif argument == "descales" and held.get("k", dtype) in (FLOAT8, INT8):
             signature[argument] = ("*fp32",) * 3
         elif argument == "pages" and known["PAGE"]:
-            signature[argument] = ("*i32",)
-            aligned[(place, 0)] = _ALIGNED
+            count = 1 if held["packed"] is None else 2
+            signature[argument] = ("*i32",) * count
+            aligned |= {(place, i): _ALIGNED for i in range(count)}
         elif role == "constant" or argument in ("descales", "pages") or holds is None:
             signature[argument], fixed[(place,)] = "constexpr", known.get(argument)
         elif role == "stride" and argument.endswith("d"):

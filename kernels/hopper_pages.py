@@ -1,0 +1,89 @@
+"""Requests on Hopper: keys copied page by page, queries packed behind those of others.
+
+A tile of keys lies in pieces: one where pages hold whole tiles, else as many as divide pages and
+tiles alike. The tensor memory accelerator copies each to its rows of one tile in shared memory, and
+one barrier waits for all bytes. Pages of the next tile are on their way meanwhile.
+"""
+
+from typing import NamedTuple
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from .gluon_names import copy_to_shared
+from .requests import lies_in, request_at
+
+
+class Requests(NamedTuple):
+    """The arguments of requests (`requests`): tensors, and numbers of OF_REQUESTS."""
+
+    pages: gl.tuple
+    batches: gl.tensor
+    page_count: gl.tensor
+    most_pages: gl.tensor
+    table_stride: gl.tensor
+
+
+class Lying(NamedTuple):
+    """Where the queries of a row of tiles lie: in which batch entry of `q`, which of its rows is
+    query 0 of the request, and how many queries that has."""
+
+    entry: gl.tensor
+    start: gl.tensor
+    count: gl.tensor
+
+
+@gluon.jit
+def pages_of_tile(batch, j, requests, PAGE: gl.constexpr, PIECE: gl.constexpr, BLOCK: gl.constexpr):
+    """The page of each piece, of PIECE keys, of the j-th tile of keys of a request.
+
+    Numbers are clamped: no table makes a copy read elsewhere.
+    """
+    table = requests.pages[0] + batch.to(gl.int64) * requests.table_stride
+    found = ()
+    for piece in gl.static_range(BLOCK // PIECE):
+        slot = (j * BLOCK + piece * PIECE) // PAGE
+        slot = gl.minimum(gl.maximum(slot, 0), requests.most_pages - 1)
+        page = gl.load(table + slot)
+        page = gl.minimum(gl.maximum(page, 0), requests.page_count - 1)
+        found = found + (page.to(gl.int32),)
+    return found
+
+
+@gluon.jit
+def load_pieces(desc, pages, j, head, ready, memory, stage, PAGE: gl.constexpr):
+    """Have the j-th tile of keys copied from these pages to a place of shared memory."""
+    for place in gl.static_range(len(memory)):
+        column = place * memory[0].shape[4]
+        _load_side(desc, pages, j, head, column, ready, memory[place].index(stage), PAGE)
+
+
+@gluon.jit
+def _load_side(desc, pages, j, head, column, ready, side, PAGE: gl.constexpr):
+    BLOCK: gl.constexpr = side.shape[2]
+    PIECE: gl.constexpr = desc.block_shape[2]
+    WIDTH: gl.constexpr = desc.block_shape[3]
+    for piece in gl.static_range(len(pages)):
+        row = (j * BLOCK + piece * PIECE) % PAGE
+        for across in gl.static_range(side.shape[3] // WIDTH):
+            part = side.slice(piece * PIECE, PIECE, dim=2).slice(across * WIDTH, WIDTH, dim=3)
+            at = [pages[piece], head, row, column + across * WIDTH]
+            copy_to_shared(desc, at, ready, part)
+
+
+@gluon.jit
+def request_of_row(row, batch, q_len, kv_len, requests, QUERIES: gl.constexpr):
+    """Of a row of tiles: its request, which of its rows it is, how many keys it may have, and
+    where its queries lie.
+
+    Queries of requests that lie apart are those of batch entry `batch`.
+    """
+    lying = Lying(batch, 0, q_len)
+    if len(requests.pages) > 1:  # packed
+        batches = requests.batches
+        batch = request_at(row, requests.pages[1], batches, q_len, 1, QUERIES)
+        row, start, count = lies_in(batch, row, requests.pages[1], batches, q_len, 1, QUERIES)
+        lying = Lying(0, start, count)
+        kv_len = gl.where((batch < batches) & (row * QUERIES < count), kv_len, 0)
+        batch = gl.minimum(batch, batches - 1)
+    return batch, row, kv_len, lying
