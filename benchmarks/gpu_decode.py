@@ -68,6 +68,7 @@ CASES = [
     Case(4, 16384, heads=(16, 1)), Case(64, 2048),
     Case(8, 16384, page=16), Case(8, 16384, page=64), Case(4, 32768, heads=(16, 4)),
     Case(4, 32768, heads=(16, 4), page=16), Case(4, 32768, heads=(16, 4), page=64),
+    *(Case(batch, 32768, 512, page=page) for batch in (1, 4) for page in (0, 16, 32, 64, 128)),
 ]  # fmt: skip
 
 

@@ -76,7 +76,9 @@ def store_rows(program, count, head, first, C: gl.constexpr, options):
     """Store the first `count` rows of the outputs of consumer C, from row `first` of a head on."""
     outputs = block_at(program.outputs, C)
     for place in gl.static_range(len(outputs)):
-        _store_side(outputs[place], place * outputs[0].shape[1], program, count, head, first, options)
+        _store_side(
+            outputs[place], place * outputs[0].shape[1], program, count, head, first, options
+        )
 
 
 @gluon.jit

@@ -247,7 +247,8 @@ def _consume(C: gl.constexpr, program, options):
 
 @gluon.jit(
     do_not_specialize=[
-        *("q_len", "kv_len", "rows", "batch_heads", "head_step", "row_step"), *OF_REQUESTS, *SCALARS,
+        *("q_len", "kv_len", "rows", "batch_heads", "head_step", "row_step"),
+        *OF_REQUESTS, *SCALARS,
     ]
 )  # fmt: skip
 def hopper_forward(

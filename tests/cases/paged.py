@@ -192,24 +192,50 @@ def paged(
 def drawn(seed, name, longest=1500, pages=(16, 48, 64, 128), dims=(64, 128)):
     """The arguments of a random case of a mask, for `paged`; page sizes and dimensions of these."""
     draw = random.Random(f"{seed} {name}")
+    kind = {
+        "most": 8 if name == "tree" else draw.choice([1, 1, 1, 3, 8, 130]),
+        "packed": draw.random() < 0.5,
+        "page": draw.choice(pages),
+        "heads": draw.choice([(8, 2), (4, 4)]),
+        "dims": (draw.choice(dims), draw.choice(dims)),
+    }
+    return of_kind(seed, name, longest, **kind)
+
+
+def kinds(name):
+    """Five kinds of calls of a mask: what kernels are compiled for. Between them they have every
+    page size, both dtypes, int8 pages, queries packed and apart, steps and chunks."""
+    draw = random.Random(name)
+    pages = draw.sample([16, 32, 48, 64, 128, 256], 5)
+    most = [1, 8, 3, 8, 5] if name == "tree" else [1, 300, 3, 400, 130]
+    dims = draw.sample([(64, 64), (128, 128), (128, 128), (64, 128), (128, 64)], 5)
+    heads = draw.sample([(8, 2), (4, 4), (8, 2), (6, 2), (8, 1)], 5)
+    dtypes = [torch.bfloat16, torch.bfloat16, torch.float16, torch.float16, torch.bfloat16]
+    return [
+        {
+            "most": most[n], "packed": n % 2 == 1, "page": pages[n], "heads": heads[n],
+            "dims": dims[n], "dtype": dtypes[n], "int8": n == 4,
+        }
+        for n in range(5)
+    ]  # fmt: skip
+
+
+def of_kind(seed, name, longest, most, **kind):
+    """The arguments of a case of a kind: requests with up to `longest` keys, `most` queries."""
+    draw = random.Random(f"{seed} {name} {most}")
     requests = draw.randint(1, 5)
     lengths = [draw.choice([0, 1, draw.randint(1, longest)]) for _ in range(requests)]
     lengths[0] = max(lengths[0], 1)
-    few = 8 if name == "tree" else draw.choice([1, 1, 1, 3, 8, 130])
-    counts = [min(draw.randint(0, few), n) for n in lengths]
+    counts = [min(draw.randint(0, most), n) for n in lengths]
     counts[0] = max(counts[0], 1)
-    packed = draw.random() < 0.5
-    if not packed:
+    if not kind["packed"]:
         counts = [max(counts)] * requests
     return {
         "lengths": lengths,
         "counts": counts,
-        "page": draw.choice(pages),
-        "heads": draw.choice([(8, 2), (4, 4)]),
-        "dims": (draw.choice(dims), draw.choice(dims)),
-        "packed": packed,
         "spare": draw.choice([0, 3, 60]),
         "seed": seed,
+        **kind,
     }
 
 

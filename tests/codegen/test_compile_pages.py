@@ -1,6 +1,7 @@
 """Kernels that read keys in pages, compiled for GPUs that are not here."""
 
 import os
+from math import gcd
 
 import pytest
 import torch
@@ -12,9 +13,10 @@ from maskalg.values.weights import softmax
 
 pytest.importorskip("triton", reason="needs Triton")
 from maskalg.backends.triton.families.decode import DECODE, decode_constants
-from maskalg.backends.triton.families.forward import FORWARD, forward_constants
+from maskalg.backends.triton.families.forward import FORWARD, forward_constants, forward_spec
 from maskalg.backends.triton.launching.ahead import compile_kernel
 from maskalg.backends.triton.offline import _Request, table_dtypes
+from maskalg.backends.triton.trust import has_gluon
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"
@@ -22,10 +24,11 @@ pytestmark = pytest.mark.skipif(
 INT = {"dtype": torch.int32}
 
 
-def paged(target):
-    pages = ma.Pages(torch.zeros(4, 8, **INT), torch.zeros(4, **INT))
-    score = pages.within(causal.shift(q=torch.zeros(4, **INT)))
-    return _Request(bound(score), target, 128, torch.bfloat16)
+def paged(target, mask=causal, dim=128, packed=False):
+    starts = torch.zeros(5, **INT) if packed else None
+    pages = ma.Pages(torch.zeros(4, 8, **INT), torch.zeros(4, **INT), starts)
+    score = pages.within(mask.shift(q=torch.zeros(4, **INT)))
+    return _Request(bound(score), target, dim, torch.bfloat16)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
@@ -47,3 +50,30 @@ def test_kernels(held, kernel, page, target):
         # Keys are on their way to shared memory while others are multiplied.
         assert "cp.async" in found.assembly
         assert found.stack is not None and found.stack <= 256
+
+
+@pytest.mark.skipif(not has_gluon(), reason="needs Gluon")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("page", [16, 48, 128])
+@pytest.mark.parametrize("dim", [64, 128, 192, 256])
+@pytest.mark.parametrize("name", ["causal", "window", "alibi"])
+def test_hopper(name, dim, page, packed):
+    """A tile is copied in pieces, each by one instruction for 64 dimensions, and products are not
+    serialised."""
+    bias = ma.alibi(torch.ones(8))
+    masks = {"causal": causal, "window": causal & ma.sliding(64), "alibi": causal + bias}
+    request = paged("sm_90", masks[name], dim, packed)
+    plan = request.plan()
+    tile = plan.hopper
+    if tile is None:
+        pytest.skip("no tile of the Hopper kernel")
+    constants = forward_constants(plan, softmax, tile, page)
+    tables = table_dtypes(plan.hooks, request.form)
+    found = compile_kernel(
+        forward_spec(tile, torch.bfloat16, page), "sm_90", constants, torch.bfloat16, tables,
+        held={"packed": torch.bfloat16 if packed else None},
+    )  # fmt: skip
+    pieces = tile.block_kv // gcd(page, tile.block_kv) * (dim // 64)
+    queries = tile.consumers * (dim // 64)
+    assert found.assembly.count("cp.async.bulk.tensor.4d.shared") == 2 * pieces + queries
+    assert "wgmma" not in found.remarks and found.shared <= 227 * 1024
