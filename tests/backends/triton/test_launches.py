@@ -122,13 +122,39 @@ def check(name, target, kernels, monkeypatch, folder):
 
     SLOPES.requires_grad_(name == "slopes")
     with stub_gpu(monkeypatch, folder, target) as launches:
-        first, *others = launches_of(call, launches, monkeypatch)
+        check_launches(launches_of(call, launches, monkeypatch), kernels)
+
+
+def check_launches(found, kernels):
+    """As `launches_of` found them, the later ones are like the first."""
+    first, *others = found
     assert {launched.name for launched in first} >= kernels, {one.name for one in first}
     for again in others:
         names = {launched.name for launched in again}
         assert names >= kernels
         expected = [launched for launched in first if launched.name in names]
         assert [differing(*pair) for pair in zip(again, expected, strict=True)] == [[]] * len(again)
+
+
+@pytest.mark.parametrize("page", [16, 256])
+@pytest.mark.parametrize("packed", [False, True])
+def test_chunks_in_pages(packed, page, monkeypatch, tmp_path):
+    """By the Hopper kernel, with a descriptor of pages."""
+    monkeypatch.setattr(ma.Pages, "_check_values", lambda *_: None)  # on a GPU nobody looks
+    q, k, v = inputs(length=2048, queries=512, heads=32, kv_heads=8, batch=2)
+    k, v = (t.transpose(1, 2).reshape(-1, page, *t.shape[1::2]).contiguous() for t in (k, v))
+    table, lengths = torch.arange(len(k)).view(2, -1), torch.tensor([2000, 900])
+    starts = torch.tensor([0, 512, 1024], dtype=torch.int32)
+    pages = ma.Pages(table, lengths, starts if packed else None)
+    if packed:
+        q = q.transpose(0, 1).reshape(1, 32, 1024, 128)
+    mask = causal.shift(q=lengths - 512)
+
+    def call():
+        ma.attention(q, k, v, mask, pages=pages, backend="triton")
+
+    with stub_gpu(monkeypatch, tmp_path) as launches:
+        check_launches(launches_of(call, launches, monkeypatch), {"hopper_forward"})
 
 
 def differing(launched, expected):
