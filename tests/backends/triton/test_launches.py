@@ -143,8 +143,8 @@ def test_chunks_in_pages(packed, page, monkeypatch, tmp_path):
     monkeypatch.setattr(ma.Pages, "_check_values", lambda *_: None)  # on a GPU nobody looks
     q, k, v = inputs(length=2048, queries=512, heads=32, kv_heads=8, batch=2)
     k, v = (t.transpose(1, 2).reshape(-1, page, *t.shape[1::2]).contiguous() for t in (k, v))
-    table, lengths = torch.arange(len(k)).view(2, -1), torch.tensor([2000, 900])
-    starts = torch.tensor([0, 512, 1024], dtype=torch.int32)
+    table = torch.arange(len(k)).view(2, -1)
+    lengths, starts = torch.tensor([2000, 900]).int(), torch.tensor([0, 512, 1024]).int()
     pages = ma.Pages(table, lengths, starts if packed else None)
     if packed:
         q = q.transpose(0, 1).reshape(1, 32, 1024, 128)
