@@ -20,11 +20,11 @@ from maskalg import causal
 
 HEADS, DIM = (32, 8), 128
 BATCHES = {
-    "30 steps of 2k to 64k, 2 chunks of 512": ([1] * 30, [512, 512]),
-    "30 steps of 2k to 64k": ([1] * 30, []),
-    "2 chunks of 512": ([], [512, 512]),
-    "62 steps of 2k to 64k, 1 chunk of 2048": ([1] * 62, [2048]),
-    "24 steps, 6 trees of 8, 2 chunks of 512": ([1] * 24 + [8] * 6, [512, 512]),
+    "mixed": ("30 steps of 2k to 64k, 2 chunks of 512", [1] * 30, [512, 512]),
+    "steps": ("30 steps of 2k to 64k", [1] * 30, []),
+    "chunks": ("2 chunks of 512", [], [512, 512]),
+    "long": ("62 steps of 2k to 64k, 1 chunk of 2048", [1] * 62, [2048]),
+    "trees": ("24 steps, 6 trees of 8, 2 chunks of 512", [1] * 24 + [8] * 6, [512, 512]),
 }
 
 
@@ -32,9 +32,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pages", default="16,64")
+    parser.add_argument("--batches", default=",".join(BATCHES))
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bfloat16; median us a call")
-    for name, (few, chunks) in BATCHES.items():
+    for batch in options.batches.split(","):
+        name, few, chunks = BATCHES[batch]
         for page in map(int, options.pages.split(",")):
             print(f"{name}, pages of {page}: {row(few, chunks, page, options.rounds)}", flush=True)
 
