@@ -27,6 +27,8 @@ TRUSTED: Final = (
     "the body of the loop around the hooks: products, softmax, loads of queries, keys and values",
     "asynchronous copies, barriers and the order of warps in Hopper's pipelines",
     "a launch starts a program for each row of tiles, and each part of one",
+    "the page and row of each key, and the request of each row of tiles (`kernels/requests.py`, "
+    "`hopper_pages.py`), and that values in pages which no row keeps are zero or finite",
     "the lines of the C++ loop that call the functions of intervals",
     "labels of tiles that kernels look up are checked for one call: others are those of the host",
     "bits of pairs and tables of distances are made anew where tensors that they hold change",
