@@ -208,6 +208,24 @@ def test_short_bands_are_left_to_two_kernels(mask, served):
     assert (tiles is not None) == served
 
 
+@pytest.mark.parametrize(
+    "mask, served",
+    [
+        (ma.kv_idx <= ma.q_idx + ma.head, False),
+        (ma.causal | ma.prefix(torch.tensor([3, 4])), False),  # of batch entries
+        (ma.causal & ma.document(torch.zeros((2, 515), dtype=torch.int32)), False),
+        (ma.causal & ma.document(torch.zeros((1, 515), dtype=torch.int32)), True),
+        (ma.causal + ma.alibi(torch.ones(4)), True),  # biases may differ
+    ],
+)
+def test_masks_that_differ_are_left_to_two_kernels(mask, served):
+    from maskalg.backends.triton.families.one_pass import tiles_in_turn
+
+    tensor, least = torch.randn(2, 4, 515, 64), Least(kv_keys=0, keys=0, pairs=0, queries=0)
+    tiles = tiles_in_turn(checked_call(tensor, tensor, tensor, mask), plan_from(least))
+    assert (tiles is not None) == served
+
+
 LENGTHS = [500, 700, 848]
 CUTS = torch.tensor([0, 500, 1200, 2048])
 
