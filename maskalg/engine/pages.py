@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, cast
 
@@ -102,6 +102,14 @@ class Pages:
             if table is self.table and all(each is self.cu_seqlens_q for each in starts):
                 self.remembered["tensors"] = known
         return cast("tuple[torch.Tensor, ...]", known)
+
+    def as_read(self) -> Pages:
+        """Itself, or the same with copies of what kernels cannot read where it lies, as it is now:
+        all that launch for a call read one copy."""
+        table, *starts = found = self.tensors
+        if found is self.remembered.get("tensors"):
+            return self
+        return replace(self, table=table, cu_seqlens_q=starts[0] if starts else None)
 
     def alike(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor

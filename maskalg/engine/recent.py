@@ -39,11 +39,15 @@ class Recent(OrderedDict[Key, Found]):
         """Keep a result, and return what is kept: that of the thread which came first."""
         with self._writing:
             kept = self.setdefault(key, found)
-            self.move_to_end(key)
+            with suppress(KeyError):
+                self.move_to_end(key)
             while self._held() > self.most:
                 with suppress(KeyError):
                     self.popitem(last=False)
         return kept
 
     def _held(self) -> int:
-        return len(self) if self.size is None else sum(map(self.size, tuple(self.values())))
+        while self.size is not None:
+            with suppress(RuntimeError):  # what ended meanwhile was removed
+                return sum(map(self.size, tuple(self.values())))
+        return len(self)

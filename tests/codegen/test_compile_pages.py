@@ -53,10 +53,14 @@ def test_kernels(held, kernel, page, target):
 
 
 @pytest.mark.skipif(not has_gluon(), reason="needs Gluon")
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("page", [16, 48, 128])
-@pytest.mark.parametrize("dim", [64, 128, 192, 256])
-@pytest.mark.parametrize("name", ["causal", "window", "alibi"])
+@pytest.mark.parametrize(
+    "name, dim, page, packed",
+    [
+        ("causal", 128, 16, False), ("causal", 128, 128, True), ("window", 64, 48, True),
+        ("window", 128, 48, False), ("alibi", 128, 16, True), ("causal", 192, 16, True),
+        ("causal", 256, 48, True), ("window", 256, 128, False),
+    ],
+)  # fmt: skip
 def test_hopper(name, dim, page, packed):
     """A tile is copied in pieces, each by one instruction for 64 dimensions, and products are not
     serialised."""

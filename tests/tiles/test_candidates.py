@@ -105,7 +105,10 @@ def test_what_gradients_cannot_have():
     assert legal(KEYS_128, HopperBackwardTile(64, 2))
     queries = replace(KEYS_128, kernel="queries")
     assert legal(queries, HopperBackwardTile(64, 4, overlap=True))
-    assert legal(replace(queries, size=256), HopperBackwardTile(64, 3, one_ring=True))
+    in_one_ring = HopperBackwardTile(64, 3, one_ring=True)
+    assert legal(replace(queries, size=256), in_one_ring)
+    # Its loads of narrower values would never be complete.
+    assert not legal(replace(queries, size=192), in_one_ring)
     assert legal(replace(KEYS_128, size=256), HopperBackwardTile(64, 2, divided=True))
     for key, tile in [
         (KEYS_128, HOPPER),

@@ -36,7 +36,7 @@ from ...engine.extents import Extents
 from ...engine.normal_form import Bound, Value
 from ...formula.nodes import Node
 from ...schedule.intervals.steps import StepTables, tables_of_slots
-from ...schedule.memory import MEMORY, constant
+from ...schedule.memory import MEMORY, constant, stream_of
 from ...schedule.rung import Layout, layout_of, marked_runs
 from ...schedule.tile_runs import marks_of
 from ...schedule.tiling import Tiling
@@ -183,7 +183,7 @@ def _marks(argument: MarksArgument, call: Call) -> torch.Tensor:
         labels = bits_of_pairs(table, call).labels(grain)
         return marks_of(labels if table.rows == "queries" else labels.mT, of, tiling)
 
-    key = ("marks of bits", of, tiling.key)
+    key = ("marks of bits", of, tiling.key, stream_of(device))
     return MEMORY.recall(key, (form.structure.mask,), form.values, made)
 
 
@@ -308,7 +308,8 @@ def _distance_number(argument: DistanceNumber, extents: Extents) -> int:
 def _distance_table(formula: Node, call: Call) -> torch.Tensor:
     """The table of a formula; remembered while the tensors it reads live unchanged."""
     extents, device = call.extents, call.query.device
-    key = ("distances", extents.q_len, extents.kv_len, extents.heads, device)
+    lengths = (extents.q_len, extents.kv_len)
+    key = ("distances", *lengths, extents.heads, device, stream_of(device))
 
     def table() -> torch.Tensor:
         zero = extents.q_len - 1 + BEYOND

@@ -254,7 +254,10 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     if elsewhere(call.query.device):
         with torch.cuda.device(call.query.device):
             return compute(call, lse_wanted)
-    in_pages = None if call.pages is None else call.pages.tensors
+    in_pages = None
+    if call.pages is not None:
+        pages = call.pages.as_read()
+        call, in_pages = call._replace(pages=pages), pages.tensors
     given = (call.query, call.key, call.value, sinks_of(call), call.descales, in_pages)
     new = partial(_empty_output, call, lse_wanted)
     if (found := launch_again(call, "forward", given, (True, lse_wanted), new)) is not None:
@@ -262,7 +265,7 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     out, lse = new()
     if not out.numel() and (lse is None or not lse.numel()):
         return out, lse
-    if not call.extents.kv_len:
+    if not call.extents.kv_len or not call.extents.batch:
         nothing = float("-inf") if call.weight.formula is None else 0.0
         return out.zero_(), None if lse is None else lse.fill_(nothing)
     query = call.query

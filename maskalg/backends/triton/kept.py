@@ -18,7 +18,7 @@ from ...codegen.bits import may_cost
 from ...engine.extents import Extents, dependence
 from ...engine.normal_form import Bound
 from ...engine.recent import Recent
-from ...schedule.memory import Memory
+from ...schedule.memory import Memory, stream_of
 from ...schedule.tile_runs import EMPTY, FULL, PARTIAL
 from ...schedule.tiling import Of
 from .. import messages
@@ -101,7 +101,7 @@ class KeptBits:
     @property
     def found(self) -> torch.Tensor:
         """The bits, int32; remembered while the tensors of the mask live unchanged."""
-        key = ("bits", self._table.rows, self._layout, self._device)
+        key = ("bits", self._table.rows, self._layout, self._device, stream_of(self._device))
         return _MEMORY.recall(key, (self._form.structure.mask,), self._form.values, self._made)
 
     @property

@@ -107,7 +107,8 @@ def told_of(call: Call) -> Told:
         bits = bits_of_pairs(bits_table(form.structure, style, "kv_idx"), call)
         if bits.serve:
             style = replace(style, bits=True)
-            counted = None if (found := bits.counted) is None else tiles_of_counts(*found)
+            if _takes_counted(call) and (found := bits.counted) is not None:
+                counted = tiles_of_counts(*found)
     short, long_documents = extents.kv_len <= SHORT_ROW, documents_are_long(form, extents)
     return Told(style, short, long_documents, counted)
 
@@ -203,6 +204,13 @@ def backward_plan_of(call: Call, plan: Plan, *, tuned: bool = True) -> BackwardP
         *_weights(call, choices if tuned else NOTHING_TUNED),
         counted=plan.counted,
     )
+
+
+def _takes_counted(call: Call) -> bool:
+    """Whether counts may choose the tiles of a call: those of others were not measured."""
+    plain = call.form.structure.bias.op == "score" and call.weight.formula is None
+    dims = (call.query.shape[-1], call.value.shape[-1])
+    return plain and call.query.dtype != FLOAT8 and max(dims) <= 128
 
 
 def _was_measured(counted: Counted, size: int) -> bool:

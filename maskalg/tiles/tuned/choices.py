@@ -120,7 +120,7 @@ def legal(key: Key, tile: Configuration) -> bool:
             key.kernel != "forward"
             and key.size >= 64
             and tile.block in _HOPPER_SIDES
-            and (_legal_of_keys(key, tile) if key.kernel == "keys" else _legal_of_queries(tile))
+            and (_legal_of_keys if key.kernel == "keys" else _legal_of_queries)(key, tile)
             and tile.consumers in (1, 2)
         )
     groups = tile.consumers + 1
@@ -147,8 +147,8 @@ def _legal_of_keys(key: Key, tile: HopperBackwardTile) -> bool:
     return key.size < 256 and not (tile.overlap or tile.one_ring)
 
 
-def _legal_of_queries(tile: HopperBackwardTile) -> bool:
+def _legal_of_queries(key: Key, tile: HopperBackwardTile) -> bool:
     """In one ring of stages, keys that wait for their product would wait for the next values, and
-    those for their place."""
-    waits = tile.one_ring and (tile.overlap or tile.stages < 3)
+    those for their place; and keys and values have equal rows."""
+    waits = tile.one_ring and (tile.overlap or tile.stages < 3 or key.size == 192)
     return not (waits or tile.anew or tile.divided)

@@ -157,6 +157,44 @@ def test_chunks_in_pages(packed, page, monkeypatch, tmp_path):
         check_launches(launches_of(call, launches, monkeypatch), {"hopper_forward"})
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_strided_pages_are_read_as_they_are_now(packed, monkeypatch, tmp_path):
+    """Their copies are made anew, and each launch is passed those of its own call."""
+    monkeypatch.setattr(ma.Pages, "_check_values", lambda *_: None)
+    copies, tensors = [], ma.Pages.tensors.fget
+    monkeypatch.setattr(
+        ma.Pages, "tensors", property(lambda pages: copies.append(tensors(pages)) or copies[-1])
+    )
+    q, k, v = inputs(length=2048, queries=2, heads=32, kv_heads=8, batch=2)
+    k, v = (t.transpose(1, 2).reshape(-1, 16, *t.shape[1::2]).contiguous() for t in (k, v))
+    store, lengths = torch.zeros(128, 2).int(), torch.tensor([2000, 900]).int()
+    starts = torch.tensor([[0, 7], [2, 7], [4, 7]]).int()
+    pages = ma.Pages(store.T, lengths, starts[:, 0] if packed else None)
+    if packed:
+        q = q.transpose(0, 1).reshape(1, 32, 4, 128)
+    mask, kept = causal.shift(q=lengths - 2), []
+    with stub_gpu(monkeypatch, tmp_path) as launches:
+        for i in range(5):
+            store.fill_(i)
+            launches.clear()
+            ma.attention(q, k, v, mask, pages=pages, backend="triton")
+            passed = {parameter for launched in launches for parameter in launched.parameters}
+            table, *cumulated = copies[-1]
+            assert (table == i).all()
+            for tensor in (table, *cumulated):
+                assert tensor.data_ptr().to_bytes(8, "little") in passed
+            kept += copies  # so that no address comes again
+            copies.clear()
+
+
+def test_no_request_is_no_launch(monkeypatch, tmp_path):
+    pages = ma.Pages(*(torch.zeros(*size).int() for size in ((0, 8), (0,), (1,))))
+    q, pool = torch.ones(1, 2, 9, 64).half(), torch.ones(4, 16, 2, 64).half()
+    with stub_gpu(monkeypatch, tmp_path) as launches:
+        out = ma.attention(q, pool, pool, causal, pages=pages, backend="triton")
+    assert not launches and not out.any()
+
+
 def differing(launched, expected):
     """The parameters of a launch that are not as expected."""
     assert (launched.name, launched.grid) == (expected.name, expected.grid)
