@@ -12,7 +12,7 @@ import torch
 from . import errors
 from .attention import ARGUMENTS, checked_call
 from .backends.choice import backend_name, backend_of
-from .backends.traits import Explained
+from .backends.traits import Bounds
 from .codegen.bounds_text import simplified
 from .codegen.hooks import source_of
 from .engine.normal_form import Bound, Structure
@@ -166,7 +166,7 @@ def explain(
         tile=found.tile,
         gradients=found.gradients,
         proof=f"{proof.rung}, {claim}",
-        schedule=_schedule(found, structure, simplified(proof.forms)),
+        schedule=_schedule(found.bounds, structure, simplified(proof.forms)),
         elements=found.elements,
         bias=_bias(structure, found.tables) + hidden(call.form),
         compilations=found.compilations,
@@ -180,14 +180,14 @@ def _bias(structure: Structure, tables: int) -> str:
     return "computed for each pair" + read.get(tables, f"; {tables} tables of distances are read")
 
 
-def _schedule(found: Explained, structure: Structure, wider: bool) -> str:
-    bounds, rung = found.bounds, rung_of(structure)
+def _schedule(bounds: Bounds, structure: Structure, wider: bool) -> str:
+    rung = rung_of(structure)
     if bounds == "none":
         return "none: every pair is computed"
     source = rung.in_kernel if bounds == "kernel" else rung.on_host
     if bounds == "kernel" and source == "digits":
         return "runs of tiles that digits leave, found once for these lengths"
-    if found.elements and prove_structure(structure).rung != "closed form":
+    if bounds == "bits":
         return "runs of tiles that keep a pair by the bits of pairs, found once with these"
     if source == "summaries":
         return "runs of tiles that summaries of the tensors leave, found once for these tensors"

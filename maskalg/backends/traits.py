@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,17 @@ class Traits:
     where: str | Callable[[], str] | None = None
 
 
+Bounds: TypeAlias = Literal["kernel", "bits", "host", "none"]
+"""The place where runs of tiles are computed: the kernel, "bits" of pairs once for a mask, or the
+host once a call; "none" where every pair is computed."""
+
+
 @dataclass(frozen=True)
 class Explained:
     """The choices of a backend for a call, under the names that `maskalg.explain` prints.
 
     Attributes:
-        bounds: who computes the runs of tiles: the kernel, or the host once a call; "none" where
-            every pair is computed.
+        bounds: who computes the runs of tiles.
         tables: how many tables of distances are read instead of computing the bias.
         elements: how the mask of a partial tile is decided, where it is not computed.
     """
@@ -46,7 +50,7 @@ class Explained:
     tier: str
     tile: str = ""
     gradients: str = ""
-    bounds: Literal["kernel", "host", "none"] = "host"
+    bounds: Bounds = "host"
     tables: int = 0
     elements: str = ""
     compilations: int = 0

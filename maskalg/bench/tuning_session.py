@@ -17,7 +17,7 @@ from ..backends.triton.trial import Trial, kind_of
 from ..engine.extents import Extents
 from ..engine.normal_form import bound
 from ..tiles.shapes import dims_of
-from ..tiles.tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, text
+from ..tiles.tuned.choices import NOTHING_TUNED, Choice, Choices, Kernel, Key, text
 from ..tiles.tuned.store import Machine, Unusable, path_of, read, write
 from ..values.biases import alibi
 from ..values.masks import causal, document, shared_prefix, sliding
@@ -95,9 +95,13 @@ def findings(wanted: Wanted) -> Iterator[Finding]:
         inputs = inputs_of(next(iter(cases.values())), wanted.dtype, gradients=False)
         q, k, v = inputs
         for kernel in wanted.kernels:
-            for names in wanted.kinds(kernel).values():
-                trials = [Trial(checked_call(q, k, v, cases[name].expression)) for name in names]
-                yield search(trials[0].key(kernel), [*trials], interleaved, wanted.rounds)
+            together: dict[Key, list[Trial]] = {}
+            for name in wanted.cases:
+                trial = Trial(checked_call(q, k, v, cases[name].expression))
+                together.setdefault(trial.key(kernel), []).append(trial)
+            for key in list(together):
+                yield search(key, [*together[key]], interleaved, wanted.rounds)
+                del together[key]  # with the tensors of their forward passes
                 torch.cuda.empty_cache()
 
 

@@ -180,8 +180,7 @@ def _marks(argument: MarksArgument, call: Call) -> torch.Tensor:
     tiling = Tiling(form, extents, (grain, grain), device)
 
     def made() -> torch.Tensor:
-        labels = bits_of_pairs(table, call).labels(grain)
-        return marks_of(labels if table.rows == "queries" else labels.mT, of, tiling)
+        return marks_of(bits_of_pairs(table, call).labels(grain), of, tiling)
 
     key = ("marks of bits", of, tiling.key, stream_of(device))
     return MEMORY.recall(key, (form.structure.mask,), form.values, made)

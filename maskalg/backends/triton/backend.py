@@ -9,13 +9,13 @@ from typing import Any, Final, TypeVar, cast
 import torch
 
 from ... import errors
-from ...codegen.arguments import BitsTable, DistanceTable
+from ...codegen.arguments import BitsTable, DistanceTable, MarksArgument
 from ...engine.float8 import FLOAT8
 from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
 from .. import messages
 from ..call import Call, Result, positively_scaled
 from ..results import empty_gradients, empty_result
-from ..traits import Explained
+from ..traits import Bounds, Explained
 from . import segments as segments
 from . import trust
 from .arguments import bits_of_pairs, describable, sinks_of
@@ -25,7 +25,7 @@ from .families.backward import fill_gradients, fill_rows, route_of_gradients
 from .families.entries import table_gradients
 from .families.forward import launch_forward, route_of_forward
 from .families.rows import BackwardPass, Rows, empty_statistics, known_of, sink_gradient
-from .launching.fitting import failed, why_not
+from .launching.fitting import failed, tried_for, why_not
 from .launching.launch import elsewhere
 from .launching.ready import launch_again, remember
 from .plan import backward_plan_of, plan_of
@@ -38,8 +38,10 @@ def explain(call: Call) -> Explained:
     """Kernels, tiles and what gave way, by the plans that a call would follow."""
     tier, tile, tables = _forward(call)
     gradients = _gradients_told(call)
+    marks = [t for t in plan_of(call).hooks.tables if isinstance(t, MarksArgument)]
+    bounds: Bounds = "bits" if any(mark.bits for mark in marks) else "kernel"
     compilations = forward.compilations()
-    return Explained(tier, tile, gradients, "kernel", tables, _elements_told(call), compilations)
+    return Explained(tier, tile, gradients, bounds, tables, _elements_told(call), compilations)
 
 
 def _elements_told(call: Call) -> str:
@@ -69,13 +71,13 @@ def _forward(call: Call) -> tuple[str, str, int]:
     tables = sum(isinstance(table, DistanceTable) for table in plan.hooks.tables)
     few = decode.shared(call, plan)
     if few is not None:
-        best, gave_way = _serving(("decode", plan), few.tiles)
+        best, gave_way = _serving(tried_for("decode", plan, call), few.tiles)
         _, splits = few.counts(call.extents, best)
         sharing = f"{splits} programs share the keys of a row of tiles{gave_way}"
         return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}", tables
     hopper = forward.serving(plan.hopper, call)
     first = () if hopper is None else (hopper,)
-    best, gave_way = _serving(("forward", plan), (*first, *plan.candidates))
+    best, gave_way = _serving(tried_for("forward", plan, call), (*first, *plan.candidates))
     if isinstance(best, HopperTile):
         tier = "Gluon on Hopper, forward"
         tile = (

@@ -128,8 +128,9 @@ class KeptBits:
         return _SERVES.get(at, True)
 
     def labels(self, side: int) -> torch.Tensor:
-        """The label of each tile of `side` rows and columns, a power of two from 32 to 256."""
-        return labels_of_bits(self.found, self._layout, side)
+        """The label of each tile of `side` queries and keys, a power of two from 32 to 256."""
+        labels = labels_of_bits(self.found, self._layout, side)
+        return labels if self._table.rows == "queries" else labels.mT
 
     @property
     def counted(self) -> tuple[float, float, float] | None:

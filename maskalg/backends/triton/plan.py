@@ -11,6 +11,8 @@ import torch
 
 from ... import errors
 from ...codegen import store
+from ...codegen.bits import costs
+from ...codegen.held import Index
 from ...codegen.hooks import Hooks, Style, bits_table, hooks_of
 from ...codegen.store import load
 from ...codegen.text.integer_sizes import elements_are_short, sizes_of
@@ -28,7 +30,7 @@ from ...tiles.tuned.choices import NOTHING_TUNED, Choices, Key
 from .. import messages
 from ..call import Call
 from .arguments import bits_of_pairs, style_of_gradients, tables_are_worth
-from .constants import count_constants, has_tma, hook_constants, shape_constants
+from .constants import count_constants, has_tma, hook_constants, power_of_two, shape_constants
 from .kept import bits_are_worth
 from .trust import has_gluon
 from .tuned import machine_of, preferred
@@ -104,7 +106,9 @@ def told_of(call: Call) -> Told:
     counted = None
     narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
     if narrow and bits_are_worth(form, extents):
-        bits = bits_of_pairs(bits_table(form.structure, style, "kv_idx"), call)
+        # Forward, bits are looked up where the loop over keys costs; else of gradients alone.
+        moving: Index = "kv_idx" if costs(form.structure.mask, "kv_idx") else "q_idx"
+        bits = bits_of_pairs(bits_table(form.structure, style, moving), call)
         if bits.serve:
             style = replace(style, bits=True)
             if _takes_counted(call) and (found := bits.counted) is not None:
@@ -220,7 +224,8 @@ def _was_measured(counted: Counted, size: int) -> bool:
 
 def _style_of_gradients(call: Call, plan: Plan) -> Style:
     """The style of the plan; without bits where those of loops over queries cannot be made."""
-    style = plan.style
+    head_pad = max(power_of_two(tensor.shape[-1]) for tensor in (call.query, call.value))
+    style = style_of_gradients(plan.style, head_pad)
     if not style.bits or bits_of_pairs(bits_table(call.form.structure, style, "q_idx"), call).serve:
         return style
     return replace(style, bits=False)

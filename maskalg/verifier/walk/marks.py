@@ -11,7 +11,7 @@ past the last key. What the stored runs say of both (`_stored`) is all that is a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -107,21 +107,34 @@ def found_in_row(j: Term, found: Any, kept: Term, dropped: Term, tile: Term) -> 
     }  # fmt: skip
 
 
+_Proof = tuple[Walker, Callable[[Walker], None]]
+
+
+def _in_turn(proofs: Iterable[_Proof]) -> tuple[Step, ...]:
+    """The steps of all proofs; Unproved has those up to the first that is not."""
+    steps: list[Step] = []
+    for walker, prove in proofs:
+        try:
+            prove(walker)
+        except Unproved as stopped:
+            raise Unproved((*steps, *stopped.steps)) from None
+        steps += walker.steps
+    return tuple(steps)
+
+
 def _of_a_row(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     """For cells of any number of tiles, and for tiles of any number of cells."""
-    steps: list[Step] = []
-    for block in BLOCKS:
+
+    def proofs() -> Iterator[_Proof]:
         many = terms.variable("tiles of a cell")
-        sizes = [number(side) for side in SIDES if side < block]
-        for side in (*sizes, terms.multiply(number(block), many)):
-            walker = _walker(sources, milliseconds)
-            walker.given += [terms.greater(many, number(0)), *between(1, side, LONGEST)]
-            try:
-                _of_cells(walker, block, side)
-            except Unproved as stopped:
-                raise Unproved((*steps, *stopped.steps)) from None
-            steps += walker.steps
-    return tuple(steps)
+        for block in BLOCKS:
+            sizes = [number(side) for side in SIDES if side < block]
+            for side in (*sizes, terms.multiply(number(block), many)):
+                walker = _walker(sources, milliseconds)
+                walker.given += [terms.greater(many, number(0)), *between(1, side, LONGEST)]
+                yield walker, partial(_of_cells, block=block, side=side)
+
+    return _in_turn(proofs())
 
 
 def _of_cells(walker: Walker, block: int, side: Term) -> None:
@@ -312,15 +325,10 @@ def _of_rows(sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
 def _either_way(from_last: int, sources: Sources | None, milliseconds: int) -> tuple[Step, ...]:
     """With from_last 1 a row has its cells, and those up to a multiple of four, from the last on:
     tile t from the last is tile t + skipped of all that they fill."""
-    steps: list[Step] = []
-    for block in BLOCKS:
-        walker = _walker(sources, milliseconds)
-        try:
-            _of_cells_either_way(walker, block, from_last)
-        except Unproved as stopped:
-            raise Unproved((*steps, *stopped.steps)) from None
-        steps += walker.steps
-    return tuple(steps)
+    prove = partial(_of_cells_either_way, from_last=from_last)
+    return _in_turn(
+        (_walker(sources, milliseconds), partial(prove, block=block)) for block in BLOCKS
+    )
 
 
 def _of_cells_either_way(walker: Walker, block: int, from_last: int) -> None:

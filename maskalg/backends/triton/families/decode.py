@@ -14,7 +14,7 @@ from ....values.weights import Weight
 from ...call import Call
 from ..arguments import Hooked, describable, numbers_of, sinks_of
 from ..constants import architecture, has_dependent_launches, tile_constants, weight_constants
-from ..launching.fitting import that_fits, with_last_resort
+from ..launching.fitting import that_fits, tried_for, with_last_resort
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import Plan
@@ -116,7 +116,8 @@ def launch_decode(
         reads: what the hooks read.
     """
     tiles = with_last_resort(how.tiles)
-    parts = that_fits(("decode", plan), (_parts(call, plan, tile, how, reads) for tile in tiles))
+    launches = (_parts(call, plan, tile, how, reads) for tile in tiles)
+    parts = that_fits(tried_for("decode", plan, call), launches)
     if parts is None:
         return []
     return [parts.run(), _joined(call, plan, how, parts, results).run()]

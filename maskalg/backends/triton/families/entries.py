@@ -30,6 +30,7 @@ ENTRIES: Final = KernelSpec("maskalg_kernels.entries.backward_entries", KEYS_AND
 
 _BITS: Final = 61  # of a sum, below the sign
 _LARGEST_EXPONENT: Final = 100  # of a unit that float32 holds
+_WIDENED: Final = 1 << 24  # elements of which float32 copies are made at a time
 
 
 def table_gradients(
@@ -60,8 +61,10 @@ def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> Backwa
     softmax = of.call.weight.formula is None
     if not entries or not softmax or out is None or out.dtype == torch.float32:
         return of
-    batch, heads, q_len, _ = out.shape
-    rounded = (of.grad_out.float() * out.float()).sum(-1)
+    batch, heads, q_len, dim = out.shape
+    together = max(_WIDENED // max(batch * q_len * dim, 1), 1)
+    pairs = zip(of.grad_out.split(together, 1), out.split(together, 1), strict=True)
+    rounded = torch.cat([(change.float() * part.float()).sum(-1) for change, part in pairs], 1)
     delta = torch.empty_like(rows.delta).copy_(rows.delta)
     whole = _Launch(of, entries[0]).numbers("products")
     delta.view(batch, heads, -1)[..., :q_len] += whole - rounded

@@ -19,7 +19,7 @@ from ...call import Call
 from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, sinks_of
 from ..constants import hooks_ahead, power_of_two, rows_as_pads, tile_constants, weight_constants
-from ..launching.fitting import that_fits, with_last_resort
+from ..launching.fitting import that_fits, tried_for, with_last_resort
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import Plan
@@ -147,7 +147,7 @@ def launch_forward(
             before["counter"] = counter_launch(call)
         made = {name: launch.tensors["out"] for name, launch in before.items()}
         launches = chain([with_tile(hopper, made)], launches)
-    found = that_fits(("forward", plan), launches)
+    found = that_fits(tried_for("forward", plan, call), launches)
     if found is None:
         return []
     return [each.run() for each in ([*before.values(), found] if found.tile is hopper else [found])]

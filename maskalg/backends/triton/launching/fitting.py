@@ -15,6 +15,7 @@ import triton
 
 from ....tiles.shapes import LAST_RESORT, Tile
 from ... import messages
+from ...call import Call
 from .compiler import CompilerError
 from .launch import Launch
 
@@ -53,6 +54,11 @@ def first_that_fits(candidates: Iterable[T], spilled: Callable[[T], int | None])
 def with_last_resort(tiles: tuple[Tile, ...]) -> tuple[Tile, ...]:
     """The tiles of a table, if any, and behind them one that is tried where all of them fail."""
     return (*tiles, LAST_RESORT) if tiles else ()
+
+
+def tried_for(kernel: str, plan: Hashable, call: Call) -> Hashable:
+    """A kernel, and what its launches for a call follow from but for the tile."""
+    return kernel, plan, call.page_size, call.packed
 
 
 def that_fits(plan: Hashable, launches: Iterable[Launch]) -> Launch | None:
