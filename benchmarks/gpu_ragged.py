@@ -2,9 +2,9 @@
 
     python benchmarks/gpu_ragged.py [--rounds 5]
 
-Beside it two calls, one of the requests with few queries and one of the chunks: what a server can
-do that knows on the host which requests are which. A call is captured in a CUDA graph and replayed;
-the caches are larger than those of the GPU.
+Beside it two calls, one of the requests with few queries and one of the chunks, as a server can
+make them that tells these requests apart on the host. A call is captured in a CUDA graph and
+replayed; the caches are larger than those of the GPU.
 """
 
 from __future__ import annotations

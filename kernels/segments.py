@@ -10,8 +10,8 @@ import triton.language as tl
 
 @triton.jit
 def _is_depth_first(parents_ptr, segment, BLOCK: tl.constexpr):
-    """Whether what a segment continues is open there: nothing between continues what stands before
-    that."""
+    """Whether a segment may continue its parent: no segment between continues one before the
+    parent."""
     parent = tl.load(parents_ptr + segment).to(tl.int32)
     right = parent < segment
     at = tl.maximum(parent, -1) + 1

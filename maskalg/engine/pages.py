@@ -104,8 +104,8 @@ class Pages:
         return cast("tuple[torch.Tensor, ...]", known)
 
     def as_read(self) -> Pages:
-        """Itself, or the same with copies of what kernels cannot read where it lies, as it is now:
-        all that launch for a call read one copy."""
+        """These pages, with contiguous copies of a strided table and of strided `cu_seqlens_q`: all
+        launches of a call read the same copy, with the entries of now."""
         table, *starts = found = self.tensors
         if found is self.remembered.get("tensors"):
             return self

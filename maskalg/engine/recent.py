@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 class Recent(OrderedDict[Key, Found]):
     """At most so many results by key; past them, the one that was not used for longest is lost.
 
-    With `size` the results have at most `most` in all of what it gives for each, such as bytes.
+    With `size`, such as bytes of a result, the sizes of all results add up to `most` at most.
 
     Threads may share one. Nothing waits to read: between a look and the note that something was
     used, another thread, or the end of a tensor, may have removed it.
@@ -48,6 +48,6 @@ class Recent(OrderedDict[Key, Found]):
 
     def _held(self) -> int:
         while self.size is not None:
-            with suppress(RuntimeError):  # what ended meanwhile was removed
+            with suppress(RuntimeError):  # a result was removed meanwhile
                 return sum(map(self.size, tuple(self.values())))
         return len(self)

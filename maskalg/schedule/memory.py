@@ -28,7 +28,7 @@ CONSTANTS: Final[Recent[Any, Tensors]] = Recent(256)
 class Memory:
     """The most recently used results, each lost with the tensors that it was made of.
 
-    There are at most so many, or with `size` so much in all of what it gives for each.
+    There are `most` of them at most; with `size`, their sizes add up to `most` at most.
     """
 
     def __init__(self, most: int, size: Callable[[Any], int] | None = None) -> None:

@@ -168,7 +168,7 @@ def _divides_by_unknown(term: Term) -> bool:
 
 @dataclass(frozen=True)
 class _Formula:
-    """A term as a formula of z3, the laws of what it holds itself, and other terms in these."""
+    """A term as a formula of z3, the laws of its functions and tables, and the terms within."""
 
     value: Any
     laws: tuple[Any, ...]

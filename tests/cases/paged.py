@@ -203,7 +203,7 @@ def drawn(seed, name, longest=1500, pages=(16, 48, 64, 128), dims=(64, 128)):
 
 
 def kinds(name):
-    """Five kinds of calls of a mask: what kernels are compiled for. Between them they have every
+    """Five kinds of calls of a mask, each with kernels of its own. Between them they have every
     page size, both dtypes, int8 pages, queries packed and apart, steps and chunks."""
     draw = random.Random(name)
     pages = draw.sample([16, 32, 48, 64, 128, 256], 5)

@@ -30,7 +30,7 @@ _MOST_BITS: Final = 1 << 29  # of a table of 64 MiB
 _LONGEST_TILE: Final = 256  # of positions, in which tables end with a whole tile
 _MADE_TOGETHER: Final = 64  # rows and columns of a program that makes them
 _COUNTED: Final = (64, 128)  # sides of the tiles that are counted
-_FEWEST_COUNTED: Final = 1 << 27  # pairs of all heads; of fewer no tile saves what counting takes
+_FEWEST_COUNTED: Final = 1 << 27  # pairs of all heads; with fewer, counting takes too long
 MOST_REMEMBERED: Final = 1 << 30
 """Bytes of all bits that are remembered; past them, the least recently used are made anew."""
 
@@ -89,7 +89,7 @@ class KeptBits:
         form: the mask with its values.
         extents: the sizes of the call.
         device: where to make them.
-        reads: what the hooks that compute the mask read.
+        reads: gives the numbers and tables that the hooks of the mask read.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def plan_of(call: Call, *, tuned: bool = True) -> Plan:
 
 
 class Told(NamedTuple):
-    """Facts of a call that its lengths, and what is bound to the structure, tell.
+    """Facts of a call that follow from its lengths, and from the values bound to the structure.
 
     Attributes:
         style: how its hooks are written.

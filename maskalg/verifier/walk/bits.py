@@ -35,7 +35,7 @@ _BITS: Final = Table("bits", "int", -(2**31), 2**31 - 1)
 def lemmas_of_bits(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, what is claimed of each, and its proof."""
+    """Functions of the kernels, each with the claim about it and its proof."""
     for of_keys, row in ((False, "a query"), (True, "a key")):
         text = f"each pair's bit is computed of that pair and stored in its place, a row for {row}"
         yield "kept_bits.kept_bits", text, partial(_made, of_keys, sources, milliseconds)

@@ -32,7 +32,7 @@ _EXAMPLES: Final[dict[str, Callable[[Sources | None], str | None]]] = {
     "hopper_rows": wrong_rows, "hopper_": wrong_walk_of_hopper,
     **dict.fromkeys([f"runs.{name}" for name in OF_MARKS], wrong_marks), "": wrong_walk,
 }  # fmt: skip
-"""Functions that run a text on small tables, by how the names of what they are about begin."""
+"""Functions that run a text on small tables, by the first letters of the functions they check."""
 
 
 @lru_cache(maxsize=2)

@@ -41,7 +41,7 @@ _TOGETHER: Final = 3  # rows in memory at once
 def lemmas_of_drawn_rows(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, what is claimed of each, and its proof."""
+    """Functions of the kernels, each with the claim about it and its proof."""
     text = "draw d gives row programs + d; each row is computed once, and the counter ends at 0"
     yield "hopper_rows.draw_row", text, partial(_draws, sources, milliseconds)
     text = "a consumer finds the row its producer drew, and no row takes another's place too soon"

@@ -62,7 +62,7 @@ def _every() -> Iterator[Cells]:
 
 
 def wrong_marks(sources: dict[str, str] | None = None) -> str | None:
-    """Labels whose runs some function does not find as it should, and what it does there."""
+    """Labels for which a function finds a wrong run, and the run; None where it finds all."""
     runs = functions("runs", sources)
     for cells in _every():
         for name, spans, from_last in (

@@ -56,7 +56,7 @@ class _Found(NamedTuple):
 def lemmas_of_marks(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """Functions of the kernels, what is claimed of each, and its proof."""
+    """Functions of the kernels, each with the claim about it and its proof."""
     run = "the run from tile j on, for any labels"
     told: tuple[tuple[str, Callable[..., tuple[Step, ...]]], ...] = (
         ("next tiles of a row of cells, for any labels", _of_a_row),

@@ -32,7 +32,7 @@ _SIZE, _TILES = terms.variable("rows"), terms.variable("tiles")
 def lemmas_of_turns(
     sources: Sources | None, milliseconds: int
 ) -> Iterator[tuple[str, str, Callable[[], tuple[Step, ...]]]]:
-    """The function of the kernels, what is claimed of it, and its proof."""
+    """The function of the kernels, with the claim about it and its proof."""
     text = "how many visits there are in later rows, and in earlier ones, for any visits"
     yield "gradient_sums.turns", text, partial(_turns, sources, milliseconds)
 

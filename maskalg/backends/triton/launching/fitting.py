@@ -57,7 +57,7 @@ def with_last_resort(tiles: tuple[Tile, ...]) -> tuple[Tile, ...]:
 
 
 def tried_for(kernel: str, plan: Hashable, call: Call) -> Hashable:
-    """A kernel, and what its launches for a call follow from but for the tile."""
+    """The key of trials of tiles: all else that the launches of a kernel for a call follow from."""
     return kernel, plan, call.page_size, call.packed
 
 
