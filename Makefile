@@ -11,10 +11,10 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 demo: $(READY)
 	$(BIN)/maskalg demo
 
-# Two workers on two cores: a thread each.
+# Two workers on two cores: a thread each. A test that hangs is stopped and named.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --ignore=tests/interpreter tests
-	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 tests/interpreter
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --timeout 600 --ignore=tests/interpreter tests
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(BIN)/pytest -q -n 2 --timeout 600 tests/interpreter
 
 lint: $(DEV)
 	$(BIN)/python .ci/stubs.py --check

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
@@ -30,6 +31,9 @@ def measured(
 
     First calls of one process may run while another times: with several, look at medians of more
     rounds.
+
+    Raises:
+        BrokenProcessPool: if a process does not come to its first row.
     """
     work = partial(_row, rounds=rounds, backward=backward)
     if workers == 1:
@@ -38,8 +42,8 @@ def measured(
         return
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # each would start as many as there are cores
     context = get_context("spawn")
-    with context.Pool(workers, _begin, (make, context.Lock())) as pool:
-        yield from pool.imap(work, names)
+    with ProcessPoolExecutor(workers, context, _begin, (make, context.Lock())) as pool:
+        yield from pool.map(work, names)
 
 
 def _begin(make: Make, alone: Any = None) -> None:

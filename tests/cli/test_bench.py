@@ -2,9 +2,11 @@
 
 import inspect
 import time
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -170,10 +172,20 @@ def turns_beside(device):
     return turns(device)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_workers_take_turns_on_the_gpu(count, monkeypatch):
-    monkeypatch.setattr(workers.measure, "measure", row_of)
+def no_turns(_device):
+    raise RuntimeError("no cases here")
+
+
+@pytest.fixture
+def new_processes(monkeypatch):
+    """New processes find the functions of this file, however pytest was started."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_workers_take_turns_on_the_gpu(count, monkeypatch, new_processes):
+    monkeypatch.setattr(workers.measure, "measure", row_of)
     names = [f"case {i}" for i in range(6)]
     rows = list(workers.measured(turns_beside, names, 4, count, backward=True))
     assert [row.name for row in rows] == names
@@ -181,3 +193,8 @@ def test_workers_take_turns_on_the_gpu(count, monkeypatch):
     assert all((row.flops, row.missing) == (4, True) for row in rows)
     at = sorted(row.times["maskalg"] for row in rows)
     assert all(end <= begin for (_, end), (begin, _) in pairwise(at))
+
+
+def test_a_worker_that_cannot_begin_ends_the_bench(new_processes):
+    with pytest.raises(BrokenProcessPool):
+        list(workers.measured(no_turns, ["case 0"], 4, 2, backward=False))
