@@ -1,6 +1,6 @@
 """How much of the rendered kernels is proved to compute its mask, over the catalogue.
 
-    python benchmarks/verify_catalogue.py [--targets ptx,triton,cpu] [--masks NAME,NAME]
+    python benchmarks/verify_catalogue.py [--targets ptx,triton,cpu,torch] [--masks NAME,NAME]
 
 Claims that are wrong or not proved as they are found. At the end for each target how many masks are
 whole, and the median and the most seconds of one, of one core; counts by kind of claim; and the
@@ -17,13 +17,14 @@ from statistics import median
 
 import maskalg as ma
 from maskalg.testing.catalogue import CATALOGUE
+from maskalg.verifier.report import TARGETS
 from maskalg.verifier.walk.claims import of_installed_kernels
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--targets", default="ptx,triton,cpu", help="kernels, with commas (%(default)s)")
+    add("--targets", default=",".join(TARGETS), help="kernels, with commas (%(default)s)")
     add("--seconds", type=float, default=10.0, help="of a claim at most (%(default)s)")
     add("--masks", help="names in the catalogue, with commas (all)")
     options = parser.parse_args()

@@ -17,7 +17,7 @@ from ..engine import long_integers as longs
 from ..engine.evaluate import Environment, evaluate
 from ..engine.long_integers import MOST_WHOLE
 from ..engine.normal_form import Bound, bound
-from ..engine.widths import LEAST_64, MOST_64, compares_in_64, limbs, outgrows
+from ..engine.widths import LEAST_64, MOST_64, compares_in_64, limbs, limits, outgrows
 from ..formula import nodes
 from ..formula.comparisons import arranged, strict
 from ..formula.expression import Expression
@@ -32,6 +32,10 @@ _INFIX: Final = {
     **{"div": "/", "pow": "**", "and": "&", "or": "|", "ge": ">=", "gt": ">", "eq": "=="},
 }
 
+MOST_OF_INT32: Final = 2**24
+"""Positions, batch entries and heads up to which indices of 32 bits are computed with as they are
+where the formula stays in 32 bits there; where it may leave them, indices are made 64 bits long."""
+
 _TEMPLATE: Final = """
 def make(torch, math, longs, values):
 {values}
@@ -42,8 +46,13 @@ def make(torch, math, longs, values):
 """
 
 
-def flex_function(expression: Expression) -> Callable[..., torch.Tensor]:
-    """`mask_mod` of a mask, `score_mod` of a bias or a score; see `Mask.to_mask_mod`."""
+def flex_function(
+    expression: Expression, rendered: Callable[[str], str] = str
+) -> Callable[..., torch.Tensor]:
+    """`mask_mod` of a mask, `score_mod` of a bias or a score; see `Mask.to_mask_mod`.
+
+    `rendered` changes the source, for tests of the verifier.
+    """
     form = bound(expression)
     text = _Text(form)
     mask, bias = form.structure.mask, form.structure.bias
@@ -55,7 +64,7 @@ def flex_function(expression: Expression) -> Callable[..., torch.Tensor]:
             result = f'torch.where({text.tensor(mask)}, {result}, -float("inf"))'
     values = "\n".join(f"    {n} = values[{i}]" for i, n in enumerate(text.names))
     source = _TEMPLATE.format(values=values, name=name, arguments=arguments, result=result)
-    return _compiled(source, [*form.values, *text.functions])
+    return _compiled(rendered(source), [*form.values, *text.functions])
 
 
 def _compiled(source: str, values: list[Any]) -> Callable[..., torch.Tensor]:
@@ -74,6 +83,21 @@ class _Text:
         self.names = [f"{slot.name}_" for slot in form.structure.slots]
         self.functions: list[object] = []
         self._values = form.values
+        formulas = (form.structure.mask, form.structure.bias)
+        every = [part for formula in formulas for part in formula.walk()]
+        self._outgrows_32 = any(map(self._leaves_32, every))
+
+    def _leaves_32(self, node: Node) -> bool:
+        """Whether a formula of indices of 32 bits may leave them; entries of tensors have 64."""
+        if node.kind != "int" or node.op == "read":
+            return False
+        if node.op in ("add", "mul"):
+            own = [arg for arg in node.args if "read" not in arg.ops()]
+            node = Node(node.op, "int", tuple(own)) if len(own) > 1 else nodes.const(0)
+        elif "read" in node.ops():
+            return False
+        low, high = limits(node, self._values, MOST_OF_INT32)
+        return low < -(2**31) or high >= 2**31
 
     def tensor(self, node: Node) -> str:
         """The text of a result, which must be a tensor."""
@@ -147,7 +171,8 @@ class _Text:
             parts = [(self._operand if real else inner)(arg) for arg in args]
             return "(" + f" {_INFIX[op]} ".join(parts) + ")"
         if op == "index":
-            return _NAMES[str(node.data)]
+            # Kernels of FlexAttention count positions in 32 bits.
+            return f"{_NAMES[str(node.data)]}{'.long()' if self._outgrows_32 else ''}"
         if op == "const":
             finite = not isinstance(node.data, float) or math.isfinite(node.data)
             return repr(node.data) if finite else f'float("{node.data}")'

@@ -66,9 +66,9 @@ from .reals import prove_real
 from .solve import Model, aligned, prove, settled
 from .terms import Term
 
-Target = Literal["ptx", "triton", "cpu"]
+Target = Literal["ptx", "triton", "cpu", "torch"]
 Outcome = Literal["proved", "wrong", "not proved"]
-TARGETS: Final[tuple[Target, ...]] = ("ptx", "triton", "cpu")
+KERNELS: Final[tuple[Target, ...]] = ("ptx", "triton", "cpu")
 _NAMES: Final = {
     "ptx": "inline PTX, NVIDIA", "triton": "Triton, other GPUs", "cpu": "C++, CPUs",
 }  # fmt: skip
@@ -80,7 +80,7 @@ class Claim:
     """A claim, whether it was proved, and how.
 
     Attributes:
-        kind: "element", "bounds", "bias", "derivative", "walk", or "runs" of one call.
+        kind: "element", "bounds", "bias", "derivative", "walk", "runs" of one call, or "function".
         text: what runs where, and what is claimed.
         outcome: "proved"; "wrong", with numbers at which it is; or "not proved".
         by: by what means, or why not.
@@ -152,7 +152,7 @@ def subject_of(form: Bound) -> Subject:
 
 def claims(
     subject: Subject,
-    targets: tuple[Target, ...] = TARGETS,
+    targets: tuple[Target, ...] = KERNELS,
     milliseconds: int = 10_000,
     widths: tuple[int, ...] = (32, 64),
 ) -> Iterator[Claim]:
@@ -183,7 +183,7 @@ def _of_gpu(subject: Subject, target: Target, kernel: Kernel, milliseconds: int)
         try:
             hooks = hooks_of(subject.structure, variant.style, backward=True)
         except NotDefined as problem:
-            yield _unread("element", where, problem)
+            yield unread("element", where, problem)
             continue
         if hooks.source not in sources:
             names = where, target
@@ -295,7 +295,7 @@ def _of_hooks(
     try:
         read = _read(subject, hooks, meaning, kernel)
     except (NotDefined, SyntaxError) as problem:
-        yield _unread("element", where, problem)
+        yield unread("element", where, problem)
         return
     of_whole_rows = variant.of_whole_rows(structure, meaning)
     known = given(structure, meaning, kernel)
@@ -331,7 +331,7 @@ def _of_hooks(
         try:
             found = read.bounds(name)
         except NotDefined as problem:
-            yield _unread("bounds", text, problem)
+            yield unread("bounds", text, problem)
             continue
         by = "equal as written" if read.asks_for(found, cast(Of, rows)) else "other arguments"
         told: Outcome = "proved" if by == "equal as written" else "not proved"
@@ -375,7 +375,7 @@ def _element(
     try:
         found, wanted = element(), meaning(mask)
     except NotDefined as problem:
-        return _unread("element", text, problem, moving)
+        return unread("element", text, problem, moving)
     if before.has("element", found):
         seconds = time.perf_counter() - started
         return Claim("element", text, "proved", _SAME, seconds, None, moving)
@@ -421,7 +421,7 @@ def _bias(
         try:
             found, wanted = of_bias(slope), meaning(structure.bias)
         except NotDefined as problem:
-            yield _unread(kind, text, problem, moving)
+            yield unread(kind, text, problem, moving)
             continue
         (plain,) = settled(known, [found], milliseconds)
         if before.has(kind, plain):
@@ -522,7 +522,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             subject.rendered(hooks.source), _passed(structure, meaning), _entry_types(subject)
         )
     except NotDefined as problem:
-        yield _unread("element", where, problem)
+        yield unread("element", where, problem)
         return
     kernel = Kernel(bits=64, short=False, every_integer=True)
     known = given(structure, meaning, kernel)
@@ -560,7 +560,7 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
         try:
             ends = {place: resolved(term) for place, term in read.bounds(row).items()}
         except NotDefined as problem:
-            yield _unread("bounds", where, problem)
+            yield unread("bounds", where, problem)
             return
         pairs = [Interval(ends[2 * i], ends[2 * i + 1], terms.TRUE) for i in range(len(ends) // 2)]
         intervals = pairs[: hooks.touched], pairs[hooks.touched :]
@@ -614,5 +614,6 @@ def _entry_types(subject: Subject) -> dict[str, str]:
     return found
 
 
-def _unread(kind: str, text: str, problem: Exception, moving: str = "kv_idx") -> Claim:
+def unread(kind: str, text: str, problem: Exception, moving: str = "kv_idx") -> Claim:
+    """The claim about a text that terms have no words for."""
     return Claim(kind, text, "not proved", f"not read: {problem}", 0.0, None, moving)

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import torch
-
 from ..codegen.arguments import (
     MOST_PASSED,
     BitsNumber,
@@ -31,7 +29,7 @@ from . import terms
 from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q, step_table
 from .reading.library import Library, unwrapped
 from .reading.triton import Module, Reader, as_number
-from .reading.values import FLOAT32, INT32, INT64, TYPES, Number, Pointer, Type
+from .reading.values import FLOAT32, INT32, INT64, Number, Pointer, Type, type_of
 from .terms import Table, Term
 
 _NUMBERS: Final = Table("numbers", "int", -(2**31), 2**31 - 1)
@@ -306,15 +304,6 @@ class TritonHooks:
 
     def _type(self, slot: Slot) -> Type:
         return type_of(self.meaning.dtypes[slot.index])
-
-
-def type_of(dtype: torch.dtype) -> Type:
-    """The type of a table's entries in a kernel."""
-    name = str(dtype).removeprefix("torch.")
-    found = TYPES.get("int1" if name == "bool" else name)
-    if found is None:
-        raise NotDefined(f"a table of {dtype}")
-    return found
 
 
 def kept(result: Term, score: Term = SCORE) -> Term:

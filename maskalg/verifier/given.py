@@ -41,23 +41,27 @@ class Kernel:
         near: sums of positions and numbers are below 2**22, which real numbers hold exactly.
         short: what is multiplied has 64 bits (`Style.limbs` is 1).
         every_integer: all integers of the formulas are below 2**62, as in the kernels of CPUs.
+        most: positions of a call, batch entries and heads.
+        checked: whether calls check that tables hold what is read at a computed index.
     """
 
     bits: int
     near: bool = False
     short: bool = True
     every_integer: bool = False
+    most: int = 2**31 - 1
+    checked: bool = True
 
 
 def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
     """Facts of the unknowns of a structure in the calls that have such a kernel."""
     found = [
-        *between(1, Q_LEN, 2**31 - 1),
-        *between(1, KV_LEN, 2**31 - 1),
+        *between(1, Q_LEN, kernel.most),
+        *between(1, KV_LEN, kernel.most),
         *_below(BATCH, BATCHES),
         *_below(HEAD, HEADS),
-        *between(1, BATCHES, 2**31 - 1),
-        *between(1, HEADS, 2**31 - 1),
+        *between(1, BATCHES, kernel.most),
+        *between(1, HEADS, kernel.most),
     ]
     for slot in structure.scalars:
         if slot.kind == "int":
@@ -66,7 +70,7 @@ def given(structure: Structure, meaning: Meaning, kernel: Kernel) -> list[Term]:
     for slot in structure.tables:
         for axis in range(slot.ndim):
             found += between(1, meaning.size(slot, axis), MOST_OF_TABLE)
-    found += _indices(structure, meaning)
+    found += _indices(structure, meaning, kernel.checked)
     if kernel.bits == 32:
         found.append(_fits_32(structure, meaning))
     if kernel.short:
@@ -200,7 +204,7 @@ def _below(index: Term, count: Term) -> list[Term]:
     return [terms.at_least(index), terms.greater(count, index)]
 
 
-def _indices(structure: Structure, meaning: Meaning) -> list[Term]:
+def _indices(structure: Structure, meaning: Meaning, checked: bool) -> list[Term]:
     """Tables fit the call: `engine.extents.check`."""
     counts = {"q_idx": Q_LEN, "kv_idx": KV_LEN, "batch": BATCHES, "head": HEADS}
     found: list[Term] = []
@@ -213,7 +217,7 @@ def _indices(structure: Structure, meaning: Meaning) -> list[Term]:
                 found.append(terms.either(one, terms.equal(size, count)))
             else:
                 found.append(terms.greater_equal(size, count))
-        elif not _repeats(index) and _is_bounded(index):
+        elif checked and not _repeats(index) and _is_bounded(index):
             found += _below(meaning(index), size)
     return found
 

@@ -83,7 +83,10 @@ class Meaning:
 
 def inside(index: Term, size: Term) -> Term:
     """An index moved into 0..size - 1."""
-    return terms.least(terms.most(index, terms.number(0)), terms.subtract(size, terms.number(1)))
+    last = terms.subtract(size, terms.number(1))
+    if index.op == "least" and last in index.args and terms.never_negative(index):
+        return index
+    return terms.least(terms.most(index, terms.number(0)), last)
 
 
 def step_table(name: str, q_slot: Slot, kv_slot: Slot) -> Table:

@@ -16,7 +16,8 @@ from ..formula.parameters import Slot, kind_of
 from ..proof.proof import Proof
 from ..schedule.rung import rung_of
 from . import messages
-from .claims import TARGETS, Claim, Target, claims, subject_of
+from .claims import KERNELS, Claim, Target, claims, subject_of
+from .exported import claims_of_export
 from .given import MOST_OF_TABLE
 from .solve import Model
 from .walk.claims import of_installed_kernels
@@ -37,9 +38,13 @@ TRUSTED: Final = (
     "biases: how they round, which tests compare, and SymPy",
     f"tables have at most {MOST_OF_TABLE:,} entries along an axis, and lie row after row",
     "tables made of document ids hold what `proof/check/laws.py` says; tests compare",
+    "torch, and kernels that FlexAttention compiles; integers past 64 bits in its functions "
+    "(`engine/long_integers.py`), which tests compare; tables as long as the call",
     "z3, and the readers of `maskalg/verifier/reading`",
 )
 """Assumptions of all proofs."""
+
+TARGETS: Final[tuple[Target, ...]] = (*KERNELS, "torch")
 
 MOST_OF_CALL: Final = 8192
 """The longest call whose pairs are all computed."""
@@ -102,7 +107,8 @@ def verify(
 
     Args:
         expression: a mask, or a mask with biases.
-        targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++.
+        targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++, "torch" for the functions
+            and intervals that other libraries are given.
         length: queries and keys of a call, with the numbers and tensors of the expression, whose
             runs of tiles are all computed and compared with each pair; if None, only those that
             are looked up, for as many positions as the tensors have.
@@ -123,9 +129,12 @@ def verify(
     if length is not None and not 0 < length <= MOST_OF_CALL:
         raise messages.not_a_length(length, MOST_OF_CALL)
     form = bound(expression)
-    found = list(_of_every_call(form, targets, seconds))
-    if set(targets) - {"cpu"} or length is not None:
+    kernels = [target for target in targets if target in KERNELS]
+    found = list(_of_every_call(form, kernels, seconds))
+    if set(kernels) - {"cpu"} or (kernels and length is not None):
         found += claims_of_call(form, length, looked_up_only=length is None)
+    if "torch" in targets:
+        found += claims_of_export(expression, length, int(1000 * seconds))
     return Verification(str(expression), tuple(found))
 
 
@@ -145,7 +154,7 @@ def verify_proof(proof: Proof, dtypes: Mapping[str, torch.dtype]) -> Verificatio
         else max(slot.low or 1, 1)
         for slot in slots
     ]
-    found = list(_of_every_call(Bound(structure, tuple(values)), TARGETS, _SECONDS))
+    found = list(_of_every_call(Bound(structure, tuple(values)), KERNELS, _SECONDS))
     if rung_of(structure).in_kernel != "spans":
         text = "runs of tiles that kernels look up"
         found.append(

@@ -18,14 +18,13 @@ from ..terms import Table, Term
 from .triton import alike, as_number
 from .values import BOOL, FLOAT32, INT64, Number, converted
 
-_ANYTHING: Final = Table(ANYTHING, "int", -(2**31), 2**31 - 1)
-
 
 @dataclass(frozen=True)
 class Long:
-    """An integer of 128 bits, which kernels hold as two of 64."""
+    """An integer held in parts of 64 bits."""
 
     term: Term
+    limbs: int = 2
 
 
 class Library:
@@ -40,8 +39,8 @@ class Library:
 
     def summaries(self) -> dict[str, Callable[..., Any]]:
         found: dict[str, Callable[..., Any]] = {
-            "floor_div": _floored(terms.quotient),
-            "floor_mod": _floored(terms.remainder),
+            "floor_div": floored(terms.quotient),
+            "floor_mod": floored(terms.remainder),
             "quotient": lambda x, m, s: self._by_factor(terms.quotient, x, m, s, any_sign=False),
             "quotient_of_any": lambda x, m, s: self._by_factor(terms.quotient, x, m, s),
             "remainder": lambda x, c, m, s: self._remainder(x, c, m, s, any_sign=False),
@@ -70,7 +69,7 @@ class Library:
         known = [terms.greater_equal(divisor, terms.number(1))]
         if not any_sign:
             known.append(terms.at_least(value.term))
-        return Number(_where_known(known, found, value.term), value.type)
+        return Number(where_known(known, found, value.term), value.type)
 
     def _remainder(self, x: Any, c: Any, m: Any, s: Any, any_sign: bool = True) -> Number:
         divisor, by = self._divisor(m, s), as_number(c)
@@ -91,15 +90,19 @@ def unwrapped(term: Term) -> Term | None:
     return term.args[0] if term.op == "wrapped" else None
 
 
-def _where_known(conditions: list[Term], found: Term, x: Term) -> Term:
-    return terms.choice(terms.both(*conditions), found, terms.entry(_ANYTHING, x))
+def where_known(conditions: list[Term], found: Term, x: Term) -> Term:
+    """A result that is known where conditions hold, and elsewhere anything that `x` decides."""
+    anything = Table(ANYTHING, found.sort, -(2**31), 2**31 - 1)
+    return terms.choice(terms.both(*conditions), found, terms.entry(anything, x))
 
 
-def _floored(operation: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Number]:
+def floored(operation: Callable[[Term, Term], Term]) -> Callable[[Any, Any], Number]:
+    """A division that rounds down, by at least 1."""
+
     def summary(x: Any, c: Any) -> Number:
         left, right = alike(x, c)
         known = [terms.greater_equal(right.term, terms.number(1))]
-        return Number(_where_known(known, operation(left.term, right.term), left.term), left.type)
+        return Number(where_known(known, operation(left.term, right.term), left.term), left.type)
 
     return summary
 

@@ -307,7 +307,7 @@ class Reader:
             return self._unary(node.op, self.evaluated(node.operand, scope))
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             left = self.evaluated(node.left, scope)
-            return _compared(node.ops[0], left, self.evaluated(node.comparators[0], scope))
+            return compared(node.ops[0], left, self.evaluated(node.comparators[0], scope))
         if isinstance(node, ast.IfExp):
             chosen = self.evaluated(node.test, scope)
             if isinstance(chosen, Number):
@@ -391,7 +391,7 @@ class Reader:
             if isinstance(op, ast.LShift):
                 return integer(terms.multiply(x.term, times), x.type)
             return Number(terms.quotient(x.term, times), x.type)
-        return _of_integers(op, x, y)
+        return of_integers(op, x, y)
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -498,7 +498,8 @@ def _literal(given: Any, value: Number, to: Type) -> Number:
     return converted(value, to)
 
 
-def _of_integers(op: ast.operator, x: Number, y: Number) -> Number:
+def of_integers(op: ast.operator, x: Number, y: Number) -> Number:
+    """An operation on integers of one type."""
     of = x.type
     if isinstance(op, ast.Add):
         return integer(terms.add(x.term, y.term), of)
@@ -543,7 +544,8 @@ _OF_PYTHON: Final[dict[type, Callable[[Any, Any], bool]]] = {
 }  # fmt: skip
 
 
-def _compared(op: ast.cmpop, left: Any, right: Any) -> Any:
+def compared(op: ast.cmpop, left: Any, right: Any) -> Any:
+    """A comparison, of numbers of Python as Python computes it."""
     if isinstance(op, (ast.Is, ast.IsNot)) or not (
         isinstance(left, Number) or isinstance(right, Number)
     ):

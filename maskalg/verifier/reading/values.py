@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
+
 from .. import terms
 from ..meaning import NotDefined
 from ..terms import Table, Term
@@ -36,6 +38,15 @@ TYPES: Final = {
     **{f"float{bits}": Type("float", bits) for bits in (16, 32, 64)},
     "bfloat16": Type("float", 16),
 }
+
+
+def type_of(dtype: torch.dtype) -> Type:
+    """The type of a table's entries in a kernel."""
+    name = str(dtype).removeprefix("torch.")
+    found = TYPES.get("int1" if name == "bool" else name)
+    if found is None:
+        raise NotDefined(f"a table of {dtype}")
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,218 @@
+"""Claims about functions that other libraries are given: what they compute is the formula.
+
+A function is one of an expression with its numbers and the shapes of its tensors, so these are
+known here; indices, and the entries of tensors, are not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from inspect import getclosurevars
+from typing import Final
+
+import torch
+
+from ..engine.extents import Lengths
+from ..engine.normal_form import Bound, Structure, bound
+from ..errors.kinds import MaskalgError, MaskValueError
+from ..export.cudnn import to_cudnn
+from ..export.flex_functions import MOST_OF_INT32, flex_function, interval_function
+from ..formula import nodes
+from ..formula.expression import Expression
+from ..formula.nodes import Node
+from ..questions.rows import key_intervals
+from ..values.algebra import Mask, Score
+from . import terms
+from .claims import Claim, Outcome, unread
+from .given import BATCHES, HEADS, Kernel, given, pair
+from .meaning import BATCH, HEAD, Q_LEN, SCORE, K, Meaning, NotDefined, Q, rounded
+from .meaning import place as place_of
+from .reading.torch_functions import read_function
+from .reading.values import FLOAT32, INT32, INT64, Number
+from .reals import prove_real
+from .solve import Verdict, aligned, prove, settled
+from .terms import Table, Term
+from .walk.tables import extents_of
+
+_OUTCOMES: Final[dict[str, Outcome]] = {
+    "proved": "proved", "refuted": "wrong", "open": "not proved",
+}  # fmt: skip
+_ZERO: Final = terms.number(0)
+_EVERY_PAIR: Final = "every pair of the call computed"
+_KERNELS: Final = {
+    INT64: Kernel(bits=64, short=False, checked=False),
+    INT32: Kernel(bits=64, short=False, checked=False, most=MOST_OF_INT32),
+}
+
+
+def claims_of_export(
+    expression: Expression, length: int | None, milliseconds: int
+) -> Iterator[Claim]:
+    """Every claim about what other libraries are given of an expression."""
+    yield from claims_of_function(expression, milliseconds)
+    if isinstance(expression, Score):
+        yield from claims_of_function(expression.mask, milliseconds)
+    if isinstance(expression, (Mask, Score)):
+        try:
+            mask = expression if isinstance(expression, Mask) else expression.mask
+            yield from claims_of_intervals(mask, length, milliseconds)
+        except MaskalgError as problem:
+            yield unread("function", "intervals of a call", problem)
+
+
+def claims_of_function(
+    expression: Expression, milliseconds: int, rendered: Callable[[str], str] = str
+) -> Iterator[Claim]:
+    """That FlexAttention's function of an expression is its formula.
+
+    Args:
+        expression: a mask, a bias or a score, with its numbers and tensors.
+        milliseconds: that a claim may take.
+        rendered: changes their source, for tests of the verifier.
+    """
+    form = bound(expression)
+    structure = form.structure
+    own = _Values(form)
+    name, wanted = "mask_mod", structure.mask
+    if expression.kind != "mask":
+        name, wanted = "score_mod", structure.bias
+        if structure.mask != nodes.TRUE:
+            dropped = nodes.const(-float("inf"))
+            wanted = Node("where", "real", (structure.mask, structure.bias, dropped))
+    for index, kernel in _KERNELS.items():
+        text = f"FlexAttention's {name}, indices of {index.bits} bits"
+        known = [own(term) for term in [*given(structure, own.meaning, kernel), *pair()]]
+        started = time.perf_counter()
+        try:
+            function = flex_function(expression, rendered)
+            place = [Number(term, index) for term in (BATCH, HEAD, Q, K)]
+            arguments = [Number(SCORE, FLOAT32)] * (name == "score_mod") + place
+            found = read_function(function, arguments, own.table).term
+            verdict = _compared(known, found, own(own.meaning(wanted)), milliseconds)
+        except (NotDefined, SyntaxError) as problem:
+            yield unread("function", text, problem)
+            continue
+        seconds = time.perf_counter() - started
+        outcome = _OUTCOMES[verdict.outcome]
+        yield Claim("function", text, outcome, verdict.by, seconds, verdict.model)
+
+
+def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> Iterator[Claim]:
+    """That a mask as intervals of keys, for FlexAttention and for cuDNN, is the mask.
+
+    FlexAttention's function keeps the keys in the intervals of their query, whatever these are.
+    Those of a call of so many queries and keys, or of as many as the tensors have, are compared
+    with every pair.
+    """
+    form = bound(mask)
+    extents = extents_of(form, length)
+    call = (extents.q_len, extents.kv_len, extents.batch, extents.heads)
+    where = f"a call of {extents.q_len} queries and {extents.kv_len} keys"
+    kept = mask.to_dense(*call[:2], batch=extents.batch, heads=extents.heads)
+    grid = torch.meshgrid(*map(torch.arange, (*call[2:], *call[:2])), indexing="ij")
+    read_back: dict[str, Callable[[], torch.Tensor]] = {}
+    with suppress(MaskValueError):  # more intervals than such functions have
+        intervals = key_intervals(mask, Lengths(*call), 8)
+        function = interval_function(intervals)
+        text = "FlexAttention's mask_mod of intervals"
+        yield of_intervals(form.structure, intervals, function, text, milliseconds)
+        read_back[text] = lambda: function(*grid)
+    ends = key_intervals(mask, Lengths(*call), None)
+    read_back["cuDNN's ends of rows"] = lambda: to_cudnn(ends, call[2], call[1]).to_dense()
+    for name, found in read_back.items():
+        started = time.perf_counter()
+        wrong = (found() != kept).nonzero()
+        outcome: Outcome = "wrong" if len(wrong) else "proved"
+        by = f"batch, head, query, key {wrong[0].tolist()}" if len(wrong) else _EVERY_PAIR
+        seconds = time.perf_counter() - started
+        yield Claim("function", f"{name}, {where}", outcome, by, seconds)
+
+
+def of_intervals(
+    structure: Structure,
+    intervals: torch.Tensor,
+    function: Callable[..., torch.Tensor],
+    text: str,
+    milliseconds: int,
+) -> Claim:
+    """That a function keeps the keys that lie in an interval of their query."""
+    started = time.perf_counter()
+    _, batches, heads, count, queries = intervals.shape
+    place = [BATCH if batches > 1 else _ZERO, HEAD if heads > 1 else _ZERO, Q]
+    at = place_of(place, list(map(terms.number, (batches, heads, queries))))
+    captured = getclosurevars(function).nonlocals
+    tables = {
+        id(tensor): Table(f"{name} {number}", "int", *INT32.ends)
+        for name in ("starts", "ends")
+        for number, tensor in enumerate(captured[name])
+    }
+    wanted = []
+    for number in range(count):
+        first, end = (
+            terms.entry(tables[id(captured[name][number])], at) for name in ("starts", "ends")
+        )
+        wanted.append(terms.both(terms.greater_equal(K, first), terms.greater(end, K)))
+    sizes = zip((BATCHES, HEADS, Q_LEN), (batches, heads, queries), strict=True)
+    known = [*given(structure, Meaning({}), _KERNELS[INT32]), *pair()]
+    known += [
+        terms.greater_equal(terms.number(n), size) for size, n in sizes if n > 1 or size is Q_LEN
+    ]
+    arguments = [Number(term, INT32) for term in (BATCH, HEAD, Q, K)]
+    try:
+        found = read_function(function, arguments, lambda tensor: tables[id(tensor)]).term
+    except NotDefined as problem:
+        return unread("function", text, problem)
+    verdict = _compared(known, found, terms.either(*wanted), milliseconds)
+    seconds = time.perf_counter() - started
+    return Claim("function", text, _OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model)
+
+
+def _compared(known: Sequence[Term], found: Term, wanted: Term, milliseconds: int) -> Verdict:
+    """Whether a result is a formula: of real numbers rounded alike, or as a function of them."""
+    (plain,) = settled(known, [found], milliseconds)
+    verdict = prove(known, terms.same(plain, aligned(wanted, plain)), milliseconds)
+    if wanted.sort == "real" and verdict.outcome != "proved":
+        return prove_real(known, plain, wanted, None, milliseconds=milliseconds)
+    return verdict
+
+
+class _Values:
+    """What is known of an expression besides its structure.
+
+    Attributes:
+        meaning: of its formulas.
+    """
+
+    def __init__(self, form: Bound) -> None:
+        self._form = form
+        tensors = {
+            slot.index: value
+            for slot, value in zip(form.structure.slots, form.values, strict=True)
+            if isinstance(value, torch.Tensor)
+        }
+        self.meaning = Meaning({index: value.dtype for index, value in tensors.items()})
+        self._known: dict[Term, Term] = {}
+        self._tables: dict[int, Table] = {}
+        for slot, value in zip(form.structure.slots, form.values, strict=True):
+            if isinstance(value, torch.Tensor):
+                self._tables[id(value)] = self.meaning.table(slot)
+                for axis, size in enumerate(value.shape):
+                    self._known[self.meaning.size(slot, axis)] = terms.number(size)
+            else:
+                number = self.meaning.number(slot)
+                real = number.sort == "real"
+                self._known[number] = (
+                    terms.real(rounded(value)) if real else terms.number(int(value))
+                )
+
+    def __call__(self, term: Term) -> Term:
+        """A term with these numbers and sizes."""
+        return terms.replaced(term, self._known.get)
+
+    def table(self, tensor: torch.Tensor) -> Table:
+        """The table that a captured tensor is."""
+        if id(tensor) not in self._tables:
+            raise NotDefined("a captured tensor that is none of the expression's")
+        return self._tables[id(tensor)]

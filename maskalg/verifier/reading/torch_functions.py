@@ -1,0 +1,337 @@
+"""Functions of torch as terms: the function itself is called, with indices that record what is
+computed with them.
+
+In the place of a captured tensor stands one of unknown entries, in the place of torch one whose
+operations make terms. Integers have torch's widths: they wrap, `//` and `%` round down, a number of
+Python takes the type of the tensor beside it. An index outside of its table gives anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+import types
+from collections.abc import Callable, Iterable
+from functools import reduce
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+
+from ...engine import long_integers
+from .. import terms
+from ..meaning import NotDefined, inside
+from ..terms import Table, Term
+from .library import Long, floored, where_known
+from .triton import alike, compared, of_integers
+from .values import BOOL, FLOAT32, INT64, Number, Type, converted, type_of
+
+_RAISED: Final = (
+    TypeError, NameError, AttributeError, IndexError, ValueError, ArithmeticError, RuntimeError,
+)  # fmt: skip
+
+
+def read_function(
+    function: Callable[..., Any],
+    arguments: Iterable[Number],
+    tables: Callable[[torch.Tensor], Table],
+) -> Number:
+    """The result of a function for one element.
+
+    Args:
+        function: of tensors; it captures tensors, numbers and lists of these.
+        arguments: of its call.
+        tables: names a captured tensor.
+    """
+
+    def known(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            table = _Captured(tables(value), type_of(value.dtype), tuple(value.shape))
+            return table if value.ndim else table[()]
+        if isinstance(value, (list, tuple)):
+            return [known(part) for part in value]
+        for real, own in ((torch, _TORCH), (long_integers, _LONGS), (math, math)):
+            if value is real:
+                return own
+        if isinstance(value, (bool, int, float)):
+            return value
+        raise NotDefined(f"the captured {value!r}")
+
+    assert isinstance(function, types.FunctionType)
+    cells = [types.CellType(known(cell.cell_contents)) for cell in function.__closure__ or ()]
+    scope = {"__builtins__": builtins}
+    own = types.FunctionType(
+        function.__code__, scope, function.__name__, function.__defaults__, tuple(cells)
+    )
+    try:
+        return _number(own(*map(Traced, arguments)))
+    except _RAISED as problem:
+        raise NotDefined(f"a function that raises {problem}") from problem
+
+
+class Traced:
+    """A tensor of one element, whose operations make terms."""
+
+    def __init__(self, number: Number) -> None:
+        self.number = number
+        self.device = None
+
+    def __bool__(self) -> bool:
+        raise NotDefined("a choice of Python by a tensor")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __invert__(self) -> Traced:
+        term, of = self.number.term, self.number.type
+        if of.kind == "bool":
+            return Traced(Number(terms.no(term), BOOL))
+        return Traced(Number(terms.subtract(terms.number(-1), term), of))
+
+    def __neg__(self) -> Traced:
+        return _operation(ast.Mult(), self, -1)
+
+    def long(self) -> Traced:
+        number = self.number
+        if number.type.kind == "float":
+            return Traced(Number(terms.whole_part(_cut(number.term)), INT64))
+        return Traced(converted(number, INT64))
+
+    def float(self) -> Traced:
+        return Traced(converted(self.number, FLOAT32))
+
+    def clamp(self, least: Any = None, most: Any = None, **ends: Any) -> Traced:
+        return _clamp(self, least, most, **ends)
+
+    def nan_to_num(self, number: Any) -> Traced:
+        if number != 0:
+            raise NotDefined("a number other than 0 for a NaN")
+        return Traced(Number(terms.apply(_NO_NAN, self.number.term), self.number.type))
+
+
+class _Captured:
+    """A tensor of unknown entries."""
+
+    def __init__(self, table: Table, entries: Type, shape: tuple[int, ...]) -> None:
+        self._table, self._entries, self._shape = table, entries, shape
+
+    def __getitem__(self, index: Any) -> Traced:
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) != len(self._shape):
+            raise NotDefined(f"{len(indices)} indices of {len(self._shape)} axes")
+        at, known = terms.number(0), []
+        for part, size in zip(indices, self._shape, strict=True):
+            number = _number(part)
+            if number.type.kind != "int":
+                raise NotDefined("an index that is no integer")
+            count = terms.number(size)
+            known += [terms.at_least(number.term), terms.greater(count, number.term)]
+            # It is within: as the formula writes that.
+            at = terms.add(terms.multiply(at, count), inside(number.term, count))
+        return Traced(Number(where_known(known, terms.entry(self._table, at), at), self._entries))
+
+
+def _number(value: Any) -> Number:
+    """A tensor's element; an integer of Python as torch holds it by itself."""
+    if isinstance(value, Traced):
+        return value.number
+    if type(value) is int:
+        return Number(terms.number(value), INT64)
+    return alike(value, Number(terms.TRUE, BOOL))[0]
+
+
+def _beside(left: Any, right: Any) -> tuple[Number, Number]:
+    """Two operands in the type that torch computes in."""
+    sides = [side.number if isinstance(side, Traced) else side for side in (left, right)]
+    if not any(isinstance(side, Number) and side.type.kind != "bool" for side in sides):
+        sides = [_number(side) if type(side) is int else side for side in sides]
+    of = [side.type for side in sides if isinstance(side, Number)]
+    if len(of) == 2 and {t.kind for t in of} == {"int"} and of[0].signed != of[1].signed:
+        unsigned, signed = of if of[1].signed else of[::-1]
+        to = Type("int", min(max(signed.bits, 2 * unsigned.bits), 64))
+        sides = [converted(side, to) for side in sides]
+    return alike(*sides)
+
+
+_OF_REALS: Final[dict[type[ast.operator], str]] = {
+    ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
+    ast.Pow: "power",
+}  # fmt: skip
+
+
+def _operation(op: ast.operator, left: Any, right: Any) -> Traced:
+    x, y = _beside(left, right)
+    if isinstance(op, ast.Div) or x.type.kind == "float":
+        name = _OF_REALS.get(type(op))
+        if name is None or (x.type.kind == "float" and x.type != FLOAT32):
+            raise NotDefined(f"{type(op).__name__} of {x.type}")
+        x, y = converted(x, FLOAT32), converted(y, FLOAT32)
+        return Traced(Number(terms.apply(name, x.term, y.term), FLOAT32))
+    if x.type.kind == "bool":
+        rule = _OF_CONDITIONS.get(type(op))
+        if rule is None:
+            raise NotDefined(f"{type(op).__name__} of conditions")
+        return Traced(Number(rule(x.term, y.term), BOOL))
+    if isinstance(op, (ast.FloorDiv, ast.Mod)):
+        rounded = terms.quotient if isinstance(op, ast.FloorDiv) else terms.remainder
+        return Traced(floored(rounded)(x, y))
+    return Traced(of_integers(op, x, y))
+
+
+_OF_CONDITIONS: Final[dict[type[ast.operator], Callable[[Term, Term], Term]]] = {
+    ast.BitAnd: terms.both, ast.BitOr: terms.either,
+    ast.BitXor: lambda x, y: terms.no(terms.same(x, y)),
+}  # fmt: skip
+_OPERATORS: Final[dict[str, ast.operator]] = {
+    "add": ast.Add(), "sub": ast.Sub(), "mul": ast.Mult(), "truediv": ast.Div(),
+    "floordiv": ast.FloorDiv(), "mod": ast.Mod(), "pow": ast.Pow(), "and": ast.BitAnd(),
+    "or": ast.BitOr(), "xor": ast.BitXor(),
+}  # fmt: skip
+_SIGNS: Final[dict[str, ast.cmpop]] = {
+    "ge": ast.GtE(), "gt": ast.Gt(), "le": ast.LtE(), "lt": ast.Lt(), "eq": ast.Eq(),
+    "ne": ast.NotEq(),
+}  # fmt: skip
+
+
+def _of_sign(op: ast.cmpop) -> Callable[[Any, Any], Traced]:
+    return lambda left, right: Traced(compared(op, *_beside(left, right)))
+
+
+def _of_operator(op: ast.operator, swapped: bool) -> Callable[[Any, Any], Traced]:
+    return lambda left, right: _operation(op, *((right, left) if swapped else (left, right)))
+
+
+for _name, _op in _OPERATORS.items():
+    setattr(Traced, f"__{_name}__", _of_operator(_op, False))
+    setattr(Traced, f"__r{_name}__", _of_operator(_op, True))
+for _name, _sign in _SIGNS.items():
+    setattr(Traced, f"__{_name}__", _of_sign(_sign))
+
+
+# --- functions of torch --------------------------------------------------------------------------
+
+_NO_NAN: Final = "0 for a NaN"
+
+
+def _cut(term: Term) -> Term:
+    """The real number that is cut to what 32 bits hold: only such a one is made an integer."""
+    most = long_integers.MOST_WHOLE
+    for name, end in (("minimum", most), ("maximum", -most)):
+        rest = [arg for arg in term.args if arg is not terms.real(end)]
+        if term.op != "apply" or term.data != name or len(rest) != 1:
+            raise NotDefined("a real number that may be past an integer's width")
+        term = rest[0]
+    if term.op != "apply" or term.data != _NO_NAN:
+        raise NotDefined("a NaN made an integer")
+    return term.args[0]
+
+
+def _clamp(x: Any, least: Any = None, most: Any = None, **ends: Any) -> Traced:
+    least, most = ends.get("min", least), ends.get("max", most)
+    for end, extreme in ((least, _maximum), (most, _minimum)):
+        x = x if end is None else extreme(x, end)
+    assert isinstance(x, Traced)
+    return x
+
+
+def _extreme(of_integers: Callable[..., Term], name: str) -> Callable[[Any, Any], Traced]:
+    def rule(left: Any, right: Any) -> Traced:
+        x, y = _beside(left, right)
+        real = x.type.kind == "float"
+        found = terms.apply(name, x.term, y.term) if real else of_integers(x.term, y.term)
+        return Traced(Number(found, x.type))
+
+    return rule
+
+
+_maximum, _minimum = _extreme(terms.most, "maximum"), _extreme(terms.least, "minimum")
+
+
+def _where(condition: Traced, then: Any, otherwise: Any) -> Traced:
+    x, y = _beside(then, otherwise)
+    return Traced(Number(terms.choice(condition.number.as_condition, x.term, y.term), x.type))
+
+
+def _full_like(index: Traced, value: Any, dtype: torch.dtype) -> Traced:
+    return Traced(converted(_number(value), type_of(dtype)))
+
+
+class _Torch:
+    """In the place of torch."""
+
+    bool = torch.bool
+    where = staticmethod(_where)
+    clamp = staticmethod(_clamp)
+    maximum = staticmethod(_maximum)
+    minimum = staticmethod(_minimum)
+    full_like = staticmethod(_full_like)
+
+    @staticmethod
+    def tensor(value: Any) -> Traced:
+        return Traced(_number(value))
+
+    def __getattr__(self, name: str) -> Callable[[Any], Traced]:
+        """A function of a real number, which is known by its name."""
+        return lambda x: Traced(Number(terms.apply(name, _real(x)), FLOAT32))
+
+
+def _real(x: Any) -> Term:
+    return converted(_number(x), FLOAT32).term
+
+
+# --- integers past 64 bits -----------------------------------------------------------------------
+
+
+def _long(limbs: int, term: Term) -> Long:
+    return Long(terms.wrapped(term, 64 * limbs), limbs)
+
+
+def _computed(op: str, parts: list[Long]) -> Long:
+    def step(x: Long, y: Long) -> Long:
+        return _long(_limbs(x, y), _OF_LONGS[op](x.term, y.term))
+
+    return reduce(step, parts)
+
+
+def _limbs(x: Long, y: Long) -> int:
+    if x.limbs != y.limbs:
+        raise NotDefined(f"integers of {x.limbs} and {y.limbs} parts")
+    return x.limbs
+
+
+def _divided(operation: Callable[[Term, Term], Term]) -> Callable[[Term, Term], Term]:
+    return lambda x, c: operation(x, terms.most(c, terms.number(1)))
+
+
+_OF_LONGS: Final[dict[str, Callable[[Term, Term], Term]]] = {
+    "add": terms.add, "mul": terms.multiply, "min": terms.least, "max": terms.most,
+    "floordiv": _divided(terms.quotient), "mod": _divided(terms.remainder),
+    "bitand": lambda x, y: terms.bitwise("bitand", x, y),
+    "bitor": lambda x, y: terms.bitwise("bitor", x, y),
+    "bitxor": lambda x, y: terms.bitwise("bitxor", x, y),
+}  # fmt: skip
+
+
+def _of_longs(name: str) -> Callable[[Long, Long], Traced]:
+    op = _SIGNS[name]
+
+    def rule(x: Long, y: Long) -> Traced:
+        _limbs(x, y)
+        return Traced(compared(op, Number(x.term, INT64), Number(y.term, INT64)))
+
+    return rule
+
+
+_LONGS: Final = SimpleNamespace(
+    is_tensor=lambda index: True,
+    of=lambda x, limbs: Long(converted(_number(x), INT64).term, limbs),
+    of_number=lambda number, limbs, device: _long(limbs, terms.number(number)),
+    computed=_computed,
+    where=lambda c, x, y: Long(terms.choice(_number(c).as_condition, x.term, y.term), _limbs(x, y)),
+    clamped=lambda x: _clamp(Traced(Number(x.term, INT64)), *INT64.ends),
+    real=lambda x: Traced(Number(terms.apply("a double of", terms.real_of(x.term)), FLOAT32)),
+    COMPARISONS={name: _of_longs(name) for name in ("ge", "gt", "eq")},
+)
+"""In the place of `engine/long_integers.py`, whose results tests compare with Python's."""
+
+_TORCH: Final = _Torch()

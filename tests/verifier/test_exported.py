@@ -1,0 +1,123 @@
+"""What other libraries are given, proved, and wrong functions that are not."""
+
+import inspect
+import itertools
+import random
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg.engine.normal_form import bound
+from maskalg.export.flex_functions import flex_function, interval_function
+from maskalg.testing.catalogue import BIASES, CATALOGUE
+from maskalg.verifier.exported import claims_of_function, of_intervals
+
+from .mutants import masks
+from .mutation import of_triton
+
+pytest.importorskip("z3")
+
+q, k = ma.q_idx, ma.kv_idx
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_functions_of_the_catalogue(name):
+    found = list(claims_of_function(CATALOGUE[name].mask, 3000))
+    assert len(found) == 2 and {claim.outcome for claim in found} == {"proved"}, found
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_functions_of_biases(name):
+    case = BIASES[name]
+    found = list(claims_of_function(case.build(*case.tensors()), 3000))
+    assert {claim.outcome for claim in found} == {"proved"}, found
+
+
+@pytest.mark.parametrize("mask", [q + (2**31 - 2) >= k, 300 * q >= k, (q % 4) * 10**9 >= k])
+def test_indices_of_32_bits_are_made_longer_where_a_formula_leaves_them(mask):
+    """FlexAttention's kernels count positions in 32 bits, where these wrapped."""
+    found = list(claims_of_function(mask, 3000))
+    assert {claim.outcome for claim in found} == {"proved"}, found
+    place = torch.tensor([2**24 - 1, 5], dtype=torch.int32)
+    wanted = mask.to_mask_mod()(0, 0, place.long()[:, None], place.long())
+    assert torch.equal(mask.to_mask_mod()(0, 0, place[:, None], place), wanted)
+    plain = list(claims_of_function(mask, 3000, lambda text: text.replace("q_idx.long()", "q_idx")))
+    assert [claim.outcome for claim in plain] == ["proved", "wrong"]
+
+
+def test_what_other_libraries_are_given_is_proved():
+    ids = torch.arange(40) // 9
+    found = ma.verify((ma.causal & ma.document(ids)) + ma.alibi(torch.rand(2)), targets=["torch"])
+    assert found.whole, str(found)
+    texts = [claim.text.partition(",")[0] for claim in found.claims]
+    assert list(dict.fromkeys(texts)) == [
+        "FlexAttention's score_mod",
+        "FlexAttention's mask_mod",
+        "FlexAttention's mask_mod of intervals",
+        "cuDNN's ends of rows",
+    ]
+
+
+def test_a_wrong_function_of_intervals_is_refuted():
+    mask = ma.causal & ma.sliding(3)
+    intervals = mask._key_intervals(ma.engine.extents.Lengths(9, 9), 8)
+    right = interval_function(intervals)
+    starts, ends = (inspect.getclosurevars(right).nonlocals[name] for name in ("starts", "ends"))
+
+    def wrong(b, h, q_idx, kv_idx):
+        at = (b * 0, h * 0, q_idx)
+        return (kv_idx >= starts[0][at]) & (kv_idx <= ends[0][at])
+
+    outcomes = [of_intervals(bound(mask).structure, intervals, f, "", 3000) for f in (right, wrong)]
+    assert [claim.outcome for claim in outcomes] == ["proved", "wrong"]
+
+
+def answers(function, numbers, entries, tables):
+    """A function at pairs, each with batch entry and head, where tensors hold these entries."""
+    before = {name: tensor.clone() for name, tensor in tables.items()}
+    for (name, at), entry in entries.items():
+        if name in tables:
+            tables[name].flatten()[at] = entry
+    columns = torch.tensor(numbers).T
+    try:
+        found = [function(*row) for row in (columns, columns.int())]
+        return [torch.as_tensor(part).expand(len(numbers)).tolist() for part in found]
+    except IndexError as problem:
+        return [str(problem)]
+    finally:
+        for name, tensor in tables.items():
+            tensor.copy_(before[name])
+
+
+@pytest.mark.parametrize("name", masks())
+def test_no_mutant_is_accepted_that_answers_otherwise(name):
+    mask = masks()[name]
+    form = bound(mask)
+    tables = {f"t{i}": v for i, v in enumerate(form.values) if isinstance(v, torch.Tensor)}
+    texts = []
+    right = flex_function(mask, lambda text: (texts.append(text), text)[1])
+    length = min([8, *[table.shape[-1] for table in tables.values()]])
+    pairs = list(itertools.product(range(2), range(2), range(length), range(length)))
+    every = list(of_triton(texts[0]))
+    refuted = 0
+    for mutant in random.Random(1).sample(every, min(len(every), 40)):
+        try:
+            wrong = flex_function(mask, lambda text, changed=mutant.text: changed)
+        except IndexError:  # a number that is not passed
+            continue
+        for claim in claims_of_function(mask, 1000, lambda text, changed=mutant.text: changed):
+            told = f"{mutant.before} => {mutant.after}: {claim}"
+            if claim.model is not None:
+                at = [claim.model.values.get(i, 0) for i in ("batch", "head", "q_idx", "kv_idx")]
+                call = [at], claim.model.entries, tables
+            else:
+                call = pairs, {}, tables
+            if claim.outcome == "proved":
+                assert answers(wrong, *call) == answers(right, *call), told
+            elif claim.outcome == "wrong":
+                refuted += 1
+                assert answers(wrong, *call) != answers(right, *call), told
+            else:
+                assert "not read" in claim.by, told
+    assert refuted > 10
