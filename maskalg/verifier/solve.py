@@ -49,6 +49,15 @@ class Verdict:
     model: Model | None = None
 
 
+def solver() -> Any:
+    """The module of z3."""
+    try:
+        import z3
+    except ModuleNotFoundError as missing:
+        raise messages.no_z3() from missing
+    return z3
+
+
 def prove(given: Sequence[Term], claim: Term, milliseconds: int = MILLISECONDS) -> Verdict:
     """Whether the claim holds wherever all that is given holds."""
     started = time.perf_counter()
@@ -185,11 +194,7 @@ class _Query:
     """Terms as formulas of z3; `exact` multiplies where else products are unknown functions."""
 
     def __init__(self, exact: bool, milliseconds: int) -> None:
-        try:
-            import z3
-        except ModuleNotFoundError as missing:
-            raise messages.no_z3() from missing
-        self._z3: Any = z3
+        z3 = self._z3 = solver()
         self._exact = exact
         self._solver = z3.Solver()
         self._solver.set("timeout", milliseconds)

@@ -1,12 +1,15 @@
 """The walk over tiles, proved; and wrong texts of it, refused with tables at which they err."""
 
 import itertools
+from datetime import date
 
 import pytest
 import torch
 
 from maskalg.schedule.tile_runs import marked_runs_of
+from maskalg.verifier.claims import Claim
 from maskalg.verifier.reading.triton import kernel_source
+from maskalg.verifier.walk import claims as walk_of_kernels
 from maskalg.verifier.walk.claims import walk_claims
 from maskalg.verifier.walk.example import wrong_walk
 from maskalg.verifier.walk.example_of_hopper import wrong_walk_of_hopper
@@ -207,3 +210,25 @@ def test_a_wrong_walk_of_hopper_is_refused_with_an_example(file, old, new):
         return
     assert refused and all(claim.outcome == "wrong" for claim in refused), refused
     assert all(" tile" in claim.by or " ring" in claim.by for claim in refused), refused
+
+
+def test_what_was_proved_of_this_text_is_kept_and_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked, outcome = [], ["proved"]
+
+    def walk(only):
+        asked.append(only("skeleton.joined"))
+        yield Claim("walk", "a loop", outcome[0], "z3, in 2 steps", 3.0)
+
+    monkeypatch.setattr(walk_of_kernels, "walk_claims", walk)
+    once = walk_of_kernels.of_installed_kernels.__wrapped__
+    assert [once(True)[0].by, once(True)[0].by, once(True, kept=False)[0].by] == [
+        "z3, in 2 steps",
+        f"proved before, on {date.today().isoformat()}: z3, in 2 steps",
+        "z3, in 2 steps",
+    ]
+    assert asked == [True, True]
+    monkeypatch.setattr(walk_of_kernels, "_digest", lambda: "another text")
+    outcome[0] = "not proved"
+    assert [once(True)[0].outcome for _ in range(2)] == ["not proved"] * 2
+    assert len(asked) == 4

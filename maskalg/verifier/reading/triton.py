@@ -121,12 +121,17 @@ class Record:
         return namedtuple(self.name, self.fields)(*values) if self.fields else tuple(values)
 
 
-def kernel_source(name: str) -> str:
-    """The source of a file of kernels."""
+def kernel_folder() -> Path:
+    """The folder of the kernels."""
     spec = importlib.util.find_spec("maskalg_kernels")
     if spec is None or not spec.submodule_search_locations:
         raise NotDefined("maskalg_kernels, which is not installed")
-    return (Path(next(iter(spec.submodule_search_locations))) / f"{name}.py").read_text()
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def kernel_source(name: str) -> str:
+    """The source of a file of kernels."""
+    return (kernel_folder() / f"{name}.py").read_text()
 
 
 @lru_cache(maxsize=64)
