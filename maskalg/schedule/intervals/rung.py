@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import chain
 from typing import ClassVar, Final, Literal, cast
 
 import numpy as np
@@ -105,7 +106,7 @@ def is_interval(span: Span, form: Bound) -> bool:
 
 _ENDS_AT_ONCE: Final = 1 << 21
 
-Ranges = tuple[torch.Tensor, torch.Tensor]  # firsts and ends, [batch, heads, rows, intervals]
+Ranges = list[tuple[torch.Tensor, torch.Tensor]]  # first tile and end, [batch, heads, rows]
 Source = Literal["spans", "summaries"]
 
 
@@ -121,7 +122,7 @@ class IntervalRung:
 
     def runs(self, tiling: Tiling) -> TileRuns:
         touched, unfull = self._ranges(rows_of(tiling), tiling.block[1])
-        points = torch.cat([*touched, *unfull], dim=-1).sort(dim=-1).values
+        points = torch.stack([*chain(*touched, *unfull)], dim=-1).sort(dim=-1).values
         first, end = points[..., :-1], points[..., 1:]
         label = labels_within(first, touched, unfull)
         shape = tiling.shape[:3]
@@ -193,19 +194,14 @@ def _tile_ranges(spans: tuple[Span, ...], rows: Rows, block_kv: int) -> Ranges:
     ranges = [key_range(span, rows).tiles(block_kv) for span in spans]
     if not ranges:
         shape = np.broadcast_shapes(*[i.shape for i in rows.environment.indices.values()])
-        none = torch.zeros((*shape, 1), dtype=torch.int64, device=rows.environment.device)
-        return none, none
-    return (
-        torch.stack([first for first, _ in ranges], dim=-1),
-        torch.stack([end for _, end in ranges], dim=-1),
-    )
+        none = torch.zeros(shape, dtype=torch.int64, device=rows.environment.device)
+        return [(none, none)]
+    return ranges
 
 
 def _inside(places: torch.Tensor, ranges: Ranges) -> torch.Tensor:
-    """Which places lie in one of the ranges of their row."""
-    # One range after the other: reducing a last axis of one or two takes longer than all of them.
-    pairs = zip(*[ends.unsqueeze(-2).unbind(-1) for ends in ranges], strict=True)
-    found = [(places >= first) & (places < end) for first, end in pairs]
+    """Which places `[..., rows, columns]` lie in one of the ranges of their row."""
+    found = [(places >= first[..., None]) & (places < end[..., None]) for first, end in ranges]
     inside: torch.Tensor = reduce(torch.logical_or, found)
     return inside
 
@@ -217,7 +213,8 @@ def _united(spans: tuple[Span, ...], form: Bound, extents: Extents) -> torch.Ten
     at_once = max(1, _ENDS_AT_ONCE // (max(len(spans), 1) * batch * heads))
     found = [torch.zeros((batch, heads, 0), dtype=torch.int64)]
     for begin in range(0, extents.q_len, at_once):
-        lows, ends = _tile_ranges(spans, rows.part(begin, begin + at_once), 1)
+        ranges = _tile_ranges(spans, rows.part(begin, begin + at_once), 1)
+        lows, ends = (torch.stack(each, dim=-1) for each in zip(*ranges, strict=True))
         if len(spans) > 1:
             # Each counts from where those before it end.
             lows, order = lows.sort(dim=-1)

@@ -91,18 +91,18 @@ class SummaryRung(IntervalRung):
         self, tiling: Tiling, row: Numbers, column: Numbers, of: tuple[int, int]
     ) -> NDArray[np.uint8]:
         """The labels of some tiles; rows are counted through batch entries and heads."""
-        _, heads, count, _ = tiling.shape
         flat = torch.from_numpy(row).to(tiling.device)
-        member, tile = np.divmod(row, count)
-        each = (*np.divmod(member, heads), tile, column)
+        of_rows = np.indices(tiling.shape[:3]).reshape(3, -1)  # dividing each tile's takes longer
+        each = (*[axis.take(row) for axis in of_rows], column)
         places = tuple([torch.from_numpy(x).to(tiling.device) for x in each])
         rows = rows_of(tiling)
 
         def of_tiles(ends: torch.Tensor) -> torch.Tensor:
-            return ends.expand(*tiling.shape[:3], -1).flatten(0, 2).index_select(0, flat)
+            return ends.expand(tiling.shape[:3]).flatten().gather(0, flat)
 
         touched, unfull = (
-            (of_tiles(first), of_tiles(end)) for first, end in self._ranges(rows, tiling.block[1])
+            [(of_tiles(first), of_tiles(end)) for first, end in ranges]
+            for ranges in self._ranges(rows, tiling.block[1])
         )
         enclosed = labels_within(places[3][:, None], touched, unfull)[:, 0]
         extents = tiling.extents

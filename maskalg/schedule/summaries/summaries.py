@@ -298,8 +298,7 @@ class Summaries:
             return part.unsqueeze(3 if of_queries else 2)
         place = self._places[2 if of_queries else 3]
         if part.shape[0] == part.shape[1] == 1:
-            found: torch.Tensor = part[0, 0].index_select(0, place)
-            return found
+            return part[0, 0].gather(0, place)
         return rows_at(part, self._at, place)
 
     def _remembered(self, node: Node, make: Callable[[], Pair]) -> Pair:
