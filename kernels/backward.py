@@ -19,6 +19,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from .documents import keys_left, moved, row_of_tiles
 from .elements import (
     LOG2E,
     SCALARS,
@@ -112,7 +113,7 @@ class Queries(NamedTuple):
 @triton.jit
 def _visit_keys(dq, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constexpr):
     """Tiles first <= j < end of keys, added to dq of the tile of queries."""
-    kv_len, columns = place.kv_len, tl.arange(0, tile.BLOCK)
+    kv_len, columns = keys_left(place), tl.arange(0, tile.BLOCK)
     for j in tl.range(first, end):
         n = j * tile.BLOCK + columns
         key = load_tile(of.key_source, j, kv_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
@@ -128,7 +129,10 @@ def _visit_keys(dq, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.cons
 
 
 class Keys(NamedTuple):
-    """A tile of keys and values, and the queries of a head with what is known of each."""
+    """A tile of keys and values, and the queries of a head with what is known of each.
+
+    ALIGNED, what is known of others follows these, whose weights are 0.
+    """
 
     key: tl.tensor
     value: tl.tensor
@@ -138,6 +142,7 @@ class Keys(NamedTuple):
     delta_ptr: tl.tensor
     q_len: tl.tensor
     unit: tl.tensor
+    ALIGNED: tl.constexpr
 
 
 @triton.jit
@@ -149,7 +154,12 @@ def _visit_queries(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: t
         m = i * tile.BLOCK + rows
         query = load_tile(of.queries, i, q_len, tile.HEAD_DIM, tile.HEAD_PAD, tile, RAGGED)
         gradient = load_tile(of.gradients, i, q_len, tile.VALUE_DIM, tile.VALUE_PAD, tile, RAGGED)
-        statistic, delta = tl.load(of.statistic_ptr + m), tl.load(of.delta_ptr + m)
+        if of.ALIGNED:
+            none = 0.0 if hooks.WEIGHTED else float("inf")
+            statistic = tl.load(of.statistic_ptr + m, mask=m < q_len, other=none)
+            delta = tl.load(of.delta_ptr + m, mask=m < q_len, other=0.0)
+        else:
+            statistic, delta = tl.load(of.statistic_ptr + m), tl.load(of.delta_ptr + m)
         at = at_queries(place, m)
         product = tl.dot(of.key, query.T, input_precision=tile.PRECISION)
         statistic, delta = statistic[None, :], delta[None, :]
@@ -229,6 +239,7 @@ def backward_queries(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """dQ of one tile of queries; k and v are tensor descriptors under TMA, g is dO.
 
@@ -242,53 +253,55 @@ def backward_queries(
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
         S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     )[:NUMBERS]  # fmt: skip
+    documents = T[TABLES] if ALIGNED else None
     T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
     kv_head = head // group
-    q0 = row * BLOCK_M
-    q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1
+    q0, origin, q_end, kv_end = row_of_tiles(row, documents, q_len, kv_len, BLOCK_M)
+    q1 = tl.minimum(q0 + BLOCK_M, q_end) - 1
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
     of_keys = (stride_kb, stride_kh, stride_kn, stride_kd)
     of_values = (stride_vb, stride_vh, stride_vn, stride_vd)
-    keys = source_of(k_ptr, batch, kv_head, of_keys, TMA)
-    values = source_of(v_ptr, batch, kv_head, of_values, TMA)
+    keys = moved(source_of(k_ptr, batch, kv_head, of_keys, TMA), origin, documents)
+    values = moved(source_of(v_ptr, batch, kv_head, of_values, TMA), origin, documents)
 
     m = q0 + tl.arange(0, BLOCK_M)
     q_base = head_of(q_ptr, batch, head, stride_qb, stride_qh)
     g_base = head_of(g_ptr, batch, head, stride_gb, stride_gh)
-    query = tile_of(q_base, m, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
-    gradient = tile_of(g_base, m, q_len, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
+    query = tile_of(q_base, m, q_end, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
+    gradient = tile_of(g_base, m, q_end, stride_gm, stride_gd, VALUE_DIM, VALUE_PAD)
     base = batch_head.to(tl.int64) * q_len
     product = tl.zeros((BLOCK_M,), tl.float32)
     if o_ptr is not None:
         o_base = o_ptr + first_row(batch, head, heads, q_len, head_step) * VALUE_DIM
-        out = tile_of(o_base, m, q_len, row_step * VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
+        out = tile_of(o_base, m, q_end, row_step * VALUE_DIM, 1, VALUE_DIM, VALUE_PAD)
         product = tl.sum(out.to(tl.float32) * gradient.to(tl.float32), 1)
     statistic, delta = statistics_of(
-        product, lse_ptr, sink_ptr, grad_lse_ptr, head, base, m, q_len, WEIGHTED
+        product, lse_ptr, sink_ptr, grad_lse_ptr, head, base, m, q_end, WEIGHTED
     )
     targets = (statistic_ptr, delta_ptr)
     at = batch_head.to(tl.int64) * padded
-    store_statistics(statistic, delta, targets, at, m, padded)
+    stored = q_end if ALIGNED else padded
+    store_statistics(statistic, delta, targets, at, m, stored)
     if row == rows - 1:
-        past = q0 + BLOCK_M + tl.arange(0, PADDED_BLOCK)
+        past = (q_len if ALIGNED else q0 + BLOCK_M) + tl.arange(0, PADDED_BLOCK)
         store_nothing(targets, at, past, padded, WEIGHTED)
 
     q_idx = (m + zero)[:, None]
-    T, unit = HOLD(batch, head, q_idx, kv_len, scale, S, T)
+    T, unit = HOLD(batch, head, q_idx, kv_end, scale, S, T)
     dq = over_runs(
         _visit_keys,
         tl.zeros((BLOCK_M, HEAD_PAD), tl.float32),
         Queries(query, gradient, statistic, delta, keys, values, unit),
-        Place(batch, head, q_idx, zero, kv_len, S, T),
-        Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
+        Place(batch, head, q_idx, zero + origin, kv_end, S, T),
+        Span(q0 + zero, q1 + zero, batch, head, kv_end, S + (zero + origin,), T),
         Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
         Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, 0),
         ONE_LOOP,
     )
     begin = first_row(batch, head, heads, q_len, head_step)
-    _store(dq_ptr, begin, m, q_len, row_step, dq * scale, HEAD_DIM, HEAD_PAD)
+    _store(dq_ptr, begin, m, q_end, row_step, dq * scale, HEAD_DIM, HEAD_PAD)
 
 
 @triton.jit(
@@ -341,6 +354,7 @@ def backward_keys(
     PRECISION: tl.constexpr,
     WEIGHTED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of one tile of keys of one key-value head; q and g are descriptors under TMA.
 
@@ -351,19 +365,20 @@ def backward_keys(
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
         S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     )[:NUMBERS]  # fmt: skip
+    documents = T[TABLES] if ALIGNED else None
     T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     # The first keys are the longest under every causal mask.
     row = rows - 1 - row
     batch, kv_head = batch_head // kv_heads, batch_head % kv_heads
-    k0 = row * BLOCK_N
-    k1 = tl.minimum(k0 + BLOCK_N, kv_len) - 1
+    k0, origin, kv_end, q_end = row_of_tiles(row, documents, kv_len, q_len, BLOCK_N)
+    k1 = tl.minimum(k0 + BLOCK_N, kv_end) - 1
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
     n = k0 + tl.arange(0, BLOCK_N)
     k_base = head_of(k_ptr, batch, kv_head, stride_kb, stride_kh)
     v_base = head_of(v_ptr, batch, kv_head, stride_vb, stride_vh)
-    key = tile_of(k_base, n, kv_len, stride_kn, stride_kd, HEAD_DIM, HEAD_PAD)
-    value = tile_of(v_base, n, kv_len, stride_vn, stride_vd, VALUE_DIM, VALUE_PAD)
+    key = tile_of(k_base, n, kv_end, stride_kn, stride_kd, HEAD_DIM, HEAD_PAD)
+    value = tile_of(v_base, n, kv_end, stride_vn, stride_vd, VALUE_DIM, VALUE_PAD)
 
     dk = tl.zeros((BLOCK_N, HEAD_PAD), tl.float32)
     dv = tl.zeros((BLOCK_N, VALUE_PAD), tl.float32)
@@ -372,23 +387,23 @@ def backward_keys(
     of_gradients = (stride_gb, stride_gh, stride_gm, stride_gd)
     for g in tl.range(0, group):
         head = kv_head * group + g
-        queries = source_of(q_ptr, batch, head, of_queries, TMA)
-        gradients = source_of(g_ptr, batch, head, of_gradients, TMA)
-        base = (batch * kv_heads * group + head).to(tl.int64) * padded
+        queries = moved(source_of(q_ptr, batch, head, of_queries, TMA), origin, documents)
+        gradients = moved(source_of(g_ptr, batch, head, of_gradients, TMA), origin, documents)
+        base = (batch * kv_heads * group + head).to(tl.int64) * padded + origin
         statistics, deltas = statistic_ptr + base, delta_ptr + base
         kv_idx = (n + zero)[:, None]
-        held, unit = HOLD(batch, head, kv_idx, kv_len, scale, S, T)
+        held, unit = HOLD(batch, head, kv_idx, kv_end, scale, S, T)
         state = over_runs(
             _visit_queries,
             state,
-            Keys(key, value, queries, gradients, statistics, deltas, q_len, unit),
-            Place(batch, head, zero, kv_idx, kv_len, S, held),
-            Span(k0 + zero, k1 + zero, batch, head, q_len, S, T),
+            Keys(key, value, queries, gradients, statistics, deltas, q_end - origin, unit, ALIGNED),
+            Place(batch, head, zero + origin, kv_idx, kv_end, S, held),
+            Span(k0 + zero, k1 + zero, batch, head, q_end, S + (zero + origin,), T),
             Hooks(HOLD, MASKED, BIASED, SLOPE, NEXT_RUN, WEIGHTED),
             Tile(BLOCK_M, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, 0),
             ONE_LOOP,
         )
     dk, dv = state
     begin = first_row(batch, kv_head, kv_heads, kv_len, head_step)
-    _store(dk_ptr, begin, n, kv_len, row_step, dk * scale, HEAD_DIM, HEAD_PAD)
-    _store(dv_ptr, begin, n, kv_len, row_step, dv, VALUE_DIM, VALUE_PAD)
+    _store(dk_ptr, begin, n, kv_end, row_step, dk * scale, HEAD_DIM, HEAD_PAD)
+    _store(dv_ptr, begin, n, kv_end, row_step, dv, VALUE_DIM, VALUE_PAD)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from .documents import keys_left, moved, row_of_tiles
 from .elements import LN2, LOG2E, SCALARS, Hooks, Place, at_keys, biased, masked, weight_of
 from .requests import OF_REQUESTS, Pages, pages_of, request_of, rows_of
 from .runs import Span, over_runs
@@ -171,7 +172,7 @@ def visit(state, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.constex
     scores. WEIGHTED it is not used, and l is the plain sum.
     """
     acc, m, l = state
-    query, unit, kv_len = of.query, of.unit, place.kv_len
+    query, unit, kv_len = of.query, of.unit, keys_left(place)
     columns = tl.arange(0, tile.BLOCK)
     if tile.PAGE > 0:
         following = pages_of(of.pages, first, tile.PAGE, tile.BLOCK)
@@ -285,6 +286,7 @@ def forward(
     NORMALISED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
     PAGE: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
 
@@ -306,6 +308,9 @@ def forward(
     ...]`, `pages` holds the table `[batches, most_pages]` and, where queries are packed, the first
     query of each request (`requests`); q, o and lse are then of one batch entry.
 
+    ALIGNED, rows of tiles are those of the table `T[TABLES]`, as `row_of_tiles` reads it, and the
+    mask keeps no pair of two documents; the tensors are pointers then, and there are no pages.
+
     `sink_ptr` holds a logit for each head that joins the normaliser, or is None. WEIGHTED, the
     biased score is the weight itself, divided by the sum of weights when NORMALISED; the sum is
     then written in place of the lse.
@@ -314,6 +319,7 @@ def forward(
         S0, S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11,
         S12, S13, S14, S15, S16, S17, S18, S19, S20, S21, S22, S23,
     )[:NUMBERS]  # fmt: skip
+    documents = T[TABLES] if ALIGNED else None
     T = T[:TABLES]
     row, batch_head = tile_of_program(tl.program_id(0), rows, batch_heads, HEADS_TOGETHER)
     batch, head = batch_head // heads, batch_head % heads
@@ -329,7 +335,7 @@ def forward(
             q_len = count
             kv_len = tl.where((batch < batches) & (row * BLOCK_M < q_len), kv_len, 0)
             batch = tl.minimum(batch, batches - 1)
-    q0 = row * BLOCK_M
+    q0, origin, q_len, kv_len = row_of_tiles(row, documents, q_len, kv_len, BLOCK_M)
     q1 = tl.minimum(q0 + BLOCK_M, q_len) - 1
     # Numbers near the limit of 32 bits make index arithmetic 64 bits wide.
     zero = tl.zeros((), tl.int64) if WIDE else tl.zeros((), tl.int32)
@@ -342,6 +348,7 @@ def forward(
         (k_ptr, v_ptr), batch, kv_head, (of_keys, of_values),
         pages, (table_stride, most_pages, page_count), TMA, PAGE,
     )  # fmt: skip
+    keys, values = moved(keys, origin, documents), moved(values, origin, documents)
     query = tile_of(own, m_offsets, q_len, stride_qm, stride_qd, HEAD_DIM, HEAD_PAD)
     if query.dtype == tl.float8e4nv:
         query = query.to(tl.float16)
@@ -356,8 +363,8 @@ def forward(
         visit,
         (acc, m, l),
         Queries(query, keys, values, paged, unit, unit, 1),
-        Place(batch, head, q_idx, zero, kv_len, S, T),
-        Span(q0 + zero, q1 + zero, batch, head, kv_len, S, T),
+        Place(batch, head, q_idx, zero + origin, kv_len, S, T),
+        Span(q0 + zero, q1 + zero, batch, head, kv_len, S + (zero + origin,), T),
         Hooks(HOLD, MASKED, BIASED, None, NEXT_RUN, WEIGHTED),
         Tile(BLOCK_N, HEAD_DIM, VALUE_DIM, HEAD_PAD, VALUE_PAD, TMA, PRECISION, PAGE),
         ONE_LOOP,

@@ -125,8 +125,9 @@ def attention(
         pages: where the keys and values of each request lie, if `key` and `value` are pages,
             `[pages, page_size, kv_heads, dim]` with any strides: see `Pages`. They may be int8
             beside a query of a floating-point dtype. For inference.
-        backend: "triton", "cpu" or "reference"; by default chosen by the device. A backend that
-            cannot serve the call raises and never hands over to another.
+        backend: "triton", "cpu", "reference" or "aligned" (the same bits however documents are
+            packed); by default chosen by the device. A backend that cannot serve the call raises
+            and never hands over to another.
 
     Returns:
         `[batch, heads, q_len, value_dim]` in the dtype of `query`, or bfloat16 for float8. A query

@@ -34,6 +34,7 @@ class Call(NamedTuple):
         pages: where keys and values lie in pages: then these are `[pages, kv_heads, page_size,
             dim]`, and queries may be packed into one batch entry. The expression drops keys and
             queries that a request has not.
+        aligned: whether tiles begin where documents do, for backends that say so.
     """
 
     query: torch.Tensor
@@ -46,6 +47,7 @@ class Call(NamedTuple):
     weight: Weight = softmax
     descales: Descales | None = None
     pages: Pages | None = None
+    aligned: bool = False
 
     @property
     def out_dtype(self) -> torch.dtype:

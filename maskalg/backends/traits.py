@@ -21,7 +21,7 @@ class Traits:
         wide: likewise.
         pages: it reads keys and values in pages where they lie; others are given a copy in order.
         where: where it runs, and how, for `maskalg doctor`, or a function that says so; None for
-            the kernels of GPUs, which `doctor` looks at itself.
+            the kernels of GPUs, which `doctor` looks at itself, and for what runs by others.
     """
 
     device: str | None = None

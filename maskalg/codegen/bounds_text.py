@@ -16,16 +16,20 @@ from .text.triton import TritonText
 MOST_INTERVALS: Final = 16
 
 
-def bounds_text(forms: ClosedForms, text: TritonText, found: str) -> tuple[str, ...]:
+def bounds_text(
+    forms: ClosedForms, text: TritonText, found: str, origin: str = ""
+) -> tuple[str, ...]:
     """The body of a hook for a mask with these closed forms: the intervals, then what is `found`.
+
+    Tiles are counted from `origin`, if any.
 
     Beyond `MOST_INTERVALS` every tile is visited and masked: sound, and `explain` says so.
     """
     if len(forms.touched) + len(forms.unfull) > MOST_INTERVALS:
-        touched = unfull = ["tiles(0, kv_len - 1, True, kv_len, BLOCK)"]
+        touched = unfull = [_counted("0", "kv_len - 1", "True", origin)]
     else:
-        touched = [_tiles(span, text) for span in forms.touched]
-        unfull = [_tiles(span, text) for span in forms.unfull]
+        touched = [_tiles(span, text, origin) for span in forms.touched]
+        unfull = [_tiles(span, text, origin) for span in forms.unfull]
     return (
         *text.lines,
         *_tuple("touched", touched),
@@ -45,7 +49,7 @@ def _tuple(name: str, members: list[str]) -> list[str]:
     return [f"{name} = (", *(f"    {member}," for member in members), ")"]
 
 
-def _tiles(span: Span, text: TritonText) -> str:
+def _tiles(span: Span, text: TritonText, origin: str) -> str:
     """One interval; bounds that kernels are not given narrow it."""
     lows, highs, guards = (
         [bound for bound in bounds if in_kernels(bound) and not _too_long(bound, text)]
@@ -54,7 +58,15 @@ def _tiles(span: Span, text: TritonText) -> str:
     low = _extreme("tl.maximum", lows, "0", text)
     high = _extreme("tl.minimum", highs, "kv_len - 1", text)
     held = " & ".join([f"({text(guard)} >= 0)" for guard in guards])
-    return f"tiles({low}, {high}, {held or 'True'}, kv_len, BLOCK)"
+    return _counted(low, high, held or "True", origin)
+
+
+def _counted(low: str, high: str, held: str, origin: str) -> str:
+    """The tiles of an interval."""
+    if not origin:
+        return f"tiles({low}, {high}, {held}, kv_len, BLOCK)"
+    low, high, length = (f"({bound}) - {origin}" for bound in (low, high, "kv_len"))
+    return f"tiles({low}, {high}, {held}, {length}, BLOCK)"
 
 
 def _extreme(function: str, bounds: list[Node], default: str, text: TritonText) -> str:

@@ -40,6 +40,8 @@ _OF_PRODUCT = f"product, {_PLACE}"
 _ROW = "j, q0, q1, batch, head, kv_len, S, T, BLOCK: tl.constexpr"
 _ROW_EITHER_WAY = _ROW.replace("j", "j, from_last", 1)
 
+_ORIGIN = "S[-1]"  # where tiles that begin with documents are counted from
+
 # Functions of kernels/reals.py with a form for NVIDIA of their own.
 _OWN_PTX = ("fma", "sigmoid", "tanh", "times")
 
@@ -203,6 +205,9 @@ def _runs(
     # Real bounds round as `masked` does, and as every other kernel that walks these runs.
     text = _printer(arguments, style).exactly()
     forms = prove_structure(structure).forms
+    if style.aligned:
+        found = f"run_of_spans{way}({at}, touched, unfull, kv_len - {_ORIGIN}, BLOCK)"
+        return bounds_text(forms, text, found, _ORIGIN)
     found = f"run_of_spans{way}({at}, touched, unfull, kv_len, BLOCK)"
     source = rung_of(structure).in_kernel
     # Token sets and tile predicates decide tiles on the host; spans in a kernel only enclose them.

@@ -8,10 +8,11 @@ are. What is left, such as congruences, is compared element by element.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from ..formula import nodes
 from ..formula.nodes import Node
-from ..formula.parameters import common_order
+from ..formula.parameters import Slot, common_order
 from ..proof.check.laws import SameDocument, same_document
 from .held import Index
 
@@ -112,6 +113,14 @@ def within_document(mask: Node) -> SameDocument | None:
         if own and plain and common_order(*same.of_query.own, *same.of_key.own) is not None:
             return same
     return None
+
+
+def packed_ids(mask: Node) -> Slot | None:
+    """The ids `[length]` of the documents of `within_document`, if they are one packing's."""
+    same = within_document(mask)
+    if same is None or same.of_query.args[:-1]:
+        return None
+    return cast(Slot, same.of_query.own[0])
 
 
 def _bounded_document(node: Node, moving: Index) -> SameDocument | None:

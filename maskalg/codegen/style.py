@@ -25,6 +25,8 @@ class Style:
             as many as a thread may load at once.
         bits: which elements of partial tiles a mask keeps is looked up, where computing it costs
             more (`codegen/bits.py`).
+        aligned: tiles begin where documents do: those of a loop are counted from the last number
+            of `S`, and spans alone say which are visited.
     """
 
     wide: bool = False
@@ -35,3 +37,4 @@ class Style:
     tabled: Tabled = "nothing"
     grain: int = 1
     bits: bool = False
+    aligned: bool = False

@@ -69,11 +69,21 @@ class Hooked(NamedTuple):
     tables: tuple[torch.Tensor, ...] = ()
 
 
-def hooked(hooks: Hooks, call: Call, tables: tuple[torch.Tensor, ...] | None = None) -> Hooked:
-    """The numbers and tables of a call; `tables` are those of `tables_of` where they are known."""
+def hooked(
+    hooks: Hooks,
+    call: Call,
+    tables: tuple[torch.Tensor, ...] | None = None,
+    behind: tuple[torch.Tensor, ...] = (),
+) -> Hooked:
+    """The numbers and tables of a call.
+
+    Args:
+        tables: those of `tables_of` where they are known.
+        behind: more tables, which kernels read and hooks do not.
+    """
     tables = tables_of(hooks, call) if tables is None else tables
     scalars = scalars_of(hooks, call.form, call.extents)
-    return Hooked(scalars, padded(tables, call.query.device))
+    return Hooked(scalars, padded(tables + behind, call.query.device))
 
 
 def numbers_of(call: Call) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -20,6 +21,7 @@ from . import segments as segments
 from . import trust
 from .arguments import bits_of_pairs, describable, sinks_of
 from .constants import architecture
+from .documents import in_units, room_in_units
 from .families import backward, decode, forward, one_pass
 from .families.backward import fill_gradients, fill_rows, route_of_gradients
 from .families.entries import table_gradients
@@ -220,7 +222,7 @@ def _gradients(
     call, factor = positively_scaled(call)
     known = known_of(call, saved, change[1], sinks_of(call))
     given = (call.query, call.key, call.value, change[0], *known)
-    alike = inputs and not slots and factor == 1
+    alike = inputs and not slots and factor == 1 and not call.aligned
     if alike:
         new = partial(_empty_gradients, call)
         if (found := launch_again(call, "backward", given, _ALL_GRADIENTS, new)) is not None:
@@ -229,9 +231,12 @@ def _gradients(
     statistic, delta = empty_statistics(call.query)
     of_inputs = empty_gradients(call.query, call.key, call.value) if inputs else []
     rows = Rows(*known, statistic, delta)
+    grad_out = change[0]
+    if call.aligned:
+        call, grad_out = _in_units(call), in_units(grad_out)
     plan = plan_of(call)
     steps = backward_plan_of(call, plan)
-    of = BackwardPass(call, steps, plan.tma, rows, change[0])
+    of = BackwardPass(call, steps, plan.tma, rows, grad_out)
     if inputs:
         launches = fill_gradients(of, of_inputs)
         of_inputs[0] = of_inputs[0] if factor == 1 else of_inputs[0] * factor
@@ -241,7 +246,7 @@ def _gradients(
             remember(call, "backward", given, results, steps.hooks, launches, route)
     else:
         fill_rows(of)
-    of_tables = table_gradients(of, slots, plan.style) if slots else {}
+    of_tables = table_gradients(of, slots, replace(plan.style, aligned=False)) if slots else {}
     return of_inputs, rows, [of_tables[slot] for slot in slots]
 
 
@@ -262,8 +267,10 @@ def compute(call: Call, lse_wanted: bool) -> Result:
         call, in_pages = call._replace(pages=pages), pages.tensors
     given = (call.query, call.key, call.value, sinks_of(call), call.descales, in_pages)
     new = partial(_empty_output, call, lse_wanted)
-    if (found := launch_again(call, "forward", given, (True, lse_wanted), new)) is not None:
-        return cast("tuple[torch.Tensor, torch.Tensor | None]", tuple(found))
+    if not call.aligned:
+        found = launch_again(call, "forward", given, (True, lse_wanted), new)
+        if found is not None:
+            return cast("tuple[torch.Tensor, torch.Tensor | None]", tuple(found))
     out, lse = new()
     if not out.numel() and (lse is None or not lse.numel()):
         return out, lse
@@ -276,12 +283,22 @@ def compute(call: Call, lse_wanted: bool) -> Result:
     asked = call
     if query.dtype != FLOAT8:  # with which other scales are refused
         call, _ = positively_scaled(call)
+    target = out
+    if call.aligned:
+        call, target = _in_units(call), room_in_units(out)
     plan = plan_of(call)
-    launches = launch_forward(call, plan, out, lse)
+    launches = launch_forward(call, plan, target, lse)
+    if target is not out:
+        out.copy_(target)
     if launches and call is asked:
         route = partial(route_of_forward, plan)
         remember(call, "forward", given, (out, lse), plan.hooks, launches, route)
     return out, lse
+
+
+def _in_units(call: Call) -> Call:
+    """The call of inputs for which one variant of each kernel serves."""
+    return call.with_inputs(*map(in_units, (call.query, call.key, call.value)))
 
 
 def _empty_output(call: Call, lse_wanted: bool) -> Result:

@@ -60,7 +60,12 @@ def count_constants(hooks: Hooks) -> dict[str, int]:
 
 
 def shape_constants(
-    head_dim: int, value_dim: int, dtype: torch.dtype, wide: bool, arch: str
+    head_dim: int,
+    value_dim: int,
+    dtype: torch.dtype,
+    wide: bool,
+    arch: str,
+    aligned: bool = False,
 ) -> dict[str, Any]:
     """The constants that follow from the shapes of the inputs."""
     return {
@@ -73,6 +78,7 @@ def shape_constants(
         "HEADS_TOGETHER": _HEADS_TOGETHER,
         "WIDE": wide,
         "PRECISION": precision(dtype, arch),
+        "ALIGNED": aligned,
     }
 
 

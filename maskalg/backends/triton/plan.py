@@ -103,6 +103,8 @@ def told_of(call: Call) -> Told:
         tabled="costly" if tables_are_worth(extents) else "nothing",
         grain=form.grain(extents.kv_len),
     )
+    if call.aligned:
+        return Told(_aligned(style), short=False, long_documents=False, counted=None)
     counted = None
     narrow = not sizes.wide and sizes.limbs == 1 and call.pages is None
     if narrow and bits_are_worth(form, extents):
@@ -115,6 +117,12 @@ def told_of(call: Call) -> Told:
                 counted = tiles_of_counts(*found)
     short, long_documents = extents.kv_len <= SHORT_ROW, documents_are_long(form, extents)
     return Told(style, short, long_documents, counted)
+
+
+def _aligned(style: Style) -> Style:
+    """The style of tiles that begin with documents: nothing in it that rounds depends on lengths,
+    and keys that are read together may lie anywhere."""
+    return replace(style, aligned=True, far=True, tabled="nothing", grain=1)
 
 
 def documents_are_long(form: Bound, extents: Extents) -> bool:
@@ -160,7 +168,7 @@ def structure_plan(
     short_integers = elements_are_short(structure, style)
     store.count(structure)
     hooks = hooks_of(structure, style)
-    shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
+    shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch, style.aligned)
     pads = (shape["HEAD_PAD"], shape["VALUE_PAD"])
     size, smallest = size_of((head_dim, value_dim)), min(pads)
     pattern = pattern_of(structure)
@@ -171,7 +179,7 @@ def structure_plan(
         pattern = as_long(pattern, of_paths(structure))
     if counted and plain and _was_measured(counted, size):
         pattern = as_counted(pattern, counted)
-    served = short_integers and smallest >= SMALLEST_PAD and has_gluon()
+    served = short_integers and smallest >= SMALLEST_PAD and has_gluon() and not style.aligned
     hopper, candidates = preferred(
         Key("forward", size, dtype.itemsize, pattern, hooks.biased),
         tuned,
@@ -191,7 +199,8 @@ def structure_plan(
         candidates=candidates,
         style=style,
         counted=counted,
-        tma=has_tma(arch),
+        # A descriptor would copy what lies behind a document into its last tile.
+        tma=has_tma(arch) and not style.aligned,
     )
 
 
@@ -277,7 +286,7 @@ def backward_plan(
     counted: Counted | None = None,
 ) -> BackwardPlan:
     """The plan of the gradients of a structure; arguments as of `structure_plan`."""
-    shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch)
+    shape = shape_constants(head_dim, value_dim, dtype, style.wide, arch, style.aligned)
     head_pad, element_bytes = max(shape["HEAD_PAD"], shape["VALUE_PAD"]), dtype.itemsize
     size = size_of((head_dim, value_dim))
     style = style_of_gradients(style, head_pad)

@@ -447,3 +447,30 @@ def test_python_of_a_step_of_training(monkeypatch, tmp_path):
     # New tensors may lie where none did before; those calls prepare a launch.
     assert min(forward for forward, _ in found) <= 37, found
     assert min(backward for _, backward in found) <= 30, found
+
+
+@pytest.mark.parametrize("dim", [64, 40])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_one_variant_serves_documents_however_packed(target, dim, monkeypatch, tmp_path):
+    """Plain kernels, whose text does not depend on lengths, batch, strides or addresses."""
+    from maskalg.backends.aligned import backend
+
+    monkeypatch.setattr(backend, "_interpreted", lambda: True)  # the stub's tensors lie on the CPU
+
+    def step(lengths, batch=1, *, together=False):
+        q, k, v = inputs(dim, length=sum(lengths), batch=batch)
+        if together:
+            q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v))
+        mask = causal & document.from_lengths(lengths) + ma.alibi(SLOPES.detach())
+        leaves = [t.requires_grad_() for t in (q, k, v)]
+        ma.attention(*leaves, mask, backend="aligned").float().sum().backward()
+
+    wanted = ["forward", "backward_queries", "backward_keys"]
+    with stub_gpu(monkeypatch, tmp_path, target) as launches:
+        step([300, 511])
+        assert [one.name for one in launches] == wanted
+        for others in (([300],), ([1, 511, 0, 77], 2), ([4096],), ([16, 1],)):
+            step(*others)
+            step(*others, together=True)
+        assert [one.name for one in launches] == 9 * wanted
+    assert sorted(path.stem for path in tmp_path.rglob("*.ptx")) == sorted(wanted)

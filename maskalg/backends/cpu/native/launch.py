@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import torch
 
-from ....codegen.spans import within_document
+from ....codegen.spans import packed_ids
 from ....engine.extents import Extents, dependence
 from ....engine.long_integers import as_float32
 from ....engine.normal_form import Bound, Structure, Value
@@ -242,10 +242,9 @@ def first_queries(form: Bound, extents: Extents) -> torch.Tensor | None:
     """Where tiles of queries begin, int32 `[tiles + 1]` with the number of queries behind them, if
     every pair lies in a document whose ids are declared to be contiguous: none holds two, and what
     a document gives depends on it alone. None for tiles one after the other."""
-    same = within_document(form.structure.mask)
-    if same is None or same.of_query.args[:-1]:
+    slot = packed_ids(form.structure.mask)
+    if slot is None:
         return None
-    slot = cast(Slot, same.of_query.own[0])
     starts = tables_of_slots(slot, slot, form.values).named("start")
 
     def made() -> torch.Tensor:

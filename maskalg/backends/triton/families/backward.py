@@ -26,6 +26,7 @@ from ..constants import (
     tile_constants,
     weight_constants,
 )
+from ..documents import rows_of_tiles, with_rows
 from ..launching.fitting import failed, that_fits, with_last_resort
 from ..launching.launch import Launch, compile_together
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
@@ -112,6 +113,7 @@ def serves(call: Call, plan: BackwardPlan) -> bool:
         and min(plan.shape["HEAD_PAD"], plan.shape["VALUE_PAD"]) >= SMALLEST_PAD
         and all(dim * call.query.element_size() % 16 == 0 for dim in dims)
         and has_gluon()
+        and not call.aligned
     )
 
 
@@ -207,7 +209,7 @@ class _Launches:
             {**self.given, "counter": self.counter.tensors["out"] if persistent else None},
             partial(_sizes, side, tile),
             lambda: self.weighting | gradient_constants(self.plan, side, tile),
-            self.hooked,
+            with_rows(self.plan.hooks, self.call, self.hooked, *_rows_side(side, tile, self.call)),
             self.described,
             tile=tile,
         )
@@ -234,17 +236,21 @@ class _Launches:
         return [rows, visits, turns, *gradients]
 
 
+def _rows_side(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> tuple[int, int]:
+    """Positions that rows of tiles hold, and those of one."""
+    length = call.extents.q_len if of == "queries" else call.extents.kv_len
+    if isinstance(tile, HopperBackwardTile):
+        return length, tile.rows
+    return length, tile.block_q if of == "queries" else tile.block_kv
+
+
 def _sizes(of: Side, tile: Tile | HopperBackwardTile, call: Call) -> Sizes:
     extents = call.extents
-    if of == "queries":
-        like, length, heads = call.query, extents.q_len, extents.heads
-    else:
-        like, length, heads = call.key, extents.kv_len, call.key.shape[1]
-    if isinstance(tile, HopperBackwardTile):
-        side = tile.rows
-    else:
-        side = tile.block_q if of == "queries" else tile.block_kv
-    rows, batch_heads = -(-length // side), extents.batch * heads
+    like, heads = call.query, extents.heads
+    if of == "keys":
+        like, heads = call.key, call.key.shape[1]
+    rows = rows_of_tiles(call, *_rows_side(of, tile, call))
+    batch_heads = extents.batch * heads
     programs = rows * batch_heads
     if isinstance(tile, HopperBackwardTile) and tile.persistent:
         threads, registers = 128 * (tile.consumers + 1), HOPPER_BACKWARD_REGISTERS[tile.consumers]

@@ -75,7 +75,7 @@ def packed_tiles(rows: int, requests: int, side: int) -> int:
 def shared(call: Call, plan: Plan) -> Shared | None:
     """How programs share the keys of a call; None where each has all keys of its queries."""
     extents, device = call.extents, call.query.device
-    if extents.kv_len < _LEAST_KEYS:
+    if extents.kv_len < _LEAST_KEYS or call.aligned:
         return None
     # Rows of a tile visit the same tiles of keys, as heads do that the mask does not tell apart.
     members = 1 if "head" in call.form.structure.mask.indices() else call.group

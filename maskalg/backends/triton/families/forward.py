@@ -19,6 +19,7 @@ from ...call import Call
 from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, sinks_of
 from ..constants import hooks_ahead, power_of_two, rows_as_pads, tile_constants, weight_constants
+from ..documents import rows_of_tiles, with_rows
 from ..launching.fitting import that_fits, tried_for, with_last_resort
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
@@ -133,7 +134,7 @@ def launch_forward(
             {**given, **made},
             partial(_sizes, tile),
             lambda: forward_constants(plan, call.weight, tile, call.page_size),
-            reads,
+            with_rows(plan.hooks, call, reads, call.extents.q_len, _side(tile)),
             tma,
             tile=tile,
         )
@@ -206,10 +207,12 @@ def forward_constants(
 
 
 def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
-    side = tile.block_q if isinstance(tile, Tile) else tile.consumers * _QUERIES
+    side = _side(tile)
     extents = call.extents
     batch, heads, q_len, _ = call.query.shape
-    rows = packed_tiles(q_len, extents.batch, side) if call.packed else -(-q_len // side)
+    rows = rows_of_tiles(call, q_len, side)
+    if call.packed:
+        rows = packed_tiles(q_len, extents.batch, side)
     programs = rows * batch * heads
     if isinstance(tile, HopperTile) and tile.persistent:
         threads = 128 * (tile.consumers + 1)
@@ -217,6 +220,11 @@ def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
     head_step, row_step = row_steps(call.query)
     own = {"rows": rows, "head_step": head_step, "row_step": row_step}
     return Sizes(programs, {**numbers_of(call), **own})
+
+
+def _side(tile: Tile | HopperTile) -> int:
+    """Queries of a tile."""
+    return tile.block_q if isinstance(tile, Tile) else tile.consumers * _QUERIES
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,81 @@
+"""The kernels of the GPU and of the CPU with tiles that begin where documents do.
+
+A document's output and the gradients of its tokens are the same bits alone, packed at any place
+among any others, and in any batch. A call for which that does not hold is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import torch
+
+from ...codegen.spans import packed_ids
+from ...formula.printing import formula_text
+from .. import messages
+from ..call import Call, Result
+from ..choice import Backend, backend_of
+from ..traits import Explained
+
+
+def attend(call: Call) -> Result:
+    """Output `[batch, heads, q_len, value_dim]`, and lse `[batch, heads, q_len]` when wanted."""
+    learned = call.differentiable() and any(t.requires_grad for _, t in call.form.tensors())
+    computing, aligned = _served(call, tables=learned)
+    return computing.attend(aligned)
+
+
+def compute(call: Call, lse_wanted: bool) -> Result:
+    """Output and, where wanted, lse; see `attend`."""
+    computing, aligned = _served(call)
+    return computing.compute(aligned, lse_wanted)
+
+
+def differentiate(
+    call: Call,
+    saved: tuple[torch.Tensor, torch.Tensor],
+    change: tuple[torch.Tensor, torch.Tensor | None],
+    tables: tuple[int, ...],
+) -> list[torch.Tensor]:
+    """Gradients of query, key and value, and of the tables in these slots, in their dtypes."""
+    computing, aligned = _served(call, tables=bool(tables))
+    return computing.differentiate(aligned, saved, change, tables)
+
+
+def explain(call: Call) -> Explained:
+    """The choices of the kernels that serve."""
+    computing, aligned = _served(call)
+    found = computing.explain(aligned)
+    return replace(found, tier=f"{found.tier}, tiles begin with documents")
+
+
+def _served(call: Call, *, tables: bool = False) -> tuple[Backend, Call]:
+    """The backend whose kernels serve a call, and the call as it takes it.
+
+    Args:
+        tables: whether tables of the bias want a gradient.
+    """
+    mask = call.form.structure.mask
+    if packed_ids(mask) is None:
+        raise messages.no_documents_to_align(formula_text(mask))
+    if call.query.device.type == "cpu" and not _interpreted():
+        _check_compiled(call, tables)
+        return backend_of("cpu"), call
+    return backend_of("triton"), call._replace(aligned=True)
+
+
+def _check_compiled(call: Call, tables: bool) -> None:
+    """Raise unless the compiled kernel of a CPU serves, whose tiles begin with documents anyway."""
+    from ..cpu.native.launch import kernel_for
+
+    if not call.query.numel() or not call.value.numel():
+        return
+    kernel = kernel_for(call, tables=tables)
+    if kernel is None or not kernel.bounds:
+        raise messages.not_aligned_on_a_cpu(call.query.dtype)
+
+
+def _interpreted() -> bool:
+    """Whether Triton's interpreter stands in for a GPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
