@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, Final, Literal, cast
 
 import torch
@@ -36,7 +37,7 @@ from ..proof.closed_forms import Span
 from ..proof.proof import prove_structure
 from ..schedule.tiling import Of
 from . import terms
-from .elements import SCALE, Interval, TritonHooks, kept
+from .elements import SCALE, TritonHooks, kept
 from .given import (
     Kernel,
     document_laws,
@@ -63,6 +64,7 @@ from .meaning import (
 )
 from .reading.cpp import CppHooks, Passed
 from .reals import prove_real
+from .search import Call, Interval, small_calls, wrong_bound, wrong_pair
 from .solve import Model, aligned, prove, settled
 from .terms import Term
 
@@ -299,6 +301,7 @@ def _of_hooks(
         return
     of_whole_rows = variant.of_whole_rows(structure, meaning)
     known = given(structure, meaning, kernel)
+    small = _Small(subject, hooks, kernel)
     for moving in ("kv_idx", "q_idx"):
         text = f"{where}, {_ROWS[moving]}"
 
@@ -306,9 +309,10 @@ def _of_hooks(
             return of_whole_rows(kept(read.element("masked", moving).term))
 
         before = _Before(proved, variant, moving)
-        yield _element(
+        claim = _element(
             structure.mask, meaning, known, element, (text, moving), milliseconds, before
         )
+        yield _run(claim, partial(small.pair, moving))
         biased = "biased_ahead" if hooks.ahead and moving == "kv_idx" else "biased"
 
         def of_bias(slope: bool, moving: str = moving, biased: str = biased) -> Term:
@@ -330,12 +334,15 @@ def _of_hooks(
         text = f"{where.replace(_NAMES['ptx'], 'GPUs')}, {name}"
         try:
             found = read.bounds(name)
+            asked = read.asked_for(found, cast(Of, rows))
         except NotDefined as problem:
-            yield unread("bounds", text, problem)
+            yield _run(unread("bounds", text, problem), partial(small.bound, of, name))
             continue
-        by = "equal as written" if read.asks_for(found, cast(Of, rows)) else "other arguments"
-        told: Outcome = "proved" if by == "equal as written" else "not proved"
-        yield Claim("bounds", f"{text}, {found.function} of its row", told, by, 0.0, None, moving)
+        own = all(one is other for one, other in asked)
+        by = "equal as written" if own else "other arguments"
+        told: Outcome = "proved" if own else "not proved"
+        claim = Claim("bounds", f"{text}, {found.function} of its row", told, by, 0.0, None, moving)
+        yield _run(claim, partial(small.row, of, name, cast(Of, rows)))
         if "spans" not in found.function:
             continue
         spans = found.touched, found.unfull
@@ -345,10 +352,65 @@ def _of_hooks(
         every = list(_bounds(of, meaning, kernel, spans, (text, moving), milliseconds))
         if all(claim.outcome == "proved" for claim in every):
             bounds.append((name, spans))
-        yield from every
+        find = cache(partial(small.bound, of, name))
+        yield from [_run(claim, find) for claim in every]
 
 
-def _read(subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel) -> TritonHooks:
+@dataclass(frozen=True)
+class _Small:
+    """Small calls of a kernel, in which hooks that are not proved are run."""
+
+    subject: Subject
+    hooks: Hooks
+    kernel: Kernel
+
+    def _calls(self, of: Structure, read: TritonHooks) -> tuple[list[Term], Iterator[Call]]:
+        known = given(of, read.meaning, self.kernel)
+        return known, small_calls(of, self.subject.dtypes, known, made=read.tables_made())
+
+    def _read(self) -> TritonHooks:
+        return _read(self.subject, self.hooks, Meaning(self.subject.dtypes), self.kernel, run=True)
+
+    def pair(self, moving: str) -> Model | None:
+        """A pair for which the hook of an element answers otherwise than the formula."""
+        read = self._read()
+        known, calls = self._calls(self.subject.structure, read)
+        result = read.element("masked", moving).term
+        found = [kept(result, other=other) for other in (terms.TRUE, terms.FALSE)]
+        return wrong_pair(calls, read.passed, found, known, 2 if moving == "kv_idx" else 0)
+
+    def row(self, of: Structure, name: str, rows: Of) -> Model | None:
+        """A tile for which a hook of runs asks for those of another row."""
+        read = self._read()
+        asked = read.asked_for(read.bounds(name), rows)
+        return wrong_bound(self._calls(of, read)[1], read.passed, (), (), asked)
+
+    def bound(self, of: Structure, name: str) -> Model | None:
+        """A tile and a key that the intervals of a hook of runs leave out."""
+        read = self._read()
+        found = read.bounds(name)
+        return wrong_bound(self._calls(of, read)[1], read.passed, found.touched, found.unfull, ())
+
+
+def _run(claim: Claim, find: Callable[[], Model | None]) -> Claim:
+    """The claim; if it is not proved, wrong where a small call answers otherwise."""
+    if claim.outcome != "not proved":
+        return claim
+    started = time.perf_counter()
+    try:
+        model = find()
+    except (NotDefined, SyntaxError):
+        return claim
+    seconds = claim.seconds + time.perf_counter() - started
+    if model is None:
+        return replace(claim, by=f"{claim.by}; small calls answer alike", seconds=seconds)
+    by = f"run in a small call; {claim.by}"
+    return replace(claim, outcome="wrong", by=by, seconds=seconds, model=model)
+
+
+def _read(
+    subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel, *, run: bool = False
+) -> TritonHooks:
     hooks = subject.passed(hooks)
     text = subject.rendered(hooks.source)
     return TritonHooks(
@@ -357,6 +419,7 @@ def _read(subject: Subject, hooks: Hooks, meaning: Meaning, kernel: Kernel) -> T
         meaning,
         wide=kernel.bits == 64,
         library=subject.library,
+        run=run,
     )
 
 
@@ -545,7 +608,8 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
 
         text = f"{where}, {name}"
         of = (text, "q_idx")
-        yield _element(structure.mask, meaning, known, element, of, milliseconds, _Before())
+        claim = _element(structure.mask, meaning, known, element, of, milliseconds, _Before())
+        yield _run(claim, partial(_pair_of_cpp, subject, known, element))
 
         def of_bias(slope: bool, lane: str = lane) -> Term:
             if not slope:
@@ -567,6 +631,12 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
         yield from _bounds(
             structure, meaning, kernel, intervals, (f"{where}, bounds", "kv_idx"), milliseconds
         )
+
+
+def _pair_of_cpp(subject: Subject, known: list[Term], element: Callable[[], Term]) -> Model | None:
+    """A pair for which the hook of an element answers otherwise than the formula."""
+    calls = small_calls(subject.structure, subject.dtypes, known)
+    return wrong_pair(calls, lambda _: {}, [element()], known, 0)
 
 
 def _passed(structure: Structure, meaning: Meaning) -> dict[int, Passed]:

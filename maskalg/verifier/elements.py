@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 from ..codegen.arguments import (
@@ -21,6 +22,7 @@ from ..codegen.arguments import (
     TableArgument,
     TableLike,
 )
+from ..codegen.divisors import factor_and_shift
 from ..codegen.hooks import Hooks
 from ..engine.normal_form import Structure
 from ..formula.parameters import Slot
@@ -28,8 +30,9 @@ from ..schedule.tiling import Of
 from . import terms
 from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q, step_table
 from .reading.library import Library, unwrapped
-from .reading.triton import Module, Reader, as_number
+from .reading.triton import Module, Reader, as_number, power_of_two
 from .reading.values import FLOAT32, INT32, INT64, Number, Pointer, Type, type_of
+from .search import Call, Interval, Made, layout_of_bits, word_of_bits
 from .terms import Table, Term
 
 _NUMBERS: Final = Table("numbers", "int", -(2**31), 2**31 - 1)
@@ -43,15 +46,6 @@ class Load:
     table: Table
     at: Term
     inside: Term
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The keys low..high that a kernel's loop is told of, if `some`."""
-
-    low: Term
-    high: Term
-    some: Term
 
 
 @dataclass(frozen=True)
@@ -85,6 +79,8 @@ class TritonHooks:
         meaning: of the structure's formulas.
         wide: whether indices have 64 bits.
         library: other texts of files of the kernels, by name.
+        run: whether the terms are to be computed at numbers and not proved: divisions by factors
+            are read from their text, and any bit of a table of bits may be asked for.
     """
 
     def __init__(
@@ -95,8 +91,9 @@ class TritonHooks:
         *,
         wide: bool,
         library: dict[str, str] | None = None,
+        run: bool = False,
     ) -> None:
-        self.structure, self.meaning = structure, meaning
+        self.structure, self.meaning, self._run = structure, meaning, run
         self.index = INT64 if wide else INT32
         self.loads: list[Load] = []
         self._slots = {slot.index: slot for slot in structure.slots}
@@ -113,7 +110,34 @@ class TritonHooks:
         self._reader = Reader(self._module, self._loaded, self._summaries())
 
     def _summaries(self) -> dict[str, Callable[..., Any]]:
-        return Library(self._divisors).summaries() | {"bits_of": self._bits_of}
+        found = Library(self._divisors).summaries()
+        if not self._run:
+            return found | {"bits_of": self._bits_of}
+        by_text = ("quotient", "quotient_of_any", "remainder", "remainder_of_any")
+        plain = {name: rule for name, rule in found.items() if name not in by_text}
+        return plain | {"bits_of": _any_bit}
+
+    def passed(self, call: Call) -> dict[str, int]:
+        """What the host passes in a call besides its numbers, by the names of variables."""
+        found = {"j": 5, "from_last": 3}
+        for names, divisor in self._divisors.items():
+            factor, shift = factor_and_shift(call.value(divisor))
+            found |= {names[0]: factor - (factor >> 31 << 32), names[1]: shift}
+        for rows in ("queries", "keys"):
+            of = layout_of_bits(call.values, rows)
+            found |= {f"{name} of bits of {rows}": number for name, number in of.items()}
+        for place, rows in enumerate(("queries", "keys", "keys, either way")):
+            layout = {"of_batch": 39, "of_head": 13, "grain_bits": 6, "labels": place + 1}
+            found |= {f"{name} of {rows}": number for name, number in layout.items()}
+        return found
+
+    def tables_made(self) -> dict[str, Made]:
+        """The tables that the host makes: of bits, and labels, which count as 0."""
+        labels: dict[str, Made] = {name: lambda call, at: 0 for name in self._marks}
+        return labels | {
+            name: partial(word_of_bits, rows=table.rows)
+            for name, table in self._bits_of_pairs.items()
+        }
 
     def element(self, name: str, moving: str) -> Number:
         """The result of the hook `name` for a score, or a product, and a pair.
@@ -174,9 +198,10 @@ class TritonHooks:
         reader.call(name, *first, *row, *place, numbers, self._tables, 64)
         return found[0]
 
-    def asks_for(self, bounds: Bounds, of: Of) -> bool:
-        """Whether a hook of runs asks for those of its own row: from the tile it is told on, of the
-        labels of this side where it reads any, at the row of its batch entry and its head."""
+    def asked_for(self, bounds: Bounds, of: Of) -> list[tuple[Term, Term]]:
+        """What a hook of runs asks for, and what it should: runs of its own row, from the tile it
+        is told on, of the labels of this side where it reads any, at the row of its batch entry and
+        its head."""
         step = [terms.variable(f"{name} of {of}") for name in ("of_batch", "of_head", "grain_bits")]
         row = terms.add(terms.multiply(BATCH, step[0]), terms.multiply(HEAD, step[1]))
         from_tile = ("j", "from_last") if "either_way" in bounds.function else ("j",)
@@ -185,15 +210,17 @@ class TritonHooks:
             wanted += [Q0, Q1, terms.number(0), row, step[2]]
         wanted += [KV_LEN, terms.number(64)]
         if len(wanted) != len(bounds.place):
-            return False
+            raise NotDefined(f"{len(bounds.place)} arguments of {bounds.function}")
+        found = []
         for part, term in zip(bounds.place, wanted, strict=True):
             if isinstance(part, Pointer):
-                labels = self._marks.get(part.table.name)
-                if labels != of or part.at is not term:
-                    return False
-            elif terms.replaced(self.resolved(as_number(part).term), unwrapped) is not term:
-                return False
-        return True
+                labels = f"labels of {self._marks.get(part.table.name)}", f"labels of {of}"
+                found.append((terms.variable(labels[0]), terms.variable(labels[1])))
+                found.append((part.at, term))
+            else:
+                plain = terms.replaced(self.resolved(as_number(part).term), unwrapped)
+                found.append((plain, term))
+        return found
 
     def resolved(self, term: Term) -> Term:
         """The term with numbers in place of the bits, and the table, that they are passed as; with
@@ -306,13 +333,24 @@ class TritonHooks:
         return type_of(self.meaning.dtypes[slot.index])
 
 
-def kept(result: Term, score: Term = SCORE) -> Term:
-    """Where a result is the score and not -inf."""
+def _any_bit(table: Pointer, row: Number, index: Number) -> tuple[Number, Number]:
+    """A bit of a table: its word, and what of it is the bit."""
+    place, word = (terms.remainder, terms.quotient)
+    at = terms.add(table.at, row.term, word(index.term, terms.number(32)))
+    bit = power_of_two(place(index.term, terms.number(32)))
+    return Number(terms.entry(table.table, at), INT32), Number(bit, INT32)
+
+
+def kept(result: Term, score: Term = SCORE, other: Term | None = None) -> Term:
+    """Where a result is the score and not -inf; of what is neither, `other`."""
     if result is score:
         return terms.TRUE
     if result.op == "real" and result.data == -float("inf"):
         return terms.FALSE
     if result.op == "choice":
         chosen, then, otherwise = result.args
-        return terms.choice(chosen, kept(then, score), kept(otherwise, score))
+        parts = (kept(part, score, other) for part in (then, otherwise))
+        return terms.choice(chosen, *parts)
+    if other is not None:
+        return other
     raise NotDefined("a result that is neither the score nor -inf")

@@ -39,6 +39,7 @@ from maskalg.verifier import terms
 from maskalg.verifier.claims import Claim, Subject, claims, subject_of
 from maskalg.verifier.given import Kernel, given
 from maskalg.verifier.meaning import Meaning
+from maskalg.verifier.search import small_calls
 
 from . import running
 from .mutation import Mutant, of_arguments, of_cpp, of_triton
@@ -142,8 +143,8 @@ class Text:
         else:
             subject = replace(self.subject, passed=lambda _: cast(Hooks, mutant.passed))
         for claim in claims(subject, (self.target,), 3000, (self.bits,)):  # type: ignore[arg-type]
-            unread = claim.by.startswith("not read")
-            if claim.outcome != "proved" and (claim.text in self.proved or unread):
+            sure = claim.model is not None or claim.by.startswith("not read")
+            if claim.outcome != "proved" and (claim.text in self.proved or sure):
                 return claim
         return None
 
@@ -169,7 +170,8 @@ def answers_otherwise(text: Text, mutant: Mutant, numbers: Numbers, claim: Claim
     if claim is not None and claim.kind == "element":
         return _pairs(text, mutant, numbers, [(values["q_idx"], values["kv_idx"])], claim)
     if claim is not None:
-        return _interval(text, mutant, numbers, (values["q0"], values["q1"]), [values["kv_idx"]])
+        row = values["q0"], values["q1"]
+        return _interval(text, mutant, numbers, row, [values["kv_idx"]], at_numbers=True)
     lengths = values["q_len"], values["kv_len"]
     if "next" in mutant.function or mutant.function == "bounds":
         if mutant.function.endswith("of_keys"):
@@ -197,6 +199,12 @@ def _pairs(
         wide = text.bits == 64
         hooks = mutant.passed or text.hooks
         found = running.kept_by_triton(mutant.text, hooks, numbers, pairs, of_keys, wide)
+        if claim is not None:  # it may be wrong by what it reads outside of a table
+            numbers = Numbers(numbers.structure, numbers.dtypes, {**numbers.values, "outside": -1},
+                              numbers.entries)  # fmt: skip
+            other = running.kept_by_triton(mutant.text, hooks, numbers, pairs, of_keys, wide)
+            if other != found:
+                return f"{pairs[0]}: reads outside of a table"
     for (q, k), kept in zip(pairs, found, strict=True):
         if text.target == "cpu" and k >= numbers.values["kv_len"]:
             continue
@@ -206,68 +214,50 @@ def _pairs(
 
 
 def _interval(
-    text: Text, mutant: Mutant, numbers: Numbers, row: tuple[int, int], keys: range | list[int]
+    text: Text,
+    mutant: Mutant,
+    numbers: Numbers,
+    row: tuple[int, int],
+    keys: range | list[int],
+    at_numbers: bool = False,
 ) -> str:
-    """A key of the tile that no touched interval holds, or that no interval says to mask."""
+    """A key of the tile that no touched interval holds, or that no interval says to mask; or that
+    another row of labels is asked for than by the right text.
+
+    At the numbers of a claim (`at_numbers`) lengths are those of its side.
+    """
     of = numbers
     if text.target == "cpu":
         assert text.cpp is not None
         touched, every = text.cpp.touched, text.cpp.touched + text.cpp.unfull
         found = running.intervals_by_cpp(mutant.text, numbers, row, touched, every)
     else:
-        if mutant.function.endswith("of_keys"):
+        if mutant.function.endswith("of_keys") and not at_numbers:
             swapped = dict(numbers.values)
             swapped["kv_len"], swapped["q_len"] = swapped["q_len"], swapped["kv_len"]
             of = Numbers(text.transposed, numbers.dtypes, swapped, numbers.entries)
+        elif mutant.function.endswith("of_keys"):
+            of = Numbers(text.transposed, numbers.dtypes, numbers.values, numbers.entries)
         wide = text.bits == 64
         hooks = mutant.passed or text.hooks
-        found = running.intervals_by_triton(mutant.text, hooks, of, mutant.function, row, wide)
+        found, right = (
+            running.intervals_by_triton(one, passed, of, mutant.function, row, wide)
+            for one, passed in ((mutant.text, hooks), (text.hooks.source, text.hooks))
+        )
+        if found[2] != right[2]:
+            return f"queries {row}: {found[2]} is asked for"
+        if not right[0]:
+            return ""
     first, last = row
     queries = [*range(first, min(first + 150, last + 1)), *range(max(last - 149, first), last + 1)]
     for k in keys:
         kept = {of.wanted(q, k) for q in queries}
-        touched, unfull = (any(a <= k <= b for a, b in intervals) for intervals in found)
+        touched, unfull = (any(a <= k <= b for a, b in intervals) for intervals in found[:2])
         if True in kept and not touched:
             return f"queries {row}, key {k}: not visited"
         if touched and False in kept and not unfull:
             return f"queries {row}, key {k}: not masked"
     return ""
-
-
-def small_calls(text: Text, count: int, seed: int) -> Iterator[Numbers]:
-    """Calls of few positions, whose numbers and entries are small or at the ends of their range,
-    in which such a kernel runs."""
-    drawn, structure = random.Random(seed), text.structure
-    for _ in range(20 * count):
-        values = {"q_len": drawn.randint(1, 7), "kv_len": drawn.randint(1, 8)}
-        values |= {
-            "batches": 2,
-            "heads": 3,
-            "batch": drawn.randrange(2),
-            "head": drawn.randrange(3),
-        }
-        for slot in structure.scalars:
-            low = -5 if slot.low is None else slot.low
-            some = [low, low + 1, low + 2, 3, 4, 5, 9, 2**31 - 1]
-            values[f"n{slot.index}"] = drawn.choice(some)
-        entries = {}
-        for slot in structure.tables:
-            at = [index.data for of, _, index in structure.table_indices if of == slot]
-            sizes = [{"batch": 2, "head": 3}.get(str(name), 12) for name in at[: slot.ndim]]
-            values |= {f"size{slot.index}_{axis}": size for axis, size in enumerate(sizes)}
-            dtype = text.subject.dtypes[slot.index]
-            ends = (
-                [0, 1] if dtype == torch.bool else [torch.iinfo(dtype).min, torch.iinfo(dtype).max]
-            )
-            for at in range(torch.Size(sizes).numel()):
-                near = drawn.randint(-2, 9) if dtype != torch.bool else drawn.randint(0, 1)
-                entries[f"t{slot.index}", at] = near if drawn.random() < 0.8 else drawn.choice(ends)
-        numbers = Numbers(structure, text.subject.dtypes, values, entries)
-        if text.has(numbers, 0, 0):
-            count -= 1
-            yield numbers
-            if not count:
-                return
 
 
 def outcome_of(text: Text, mutant: Mutant) -> tuple[str, str]:
@@ -284,14 +274,17 @@ def outcome_of(text: Text, mutant: Mutant) -> tuple[str, str]:
         told = running.apart(lambda: answers_otherwise(text, at, numbers, claim))
         if told and told != "crashed" and not told.startswith("raised"):
             return "refuted, run", told
-    for numbers in small_calls(text, 6, 1):
+    for call in small_calls(text.structure, text.subject.dtypes, text.known, 6):
+        numbers = Numbers(call.structure, call.dtypes, call.values, call.entries)
         found = running.apart(lambda n=numbers: answers_otherwise(text, mutant, n, None) or "same")  # type: ignore[misc]
         if found.startswith("raised"):
             return "does not run", found
         if found != "same":
             if claim is None:
                 return "ACCEPTED, wrong", f"{numbers.values}: {found}"
-            return "not proved, run" if claim.model is None else "refuted, run", found
+            if claim.model is None:
+                return "not proved, run", f"{found} ({claim.by})"
+            return "refuted, run", found
     if claim is None:
         return "proved, run", ""
     if claim.by.startswith("not read"):

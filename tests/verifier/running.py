@@ -13,7 +13,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,51 +28,31 @@ from maskalg.codegen.arguments import (
     BitsNumber,
     BitsTable,
     DivisorArgument,
+    LayoutArgument,
     NumbersTable,
     ScalarArgument,
     TableArgument,
 )
 from maskalg.codegen.divisors import factor_and_shift
 from maskalg.codegen.hooks import Hooks
-from maskalg.engine.normal_form import Structure
-from maskalg.verifier import terms
 from maskalg.verifier.claims import _passed
-from maskalg.verifier.meaning import Meaning, step_table
+from maskalg.verifier.meaning import step_table
+from maskalg.verifier.search import Call, layout_of_bits, word_of_bits
 
 PAD = 4096
 """Entries on each side of a table, for texts that read past its ends."""
 
 
-class Numbers:
-    """A call: numbers and sizes by name, and entries by table and place; others are 0."""
+class Numbers(Call):
+    """A call whose tables are tensors."""
 
-    def __init__(
-        self,
-        structure: Structure,
-        dtypes: dict[int, torch.dtype],
-        values: Mapping[str, Any],
-        entries: Mapping[tuple[str, int], Any],
-    ) -> None:
-        self.structure, self.dtypes, self.values = structure, dtypes, dict(values)
-        self.meaning, self.entries = Meaning(dtypes), dict(entries)
-        self._tables: dict[str, torch.Tensor] = {}
-
-    def value(self, term: terms.Term, more: Mapping[str, Any] | None = None) -> Any:
-        """A term at these numbers."""
-        every = {p.data: 0 for p in term.walk() if p.op == "variable"}
-        known = {**every, **self.values, **(more or {})}
-        return terms.computed(term, known, lambda t, at: self.entries.get((t.name, at), 0), _reals)
-
-    def wanted(self, q: int, k: int) -> bool:
-        """Whether the mask keeps a pair, and there is such a key."""
-        pair = {"q_idx": q, "kv_idx": k}
-        return k < self.values["kv_len"] and bool(
-            self.value(self.meaning(self.structure.mask), pair)
-        )
+    @cached_property
+    def tables(self) -> dict[Any, torch.Tensor]:
+        return {}
 
     def table(self, name: str, dtype: torch.dtype, size: int) -> torch.Tensor:
         """The entries of a table, which begin behind `PAD` others."""
-        if name not in self._tables:
+        if name not in self.tables:
             if size > 2**31:
                 raise MemoryError(f"a table of {size} entries")
             # NumPy's zeros take no memory before they are written.
@@ -80,8 +61,8 @@ class Numbers:
             for (table, at), entry in self.entries.items():
                 if table == name and -PAD <= at < size + PAD:
                     found[at + PAD] = entry
-            self._tables[name] = found[PAD:]
-        return self._tables[name]
+            self.tables[name] = found[PAD:]
+        return self.tables[name]
 
     def of_slot(self, index: int) -> torch.Tensor:
         slot = self.structure.slots[index]
@@ -92,10 +73,6 @@ class Numbers:
         sizes = [self.values.get(f"size{s.index}_{axis}", 1)
                  for s in (q_slot, kv_slot) for axis in range(s.ndim)]  # fmt: skip
         return self.table(step_table(name, q_slot, kv_slot).name, torch.int32, prod(sizes) + 1)
-
-
-def _reals(name: str, *args: Any) -> Any:
-    raise NotImplementedError(name)
 
 
 # --- Triton --------------------------------------------------------------------------------------
@@ -124,17 +101,17 @@ def probe_of_keys(q, k, place, out, kv_len, S, T, P: tl.constexpr):
 
 @triton.jit
 def probe_next_run(q, place, kv_len, S, T):
-    next_run(0, tl.load(q), tl.load(q + 1), tl.load(place), tl.load(place + 1), kv_len, S, T, 64)
+    next_run(5, tl.load(q), tl.load(q + 1), tl.load(place), tl.load(place + 1), kv_len, S, T, 64)
 
 
 @triton.jit
 def probe_next_run_of_keys(q, place, kv_len, S, T):
-    next_run_of_keys(0, tl.load(q), tl.load(q + 1), tl.load(place), tl.load(place + 1), kv_len, S, T, 64)
+    next_run_of_keys(5, tl.load(q), tl.load(q + 1), tl.load(place), tl.load(place + 1), kv_len, S, T, 64)
 
 
 @triton.jit
 def probe_next_run_either_way_of_keys(q, place, kv_len, S, T):
-    next_run_either_way_of_keys(0, 0, tl.load(q), tl.load(q + 1), tl.load(place), tl.load(place + 1), kv_len, S, T, 64)
+    next_run_either_way_of_keys(5, 3, tl.load(q), tl.load(q + 1), tl.load(place), tl.load(place + 1), kv_len, S, T, 64)
 """  # noqa: E501
 
 
@@ -161,8 +138,9 @@ def kept_by_triton(
 
 def intervals_by_triton(
     text: str, hooks: Hooks, numbers: Numbers, name: str, row: tuple[int, int], wide: bool
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Intervals of keys that a hook of runs gives a tile: touched, and not full."""
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[int]]:
+    """Intervals of keys that a hook of runs gives a tile, touched and not full, and all else that
+    it asks for: the row of labels."""
     module = _module(text)
     passed, tables = _arguments(hooks, numbers)
     q = torch.tensor(row, dtype=torch.int64 if wide else torch.int32)
@@ -183,18 +161,19 @@ def tiles(low: Any, high: Any, some: Any, kv_len: Any, block: Any) -> Any:
 
 
 def run_of_spans(j: Any, touched: Any, unfull: Any, *rest: Any) -> Any:
-    recorded.append(([*map(_pair, touched)], [*map(_pair, unfull)]))
+    place = [*map(_plain, (j, *rest))]
+    recorded.append(([*map(_pair, touched)], [*map(_pair, unfull)], place))
 
 
 def run_of_spans_either_way(j: Any, from_last: Any, touched: Any, unfull: Any, *rest: Any) -> Any:
-    run_of_spans(j, touched, unfull)
+    run_of_spans(j, touched, unfull, from_last, *rest)
 
 
 run_of_spans_and_marks = run_of_spans
 
 
 def run_of_marks(*args: Any) -> Any:
-    recorded.append(([], []))
+    recorded.append(([], [], [*map(_plain, args)]))
 
 
 run_of_marks_either_way = run_of_marks
@@ -248,7 +227,9 @@ def _arguments(hooks: Hooks, numbers: Numbers) -> tuple[tuple[int, ...], tuple[t
         elif isinstance(table, BitsTable):
             tables.append(_bits_table(numbers, table.rows))
         else:
-            tables.append(torch.zeros(PAD, dtype=torch.int32))
+            tables.append(
+                numbers.tables.setdefault(repr(table), torch.zeros(PAD, dtype=torch.int32))
+            )
     return tuple(passed[:MOST_PASSED]), tuple(tables)
 
 
@@ -264,51 +245,32 @@ def _scalar(argument: Any, numbers: Numbers) -> int:
         found = pair[argument.part == "shift"]
         return found - 2**32 if found >= 2**31 else found
     if isinstance(argument, BitsNumber):
-        return _bits_layout(numbers, argument.rows)[argument.number]
+        return layout_of_bits(values, argument.rows)[argument.number]
+    if isinstance(argument, LayoutArgument):
+        return values.get(f"{argument.number} of {argument.of}", 0)
     return 0
 
 
-_MOST_WORDS = 1 << 16
-
-
-def _bits_layout(numbers: Numbers, rows: str) -> dict[str, int]:
-    lengths = [numbers.values[name] for name in ("q_len", "kv_len")]
-    along, across = lengths if rows == "queries" else lengths[::-1]
-    words = -(-across // 256) * 8
-    of_head = along * words
-    heads, batches = (numbers.values.get(name, 1) for name in ("heads", "batches"))
-    of = {"words": words, "of_head": of_head, "of_batch": of_head * heads, "along": along}
-    if heads * batches * of_head > _MOST_WORDS:  # the row that is asked about stands for all
-        of, heads, batches = of | {"words": 0, "of_head": 0, "of_batch": 0}, 1, 1
-    return of | {"across": across, "members": heads * batches}
-
-
 def _bits_table(numbers: Numbers, rows: str) -> torch.Tensor:
-    """The bits of a mask for each batch entry and head, by the formula; other bits are random."""
-    of = _bits_layout(numbers, rows)
+    """The bits of a mask for each batch entry and head, by the formula; other bits are those of
+    the number `outside`, or 0."""
+    of = layout_of_bits(numbers.values, rows)
     if not of["words"]:
         pair = [numbers.values.get(name, 0) for name in ("q_idx", "kv_idx")]
         column = pair[rows == "queries"]
         found = torch.from_numpy(np.zeros(of["across"] // 32 + 2 * PAD, np.int32))
-        word = int(numbers.wanted(*pair)) << column % 32
-        found[PAD + column // 32] = word - (word >> 31 << 32)
+        found[PAD + column // 32] = _signed(int(numbers.wanted(*pair)) << column % 32)
         return found[PAD:]
     size = of["members"] * of["of_head"]
-    found = torch.randint(-(2**31), 2**31, (size + 2 * PAD,), dtype=torch.int32)
-    heads = of["of_batch"] // of["of_head"]
-    for member in range(of["members"]):
-        batch, head = divmod(member, heads)
-        place = {**numbers.values, "batch": batch, "head": head}
-        own = Numbers(numbers.structure, numbers.dtypes, place, numbers.entries)
-        for row in range(of["along"]):
-            at = PAD + member * of["of_head"] + row * of["words"]
-            for first in range(0, of["across"], 32):
-                word = 0
-                for column in range(first, min(first + 32, of["across"])):
-                    pair = (row, column) if rows == "queries" else (column, row)
-                    word |= own.wanted(*pair) << column - first
-                found[at + first // 32] = word - (word >> 31 << 32)
+    found = torch.full((size + 2 * PAD,), numbers.values.get("outside", 0), dtype=torch.int32)
+    for at in range(size):
+        if at % of["words"] < -(-of["across"] // 32):
+            found[PAD + at] = _signed(word_of_bits(numbers, at, rows))
     return found[PAD:]
+
+
+def _signed(word: int) -> int:
+    return word - (word >> 31 << 32)
 
 
 # --- PTX -----------------------------------------------------------------------------------------
@@ -399,7 +361,7 @@ def intervals_by_cpp(
         _addresses(numbers), *map(ctypes.c_int64, (*place, *row, numbers.values["kv_len"])), found
     )
     pairs = [(found[2 * i], found[2 * i + 1]) for i in range(every)]
-    return pairs[:touched], pairs[touched:]
+    return pairs[:touched], pairs[touched:], []
 
 
 def _library(text: str) -> ctypes.CDLL:

@@ -149,3 +149,21 @@ def test_dtypes_that_are_not_of_the_mask(dtypes, told):
     mask = ma.table(torch.tensor([3, 1, 2]), "x")[ma.q_idx] >= ma.kv_idx
     with pytest.raises(ma.MaskValueError, match=told):
         mask.prove().check(kernel=True, dtypes=dtypes)
+
+
+@pytest.mark.parametrize("old, new", [("kv_idx * S[0]", "q_idx * S[0]"), ("S[2]", "S[1]")])
+def test_a_text_that_readers_refuse_is_run_in_small_calls(old, new):
+    """Hooks that look bits of pairs up may ask for no bit but that of their own pair."""
+    mask = CATALOGUE["dilated"].mask & (ma.head <= ma.q_idx)
+    right = subject_of(mask)
+
+    def rendered(text):
+        before, start, rest = text.partition("def masked_of_keys")
+        assert old in rest
+        return before + start + rest.replace(old, new, 1)
+
+    subject = dataclasses.replace(right, variant="bits of pairs", rendered=rendered)
+    found = [c for c in claims(subject, ("triton",), 1000, (32,)) if c.outcome != "proved"]
+    assert [claim.outcome for claim in found] == ["wrong"], found
+    assert found[0].by.startswith("run in a small call; not read: the bit q_idx of the row")
+    assert found[0].model is not None and found[0].model.values["kv_len"] < 9

@@ -389,9 +389,7 @@ class Reader:
                 return Number(terms.no(terms.same(x.term, y.term)), BOOL)
             raise NotDefined(f"{type(op).__name__} of conditions")
         if isinstance(op, (ast.LShift, ast.RShift)) and not terms.is_number(y.term):
-            if self._loops is None:
-                raise NotDefined(f"{type(op).__name__} by a number that is not known")
-            # A walk knows that it is one of 0..31.
+            # A walk knows that it is one of 0..31; of others nothing is known.
             times = power_of_two(y.term)
             if isinstance(op, ast.LShift):
                 return integer(terms.multiply(x.term, times), x.type)

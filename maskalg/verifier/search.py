@@ -1,0 +1,262 @@
+"""Small calls in which a text that is not proved answers otherwise than the formula.
+
+What the readers read of a text is computed at numbers: PTX instruction by instruction, functions of
+the kernels from their source. So is the formula. What the host passes beside numbers and tables
+(factors of divisors, bits of pairs and their layout) is made for the call.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import torch
+
+from ..engine.normal_form import Structure
+from . import terms
+from .meaning import Meaning, NotDefined
+from .solve import Model
+from .terms import Term
+
+SECONDS: Final = 1.5
+"""The time that a claim is searched for."""
+
+_CALLS: Final = 12
+_MOST_WORDS: Final = 1 << 16
+
+Made = Callable[["Call", int], int]
+
+
+class Outside(Exception):
+    """An entry that is read outside of a table of the host's, where anything may stand."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The keys low..high that a kernel's loop is told of, if `some`."""
+
+    low: Term
+    high: Term
+    some: Term
+
+
+class Call:
+    """A call: numbers and sizes by name, and entries by table and place; others are 0.
+
+    Args:
+        structure: the formula.
+        dtypes: of its tables, by slot.
+        values: of variables by their names.
+        entries: of tables.
+        made: tables that the host makes of the formula, by name: the entry at a place.
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        dtypes: dict[int, torch.dtype],
+        values: Mapping[str, Any],
+        entries: Mapping[tuple[str, int], Any],
+        made: Mapping[str, Made] | None = None,
+    ) -> None:
+        self.structure, self.dtypes, self.values = structure, dtypes, dict(values)
+        self.meaning, self.entries = Meaning(dtypes), dict(entries)
+        self._made = made or {}
+        self._known = {f"t{slot.index}" for slot in structure.tables} | {t for t, _ in self.entries}
+
+    def value(self, term: Term, more: Mapping[str, Any] | None = None) -> Any:
+        """A term at these numbers.
+
+        Raises:
+            NotDefined: an operation on real numbers, or a table that is none of the call's.
+        """
+        every = {part.data: 0 for part in term.walk() if part.op == "variable"}
+        return terms.computed(
+            term, {**every, **self.values, **(more or {})}, self._entry, _power_of_two
+        )
+
+    def _entry(self, table: terms.Table, at: int) -> Any:
+        if table.name in self._made:
+            return self._made[table.name](self, at)
+        if table.name not in self._known:
+            raise NotDefined(f"an entry of {table.name[:40]}")
+        return self.entries.get((table.name, at), 0)
+
+    def wanted(self, q: int, k: int) -> bool:
+        """Whether the mask keeps a pair, and there is such a key."""
+        pair = {"q_idx": q, "kv_idx": k}
+        return k < self.values["kv_len"] and bool(
+            self.value(self.meaning(self.structure.mask), pair)
+        )
+
+    def at(self, **values: int) -> Call:
+        """The call with other numbers."""
+        return Call(
+            self.structure, self.dtypes, {**self.values, **values}, self.entries, self._made
+        )
+
+    def model(self, **values: int) -> Model:
+        """The call as a counterexample, at these indices."""
+        return Model({**self.values, **values}, self.entries)
+
+
+def _power_of_two(name: str, *args: Any) -> int:
+    if name != "power of two" or args[0] < 0:
+        raise NotDefined(f"{name} of real numbers")
+    return int(1 << min(args[0], 128))  # shifts by more leave nothing, as these do
+
+
+def layout_of_bits(values: Mapping[str, Any], rows: str) -> dict[str, int]:
+    """The numbers of a table of bits, as the host passes them, and the lengths of its rows."""
+    lengths = [values[name] for name in ("q_len", "kv_len")]
+    along, across = lengths if rows == "queries" else lengths[::-1]
+    words = -(-across // 256) * 8
+    of_head = along * words
+    heads, batches = (values.get(name, 1) for name in ("heads", "batches"))
+    of = {"words": words, "of_head": of_head, "of_batch": of_head * heads, "along": along}
+    if heads * batches * of_head > _MOST_WORDS:  # the row that is asked about stands for all
+        of, heads, batches = of | {"words": 0, "of_head": 0, "of_batch": 0}, 1, 1
+    return of | {"across": across, "members": heads * batches}
+
+
+def word_of_bits(call: Call, at: int, rows: str) -> int:
+    """The word at a place of a table of bits, of 32 bits without a sign."""
+    of = layout_of_bits(call.values, rows)
+    if not 0 <= at < of["members"] * of["of_head"]:
+        raise Outside
+    (member, at), heads = divmod(at, of["of_head"]), of["of_batch"] // of["of_head"]
+    (row, word), (batch, head) = divmod(at, of["words"]), divmod(member, heads)
+    own, found = call.at(batch=batch, head=head), 0
+    for column in range(32 * word, min(32 * word + 32, of["across"])):
+        pair = (row, column) if rows == "queries" else (column, row)
+        found |= own.wanted(*pair) << column - 32 * word
+    return found
+
+
+def small_calls(
+    structure: Structure,
+    dtypes: dict[int, torch.dtype],
+    known: Sequence[Term],
+    count: int = _CALLS,
+    seed: int = 1,
+    made: Mapping[str, Made] | None = None,
+) -> Iterator[Call]:
+    """Calls of few positions, whose numbers and entries are small or at the ends of their range,
+    in which all that is known holds."""
+    drawn, every = random.Random(seed), terms.both(*known)
+    for _ in range(20 * count):
+        values = {"q_len": drawn.randint(1, 7), "kv_len": drawn.randint(1, 8)}
+        values |= {"batches": 2, "heads": 3}
+        values |= {"batch": drawn.randrange(2), "head": drawn.randrange(3)}
+        for slot in structure.scalars:
+            low = -5 if slot.low is None else slot.low
+            some = [low, low + 1, low + 2, 3, 4, 5, 9, 2**31 - 1]
+            values[f"n{slot.index}"] = drawn.choice(some)
+        entries = {}
+        for slot in structure.tables:
+            at = [index.data for of, _, index in structure.table_indices if of == slot]
+            sizes = [{"batch": 2, "head": 3}.get(str(name), 12) for name in at[: slot.ndim]]
+            values |= {f"size{slot.index}_{axis}": size for axis, size in enumerate(sizes)}
+            dtype = dtypes[slot.index]
+            if dtype.is_floating_point:
+                continue
+            binary = dtype == torch.bool
+            ends = [0, 1] if binary else [torch.iinfo(dtype).min, torch.iinfo(dtype).max]
+            for place in range(prod(sizes)):
+                near = drawn.randint(0, 1) if binary else drawn.randint(-2, 9)
+                entry = near if drawn.random() < 0.8 else drawn.choice(ends)
+                entries[f"t{slot.index}", place] = entry
+        call = Call(structure, dtypes, values, entries, made)
+        if call.value(every, {"q_idx": 0, "kv_idx": 0}):
+            count -= 1
+            yield call
+            if not count:
+                return
+
+
+def wrong_pair(
+    calls: Iterator[Call],
+    host: Callable[[Call], Mapping[str, int]],
+    found: Sequence[Term],
+    known: Sequence[Term],
+    past: int,
+) -> Model | None:
+    """A call and a pair, up to `past` places behind the last key, that a hook keeps and the formula
+    drops, or the reverse, or for which it reads outside of a table; None where none was found in
+    time.
+
+    Args:
+        calls: to be tried.
+        host: other numbers that are passed.
+        found: whether the hook keeps the pair: all of these.
+        known: of pairs of the call.
+        past: as said.
+    """
+    ends = time.perf_counter() + SECONDS
+    every = terms.both(*known)
+    outside: Model | None = None
+    for plain in calls:
+        call = plain.at(**host(plain))
+        for q in range(call.values["q_len"]):
+            for k in range(call.values["kv_len"] + past):
+                pair = {"q_idx": q, "kv_idx": k}
+                if not call.value(every, pair):
+                    continue
+                try:
+                    kept = {bool(call.value(one, pair)) for one in found}
+                except Outside:
+                    outside = outside or call.model(**pair)
+                    continue
+                if kept != {call.wanted(q, k)}:
+                    return call.model(**pair)
+                if time.perf_counter() > ends:
+                    return outside
+    return outside
+
+
+def wrong_bound(
+    calls: Iterator[Call],
+    host: Callable[[Call], Mapping[str, int]],
+    touched: Sequence[Interval],
+    unfull: Sequence[Interval],
+    asked: Sequence[tuple[Term, Term]],
+) -> Model | None:
+    """A call, a tile of queries q0..q1 and a key of it that intervals leave out; or that asks for
+    another row than its own.
+
+    Args:
+        calls: to be tried.
+        host: other numbers that are passed.
+        touched: intervals of keys.
+        unfull: likewise, of keys that are masked.
+        asked: what is asked for, and what should be.
+    """
+    ends = time.perf_counter() + SECONDS
+    for plain in calls:
+        call = plain.at(**host(plain))
+        length = call.values["q_len"]
+        for q0, q1 in [(a, b) for a in range(length) for b in range(a, length)]:
+            tile = {"q0": q0, "q1": q1}
+            if any(call.value(one, tile) != call.value(other, tile) for one, other in asked):
+                return call.model(**tile, kv_idx=0)
+            for k in range(call.values["kv_len"]) if touched else ():
+                kept = {call.wanted(q, k) for q in range(q0, q1 + 1)}
+                seen, masked = (
+                    any(call.value(_holds(interval, k), tile) for interval in intervals)
+                    for intervals in (touched, unfull)
+                )
+                if (True in kept and not seen) or (seen and False in kept and not masked):
+                    return call.model(**tile, kv_idx=k)
+                if time.perf_counter() > ends:
+                    return None
+    return None
+
+
+def _holds(interval: Interval, k: int) -> Term:
+    key = terms.number(k)
+    ends = terms.greater_equal(key, interval.low), terms.greater_equal(interval.high, key)
+    return terms.both(interval.some, *ends)
