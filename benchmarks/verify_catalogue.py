@@ -1,6 +1,6 @@
 """How much of the rendered kernels is proved to compute its mask, over the catalogue.
 
-    python benchmarks/verify_catalogue.py [--targets ptx,triton,cpu,torch] [--masks NAME,NAME]
+    python benchmarks/verify_catalogue.py [--targets ptx,triton,cpu,torch,page] [--masks NAME,NAME]
 
 Claims that are wrong or not proved as they are found. At the end for each target how many masks are
 whole, and the median and the most seconds of one, of one core; counts by kind of claim; and the

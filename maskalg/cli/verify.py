@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from .arguments import EXPRESSIONS, add_expression, positive
 
-_TARGETS: Final = {"nvidia": "ptx", "gpu": "triton", "cpu": "cpu", "torch": "torch"}
+_TARGETS: Final = {"nvidia": "ptx", "gpu": "triton", "cpu": "cpu", "torch": "torch", "page": "page"}
 
 
 def declare(commands: Any) -> None:
@@ -23,7 +23,8 @@ def declare(commands: Any) -> None:
     add_expression(parser)
     add = parser.add_argument
     add("--target", metavar="TARGET", help="nvidia (or a GPU such as sm_90), gpu (others, or "
-        "gfx942), cpu, or torch for what other libraries are given; default: all")  # fmt: skip
+        "gfx942), cpu, torch for what other libraries are given, or page for that of "
+        "explore; default: all")  # fmt: skip
     add("--len", type=positive, metavar="N", help="compare the runs of tiles of a call of N "
         "queries and keys as well, pair by pair")  # fmt: skip
     add("--seconds", type=positive, default=10, help="a claim may take (%(default)s)")

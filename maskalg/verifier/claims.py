@@ -68,7 +68,7 @@ from .search import Call, Interval, small_calls, wrong_bound, wrong_pair
 from .solve import Model, aligned, prove, settled
 from .terms import Term
 
-Target = Literal["ptx", "triton", "cpu", "torch"]
+Target = Literal["ptx", "triton", "cpu", "torch", "page"]
 Outcome = Literal["proved", "wrong", "not proved"]
 KERNELS: Final[tuple[Target, ...]] = ("ptx", "triton", "cpu")
 _NAMES: Final = {

@@ -22,13 +22,17 @@ from ..export.flex_functions import MOST_OF_INT32, flex_function, interval_funct
 from ..formula import nodes
 from ..formula.expression import Expression
 from ..formula.nodes import Node
+from ..formula.operations import BITWISE
 from ..questions.rows import key_intervals
 from ..values.algebra import Mask, Score
+from ..views.explore.javascript import JavaScript
+from ..views.explore.payload import shown_bias
 from . import terms
 from .claims import Claim, Outcome, unread
-from .given import BATCHES, HEADS, Kernel, given, pair
+from .given import BATCHES, HEADS, Kernel, between, given, pair, size_of
 from .meaning import BATCH, HEAD, Q_LEN, SCORE, K, Meaning, NotDefined, Q, rounded
 from .meaning import place as place_of
+from .reading.javascript import EXACT, read_javascript
 from .reading.torch_functions import read_function
 from .reading.values import FLOAT32, INT32, INT64, Number
 from .reals import prove_real
@@ -97,6 +101,49 @@ def claims_of_function(
         seconds = time.perf_counter() - started
         outcome = _OUTCOMES[verdict.outcome]
         yield Claim("function", text, outcome, verdict.by, seconds, verdict.model)
+
+
+def claims_of_page(
+    form: Bound, milliseconds: int, rendered: Callable[[str], str] = str
+) -> Iterator[Claim]:
+    """That the page of `explore` computes the formula for an element.
+
+    Args:
+        form: an expression with its tensors; its numbers may be any.
+        milliseconds: that a claim may take.
+        rendered: changes the text of JavaScript, for tests of the verifier.
+    """
+    structure, values = form.structure, _Values(form)
+    meaning, slots = values.meaning, {slot.index: slot for slot in structure.slots}
+    known = [*given(structure, meaning, _KERNELS[INT64]), *pair()]
+    for formula in (structure.mask, structure.bias):
+        # A page is refused where integers of its formulas may be larger (`payload.py`).
+        for part in formula.walk():
+            if part.kind == "int" and (part.args or part.op == "read"):
+                most = 2**31 - 1 if part.op in BITWISE else EXACT
+                known += between(-most, meaning(part), most)
+                if part.op in ("add", "mod"):
+                    sizes = [size_of(meaning(arg)) for arg in part.args]
+                    known += between(0, terms.add(*sizes), EXACT)
+    js = JavaScript()
+    texts: dict[str, tuple[Node, Callable[[Node], str]]] = {"mask": (structure.mask, js)}
+    if structure.bias != nodes.SCORE:
+        texts["bias"] = shown_bias(structure.bias), js.number
+    for name, (formula, write) in texts.items():
+        text = f"the page, {name} of an element"
+        started = time.perf_counter()
+        try:
+            found = read_javascript(rendered(write(formula)), slots, meaning)
+            verdict = _compared(known, found.term, meaning(formula), milliseconds)
+        except NotDefined as problem:
+            yield unread("function", text, problem)
+            continue
+        except MaskValueError:  # no page is made of it
+            continue
+        seconds = time.perf_counter() - started
+        yield Claim(
+            "function", text, _OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model
+        )
 
 
 def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> Iterator[Claim]:

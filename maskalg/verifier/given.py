@@ -183,7 +183,7 @@ def _short_roots(structure: Structure, meaning: Meaning) -> list[Term]:
                 if part.kind == "int" and "mul" in part.ops():
                     found.update(dict.fromkeys(between(-(2**63), meaning(part), 2**63 - 1)))
                     if part.op == "add":  # in whatever order terms are added
-                        sizes = [_size_of(meaning(term)) for term in part.args]
+                        sizes = [size_of(meaning(term)) for term in part.args]
                         found[_at_most(terms.add(*sizes), 2**63 - 1)] = None
     return list(found)
 
@@ -233,10 +233,11 @@ def _is_bounded(index: Node) -> bool:
 def _numbers(structure: Structure, meaning: Meaning) -> list[Term]:
     """The sizes of the numbers that are bound."""
     numbers = [meaning.number(slot) for slot in structure.scalars if slot.kind == "int"]
-    return list(map(_size_of, numbers))
+    return list(map(size_of, numbers))
 
 
-def _size_of(term: Term) -> Term:
+def size_of(term: Term) -> Term:
+    """An integer without its sign."""
     return terms.most(term, terms.negate(term))
 
 

@@ -17,7 +17,7 @@ from ..proof.proof import Proof
 from ..schedule.rung import rung_of
 from . import messages
 from .claims import KERNELS, Claim, Target, claims, subject_of
-from .exported import claims_of_export
+from .exported import claims_of_export, claims_of_page
 from .given import MOST_OF_TABLE
 from .solve import Model
 from .walk.claims import of_installed_kernels
@@ -40,11 +40,13 @@ TRUSTED: Final = (
     "tables made of document ids hold what `proof/check/laws.py` says; tests compare",
     "torch, and kernels that FlexAttention compiles; integers past 64 bits in its functions "
     "(`engine/long_integers.py`), which tests compare; tables as long as the call",
+    "JavaScript's doubles, and the functions of `views/explore/static` that formulas call, which "
+    "tests run",
     "z3, and the readers of `maskalg/verifier/reading`",
 )
 """Assumptions of all proofs."""
 
-TARGETS: Final[tuple[Target, ...]] = (*KERNELS, "torch")
+TARGETS: Final[tuple[Target, ...]] = (*KERNELS, "torch", "page")
 
 MOST_OF_CALL: Final = 8192
 """The longest call whose pairs are all computed."""
@@ -108,7 +110,7 @@ def verify(
     Args:
         expression: a mask, or a mask with biases.
         targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++, "torch" for the functions
-            and intervals that other libraries are given.
+            and intervals that other libraries are given, "page" for the JavaScript of `explore`.
         length: queries and keys of a call, with the numbers and tensors of the expression, whose
             runs of tiles are all computed and compared with each pair; if None, only those that
             are looked up, for as many positions as the tensors have.
@@ -135,6 +137,8 @@ def verify(
         found += claims_of_call(form, length, looked_up_only=length is None)
     if "torch" in targets:
         found += claims_of_export(expression, length, int(1000 * seconds))
+    if "page" in targets:
+        found += claims_of_page(form, int(1000 * seconds))
     return Verification(str(expression), tuple(found))
 
 

@@ -150,10 +150,11 @@ def needed(given: Sequence[Term], claim: Term) -> list[Term]:
     """Assumptions about the unknowns that a claim reads, and about those that these read."""
 
     def unknowns(term: Term) -> frozenset[object]:
-        """Variables, and the names of functions that are not of real numbers."""
+        """Variables, the names of functions that are not of real numbers, and single entries."""
         return frozenset(
-            part.data for part in term.walk()
+            part.serial if part.op == "entry" else part.data for part in term.walk()
             if part.op == "variable" or (part.op == "apply" and part.sort != "real")
+            or (part.op == "entry" and terms.is_number(part.args[0]))
         )  # fmt: skip
 
     known = {term.serial: unknowns(term) for term in given}

@@ -204,10 +204,12 @@ class _Statements:
         return _Expression(text, self._hooks, self._scope).whole()
 
 
-class _Expression:
-    def __init__(self, text: str, hooks: CppHooks, scope: dict[str, Any]) -> None:
+class Expressions:
+    """An expression in the signs and precedences of C: a language says what names, calls and
+    operations mean."""
+
+    def __init__(self, text: str) -> None:
         self._tokens: list[str] = []
-        self._hooks, self._scope = hooks, scope
         at = 0
         while at < len(text.rstrip()):
             if text[at:].lstrip().startswith('"'):
@@ -235,6 +237,24 @@ class _Expression:
             raise NotDefined(f"{token!r} where {wanted!r} belongs")
         return token
 
+    def _named(self, name: str) -> Number:
+        raise NotImplementedError
+
+    def _literal(self, token: str) -> Number:
+        raise NotImplementedError
+
+    def _negative(self, value: Number) -> Number:
+        raise NotImplementedError
+
+    def _operated(self, sign: str, left: Number, right: Number) -> Number:
+        raise NotImplementedError
+
+    def _called(self, name: str, args: list[Number]) -> Number:
+        raise NotImplementedError
+
+    def _indexed(self, name: str) -> Number:
+        raise NotDefined(f"an entry of {name}")
+
     def _choice(self) -> Number:
         chosen = self._level(0)
         if self._next() != "?":
@@ -252,19 +272,14 @@ class _Expression:
             return self._unary()
         found = self._level(level + 1)
         while self._next() in _LEVELS[level]:
-            found = _operation(self._take(), found, self._level(level + 1))
+            found = self._operated(self._take(), found, self._level(level + 1))
         return found
 
     def _unary(self) -> Number:
         sign = self._next()
         if sign == "-":
             self._take()
-            value = self._unary()
-            if value.type.kind == "float":
-                plain = value.term.op == "real"
-                negative = terms.real(-value.term.data) if plain else None
-                return Number(negative or terms.apply("negative", value.term), FLOAT32)
-            return integer(terms.negate(value.term), INT64)
+            return self._negative(self._unary())
         if sign == "!":
             self._take()
             return Number(terms.no(self._unary().as_condition), BOOL)
@@ -282,7 +297,7 @@ class _Expression:
             self._take(")")
             return found
         if token[0].isdigit():
-            return _literal(token)
+            return self._literal(token)
         if token in ("true", "false"):
             return Number(terms.truth(token == "true"), BOOL)
         if self._next() == "(":
@@ -290,10 +305,51 @@ class _Expression:
         if self._next() == "[":
             self._take()
             return self._indexed(token)
-        known = self._scope.get(token)
+        return self._named(token)
+
+    def _call(self, name: str) -> Number:
+        self._take("(")
+        args: list[Number] = []
+        if self._next() == '""':
+            self._take()
+        while self._next() != ")":
+            args.append(self._choice())
+            if self._next() == ",":
+                self._take()
+        self._take(")")
+        return self._called(name, args)
+
+
+class _Expression(Expressions):
+    """An expression of C++."""
+
+    def __init__(self, text: str, hooks: CppHooks, scope: dict[str, Any]) -> None:
+        super().__init__(text)
+        self._hooks, self._scope = hooks, scope
+
+    def _named(self, name: str) -> Number:
+        known = self._scope.get(name)
         if not isinstance(known, Number):
-            raise NotDefined(f"the name {token}")
+            raise NotDefined(f"the name {name}")
         return known
+
+    def _negative(self, value: Number) -> Number:
+        if value.type.kind == "float":
+            plain = value.term.op == "real"
+            negative = terms.real(-value.term.data) if plain else None
+            return Number(negative or terms.apply("negative", value.term), FLOAT32)
+        return integer(terms.negate(value.term), INT64)
+
+    def _operated(self, sign: str, left: Number, right: Number) -> Number:
+        return operation(sign, left, right)
+
+    def _literal(self, token: str) -> Number:
+        if token.startswith("0x"):
+            return Number(terms.real(rounded(float.fromhex(token))), FLOAT32)
+        plain = token.rstrip("L")
+        if plain.endswith("f") or "." in plain:
+            return Number(terms.real(rounded(float(plain.rstrip("f")))), FLOAT32)
+        return Number(terms.number(int(plain)), INT64)
 
     def _indexed(self, name: str) -> Number:
         if name == "S":
@@ -318,16 +374,7 @@ class _Expression:
             return Number(entry, BOOL)
         return Number(entry, FLOAT32 if known.table.kind == "real" else known.entries)
 
-    def _call(self, name: str) -> Number:
-        self._take("(")
-        args: list[Number] = []
-        if self._next() == '""':
-            self._take()
-        while self._next() != ")":
-            args.append(self._choice())
-            if self._next() == ",":
-                self._take()
-        self._take(")")
+    def _called(self, name: str, args: list[Number]) -> Number:
         if name in ("least", "most"):
             return _extreme(name, *args)
         if name in _DIVISIONS:
@@ -363,15 +410,6 @@ def _of_short(found: Term, x: Term) -> Term:
     return terms.choice(near, found, terms.entry(_ANYTHING, x))
 
 
-def _literal(token: str) -> Number:
-    if token.startswith("0x"):
-        return Number(terms.real(rounded(float.fromhex(token))), FLOAT32)
-    plain = token.rstrip("L")
-    if plain.endswith("f") or "." in plain:
-        return Number(terms.real(rounded(float(plain.rstrip("f")))), FLOAT32)
-    return Number(terms.number(int(plain)), INT64)
-
-
 def _extreme(name: str, left: Number, right: Number) -> Number:
     if "float" in (left.type.kind, right.type.kind):
         x, y = converted(left, FLOAT32), converted(right, FLOAT32)
@@ -394,14 +432,15 @@ _COMPARED: Final[dict[str, tuple[str, bool, Callable[[Term, Term], Term]]]] = {
 }
 
 
-def _operation(sign: str, left: Number, right: Number) -> Number:
+def operation(sign: str, left: Number, right: Number) -> Number:
+    """An operation of C++ on numbers and conditions."""
     if sign in ("&", "|") and left.type == right.type == BOOL:
         return Number((terms.both if sign == "&" else terms.either)(left.term, right.term), BOOL)
     if sign in ("&&", "||"):
         joined = terms.both if sign == "&&" else terms.either
         return Number(joined(left.as_condition, right.as_condition), BOOL)
     if sign == "!=":
-        equal = _operation("==", left, right)
+        equal = operation("==", left, right)
         return Number(terms.no(equal.term), BOOL)
     if sign in _COMPARED:
         name, swapped, compare = _COMPARED[sign]

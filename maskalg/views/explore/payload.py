@@ -23,7 +23,7 @@ import torch
 
 from ...engine.extents import Dependence, Extents, Lengths, dependence, is_bounded, resolve
 from ...engine.normal_form import Bound, Structure, Value, bound, keyed, transposed
-from ...engine.widths import bits_of
+from ...engine.widths import bits_of, limits
 from ...errors import MaskValueError
 from ...formula import nodes
 from ...formula.expression import Expression
@@ -58,14 +58,16 @@ def added_by(mask: Node, bias: Node, js: JavaScript) -> Added:
     """The bias of an expression; a mask has none."""
     if bias.op == "score":
         return Added("null", None)
-    adds = is_additive(bias)
-    score = nodes.const(0.0 if adds else 1.0)
-    value = nodes.substitute(bias, lambda node: score if node.op == "score" else None)
-    written = template(bias, js)
-    script = (
-        f"{{at: (q, k) => {js.number(value)}, values: (q, k) => [{', '.join(written.values)}]}}"
-    )
+    adds, written = is_additive(bias), template(bias, js)
+    value, parts = js.number(shown_bias(bias)), ", ".join(written.values)
+    script = f"{{at: (q, k) => {value}, values: (q, k) => [{parts}]}}"
     return Added(script, {"adds": adds, "alone": mask == nodes.TRUE, **written.shown()})
+
+
+def shown_bias(bias: Node) -> Node:
+    """What the page shows of a bias at an element: what it adds, or makes of a score of 1."""
+    score = nodes.const(0.0 if is_additive(bias) else 1.0)
+    return nodes.substitute(bias, lambda node: score if node.op == "score" else None)
 
 
 @dataclass
@@ -331,7 +333,11 @@ def _check_integers(form: Bound, extents: Extents) -> None:
             if part.kind != "int" or not part.args:
                 continue
             most = 31 if part.op in BITWISE else 53
-            if part.op not in ("read", "step", "member") and bits_of(part, told, longest) > most:
+            sizes = [max(map(abs, limits(arg, told, longest))) for arg in part.args]
+            # In whatever order they are added; a remainder takes a multiple of the divisor off.
+            large = part.op in ("add", "mod") and sum(sizes) > _EXACT
+            large = large or bits_of(part, told, longest) > most
+            if part.op not in ("read", "step", "member") and large:
                 raise MaskValueError(
                     "The page computes with integers of 53 bits, bitwise with 32, and "
                     f"{formula_text(part)} may need more. Write smaller numbers, or entries that "

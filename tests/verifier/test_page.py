@@ -1,0 +1,111 @@
+"""What the page of `explore` computes for an element, proved; and wrong texts, run by node."""
+
+import itertools
+import json
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import maskalg as ma
+from maskalg.engine.normal_form import bound
+from maskalg.testing.catalogue import BIASES, CATALOGUE
+from maskalg.verifier.exported import claims_of_page
+from maskalg.views.explore import javascript
+from maskalg.views.explore.javascript import JavaScript
+
+from .mutants import masks
+
+pytest.importorskip("z3")
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's functions")
+
+STATIC = Path(javascript.__file__).parent / "static"
+CHANGES = [
+    (r">=", [">", "<="]), (r"===", ["!=="]), (r"&&", ["||"]), (r" \+ ", [" - "]),
+    (r" \* ", [" + "]), (r"\bq\b", ["k"]), (r"\bk\b", ["q"]), (r"\bH\b", ["B"]), (r"\b0\b", ["1"]),
+    (r"\b(?<!\[)1\b", ["2", "0"]), (r"floorDiv", ["floorMod"]), (r"floorMod", ["floorDiv"]),
+    (r"Math\.min", ["Math.max"]), (r"Math\.max", ["Math.min"]), (r"!(?=\()", [""]),
+]  # fmt: skip
+
+
+def mutants(text):
+    """Texts with one change."""
+    for pattern, others in CHANGES:
+        for found in re.finditer(pattern, text):
+            for other in others:
+                yield text[: found.start()] + other + text[found.end() :]
+
+
+def run_by_node(asked):
+    """The value of each text, with numbers S, tensors T, and q, k, B and H."""
+    tables = (STATIC / "tables.js").read_text()
+    reads = tables[tables.index("const read = ") : tables.index("// ---- unpacking")]
+    script = (
+        (STATIC / "arithmetic.js").read_text()
+        + reads
+        + f"""
+    const asked = {json.dumps(asked)};
+    console.log(JSON.stringify(asked.map(([text, S, T, q, k, B, H]) => eval(text))));
+    """
+    )
+    run = subprocess.run(["node", "-"], input=script, capture_output=True, text=True, check=True)
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_pages_of_the_catalogue(name):
+    found = list(claims_of_page(bound(CATALOGUE[name].mask), 5000))
+    assert {claim.outcome for claim in found} <= {"proved"}, found
+
+
+def test_pages_of_biases():
+    forms = [bound(case.build(*case.tensors())) for case in BIASES.values()]
+    found = [claim for form in forms for claim in claims_of_page(form, 3000)]
+    assert {claim.outcome for claim in found} == {"proved"}, found
+    assert sum("bias" in claim.text for claim in found) == len(BIASES)
+
+
+@needs_node
+@pytest.mark.parametrize("name", masks())
+def test_no_wrong_text_is_accepted(name):
+    form = bound(masks()[name])
+    right = JavaScript()(form.structure.mask)
+    numbers = [0 if isinstance(v, torch.Tensor) else v for v in form.values]
+    tables = [
+        {"shape": list(v.shape), "data": [min(max(x, -(2**40)), 2**40) for x in v.tolist()]}
+        if isinstance(v, torch.Tensor)
+        else None
+        for v in form.values
+    ]
+    every = list(mutants(right))
+    pairs = [(q, k, b, h) for q, k in itertools.product(range(7), repeat=2) for b, h in [(1, 2)]]
+    asked, refuted = [], 0
+    for text in random.Random(1).sample(every, min(30, len(every))):
+        (claim,) = claims_of_page(form, 1000, lambda _, changed=text: changed)
+        if claim.outcome == "proved":
+            asked += [(one, numbers, tables, *at) for at in pairs for one in (text, right)]
+        elif claim.model is not None:
+            refuted += 1
+    assert refuted > 5
+    found = run_by_node(asked)
+    assert found[::2] == found[1::2]
+
+
+@needs_node
+def test_what_is_stated_of_divisions():
+    ends = [2**53 - 1, 2**53 - 2, 2**52 + 1, 10**15 + 7, 3, 1, 0]
+    pairs = [(s * x, c) for x in ends for s in (1, -1) for c in ends if c >= 1]
+    asked = [(f"[floorDiv({x}, {c}), floorMod({x}, {c})]", [], [], 0, 0, 0, 0) for x, c in pairs]
+    for (x, c), (whole, rest) in zip(pairs, run_by_node(asked), strict=True):
+        assert whole == x // c
+        assert rest == x % c or abs(x) + c > 2**53
+
+
+def test_what_doubles_do_not_hold_is_not_proved():
+    form = bound(ma.q_idx + ma.table(torch.tensor([5, 7]), "t")[ma.batch] >= ma.kv_idx)
+    (claim,) = claims_of_page(form, 1000, lambda text: text.replace("q", "(q * q * q)", 1))
+    assert claim.outcome == "wrong"
