@@ -84,8 +84,8 @@ Self = TypeVar("Self", bound="Expression")
 class Expression(Shown):
     """A mask, a bias or a score: two formulas with their values. Never changed in place.
 
-    `kind` says which of the three it is. `operands` are the masks that `&`, `|` or `~` made a mask
-    of; a mask that was bound, shifted, moved or pickled has none.
+    `kind` says which of the three it is. `operands` are the masks that `&`, `|`, `^` or `~` made a
+    mask of; a mask that was bound, shifted, moved or pickled has none.
 
     Equality is that of structure, scalar values and identity of tensors; the hash is of structure
     and scalars. A pickled copy of an expression that holds tensors is therefore unequal to it.

@@ -1,15 +1,17 @@
-"""`mask.simplify()`: operands of `&` and `|` that change nothing are left out."""
+"""`mask.simplify()`: operands of `&`, `|` and `^` that change nothing are left out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast
 
-from ..formula.expression import Expression, both, complement, either, with_formula
+from ..formula.expression import Expression, both, complement, either, exclusive, with_formula
 from .decide import implies
 
 M = TypeVar("M", bound=Expression)
+
+_JOINED: Final = {"&": both, "|": either, "^": exclusive}
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Simplifier(Generic[M]):
         parts, place = list(operands), 0
         while place < len(parts):
             others = parts[:place] + parts[place + 1 :]
-            # In `a & b`, b matters where a keeps; in `a | b`, where a drops.
-            deciding = [other if kind == "&" else complement(other) for other in others]
+            # b matters in `a & b` where a keeps, in `a | b` where a drops, in `a ^ b` everywhere.
+            deciding = {"&": others, "|": [complement(other) for other in others], "^": []}[kind]
             part = self._within(parts[place], reduce(both, [given, *deciding]))
             if part == (self.everything if kind == "&" else self.nothing) and others:
                 parts = others
@@ -53,14 +55,14 @@ class Simplifier(Generic[M]):
         same = len(parts) == len(operands)
         if same and all(a is b for a, b in zip(parts, operands, strict=True)):
             return mask
-        return reduce(both if kind == "&" else either, parts)
+        return reduce(_JOINED[kind], parts)
 
 
 def _operands(mask: M) -> tuple[str, list[M]]:
-    """The operation a mask was made by and its operands, chains of `&` or `|` flattened."""
+    """The operation a mask was made by and its operands, chains of one operation flattened."""
     if not mask.operands:
         kind = {"and": "&", "or": "|", "not": "~"}.get(mask.mask_node.op, "")
-        if mask.label.kind not in ("&", "|", "~", "formula"):
+        if mask.label.kind not in (*_JOINED, "~", "formula"):
             return "", []
         return kind, [with_formula(mask, arg) for arg in mask.mask_node.args] if kind else []
     kind = mask.label.kind

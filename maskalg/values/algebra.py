@@ -42,8 +42,8 @@ __all__ = ["Bias", "Mask", "Score"]
 class Mask(WithMask):
     """Which (query, key) pairs are kept, as a formula over `batch, head, q_idx, kv_idx`.
 
-    `operands` are the masks that `&`, `|` or `~` made it of; a mask that was bound, shifted, moved
-    or pickled has none.
+    `operands` are the masks that `&`, `|`, `^` or `~` made it of; a mask that was bound, shifted,
+    moved or pickled has none.
     """
 
     kind = "mask"

@@ -181,6 +181,9 @@ SIMPLER = [
     (causal | ~causal, "everything"),
     (sliding(3) & everything, "sliding(3)"),
     (~(causal & sliding(3) & causal), "~(sliding(3) & causal)"),
+    (causal ^ (causal & sliding(3)), "causal ^ causal & sliding(3)"),
+    (causal ^ (sliding(3) & sliding(4)) ^ nothing, "causal ^ sliding(3)"),
+    (causal & (causal ^ sliding(3)), "causal & (everything ^ sliding(3))"),
     (window(3, 0) & causal & (kv_idx >= 0), "window(3, 0)"),
     ((q_idx >= kv_idx) & (q_idx >= kv_idx - 1), "q_idx >= kv_idx"),
     (

@@ -97,6 +97,8 @@ def test_entries_of_sorted_ids_are_searched_for(q_ids: list[int]) -> None:
         for name in ("first", "last", "start", "end", "first'", "last'", "start'", "end'"):
             found = searched.entries(name, places)
             assert found.dtype == torch.int64 and found.tolist() == entries_of(made, name), name
+            one = searched.entries(name, places[-1])  # a bound that is the same for all tiles
+            assert (one.ndim, one.item()) == (0, found[-1].item()), name
     assert not searched.tables, "a table was made"
 
 

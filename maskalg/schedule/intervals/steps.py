@@ -64,8 +64,8 @@ class StepTables:
         # NumPy goes on from where it found the id before, and positions of tiles ascend.
         ids, of_first = self.ids.numpy(), name.startswith(("first", "start"))
         side: Literal["left", "right"] = "left" if of_first else "right"
-        found = np.asarray(np.searchsorted(ids, ids[position.numpy()], side=side))
-        return torch.from_numpy(found if of_first else found - 1)
+        found = torch.from_numpy(np.asarray(np.searchsorted(ids, ids[position.numpy()], side=side)))
+        return found if of_first else found - 1
 
     def _derive(self, name: str) -> torch.Tensor:
         if name == "contiguous":
