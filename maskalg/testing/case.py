@@ -76,6 +76,13 @@ class Case:
             self.over_positions or other.over_positions,
         )
 
+    def __xor__(self, other: Case) -> Case:
+        return Case(
+            self.mask ^ other.mask,
+            lambda *at: self.matrix(*at) ^ other.matrix(*at),
+            self.over_positions or other.over_positions,
+        )
+
     def __invert__(self) -> Case:
         return Case(~self.mask, lambda *at: ~self.matrix(*at), self.over_positions)
 

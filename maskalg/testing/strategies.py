@@ -78,7 +78,7 @@ def shapes(draw: DrawFn) -> Shape:
 
 
 def masks(depth: int = 3, also: SearchStrategy[Case] | None = None) -> SearchStrategy[Case]:
-    """Compositions of atoms with `&`, `|`, `~`, `shift`, `at`, `where`, nested up to `depth` times.
+    """Compositions of atoms by `&`, `|`, `^`, `~`, `shift`, `at`, `where`, nested to `depth`.
 
     `also` draws more atoms: masks of your own, each a `Case.of(mask, mask_mod)`.
     """
@@ -96,6 +96,7 @@ def _masks(depth: int, also: SearchStrategy[Case] | None) -> SearchStrategy[Case
         inner.map(operator.invert),
         st.builds(operator.and_, inner, inner),
         st.builds(operator.or_, inner, inner),
+        st.builds(operator.xor, inner, inner),
         shifted(inner),
         st.builds(Case.at, inner, _places(), _places()),
         st.builds(where, st.one_of(comparisons(), conditions()), inner, inner),
