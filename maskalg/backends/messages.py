@@ -32,18 +32,18 @@ def interpreted_bfloat16() -> BackendError:
 
 def no_documents_to_align(mask: str) -> BackendError:
     return BackendError(
-        "backend='aligned' begins tiles where documents begin, and the mask "
-        f"{mask} keeps pairs outside of documents that are known to be contiguous, or those of "
-        "several packings. Write `document.from_lengths(lengths) & …`, with lengths [documents], "
-        "or leave backend out."
+        f"backend='aligned' begins tiles where documents begin, and the mask {mask} is not joined "
+        "by & to documents that are known to be contiguous, in one packing. Write "
+        "`document.from_lengths(lengths) & …`, with lengths [documents], or leave backend out."
     )
 
 
 def not_aligned_on_a_cpu(dtype: object) -> BackendError:
     return BackendError(
-        "backend='aligned' needs the compiled kernel of a CPU, which serves float32, bfloat16 and "
-        "float16, softmax weights, and biases whose tensors want no gradient, where there is a C++ "
-        f"compiler; this call of {dtype} is left to torch's operations. Leave backend out."
+        "backend='aligned' needs the compiled kernel of a CPU with bounds of its own, which serves "
+        "float32, bfloat16 and float16, softmax weights, masks with closed forms, and biases whose "
+        "tensors want no gradient, where there is a C++ compiler. It does not serve this call of "
+        f"{dtype}: leave backend out."
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import maskalg as ma
 from maskalg import causal, document, sliding
 from maskalg.backends.cpu.native.compile import compiler
+from tests.cases.aligned import check_moved, inputs
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
 
@@ -55,6 +56,12 @@ def test_a_document_gives_the_same_bits_alone_and_packed(name, dtype, lengths, d
         alone = attend(name, [end - begin], own, of_out)
         for found, other in zip(packed, alone, strict=True):
             assert torch.equal(found[:, :, begin:end], other)
+
+
+@pytest.mark.parametrize("name", ["document", "causal", "alibi", "softcap"])
+@pytest.mark.parametrize("others", [[1], [18, 0, 5], [100]])
+def test_other_places_beside_poison_and_in_a_batch(name, others) -> None:
+    check_moved(name, [7, 34, 130], inputs(171, seed=3), others)
 
 
 REFUSED = {

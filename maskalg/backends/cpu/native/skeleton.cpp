@@ -790,17 +790,19 @@ extern "C" int maskalg_forward(const Call* call) {
 }
 
 // Weights and gradients of scores, from scores and from the products of gradients and values.
-// `m`, `log_sum` and `delta` are vectors where lanes are queries, else one number for each row.
+// `m`, `log_sum` and `delta` are vectors where lanes are queries, else one number for each row: that
+// of a query which holds NaN leaves alone the keys that the mask drops (`masked`).
 template <bool BY_ROW>
 static void weights_and_changes(float* s, float* change, I rows, I width, const float* m,
-                                const float* log_sum, const float* delta) {
+                                const float* log_sum, const float* delta, bool masked) {
   for (I j = 0; j < rows; j++)
     for (I x = 0; x < width; x += LANES) {
       V *p = (V*)(s + j * width + x), *d = (V*)(change + j * width + x);
       V top = BY_ROW ? V{} + m[j] : *(const V*)(m + x);
       V part = BY_ROW ? V{} + log_sum[j] : *(const V*)(log_sum + x);
       V mean = BY_ROW ? V{} + delta[j] : *(const V*)(delta + x);
-      *p = exp2_of(((*p - top) - part) * L2E);
+      V weight = exp2_of(((*p - top) - part) * L2E);
+      *p = BY_ROW && masked ? (*p == -INFINITY ? V{} : weight) : weight;
       *d = *p * (*d - mean);
     }
 }
@@ -873,7 +875,7 @@ static void backward_tile(const Call& c, Work& w, I batch, I head, I q0, I width
     const float* keys = scores_of(c, w, batch, head, q0, width, k0, nk, masked, &step);
     const float* v = rows_of(c, c.v, batch, kv_head, k0, nk, c.value_dim, w.other, &vstep);
     product<false>(v, vstep, 1, nk, c.value_dim, w.grad, w.change, width);
-    weights_and_changes<false>(w.scores, w.change, nk, width, m, log_sum, delta);
+    weights_and_changes<false>(w.scores, w.change, nk, width, m, log_sum, delta, masked);
     if (c.slope_q) c.slope_q(c.S, batch, head, q0, width, k0, nk, w.change, w.raw);
     if (masked || c.bias_q) without_dropped(w.scores, w.change, nk * width);
     add_kept(masked, keys, step, c.dim, nk, w.change, w.sums, width, w.tame);
@@ -923,7 +925,8 @@ static void backward_keys(const Call& c, Work& w, I batch, I kv_head, I k0, cons
       if (masked) c.mask_k(c.S, batch, head, k0, TILE, q0, nq, w.scores, 0);
       product<false>(g, gstep, 1, nq, c.value_dim, w.grad, w.change, TILE);
       weights_and_changes<true>(w.scores, w.change, nq, TILE, c.stats + place,
-                                c.stats + plane + place, c.stats + 2 * plane + place);
+                                c.stats + plane + place, c.stats + 2 * plane + place,
+                                masked);
       if (c.slope_k) c.slope_k(c.S, batch, head, k0, TILE, q0, nq, w.change, w.raw);
       if (masked || c.bias_k) without_dropped(w.scores, w.change, nq * TILE);
       add_kept(masked && !dq, g, gstep, c.value_dim, nq, w.scores, of_value, TILE, w.tame);
