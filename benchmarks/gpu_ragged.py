@@ -3,8 +3,9 @@
     python benchmarks/gpu_ragged.py [--rounds 5]
 
 Beside it two calls, one of the requests with few queries and one of the chunks, as a server can
-make them that tells these requests apart on the host. A call is captured in a CUDA graph and
-replayed; the caches are larger than those of the GPU.
+make them that tells these requests apart on the host; and, where all have one query, the call that
+is not packed, whose parts follow from the room of the table and not from lengths. A call is
+captured in a CUDA graph and replayed; the caches are larger than those of the GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ HEADS, DIM = (32, 8), 128
 BATCHES = {
     "mixed": ("30 steps of 2k to 64k, 2 chunks of 512", [1] * 30, [512, 512]),
     "steps": ("30 steps of 2k to 64k", [1] * 30, []),
+    "one": ("1 step of 2k to 64k", [1], []),
+    "many": ("256 steps of 2k to 64k", [1] * 256, []),
     "chunks": ("2 chunks of 512", [], [512, 512]),
     "long": ("62 steps of 2k to 64k, 1 chunk of 2048", [1] * 62, [2048]),
     "trees": ("24 steps, 6 trees of 8, 2 chunks of 512", [1] * 24 + [8] * 6, [512, 512]),
@@ -82,6 +85,11 @@ def row(few: list[int], chunks: list[int], page: int, rounds: int) -> str:
     graphs = {"one call": captured(one, [whole])}
     if len(apart) > 1:
         graphs["two calls"] = captured(in_two, [()])
+    if counts == [1] * len(counts):
+        lying_apart = (
+            query.transpose(0, 2).contiguous(), causal.shift(q=past), ma.Pages(table, of_lengths),
+        )  # fmt: skip
+        graphs["not packed"] = captured(one, [lying_apart])
     times = measured(graphs, 1, rounds)
     read = sum(4 * n * HEADS[1] * DIM for n in lengths)
     pairs = sum(c * (n - (c - 1) / 2) for n, c in zip(lengths, counts, strict=True))

@@ -286,6 +286,7 @@ def forward(
     NORMALISED: tl.constexpr,
     ONE_LOOP: tl.constexpr,
     PAGE: tl.constexpr,
+    FEW: tl.constexpr,
     ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """o = softmax(scale * q k^T, biased and masked) v, and the natural-log lse of each query.
@@ -306,7 +307,8 @@ def forward(
 
     With a PAGE, keys and values are in so many rows each: k and v are `[pages, heads / group, PAGE,
     ...]`, `pages` holds the table `[batches, most_pages]` and, where queries are packed, the first
-    query of each request (`requests`); q, o and lse are then of one batch entry.
+    query of each request (`requests`); q, o and lse are then of one batch entry. Requests with up
+    to FEW queries are left out: `ragged` fills what is theirs.
 
     ALIGNED, rows of tiles are those of the table `T[TABLES]`, as `row_of_tiles` reads it, and the
     mask keeps no pair of two documents; the tensors are pointers then, and there are no pages.
@@ -328,7 +330,7 @@ def forward(
     lse_row = batch_head.to(tl.int64) * q_len
     if PAGE > 0:
         if len(pages) > 1:  # packed
-            batch, row, start, count = request_of(row, pages[1], batches, q_len, 1, BLOCK_M)
+            batch, row, start, count = request_of(row, pages[1], batches, q_len, 1, BLOCK_M, FEW)
             own += start.to(tl.int64) * stride_qm
             o_base += start.to(tl.int64) * stride_om
             lse_row += start

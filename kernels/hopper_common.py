@@ -131,6 +131,7 @@ class Options(NamedTuple):
     LOOKED_UP: gl.constexpr = False
     PAGE: gl.constexpr = 0
     PIECE: gl.constexpr = None
+    FEW: gl.constexpr = 0
 
 
 @gluon.constexpr_function
@@ -341,7 +342,7 @@ def queries_of_row(w, call, options):
     lying = Lying(batch, 0, call.q_len)
     if options.PAGE > 0:
         batch, row, kv_len, lying = request_of_row(
-            row, batch, call.q_len, kv_len, call.requests, QUERIES
+            row, batch, call.q_len, kv_len, call.requests, QUERIES, options.FEW
         )
     q0 = row * QUERIES
     q1 = gl.minimum(q0 + QUERIES, lying.count) - 1

@@ -305,6 +305,7 @@ def hopper_forward(
     APART: gl.constexpr,
     PAGE: gl.constexpr,
     PIECE: gl.constexpr,
+    FEW: gl.constexpr,
 ):  # fmt: skip
     """The results of `forward`; `scale` must be positive.
 
@@ -321,10 +322,10 @@ def hopper_forward(
     WEIGHTED and NORMALISED as of `forward`. The options must give `maxnreg`, from which the warps'
     registers are dealt out.
 
-    With a PAGE, keys and values lie in pages, and queries may be packed, as of `forward`; k and v
-    are described in blocks of PIECE keys, of which pages and tiles are made, by 64 dimensions. Of
-    packed queries, `packed_ptr` is the output once more, None of others: `head_step` rows of it
-    from a head to the next, `row_step` from a query to the next.
+    With a PAGE, keys and values lie in pages, and queries may be packed, as of `forward`, where FEW
+    is explained too; k and v are described in blocks of PIECE keys, of which pages and tiles are
+    made, by 64 dimensions. Of packed queries, `packed_ptr` is the output once more, None of others:
+    `head_step` rows of it from a head to the next, `row_step` from a query to the next.
 
     Of float8 q and k, v is what `float8_values` makes of it, in blocks of VALUE_PAD dimensions by
     BLOCK_N keys, o is of half precision, and weights are those of a softmax.
@@ -373,6 +374,6 @@ def hopper_forward(
             CONSUMERS, HEADS_TOGETHER, PERSISTENT, NORMALISED, OVERLAP, AHEAD, TURNS,
             OUTPUT_OVER_QUERIES, APART,
             HEAD_DIM=HEAD_PAD if FLOAT8 else HEAD_DIM, VALUE_DIM=VALUE_PAD if FLOAT8 else VALUE_DIM,
-            LOOKED_UP=LOOKED_UP, PAGE=PAGE, PIECE=PIECE,
+            LOOKED_UP=LOOKED_UP, PAGE=PAGE, PIECE=PIECE, FEW=FEW,
         ),
     )  # fmt: skip

@@ -72,7 +72,9 @@ def _load_side(desc, pages, j, head, column, ready, side, PAGE: gl.constexpr):
 
 
 @gluon.jit
-def request_of_row(row, batch, q_len, kv_len, requests, QUERIES: gl.constexpr):
+def request_of_row(
+    row, batch, q_len, kv_len, requests, QUERIES: gl.constexpr, FEW: gl.constexpr
+):  # fmt: skip
     """Of a row of tiles: its request, which of its rows it is, how many keys it may have, and
     where its queries lie.
 
@@ -82,7 +84,7 @@ def request_of_row(row, batch, q_len, kv_len, requests, QUERIES: gl.constexpr):
     if len(requests.pages) > 1:  # packed
         batches = requests.batches
         batch = request_at(row, requests.pages[1], batches, q_len, 1, QUERIES)
-        row, start, count = lies_in(batch, row, requests.pages[1], batches, q_len, 1, QUERIES)
+        row, start, count = lies_in(batch, row, requests.pages[1], batches, q_len, 1, QUERIES, FEW)
         lying = Lying(0, start, count)
         kv_len = gl.where((batch < batches) & (row * QUERIES < count), kv_len, 0)
         batch = gl.minimum(batch, batches - 1)

@@ -47,13 +47,16 @@ def rows_of(page, j, stride_page, stride_n, PAGE: tl.constexpr, BLOCK: tl.conste
 
 
 @triton.jit
-def request_of(tile, starts, batches, queries, members, BLOCK: tl.constexpr):
+def request_of(
+    tile, starts, batches, queries, members, BLOCK: tl.constexpr, FEW: tl.constexpr
+):  # fmt: skip
     """Of packed queries: the request of a tile of rows, which of its tiles it is, its first query,
     and how many it has.
 
     A row is a query of one of `members` heads. Tiles of request r begin at
     `starts[r] * members // BLOCK + r`: at least as many as its rows need. Behind the last request
-    there is one more, number `batches`, of the queries that belong to none.
+    there is one more, number `batches`, of the queries that belong to none. Requests with up to FEW
+    queries have none here: those are left to `ragged`.
 
     Args:
         starts: the first query of each request and the end of the last, `[batches + 1]`.
@@ -67,7 +70,7 @@ def request_of(tile, starts, batches, queries, members, BLOCK: tl.constexpr):
         begins = (start * members) // BLOCK + r
         request += tl.sum(((r <= batches) & (begins <= tile)).to(tl.int32), 0)
     request = tl.maximum(request, 0)
-    own, start, count = lies_in(request, tile, starts, batches, queries, members, BLOCK)
+    own, start, count = lies_in(request, tile, starts, batches, queries, members, BLOCK, FEW)
     return request, own, start, count
 
 
@@ -87,10 +90,23 @@ def request_at(tile, starts, batches, queries, members, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def lies_in(request, tile, starts, batches, queries, members, BLOCK: tl.constexpr):
-    """Which tile of its request a tile of rows is, the request's first query, and how many."""
+def lies_in(
+    request, tile, starts, batches, queries, members, BLOCK: tl.constexpr, FEW: tl.constexpr
+):  # fmt: skip
+    """Which tile of its request a tile of rows is, the request's first query, and how many, as of
+    `request_of`."""
+    start, count = queries_of(request, starts, batches, queries)
+    own = tile - ((start * members) // BLOCK + request)
+    if FEW > 0:
+        count = tl.where((request < batches) & (count <= FEW), 0, count)
+    return own, start, count
+
+
+@triton.jit
+def queries_of(request, starts, batches, queries):
+    """The first query of a request, and how many it has; of number `batches` those of none."""
     start = tl.load(starts + request).to(tl.int32)
     start = tl.minimum(tl.maximum(start, 0), queries)
     end = tl.load(starts + request + 1, mask=request < batches, other=queries).to(tl.int32)
     end = tl.minimum(tl.maximum(end, start), queries)
-    return tile - ((start * members) // BLOCK + request), start, end - start
+    return start, end - start

@@ -14,9 +14,11 @@ from maskalg.values.weights import softmax
 pytest.importorskip("triton", reason="needs Triton")
 from maskalg.backends.triton.families.decode import DECODE, decode_constants
 from maskalg.backends.triton.families.forward import FORWARD, forward_constants, forward_spec
+from maskalg.backends.triton.families.ragged import LISTED, RAGGED, RAGGED_JOINED, ragged_constants
 from maskalg.backends.triton.launching.ahead import compile_kernel
 from maskalg.backends.triton.offline import _Request, table_dtypes
 from maskalg.backends.triton.trust import has_gluon
+from maskalg.tiles.decode import decode_tiles_for
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"
@@ -52,6 +54,36 @@ def test_kernels(held, kernel, page, target):
         assert found.stack is not None and found.stack <= 256
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
+@pytest.mark.parametrize("page", [16, 64])
+@pytest.mark.parametrize("name", ["causal", "softcap"])
+def test_packed_requests(name, page, target):
+    """The three kernels of requests with few queries."""
+    softcap = (causal & ma.sliding(90)) + ma.softcap(4.0) @ ma.alibi(torch.ones(8))
+    request = paged(target, {"causal": causal, "softcap": softcap}[name], packed=True)
+    plan = request.plan()
+    tables = table_dtypes(plan.hooks, request.form)
+    tile = decode_tiles_for(
+        target, 128, 2, plan.pattern, 1, described=False, crowded=False, paged=True
+    )[0]
+    of = {
+        spec: ragged_constants(spec, plan, softmax, tile, target, page)
+        for spec in ((LISTED, RAGGED, RAGGED_JOINED) if page == 16 else (RAGGED,))
+    }
+    for spec, constants in of.items():
+        found = compile_kernel(
+            spec, target, constants, torch.bfloat16, tables, held={"packed": torch.bfloat16}
+        )
+        if target == "gfx942":
+            assert ".vgpr_spill_count: 0" in found.assembly
+        else:
+            assert found.stack is not None and found.stack <= 64
+        if spec is RAGGED and target == "sm_90":
+            # Two programs share a multiprocessor, and waits for those before are in all of them.
+            assert found.shared <= 227 * 1024 // 2
+            assert "griddepcontrol.wait" in found.assembly
+
+
 @pytest.mark.skipif(not has_gluon(), reason="needs Gluon")
 @pytest.mark.parametrize(
     "name, dim, page, packed",
@@ -63,7 +95,7 @@ def test_kernels(held, kernel, page, target):
 )  # fmt: skip
 def test_hopper(name, dim, page, packed):
     """A tile is copied in pieces, each by one instruction for 64 dimensions, and products are not
-    serialised."""
+    serialised. Of packed requests, those with few queries are left out."""
     bias = ma.alibi(torch.ones(8))
     masks = {"causal": causal, "window": causal & ma.sliding(64), "alibi": causal + bias}
     request = paged("sm_90", masks[name], dim, packed)
@@ -71,7 +103,7 @@ def test_hopper(name, dim, page, packed):
     tile = plan.hopper
     if tile is None:
         pytest.skip("no tile of the Hopper kernel")
-    constants = forward_constants(plan, softmax, tile, page)
+    constants = forward_constants(plan, softmax, tile, page, 16 if packed else 0)
     tables = table_dtypes(plan.hooks, request.form)
     found = compile_kernel(
         forward_spec(tile, torch.bfloat16, page), "sm_90", constants, torch.bfloat16, tables,

@@ -60,6 +60,7 @@ def test_chunks_by_the_hopper_kernel(name, dims, page, packed, monkeypatch):
 def test_a_request_gives_the_same_bits_alone_and_in_any_batch(page, dims, monkeypatch):
     """Where no programs share its keys, which the numbers of requests and queries decide."""
     monkeypatch.setattr(forward, "shared", lambda *_: None)
+    monkeypatch.setattr(forward, "ragged_of", lambda *_: None)
     counts = [400, 1, 130, 8]
     case = paged("alibi", [1400, 1300, 800, 40], counts, page, dims=dims, heads=(8, 2), packed=True,
                  dtype=torch.bfloat16, device="cuda")  # fmt: skip
@@ -154,6 +155,132 @@ def test_in_a_graph_whose_lengths_change(packed):
     graph.replay()
     want, _ = second.wanted()
     torch.testing.assert_close(out.double(), want, atol=3e-2, rtol=3e-2)
+
+
+OF_FEW = ["listed", "ragged", "ragged_joined"]
+RAGGED = [[2900, 1, 700, 0, 333, 1500], [1, 1, 300, 0, 8, 16]]
+
+
+@pytest.mark.parametrize("page, dtype, dims, heads", [
+    (16, torch.bfloat16, (128, 128), (32, 8)), (64, torch.float16, (64, 64), (8, 8)),
+    (48, torch.float32, (64, 128), (8, 2)),
+])  # fmt: skip
+@pytest.mark.parametrize("name", MASKS)
+def test_ragged_batches(name, page, dtype, dims, heads, monkeypatch):
+    """Steps, trees and a chunk, and a request without queries; then all but the chunk."""
+    launches = launched(monkeypatch, *OF_FEW, "forward", "hopper_forward")
+    counts = [min(n, 8) for n in RAGGED[1]] if name == "tree" else RAGGED[1]
+    for most in (counts, [min(n, 8) for n in counts]):
+        case = paged(name, RAGGED[0], most, page, dims=dims, heads=heads, packed=True, dtype=dtype,
+                     device="cuda")  # fmt: skip
+        check(case, "triton", TOLERANCE[dtype])
+        ran = names(launches)
+        assert ran[:3] == OF_FEW
+        assert len(ran) == (4 if max(most) * (heads[0] // heads[1]) > 64 else 3)
+        launches.clear()
+
+
+@pytest.mark.parametrize("name", ["causal", "softcap"])
+@pytest.mark.parametrize("page", [16, 64])
+def test_ragged_requests_give_the_same_bits_alone_and_in_any_batch(page, name):
+    lengths, counts = [[*range(400, 4400, 130)], [1, 5, 1, 200, 1, 16, 1]]
+    counts = (counts * 5)[: len(lengths)]
+    how = {"dims": (128, 128), "heads": (32, 8), "dtype": torch.bfloat16, "device": "cuda"}
+    case = paged("causal", lengths, counts, page, packed=True, **how)
+    pools = [pool.nan_to_num(0.0) for pool in (case.key_pages, case.value_pages)]
+    offset = case.pages.lengths - torch.tensor(counts, device="cuda")
+    score = causal if name == "causal" else causal + ma.softcap(20.0)
+
+    def attend(query, own, starts):
+        pages = ma.Pages(case.pages.table[own], case.pages.lengths[own], starts)
+        return ma.attention(query, *pools, score.shift(q=offset[own]), pages=pages)
+
+    whole = attend(case.query, slice(0, len(counts)), case.pages.cu_seqlens_q)
+    assert torch.equal(whole, attend(case.query, slice(0, len(counts)), case.pages.cu_seqlens_q))
+    at = 0
+    for request, count in enumerate(counts):
+        own = slice(request, request + 1)
+        starts = torch.tensor([0, count], dtype=torch.int32, device="cuda")
+        alone = attend(case.query[:, :, at : at + count], own, starts)
+        assert torch.equal(whole[:, :, at : at + count], alone), request
+        at += count
+
+
+@pytest.mark.parametrize("page", [16, 64])
+def test_ragged_batches_in_a_graph_whose_lengths_change(page):
+    """Requests change from steps to chunks and back, and some leave."""
+    most, queries = 3000, 700
+    turns = [
+        ([2900, 1400, 300, 77], [1, 512, 7, 77]), ([50, 2999, 2000, 0], [50, 1, 16, 0]),
+        ([3000, 3000, 3000, 3000], [1, 1, 1, 1]), ([10, 5, 900, 2500], [2, 5, 600, 17]),
+    ]  # fmt: skip
+    draw = torch.Generator(device="cuda").manual_seed(0)
+    random = {"device": "cuda", "dtype": torch.bfloat16, "generator": draw}
+    slots = -(-most // page)
+    pools = [torch.randn(4 * slots, page, 2, 128, **random) for _ in range(2)]
+    table = torch.randperm(4 * slots, device="cuda", generator=draw).int().view(4, slots)
+    query = torch.randn(1, 8, queries, 128, **random)
+    int32 = {"dtype": torch.int32, "device": "cuda"}
+    lengths, starts, offset = (torch.zeros(n, **int32) for n in (4, 5, 4))
+    pages = ma.Pages(table, lengths, starts)
+    score = (causal & ma.sliding(2000)).shift(q=offset)
+
+    def set_to(turn):
+        of_keys, of_queries = (torch.tensor(numbers, **int32) for numbers in turn)
+        lengths.copy_(of_keys)
+        starts[1:].copy_(of_queries.cumsum(0))
+        offset.copy_(of_keys - of_queries)
+
+    attend = lambda: ma.attention(query, *pools, score, pages=pages, return_lse=True)  # noqa: E731
+    set_to(turns[0])
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(3):
+            attend()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = attend()
+    for turn in (*turns, turns[0]):
+        set_to(turn)
+        for tensor in captured:
+            tensor.fill_(torch.nan)
+        graph.replay()
+        for one, other in zip(captured, attend(), strict=True):
+            assert torch.equal(one, other)
+        at = 0
+        for request, (keys, count) in enumerate(zip(*turn, strict=True)):
+            rows = [pool[table[request].long()].flatten(0, 1)[:keys].transpose(0, 1)[None].double()
+                    for pool in pools]  # fmt: skip
+            own = query[:, :, at : at + count].double()
+            if count:
+                mask = (causal & ma.sliding(2000)).shift(q=keys - count)
+                want = ma.attention(own, *rows, mask, backend="reference")
+                found = captured[0][:, :, at : at + count].double()
+                torch.testing.assert_close(found, want, atol=3e-2, rtol=3e-2)
+            at += count
+        assert (captured[0][:, :, at:] == 0).all() and (captured[1][:, :, at:] == -torch.inf).all()
+
+
+def test_ragged_batches_of_many_requests():
+    """More than a program looks at side by side."""
+    draw = torch.Generator().manual_seed(0)
+    lengths = torch.randint(0, 600, (700,), generator=draw).tolist()
+    counts = [min(n, 1 + (r % 90 == 5) * 100 + (r % 7 == 0) * 4) for r, n in enumerate(lengths)]
+    case = paged("causal", lengths, counts, 16, dims=(64, 64), heads=(8, 2), packed=True,
+                 dtype=torch.bfloat16, device="cuda")  # fmt: skip
+    check(case, "triton", TOLERANCE[torch.bfloat16])
+
+
+def test_ragged_starts_that_fall_read_and_write_nothing_elsewhere():
+    case = paged("causal", *RAGGED, 16, dims=(128, 128), heads=(8, 2), packed=True,
+                 dtype=torch.bfloat16, device="cuda")  # fmt: skip
+    queries = case.query.shape[2]
+    for most in (None, 1):
+        for starts in ([0, queries, 0, queries, -5, 2**31 - 1, 3], [2**31 - 1] * 7, [-1] * 7):
+            wrong = torch.tensor(starts, dtype=torch.int32, device="cuda")
+            case.pages = ma.Pages(case.pages.table, case.pages.lengths, wrong, most)
+            case.attend()
+    torch.cuda.synchronize()
 
 
 def ma_tables(score):

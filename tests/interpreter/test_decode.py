@@ -26,7 +26,7 @@ def launched(monkeypatch):
     """
     from maskalg.backends.triton.families import decode
 
-    monkeypatch.setattr(decode, "_LEAST_KEYS", LENGTH)
+    monkeypatch.setattr(decode, "LEAST_KEYS", LENGTH)
     monkeypatch.setattr(decode, "_LEAST_OF_SPLIT", LENGTH // 2)
     found = []
     of_parts = decode._parts

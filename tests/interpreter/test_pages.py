@@ -14,21 +14,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["few", "many"])
+@pytest.fixture(params=["few", "many", "both"])
 def kernel(request, monkeypatch):
-    """The kernel that serves the calls of a test."""
-    from maskalg.backends.triton.families import decode, forward
+    """The kernels that serve the calls of a test; "both", those of few queries serve packed
+    requests with up to two of them, and that of many serves the others."""
+    from maskalg.backends.triton.families import decode, forward, ragged
 
-    shared = decode.shared
-
-    def chosen(call, plan):
-        if request.param == "many":
-            return None
-        monkeypatch.setattr(decode, "_SHARE", 1e9)
-        return shared(call, plan)
-
-    monkeypatch.setattr(decode, "_LEAST_KEYS", 1)
-    monkeypatch.setattr(forward, "shared", chosen)
+    if request.param == "many":
+        monkeypatch.setattr(forward, "shared", lambda *_: None)
+        monkeypatch.setattr(forward, "ragged_of", lambda *_: None)
+    monkeypatch.setattr(decode, "_SHARE", 1e9)
+    monkeypatch.setattr(decode, "LEAST_KEYS", 1)
+    monkeypatch.setattr(ragged, "LEAST_KEYS", 1)
+    monkeypatch.setattr(ragged, "_KEYS_OF_PART", 64)
+    if request.param == "both":
+        if not request.node.callspec.params.get("packed", True):
+            pytest.skip("of requests that are packed")
+        monkeypatch.setattr(ragged, "_ROWS", 4)
 
 
 @pytest.mark.parametrize("packed", [False, True])

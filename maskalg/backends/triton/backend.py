@@ -22,7 +22,7 @@ from . import trust
 from .arguments import bits_of_pairs, describable, sinks_of
 from .constants import architecture
 from .documents import in_units, room_in_units
-from .families import backward, decode, forward, one_pass
+from .families import backward, decode, forward, one_pass, ragged
 from .families.backward import fill_gradients, fill_rows, route_of_gradients
 from .families.entries import table_gradients
 from .families.forward import launch_forward, route_of_forward
@@ -30,7 +30,7 @@ from .families.rows import BackwardPass, Rows, empty_statistics, known_of, sink_
 from .launching.fitting import failed, tried_for, why_not
 from .launching.launch import elsewhere
 from .launching.ready import launch_again, remember
-from .plan import backward_plan_of, plan_of
+from .plan import Plan, backward_plan_of, plan_of
 
 _Tile = TypeVar("_Tile")
 _ALL_GRADIENTS: Final = (True,) * 5  # and the row statistics
@@ -77,6 +77,23 @@ def _forward(call: Call) -> tuple[str, str, int]:
         _, splits = few.counts(call.extents, best)
         sharing = f"{splits} programs share the keys of a row of tiles{gave_way}"
         return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}", tables
+    of_few = ragged.ragged_of(call, plan)
+    if of_few is None:
+        return *_of_many(call, plan, wide), tables
+    best, gave_way = _serving(tried_for("ragged", plan, call), of_few.tiles)
+    keys = of_few.part_tiles(call, best, plan.constants["VALUE_PAD"]) * best.block_kv
+    tier = f"plain Triton, few queries{wide}"
+    tile = f"{_plain(best)}; programs take parts of {keys} keys of each request{gave_way}"
+    if of_few.few:
+        others, of_others = _of_many(call, plan, wide)
+        queries = "1 query" if of_few.few == 1 else f"up to {of_few.few} queries"
+        tier = f"{tier}, where a request has {queries}; {others}, where it has more"
+        tile = f"{tile}; {of_others}"
+    return tier, tile, tables
+
+
+def _of_many(call: Call, plan: Plan, wide: str) -> tuple[str, str]:
+    """The kernel of queries that have all keys to themselves, and its tile."""
     hopper = forward.serving(plan.hopper, call)
     first = () if hopper is None else (hopper,)
     best, gave_way = _serving(tried_for("forward", plan, call), (*first, *plan.candidates))
@@ -93,7 +110,7 @@ def _forward(call: Call) -> tuple[str, str, int]:
     table = plan_of(call, tuned=False)
     if (plan.hopper, plan.candidates) != (table.hopper, table.candidates):
         tile += ", tuned"
-    return tier, tile, tables
+    return tier, tile
 
 
 def _serving(plan: Hashable, tiles: Sequence[_Tile]) -> tuple[_Tile, str]:

@@ -268,5 +268,5 @@ def _decoding(sources: dict[str, str] | None) -> tuple[Any, Any]:
     of_part = function_of(module, "_next_of_split")
     names: dict[str, Any] = {"triton": SimpleNamespace(jit=_itself)}
     exec(compile(ast.Module([of_part], []), "decode", "exec"), names)
-    pair = list(first_loop(function_of(module, "decode")))
+    pair = list(first_loop(function_of(module, "sums_of_share")))
     return compile(ast.Module(pair, []), "decode", "exec"), names[of_part.name]

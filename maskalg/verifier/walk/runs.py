@@ -98,9 +98,9 @@ def lemmas(
         ("runs.over_runs", f"{_ONCE} (a loop for each kind of run)"): (_over_runs, False),
         ("runs.over_runs", f"{_ONCE} (one loop)"): (_over_runs, True),
         ("runs.next_tile", "the next touched tile, masked unless it is full"): (_next_tile,),
-        ("decode.decode", f"{_OF_SPLIT} (keys in rows)"): (_decode, False),
-        ("decode.decode", f"{_OF_SPLIT} (keys in pages)"): (_decode, True),
-        ("decode.decode", "each tile belongs to one program"): (_parts,),
+        ("decode.sums_of_share", f"{_OF_SPLIT} (keys in rows)"): (_decode, False),
+        ("decode.sums_of_share", f"{_OF_SPLIT} (keys in pages)"): (_decode, True),
+        ("decode.sums_of_share", "each tile belongs to one program"): (_parts,),
         ("gradient_sums.visits", "1 is stored for each touched tile, 0 for others"): (_turns,),
     }
     for (function, text), (proof, *args) in told.items():
@@ -330,7 +330,7 @@ def _decode(pages: bool, sources: Sources | None, milliseconds: int) -> tuple[St
     scope = {"split": split, "splits": splits, "PAGE": int(pages), "NEXT_RUN": next_run(walker)}
     scope |= dict(zip(("acc", "m", "l"), (*NOTHING, None), strict=True))
     walker.ordered_by(splits.term, terms.quotient(apart, splits.term))
-    walker.run_loop("decode", scope)
+    walker.run_loop("sums_of_share", scope)
     _claim_visited(walker, (scope["acc"], scope["m"]), mine)
     return tuple(walker.steps)
 

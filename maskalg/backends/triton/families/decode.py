@@ -22,7 +22,7 @@ from ..plan import Plan
 DECODE: Final = KernelSpec("maskalg_kernels.decode.decode", KEYS_AND_VALUES)
 _JOINED: Final = KernelSpec("maskalg_kernels.decode.joined")
 
-_LEAST_KEYS: Final = 256
+LEAST_KEYS: Final = 256
 _LEAST_OF_SPLIT: Final = 512  # keys, where there are several tiles of rows
 _SHARE: Final = 0.7  # of the others' time, at most
 _OF_WARPGROUP: Final = 64  # rows of a tile that a warpgroup multiplies
@@ -37,49 +37,38 @@ class Shared(NamedTuple):
         members: query heads of a tile of rows: one, or all that share keys.
         tiles: candidates in the order to try.
         programs: how many run at once.
-        packed: how many queries lie packed, of all requests; None where requests lie apart.
     """
 
     members: int
     tiles: tuple[Tile, ...]
     programs: int
-    packed: int | None = None
-
-    def rows(self, extents: Extents, side: int) -> tuple[int, int]:
-        """Tiles of so many rows of one member of each group, of a batch entry or of all that are
-        packed: that have rows, and that are launched."""
-        if self.packed is None:
-            tiles = -(-extents.q_len * self.members // side)
-            return tiles, tiles
-        rows = self.packed * self.members
-        return max(extents.batch, rows // side), packed_tiles(rows, extents.batch, side)
 
     def counts(self, extents: Extents, tile: Tile) -> tuple[int, int]:
-        """Tiles of rows that are launched, and programs that share the keys of each."""
-        busy, tiles = self.rows(extents, tile.block_q)
-        others = extents.heads // self.members
-        requests = extents.batch
-        if self.packed is None:
-            others, requests = others * requests, 1
+        """Tiles of rows of a batch entry, and programs that share the keys of each."""
+        tiles = -(-extents.q_len * self.members // tile.block_q)
+        others = extents.heads // self.members * extents.batch
         keys = -(-extents.kv_len // tile.block_kv)
-        if busy > requests:
+        if tiles > 1:
             keys = extents.kv_len // _LEAST_OF_SPLIT
-        return tiles, max(1, min(self.programs // max(busy * others, 1), keys))
+        return tiles, max(1, min(self.programs // max(tiles * others, 1), keys))
 
 
-def packed_tiles(rows: int, requests: int, side: int) -> int:
-    """Tiles of so many rows of packed requests, as the kernels' `request_of` numbers them."""
-    return rows // side + requests + 1
+def members_of(call: Call) -> int:
+    """Query heads of a tile of rows: rows of a tile visit the same tiles of keys, as heads do that
+    the mask does not tell apart."""
+    return 1 if "head" in call.form.structure.mask.indices() else call.group
 
 
 def shared(call: Call, plan: Plan) -> Shared | None:
-    """How programs share the keys of a call; None where each has all keys of its queries."""
+    """How programs share the keys of a call; None where each has all keys of its queries.
+
+    Packed requests are told apart by their own lengths (`ragged`), or have one kernel.
+    """
     extents, device = call.extents, call.query.device
-    if extents.kv_len < _LEAST_KEYS or call.aligned:
+    if extents.kv_len < LEAST_KEYS or call.packed or call.aligned:
         return None
-    # Rows of a tile visit the same tiles of keys, as heads do that the mask does not tell apart.
-    members = 1 if "head" in call.form.structure.mask.indices() else call.group
-    at_once = _programs_at_once(device)
+    members = members_of(call)
+    at_once = programs_at_once(device)
     others = call.query.shape[0] * extents.heads // members
     paged, arch = call.pages is not None, architecture(device)
     tiles = decode_tiles_for(
@@ -93,12 +82,12 @@ def shared(call: Call, plan: Plan) -> Shared | None:
         paged=paged,
     )
     programs = at_once * decode_programs_for(arch, tiles[0], paged=paged)
-    how = Shared(members, tiles, programs, call.query.shape[2] if call.packed else None)
-    of_rows, splits = how.rows(extents, tiles[0].block_q)[0], how.counts(extents, tiles[0])[1]
+    how = Shared(members, tiles, programs)
+    of_rows, splits = how.counts(extents, tiles[0])
     # A tile of keys takes a program of either kernel about as long.
     side = plan.candidates[0].block_q if plan.hopper is None else 64 * plan.hopper.consumers
     waves = -(-of_rows * splits * others // at_once) / splits
-    unshared = -(-(how._replace(members=1).rows(extents, side)[0] * others * members) // at_once)
+    unshared = -(-(-(-extents.q_len // side) * others * members) // at_once)
     return how if waves <= _SHARE * unshared else None
 
 
@@ -205,7 +194,7 @@ def _sizes_of_joined(how: Shared, tile: Tile, call: Call) -> Sizes:
 
 
 @lru_cache(maxsize=64)
-def _programs_at_once(device: torch.device) -> int:
+def programs_at_once(device: torch.device) -> int:
     """One for each multiprocessor: of keys that lie one after another, more were slower."""
     if device.type == "cpu":
         return _IN_INTERPRETER

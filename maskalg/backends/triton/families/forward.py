@@ -25,7 +25,8 @@ from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import Plan
 from ..trust import has_gluon
-from .decode import Shared, launch_decode, packed_tiles, shared
+from .decode import Shared, launch_decode, shared
+from .ragged import Ragged, launch_ragged, ragged_of
 
 FORWARD: Final = KernelSpec("maskalg_kernels.forward.forward", KEYS_AND_VALUES)
 HOPPER_FORWARD: Final = KernelSpec(
@@ -54,14 +55,16 @@ _LARGEST_SCALE: Final = 1e6  # a scale is factored out of the maximum: it must k
 
 
 class Route(NamedTuple):
-    """Which kernel of a plan serves a call: programs that `few` queries share, the Hopper kernel of
+    """Which kernels of a plan serve a call: programs that `few` queries share, the Hopper kernel of
     a tile, or the plain one, with descriptors or without; and whether float8 values lie in words.
+    Of `ragged` requests, those with few queries have kernels of their own beside it.
     """
 
     few: Shared | None
     hopper: HopperTile | None = None
     described: bool = False
     in_words: bool = False
+    ragged: Ragged | None = None
 
 
 def route_of_forward(plan: Plan, call: Call, _given: Sequence[Any] = ()) -> Route:
@@ -69,10 +72,14 @@ def route_of_forward(plan: Plan, call: Call, _given: Sequence[Any] = ()) -> Rout
     few = shared(call, plan)
     if few is not None:
         return Route(few)
+    ragged = ragged_of(call, plan)
+    if ragged is not None and not ragged.few:
+        return Route(None, ragged=ragged)
     hopper = serving(plan.hopper, call)
     if hopper is not None:
-        return Route(None, hopper, in_words=call.query.dtype == FLOAT8 and in_words(call.value))
-    return Route(None, None, described(plan, call))
+        words = call.query.dtype == FLOAT8 and in_words(call.value)
+        return Route(None, hopper, in_words=words, ragged=ragged)
+    return Route(None, None, described(plan, call), ragged=ragged)
 
 
 def described(plan: Plan, call: Call) -> bool:
@@ -109,9 +116,15 @@ def launch_forward(
 ) -> list[Launch]:
     """Fill output and lse; what was launched, nothing without a tile to try."""
     reads = hooked(plan.hooks, call)
-    few, hopper, _, _ = route_of_forward(plan, call)
+    few, hopper, _, _, ragged = route_of_forward(plan, call)
     if few is not None:
         return launch_decode(call, few, plan, reads, (out, lse))
+    of_few: list[Launch] = []
+    if ragged is not None:
+        of_few = launch_ragged(call, ragged, plan, reads, (out, lse))
+        if not ragged.few:
+            return of_few
+    left = 0 if ragged is None else ragged.few
     tma = described(plan, call)
     given = {
         "q": call.query,
@@ -129,11 +142,11 @@ def launch_forward(
     def with_tile(tile: Tile | HopperTile, made: Mapping[str, Any] = _NOTHING_MADE) -> Launch:
         return Launch(
             forward_spec(tile, call.query.dtype, call.page_size),
-            (plan, tma, call.weight.normalised, call.page_size, call.query.device),
+            (plan, tma, call.weight.normalised, call.page_size, left, call.query.device),
             call,
             {**given, **made},
             partial(_sizes, tile),
-            lambda: forward_constants(plan, call.weight, tile, call.page_size),
+            lambda: forward_constants(plan, call.weight, tile, call.page_size, left),
             with_rows(plan.hooks, call, reads, call.extents.q_len, _side(tile)),
             tma,
             tile=tile,
@@ -151,7 +164,8 @@ def launch_forward(
     found = that_fits(tried_for("forward", plan, call), launches)
     if found is None:
         return []
-    return [each.run() for each in ([*before.values(), found] if found.tile is hopper else [found])]
+    of_others = [*before.values(), found] if found.tile is hopper else [found]
+    return of_few + [each.run() for each in of_others]
 
 
 def counter_launch(call: Call) -> Launch:
@@ -176,13 +190,14 @@ def forward_spec(tile: Tile | HopperTile, dtype: torch.dtype, page_size: int = 0
 
 
 def forward_constants(
-    plan: Plan, weight: Weight, tile: Tile | HopperTile, page_size: int = 0
+    plan: Plan, weight: Weight, tile: Tile | HopperTile, page_size: int = 0, few: int = 0
 ) -> dict[str, Any]:
-    """The kernel's constants and launch options, but for `TMA`."""
+    """The kernel's constants and launch options, but for `TMA`; packed requests with up to `few`
+    queries are left to others."""
     known = plan.constants | weight_constants(weight)
     if isinstance(tile, Tile):
         # In pages, tiles that may drop what holds NaN have a loop of their own.
-        own = {"PAGE": page_size, "ONE_LOOP": tile.one_loop and not page_size}
+        own = {"PAGE": page_size, "FEW": few, "ONE_LOOP": tile.one_loop and not page_size}
         return known | tile_constants(tile) | own
     known |= rows_as_pads(known)
     return known | hooks_ahead(plan.hooks) | {
@@ -200,6 +215,7 @@ def forward_constants(
         "OUTPUT_OVER_QUERIES": (known["HEAD_PAD"], known["VALUE_PAD"]) in _OUTPUT_OVER_QUERIES,
         "PAGE": page_size,
         "PIECE": gcd(page_size, tile.block_kv),
+        "FEW": few,
         # The four warps of the first consumer; Gluon adds the others.
         "num_warps": 4,
         "maxnreg": tile.registers,
@@ -211,8 +227,8 @@ def _sizes(tile: Tile | HopperTile, call: Call) -> Sizes:
     extents = call.extents
     batch, heads, q_len, _ = call.query.shape
     rows = rows_of_tiles(call, q_len, side)
-    if call.packed:
-        rows = packed_tiles(q_len, extents.batch, side)
+    if call.packed:  # as the kernels' `request_of` numbers them
+        rows = q_len // side + extents.batch + 1
     programs = rows * batch * heads
     if isinstance(tile, HopperTile) and tile.persistent:
         threads = 128 * (tile.consumers + 1)

@@ -25,7 +25,7 @@ _TYPES: Final = {
 }  # fmt: skip
 _HELD: Final[dict[str, torch.dtype | None]] = {
     **dict.fromkeys(("lse", "statistic", "delta", "part", "sums", "sum"), torch.float32),
-    **dict.fromkeys(("counter", "turn", "out"), torch.int32),
+    **dict.fromkeys(("counter", "turn", "out", "list"), torch.int32),
     "shift": torch.bfloat16,
     **dict.fromkeys(("sink", "grad_lse", "unit", "key_sum", "value_sum", "part_counter", "packed")),
 }
@@ -99,7 +99,7 @@ def compile_kernel(
             aligned |= {(place, i): _ALIGNED for i in range(len(tables))}
         elif argument == "descales" and held.get("k", dtype) in (FLOAT8, INT8):
             signature[argument] = ("*fp32",) * 3
-        elif argument == "pages" and known["PAGE"]:
+        elif argument == "pages" and constants.get("PAGE"):
             count = 1 if held["packed"] is None else 2
             signature[argument] = ("*i32",) * count
             aligned |= {(place, i): _ALIGNED for i in range(count)}
