@@ -131,7 +131,7 @@ def _visit_keys(dq, of, place, first, end, hooks, tile, PARTIAL, RAGGED: tl.cons
 class Keys(NamedTuple):
     """A tile of keys and values, and the queries of a head with what is known of each.
 
-    ALIGNED, what is known of others follows these, whose weights are 0.
+    ALIGNED: behind these queries lie those of other documents, whose statistics are not read.
     """
 
     key: tl.tensor

@@ -304,7 +304,7 @@ def ragged_joined(
 
     part, statistic and list are what `ragged` and `listed` wrote; o, lse and sink as of `forward`.
     Of a request with more than `few` queries nothing is written. Queries behind the last request
-    are written if `few` is as many as there are.
+    have output 0, which the kernel of chunks writes where there is one: `few` is less than `q_len`.
     """
     if DEPENDENT:
         gdc_wait()
@@ -325,8 +325,9 @@ def ragged_joined(
         row = (q - start) * members + head % members
         item = begin + of_tile % of_each * tiles + row // BLOCK_M
         step = of_each * tiles
-        # Starts that fall point anywhere.
-        inside = (item >= 0) & (item + (splits - 1) * step < room)
+        # Queries ahead of their request, and starts that fall, point anywhere.
+        inside = (q >= start) & (item >= 0) & (item < room)
+        inside = inside & (splits <= (room - 1 - item) // step + 1)
         m, l, acc = join(
             part_ptr, statistic_ptr, item.to(tl.int64) * BLOCK_M + row % BLOCK_M, step * BLOCK_M,
             tl.where(inside, splits, 0), (room, BLOCK_M), VALUE_PAD, WEIGHTED,

@@ -33,8 +33,16 @@ def interpreted_bfloat16() -> BackendError:
 def no_documents_to_align(mask: str) -> BackendError:
     return BackendError(
         f"backend='aligned' begins tiles where documents begin, and the mask {mask} is not joined "
-        "by & to documents that are known to be contiguous, in one packing. Write "
+        "by & to documents that are known to be contiguous, the same in all batch entries. Write "
         "`document.from_lengths(lengths) & …`, with lengths [documents], or leave backend out."
+    )
+
+
+def documents_not_counted() -> BackendError:
+    return BackendError(
+        "backend='aligned' counts the documents of ids that it did not make, or that were written "
+        "to, and a CUDA graph is being captured, which cannot wait for that. Write "
+        "`document.from_lengths(lengths)` or `document.from_cu_seqlens(cu_seqlens, total=…)`."
     )
 
 

@@ -57,6 +57,8 @@ def test_nothing_waits_and_a_graph_follows():
     torch.cuda.set_sync_debug_mode("error")
     try:
         step(cu.clone())
+        with torch.inference_mode():
+            step(cu.clone())
     finally:
         torch.cuda.set_sync_debug_mode("default")
     graph = torch.cuda.CUDAGraph()

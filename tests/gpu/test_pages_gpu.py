@@ -276,7 +276,10 @@ def test_ragged_starts_that_fall_read_and_write_nothing_elsewhere():
                  dtype=torch.bfloat16, device="cuda")  # fmt: skip
     queries = case.query.shape[2]
     for most in (None, 1):
-        for starts in ([0, queries, 0, queries, -5, 2**31 - 1, 3], [2**31 - 1] * 7, [-1] * 7):
+        for starts in (
+            [0, queries, 0, queries, -5, 2**31 - 1, 3], [2**31 - 1] * 7, [-1] * 7,
+            [3, 6, 9, 12, 15, 18, 21], [5, 5, 10, 0, 15, 18, 21],
+        ):  # fmt: skip
             wrong = torch.tensor(starts, dtype=torch.int32, device="cuda")
             case.pages = ma.Pages(case.pages.table, case.pages.lengths, wrong, most)
             case.attend()

@@ -1,5 +1,6 @@
 """Steps, trees and chunks in one call, in Triton's interpreter."""
 
+import math
 import os
 
 import pytest
@@ -193,8 +194,11 @@ def test_more_queries_than_was_said(launches, monkeypatch):
     assert names(launches) == OF_FEW
 
 
-@pytest.mark.parametrize("most", [1, 40])
-def test_starts_that_fall_write_nothing_elsewhere(most, monkeypatch):
+@pytest.mark.parametrize("most", [4, 40])
+@pytest.mark.parametrize(
+    "starts", [[0, 48, 0, 48, 3, 90], [3, 6, 9, 12, 12, 12], [5, 5, 10, 0, 12, 12]]
+)
+def test_starts_that_fall_read_and_write_nothing_elsewhere(starts, most, monkeypatch):
     from maskalg.backends.triton.launching.launch import Launch
 
     monkeypatch.setattr(ma.Pages, "_check_values", lambda *_: None)
@@ -204,18 +208,21 @@ def test_starts_that_fall_write_nothing_elsewhere(most, monkeypatch):
         init(launch, call, given)
         for name in launch.sizes.made:
             tensor = launch.tensors[name]
-            wider = tensor.new_full((tensor.numel() + 2000,), 7)
-            inner = wider[1000:-1000].view(tensor.shape)
+            poison = math.nan if tensor.is_floating_point() else 7
+            wider = tensor.new_full((tensor.numel() + 2000,), poison)
+            inner = wider[1000:-1000].zero_().view(tensor.shape)
             around.append((wider[:1000], wider[-1000:]))
             at = [one is tensor for one in launch.arguments].index(True)
             launch.tensors[name] = launch.arguments[at] = inner
 
     monkeypatch.setattr(Launch, "__post_init__", guarded)
     case = clean(paged("causal", **MIXED))
-    starts = torch.tensor([0, 48, 0, 48, 3, 90], dtype=torch.int32)
-    case.pages = ma.Pages(case.pages.table, case.pages.lengths, starts, most)
-    case.attend("triton")
-    assert around and all((side == 7).all() for pair in around for side in pair)
+    wrong = torch.tensor(starts, dtype=torch.int32)
+    case.pages = ma.Pages(case.pages.table, case.pages.lengths, wrong, most)
+    assert not any(result.isnan().any() for result in case.attend("triton"))
+    assert around
+    for side in (side for pair in around for side in pair):
+        assert (side.isnan() if side.is_floating_point() else side == 7).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

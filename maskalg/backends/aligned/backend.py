@@ -1,7 +1,8 @@
 """The kernels of the GPU and of the CPU with tiles that begin where documents do.
 
 A document's output and the gradients of its tokens are the same bits alone, packed at any place
-among any others, and in any batch. A call for which that does not hold is refused.
+among any others, and in any batch, if the formula reads positions as distances or within documents.
+A call without documents is refused.
 """
 
 from __future__ import annotations

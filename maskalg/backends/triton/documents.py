@@ -16,6 +16,7 @@ from ...engine.normal_form import Bound
 from ...formula.derived import documents_in
 from ...schedule.intervals.steps import StepTables, tables_of_slots
 from ...schedule.memory import MEMORY
+from .. import messages
 from ..call import Call
 from ..results import empty_result
 from .arguments import Hooked, hooked
@@ -70,9 +71,11 @@ def _most_documents(form: Bound, length: int) -> int:
     assert slot is not None
     ids = cast(torch.Tensor, form.values[slot.index])
     made = documents_in(ids)
-    if made is not None and not ids.is_inference() and ids._version == 0:
+    if made is not None and (ids.is_inference() or ids._version == 0):
         return min(made.number + 1, length)
     starts = _tables(form).named("start")
+    if starts.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise messages.documents_not_counted()
 
     def counted() -> int:
         places = torch.arange(length, dtype=torch.int32, device=starts.device)

@@ -23,9 +23,9 @@ LISTED: Final = KernelSpec("maskalg_kernels.ragged.listed")
 RAGGED: Final = KernelSpec("maskalg_kernels.ragged.ragged")
 RAGGED_JOINED: Final = KernelSpec("maskalg_kernels.ragged.ragged_joined")
 
-_ROWS: Final = 64  # queries times heads that share keys: of more, a request has a chunk
+_ROWS: Final = 64  # queries times heads that share keys; a request with more is a chunk
 _KEYS_OF_PART: Final = 1024
-_BYTES_OF_PARTS: Final = 2**28  # of requests with one tile of rows each
+_BYTES_OF_PARTS: Final = 2**28  # from which on parts are longer; each tile of rows has one at least
 
 
 class Ragged(NamedTuple):
@@ -62,8 +62,8 @@ class Ragged(NamedTuple):
         return max(-(-_KEYS_OF_PART // tile.block_kv), -(-keys // most))
 
     def room(self, call: Call, tile: Tile, pad: int) -> int:
-        """Items of the list, at most: a request of t tiles of rows has t - 1 more than it would
-        have with one, as its parts are t times as long."""
+        """Items of the list, at most. A request of one tile of rows has `parts`. With t tiles parts
+        are t times as long, so it has t - 1 more at most."""
         keys = -(-call.extents.kv_len // tile.block_kv)
         parts = -(-keys // self.part_tiles(call, tile, pad))
         requests = min(call.extents.batch, call.query.shape[2])
