@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from math import copysign, inf
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -50,6 +50,11 @@ def limbs_for(bits: int) -> int:
 def is_tensor(index: object) -> bool:
     """Whether an exported function is called with a tensor, and not traced by `maskalg.mask`."""
     return isinstance(index, torch.Tensor)
+
+
+def index(position: Any) -> Any:
+    """A position as FlexAttention or a person gives it, of 64 bits where it is a tensor."""
+    return position.long() if isinstance(position, torch.Tensor) else position
 
 
 def of(number: torch.Tensor, limbs: int) -> Long:

@@ -88,13 +88,16 @@ class _Text:
         self._outgrows_32 = any(map(self._leaves_32, every))
 
     def _leaves_32(self, node: Node) -> bool:
-        """Whether a formula of indices of 32 bits may leave them; entries of tensors have 64."""
-        if node.kind != "int" or node.op == "read":
+        """Whether a formula of indices of 32 bits may leave them; entries of tensors have 64.
+
+        A tensor without axes makes no other longer, so it counts as an index.
+        """
+        if node.kind != "int":
             return False
         if node.op in ("add", "mul"):
-            own = [arg for arg in node.args if "read" not in arg.ops()]
+            own = [arg for arg in node.args if not _reads_axes(arg)]
             node = Node(node.op, "int", tuple(own)) if len(own) > 1 else nodes.const(0)
-        elif "read" in node.ops():
+        elif _reads_axes(node):
             return False
         low, high = limits(node, self._values, MOST_OF_INT32)
         return low < -(2**31) or high >= 2**31
@@ -172,7 +175,8 @@ class _Text:
             return "(" + f" {_INFIX[op]} ".join(parts) + ")"
         if op == "index":
             # Kernels of FlexAttention count positions in 32 bits.
-            return f"{_NAMES[str(node.data)]}{'.long()' if self._outgrows_32 else ''}"
+            name = _NAMES[str(node.data)]
+            return f"longs.index({name})" if self._outgrows_32 else name
         if op == "const":
             finite = not isinstance(node.data, float) or math.isfinite(node.data)
             return repr(node.data) if finite else f'float("{node.data}")'
@@ -231,9 +235,11 @@ class _Text:
         text, name = self._operand(node.args[0]), str(node.data)
         if name == "float":
             return f"float({text})" if _is_number(node) else f"({text}).float()"
-        if not _is_number(node):
-            return f"torch.{name}({text})"
-        return f"torch.{name}(torch.tensor(float({text})))"
+        if _is_number(node):
+            return f"torch.{name}(torch.tensor(float({text})))"
+        if node.args[0].kind != "real":  # of integers, torch.floor and others are integers
+            text = f"{text}.float()"
+        return f"torch.{name}({text})"
 
     def _trunc(self, node: Node) -> str:
         text = self(node.args[0])
@@ -271,6 +277,11 @@ def _combined(node: Node) -> tuple[Node, ...]:
     if node.kind != "real" or len(numbers) < 2:
         return args
     return Node(node.op, nodes.numeric(numbers), numbers), *args[len(numbers) :]
+
+
+def _reads_axes(node: Node) -> bool:
+    """Whether a formula reads a tensor that has axes."""
+    return any(part.op == "read" and part.args for part in node.walk())
 
 
 def _is_number(node: Node) -> bool:

@@ -301,7 +301,7 @@ def _of_hooks(
         return
     of_whole_rows = variant.of_whole_rows(structure, meaning)
     known = given(structure, meaning, kernel)
-    small = _Small(subject, hooks, kernel)
+    small = _Small(subject, hooks, kernel, variant.grain)
     for moving in ("kv_idx", "q_idx"):
         text = f"{where}, {_ROWS[moving]}"
 
@@ -363,10 +363,12 @@ class _Small:
     subject: Subject
     hooks: Hooks
     kernel: Kernel
+    grain: int
 
     def _calls(self, of: Structure, read: TritonHooks) -> tuple[list[Term], Iterator[Call]]:
         known = given(of, read.meaning, self.kernel)
-        return known, small_calls(of, self.subject.dtypes, known, made=read.tables_made())
+        made = read.tables_made()
+        return known, small_calls(of, self.subject.dtypes, known, made=made, grain=self.grain)
 
     def _read(self) -> TritonHooks:
         return _read(self.subject, self.hooks, Meaning(self.subject.dtypes), self.kernel, run=True)

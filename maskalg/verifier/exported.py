@@ -34,7 +34,7 @@ from .meaning import BATCH, HEAD, Q_LEN, SCORE, K, Meaning, NotDefined, Q, round
 from .meaning import place as place_of
 from .reading.javascript import EXACT, read_javascript
 from .reading.torch_functions import read_function
-from .reading.values import FLOAT32, INT32, INT64, Number
+from .reading.values import BOOL, FLOAT32, INT32, INT64, Number
 from .reals import prove_real
 from .solve import Verdict, aligned, prove, settled
 from .terms import Table, Term
@@ -109,7 +109,8 @@ def claims_of_page(
     """That the page of `explore` computes the formula for an element.
 
     Args:
-        form: an expression with its tensors; its numbers may be any.
+        form: an expression with its tensors. Its numbers may be any for which doubles hold all
+            integers; `explore` checks those that the page begins with.
         milliseconds: that a claim may take.
         rendered: changes the text of JavaScript, for tests of the verifier.
     """
@@ -130,10 +131,12 @@ def claims_of_page(
     if structure.bias != nodes.SCORE:
         texts["bias"] = shown_bias(structure.bias), js.number
     for name, (formula, write) in texts.items():
-        text = f"the page, {name} of an element"
+        text = f"the page, {name} of an element, where doubles hold its integers"
         started = time.perf_counter()
         try:
             found = read_javascript(rendered(write(formula)), slots, meaning)
+            if found.type != (BOOL if name == "mask" else FLOAT32):
+                raise NotDefined(f"a result of type {found.type}")
             verdict = _compared(known, found.term, meaning(formula), milliseconds)
         except NotDefined as problem:
             yield unread("function", text, problem)

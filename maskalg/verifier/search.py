@@ -144,12 +144,16 @@ def small_calls(
     count: int = _CALLS,
     seed: int = 1,
     made: Mapping[str, Made] | None = None,
+    grain: int = 1,
 ) -> Iterator[Call]:
     """Calls of few positions, whose numbers and entries are small or at the ends of their range,
-    in which all that is known holds."""
+    in which all that is known holds. If tables are read key by key, keys and their rows are a
+    multiple of `grain`."""
     drawn, every = random.Random(seed), terms.both(*known)
+    rows = structure.rows_of_keys
     for _ in range(20 * count):
-        values = {"q_len": drawn.randint(1, 7), "kv_len": drawn.randint(1, 8)}
+        keys = drawn.randint(1, 8)
+        values = {"q_len": drawn.randint(1, 7), "kv_len": _up(keys, grain) if rows else keys}
         values |= {"batches": 2, "heads": 3}
         values |= {"batch": drawn.randrange(2), "head": drawn.randrange(3)}
         for slot in structure.scalars:
@@ -160,6 +164,8 @@ def small_calls(
         for slot in structure.tables:
             at = [index.data for of, _, index in structure.table_indices if of == slot]
             sizes = [{"batch": 2, "head": 3}.get(str(name), 12) for name in at[: slot.ndim]]
+            if slot.index in rows:
+                sizes[-1] = _up(sizes[-1], grain)
             values |= {f"size{slot.index}_{axis}": size for axis, size in enumerate(sizes)}
             dtype = dtypes[slot.index]
             if dtype.is_floating_point:
@@ -176,6 +182,11 @@ def small_calls(
             yield call
             if not count:
                 return
+
+
+def _up(number: int, grain: int) -> int:
+    """The least multiple of `grain` that is no smaller."""
+    return -(-number // grain) * grain
 
 
 def wrong_pair(

@@ -11,6 +11,7 @@ import maskalg as ma
 from maskalg.engine.normal_form import bound
 from maskalg.export.flex_functions import flex_function, interval_function
 from maskalg.testing.catalogue import BIASES, CATALOGUE
+from maskalg.verifier import exported
 from maskalg.verifier.exported import claims_of_function, of_intervals
 
 from .mutants import masks
@@ -42,8 +43,63 @@ def test_indices_of_32_bits_are_made_longer_where_a_formula_leaves_them(mask):
     place = torch.tensor([2**24 - 1, 5], dtype=torch.int32)
     wanted = mask.to_mask_mod()(0, 0, place.long()[:, None], place.long())
     assert torch.equal(mask.to_mask_mod()(0, 0, place[:, None], place), wanted)
-    plain = list(claims_of_function(mask, 3000, lambda text: text.replace("q_idx.long()", "q_idx")))
+    plain = list(
+        claims_of_function(mask, 3000, lambda text: text.replace("longs.index(q_idx)", "q_idx"))
+    )
     assert [claim.outcome for claim in plain] == ["proved", "wrong"]
+
+
+def test_python_integers_are_indices_too():
+    assert [(300 * q >= k).to_mask_mod()(0, 0, 5, key) for key in (3, 1500, 1501)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_tensors_without_axes_make_indices_longer(dtype):
+    """They make no tensor of 32 bits longer."""
+    mask = ma.mask(lambda b, h, q, k: q + torch.tensor(2**31 - 1, dtype=dtype) >= k)
+    place = torch.arange(6, dtype=torch.int32)
+    assert mask.to_mask_mod()(0, 0, place[:, None], place).all()
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        ma.floor(q + 2**24) >= ma.floor(k + 2**24),
+        ma.floor(q + 2**24) > ma.floor(k + 2**24),
+    ],
+)
+def test_functions_of_integers_are_those_of_their_float32(mask):
+    """torch.floor of integers is an integer."""
+    assert {claim.outcome for claim in claims_of_function(mask, 3000)} == {"proved"}
+    place = torch.arange(6)
+    assert torch.equal(mask.to_mask_mod()(0, 0, place[:, None], place), mask.to_dense(6)[0, 0])
+    plain = claims_of_function(mask, 3000, lambda text: text.replace(".float()", ""))
+    assert not any(claim.outcome == "proved" for claim in plain)
+
+
+def test_an_index_outside_of_its_table_is_wrong():
+    mask = ma.table(torch.arange(9))[q - 3] >= k
+    assert {claim.outcome for claim in claims_of_function(mask, 3000)} == {"proved"}
+
+    def without_clamp(text):
+        assert "torch.clamp((-3 + q_idx), 0, 8)" in text
+        return text.replace("torch.clamp((-3 + q_idx), 0, 8)", "(-3 + q_idx)")
+
+    found = list(claims_of_function(mask, 3000, without_clamp))
+    assert {claim.outcome for claim in found} == {"wrong"}
+
+
+@pytest.mark.parametrize("name", ["key_intervals", "to_cudnn"])
+def test_tables_of_intervals_that_are_wrong_are_told(name, monkeypatch):
+    right = getattr(exported, name)
+    if name == "key_intervals":
+        monkeypatch.setattr(exported, name, lambda *at: right(ma.sliding(4), *at[1:]))
+    else:
+        other = exported.key_intervals(ma.sliding(4), exported.Lengths(20, 20, 1, 1), None)
+        monkeypatch.setattr(exported, name, lambda ends, *at: right(other, *at))
+    found = list(exported.claims_of_intervals(ma.sliding(3), 20, 3000))
+    outcomes = {claim.text.partition(",")[0]: claim.outcome for claim in found}
+    assert outcomes["cuDNN's ends of rows"] == "wrong"
 
 
 def test_what_other_libraries_are_given_is_proved():

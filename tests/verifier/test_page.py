@@ -105,6 +105,17 @@ def test_what_is_stated_of_divisions():
         assert rest == x % c or abs(x) + c > 2**53
 
 
+def test_places_that_a_function_ignores_and_results_of_another_type_are_not_proved():
+    entries = ma.table(torch.arange(6).view(2, 3), "t")[ma.head, ma.q_idx]
+    form = bound(entries >= ma.kv_idx)
+    for name in ("read1", "read", "readme"):
+        (claim,) = claims_of_page(form, 1000, lambda text, to=name: text.replace("read2", to))
+        assert claim.outcome == "not proved"
+    form = bound(ma.alibi(torch.rand(2)))
+    _, claim = claims_of_page(form, 1000, lambda text: text.removeprefix("f"))
+    assert claim.outcome == "not proved"
+
+
 def test_what_doubles_do_not_hold_is_not_proved():
     form = bound(ma.q_idx + ma.table(torch.tensor([5, 7]), "t")[ma.batch] >= ma.kv_idx)
     (claim,) = claims_of_page(form, 1000, lambda text: text.replace("q", "(q * q * q)", 1))

@@ -218,9 +218,10 @@ def test_what_was_proved_of_this_text_is_kept_and_said(monkeypatch, tmp_path):
 
     def walk(only):
         asked.append(only("skeleton.joined"))
-        yield Claim("walk", "a loop", outcome[0], "z3, in 2 steps", 3.0)
+        yield Claim("walk", "f: a loop", outcome[0], "z3, in 2 steps", 3.0)
 
     monkeypatch.setattr(walk_of_kernels, "walk_claims", walk)
+    monkeypatch.setattr(walk_of_kernels, "_listed", lambda only: [("f", "a loop", None)])
     once = walk_of_kernels.of_installed_kernels.__wrapped__
     assert [once(True)[0].by, once(True)[0].by, once(True, kept=False)[0].by] == [
         "z3, in 2 steps",
@@ -228,7 +229,20 @@ def test_what_was_proved_of_this_text_is_kept_and_said(monkeypatch, tmp_path):
         "z3, in 2 steps",
     ]
     assert asked == [True, True]
+    (file,) = (tmp_path / "maskalg" / "verified").iterdir()
+    for text in ("", "[]", '{"date": "x", "claims": []}', '{"date": "x", "claims": [["g", "h"]]}'):
+        file.write_text(text)
+        assert once(True)[0].by == "z3, in 2 steps"
+    del asked[2:]
     monkeypatch.setattr(walk_of_kernels, "_digest", lambda: "another text")
     outcome[0] = "not proved"
     assert [once(True)[0].outcome for _ in range(2)] == ["not proved"] * 2
     assert len(asked) == 4
+
+
+def test_another_text_has_another_digest(tmp_path):
+    digests = set()
+    for text in ("a > b", "a < b"):
+        (tmp_path / "runs.py").write_text(text)
+        digests.add(walk_of_kernels._digest([tmp_path]))
+    assert len(digests) == 2 and walk_of_kernels._digest() not in digests

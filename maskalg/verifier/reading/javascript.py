@@ -103,7 +103,7 @@ class _Expression(Expressions):
         return operation(sign, left, right)
 
     def _call(self, name: str) -> Number:
-        if not name.startswith("read"):
+        if name not in ("read", "read1", "read2"):
             return super()._call(name)
         self._take("(")
         slot = self._slot(self._take().removeprefix("T"))
@@ -112,8 +112,9 @@ class _Expression(Expressions):
             self._take()
             args.append(converted(self._choice(), INT64).term)
         self._take(")")
-        if len(args) != slot.ndim:
-            raise NotDefined(f"{len(args)} indices of {slot.ndim} axes")
+        seen = {"read": 0, "read1": 1}.get(name, len(args))  # `read2` looks at all places
+        if not seen == len(args) == slot.ndim:
+            raise NotDefined(f"{name} with {len(args)} indices of {slot.ndim} axes")
         sizes = [self._meaning.size(slot, axis) for axis in range(slot.ndim)]
         entry = terms.entry(self._meaning.table(slot), place(args, sizes))
         if entry.sort == "bool":

@@ -276,7 +276,10 @@ class _Torch:
 
 
 def _real(x: Any) -> Term:
-    return converted(_number(x), FLOAT32).term
+    number = _number(x)
+    if number.type.kind != "float":
+        raise NotDefined("a function of integers, which may be an integer")
+    return number.term
 
 
 # --- integers past 64 bits -----------------------------------------------------------------------
@@ -324,6 +327,7 @@ def _of_longs(name: str) -> Callable[[Long, Long], Traced]:
 
 _LONGS: Final = SimpleNamespace(
     is_tensor=lambda index: True,
+    index=lambda position: position.long(),
     of=lambda x, limbs: Long(converted(_number(x), INT64).term, limbs),
     of_number=lambda number, limbs, device: _long(limbs, terms.number(number)),
     computed=_computed,

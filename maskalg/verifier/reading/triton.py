@@ -135,7 +135,8 @@ def kernel_source(name: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _installed(name: str) -> Module:
+def installed(name: str) -> Module:
+    """A file of the kernels that are installed."""
     return Module(kernel_source(name), f"maskalg_kernels.{name}")
 
 
@@ -143,7 +144,7 @@ def kernel_module(name: str, library: dict[str, str] | None = None) -> Module:
     """A file of kernels, of `library` where it has another text of it."""
     if library and name in library:
         return Module(library[name], f"maskalg_kernels.{name}", library)
-    return _installed(name) if not library else Module(kernel_source(name), name, library)
+    return installed(name) if not library else Module(kernel_source(name), name, library)
 
 
 class Reader:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import date
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import maskalg
 
 from ...codegen.store import cache_dir, replace
 from ..claims import Claim, Outcome
 from ..meaning import NotDefined
-from ..reading.triton import kernel_folder
+from ..reading.triton import installed, kernel_folder
 from ..solve import solver
 from .bits import lemmas_of_bits
 from .blocks import FILE, lemmas_of_blocks
@@ -51,17 +51,25 @@ def of_installed_kernels(cpu: bool, kept: bool = True) -> tuple[Claim, ...]:
     """The claims about the kernels of GPUs, or the C++ loop, once in a process.
 
     They depend on nothing but source text. If all were proved of this text, by this verifier and
-    this z3, the cache folder tells so (`kept`), and each claim says when that was.
+    this z3, the cache folder tells so (`kept`), and each claim says when that was. Nothing is kept,
+    or taken from there, if a source file changed since this file was imported.
     """
-    path = cache_dir() / "verified" / f"{'cpu' if cpu else 'gpu'}_{_digest()}.json"
-    if kept and path.is_file():
-        before = json.loads(path.read_text())
-        return tuple(
-            Claim("walk", text, "proved", f"proved before, on {before['date']}: {by}", 0.0)
-            for text, by in before["claims"]
-        )
-    found = tuple(walk_claims(only=lambda function: function.startswith(FILE) == cpu))
-    if all(claim.outcome == "proved" for claim in found):
+
+    def asked(function: str) -> bool:
+        return function.startswith(FILE) == cpu
+
+    versions = sha256(f"{solver().get_full_version()} {sys.version}".encode()).hexdigest()
+    file = f"{'cpu' if cpu else 'gpu'}_{_AT_IMPORT[:24]}{versions[:8]}.json"
+    path = cache_dir() / "verified" / file
+    same = _digest() == _AT_IMPORT
+    if kept and same and (before := _kept(path)):
+        listed = [_text(function, text) for function, text, _ in _listed(asked)]
+        if [claim.text for claim in before] == listed:
+            return before
+    installed.cache_clear()  # a text may have been read before this file was imported
+    found = tuple(walk_claims(only=asked))
+    proved = all(claim.outcome == "proved" for claim in found)
+    if found and proved and same and _digest() == _AT_IMPORT:
         claims = [(claim.text, claim.by) for claim in found]
         with suppress(OSError):  # no place to keep it
             written = json.dumps({"date": date.today().isoformat(), "claims": claims})
@@ -69,15 +77,42 @@ def of_installed_kernels(cpu: bool, kept: bool = True) -> tuple[Claim, ...]:
     return found
 
 
-def _digest() -> str:
-    """A digest of the text of the package and of the kernels, and of the versions of z3 and Python:
-    of all that decides what is proved of the walk."""
-    digest = sha256(f"{solver().get_full_version()} {sys.version}".encode())
-    for folder in (Path(maskalg.__file__).parent, kernel_folder()):
+def _kept(path: Path) -> tuple[Claim, ...]:
+    """The claims that a file tells of; none if it cannot be read, or holds something else."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        told = json.loads(path.read_text())
+        return tuple(
+            Claim("walk", text, "proved", f"proved before, on {told['date']}: {by}", 0.0)
+            for text, by in told["claims"]
+        )
+    return ()
+
+
+def _digest(folders: Iterable[Path] | None = None) -> str:
+    """A digest of the text of the package and of the kernels: of all that decides what is proved
+    of the walk, but for the versions of z3 and Python."""
+    digest = sha256()
+    for folder in folders or (Path(maskalg.__file__).parent, kernel_folder()):
         for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.cpp")]):
             digest.update(f"{file.relative_to(folder)} {file.stat().st_size} ".encode())
             digest.update(file.read_bytes())
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()
+
+
+_AT_IMPORT: Final = _digest()
+
+
+def _listed(
+    only: Callable[[str], bool], sources: Sources | None = None, milliseconds: int = 10_000
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """The functions, texts and proofs of those claims that are asked for."""
+    for function, text, prove in chain(*[of(sources, milliseconds) for of in _EVERY]):
+        if only(function) and (not sources or function.partition(".")[0] in sources):
+            yield function, text, prove
+
+
+def _text(function: str, text: str) -> str:
+    return f"{function}: {text}"
 
 
 def walk_claims(
@@ -96,9 +131,7 @@ def walk_claims(
         only: whether a function, by its file and name, is one of those that are asked for.
     """
     examples: dict[str, str | None] = {}
-    for function, text, prove in chain(*[of(sources, milliseconds) for of in _EVERY]):
-        if not only(function) or (sources and function.partition(".")[0] not in sources):
-            continue
+    for function, text, prove in _listed(only, sources, milliseconds):
         try:
             lemma = Lemma(function, text, prove())
         except Unproved as stopped:
@@ -113,4 +146,4 @@ def walk_claims(
                 examples[of] = _EXAMPLES[of](sources)
             found = examples[of]
             outcome, by = ("wrong", f"run: {found}") if found else (outcome, by)
-        yield Claim("walk", f"{function}: {text}", outcome, by, lemma.seconds)
+        yield Claim("walk", _text(function, text), outcome, by, lemma.seconds)

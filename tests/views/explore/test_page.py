@@ -195,6 +195,10 @@ def test_what_a_page_cannot_compute_is_refused() -> None:
 
     with pytest.raises(MaskValueError, match=r"no formula for .* there\. Show its elements"):
         html(ma.mask(strange, opaque=True), 64, batch=1, heads=1)
+    entries = ([2**52, 1], [2**52 - 1, 0], [-(2**52), -1])  # two of them leave doubles, not all
+    parts = [ma.table(torch.tensor(each))[ma.q_idx] for each in entries]
+    with pytest.raises(MaskValueError, match=r"53 bits"):
+        html(parts[0] + parts[1] + parts[2] >= ma.kv_idx, 2, batch=1, heads=1)
     with pytest.raises(MaskValueError, match=r"53 bits.*ids\.unique"):
         html(document(torch.tensor([2**60, 2**60 + 1])), 2)
     with pytest.raises(MaskValueError, match=r"reach is torch\.float64: pass reach\.float"):
