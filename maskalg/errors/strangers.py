@@ -22,11 +22,13 @@ FROM_BLOCK_MASK = (
 def instead(what: object) -> str:
     """A correction for a value that is no expression, as sentences; empty where none is known.
 
-    Known are None, a BlockMask of FlexAttention, tables that were not read, functions of this
+    Known are None, text, a BlockMask of FlexAttention, tables that were not read, functions of this
     package that were not called, and other functions.
     """
     if what is None:
         return "For a mask that keeps every pair write `ma.everything`."
+    if isinstance(what, str):
+        return "Write the expression itself, without quotation marks."
     if type(what).__name__ == "BlockMask":
         return f"A BlockMask enters as {FROM_BLOCK_MASK}."
     if type(what).__name__ == "TableExpression":
@@ -49,8 +51,6 @@ def entering(what: object) -> str:
     """A correction for a value given for a mask, a bias or a score, as sentences."""
     if isinstance(what, bool):
         return "Write ma.everything for a mask that keeps every pair, ma.nothing for none."
-    if isinstance(what, str):
-        return "Write the expression itself, without quotation marks."
     if type(what).__name__ == "Index":
         return "A comparison of it is a mask, `x >= 0`; ma.bias(x) adds it to the scores."
     if isinstance(what, (list, tuple)):

@@ -24,7 +24,7 @@ from ..formula.nodes import SCORE, TRUE, Node, added, composed, joined
 from ..formula.parameters import Scalar, no_nan, plain_number
 from ..formula.printing import Label, named
 from . import messages
-from .drawn import Drawn, WithMask
+from .drawn import Drawn, WithMask, not_joined
 
 if TYPE_CHECKING:
     from ..export.cudnn import CudnnEndpoints
@@ -65,40 +65,16 @@ class Mask(WithMask):
     def __and__(self, other: object) -> Mask | Score:
         if isinstance(other, Mask):
             return both(self, other)
-        if isinstance(other, Bias):
-            raise messages.mask_and_bias(self, other)
         if isinstance(other, Score):
             return _combined(self, other)
-        _no_mask(self, "&", other)
-        return NotImplemented
-
-    def __rand__(self, other: NoReturn) -> Mask:
-        _no_mask(self, "&", other)
+        not_joined(self, "&", other)
         return NotImplemented
 
     def __or__(self, other: Mask) -> Mask:
-        if isinstance(other, Mask):
-            return either(self, other)
-        if isinstance(other, (Bias, Score)):
-            raise messages.or_with_bias(self, other)
-        _no_mask(self, "|", other)
-        return NotImplemented
-
-    def __ror__(self, other: NoReturn) -> Mask:
-        _no_mask(self, "|", other)
-        return NotImplemented
+        return either(self, other) if isinstance(other, Mask) else super().__or__(other)
 
     def __xor__(self, other: Mask) -> Mask:
-        if isinstance(other, Mask):
-            return exclusive(self, other)
-        if isinstance(other, (Bias, Score)):
-            raise messages.or_with_bias(self, other)
-        _no_mask(self, "^", other)
-        return NotImplemented
-
-    def __rxor__(self, other: NoReturn) -> Mask:
-        _no_mask(self, "^", other)
-        return NotImplemented
+        return exclusive(self, other) if isinstance(other, Mask) else super().__xor__(other)
 
     def __sub__(self, other: NoReturn) -> Mask:
         _no_difference(self, other)
@@ -593,16 +569,9 @@ class Bias(Drawn):
             )
         return self.__matmul__(inner)
 
-    def __and__(self, other: NoReturn) -> NoReturn:
-        raise messages.mask_and_bias(other, self)
-
-    __rand__ = __and__
-
-    def __or__(self, other: NoReturn) -> NoReturn:
-        raise messages.or_with_bias(self, other)
-
-    def __ror__(self, other: NoReturn) -> NoReturn:
-        raise messages.or_with_bias(other, self)
+    def __and__(self, other: NoReturn) -> Mask:
+        not_joined(self, "&", other)
+        return NotImplemented
 
     def __invert__(self) -> NoReturn:
         raise messages.not_of_bias(self)
@@ -654,9 +623,7 @@ class Score(WithMask):
     def __and__(self, other: Mask | Score) -> Score:
         if isinstance(other, (Mask, Score)):
             return _combined(self, other)
-        if isinstance(other, Bias):
-            raise messages.mask_and_bias(self, other)
-        _no_mask(self, "&", other)
+        not_joined(self, "&", other)
         return NotImplemented
 
     def __add__(self, other: Bias | Mask) -> Score:
@@ -676,12 +643,6 @@ class Score(WithMask):
     def __sub__(self, other: NoReturn) -> Mask:
         _no_difference(self, other)
         return NotImplemented
-
-    def __or__(self, other: NoReturn) -> NoReturn:
-        raise messages.or_with_bias(self, other)
-
-    def __ror__(self, other: NoReturn) -> NoReturn:
-        raise messages.or_with_bias(other, self)
 
     def __invert__(self) -> NoReturn:
         raise messages.not_of_bias(self)
@@ -712,27 +673,17 @@ def additive(node: Node) -> Bias:
     return Bias(TRUE, nodes.add(SCORE, node), Label("formula", (node,)))
 
 
-def _no_mask(mask: Expression, sign: str, other: object) -> None:
-    """Refuse what was meant as a mask; strangers are left to Python."""
-    if isinstance(other, bool):
-        raise errors.MaskTypeError(
-            f"`{mask!r} {sign} {other}`: {other} is no mask. Write `ma.everything` for a mask that "
-            "keeps every pair, `ma.nothing` for one that keeps none. `a == b` of two masks asks "
-            "whether they are one expression; pairs at which both hold or neither does are ~(a ^ "
-            "b)."
-        )
-    if is_listed(other):
-        raise messages.tensor_for_mask(mask, sign, other)
-    if errors.instead(other):
-        raise messages.stranger_for_mask(mask, sign, other)
-
-
 def _no_bias(what: Expression, sign: str, other: object) -> None:
     """Refuse what was meant as a bias."""
     if sign in "+-" and _is_number(plain_number(other)):
         raise errors.MaskTypeError(
             f"`{what!r} {sign} {other!r}`: a number that is added to each score is a bias. Write "
             f"`ma.bias({other!r})`; a softmax is the same without it."
+        )
+    if sign == "@" and _is_number(plain_number(other)):
+        raise errors.MaskTypeError(
+            f"`{what!r} @ {other!r}`: `@` applies a bias to what another bias, or a score, makes "
+            "of the scores. Write `bias * number` for a multiple of what a bias adds."
         )
     if is_listed(other):
         raise messages.tensor_for_bias(what, sign, other)
@@ -742,7 +693,7 @@ def _no_bias(what: Expression, sign: str, other: object) -> None:
 
 def _no_factor(bias: Bias, factor: object) -> None:
     """Refuse a factor that is a number for each head or position."""
-    if is_listed(factor) or isinstance(factor, Expression):
+    if is_listed(factor) or isinstance(factor, (Expression, str)):
         raise errors.MaskTypeError(
             f"`{bias!r} * {type(factor).__name__}`: a bias takes a number as its factor. Write "
             "`ma.bias(ma.table(tensor)[head] * (kv_idx - q_idx))` for one of each head, "

@@ -1,4 +1,4 @@
-"""Pictures that masks, biases and scores share, and arithmetic that masks and scores refuse."""
+"""Pictures that masks, biases and scores share, and the operators that they refuse."""
 
 from __future__ import annotations
 
@@ -12,9 +12,47 @@ from . import messages
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from .algebra import Mask
+
+
+def not_joined(left: object, sign: str, right: object) -> None:
+    """Refuse what `&`, `|` or `^` do not join; strangers are left to Python."""
+    for expression, other in ((left, right), (right, left)):
+        if isinstance(expression, Expression) and not isinstance(other, Expression):
+            refusal = messages.no_mask(left, sign, right, other)
+            if refusal is not None:
+                raise refusal
+            return
+    if sign == "&":
+        raise messages.mask_and_bias(left, right)
+    raise messages.joined_with_bias(left, sign, right)
+
 
 class Drawn(Expression):
-    """An expression with its pictures, whose code is imported when one is asked for."""
+    """An expression with its pictures, whose code is imported when one is asked for.
+
+    `|` and `^` are refused here; masks have them.
+    """
+
+    def __rand__(self, other: NoReturn) -> Mask:
+        not_joined(other, "&", self)
+        return NotImplemented
+
+    def __or__(self, other: NoReturn) -> Mask:
+        not_joined(self, "|", other)
+        return NotImplemented
+
+    def __ror__(self, other: NoReturn) -> Mask:
+        not_joined(other, "|", self)
+        return NotImplemented
+
+    def __xor__(self, other: NoReturn) -> Mask:
+        not_joined(self, "^", other)
+        return NotImplemented
+
+    def __rxor__(self, other: NoReturn) -> Mask:
+        not_joined(other, "^", self)
+        return NotImplemented
 
     @told
     def plot(

@@ -107,6 +107,12 @@ class Index(IndexFormula):
     def __ror__(self, other: NoReturn) -> NoReturn:
         raise messages.unparenthesised(other, "|", self)
 
+    def __xor__(self, other: NoReturn) -> NoReturn:
+        raise messages.unparenthesised(self, "^", other)
+
+    def __rxor__(self, other: NoReturn) -> NoReturn:
+        raise messages.unparenthesised(other, "^", self)
+
     def __ge__(self, other: Index | float) -> Mask:
         return formula(nodes.ge(self.node, as_node(other)))
 
@@ -183,6 +189,8 @@ if TYPE_CHECKING:
         __or__ = Mask.__or__  # type: ignore[assignment]
         __rand__ = Mask.__rand__  # type: ignore[assignment]
         __ror__ = Mask.__ror__  # type: ignore[assignment]
+        __xor__ = Mask.__xor__  # type: ignore[assignment]
+        __rxor__ = Mask.__rxor__  # type: ignore[assignment]
 
         @overload  # type: ignore[override]
         def __add__(self, other: Index | float) -> Index: ...
@@ -298,11 +306,11 @@ def _integer(value: object) -> Node:
 
 def _check_name(name: object) -> None:
     """Names stand beside the proof's own symbols, so they must not be mistaken for them."""
-    taken = ("q", "k", "q0", "q1", "batch", "head")
+    taken = ("q", "k", "q0", "q1", "k0", "k1", "q_idx", "kv_idx", "batch", "head")
     if not isinstance(name, str) or not name.isidentifier() or name in taken:
         raise errors.MaskValueError(
-            f"{name!r} cannot name a parameter: take a Python identifier other than q, k, q0, q1, "
-            "batch and head."
+            f"{name!r} cannot name a parameter: take a Python identifier other than "
+            f"{', '.join(taken[:-1])} and {taken[-1]}."
         )
 
 

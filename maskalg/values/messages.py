@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..errors import MaskTypeError, MaskValueError, instead, own_name
+from ..formula.entries import is_listed
+from ..formula.parameters import plain_number
 
 
 def unparenthesised(left: object, sign: str, right: object) -> MaskTypeError:
@@ -21,13 +25,34 @@ def _entries(what: object) -> tuple[str, str]:
     return kind, f"a {what.dtype} {kind} of shape {list(getattr(what, 'shape', ()))}"
 
 
-def tensor_for_mask(mask: object, sign: str, what: object) -> MaskTypeError:
-    kind, found = _entries(what)
-    return MaskTypeError(
-        f"`{mask!r} {sign} {kind}`: {found} is no mask. Write "
-        "`ma.dense(tensor)` for flags of queries and keys, `ma.padding.from_mask(tensor)` for an "
-        "attention mask [batch, kv_len], `ma.table(tensor)[kv_idx]` for flags of keys."
-    )
+def no_mask(left: object, sign: str, right: object, other: object) -> MaskTypeError | None:
+    """Why `other`, one of the two sides, is no mask; None for a stranger."""
+    if is_listed(other):
+        shown, found = _entries(other)
+        says = (
+            f"{found} is no mask. Write `ma.dense(tensor)` for flags of queries and keys, "
+            "`ma.padding.from_mask(tensor)` for an attention mask [batch, kv_len], "
+            "`ma.table(tensor)[kv_idx]` for flags of keys."
+        )
+    elif isinstance(other, (bool, np.bool_)):
+        shown = str(other)
+        says = (
+            f"{other} is no mask. Write `ma.everything` for a mask that keeps every pair, "
+            "`ma.nothing` for one that keeps none. `a == b` of two masks asks whether they are one "
+            "expression; pairs at which both hold or neither does are ~(a ^ b)."
+        )
+    elif isinstance(plain_number(other), (int, float)):
+        shown = str(other)
+        says = (
+            f"{other} is no mask. A comparison is one, in parentheses, for Python binds `{sign}` "
+            f"tighter: write `mask {sign} (q_idx >= {other})`."
+        )
+    elif instead(other):
+        shown, says = _shown(other), f"`{sign}` joins masks. {instead(other)}"
+    else:
+        return None
+    sides = [shown if side is other else _operand(side) for side in (left, right)]
+    return MaskTypeError(f"`{sides[0]} {sign} {sides[1]}`: {says}")
 
 
 def tensor_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
@@ -39,11 +64,12 @@ def tensor_for_bias(left: object, sign: str, what: object) -> MaskTypeError:
     )
 
 
-def or_with_bias(left: object, right: object) -> MaskTypeError:
+def joined_with_bias(left: object, sign: str, right: object) -> MaskTypeError:
     return MaskTypeError(
-        f"`{left!r} | ({right!r})` has no meaning: a bias cannot belong to one side of `|`. "
-        "Add it after choosing what is kept: `(a | b) + bias`. If you wrote `a | b + bias`, note "
-        "that Python binds `+` tighter than `|`: write `(a | b) + bias`."
+        f"`{_operand(left)} {sign} {_operand(right)}` has no meaning: a bias cannot belong to one "
+        f"side of `{sign}`. Add it after choosing what is kept: `(a {sign} b) + bias`. If you "
+        f"wrote `a {sign} b + bias`, note that Python binds `+` tighter than `{sign}`: write `(a "
+        f"{sign} b) + bias`."
     )
 
 
@@ -53,10 +79,10 @@ def not_of_bias(what: object) -> MaskTypeError:
     )
 
 
-def mask_and_bias(mask: object, bias: object) -> MaskTypeError:
+def mask_and_bias(left: object, right: object) -> MaskTypeError:
     return MaskTypeError(
-        f"`{mask!r} & {bias!r}`: a bias adds to the score, it keeps or drops nothing. "
-        f"Write `{mask!r} + {bias!r}`."
+        f"`{_operand(left)} & {_operand(right)}`: a bias adds to the score, it keeps or drops "
+        f"nothing. Write `{left!r} + {right!r}`."
     )
 
 
@@ -137,13 +163,9 @@ def where_condition(found: object) -> MaskTypeError:
 
 
 def _shown(what: object) -> str:
-    if what is None:
-        return "None"
+    if what is None or isinstance(what, str):
+        return repr(what)
     return getattr(what, "__name__", "") or own_name(what) or type(what).__name__
-
-
-def stranger_for_mask(mask: object, sign: str, what: object) -> MaskTypeError:
-    return MaskTypeError(f"`{mask!r} {sign} {_shown(what)}`: `{sign}` joins masks. {instead(what)}")
 
 
 def stranger_for_bias(left: object, sign: str, what: object) -> MaskTypeError:

@@ -50,7 +50,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     ),
     "score or mask": (lambda: SCORE | causal, ("has no meaning", "`(a | b) + bias`")),
     "score or score": (lambda: SCORE | SCORE, ("has no meaning",)),
-    "mask or bias": (lambda: causal | BIAS, ("`causal | (alibi(slopes[2]))` has no meaning",)),
+    "mask or bias": (lambda: causal | BIAS, ("`causal | alibi(slopes[2])` has no meaning",)),
     "bias or mask": (lambda: BIAS | causal, ("has no meaning", "`(a | b) + bias`")),
     "not a score": (lambda: ~SCORE, ("~(causal + alibi(slopes[2]))", "`~mask + bias`")),
     "not a bias": (lambda: ~BIAS, ("~(alibi(slopes[2]))", "only a mask can be negated")),
@@ -58,7 +58,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda: causal & BIAS,
         ("`causal & alibi(slopes[2])`", "Write `causal + alibi(slopes[2])`"),
     ),
-    "bias and mask": (lambda: BIAS & causal, ("Write `causal + alibi(slopes[2])`",)),
+    "bias and mask": (lambda: BIAS & causal, ("Write `alibi(slopes[2]) + causal`",)),
     "score and bias": (lambda: SCORE & BIAS, ("adds to the score",)),
     "mask plus mask": (lambda: causal + sliding(4), ("`causal + sliding(4)`", "`a & b`")),
     "score plus score": (lambda: SCORE + SCORE, ("adds two scores", "`a & b`")),
@@ -102,7 +102,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
         lambda: causal & FLAGS,
         ("`causal & tensor`: a torch.bool tensor of shape [4, 4]", "`ma.dense(tensor)`"),
     ),
-    "tensor or mask": (lambda: FLAGS | causal, ("`causal | tensor`", "`ma.table(tensor)[kv_idx]`")),
+    "tensor or mask": (lambda: FLAGS | causal, ("`tensor | causal`", "`ma.table(tensor)[kv_idx]`")),
     "mask and padding": (
         lambda: causal & FLAGS[:2],
         ("torch.bool tensor of shape [2, 4] is no mask", "`ma.padding.from_mask(tensor)`"),
@@ -110,7 +110,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "score and tensor": (lambda: SCORE & FLAGS, ("`ma.dense(tensor)`",)),
     "array or mask": (
         lambda: np.ones((1, 4), bool) | causal,
-        ("`causal | array`: a bool array of shape [1, 4] is no mask", "`ma.dense(tensor)`"),
+        ("`array | causal`: a bool array of shape [1, 4] is no mask", "`ma.dense(tensor)`"),
     ),
     "mask and list": (lambda: causal & [[True]], ("`causal & list`: a list is no mask",)),
     "array plus bias": (
@@ -124,8 +124,27 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "mask times bias": (lambda: BIAS * causal, ("takes a number as its factor",)),
     "array of numbers and index": (lambda: np.ones(4) * q_idx, ("of type ndarray",)),
     "mask and flag": (lambda: causal & True, ("`causal & True`", "`ma.everything`")),
-    "flag or mask": (lambda: False | causal, ("`causal | False`", "`ma.nothing`")),
-    "exclusive or with a bias": (lambda: causal ^ BIAS, ("`",)),
+    "flag or mask": (lambda: False | causal, ("`False | causal`", "`ma.nothing`")),
+    "exclusive or with a score": (
+        lambda: causal ^ (sliding(4) + BIAS),
+        ("`causal ^ (sliding(4) + alibi(slopes[2]))` has no meaning", "`(a ^ b) + bias`"),
+    ),
+    "score, exclusive or": (
+        lambda: SCORE ^ causal,
+        ("`(causal + alibi(slopes[2])) ^ causal`", "one side of `^`", "`(a ^ b) + bias`"),
+    ),
+    "bias, exclusive or": (lambda: BIAS ^ causal, ("`alibi(slopes[2]) ^ causal` has no meaning",)),
+    "index, exclusive or": (lambda: causal ^ kv_idx < 3, ("`causal ^ kv_idx`", "parentheses")),
+    "mask and number": (
+        lambda: causal & 3 <= q_idx,
+        ("`causal & 3`: 3 is no mask", "write `mask & (q_idx >= 3)`"),
+    ),
+    "number and score": (lambda: 3 & SCORE, ("`3 & (causal + alibi(slopes[2]))`: 3 is no mask",)),
+    "mask and flag of numpy": (lambda: causal & np.bool_(True), ("`causal & True`: True is no",)),
+    "mask or text": (lambda: causal | "x", ("`causal | 'x'`", "without quotation marks")),
+    "bias plus text": (lambda: BIAS + "x", ("`alibi(slopes[2]) + 'x'`", "quotation marks")),
+    "bias times text": (lambda: BIAS * "x", ("a bias takes a number as its factor",)),
+    "bias of a number": (lambda: BIAS @ 3, ("`alibi(slopes[2]) @ 3`", "Write `bias * number`")),
     "mask minus mask": (lambda: causal - sliding(4), ("`causal - sliding(4)`", "`a & ~b`")),
     "mask minus bias": (lambda: causal - BIAS, ("from a mask. Write `mask + (-bias)`",)),
     "score minus bias": (lambda: SCORE - BIAS, ("`mask + (-bias)`",)),
@@ -182,7 +201,12 @@ def test_algebra(name: str) -> None:
 
 
 def test_strangers_are_left_to_python() -> None:
-    for mistake in (lambda: causal & 3, lambda: causal | "x", lambda: BIAS + "x", lambda: BIAS @ 3):
+    class Stranger:
+        def __rand__(self, other: object) -> str:
+            return "answered"
+
+    assert causal & Stranger() == SCORE & Stranger() == BIAS & Stranger() == "answered"
+    for mistake in (lambda: causal | Stranger(), lambda: SCORE ^ Stranger(), lambda: BIAS @ {}):
         with pytest.raises(TypeError, match="unsupported operand"):
             mistake()
 

@@ -198,6 +198,8 @@ def test_scalar_and_table() -> None:
         raises(TypeError, lambda entries=entries: table(entries), "table: tensor must be", *says)
     raises(TypeError, lambda: table(IDS * 1j, "t"), "table t holds torch.complex64", "tensor.real")
     raises(ValueError, lambda: table(IDS, 3), "3 cannot name a parameter")
+    for taken in ("q", "k1", "q_idx", "kv_idx", "head"):
+        raises(ValueError, lambda name=taken: scalar(3, name), f"{taken!r} cannot name", "k0, k1")
     raises(TypeError, lambda: table(3), "got 3 of type int", "ma.scalar(value)")
     raises(TypeError, lambda: table(sliding), "write sliding(window)")
     for name in ("q", "k", "q0", "q1", "batch", "head", "no name", ""):
