@@ -208,7 +208,7 @@ def checked_call(
         shapes = [value.shape for value in form.values if isinstance(value, torch.Tensor)]
         fits = (extents, query.device, shapes)
         if expression.__dict__.get("_fits") != fits:
-            check_tables(form, extents, query.device)
+            check_tables(form, extents, query.device, pages)
             note_turned(form, extents)
             expression.__dict__["_fits"] = fits
     descales = None

@@ -184,6 +184,9 @@ def _check_computed(
     limits = bounds_of(index, extents, bound.values)
     if limits is None or limits[1] < limits[0] or _repeats(index):
         return
+    if (limits[0] < 0 or limits[1] >= size) and _reads_own_length(index, slot):
+        shape = _table_shape(bound, slot)
+        raise messages.table_of_distances(slot.name, shape, _call(extents))
     if limits[0] < 0:
         raise errors.MaskValueError(
             f"{slot.name} would be read at {formula_text(index)} = {limits[0]}, before its first "
@@ -194,14 +197,22 @@ def _check_computed(
         raise _too_short(bound, extents, (slot, axis), limits[1] + 1)
 
 
+def _reads_own_length(index: Node, slot: Slot) -> bool:
+    """Whether entries are found from the middle of a table, as those of distances are."""
+    return any(part.op == "extent" and part.own[0] == slot for part in index.walk())
+
+
+def _call(extents: Extents) -> str:
+    return f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
+
+
 def _too_short(
     bound: Bound, extents: Extents, place: tuple[Slot, int], needed: int
 ) -> errors.MaskValueError:
-    what = f"the call (q_len {extents.q_len}, kv_len {extents.kv_len})"
     slot, axis = place
     packed = documents_in(cast(torch.Tensor, bound.values[slot.index])) is not None
     shape = _table_shape(bound, slot)
-    return messages.table_too_short(slot.name, shape, axis, needed, what, packed)
+    return messages.table_too_short(slot.name, shape, axis, needed, _call(extents), packed)
 
 
 def _table_shape(bound: Bound, slot: Slot) -> tuple[int, ...]:

@@ -12,6 +12,12 @@ _LENGTH_OF = {
     "slash": "Write length={needed} where the indices were given",
 }
 
+# Tensors that are read from their middle, by a distance, and what says how far they reach.
+_DISTANCES_OF = {
+    "curve": "a greater `length` in sandwich",
+    "table": "a greater `window` in relative_2d, with a table for it",
+}
+
 
 def length(name: str, value: object) -> MaskValueError:
     return MaskValueError(f"{name} must be an integer >= 0, got {value!r}.")
@@ -92,6 +98,14 @@ def table_too_short(
     return MaskValueError(
         f"{name} of shape {list(shape)} has {shape[axis]} entries along dimension {axis}, but "
         f"{what} reads {needed}. {write}"
+    )
+
+
+def table_of_distances(name: str, shape: tuple[int, ...], what: str) -> MaskValueError:
+    write = _DISTANCES_OF.get(name, f"a larger {name}")
+    return MaskValueError(
+        f"{name} of shape {list(shape)} holds fewer distances than {what} has. Write {write}, or "
+        "shift less."
     )
 
 

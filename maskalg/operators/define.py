@@ -227,7 +227,7 @@ def call_of(
 ) -> Call:
     """The arguments of an operator as a checked call; raises what `attention` raises."""
     extents = extents_of(*inputs, pages)
-    check_tables(form, extents, inputs[0].device)
+    check_tables(form, extents, inputs[0].device, pages)
     factor, weight = scale_of(inputs[0], scale), _WEIGHTS[weights]
     if pages is not None:
         query, key, value = inputs

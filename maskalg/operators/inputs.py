@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf, isfinite
 from numbers import Real
 from typing import cast
@@ -90,14 +91,30 @@ def checked_scale(scale: object) -> float | None:
     return found
 
 
-def check_tables(form: Bound, extents: Extents, device: torch.device) -> None:
+def check_tables(
+    form: Bound, extents: Extents, device: torch.device, pages: Pages | None = None
+) -> None:
     """Check the tensors of an expression against a call: their device and their shapes."""
     for slot, tensor in form.tensors():
         if type(tensor) is not torch.Tensor and hasattr(tensor, "device_mesh"):
             raise messages.distributed_tensor(slot.name)
         if tensor.device != device:
             raise messages.wrong_device(slot.name, tensor.device, device)
-    check(form, extents)
+    problem = _misfit(form, extents)
+    if problem is None:
+        return
+    unknown = pages and pages.cu_seqlens_q is not None and pages.most_queries is None
+    if unknown and _misfit(form, replace(extents, q_len=1)) is None:
+        raise messages.most_queries_unknown(problem, extents.q_len)
+    raise problem
+
+
+def _misfit(form: Bound, extents: Extents) -> errors.MaskValueError | None:
+    try:
+        check(form, extents)
+    except errors.MaskValueError as problem:
+        return problem
+    return None
 
 
 def note_turned(form: Bound, extents: Extents) -> None:

@@ -34,6 +34,14 @@ def dtypes_differ(*found: torch.dtype) -> MaskTypeError:
     )
 
 
+def most_queries_unknown(problem: MaskValueError, queries: int) -> MaskValueError:
+    """Of packed queries, whose tensors would do for a request with few of them."""
+    return MaskValueError(
+        f"{problem} One request may have all {queries} packed queries, as far as is known: write "
+        "Pages(…, most_queries=n) where none has more than n."
+    )
+
+
 def sparse_tensor(name: str, layout: object) -> MaskTypeError:
     return MaskTypeError(
         f"attention: {name} is a tensor of layout {layout}. Write {name}.to_dense(): what is "

@@ -243,6 +243,19 @@ def test_packed_queries_that_do_not_fit(starts, most, text):
         ma.attention(query, pool, pool, pages=pages)
 
 
+def test_packed_queries_whose_most_is_unknown():
+    query, pool = torch.zeros(1, 4, 4, 8), torch.zeros(4, 16, 2, 8)
+    starts = torch.tensor([0, 1, 4], **INT)
+    pages, known = (ma.Pages(TABLE, LENGTHS, starts, most) for most in (None, 3))
+    kept = ma.table(torch.zeros(2, 3, **INT))[ma.batch, ma.q_idx] == 0
+    ma.attention(query, pool, pool, kept, pages=known)
+    with pytest.raises(errors.MaskValueError, match=r"all 4 packed .* Pages\(…, most_queries=n\)"):
+        ma.attention(query, pool, pool, kept, pages=pages)
+    of_keys = kept & (ma.table(torch.zeros(2, 3, **INT))[ma.batch, ma.kv_idx] == 0)
+    with pytest.raises(errors.MaskValueError, match=r"shift less.$"):
+        ma.attention(query, pool, pool, of_keys, pages=pages)
+
+
 def test_shapes_and_gradients():
     query, pool = torch.zeros(2, 4, 1, 8), torch.zeros(4, 16, 2, 8)
     pages = ma.Pages(TABLE, LENGTHS)

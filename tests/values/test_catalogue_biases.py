@@ -123,10 +123,12 @@ def test_kerple_and_sandwich_by_hand() -> None:
 def test_positions_without_an_entry_are_refused() -> None:
     with pytest.raises(ma.MaskValueError, match=r"has 3 entries along dimension 0"):
         added(ma.key_bias(torch.zeros(3)), 2, 4)
-    with pytest.raises(ma.MaskValueError, match=r"would be read at"):
+    with pytest.raises(ma.MaskValueError, match=r"kv_len 3\) has. Write a greater `window`"):
         added(ma.relative_2d(torch.zeros(3, 1), (1, 2)), 3)
-    with pytest.raises(ma.MaskValueError, match=r"curve"):
+    with pytest.raises(ma.MaskValueError, match=r"curve .* Write a greater `length` in sandwich"):
         added(ma.sandwich(torch.ones(1), 4), 5)
+    with pytest.raises(ma.MaskValueError, match=r"curve of shape \[7\] holds fewer distances"):
+        added(ma.sandwich(torch.ones(1), 4).shift(q=4), 1, 1)
 
 
 def added(bias: ma.Bias, q_len: int, kv_len: int | None = None) -> list[list[float]]:
