@@ -115,6 +115,10 @@ class Expression(Shown):
         return str(self.named_apart.label)
 
     def __eq__(self, other: object) -> bool:
+        """Whether both are one expression: the same parts in any order, numbers and tensor objects.
+
+        A copy of a tensor is another one: `ma.equivalent` compares what masks keep.
+        """
         if not isinstance(other, Expression):
             return NotImplemented
         return (

@@ -21,6 +21,7 @@ from ..schedule.intervals.intervals import rows_of
 from ..schedule.intervals.rung import SideTiles, in_order, side_tiles
 from ..schedule.tiling import Tiling, block_pair
 from ..tracing.pointwise import pointwise
+from ..tracing.trace import other_arguments
 from ..values.algebra import Mask
 from . import oracle
 from .mismatch import mismatch
@@ -126,6 +127,9 @@ def function_matrix(
     try:
         return _numpy(pointwise(mask_mod, *indices).bool())
     except Exception as problem:
+        misfit = other_arguments(mask_mod, scored=False)
+        if misfit is not None:
+            raise misfit from None
         try:
             return _by_element(mask_mod, *indices)
         except Exception:

@@ -75,11 +75,9 @@ def trace(function: Callable[..., Any], *, scored: bool) -> Traced:
 
 def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> errors.MaskTypeError:
     """The error for a foreign one; torch names no `autograd.Function` in its own."""
-    name = name_of(function)
-    if not _takes(function, 4 + scored) and _takes(function, 5 - scored):
-        return messages.other_function(name, scored)
-    if not _takes(function, 4 + scored) and (signature := _signature(function)) is not None:
-        return messages.other_arity("score" if scored else "mask", name, signature)
+    misfit = other_arguments(function, scored=scored)
+    if misfit is not None:
+        return misfit
     if "__array_" in str(reason):
         return messages.traced_array(reason)
     frames = [frame for frame, _ in walk_tb(reason.__traceback__)]
@@ -91,7 +89,19 @@ def _failed(function: Callable[..., Any], reason: Exception, scored: bool) -> er
     for owner in owners:
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
             return messages.untraceable(f"{owner.__name__}.apply(…)")
-    return messages.tracing_failed(name, reason)
+    return messages.tracing_failed(name_of(function), reason)
+
+
+def other_arguments(function: Callable[..., Any], *, scored: bool) -> errors.MaskTypeError | None:
+    """The error for a function that does not take what a `mask_mod`, or a `score_mod`, does."""
+    if _takes(function, 4 + scored):
+        return None
+    name, signature = name_of(function), _signature(function)
+    if _takes(function, 5 - scored):
+        return messages.other_function(name, scored)
+    if signature is None:
+        return None
+    return messages.other_arity("score" if scored else "mask", name, signature)
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:

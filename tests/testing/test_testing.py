@@ -92,6 +92,8 @@ def test_what_is_no_mask_is_refused() -> None:
     for other, found in ((["a"], "list"), (torch.zeros(4, 4), "float32"), (None, "NoneType")):
         with pytest.raises(TypeError, match=rf"Boolean matrix .* got .*{found}"):
             assert_same_mask(causal, other, 4)
+    with pytest.raises(TypeError, match=r"takes \(b, h, q_idx, kv_idx\); <lambda> takes \(q, k\)"):
+        assert_same_mask(causal, lambda q, k: k <= q, 4)
 
 
 @contextmanager
