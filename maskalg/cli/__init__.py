@@ -26,8 +26,9 @@ from . import (
     tune,
     verify,
 )
+from .arguments import EXPRESSIONS
 
-# Commands that print and are done.
+# Commands of expressions, which print and are done.
 _ANSWERS: Final = (show, explore, prove, compare, plan, render, explain, verify)
 
 
@@ -36,6 +37,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
+
+
+class _Help(argparse.HelpFormatter):
+    """Help whose paragraphs are wrapped, and whose tables stand as they are written."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,7 +109,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(status=0)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in (demo, bench, *_ANSWERS, tune, doctor):
-        command.declare(commands)
+        own = commands.add_parser(
+            command.__name__.rpartition(".")[2],
+            help=command.HELP,
+            description=command.DESCRIPTION,
+            epilog=EXPRESSIONS if command in _ANSWERS else None,
+            formatter_class=_Help,
+        )
+        command.declare(own)
+        own.set_defaults(run=command.run)
     return parser
 
 

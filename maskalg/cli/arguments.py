@@ -1,10 +1,10 @@
-"""Arguments of the commands: expressions, lengths, and numbers checked as they are read."""
+"""What the commands share: their arguments, checked as they are read, and where they print."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import torch
 
@@ -14,14 +14,19 @@ from ..formula import nodes
 from ..formula.expression import Expression
 from ..values.algebra import Mask, Score
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 LENGTH_SHOWN: Final = 4096
+_PIPED_WIDTH: Final = 64
+_MOST_WIDTH: Final = 96
 
 EXPRESSION_HELP: Final = (
     "such as 'causal & sliding(256)'; or module:name, path/to/file.py:name, which runs that file"
 )
 EXPRESSIONS: Final = """\
 An expression is written as in Python, and read over a list of known names; no code is run:
-  causal & (sliding(256) | prefix(4))       masks and biases by name, with & | ~ + @
+  causal & (sliding(256) | prefix(4))       masks and biases by name, with & | ^ ~ + @
   causal & ((q_idx - kv_idx) % 8 == 0)      comparisons of q_idx, kv_idx, head, batch
   document(lengths(100, 200, 300))          documents of these lengths
   document([0, 0, 1, 1]), alibi([0.5] * 8)  a list is a tensor
@@ -38,7 +43,7 @@ def add_expression(parser: argparse.ArgumentParser, name: str = "expression") ->
 
 def add_lengths(parser: argparse.ArgumentParser, default: str) -> None:
     """`--len` and `--kv-len`; `default` says what is asked without them."""
-    add: Any = parser.add_argument
+    add = parser.add_argument
     add("--len", dest="q_len", type=natural, help=f"number of queries (default: {default})")
     add("--kv-len", type=natural, metavar="LEN", help="number of keys (default: as queries)")
 
@@ -87,6 +92,19 @@ def _integer(text: str, low: int, wanted: str) -> int:
     if not low <= value < 2**31:
         raise argparse.ArgumentTypeError(f"expected {wanted} below 2**31, got {text!r}")
     return value
+
+
+def plain_console() -> Console:
+    """A console that prints text as it is written."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def picture_width(asked: int | None, console: Console, beside: int) -> int:
+    """Columns of a picture: those asked for, or what fits with so many `beside` them."""
+    fitting = min(_MOST_WIDTH, console.width - beside) if console.is_terminal else _PIPED_WIDTH
+    return asked or max(fitting, 8)
 
 
 def named_by(parts: Sequence[str], known: list[str]) -> list[str]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any
+from typing import Final
 
 import torch
 
 from ..errors import BackendError
 from .arguments import named_by, positive
 
+HELP: Final = "attention on this machine's GPU, beside FlexAttention and fixed kernels"
+DESCRIPTION: Final = (
+    "Time masks and biases people train with on this machine's GPU, interleaved "
+    "with FlexAttention, cuDNN and FlashAttention-2 (and -4 where it is installed)."
+)
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "bench",
-        help="attention on this machine's GPU, beside FlexAttention and fixed kernels",
-        description="Time masks and biases people train with on this machine's GPU, interleaved "
-        "with FlexAttention, cuDNN and FlashAttention-2 (and -4 where it is installed).",
-    )
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("--cases", default="", help='comma-separated parts of names, such as "D64,causal"')
     add("--catalogue", action="store_true", help="a row for each family of masks")
@@ -27,7 +27,6 @@ def declare(commands: Any) -> None:
     add("--workers", type=positive, default=1, help="processes that compile (%(default)s)")
     add("--backward", action="store_true", help="time the backward pass")
     add("--markdown", action="store_true", help="print a Markdown table at the end")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from ..formula.expression import Expression
-from .arguments import EXPRESSIONS, add_expression, add_lengths, mask_of, natural
+from .arguments import add_expression, add_lengths, mask_of, natural, plain_console
 
 if TYPE_CHECKING:
     from ..questions.search import Place
 
+HELP: Final = "whether two masks are equivalent, or one implies the other, or where they differ"
+DESCRIPTION: Final = (
+    "Compare what two masks keep. Exit status 0: equivalent; 1: different, or "
+    "not known; 2: an error."
+)
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "compare",
-        help="whether two masks are equivalent, or one implies the other, or where they differ",
-        description="Compare what two masks keep. Exit status 0: equivalent; 1: different, or "
-        "not known; 2: an error.",
-        epilog=EXPRESSIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add_expression(parser, "a")
     add_expression(parser, "b")
     add_lengths(parser, "every position")
     add = parser.add_argument
     add("--heads", type=natural, help="number of heads, where no tensor tells")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what is known; returns the exit status."""
-    from rich.console import Console
-
     from ..engine.extents import Lengths
     from ..parsing import read
     from ..questions.compare import compare
@@ -41,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
     a, b = mask_of(read(options.a)).to("cpu"), mask_of(read(options.b)).to("cpu")
     lengths = Lengths(options.q_len, options.kv_len, None, options.heads)
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = plain_console()
     found = compare(a, b, lengths)
     options.status = 0 if found.equivalent else 1
     console.print(f"A  {a}\nB  {b}")

@@ -8,7 +8,7 @@ import json
 import os
 import platform
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import torch
 
@@ -16,6 +16,13 @@ from .. import __version__
 from ..backends.choice import TRAITS
 from . import machine
 from .machine import Cache, Gpu, Triton, Tuned
+
+HELP: Final = "what this machine can run, and why not the rest"
+DESCRIPTION: Final = (
+    "Versions, GPUs, backends, kernel tiers, optional libraries, tuned tiles and "
+    "the cache of rendered kernels: what can be used on this machine, and what to do about the "
+    "rest."
+)
 
 
 @dataclass(frozen=True)
@@ -76,17 +83,9 @@ class Report:
         return [tuned.note for tuned in self.tuned] or [nothing]
 
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "doctor",
-        help="what this machine can run, and why not the rest",
-        description="Versions, GPUs, backends, kernel tiers, optional libraries, tuned tiles and "
-        "the cache of rendered kernels: what can be used on this machine, and what to do about the "
-        "rest.",
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from .arguments import (
-    EXPRESSIONS,
     LENGTH_SHOWN,
     add_expression,
     add_lengths,
@@ -16,6 +15,11 @@ from .arguments import (
     positive,
 )
 
+HELP: Final = "what a call of attention would choose here: backend, kernel, bounds"
+DESCRIPTION: Final = (
+    "Print what attention under an expression would choose on this machine: the "
+    "backend, its kernel and tile, and where the bounds of visited tiles come from."
+)
 _DTYPES: Final = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -24,16 +28,8 @@ _DTYPES: Final = {
 }
 
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "explain",
-        help="what a call of attention would choose here: backend, kernel, bounds",
-        description="Print what attention under an expression would choose on this machine: the "
-        "backend, its kernel and tile, and where the bounds of visited tiles come from.",
-        epilog=EXPRESSIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add_expression(parser)
     add_lengths(parser, str(LENGTH_SHOWN))
     add = parser.add_argument
@@ -43,7 +39,6 @@ def declare(commands: Any) -> None:
     add("--head-dim", type=positive, default=64, help="of q, k and v (%(default)s)")
     add("--dtype", choices=list(_DTYPES), help="of q, k and v (default: bf16 on a GPU, else fp32)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from .arguments import (
-    EXPRESSIONS,
     LENGTH_SHOWN,
     add_expression,
     add_lengths,
@@ -15,24 +14,21 @@ from .arguments import (
     positive,
 )
 
+HELP: Final = "a page to look into a mask: pan, zoom, read why, move the parameters"
+DESCRIPTION: Final = (
+    "Write one HTML file, which needs no network, to look into a mask: from the "
+    "whole matrix to single elements, with the proof's reasons and its parameters to move."
+)
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "explore",
-        help="a page to look into a mask: pan, zoom, read why, move the parameters",
-        description="Write one HTML file, which needs no network, to look into a mask: from the "
-        "whole matrix to single elements, with the proof's reasons and its parameters to move.",
-        epilog=EXPRESSIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add_expression(parser)
     add_lengths(parser, str(LENGTH_SHOWN))
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("mask.html"), help="file to write (%(default)s)")
     add("--batch", type=positive, help="number of batch entries (default: what tensors tell)")
     add("--heads", type=positive, help="number of heads (default: what tensors tell)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

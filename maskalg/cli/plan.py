@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Final
+from typing import Final
 
 from ..errors import MaskValueError
-from .arguments import EXPRESSION_HELP, EXPRESSIONS, mask_of, natural, positive
+from .arguments import EXPRESSION_HELP, mask_of, natural, picture_width, plain_console, positive
 
-_PIPED_WIDTH: Final = 64
-_MOST_WIDTH: Final = 96
+HELP: Final = "share a long sequence among ranks: the same work for each, and the keys it needs"
+DESCRIPTION: Final = (
+    "Share a long sequence among ranks. Each gets as many tokens and the same "
+    "work, and only keys that its queries may keep travel to it."
+)
 
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "plan",
-        help="share a long sequence among ranks: the same work for each, and the keys it needs",
-        description="Share a long sequence among ranks. Each gets as many tokens and the same "
-        "work, and only keys that its queries may keep travel to it.",
-        epilog=EXPRESSIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("expression", nargs="+", metavar="EXPR", help=EXPRESSION_HELP)
     add("--len", dest="length", type=positive, required=True, help="tokens of the sequence")
@@ -31,14 +26,11 @@ def declare(commands: Any) -> None:
     add("--heads", type=natural, help="number of heads, where no tensor tells")
     add("--width", type=positive, help="columns of the picture (default: what fits)")
     add("--json", action="store_true", help="print ranges of queries and keys, ends not included")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the plan; returns the exit status."""
     import json
-
-    from rich.console import Console
 
     from ..parallel import plan
     from ..parallel.picture import picture
@@ -56,12 +48,11 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found.to_json()))
         return 0
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    fitting = min(_MOST_WIDTH, console.width - 5) if console.is_terminal else _PIPED_WIDTH
+    console = plain_console()
     ascii_only = console.options.ascii_only
     console.print(str(found).encode("ascii", "replace").decode() if ascii_only else str(found))
     console.print()
-    width = options.width or max(fitting, 8)
+    width = picture_width(options.width, console, 5)
     for rank, line in enumerate(picture(found, width, ascii_only=ascii_only)):
         console.print(f"{rank:>4} {line}")
     held, needed, other = "#+." if ascii_only else "█▒·"

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from typing import Final
 
-from .arguments import EXPRESSIONS, add_expression, mask_of
+from .arguments import add_expression, mask_of, plain_console
+
+HELP: Final = "which blocks are empty and full for all values of the parameters, and why"
+DESCRIPTION: Final = (
+    "Print the proof of a mask: literals, what is eliminated, closed forms, "
+    "rung, exactness and time."
+)
 
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "prove",
-        help="which blocks are empty and full for all values of the parameters, and why",
-        description="Print the proof of a mask: literals, what is eliminated, closed forms, "
-        "rung, exactness and time.",
-        epilog=EXPRESSIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add_expression(parser)
     add = parser.add_argument
     add("--latex", action="store_true", help="print the mask and its closed forms in LaTeX")
     add("--check", action="store_true", help="prove each claim once more by linear arithmetic; "
         "seconds for some masks")  # fmt: skip
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the proof; returns the exit status."""
-    from rich.console import Console
     from rich.text import Text
 
     from ..engine.normal_form import bound
@@ -38,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
     mask = mask_of(read(options.expression))
     proof = mask.prove()
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = plain_console()
     if options.latex:
         console.print(proof.to_latex())
         return 0

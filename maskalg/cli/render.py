@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import errors
-from .arguments import EXPRESSIONS, add_expression, positive
+from .arguments import add_expression, plain_console, positive
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,41 +15,35 @@ if TYPE_CHECKING:
     from ..backends.triton.offline import Report
     from ..formula.expression import Expression
 
+HELP: Final = "the kernel source that would run; with --target, what compiling it gives"
+DESCRIPTION: Final = (
+    "Print the Triton source of the hooks that an expression puts into the kernel. "
+    "With --target, compile the kernels for that GPU, which need not be here, and print "
+    "registers, shared memory, spills and instructions."
+)
 _DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _SKELETONS: Final = {False: "maskalg_kernels/forward.py", True: "maskalg_kernels/backward.py"}
 
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "render",
-        help="the kernel source that would run; with --target, what compiling it gives",
-        description="Print the Triton source of the hooks that an expression puts into the kernel. "
-        "With --target, compile the kernels for that GPU, which need not be here, and print "
-        "registers, shared memory, spills and instructions.",
-        epilog=EXPRESSIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add_expression(parser)
     add = parser.add_argument
     add("--backward", action="store_true", help="the kernels of the gradients")
     add("--target", metavar="GPU", help="such as sm_80, sm_90, sm_100 or gfx942")
     add("--head-dim", type=positive, default=128, help="of q, k and v (%(default)s)")
     add("--dtype", choices=list(_DTYPES), default="bf16", help="of q, k and v (%(default)s)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the source, then compile it where asked; returns the exit status."""
-    from rich.console import Console
-
     from ..codegen.hooks import source_of
     from ..parsing import read
 
     expression = read(options.expression)
     if not 8 <= options.head_dim <= 256:
         raise errors.head_dim_unsupported(options.head_dim)
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = plain_console()
     # A target that is wrong is told before pages of source.
     compiling = None if options.target is None else _compiling(expression, options)
     nvidia = options.target is None or options.target.startswith("sm_")

@@ -15,20 +15,19 @@ from ..tiles.tuned import store
 from ..tiles.tuned.choices import KERNELS, Kernel, text
 from .arguments import named_by, positive
 
+HELP: Final = "measure tile shapes on this machine's GPU, and keep what is faster than the table"
+DESCRIPTION: Final = (
+    "Time tile shapes of the kernels on this machine's GPU against those of the "
+    "package's table, and keep in the cache folder what is faster by more than noise. Later "
+    "calls on a device of this name use it; MASKALG_TUNED=0 leaves it aside. Results may "
+    "differ in their last bits, as sums are made in another order."
+)
 _INTERRUPTED: Final = 130  # as a shell would say
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "tune",
-        help="measure tile shapes on this machine's GPU, and keep what is faster than the table",
-        description="Time tile shapes of the kernels on this machine's GPU against those of the "
-        "package's table, and keep in the cache folder what is faster by more than noise. Later "
-        "calls on a device of this name use it; MASKALG_TUNED=0 leaves it aside. Results may "
-        "differ in their last bits, as sums are made in another order.",
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add = parser.add_argument
     add("--cases", default="", help='comma-separated parts of names, such as "causal,window"')
     add("--dim", type=int, nargs="+", choices=SIZES, default=[64, 128], metavar="DIM",
@@ -42,7 +41,6 @@ def declare(commands: Any) -> None:
     add(
         "--forget", action="store_true", help="delete everything that was kept, and measure nothing"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from .arguments import EXPRESSIONS, add_expression, positive
+from .arguments import add_expression, plain_console, positive
 
+HELP: Final = "prove that the kernels compute the mask, for every index"
+DESCRIPTION: Final = (
+    "Read the text of the kernels back and prove it equal to the formula, for all "
+    "positions, numbers and entries. Exit status 1 where a claim is wrong."
+)
 _TARGETS: Final = {"nvidia": "ptx", "gpu": "triton", "cpu": "cpu", "torch": "torch", "page": "page"}
 
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "verify",
-        help="prove that the kernels compute the mask, for every index",
-        description="Read the text of the kernels back and prove it equal to the formula, for all "
-        "positions, numbers and entries. Exit status 1 where a claim is wrong.",
-        epilog=EXPRESSIONS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add_expression(parser)
     add = parser.add_argument
     add("--target", metavar="TARGET", help="nvidia (or a GPU such as sm_90), gpu (others, or "
@@ -28,13 +25,10 @@ def declare(commands: Any) -> None:
     add("--len", type=positive, metavar="N", help="compare the runs of tiles of a call of N "
         "queries and keys as well, pair by pair")  # fmt: skip
     add("--seconds", type=positive, default=10, help="a claim may take (%(default)s)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print each claim; the exit status is 1 where one is wrong."""
-    from rich.console import Console
-
     from ..parsing import read
     from ..verifier.report import TARGETS, verify
 
@@ -44,6 +38,6 @@ def run(options: argparse.Namespace) -> int:
         vendor = {"sm_": "nvidia", "gfx": "gpu"}.get(options.target[:3], options.target)
         targets = (_TARGETS.get(vendor, options.target),)
     found = verify(expression, targets=targets, length=options.len, seconds=options.seconds)
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = plain_console()
     console.print(str(found))
     return 1 if found.wrong else 0

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from ..arguments import natural, positive
 
+HELP: Final = "attention over real text packed into one sequence, next to the dense way"
+DESCRIPTION: Final = (
+    "Pack text files into one sequence; prove, show and compute its attention; "
+    "compare the result, the time and the memory with the dense way."
+)
 
-def declare(commands: Any) -> None:
-    """Add the command to the parser's."""
-    parser = commands.add_parser(
-        "demo",
-        help="attention over real text packed into one sequence, next to the dense way",
-        description="Pack text files into one sequence; prove, show and compute its attention; "
-        "compare the result, the time and the memory with the dense way.",
-    )
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
     add = parser.add_argument
     add(
         "paths",
@@ -31,7 +31,6 @@ def declare(commands: Any) -> None:
     add("--head-dim", type=positive, default=64, help="size of a head (%(default)s)")
     add("--seed", type=natural, default=0, help="of the random weights (%(default)s)")
     add("--device", help="cpu or cuda (default: cuda where there is one)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

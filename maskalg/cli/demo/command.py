@@ -17,6 +17,7 @@ from ...values.algebra import Mask
 from ...values.biases import alibi
 from ...values.masks import causal, document, sliding
 from ...views.inspect.terminal import percent, show
+from ..arguments import plain_console
 from .corpus import Corpus, read_corpus
 from .dense import Inputs, matrix_bytes, reference, sdpa_heads
 from .measure import peak_bytes, seconds
@@ -50,9 +51,7 @@ class Dense:
 @torch.no_grad()
 def run(options: argparse.Namespace) -> int:
     """Run the demo; returns the exit status, 1 where the result differs from the dense one."""
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = plain_console()
     device = _device(options.device)
     corpus = read_corpus(options.paths, options.tokens)
     _print_corpus(console, corpus, options)
