@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
+from torch.autograd import forward_ad
 
 from ..errors import MaskTypeError, MaskValueError
+from ..formula.watched import watched
+
+_OF_KERNEL: Final = (torch.float16, torch.bfloat16, torch.float32)
+_MOST_COLUMNS: Final = 1024
+_MOST_PARTS: Final = 64  # each is written out in the kernel
 
 
 def merge(
@@ -39,6 +46,10 @@ def merge(
         True
     """
     _check(outs, lses)
+    if _fit_the_kernel(outs, lses):
+        from .triton.merged import merged
+
+        return merged(outs, lses)
     dtype = torch.float64 if outs[0].dtype == torch.float64 else torch.float32
     wide = [lse.to(dtype) for lse in lses]
     highest = wide[0].detach()
@@ -57,6 +68,16 @@ def merge(
     total = torch.where(empty, 1.0, total)
     lse = torch.where(empty, float("-inf"), highest + torch.log(total))
     return (out / total.unsqueeze(-1)).to(outs[0].dtype), lse
+
+
+def _fit_the_kernel(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> bool:
+    """Whether parts lie on a GPU, want no gradients, and nobody watches operations."""
+    out, every = outs[0], (*outs, *lses)
+    if not out.is_cuda or out.dtype not in _OF_KERNEL or not out.numel() or watched(*every):
+        return False
+    wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in every)
+    dual = forward_ad._current_level >= 0
+    return out.shape[-1] <= _MOST_COLUMNS and len(outs) <= _MOST_PARTS and not wanted and not dual
 
 
 def _check(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .. import errors
 from .parameters import Order
+from .watched import watched
 
 Entries = torch.Tensor | Sequence[Any] | NDArray[Any]
 """A tensor, or its entries: numbers in a list, lists of these for rows, or an array of numpy.
@@ -52,14 +53,7 @@ def is_listed(value: object) -> bool:
 
 def readable(tensor: torch.Tensor) -> bool:
     """Whether entries can be looked at: there are values, and no device to wait for."""
-    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    watched = torch._C._len_torch_dispatch_stack() > 0
-    return (
-        type(tensor) is torch.Tensor
-        and not watched
-        and not torch._C._are_functorch_transforms_active()
-    )
+    return tensor.device.type == "cpu" and not watched(tensor)
 
 
 def integers(call: str, name: str, value: object, wanted: str = "") -> torch.Tensor:

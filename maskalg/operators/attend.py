@@ -17,14 +17,13 @@ from ..engine.pages import Pages
 from ..formula.derived import follow
 from ..formula.expression import Expression
 from ..formula.parameters import INTEGERS
+from ..formula.watched import transformed, watched
 from ..values.weights import Weight
 from . import define as define
 from . import float8 as float8
 from . import pages as operator_of_pages  # noqa: F401
 from . import transforms
 from .inputs import check_tensor, check_weight
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def traced(query: torch.Tensor, backend: str) -> bool:
@@ -37,13 +36,7 @@ def traced(query: torch.Tensor, backend: str) -> bool:
     """
     if torch.compiler.is_compiling():
         return True
-    if TRAITS[backend].of_torch:
-        return False
-    return (
-        torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or type(query) not in _PLAIN
-    )
+    return not TRAITS[backend].of_torch and watched(query)
 
 
 @dataclass(frozen=True)
@@ -92,8 +85,8 @@ def attend_traced(
     differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     lse_wanted = wanted.return_lse or weight.sink is not None or differentiable
     weights = "exp" if weight.formula is None else "mean" if weight.normalised else "sum"
-    transformed = not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
-    operator = transforms.forward if transformed else torch.ops.maskalg.attention_forward
+    plain = torch.compiler.is_compiling() or not transformed()
+    operator = torch.ops.maskalg.attention_forward if plain else transforms.forward
     arguments = (
         query,
         key,

@@ -8,7 +8,7 @@ so kernels and proofs are those of one process.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,8 +17,12 @@ from torch.autograd.function import once_differentiable
 
 from .. import errors
 from ..attention import attention as attend
+from ..attention import checked_call
+from ..backends.choice import backend_name, backend_of
 from ..backends.merge import merge
+from ..engine.normal_form import bound
 from ..formula.expression import Expression
+from ..operators.inputs import as_autocast_wants
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 Tensors = tuple[torch.Tensor, ...]
+_Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def attention(
@@ -91,6 +96,9 @@ def attention(
         raise errors.MaskValueError(
             f'parallel.attention: method must be "gather" or "ring", got {method!r}.'
         )
+    device = query.device.type
+    if torch.is_autocast_enabled(device):
+        query, key, value = as_autocast_wants(query, key, value)
     names, tables = _learned(score)
     sink = weight.sink
     shared = [*tables, sink] if isinstance(sink, torch.Tensor) else tables
@@ -103,14 +111,14 @@ def attention(
         processes,
         score,
         names,
-        _Options(scale, backend),
+        _Options(scale, backend_name(device, backend)),
         keeps=method == "gather",
     )
     inputs = (query, key, value, *shared[: len(names)])
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         results: Tensors = _Attention.apply(run, *inputs)  # type: ignore[no-untyped-call]
     else:
-        results = run.forward(inputs, graph=False)[:2]
+        results = run.forward(inputs)[:2]
     out, lse = results
     if sink is None:
         return out
@@ -122,17 +130,17 @@ def attention(
 @dataclass(frozen=True)
 class _Options:
     scale: float | None
-    backend: str | None
+    backend: str
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Attention to the keys of one exchange: what it was computed from, and its results."""
+    """Keys and values at hand, the calls of attention to them, and the exchange they came by."""
 
-    leaves: Tensors
+    key: torch.Tensor
+    value: torch.Tensor
     calls: tuple[Call, ...]
-    outs: list[torch.Tensor]
-    lses: list[torch.Tensor]
+    hop: Hop | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,113 +154,143 @@ class _Run:
     options: _Options
     keeps: bool
 
-    def forward(
-        self, inputs: Tensors, *, graph: bool
-    ) -> tuple[torch.Tensor, torch.Tensor, list[_Part]]:
+    def forward(self, inputs: Tensors) -> tuple[torch.Tensor, torch.Tensor, list[_Part]]:
         """The output, its lse, and the parts where they are kept."""
         query, key, value, *learned = inputs
+        score = self._score(learned)
         pieces: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in self.steps.pieces]
         parts = []
-        for keys, values, calls, _ in self._keys(key, value):
-            part = self._part((query, keys, values, *learned), calls, graph)
-            for call, out, lse in zip(calls, part.outs, part.lses, strict=True):
-                pieces[call.piece].append((out.detach(), lse.detach()))
-            if graph:
+        for part in self._parts(key, value):
+            for call in part.calls:
+                found = attend(
+                    *_inputs(query, part, call),
+                    _shifted(score, call, remembered=not learned),
+                    scale=self.options.scale,
+                    return_lse=True,
+                    backend=self.options.backend,
+                )
+                pieces[call.piece].append(found)
+            if self.keeps:
                 parts.append(part)
-        outs, lses = [], []
-        for place, found in zip(self.steps.pieces, pieces, strict=True):
-            if not found:  # these queries keep no key
+        merged = []
+        for place, results in zip(self.steps.pieces, pieces, strict=True):
+            if not results:  # these queries keep no key
                 shape = query[:, :, place].shape[:3]
                 out = value.new_zeros((*shape, value.shape[3]))
-                found = [(out, query.new_full(shape, -math.inf, dtype=torch.float32))]
-            out, lse = merge(*zip(*found, strict=True)) if len(found) > 1 else found[0]
-            outs.append(out)
-            lses.append(lse)
+                results = [(out, query.new_full(shape, -math.inf, dtype=torch.float32))]
+            merged.append(merge(*zip(*results, strict=True)) if len(results) > 1 else results[0])
+        if len(merged) == 1:
+            return *merged[0], parts
+        outs, lses = zip(*merged, strict=True)
         return torch.cat(outs, dim=2), torch.cat(lses, dim=2), parts
 
-    def _keys(
-        self, key: torch.Tensor, value: torch.Tensor
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, tuple[Call, ...], Hop | None]]:
-        """Keys and values at hand, one exchange after the other, its calls, and the exchange.
+    def _parts(self, key: torch.Tensor, value: torch.Tensor) -> Iterator[_Part]:
+        """The keys of this rank, and those of one exchange after the other.
 
         The next exchange goes on while the caller computes with the last.
         """
         hops = self.steps.hops
         rows = _packed(key, value) if hops else None
         next_ = self._sent(hops[0], rows) if rows is not None else None
-        yield key, value, self.steps.own, None
+        yield _Part(key, value, self.steps.own, None)
         for number, hop in enumerate(hops):
             assert next_ is not None
             came = next_()
             next_ = self._sent(hops[number + 1], rows) if number + 1 < len(hops) else None
             keys, values = _unpacked(came[hop.order], key, value)
-            yield keys, values, hop.calls, hop
+            yield _Part(keys, values, hop.calls, hop)
 
     def _sent(self, hop: Hop, rows: torch.Tensor | None) -> Callable[[], torch.Tensor]:
         assert rows is not None
         return _exchange(rows[hop.send], hop.to, hop.back, self.group)
 
-    def _part(self, inputs: Tensors, calls: tuple[Call, ...], graph: bool) -> _Part:
-        with torch.set_grad_enabled(graph):
-            if graph:
-                inputs = tuple([t.detach().requires_grad_() for t in inputs])
-            query, key, value, *learned = inputs
-            score = self.score
-            if learned:
-                score = score.bind(dict(zip(self.names, learned, strict=True)))
-            results = [
-                attend(
-                    query[:, :, call.queries],
-                    key[:, :, call.keys],
-                    value[:, :, call.keys],
-                    _shifted(score, call, remembered=not learned),
-                    scale=self.options.scale,
-                    return_lse=True,
-                    backend=self.options.backend,
-                )
-                for call in calls
-            ]
-        return _Part(inputs, calls, [out for out, _ in results], [lse for _, lse in results])
+    def _score(self, learned: Sequence[torch.Tensor]) -> Mask | Score:
+        if not learned:
+            return self.score
+        return self.score.bind(dict(zip(self.names, learned, strict=True)))
 
     def backward(
-        self, inputs: Tensors, results: Tensors, gradients: Tensors, parts: list[_Part]
+        self,
+        inputs: Tensors,
+        results: tuple[torch.Tensor, torch.Tensor],
+        change: tuple[torch.Tensor, torch.Tensor | None],
+        kept: list[_Part],
     ) -> list[torch.Tensor]:
-        """The gradients of `inputs`, those of keys and values from all ranks."""
+        """The gradients of `inputs`, those of keys and values from all ranks.
+
+        Weights are exp(score - lse) of any part of the keys too, where the lse is that of all.
+        """
         query, key, value, *learned = inputs
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-        of_query = torch.zeros_like(query, dtype=dtype)
+        of_queries: list[torch.Tensor | None] = [None for _ in self.steps.pieces]
         of_learned = [torch.zeros_like(tensor) for tensor in learned]
         rows = torch.zeros_like(_packed(key, value), dtype=dtype)
         returning: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
-        for part, hop in self._parts(inputs, parts):
-            mine, of_keys, of_values, *others = _gradients(part, results, gradients, self.keeps)
-            of_query += mine
-            for total, other in zip(of_learned, others, strict=True):
-                total += other
-            if hop is None:
+        # First those whose gradients have to travel.
+        for part in reversed(kept) if kept else self._parts(key, value):
+            of_keys, of_values = (torch.zeros_like(x, dtype=dtype) for x in (part.key, part.value))
+            for call in part.calls:
+                mine, keys, values, *others = self._gradients(
+                    _inputs(query, part, call),
+                    learned,
+                    call,
+                    [None if x is None else x[:, :, call.queries] for x in (*results, *change)],
+                )
+                so_far = of_queries[call.piece]
+                of_queries[call.piece] = mine if so_far is None else so_far.to(dtype).add_(mine)
+                of_keys[:, :, call.keys] += keys
+                of_values[:, :, call.keys] += values
+                for total, other in zip(of_learned, others, strict=True):
+                    total += other
+            if part.hop is None:
                 rows += _packed(of_keys, of_values)
                 continue
-            back = torch.empty_like(packed := _packed(of_keys, of_values))
-            back[hop.order] = packed
-            returning.append((hop, _exchange(back, hop.back, hop.to, self.group)))
+            packed = _packed(of_keys.to(key.dtype), of_values.to(key.dtype))
+            back = torch.empty_like(packed)
+            back[part.hop.order] = packed
+            returning.append((part.hop, _exchange(back, part.hop.back, part.hop.to, self.group)))
         for hop, arrived in returning:
             # What comes from one rank is added at once: each token of it is there once.
             for places, part_of in zip(
                 hop.send.split(hop.to), arrived().split(hop.to), strict=True
             ):
                 rows.index_add_(0, places, part_of.to(dtype))
-        of_keys, of_values = _unpacked(rows, key, value)
-        found = [of_query, of_keys, of_values]
-        return [g.to(t.dtype) for g, t in zip(found, (query, key, value), strict=True)] + of_learned
+        of_keys, of_values = (x.to(key.dtype) for x in _unpacked(rows, key, value))
+        of_query = [
+            query.new_zeros(query[:, :, place].shape) if found is None else found.to(query.dtype)
+            for place, found in zip(self.steps.pieces, of_queries, strict=True)
+        ]
+        return [torch.cat(of_query, dim=2), of_keys, of_values, *of_learned]
 
-    def _parts(self, inputs: Tensors, kept: list[_Part]) -> Iterator[tuple[_Part, Hop | None]]:
-        """Each part and its exchange; first those whose gradients have to travel."""
-        if kept:
-            yield from reversed(list(zip(kept, (None, *self.steps.hops), strict=True)))
-            return
-        query, key, value, *learned = inputs
-        for keys, values, calls, hop in self._keys(key, value):
-            yield self._part((query, keys, values, *learned), calls, graph=True), hop
+    def _gradients(
+        self,
+        inputs: _Inputs,
+        learned: Sequence[torch.Tensor],
+        call: Call,
+        of_rows: Sequence[torch.Tensor | None],
+    ) -> list[torch.Tensor]:
+        """Of the inputs of a call and of what is learned, given output, lse and their gradients."""
+        leaves = [tensor.detach().requires_grad_() for tensor in learned]
+        with torch.enable_grad():
+            score = _shifted(self._score(leaves), call, remembered=not learned)
+            form = bound(score)
+        wanted = {slot.index: table for slot, table in form.tensors() if table.requires_grad}
+        out, lse, of_out, of_lse = of_rows
+        assert out is not None and lse is not None and of_out is not None
+        made = checked_call(*inputs, score, self.options.scale, return_lse=True)
+        backend = backend_of(self.options.backend)
+        found = backend.differentiate(made, (out, lse), (of_out, of_lse), tuple(wanted))
+        if not wanted:
+            return found
+        tables = [*wanted.values()]
+        others = torch.autograd.grad(tables, leaves, found[3:], materialize_grads=True)
+        return [*found[:3], *others]
+
+
+def _inputs(query: torch.Tensor, part: _Part, call: Call) -> _Inputs:
+    """Query, key and value of one call."""
+    keys = call.keys
+    return query[:, :, call.queries], part.key[:, :, keys], part.value[:, :, keys]
 
 
 class _Attention(torch.autograd.Function):
@@ -260,16 +298,21 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, run: _Run, *inputs: torch.Tensor) -> Tensors:
-        out, lse, parts = run.forward(inputs, graph=run.keeps)
-        ctx.run, ctx.parts = run, parts
-        ctx.save_for_backward(*inputs, out, lse)
+        out, lse, parts = run.forward(inputs)
+        ctx.run, ctx.parts, ctx.inputs = run, parts, len(inputs)
+        # Tables are saved so that autograd tells of one that is changed before.
+        tables = [table for _, table in bound(run.score).tensors() if not table.is_inference()]
+        ctx.save_for_backward(out, lse, *inputs, *tables)
+        ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        *inputs, out, lse = ctx.saved_tensors
-        return None, *ctx.run.backward(tuple(inputs), (out, lse), gradients, ctx.parts)
+    def backward(ctx: Any, of_out: torch.Tensor | None, of_lse: torch.Tensor | None) -> Any:
+        out, lse, *saved = ctx.saved_tensors
+        change = (torch.zeros_like(out) if of_out is None else of_out, of_lse)
+        inputs = tuple(saved[: ctx.inputs])
+        return None, *ctx.run.backward(inputs, (out, lse), change, ctx.parts)
 
 
 class _Summed(torch.autograd.Function):
@@ -294,36 +337,6 @@ class _Summed(torch.autograd.Function):
             part.view_as(gradient).to(gradient.dtype)
             for part, gradient in zip(parts, gradients, strict=True)
         ]
-
-
-def _gradients(
-    part: _Part, results: Tensors, gradients: Tensors, again: bool
-) -> list[torch.Tensor]:
-    """Of what a part was computed from, given the merged results and their gradients.
-
-    out = sum of share * out of the part, lse = log of the sum of exp(lse of the part), share =
-    exp(lse of the part - lse).
-    """
-    weights, targets = [], []
-    for call, out, lse in zip(part.calls, part.outs, part.lses, strict=True):
-        whole, whole_lse, of_out, of_lse = (x[:, :, call.queries] for x in (*results, *gradients))
-        some = lse.detach() != -math.inf
-        share = torch.where(some, torch.exp(torch.where(some, lse.detach() - whole_lse, 0.0)), 0.0)
-        apart = (of_out * (out.detach() - whole)).sum(dim=-1, dtype=lse.dtype)
-        targets += [out, lse]
-        weights += [
-            (share.unsqueeze(-1) * of_out).to(out.dtype),
-            (share * (torch.where(some, apart, 0.0) + of_lse)).to(lse.dtype),
-        ]
-    if not targets:
-        return [torch.zeros_like(leaf) for leaf in part.leaves]
-    found = torch.autograd.grad(
-        targets, part.leaves, weights, retain_graph=again, allow_unused=True
-    )
-    return [
-        torch.zeros_like(leaf) if gradient is None else gradient
-        for leaf, gradient in zip(part.leaves, found, strict=True)
-    ]
 
 
 def _exchange(

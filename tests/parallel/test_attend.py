@@ -154,6 +154,17 @@ def by_torch(processes, rank):
     return torch.equal(whole, tokens.expand(BATCH, -1))  # torch 2.10 has put `batch` in order too
 
 
+def changed_before_the_gradients(processes, rank):
+    ids = IDS.clone()
+    mask = causal & document(ids)
+    plan = parallel.plan(mask, LENGTH, processes, chunk=CHUNK)
+    own = [t[:, :, plan.tokens(rank)].requires_grad_() for t in inputs()[0:3]]
+    out = parallel.attention(*own, mask, plan)
+    ids.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
 def refused(processes, rank):
     *tensors, _ = inputs()
     plan = parallel.plan(causal, LENGTH, processes, chunk=CHUNK)
@@ -206,7 +217,13 @@ def process(rank, processes, folder):
                 results[case, method] = shared(case, method, processes, rank)
             except Exception:
                 results[case, method] = traceback.format_exc()
-    for way in (in_half_precision, left_to_others, by_torch, refused):
+    for way in (
+        in_half_precision,
+        left_to_others,
+        by_torch,
+        changed_before_the_gradients,
+        refused,
+    ):
         try:
             results[way.__name__] = way(processes, rank)
         except Exception:
@@ -278,6 +295,11 @@ def test_gradients_of_slopes_may_be_left_to_others(computed):
 
 def test_torch_shards_by_the_plan(computed):
     assert [results["by_torch"] for results in computed] == [True] * len(computed)
+
+
+def test_tables_that_are_changed_before_the_gradients(computed):
+    found = [results["changed_before_the_gradients"] for results in computed]
+    assert found == [None] * len(computed)
 
 
 def test_what_is_refused(computed):

@@ -45,7 +45,10 @@ def differentiate(
     change: tuple[torch.Tensor, torch.Tensor | None],
     tables: tuple[int, ...],
 ) -> list[torch.Tensor]:
-    """Gradients of query, key, value and the tables in these slots, by computing once more."""
+    """Gradients of query, key, value and the tables in these slots, by computing once more.
+
+    Where `saved` is of more keys, those of the call have a share exp(their lse - lse) of it.
+    """
     values = list(call.form.values)
     wanted = [call.query, call.key, call.value]
     wanted += [cast(torch.Tensor, values[i]) for i in tables]
@@ -54,12 +57,18 @@ def differentiate(
         values[i] = table
     query, key, value = wanted[:3]
     form = Bound(call.form.structure, tuple(values))
-    again = call._replace(
-        query=query, key=key, value=value, form=form, return_lse=change[1] is not None
-    )
+    with_lse = call.weight.formula is None
+    again = call._replace(query=query, key=key, value=value, form=form, return_lse=with_lse)
     with torch.enable_grad():
         results = [result for result in attend(again) if result is not None]
-    of_results = [part for part in change if part is not None]
+    of_results = [change[0]]
+    if with_lse:
+        out, lse = (result.detach() for result in results)
+        some = lse != float("-inf")
+        share = torch.where(some, torch.exp(torch.where(some, lse - saved[1], 0.0)), 0.0)
+        apart = (change[0] * (out - saved[0])).sum(dim=-1, dtype=lse.dtype)
+        of_lse = torch.where(some, apart, 0.0) + (0.0 if change[1] is None else change[1])
+        of_results = [(share.unsqueeze(-1) * change[0]).to(out.dtype), share * of_lse]
     found = torch.autograd.grad(results, wanted, of_results, materialize_grads=True)
     inputs = zip((call.query, call.key, call.key), found[:3], strict=True)
     of_inputs = [in_order_of(like, gradient) for like, gradient in inputs]

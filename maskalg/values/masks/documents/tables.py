@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import torch
 
+from ....formula.watched import watched
+
 
 def define(name: str, schema: str, by_torch: Callable[..., torch.Tensor]) -> None:
     """An operator that operations of torch compute where there is no kernel."""
@@ -19,11 +21,8 @@ def define(name: str, schema: str, by_torch: Callable[..., torch.Tensor]) -> Non
 
 def served(where: torch.device, *tensors: torch.Tensor) -> bool:
     """Whether tensors lie on the GPU of the result, and nobody watches operations."""
-    if where.type != "cuda" or torch.compiler.is_compiling():
-        return False
-    watched = torch._C._len_torch_dispatch_stack() > 0
-    if watched or torch._C._are_functorch_transforms_active():
+    if where.type != "cuda" or watched(*tensors):
         return False
     here = tensors[0].device
-    alike = all(type(tensor) is torch.Tensor and tensor.device == here for tensor in tensors)
+    alike = all(tensor.device == here for tensor in tensors)
     return alike and here.type == "cuda" and where.index in (here.index, None)

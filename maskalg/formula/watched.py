@@ -1,0 +1,26 @@
+"""Whether somebody watches operations on tensors, who must see them and not a kernel of ours.
+
+The one place that asks torch for its transforms and dispatch modes, by functions it keeps private.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def transformed() -> bool:
+    """Whether a transform of `torch.func` is active."""
+    return torch._C._are_functorch_transforms_active()
+
+
+def watched(*tensors: torch.Tensor) -> bool:
+    """Whether there is a trace, a transform of `torch.func`, a dispatch mode (fake tensors,
+    selective checkpointing, counters), or a tensor of another class."""
+    if torch.compiler.is_compiling() or transformed() or torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    for tensor in tensors:  # noqa: SIM110 - a generator takes longer, and every call passes here
+        if type(tensor) not in _PLAIN:
+            return True
+    return False
