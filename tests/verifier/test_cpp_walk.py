@@ -8,7 +8,7 @@ import pytest
 from maskalg.backends.cpu.native.compile import compiler, library
 from maskalg.verifier.walk.blocks import skeleton
 from maskalg.verifier.walk.claims import walk_claims
-from maskalg.verifier.walk.example_of_blocks import wrong_blocks
+from maskalg.verifier.walk.examples.blocks import wrong_blocks
 
 WRONG = [
     ("clip", "most(at[2 * i], 0)", "at[2 * i]"),

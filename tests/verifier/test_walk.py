@@ -11,9 +11,9 @@ from maskalg.verifier.claims import Claim
 from maskalg.verifier.reading.triton import kernel_source
 from maskalg.verifier.walk import claims as walk_of_kernels
 from maskalg.verifier.walk.claims import walk_claims
-from maskalg.verifier.walk.example import wrong_walk
-from maskalg.verifier.walk.example_of_hopper import wrong_walk_of_hopper
-from maskalg.verifier.walk.example_of_marks import wrong_marks
+from maskalg.verifier.walk.examples.hopper import wrong_walk_of_hopper
+from maskalg.verifier.walk.examples.intervals import wrong_walk
+from maskalg.verifier.walk.examples.marks import wrong_marks
 
 pytest.importorskip("z3")
 

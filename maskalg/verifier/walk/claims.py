@@ -23,10 +23,10 @@ from ..solve import solver
 from .bits import lemmas_of_bits
 from .blocks import FILE, lemmas_of_blocks
 from .drawn import lemmas_of_drawn_rows, wrong_rows
-from .example import wrong_walk
-from .example_of_blocks import wrong_blocks
-from .example_of_hopper import wrong_walk_of_hopper
-from .example_of_marks import wrong_marks
+from .examples.blocks import wrong_blocks
+from .examples.hopper import wrong_walk_of_hopper
+from .examples.intervals import wrong_walk
+from .examples.marks import wrong_marks
 from .hopper import lemmas_of_hopper
 from .loops import Unproved
 from .marks import FUNCTIONS as OF_MARKS

@@ -33,7 +33,7 @@ from ..claims import Claim
 from ..elements import Bounds, TritonHooks
 from ..meaning import Meaning, NotDefined
 from ..solve import ANYTHING
-from .example import Entries, Integer, functions
+from .examples.intervals import Entries, Integer, functions
 from .runs import Sources
 
 _ROWS: Final = 128

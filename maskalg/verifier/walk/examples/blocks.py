@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from ..meaning import NotDefined
-from ..reading.loops_of_cpp import python_of
-from .blocks import FILE, NAMES, skeleton
-from .example import Row, rows
-from .runs import Sources
+from ...meaning import NotDefined
+from ...reading.loops_of_cpp import python_of
+from ..blocks import FILE, NAMES, skeleton
+from ..runs import Sources
+from .intervals import Row, rows
 
 _TILE: Final = 48
 _BLOCK: Final = 16

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import torch
 
-from ...schedule.tile_runs import FULL, PARTIAL, marked_runs_of
-from ..meaning import NotDefined
-from .example import Endless, Entries, Integer, functions
+from ....schedule.tile_runs import FULL, PARTIAL, marked_runs_of
+from ...meaning import NotDefined
+from .intervals import Endless, Entries, Integer, functions
 
 _TRIED: Final = 400
 _NO_TILE: Final = 2**30

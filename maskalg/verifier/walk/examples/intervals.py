@@ -15,9 +15,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-from ..meaning import NotDefined
-from ..reading.triton import Module, kernel_source
-from .loops import first_loop, function_of
+from ...meaning import NotDefined
+from ...reading.triton import Module, kernel_source
+from ..loops import first_loop, function_of
 
 _MOST_STEPS: Final = 400
 _BLOCK: Final = 16

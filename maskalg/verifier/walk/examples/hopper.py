@@ -12,11 +12,11 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any, Final
 
-from ..reading.triton import kernel_module
-from .example import Endless, Row, finder_of, functions, rows
-from .hopper import LOOPS, MORE, MOST_STAGES, moves_walk, row_of
-from .loops import function_of
-from .runs import Sources
+from ...reading.triton import kernel_module
+from ..hopper import LOOPS, MORE, MOST_STAGES, moves_walk, row_of
+from ..loops import function_of
+from ..runs import Sources
+from .intervals import Endless, Row, finder_of, functions, rows
 
 _MOST_STEPS: Final = 400
 _NO_TILE: Final = 2**30
