@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, cast
 
 import numpy as np
@@ -279,10 +280,13 @@ def _fold(operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Ru
     return rule
 
 
+_arranged: Final = lru_cache(maxsize=4096)(arranged)
+
+
 def _compare(node: Node, env: Environment) -> torch.Tensor:
     kinds = {arg.kind for arg in node.args}
     if kinds == {"int"}:
-        node = arranged(node)
+        node = _arranged(node)
         if not compares_in_64(node, env.values):
             size = max(limbs(side, env.values) for side in node.args)
             return longs.COMPARISONS[node.op](*[_long(side, env, size) for side in node.args])

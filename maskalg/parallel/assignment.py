@@ -78,12 +78,12 @@ class _Circle:
         # Neither this rank nor the mean of the others may have much more than its share.
         least = left - (ranks - 1) * share * (1 + _ABOVE / 2)
         places = ((amount >= least) & (amount <= share * (1 + _ABOVE))).nonzero()[0]
-        off = np.abs(amount - left / ranks)
-        if not len(places):
-            return int(off.argmin())
-        cost = self.cut[places] + self.cut[(places + size) % count]
-        places = places[cost == cost.min()]
-        return int(places[off[places].argmin()])
+        if len(places):
+            cost = self.cut[places] + self.cut[(places + size) % count]
+            places = places[cost == cost.min()]
+        else:
+            places = np.arange(count)
+        return int(places[np.abs(amount[places] - left / ranks).argmin()])
 
     def without(self, start: int, size: int) -> tuple[Numbers, _Circle]:
         """The chunks of a window, and the circle without them, which begins where it ended."""

@@ -103,8 +103,9 @@ class Plan:
         In one layer under the mask number `layer`. A token is `2 * kv_heads * head_dim` numbers,
         and as many gradients go back.
         """
-        own = self.owner == np.arange(self.ranks)[:, None]
-        received: NDArray[np.int64] = (self.needed[layer] & ~own) @ self._sizes()
+        of_others = self.needed[layer].copy()
+        of_others[self.owner, np.arange(len(self.owner))] = False
+        received: NDArray[np.int64] = of_others @ self._sizes()
         return received
 
     @property
@@ -247,20 +248,22 @@ def plan(
     counts = [count for _, count in layers]
     work = np.stack([each.tiles for each in needs]).T @ np.array(counts, dtype=np.float64)
     crossing = np.stack([each.crossing() for each in needs]).T @ np.array(counts, dtype=np.float64)
-    found = [
+    owners = candidates(work, crossing, ranks)
+    loads = [np.bincount(owner, work, ranks).astype(np.float64) for owner in owners]
+    allowed = max((1 + _AS_GOOD) * work.sum() / ranks, min(load.max() for load in loads))
+    balanced = [
         Plan(
             layers,
             length,
             chunk,
             owner,
             tuple(each.of_owners(owner, ranks) for each in needs),
-            np.bincount(owner, weights=work, minlength=ranks).astype(np.float64),
+            load,
             tuple(needs),
         )
-        for owner in candidates(work, crossing, ranks)
+        for owner, load in zip(owners, loads, strict=True)
+        if load.max() <= allowed
     ]
-    allowed = max(_AS_GOOD, min(each.imbalance for each in found))
-    balanced = [each for each in found if each.imbalance <= allowed]
     return min(balanced, key=lambda each: each.traffic)
 
 

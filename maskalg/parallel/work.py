@@ -59,8 +59,8 @@ class Needs:
         """
         chunks = len(self.tiles)
         place = np.arange(chunks)
-        last = np.maximum(_extreme_row(self, chunks, last=True), place)
-        least = np.minimum(_extreme_row(self, chunks, last=False), place)
+        least, last = _extreme_rows(self, chunks)
+        least, last = np.minimum(least, place), np.maximum(last, place)
         ends = np.zeros(chunks + 2)
         for begin, past in ((place, last), (least, place)):
             ends += np.bincount(begin + 1, minlength=chunks + 2)
@@ -77,29 +77,29 @@ class Needs:
         return covered > 0
 
 
-def _extreme_row(needs: Needs, chunks: int, *, last: bool) -> Numbers:
-    """The last or the first chunk of queries that needs each chunk of keys; its own where none.
+def _extreme_rows(needs: Needs, chunks: int) -> tuple[Numbers, Numbers]:
+    """The first and the last chunk of queries that need each chunk of keys.
 
-    A segment is two overlapping ones of a power of two of chunks. Those are halved until they are
-    single chunks, so the cost follows segments and chunks, not the chunks within segments.
+    They are `chunks` and -1 where none does. A segment is two overlapping ones of a power of two of
+    chunks. Those are halved until they are single chunks, so the cost follows segments and chunks,
+    not the chunks within segments.
     """
-    none = -1 if last else chunks
-    choose = np.maximum if last else np.minimum
     size = np.maximum(needs.end - needs.first, 1)
     level = np.frexp(size.astype(np.float64))[1] - 1
-    # Where several are written to one place, the last one stays: rows ascend, or descend.
-    order = slice(None) if last else slice(None, None, -1)
-    row, first, end, level = (x[order] for x in (needs.row, needs.first, needs.end, level))
-    found = np.full(chunks, none)
-    for power in range(int(level.max(initial=0)), -1, -1):
-        half = 1 << power
-        own = level == power
-        here = np.full(chunks, none)
-        here[first[own]] = row[own]
-        there = np.full(chunks, none)
-        there[end[own] - half] = row[own]
-        found = choose(found, choose(here, there))
-        if power:
-            step = half // 2
-            found[step:] = choose(found[step:], found[: chunks - step])
-    return found
+    levels = int(level.max(initial=0)) + 1
+    begins = [level * chunks + start for start in (needs.first, needs.end - (1 << level))]
+
+    def extreme(none: int, choose: np.ufunc, turn: slice) -> Numbers:
+        found = np.full((2, levels * chunks), none)
+        for half, begin in zip(found, begins, strict=True):
+            half[begin[turn]] = needs.row[turn]  # of several for one place, the last one stays
+        halved = choose(*found).reshape(levels, chunks)
+        for power in range(levels - 1, 0, -1):
+            larger, smaller, step = halved[power], halved[power - 1], 1 << power - 1
+            choose(smaller, larger, out=smaller)
+            choose(smaller[step:], larger[:-step], out=smaller[step:])
+        return cast(Numbers, halved[0])
+
+    # Rows ascend.
+    descending, ascending = slice(None, None, -1), slice(None)
+    return extreme(chunks, np.minimum, descending), extreme(-1, np.maximum, ascending)

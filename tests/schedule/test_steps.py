@@ -19,6 +19,7 @@ from maskalg.backends.triton.arguments import tables_of
 from maskalg.codegen.hooks import Style, hooks_of
 from maskalg.schedule.intervals import steps
 from maskalg.schedule.intervals.steps import StepTables, step_tables
+from maskalg.schedule.positions import sets
 
 Ints = NDArray[np.int64]
 ids = st.lists(st.integers(-1, 3), min_size=1, max_size=12)
@@ -93,7 +94,7 @@ def test_entries_of_sorted_ids_are_searched_for(q_ids: list[int]) -> None:
     q_tensor, places = torch.tensor(q_ids), torch.arange(len(q_ids))
     searched, made = step_tables(q_tensor, q_tensor), step_tables(*[q_tensor.clone()] * 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "_SEARCHES", 0)
+        patch.setattr(sets, "_SEARCHES", 0)
         for name in ("first", "last", "start", "end", "first'", "last'", "start'", "end'"):
             found = searched.entries(name, places)
             assert found.dtype == torch.int64 and found.tolist() == entries_of(made, name), name

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from ...formula.entries import readable
 from ...formula.nodes import Node
 from ..memory import MEMORY, Memory
 
+_Places = NDArray[np.int64]
 At = tuple[torch.Tensor, torch.Tensor]  # batch entry and head, broadcast against positions
 
 _COMPARISONS: Final = Memory(16)
@@ -32,8 +33,8 @@ _STRIP: Final = 1 << 16  # positions that a CPU evaluates together
 class PositionSet:
     """Members among `length` positions, Boolean `[batch, heads, length]`: True where one is.
 
-    Few positions are searched for in the list of members; tables of all positions are made when
-    many are asked for, and on a GPU, where the number of members is not waited for.
+    Few positions are searched for among the ends of runs of members; tables of all positions are
+    made when many are asked for, and on a GPU, where the number of runs is not waited for.
     """
 
     kept: torch.Tensor
@@ -64,33 +65,36 @@ class PositionSet:
         return members
 
     @cached_property
-    def _listed(self) -> NDArray[Any]:
-        """The members of all rows, each row `length` after the one before, between far ends."""
-        # NumPy takes a third of PyTorch's time for a million positions.
+    def _edges(self) -> NDArray[np.int64]:
+        """Where runs of members begin and end by turns, between the first place and the last.
+
+        Places are those of all rows, each row `length` after the one before. A run may end in
+        another row than it begins.
+        """
+        # NumPy takes a tenth of PyTorch's time for a million positions.
         kept = self.kept.flatten().numpy()
-        dtype = np.int32 if len(kept) < np.iinfo(np.int32).max else np.int64
-        listed, end = np.empty(np.count_nonzero(kept) + 2, dtype=dtype), 1
-        for first in range(0, len(kept), _STRIP):
-            found = np.flatnonzero(kept[first : first + _STRIP]) + first
-            listed[end : end + len(found)] = found
-            end += len(found)
-        listed[0], listed[-1] = np.iinfo(dtype).min, np.iinfo(dtype).max
-        return listed
+        begins = np.flatnonzero(kept[:1])
+        edges = np.concatenate(
+            [[0], begins, np.flatnonzero(kept[1:] != kept[:-1]) + 1, [len(kept)]]
+        )
+        return edges if len(edges) % 2 == 0 else np.append(edges, len(kept))
 
-    def _at(self, place: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(np.asarray(self._listed[place], dtype=np.int64))
-
-    def _few(self, at: At, x: torch.Tensor) -> bool:
+    def few(self, at: At, x: torch.Tensor) -> bool:
+        """Whether so few positions are asked for that they are searched for."""
         if "counts" in self.__dict__ or not readable(self.kept):
             return False
         return max(x.numel(), at[0].numel(), at[1].numel()) * _SEARCHES < self.kept.numel()
 
-    def _searched(self, at: At, x: torch.Tensor) -> tuple[NDArray[Any], torch.Tensor]:
-        """The place in `_listed` of the first member >= x, and where the row of x begins."""
+    def _searched(self, at: At, x: torch.Tensor) -> tuple[_Places, _Places, torch.Tensor]:
+        """The place of each x, the last one in `_edges` at or before it, and where its row begins.
+
+        An odd number of edge says that x is a member.
+        """
         row = rows_at(self._rows, at, torch.zeros_like(at[0]))
-        wanted = (row + x.clamp(0, self.length)).numpy().astype(self._listed.dtype)
-        # NumPy goes on from where it found the position before: rows of tiles ascend.
-        return np.asarray(np.searchsorted(self._listed, wanted)), row
+        place = (row + x).numpy()
+        # NumPy goes on from where it found the place before: rows of tiles ascend.
+        edge = np.asarray(np.searchsorted(self._edges[1:-1], place, side="right"))
+        return place, edge, row
 
     @cached_property
     def _rows(self) -> torch.Tensor:
@@ -100,23 +104,38 @@ class PositionSet:
 
     def first_from(self, at: At, x: torch.Tensor) -> torch.Tensor:
         """The first member >= x in the rows `at` (batch and head), `length` where there is none."""
-        if self._few(at, x):
-            place, row = self._searched(at, x)
-            return (self._at(place) - row).clamp(max=self.length)
+        if self.few(at, x):
+            place, edge, row = self._searched(at, x.clamp(0, self.length))
+            found = np.where(edge & 1, place, self._edges[edge + 1])
+            return (torch.from_numpy(found) - row).clamp(max=self.length)
         before = rows_at(self.counts, at, x.clamp(0, self.length))
         return rows_at(self.members, at, before + 1)
 
     def last_until(self, at: At, x: torch.Tensor) -> torch.Tensor:
         """The last member <= x, -1 where there is none."""
-        if self._few(at, x):
-            place, row = self._searched(at, x + 1)
-            return (self._at(place - 1) - row).clamp(min=-1)
+        if self.few(at, x):
+            place, edge, row = self._searched(at, x.clamp(-1, self.length - 1))
+            found = np.where(edge & 1, place, self._edges[edge] - 1)
+            return (torch.from_numpy(found) - row).clamp(min=-1)
         return rows_at(self.members, at, rows_at(self.counts, at, (x + 1).clamp(0, self.length)))
+
+    def _before(self, at: At, x: torch.Tensor) -> torch.Tensor:
+        """The members before x in its row and in all rows before."""
+        place, edge, _ = self._searched(at, x.clamp(0, self.length))
+        return torch.from_numpy(
+            self._sums[edge >> 1] + np.where(edge & 1, place - self._edges[edge], 0)
+        )
+
+    @cached_property
+    def _sums(self) -> NDArray[np.int64]:
+        """The members of the runs before each run."""
+        lengths = self._edges[2::2] - self._edges[1:-1:2]
+        return np.concatenate([[0], lengths.cumsum()])
 
     def between(self, at: At, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """How many members lie in low..high, both included and within the positions."""
-        if self._few(at, low) and self._few(at, high):
-            return torch.from_numpy(self._searched(at, high + 1)[0] - self._searched(at, low)[0])
+        if self.few(at, low) and self.few(at, high):
+            return self._before(at, high + 1) - self._before(at, low)
         upto = rows_at(self.counts, at, (high + 1).clamp(0, self.length))
         return upto - rows_at(self.counts, at, low.clamp(0, self.length))
 
@@ -188,7 +207,7 @@ def position_set(node: Node, index: str, lengths: tuple[int, int], env: Environm
     """
     key = _key(node, index, lengths, env)
     return MEMORY.recall(
-        ("set", *key), (node,), env.values, lambda: PositionSet(_holds(node, index, lengths, env))
+        ("set", *key), (node,), env.values, lambda: PositionSet(holds(node, index, lengths, env))
     )
 
 
@@ -199,7 +218,7 @@ def ends(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> 
     """
     key = _key(node, index, lengths, env)
     return MEMORY.recall(
-        ("ends", *key), (node,), env.values, lambda: _ends(_holds(node, index, lengths, env))
+        ("ends", *key), (node,), env.values, lambda: _ends(holds(node, index, lengths, env))
     )
 
 
@@ -212,13 +231,13 @@ def _ends(kept: torch.Tensor) -> At:
     return first, last
 
 
-def _holds(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> torch.Tensor:
+def holds(node: Node, index: str, lengths: tuple[int, int], env: Environment) -> torch.Tensor:
     """True where a formula of one index holds; sets of one proof share their comparisons."""
     if node.op == "not":
-        return ~_holds(node.args[0], index, lengths, env)
+        return ~holds(node.args[0], index, lengths, env)
     if node.op in ("and", "or"):
         join = torch.logical_and if node.op == "and" else torch.logical_or
-        return reduce(join, [_holds(arg, index, lengths, env) for arg in node.args])
+        return reduce(join, [holds(arg, index, lengths, env) for arg in node.args])
     length = lengths[0 if index == "q_idx" else 1]
     return _COMPARISONS.recall(
         _key(node, index, lengths, env),

@@ -65,52 +65,68 @@ class SummaryRung(IntervalRung):
         large = replace(tiling, block=(tiling.block[0] * grown, tiling.block[1] * grown))
         labels = self._labels(large, tiling.block).cpu().numpy()
         labels = labels.reshape(-1, labels.shape[3])
-        runs = [np.stack([*part, part[1] + 1]) for part in [(labels == FULL).nonzero()]]
-        row, column = (labels == PARTIAL).nonzero()
+        row: Numbers = np.arange(len(labels))
+        column: Numbers = np.zeros(len(labels), dtype=np.int64)
+        runs = [_runs(labels == FULL, row, column)]
         while grown > 1:
             parts = min(grown, _PARTS)
             grown //= parts
-            small = replace(tiling, block=(tiling.block[0] * grown, tiling.block[1] * grown))
-            if len(row) * parts**2 > _MOST_OPEN:
+            line, place = (labels == PARTIAL).nonzero()
+            if len(line) * parts**2 > _MOST_OPEN:
                 return None
-            runs = [_in_parts(_joined(each), large, small, parts) for each in runs]
-            row, column = _parts_of(row, column, large, small, parts)
-            found = self._labels_at(small, row, column, tiling.block)
-            full, open_ = found == FULL, found == PARTIAL
-            runs.append(np.stack([row[full], column[full], column[full] + 1]))
-            row, column, large = row[open_], column[open_], small
+            small = replace(tiling, block=(tiling.block[0] * grown, tiling.block[1] * grown))
+            runs = [_in_parts(each, large, small, parts) for each in runs]
+            row = _rows_of_parts(row[line], large, small, parts)
+            column = (column[line] + place) * parts
+            labels = self._labels_of_parts(small, row, column, tiling.block)
+            row, column, large = row.reshape(-1), np.tile(column, parts), small
+            runs.append(_runs(labels == FULL, row, column))
         kinds = [FULL] * len(runs) + [PARTIAL]
-        runs.append(np.stack([row, column, column + 1]))
+        runs.append(_runs(labels == PARTIAL, row, column))
         label = np.repeat(kinds, [each.shape[1] for each in runs])
         every = np.concatenate(runs, axis=1)
-        order = np.argsort(every[0] * tiling.shape[3] + every[1], kind="stable")
+        order = np.argsort(every[0] * tiling.shape[3] + every[1])
         columns = [torch.from_numpy(each[order]) for each in (*every, label)]
         return TileRuns.of(columns[0], columns[1], columns[2], columns[3], tiling.shape[:3])
 
-    def _labels_at(
+    def _labels_of_parts(
         self, tiling: Tiling, row: Numbers, column: Numbers, of: tuple[int, int]
     ) -> NDArray[np.uint8]:
-        """The labels of some tiles; rows are counted through batch entries and heads."""
-        flat = torch.from_numpy(row).to(tiling.device)
-        of_rows = np.indices(tiling.shape[:3]).reshape(3, -1)  # dividing each tile's takes longer
-        each = (*[axis.take(row) for axis in of_rows], column)
-        places = tuple([torch.from_numpy(x).to(tiling.device) for x in each])
+        """The labels of the parts of larger tiles, `[parts * tiles, parts]`: a line is one row.
+
+        Args:
+            tiling: that of the parts.
+            row: `[parts, tiles]`, counted through batch entries and heads; -1 where there is none.
+            column: `[tiles]`, of the first part.
+            of: as in `summary_labels`.
+        """
+        # Rows and columns of parts broadcast, so that each is looked up once. Tiles come last, for
+        # operations are fast along many.
+        column = column + np.arange(len(row))[:, None]
+        row, last = row[:, None], tiling.shape[3] - 1
+        flat, columns, inside = (
+            torch.from_numpy(each).to(tiling.device)
+            for each in (row.clip(min=0), column.clip(max=last), (row >= 0) & (column <= last))
+        )
+        members = np.indices(tiling.shape[:3]).reshape(3, -1)  # dividing each row takes longer
+        batch, head, tile = torch.from_numpy(members).to(tiling.device).unbind()
+        places = (batch.take(flat[:1]), head.take(flat[:1]), tile.take(flat), columns[None])
         rows = rows_of(tiling)
 
-        def of_tiles(ends: torch.Tensor) -> torch.Tensor:
-            return ends.expand(tiling.shape[:3]).flatten().gather(0, flat)
+        def of_rows(ends: torch.Tensor) -> torch.Tensor:
+            return ends.expand(tiling.shape[:3]).flatten().take(flat)
 
         touched, unfull = (
-            [(of_tiles(first), of_tiles(end)) for first, end in ranges]
+            [(of_rows(first), of_rows(end)) for first, end in ranges]
             for ranges in self._ranges(rows, tiling.block[1])
         )
-        enclosed = labels_within(places[3][:, None], touched, unfull)[:, 0]
+        enclosed = labels_within(places[3][..., None], touched, unfull)[..., 0]
         extents = tiling.extents
         pairs = math.prod(tiling.shape[:2]) * extents.q_len * extents.kv_len <= MOST_PAIRS
         summaries = Summaries(rows, places, tiling.block, pairs, of)
         surely, perhaps = summaries.truth(tiling.form.structure.mask)
         labels = _both(enclosed, surely.to(torch.uint8) + perhaps.to(torch.uint8))
-        return labels.cpu().numpy()
+        return labels.mul(inside).mT.reshape(-1, len(row)).cpu().numpy()
 
 
 def _both(enclosed: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -130,41 +146,35 @@ def _larger(tiling: Tiling) -> int | None:
     return grown
 
 
-def _joined(runs: Numbers) -> Numbers:
-    """Single tiles `[3, tiles]` (row, first, end) in any order as runs of neighbours."""
-    if not runs.shape[1] or (runs[2] != runs[1] + 1).any():
-        return runs
-    order = np.lexsort((runs[1], runs[0]))
-    row, first, end = runs[:, order]
-    apart = (row[1:] != row[:-1]) | (first[1:] != end[:-1])
-    begins, ends = np.ones((2, len(row)), dtype=np.bool_)
-    begins[1:] = ends[:-1] = apart
-    return np.stack([row[begins], first[begins], end[ends]])
+def _runs(chosen: NDArray[np.bool_], row: Numbers, column: Numbers) -> Numbers:
+    """Neighbours that are chosen as runs `[3, runs]` (row, first, end).
+
+    Args:
+        chosen: `[lines, tiles]`, a line being neighbours of one row.
+        row, column: of the first tile of each line.
+    """
+    width = chosen.shape[1] + 1
+    ended = np.zeros((len(chosen), width), dtype=np.bool_)
+    ended[:, :-1] = chosen
+    edges = np.flatnonzero(np.diff(ended.reshape(-1), prepend=False))
+    line, first = np.divmod(edges[::2], width)
+    first += column[line]
+    return np.stack([row[line], first, first + edges[1::2] - edges[::2]])
 
 
 def _in_parts(runs: Numbers, large: Tiling, small: Tiling, parts: int) -> Numbers:
     """Runs of larger tiles as runs of their parts, a run for each row of parts."""
-    columns = small.shape[3]
-    row = _rows_of_parts(runs[0], large, small, parts)
-    first, end = (np.repeat(each * parts, parts) for each in runs[1:])
+    row = _rows_of_parts(runs[0], large, small, parts).reshape(-1)
+    first, end = (np.tile(each * parts, parts) for each in runs[1:])
     inside = row >= 0
-    return np.stack([row[inside], first[inside], end[inside].clip(max=columns)])
-
-
-def _parts_of(
-    row: Numbers, column: Numbers, large: Tiling, small: Tiling, parts: int
-) -> tuple[Numbers, Numbers]:
-    """The parts of larger tiles."""
-    rows = np.repeat(_rows_of_parts(row, large, small, parts), parts)
-    number = np.tile(np.arange(parts), len(row) * parts)
-    columns = np.repeat(column * parts, parts * parts) + number
-    inside = (rows >= 0) & (columns < small.shape[3])
-    return rows[inside], columns[inside]
+    return np.stack([row[inside], first[inside], end[inside].clip(max=small.shape[3])])
 
 
 def _rows_of_parts(row: Numbers, large: Tiling, small: Tiling, parts: int) -> Numbers:
-    """The `parts` rows of parts that each row of larger tiles has, -1 past the last query."""
+    """The rows of parts that each row of larger tiles has, `[parts, rows]`.
+
+    -1 past the last query.
+    """
     member, tile = np.divmod(row, large.shape[2])
-    part = tile[:, None] * parts + np.arange(parts)
-    found = member[:, None] * small.shape[2] + part
-    return np.where(part < small.shape[2], found, -1).reshape(-1)
+    part = tile * parts + np.arange(parts)[:, None]
+    return np.where(part < small.shape[2], member * small.shape[2] + part, -1)

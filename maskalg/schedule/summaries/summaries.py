@@ -26,7 +26,7 @@ from ..intervals.intervals import Rows
 from ..intervals.steps import is_sorted
 from ..memory import Memory, constant, numbers_of
 from ..positions.rests import union
-from ..positions.sets import At, rows_at, strips
+from ..positions.sets import At, holds, rows_at, strips
 from .pairs import entries_within, pair_blocks, pair_counts
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # smallest and largest; or surely and perhaps
@@ -272,24 +272,25 @@ class Summaries:
         if index == "q_idx" and lengths[0] == lengths[1]:
             node, index = _of_keys(node)
         members = tuple(self._env.indices[name].numel() for name in ("batch", "head"))
-        key = ("summary", kind, index, lengths, smaller, members)
+        key = ("summary", kind, index, lengths, side, smaller, members)
 
         def make() -> tuple[torch.Tensor, ...]:
-            found = []
-            for _, entries in strips(node, index, length, self._env, smaller):
-                found.append(_KINDS[kind](_blocks(entries, smaller)))
-            return tuple(torch.cat(each, dim=-1) for each in zip(*found, strict=True))
+            if kind == "range":
+                return saturated(*self._summary("extremes", node, length, side, smaller))
+            if side != smaller:
+                found = self._summary(kind, node, length, smaller, smaller)
+                parts = zip(_JOINS[kind], found, strict=True)
+                return tuple(join(_blocks(part, side // smaller)) for join, part in parts)
+            if kind == "holds":  # sets of positions share it
+                return _extremes(_blocks(holds(node, index, lengths, self._env), smaller))
+            every = strips(node, index, length, self._env, smaller)
+            summaries = [_KINDS[kind](_blocks(entries, smaller)) for _, entries in every]
+            return tuple(torch.cat(each, dim=-1) for each in zip(*summaries, strict=True))
 
         numbers = numbers_of(node, self._env.values)
         if numbers is not None:
-            found = constant((*key, numbers), self._env.device, make)
-        else:
-            place = (*key, self._env.device)
-            found = _SUMMARIES.recall(place, (node,), self._env.values, make)
-        if side == smaller:
-            return found
-        parts = zip(_JOINS[kind], found, strict=True)
-        return tuple(join(_blocks(part, side // smaller)) for join, part in parts)
+            return constant((*key, numbers), self._env.device, make)
+        return _SUMMARIES.recall((*key, self._env.device), (node,), self._env.values, make)
 
     def _of_tiles(self, part: torch.Tensor, index: str) -> torch.Tensor:
         """Entries of `[batch, heads, blocks]`, of which size 1 serves every batch entry or head."""
@@ -298,7 +299,7 @@ class Summaries:
             return part.unsqueeze(3 if of_queries else 2)
         place = self._places[2 if of_queries else 3]
         if part.shape[0] == part.shape[1] == 1:
-            return part[0, 0].gather(0, place)
+            return part[0, 0].take(place)
         return rows_at(part, self._at, place)
 
     def _remembered(self, node: Node, make: Callable[[], Pair]) -> Pair:
@@ -323,11 +324,17 @@ def _blocks(entries: torch.Tensor, size: int) -> torch.Tensor:
     return entries.reshape(*entries.shape[:2], -1, size)
 
 
+def _extremes(entries: torch.Tensor) -> Pair:
+    """The smallest and the largest entry of each block: of Booleans, all and any."""
+    if not entries.is_cpu:
+        return entries.amin(-1), entries.amax(-1)
+    # PyTorch vectorizes neither `aminmax` nor `all`, nor `amin` of 64 bits.
+    return ~(~entries).amax(-1), entries.amax(-1)
+
+
 _Summary = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
 _KINDS: Final[dict[str, _Summary]] = {
-    "holds": lambda entries: (entries.all(-1), entries.any(-1)),
-    "range": lambda entries: saturated(*entries.aminmax(dim=-1)),
-    "extremes": lambda entries: tuple(entries.aminmax(dim=-1)),
+    "extremes": _extremes,
     # The set of the last six bits, as 64 bits.
     "values": lambda entries: (union(1 << (entries.to(torch.int64) & 63)),),
 }
@@ -335,8 +342,7 @@ _KINDS: Final[dict[str, _Summary]] = {
 _Join = Callable[[torch.Tensor], torch.Tensor]
 _ENDS: Final[tuple[_Join, _Join]] = (lambda parts: parts.amin(-1), lambda parts: parts.amax(-1))
 _JOINS: Final[dict[str, tuple[_Join, ...]]] = {
-    "holds": (lambda parts: parts.all(-1), lambda parts: parts.any(-1)),
-    "range": _ENDS,
+    "holds": _ENDS,
     "extremes": _ENDS,
     "values": (union,),
 }
