@@ -2,6 +2,7 @@
 
     python benchmarks/gpu_parallel.py                            # all GPUs, 32k and 256k tokens
     python benchmarks/gpu_parallel.py --len 32768 causal window  # masks whose name holds a word
+    python benchmarks/gpu_parallel.py --of alone,ring            # contenders, likewise
     python benchmarks/gpu_parallel.py --ranks 2 --len 2048       # gloo, where there is no GPU
 
 All ranks share one sequence. For each mask, forward and backward:
@@ -178,7 +179,9 @@ def of_all(number: float, device: torch.device) -> float:
     return float(found)
 
 
-def measured(name: str, mask: Mask, mesh: DeviceMesh, tokens: int, rounds: int) -> None:
+def measured(
+    name: str, mask: Mask, mesh: DeviceMesh, tokens: int, options: argparse.Namespace
+) -> None:
     """Print the lines of one mask."""
     rank, ranks = mesh.get_local_rank(), mesh.size()
     device = torch.device(mesh.device_type, rank if mesh.device_type == "cuda" else None)
@@ -196,6 +199,8 @@ def measured(name: str, mask: Mask, mesh: DeviceMesh, tokens: int, rounds: int) 
     }
     if mask == causal:
         makers["torch SDPA"] = lambda: torch_sdpa(inputs, mesh)
+    wanted = ["alone", *options.of.split(",")]
+    makers = {of: make for of, make in makers.items() if any(word in of for word in wanted)}
     contenders, memory, failed = {}, {}, {}
     for of, make in makers.items():
         try:
@@ -214,7 +219,7 @@ def measured(name: str, mask: Mask, mesh: DeviceMesh, tokens: int, rounds: int) 
         held = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
         memory[of] = of_all(held, device)
     times: dict[tuple[str, str], list[float]] = {}
-    for turn in range(rounds + 1):
+    for turn in range(options.rounds + 1):
         for of, each in contenders.items():
             with torch.no_grad():
                 forward = slowest(each.forward, device)
@@ -223,10 +228,10 @@ def measured(name: str, mask: Mask, mesh: DeviceMesh, tokens: int, rounds: int) 
                 times.setdefault((of, "forward"), []).append(forward)
                 times.setdefault((of, "both"), []).append(both)
     with torch.no_grad():
-        wanted = contenders["alone"].forward()
-        largest = float(wanted.abs().max())
+        exact = contenders["alone"].forward()
+        largest = float(exact.abs().max())
         errors = {
-            of: of_all(float((each.forward() - wanted[:, :, each.tokens]).abs().max()), device)
+            of: of_all(float((each.forward() - exact[:, :, each.tokens]).abs().max()), device)
             for of, each in contenders.items()
         }
     if rank:
@@ -269,19 +274,21 @@ def started(rank: int, ranks: int, options: argparse.Namespace) -> None:
                 f"{'MiB':>9} {'GiB':>7} {'error':>8}"
             )
         masks = plans.masks(tokens)
-        for name in chosen:
-            if not options.names or any(word in name for word in options.names):
-                measured(name, masks[name](), mesh, tokens, options.rounds)
+        for word in options.names:
+            for name in chosen:
+                if word in name:
+                    measured(name, masks[name](), mesh, tokens, options)
     distributed.destroy_process_group()
 
 
 def main() -> None:
     """Start a process for each GPU, or for each rank."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*")
+    parser.add_argument("names", nargs="*", default=[""])
     parser.add_argument("--len", dest="tokens", type=int, nargs="*", default=[1 << 15, 1 << 18])
     parser.add_argument("--ranks", type=int, default=torch.cuda.device_count() or 2)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--of", default="", help="contenders, beside `alone`")
     options = parser.parse_args()
     with socket.create_server(("localhost", 0)) as free:
         port = str(free.getsockname()[1])
