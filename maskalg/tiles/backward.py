@@ -15,7 +15,7 @@ _BACKWARD_QUERIES: Final[Plain] = {
     (256, 2): (Tile(64, 32, 4, 2), Tile(32, 32, 4, 1)),
     (64, 4): (Tile(32, 32, 4, 2), Tile(32, 16, 4, 1)),
     (128, 4): (Tile(32, 32, 4, 1), Tile(32, 16, 4, 1)),
-    (256, 4): (Tile(16, 16, 8, 1), Tile(16, 16, 4, 1)),
+    (256, 4): (Tile(16, 16, 8, 1), Tile(16, 16, 4, 1), Tile(16, 32, 8, 1)),
 }
 _BACKWARD_KEYS: Final[Plain] = {
     (64, 2): (Tile(128, 64, 4, 2, one_loop=True), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2)),

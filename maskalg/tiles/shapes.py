@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 
@@ -21,8 +21,21 @@ class Tile:
     one_loop: bool = False
 
 
-LAST_RESORT: Final = Tile(16, 16, 4, 1)
-"""The tile for masks of which Triton compiles no tile of a table: one stage, no pipelining."""
+_LAST: Final = (Tile(16, 16, 8, 1), Tile(16, 16, 4, 1))
+"""The smallest tiles: one stage, no pipelining."""
+
+
+def in_turn(tiles: tuple[Tile, ...]) -> tuple[Tile, ...]:
+    """The tiles of a table, if any, and behind them those to try where Triton compiles none of
+    them, or all of them spill.
+
+    The last of the table first, by eight warps: their threads hold half as much as those of four,
+    and the tile is no smaller.
+    """
+    if not tiles:
+        return ()
+    return tuple(dict.fromkeys((*tiles, replace(tiles[-1], warps=8), *_LAST)))
+
 
 # The interpreter runs every element in Python's time; small tiles keep its tests quick and still
 # give several tiles to a row.

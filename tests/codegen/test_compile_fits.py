@@ -6,6 +6,9 @@ A sample of what `benchmarks/compile_matrix.py --catalogue` compiles: what spill
 import os
 
 import pytest
+import torch
+
+from maskalg import alibi, block_table, causal, document, kv_idx, q_idx, t5
 
 pytest.importorskip("triton", reason="needs Triton")
 from maskalg.backends.triton import offline
@@ -58,6 +61,31 @@ def test_a_tile_that_spills_gives_way():
     fire = everything + BIASES["FIRE"].build(*BIASES["FIRE"].tensors())
     report = kernels_offline(fire, "sm_100", 256, DTYPES["bf16"])["keys"]()
     assert report.tier.startswith("plain Triton, 32 x 32") and report.stack <= MOST_SPILLED
+
+
+# The first two tiles of the table spill 300 to 900 bytes.
+LONG = [
+    (
+        ("sm_89", "entries of 0", 256, "fp32", "16 x 32, 8 warps"),
+        document(torch.arange(809) // 30) + alibi(torch.rand(4)) + t5(torch.randn(32, 4)),
+    ),
+    (
+        ("sm_100", "queries", 96, "bf16", "64 x 32, 8 warps"),
+        (kv_idx // 28 == q_idx // 14)
+        & causal.shift(q=2)
+        & block_table(torch.ones(1, 1, dtype=torch.bool), 50)
+        & block_table(torch.ones(2, 4, 1, 1, dtype=torch.bool), 64),
+    ),
+]
+
+
+@pytest.mark.parametrize("cell, expression", LONG)
+def test_long_formulas_have_tiles_that_fit(cell, expression):
+    target, kernel, dim, element, tile = cell
+    report = kernels_offline(expression, target, dim, DTYPES[element])[kernel]()
+    print(f"{report.tier}: {report.stack} bytes spilled, {report.shared} bytes shared")
+    assert report.shared <= report.shared_limit and report.stack <= MOST_SPILLED
+    assert report.tier.startswith(f"plain Triton, {tile}")
 
 
 @pytest.mark.parametrize("target", ["sm_86", "sm_89", "sm_120"])

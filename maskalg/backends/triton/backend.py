@@ -12,7 +12,7 @@ import torch
 from ... import errors
 from ...codegen.arguments import BitsTable, DistanceTable, MarksArgument
 from ...engine.float8 import FLOAT8
-from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, in_turn
 from .. import messages
 from ..call import Call, Result, positively_scaled
 from ..results import empty_gradients, empty_result
@@ -73,14 +73,14 @@ def _forward(call: Call) -> tuple[str, str, int]:
     tables = sum(isinstance(table, DistanceTable) for table in plan.hooks.tables)
     few = decode.shared(call, plan)
     if few is not None:
-        best, gave_way = _serving(tried_for("decode", plan, call), few.tiles)
+        best, gave_way = _serving(tried_for("decode", plan, call), in_turn(few.tiles))
         _, splits = few.counts(call.extents, best)
         sharing = f"{splits} programs share the keys of a row of tiles{gave_way}"
         return f"plain Triton, few queries{wide}", f"{_plain(best)}; {sharing}", tables
     of_few = ragged.ragged_of(call, plan)
     if of_few is None:
         return *_of_many(call, plan, wide), tables
-    best, gave_way = _serving(tried_for("ragged", plan, call), of_few.tiles)
+    best, gave_way = _serving(tried_for("ragged", plan, call), in_turn(of_few.tiles))
     keys = of_few.part_tiles(call, best, plan.constants["VALUE_PAD"]) * best.block_kv
     tier = f"plain Triton, few queries{wide}"
     tile = f"{_plain(best)}; programs take parts of {keys} keys of each request{gave_way}"
@@ -96,7 +96,7 @@ def _of_many(call: Call, plan: Plan, wide: str) -> tuple[str, str]:
     """The kernel of queries that have all keys to themselves, and its tile."""
     hopper = forward.serving(plan.hopper, call)
     first = () if hopper is None else (hopper,)
-    best, gave_way = _serving(tried_for("forward", plan, call), (*first, *plan.candidates))
+    best, gave_way = _serving(tried_for("forward", plan, call), (*first, *in_turn(plan.candidates)))
     if isinstance(best, HopperTile):
         tier = "Gluon on Hopper, forward"
         tile = (
@@ -143,9 +143,9 @@ def _gradients_told(call: Call) -> str:
         return f"one kernel, Gluon on Hopper, {block} queries at a time"
 
     def told(of: str, first: HopperBackwardTile | None, plain: tuple[Tile, ...]) -> str:
-        tiles: tuple[Tile | HopperBackwardTile, ...] = plain
+        tiles: tuple[Tile | HopperBackwardTile, ...] = in_turn(plain)
         if first is not None and hopper:
-            tiles = (first, *plain)
+            tiles = (first, *tiles)
         tile, why = _serving((of, steps), tiles)
         if isinstance(tile, Tile):
             return f"plain Triton, {_plain(tile)}{why}"

@@ -20,7 +20,7 @@ from ...engine.float8 import FLOAT8
 from ...engine.normal_form import Bound, bound
 from ...formula.expression import Expression
 from ...tiles.decode import SIDES, decode_tiles_for
-from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile
+from ...tiles.shapes import HopperBackwardTile, HopperTile, Tile, in_turn
 from ...values.weights import softmax
 from .. import messages
 from .arguments import tables_missing
@@ -209,7 +209,7 @@ class _Request:
 
     def forward(self) -> Report:
         plan = self.plan()
-        tiles: tuple[Tile | HopperTile, ...] = plan.candidates
+        tiles: tuple[Tile | HopperTile, ...] = in_turn(plan.candidates)
         if plan.hopper is not None and self.described:
             tiles = (plan.hopper,)
 
@@ -235,7 +235,7 @@ class _Request:
             constants = decode_constants(plan, softmax, tile, self.target)
             return self._compiled(DECODE, constants, plan.hooks, by_descriptor(tile))
 
-        return self._first("decode", tiles, made)
+        return self._first("decode", in_turn(tiles), made)
 
     def entries(self) -> tuple[Entry, ...]:
         """The readings of tables in the bias that may want a gradient."""
@@ -251,14 +251,14 @@ class _Request:
             own = constants | tile_constants(tile)
             return self._compiled(ENTRIES, own, entry.hooks, self.tma, held)
 
-        return self._first("backward, entries", plan.entry_tiles, made)
+        return self._first("backward, entries", in_turn(plan.entry_tiles), made)
 
     def gradient(self, of: Literal["queries", "keys"]) -> Report:
         plan = self.plan_of_gradients()
-        tiles: tuple[Tile | HopperBackwardTile, ...] = plan.query_tiles
+        tiles: tuple[Tile | HopperBackwardTile, ...] = in_turn(plan.query_tiles)
         hopper = plan.hopper_queries
         if of == "keys":
-            tiles, hopper = plan.key_tiles, plan.hopper_keys
+            tiles, hopper = in_turn(plan.key_tiles), plan.hopper_keys
         if hopper is not None and self.reached:
             tiles = (hopper,)
 

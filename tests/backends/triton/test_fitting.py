@@ -16,7 +16,7 @@ from maskalg.backends.triton.launching.fitting import (
 )
 from maskalg.backends.triton.launching.launch import Launch
 from maskalg.backends.triton.launching.spec import KernelSpec, Sizes
-from maskalg.tiles.shapes import Tile
+from maskalg.tiles.shapes import Tile, in_turn
 
 LARGE = {"first": None, "second": MOST_SPILLED + 9, "third": MOST_SPILLED + 4}
 
@@ -82,3 +82,18 @@ def test_a_tile_that_spills_gives_way_and_is_told(monkeypatch):
     assert that_fits("gives way", launches).tile == small
     assert why_not("gives way", large) == "it spills 400 bytes a thread"
     assert why_not("gives way", small) is None
+
+
+def test_where_a_table_spills_more_warps_come_first_and_then_the_smallest_tiles(monkeypatch):
+    import triton
+
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    table = (Tile(64, 64, 4, 2), Tile(32, 64, 4, 2, one_loop=True))
+    tiles = in_turn(table)
+    assert tiles[:2] == table and tiles[2] == Tile(32, 64, 8, 2, one_loop=True)
+    assert in_turn(tiles) == tiles and in_turn(()) == ()
+    for serving, tile in enumerate(tiles):
+        kernels = [Kernel(0 if number == serving else 100) for number in range(len(tiles))]
+        found = that_fits(f"of {serving}", map(launch_of, kernels, tiles))
+        assert found.tile == tile
+        assert not any(kernel.compilations for kernel in kernels[serving + 1 :])

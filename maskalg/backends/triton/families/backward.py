@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import torch
 
 from .... import errors
-from ....tiles.shapes import HopperBackwardTile, Tile
+from ....tiles.shapes import HopperBackwardTile, Tile, in_turn
 from ...call import Call
 from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, padded_length
@@ -27,7 +27,7 @@ from ..constants import (
     weight_constants,
 )
 from ..documents import rows_of_tiles, with_rows
-from ..launching.fitting import failed, that_fits, with_last_resort
+from ..launching.fitting import failed, that_fits
 from ..launching.launch import Launch, compile_together
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import SMALLEST_PAD, BackwardPlan
@@ -197,7 +197,7 @@ class _Launches:
         """Launches that fill dQ, or dK and dV, in the order to try them."""
         if self.hopper and hopper is not None:
             yield self._launch(side, hopper)
-        for tile in with_last_resort(tiles):
+        for tile in in_turn(tiles):
             yield self._launch(side, tile)
 
     def _launch(self, side: Side, tile: Tile | HopperBackwardTile) -> Launch:

@@ -9,12 +9,12 @@ import torch
 
 from ....engine.extents import Extents
 from ....tiles.decode import decode_programs_for, decode_tiles_for
-from ....tiles.shapes import Tile
+from ....tiles.shapes import Tile, in_turn
 from ....values.weights import Weight
 from ...call import Call
 from ..arguments import Hooked, describable, numbers_of, sinks_of
 from ..constants import architecture, has_dependent_launches, tile_constants, weight_constants
-from ..launching.fitting import that_fits, tried_for, with_last_resort
+from ..launching.fitting import that_fits, tried_for
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import Plan
@@ -104,7 +104,7 @@ def launch_decode(
         plan: what the hooks follow from.
         reads: what the hooks read.
     """
-    tiles = with_last_resort(how.tiles)
+    tiles = in_turn(how.tiles)
     launches = (_parts(call, plan, tile, how, reads) for tile in tiles)
     parts = that_fits(tried_for("decode", plan, call), launches)
     if parts is None:

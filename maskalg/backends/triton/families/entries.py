@@ -17,11 +17,11 @@ from ....codegen.entries import Entry, Mode, entries_of
 from ....codegen.hooks import Style
 from ....codegen.store import load
 from ....engine.evaluate import Environment, evaluate
-from ....tiles.shapes import Tile
+from ....tiles.shapes import Tile, in_turn
 from ...call import Call
 from ..arguments import describable, hooked, numbers_of
 from ..constants import count_constants, tile_constants
-from ..launching.fitting import that_fits, with_last_resort
+from ..launching.fitting import that_fits
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from .rows import BackwardPass
@@ -203,9 +203,7 @@ class _Launch:
                 tile=tile,
             )
 
-        launch = that_fits(
-            ("entries", *of), map(with_tile, with_last_resort(self.of.plan.entry_tiles))
-        )
+        launch = that_fits(("entries", *of), map(with_tile, in_turn(self.of.plan.entry_tiles)))
         assert launch is not None  # tables have a tile of each kind
         launch.run()
 

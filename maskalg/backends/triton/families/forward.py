@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ....engine.float8 import FLOAT8
-from ....tiles.shapes import HopperTile, Tile
+from ....tiles.shapes import HopperTile, Tile, in_turn
 from ....values.weights import Weight
 from ...call import Call
 from ...results import row_steps
 from ..arguments import describable, hooked, numbers_of, sinks_of
 from ..constants import hooks_ahead, power_of_two, rows_as_pads, tile_constants, weight_constants
 from ..documents import rows_of_tiles, with_rows
-from ..launching.fitting import that_fits, tried_for, with_last_resort
+from ..launching.fitting import that_fits, tried_for
 from ..launching.launch import Launch
 from ..launching.spec import KEYS_AND_VALUES, KernelSpec, Sizes
 from ..plan import Plan
@@ -153,7 +153,7 @@ def launch_forward(
         )
 
     before: dict[str, Launch] = {}
-    launches: Iterator[Launch] = map(with_tile, with_last_resort(plan.candidates))
+    launches: Iterator[Launch] = map(with_tile, in_turn(plan.candidates))
     if hopper is not None:
         if call.value.dtype == FLOAT8:
             before["v"] = values_in_order(call)

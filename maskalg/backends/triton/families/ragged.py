@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple, cast
 import torch
 
 from ....tiles.decode import decode_programs_for, decode_tiles_for
-from ....tiles.shapes import Tile
+from ....tiles.shapes import Tile, in_turn
 from ....values.weights import Weight
 from ...call import Call
 from ..arguments import Hooked, numbers_of, sinks_of
 from ..constants import architecture, has_dependent_launches
-from ..launching.fitting import that_fits, tried_for, with_last_resort
+from ..launching.fitting import that_fits, tried_for
 from ..launching.launch import Launch
 from ..launching.spec import KernelSpec, Sizes
 from ..plan import Plan
@@ -121,7 +121,7 @@ def launch_ragged(
         made = {"list": lists[tile].tensors["list"]}
         return _launch(RAGGED, call, how, plan, tile, made, reads)
 
-    launches = map(with_tile, with_last_resort(how.tiles))
+    launches = map(with_tile, in_turn(how.tiles))
     parts = that_fits(tried_for("ragged", plan, call), launches)
     if parts is None:
         return []

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import triton
 
-from ....tiles.shapes import LAST_RESORT, Tile
+from ....tiles.shapes import Tile
 from ... import messages
 from ...call import Call
 from .compiler import CompilerError
@@ -51,11 +51,6 @@ def first_that_fits(candidates: Iterable[T], spilled: Callable[[T], int | None])
     return last if least is None else least[1]
 
 
-def with_last_resort(tiles: tuple[Tile, ...]) -> tuple[Tile, ...]:
-    """The tiles of a table, if any, and behind them one that is tried where all of them fail."""
-    return (*tiles, LAST_RESORT) if tiles else ()
-
-
 def tried_for(kernel: str, plan: Hashable, call: Call) -> Hashable:
     """The key of trials of tiles: all else that the launches of a kernel for a call follow from."""
     return kernel, plan, call.page_size, call.packed
@@ -76,8 +71,6 @@ def that_fits(plan: Hashable, launches: Iterable[Launch]) -> Launch | None:
     serving: dict[Hashable, int] = {}
 
     def spilled(launch: Launch) -> int | None:
-        if serving and launch.tile == LAST_RESORT:
-            return None
         of_launch = _spilled(plan, launch)
         if of_launch is not None:
             serving[launch.tile] = of_launch
