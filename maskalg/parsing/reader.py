@@ -15,8 +15,9 @@ from .. import errors
 from ..formula.expression import Expression
 from ..values.algebra import Bias, Mask, Score
 from ..values.index import Index, TableExpression
+from .budget import Budget
 from .names import NAMES, described, methods_of
-from .tensors import Listed, joined, listed, repeated, tensor_of
+from .tensors import Listed, joined, listed, load, repeated, tensor_of
 
 MOST_CHARACTERS: Final = 20_000
 
@@ -98,7 +99,9 @@ def parse(text: str) -> Mask | Bias | Score:
     if not isinstance(text, str):
         raise unreadable(str(text), 1, "expected a text.")
     line = text.replace("\n", " ").strip()
-    result = _Reader(line).value(tree_of(line), 0)
+    tree, reader = tree_of(line), _Reader(line)
+    with reader.budget:
+        result = reader.value(tree, 0)
     if not isinstance(result, (Mask, Bias, Score)):
         hint = ""
         if isinstance(result, Index):
@@ -114,6 +117,7 @@ class _Reader:
 
     def __init__(self, line: str) -> None:
         self.line = line
+        self.budget = Budget()
 
     def wrong(self, node: ast.AST, problem: str) -> errors.MaskValueError:
         offset = getattr(node, "col_offset", 0)
@@ -181,6 +185,7 @@ class _Reader:
             raise self.wrong(node, f"exponents of numbers are 0 to {_MOST_POWER} here.")
         try:
             result = apply(*values)
+            self.budget.keep(result)
         except errors.MaskalgError as problem:
             raise self.wrong(node, str(problem)) from problem
         except TypeError:
@@ -278,7 +283,11 @@ class _Reader:
     ) -> Any:
         """A call whose mistakes are told with their place, whatever they are."""
         try:
-            return function(*arguments, **named)
+            result = function(*arguments, **named)
+            if function is load:
+                self.budget.loaded(result)
+            self.budget.keep(result)
+            return result
         except errors.MaskalgError as problem:
             raise self.wrong(node, str(problem)) from problem
         except Exception as problem:

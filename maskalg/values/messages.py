@@ -43,9 +43,12 @@ def no_mask(left: object, sign: str, right: object, other: object) -> MaskTypeEr
         )
     elif isinstance(plain_number(other), (int, float)):
         shown = str(other)
+        write = f"{_operand(left)} {sign} ({other} <= q_idx)"
+        if left is other:
+            write = f"(q_idx - kv_idx < {other}) {sign} {_operand(right)}"
         says = (
-            f"{other} is no mask. A comparison is one, in parentheses, for Python binds `{sign}` "
-            f"tighter: write `mask {sign} (q_idx >= {other})`."
+            f"{other} is no mask. Comparisons need parentheses, for Python binds `{sign}` tighter: "
+            f"write `{write}`."
         )
     elif instead(other):
         shown, says = _shown(other), f"`{sign}` joins masks. {instead(other)}"

@@ -137,9 +137,15 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "index, exclusive or": (lambda: causal ^ kv_idx < 3, ("`causal ^ kv_idx`", "parentheses")),
     "mask and number": (
         lambda: causal & 3 <= q_idx,
-        ("`causal & 3`: 3 is no mask", "write `mask & (q_idx >= 3)`"),
+        ("`causal & 3`: 3 is no mask", "write `causal & (3 <= q_idx)`"),
     ),
-    "number and score": (lambda: 3 & SCORE, ("`3 & (causal + alibi(slopes[2]))`: 3 is no mask",)),
+    "number and score": (
+        lambda: q_idx - kv_idx < 3 & SCORE,
+        (
+            "`3 & (causal + alibi(slopes[2]))`: 3 is no mask",
+            "write `(q_idx - kv_idx < 3) & (causal",
+        ),
+    ),
     "mask and flag of numpy": (lambda: causal & np.bool_(True), ("`causal & True`: True is no",)),
     "mask or text": (lambda: causal | "x", ("`causal | 'x'`", "without quotation marks")),
     "bias plus text": (lambda: BIAS + "x", ("`alibi(slopes[2]) + 'x'`", "quotation marks")),

@@ -8,7 +8,7 @@ import torch
 
 import maskalg as ma
 from maskalg import causal, document, errors, head, kv_idx, prefix, q_idx, sliding
-from maskalg.parsing import parse
+from maskalg.parsing import budget, parse
 
 READ = {
     "causal & sliding(256) | prefix(4)": causal & sliding(256) | prefix(4),
@@ -92,6 +92,23 @@ def test_tensors_from_files(tmp_path) -> None:
             parse(f"document(load('{tmp_path / name}'))")
 
 
+def test_memory_of_a_text(tmp_path, monkeypatch) -> None:
+    """Tensors are counted as long as an expression keeps them; files may be large."""
+    monkeypatch.setattr(budget, "MOST_BYTES", 5000)
+    monkeypatch.setattr(budget, "MOST_ENTRIES", 300)
+    large, mask = np.arange(3000) // 7, "document(arange(250))"
+    np.save(tmp_path / "large.npy", large)
+    parse(f"{mask} & {mask} & {mask} & {mask}")
+    with pytest.raises(errors.MaskValueError, match=r"tensors of .* are made for a text"):
+        parse("&".join([mask] * 6))
+    with pytest.raises(errors.MaskValueError, match=r"tensors of .* are made for a text"):
+        parse(f"max({', '.join(['table(arange(250))[q_idx]'] * 6)}) > 3")
+    with pytest.raises(errors.MaskValueError, match="3000 entries, at most 300 are made"):
+        parse("document.from_lengths([1000, 2000])")
+    read = parse(f"spans(load('{tmp_path / 'large.npy'}')) & {mask}")
+    assert read.parameters["ids"].equal(torch.from_numpy(large))
+
+
 REFUSED = {
     "causal & slidin(4)": (10, "no name 'slidin' is known here. Did you mean sliding?"),
     "docment([1])": (1, "Did you mean document or per_document?"),
@@ -134,6 +151,12 @@ REFUSED = {
     "document([0] * 3000000 + [1] * 3000000)": (10, "6000000 entries"),
     "document([[0] * 3000000, [1] * 3000000])": (10, "6000000 entries"),
     "document([[[]] * 4000000] * 1000)": (10, "4000000000 entries"),
+    "document.from_lengths([2147483647])": (1, "a tensor: 2147483647 entries, at most 67108864"),
+    "document.from_cu_seqlens([0, 2147483647])": (1, "2147483647 entries"),
+    "sandwich([1.0], 2147483647)": (1, "4294967293 entries"),
+    "drafts([1, 5], 10, 1000000000)": (1, "2000000010 entries"),
+    "vertical_slash.from_indices([[[1]]], [[[2]]], 2147483647)": (1, "2147483648 entries"),
+    "tree([-1, 2147483647])": (1, "tree"),
     "document(arange(4) // 0)": (10, "ZeroDivisionError"),
     "9**9**9": (1, "exponents"),
     "'a' * 9": (1, "`*` does not take a text"),
