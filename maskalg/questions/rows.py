@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
 
-from ..engine.extents import Extents, Lengths, resolve
-from ..engine.normal_form import Bound, bound
+from ..engine.extents import Lengths, resolve
+from ..engine.normal_form import bound
 from ..errors import MaskValueError
-from ..export.elements import Elements, edges
+from ..export.elements import edges
 from ..formula import nodes
 from ..formula.expression import Expression, both, with_formula
 from ..formula.nodes import K, Q
 from ..schedule.rung import rung_of
+from ..schedule.summaries.labels import elements
+from ..schedule.tile_runs import FULL
 from ..schedule.tiling import Tiling
 from .cost import kept_keys
 from .decide import empty
@@ -24,6 +26,7 @@ from .search import candidates, kept_near
 
 _ELEMENTS_LOOKED_AT: Final = 1 << 28
 _MOST_ELEMENTS: Final = 1 << 34  # whose intervals are looked for, in a minute or two
+_SIDE: Final = 128  # of tiles whose elements are looked at
 
 Edges = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # rows, ascending; first keys; ends
 
@@ -87,15 +90,10 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
     tiling = Tiling(form, extents, (1, 1))
     shape = tiling.shape[:3]
     if rung_of(form.structure).decides_every_tile(form):
-        row, first, end = _proved(form, tiling)
+        runs = rung_of(form.structure).runs(tiling)
+        row, first, end = runs.row_of, runs.first, runs.end
     else:
-        if math.prod(tiling.shape) > _MOST_ELEMENTS:
-            raise MaskValueError(
-                f"The proof of {mask} gives no exact intervals of keys (see mask.prove()), and "
-                f"{extents.q_len:,} x {extents.kv_len:,} elements are too many to look at. Write "
-                "mask.to_mask_mod() for the formula itself, or fewer queries with mask.shift(q=…)."
-            )
-        row, first, end = _looked_at(mask, extents, shape)
+        row, first, end = _looked_at(mask, tiling)
     count = torch.bincount(row, minlength=math.prod(shape))
     needed = int(count.max()) if len(count) else 0
     if most is not None and needed > most:
@@ -111,17 +109,49 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
     return by_row.transpose(3, 4).contiguous().to(tiling.device)
 
 
-def _proved(form: Bound, tiling: Tiling) -> Edges:
-    runs = rung_of(form.structure).runs(tiling)
-    return runs.row_of, runs.first, runs.end
+def _looked_at(mask: Expression, tiling: Tiling) -> Edges:
+    """The intervals of keys by tiles: full ones as they are, partial ones element by element."""
+    form, extents = tiling.form, tiling.extents
+    _, heads, q_len, kv_len = tiling.shape
+    block = (min(max(q_len, 1), _SIDE), min(max(kv_len, 1), _SIDE))
+    runs = rung_of(form.structure).runs(replace(tiling, block=block))
+    full = runs.label == FULL
+    tiles = runs.tiles[~full]
+    count, whole = int(tiles.sum()), int(full.sum())
+    if (count + whole) * block[0] * block[1] > _MOST_ELEMENTS:
+        raise MaskValueError(
+            f"The proof of {mask} gives no exact intervals of keys (see mask.prove()), and "
+            f"{count + whole:,} tiles of {block[0]} x {block[1]} elements are too many to look at. "
+            "Write mask.to_mask_mod() for the formula itself, or fewer queries with "
+            "mask.shift(q=…)."
+        )
+    found = []
 
+    def note(at: torch.Tensor, query: torch.Tensor, first: torch.Tensor, end: torch.Tensor) -> None:
+        """Intervals of a query of each tile at `[n, 3]` batch entries, heads and rows."""
+        q_idx = at[:, 2] * block[0] + query
+        row = (at[:, 0] * heads + at[:, 1]) * q_len + q_idx
+        columns = torch.stack([row, first.clamp(max=kv_len), end.clamp(max=kv_len)])
+        found.append(columns[:, (q_idx < q_len) & (columns[1] < columns[2])])
 
-def _looked_at(mask: Expression, extents: Extents, shape: tuple[int, int, int]) -> Edges:
-    parts = [torch.zeros((0, 3), dtype=torch.int64)]
-    for begin, kept in Elements(mask, Lengths(*astuple(extents))).by_rows():
-        batch, head, query, key = edges(kept).cpu().unbind(dim=1)
-        row = (batch * shape[1] + head) * shape[2] + begin + query
-        parts.append(torch.stack([row[::2], key[::2], key[1::2]], dim=1))
-    found = torch.cat(parts)
-    row, first, end = found[found[:, 0].argsort(stable=True)].unbind(dim=1)
-    return row, first, end
+    ends = [(x[full] * block[1]).repeat_interleave(block[0]) for x in (runs.first, runs.end)]
+    query = torch.arange(block[0]).repeat(whole)
+    note(runs.places[full].repeat_interleave(block[0], dim=0), query, *ends)
+    turn = torch.arange(count) - (tiles.cumsum(0) - tiles).repeat_interleave(tiles)
+    column = runs.first[~full].repeat_interleave(tiles) + turn
+    places = torch.cat([runs.places[~full].repeat_interleave(tiles, dim=0), column[:, None]], dim=1)
+    begin = 0
+    for kept in elements(form, places.to(tiling.device), block, extents):
+        tile, query, key = edges(kept).cpu().unbind(dim=1)
+        at = places[begin + tile]
+        key = at[:, 3] * block[1] + key
+        note(at[::2], query[::2], key[::2], key[1::2])
+        begin += len(kept)
+    row, first, end = torch.cat(found, dim=1)
+    order = (row * kv_len + first).argsort()
+    row, first, end = row[order], first[order], end[order]
+    # Intervals of neighbouring tiles are one.
+    apart = (row[1:] != row[:-1]) | (first[1:] != end[:-1])
+    edge = apart.new_ones(min(len(row), 1))
+    begins, ended = torch.cat([edge, apart]), torch.cat([apart, edge])
+    return row[begins], first[begins], end[ended]

@@ -200,7 +200,7 @@ def test_what_is_refused() -> None:
         ),
         (
             lambda: document(torch.arange(1 << 18) % 9).to_cudnn(1 << 18),
-            "262,144 x 262,144 elements are too many to look at",
+            "4,194,304 tiles of 128 x 128 elements are too many to look at",
         ),
     ):
         with pytest.raises(MaskValueError) as found:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 import maskalg as ma
 from maskalg import MaskValueError, causal, document, prefix, sliding
+from maskalg.questions import rows
 from maskalg.testing.case import BATCH, HEADS, Case
 from maskalg.testing.strategies import masks
 
@@ -45,11 +47,25 @@ def test_intervals_are_the_mask(name: str) -> None:
         assert torch.equal(matrix(mask, *lengths), dense.expand(BATCH, HEADS, *lengths)), lengths
 
 
-@given(masks(depth=2))
-def test_random_compositions_are_the_same(case: Case) -> None:
+@given(masks(depth=2), st.sampled_from([8, 128]))
+def test_random_compositions_are_the_same(case: Case, side: int) -> None:
+    """In one tile, and in several: full ones, partial ones and such as the lengths cut."""
     dense = case.mask.to_dense(LENGTH, batch=BATCH, heads=HEADS)
-    found = matrix(case.mask, LENGTH, LENGTH)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_SIDE", side)
+        found = matrix(case.mask, LENGTH, LENGTH)
     assert torch.equal(found, dense.expand(BATCH, HEADS, LENGTH, LENGTH))
+
+
+def test_a_million_tokens_whose_proof_gives_no_intervals() -> None:
+    """Images of 256 tokens: elements are looked at where a tile is neither full nor empty."""
+    tokens = 1 << 20
+    ids = torch.arange(tokens, dtype=torch.int32) // 256
+    images = torch.where(ids % 3 == 1, ids, -1)
+    found = (causal | ma.spans(images)).to_cudnn(tokens).mask_func
+    place = torch.arange(tokens)
+    last = torch.where(images >= 0, (place // 256 + 1) * 256, place + 1)
+    assert torch.equal(found[0], last[None].int())
 
 
 def test_what_is_refused() -> None:

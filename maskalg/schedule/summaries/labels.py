@@ -11,6 +11,7 @@ as one pair of it is known to be kept and one to be dropped; the rest of it is n
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -175,11 +176,26 @@ def _evaluated(
     form: Bound, places: torch.Tensor, block: tuple[int, int], extents: Extents
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Whether some element of each tile is kept, and whether some is dropped."""
+    kept_ones, dropped_ones = [], []
+    for kept in elements(form, places, block, extents):
+        kept_ones.append(kept.any(dim=(1, 2)))
+        dropped_ones.append(~kept.all(dim=(1, 2)))
+    return torch.cat(kept_ones), torch.cat(dropped_ones)
+
+
+def elements(
+    form: Bound, places: torch.Tensor, block: tuple[int, int], extents: Extents
+) -> Iterator[torch.Tensor]:
+    """The elements of tiles, Boolean `[tiles, block_q, block_kv]`, some tiles at a time.
+
+    Args:
+        places: `[n, 4]`: batch entry, head, row and column of each tile.
+        block: `(block_q, block_kv)`. A tile cut by the length repeats its last row or column, which
+            changes no label.
+    """
     row = torch.arange(block[0], device=places.device)
     column = torch.arange(block[1], device=places.device)
-    kept_ones, dropped_ones = [], []
     for part in places.split(max(1, _ELEMENTS_AT_ONCE // (block[0] * block[1]))):
-        # A tile cut by the length repeats its last row or column, which changes no label.
         q_idx = (part[:, 2, None] * block[0] + row).clamp(max=extents.q_len - 1)
         kv_idx = (part[:, 3, None] * block[1] + column).clamp(max=extents.kv_len - 1)
         indices = {
@@ -189,7 +205,4 @@ def _evaluated(
             "kv_idx": kv_idx[:, None, :],
         }
         kept = evaluate(form.structure.mask, Environment(indices, form.values))
-        kept = kept.expand(len(part), block[0], block[1])
-        kept_ones.append(kept.any(dim=(1, 2)))
-        dropped_ones.append(~kept.all(dim=(1, 2)))
-    return torch.cat(kept_ones), torch.cat(dropped_ones)
+        yield kept.expand(len(part), block[0], block[1])
