@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar, cast
 
 import torch
 
-from ..engine.normal_form import Value
+from ..engine.extents import Extents
+from ..engine.normal_form import Bound, Value
 from ..engine.recent import Recent
 from ..formula.nodes import Node
 from ..formula.parameters import Slot
@@ -131,6 +132,24 @@ def numbers_of(node: Node, values: tuple[Value, ...]) -> tuple[Hashable, ...] | 
     if any(isinstance(value, torch.Tensor) for value in used):
         return None
     return (node.skeleton, *map(repr, used))  # 1 and 1.0 are equal, and so are 0.0 and -0.0
+
+
+def of_numbers(make: Callable[[Bound, Extents], Found]) -> Callable[[Bound, Extents], Found]:
+    """`make`, which looks at the mask alone; remembered where numbers and lengths decide it."""
+    known: Recent[Any, Found] = Recent(256)
+
+    def recall(form: Bound, extents: Extents) -> Found:
+        structure = form.structure
+        numbers = None
+        if not structure.mask_tables:
+            numbers = numbers_of(structure.mask, form.values)
+        if numbers is None:
+            return make(form, extents)
+        key = (structure, numbers, extents)
+        found = known.recall(key)
+        return known.keep(key, make(form, extents)) if found is None else found
+
+    return recall
 
 
 def memorable(tensors: Sequence[torch.Tensor]) -> bool:

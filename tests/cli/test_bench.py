@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from maskalg.bench import workers
+from maskalg import causal
+from maskalg.bench import cudnn, flash_attention_4, workers
 from maskalg.bench.cases import (
     FURTHER_SHAPES,
     SHAPES,
+    Case,
     Contender,
     cases,
     catalogue,
@@ -33,6 +35,31 @@ def test_needs_a_gpu(capsys, monkeypatch):
     assert main(["bench"]) == 2
     found = capsys.readouterr()
     assert found.out == "" and found.err.startswith("maskalg bench: no CUDA device was found")
+
+
+@pytest.mark.parametrize(
+    "peer, contenders, package",
+    [
+        (cudnn, cudnn.cudnn_flex_attention, "cudnn"),
+        (flash_attention_4, flash_attention_4.flash_attention_4, "flash_attn"),
+    ],
+    ids=["cudnn", "flash_attention_4"],
+)
+@pytest.mark.parametrize("name", ["itself", "cutlass", None])
+def test_why_a_contender_is_missing(peer, contenders, package, name, monkeypatch):
+    def refuse(module):
+        if name is None:
+            raise RuntimeError("no driver\nat all")
+        absent = package if name == "itself" else name
+        raise ModuleNotFoundError(f"No module named {absent!r}", name=absent)
+
+    monkeypatch.setattr(peer.importlib, "import_module", refuse)
+    peer.missing.cache_clear()
+    why = {"itself": "not installed (pip install '", "cutlass": "No module named 'cutlass'"}
+    assert peer.missing().startswith(why.get(name, "RuntimeError: no driver"))
+    assert "\n" not in peer.missing()
+    assert contenders(Case(SHAPES["D64"], causal, row="causal"), ()) == {}
+    peer.missing.cache_clear()
 
 
 def test_a_case_that_is_not_there(capsys, monkeypatch):

@@ -91,25 +91,6 @@ def test_what_it_does_not_take_part_in(library):
     assert not library
 
 
-@pytest.mark.parametrize(
-    "problem, why",
-    [
-        (ModuleNotFoundError("No module", name="cudnn"), "not installed (pip install 'nvidia"),
-        (ModuleNotFoundError("No module named 'cutlass'", name="cutlass"), "No module named 'cut"),
-        (RuntimeError("no driver\nat all"), "RuntimeError: no driver"),
-    ],
-)
-def test_why_it_is_missing(problem, why, monkeypatch):
-    def refuse(name):
-        raise problem
-
-    monkeypatch.setattr(peer.importlib, "import_module", refuse)
-    peer.missing.cache_clear()
-    assert peer.missing().startswith(why) and "\n" not in peer.missing()
-    assert peer.cudnn_flex_attention(Case(SMALL, causal), ()) == {}
-    peer.missing.cache_clear()
-
-
 def test_flex_attention_with_intervals_is_the_same_mask():
     """The row that tells what intervals give FlexAttention's own kernels."""
     small = replace(SHAPES["D64"], length=512)

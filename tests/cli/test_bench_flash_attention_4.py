@@ -8,7 +8,6 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from maskalg import causal
 from maskalg.bench import cases as rows
 from maskalg.bench import flash_attention_4 as peer
 from maskalg.bench import measure
@@ -217,25 +216,6 @@ def test_block_lists(calls):
     assert torch.equal(backward.mask_block_cnt, (labels == 1).sum(-2, dtype=torch.int32))
     assert torch.equal(backward.full_block_cnt, (labels == 2).sum(-2, dtype=torch.int32))
     assert backward.spt is backward.cu_total_m_blocks is None
-
-
-@pytest.mark.parametrize(
-    "problem, why",
-    [
-        (ModuleNotFoundError("No module", name="flash_attn"), "not installed (pip install 'fl"),
-        (ModuleNotFoundError("No module named 'cuda'", name="cuda"), "No module named 'cuda'"),
-        (RuntimeError("no driver\nat all"), "RuntimeError: no driver"),
-    ],
-)
-def test_why_it_is_missing(problem, why, monkeypatch):
-    def refuse(name):
-        raise problem
-
-    monkeypatch.setattr(peer.importlib, "import_module", refuse)
-    peer.missing.cache_clear()
-    assert peer.missing().startswith(why) and "\n" not in peer.missing()
-    assert peer.flash_attention_4(Case(SHAPES["D64"], causal, row="causal"), ()) == {}
-    peer.missing.cache_clear()
 
 
 def test_a_line_says_that_it_is_missing(capsys, monkeypatch):

@@ -85,6 +85,20 @@ def test_nothing_is_remembered_of_a_graph(monkeypatch):
     )
 
 
+def test_numbers_and_lengths_recall_what_a_mask_alone_decides():
+    made = memory.of_numbers(lambda form, extents: object())
+    short, longer = Extents(8, 8, 1, 1), Extents(9, 8, 1, 1)
+    distance = (ma.q_idx - ma.kv_idx) / ma.scalar(0.0, "width")
+    first = bound(causal & sliding(4) & (distance > 1))
+    assert made(first, short) is made(bound(causal & sliding(4) & (distance > 1)), short)
+    assert made(first, short) is not made(first, longer)
+    others = [causal & sliding(5) & (distance > 1), causal & sliding(4) & (distance > 2)]
+    others.append((causal & sliding(4) & (distance > 1)).bind(width=-0.0))
+    assert made(first, short) not in [made(bound(mask), short) for mask in others]
+    ids = bound(ma.document(torch.arange(8)))
+    assert made(ids, short) is not made(ids, short)
+
+
 def test_what_graphs_keep_has_a_bound(monkeypatch):
     """Past it a graph labels its tiles by itself, and what others read stays as it is."""
     kept: dict = {}

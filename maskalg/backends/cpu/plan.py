@@ -7,13 +7,12 @@ the documents of different batch entries, one after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from typing import Final, cast
+from typing import Final
 
 from ...engine.extents import Extents
-from ...engine.normal_form import Bound, Structure, Value
-from ...formula.parameters import Slot
+from ...engine.normal_form import Bound
+from ...schedule.memory import of_numbers
 from ...schedule.rung import rung_of
 from ...schedule.tile_runs import PARTIAL, TileRuns
 from ...schedule.tiling import Tiling
@@ -55,24 +54,9 @@ class Group:
     rows: tuple[Row, ...]
 
 
+@of_numbers
 def plan(form: Bound, extents: Extents) -> tuple[Group, ...]:
-    """The groups of a call; remembered where the mask reads no tensor."""
-    structure = form.structure
-    if structure.mask_tables:
-        return _plan(form, extents)
-    used = {cast(Slot, parameter).index for parameter in structure.mask.params}
-    numbers = tuple([v if i in used else 0 for i, v in enumerate(form.values)])
-    return _remembered(structure, cast("tuple[int | float, ...]", numbers), extents)
-
-
-@lru_cache(maxsize=256)
-def _remembered(
-    structure: Structure, numbers: tuple[int | float, ...], extents: Extents
-) -> tuple[Group, ...]:
-    return _plan(Bound(structure, cast("tuple[Value, ...]", numbers)), extents)
-
-
-def _plan(form: Bound, extents: Extents) -> tuple[Group, ...]:
+    """The groups of a call."""
     if 0 in (extents.batch, extents.heads, extents.q_len):
         return ()
     block_q = min(_BLOCK_Q, extents.q_len)

@@ -1,4 +1,4 @@
-"""Rows of paths of documents that share prefixes, known to be long."""
+"""Rows of paths of documents that share prefixes, known to be long: as of long documents."""
 
 from __future__ import annotations
 
@@ -6,20 +6,6 @@ from dataclasses import replace
 from typing import Final
 
 from ..pattern import Pattern
-from . import banded, dense, reading
+from . import long_documents
 
-PATTERN: Final[Pattern] = replace(
-    reading.PATTERN,
-    name="long paths",
-    place=5,
-    holds=lambda rows: False,  # lengths tell, see `as_long`
-    hopper={
-        **reading.PATTERN.hopper,
-        96: (dense.TWO_CONSUMERS, banded.SHORT_DOCUMENTS),
-        128: (dense.OVERLAPPED, banded.SHORT_DOCUMENTS),
-    },
-    one_pass=(),
-    long_documents=None,
-    long_paths=None,
-    looked_up=False,
-)
+PATTERN: Final[Pattern] = replace(long_documents.PATTERN, name="long paths", place=5)

@@ -17,12 +17,11 @@ import torch
 from ....codegen.spans import packed_ids
 from ....engine.extents import Extents, dependence
 from ....engine.long_integers import as_float32
-from ....engine.normal_form import Bound, Structure, Value
+from ....engine.normal_form import Bound, Structure
 from ....engine.widths import Known, bits_of, known_of
 from ....formula.nodes import Node
-from ....formula.parameters import Slot
 from ....schedule.intervals.steps import tables_of, tables_of_slots
-from ....schedule.memory import MEMORY, state_of
+from ....schedule.memory import MEMORY, of_numbers, state_of
 from ....schedule.rung import rung_of
 from ....schedule.tile_runs import TileRuns
 from ....schedule.tiling import Tiling
@@ -282,24 +281,9 @@ def _numbers(form: Bound, *, bounded: bool) -> tuple[list[int], list[object]]:
     return numbers, held
 
 
+@of_numbers
 def _runs(form: Bound, extents: Extents) -> TileRuns:
-    """The runs of tiles of queries; remembered where the mask reads no tensor."""
-    structure = form.structure
-    if structure.mask_tables:
-        return _new_runs(form, extents)
-    used = {cast(Slot, parameter).index for parameter in structure.mask.params}
-    numbers = tuple([v if i in used else 0 for i, v in enumerate(form.values)])
-    return _remembered_runs(structure, cast("tuple[int | float, ...]", numbers), extents)
-
-
-@lru_cache(maxsize=256)
-def _remembered_runs(
-    structure: Structure, numbers: tuple[int | float, ...], extents: Extents
-) -> TileRuns:
-    return _new_runs(Bound(structure, cast("tuple[Value, ...]", numbers)), extents)
-
-
-def _new_runs(form: Bound, extents: Extents) -> TileRuns:
+    """The runs of tiles of queries."""
     tiling = Tiling(form, extents, (min(_TILE, extents.q_len), _RUN_KEYS))
     return rung_of(form.structure).runs(tiling)
 
