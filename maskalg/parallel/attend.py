@@ -158,31 +158,38 @@ class _Run:
         """The output, its lse, and the parts where they are kept."""
         query, key, value, *learned = inputs
         score = self._score(learned)
-        pieces: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in self.steps.pieces]
-        parts = []
+        found, parts = [], []
         for part in self._parts(key, value):
             for call in part.calls:
-                found = attend(
+                result = attend(
                     *_inputs(query, part, call),
                     _shifted(score, call, remembered=not learned),
                     scale=self.options.scale,
                     return_lse=True,
                     backend=self.options.backend,
                 )
-                pieces[call.piece].append(found)
+                found.append(result)
             if self.keeps:
                 parts.append(part)
-        merged = []
-        for place, results in zip(self.steps.pieces, pieces, strict=True):
+        merged: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for place, calls in self.steps.merges:
+            results = [(found[n][0][:, :, at], found[n][1][:, :, at]) for n, at in calls]
             if not results:  # these queries keep no key
                 shape = query[:, :, place].shape[:3]
-                out = value.new_zeros((*shape, value.shape[3]))
-                results = [(out, query.new_full(shape, -math.inf, dtype=torch.float32))]
-            merged.append(merge(*zip(*results, strict=True)) if len(results) > 1 else results[0])
-        if len(merged) == 1:
-            return *merged[0], parts
-        outs, lses = zip(*merged, strict=True)
-        return torch.cat(outs, dim=2), torch.cat(lses, dim=2), parts
+                nothing = value.new_zeros((*shape, value.shape[3]))
+                results = [(nothing, query.new_full(shape, -math.inf, dtype=torch.float32))]
+            if len(results) > 1:
+                results = [merge(*zip(*results, strict=True))]
+            merged += results
+        if self.steps.whole is None:
+            out, lse = (_joined(ranges) for ranges in zip(*merged, strict=True))
+            return out, lse, parts
+        # Most ranges lie in the results of one call: the others are written into those.
+        out, lse = found[self.steps.whole]
+        for (place, calls), (of_range, lse_of_range) in zip(self.steps.merges, merged, strict=True):
+            if len(calls) > 1:
+                out[:, :, place], lse[:, :, place] = of_range, lse_of_range
+        return out, lse, parts
 
     def _parts(self, key: torch.Tensor, value: torch.Tensor) -> Iterator[_Part]:
         """The keys of this rank, and those of one exchange after the other.
@@ -190,19 +197,18 @@ class _Run:
         The next exchange goes on while the caller computes with the last.
         """
         hops = self.steps.hops
-        rows = _packed(key, value) if hops else None
-        next_ = self._sent(hops[0], rows) if rows is not None else None
+        next_ = self._sent(hops[0], key, value) if hops else None
         yield _Part(key, value, self.steps.own, None)
         for number, hop in enumerate(hops):
             assert next_ is not None
             came = next_()
-            next_ = self._sent(hops[number + 1], rows) if number + 1 < len(hops) else None
+            next_ = self._sent(hops[number + 1], key, value) if number + 1 < len(hops) else None
             keys, values = _unpacked(came[hop.order], key, value)
             yield _Part(keys, values, hop.calls, hop)
 
-    def _sent(self, hop: Hop, rows: torch.Tensor | None) -> Callable[[], torch.Tensor]:
-        assert rows is not None
-        return _exchange(rows[hop.send], hop.to, hop.back, self.group)
+    def _sent(self, hop: Hop, key: torch.Tensor, value: torch.Tensor) -> Callable[[], torch.Tensor]:
+        rows = _packed(key[:, :, hop.send], value[:, :, hop.send])
+        return _exchange(rows, hop.to, hop.back, self.group)
 
     def _score(self, learned: Sequence[torch.Tensor]) -> Mask | Score:
         if not learned:
@@ -222,13 +228,15 @@ class _Run:
         """
         query, key, value, *learned = inputs
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
-        of_queries: list[torch.Tensor | None] = [None for _ in self.steps.pieces]
+        of_queries: list[torch.Tensor | None] = [None for _ in self.steps.merges]
         of_learned = [torch.zeros_like(tensor) for tensor in learned]
-        rows = torch.zeros_like(_packed(key, value), dtype=dtype)
+        of_key, of_value = (torch.zeros_like(x, dtype=dtype) for x in (key, value))
         returning: list[tuple[Hop, Callable[[], torch.Tensor]]] = []
         # First those whose gradients have to travel.
         for part in reversed(kept) if kept else self._parts(key, value):
-            of_keys, of_values = (torch.zeros_like(x, dtype=dtype) for x in (part.key, part.value))
+            of_keys, of_values = of_key, of_value
+            if part.hop is not None:
+                of_keys, of_values = (torch.zeros_like(x, dtype=dtype) for x in _of(part))
             for call in part.calls:
                 mine, keys, values, *others = self._gradients(
                     _inputs(query, part, call),
@@ -236,31 +244,39 @@ class _Run:
                     call,
                     [None if x is None else x[:, :, call.queries] for x in (*results, *change)],
                 )
-                so_far = of_queries[call.piece]
-                of_queries[call.piece] = mine if so_far is None else so_far.to(dtype).add_(mine)
+                self._add(of_queries, mine, call, dtype)
                 of_keys[:, :, call.keys] += keys
                 of_values[:, :, call.keys] += values
                 for total, other in zip(of_learned, others, strict=True):
                     total += other
-            if part.hop is None:
-                rows += _packed(of_keys, of_values)
-                continue
-            packed = _packed(of_keys.to(key.dtype), of_values.to(key.dtype))
-            back = torch.empty_like(packed)
-            back[part.hop.order] = packed
-            returning.append((part.hop, _exchange(back, part.hop.back, part.hop.to, self.group)))
+            if part.hop is not None:
+                packed = _packed(of_keys.to(key.dtype), of_values.to(key.dtype))
+                back = torch.empty_like(packed)
+                back[part.hop.order] = packed
+                arrives = _exchange(back, part.hop.back, part.hop.to, self.group)
+                returning.append((part.hop, arrives))
         for hop, arrived in returning:
             # What comes from one rank is added at once: each token of it is there once.
-            for places, part_of in zip(
-                hop.send.split(hop.to), arrived().split(hop.to), strict=True
-            ):
-                rows.index_add_(0, places, part_of.to(dtype))
-        of_keys, of_values = (x.to(key.dtype) for x in _unpacked(rows, key, value))
-        of_query = [
-            query.new_zeros(query[:, :, place].shape) if found is None else found.to(query.dtype)
-            for place, found in zip(self.steps.pieces, of_queries, strict=True)
+            for places, rows in zip(hop.send.split(hop.to), arrived().split(hop.to), strict=True):
+                keys, values = _unpacked(rows, key, value)
+                of_key.index_add_(2, places, keys.to(dtype))
+                of_value.index_add_(2, places, values.to(dtype))
+        ranges = [
+            torch.zeros_like(query[:, :, place]) if found is None else found.to(query.dtype)
+            for (place, _), found in zip(self.steps.merges, of_queries, strict=True)
         ]
-        return [torch.cat(of_query, dim=2), of_keys, of_values, *of_learned]
+        of_inputs = (_joined(ranges), of_key.to(key.dtype), of_value.to(value.dtype))
+        return [*of_inputs, *of_learned]
+
+    def _add(
+        self, totals: list[torch.Tensor | None], found: torch.Tensor, call: Call, dtype: torch.dtype
+    ) -> None:
+        """Add the gradients of the queries of a call to those of the ranges they lie in."""
+        begin, end = call.queries.start, call.queries.stop
+        for number, (place, _) in enumerate(self.steps.merges):
+            if begin <= place.start and place.stop <= end:
+                mine, so_far = found[:, :, place.start - begin : place.stop - begin], totals[number]
+                totals[number] = mine if so_far is None else so_far.to(dtype).add_(mine)
 
     def _gradients(
         self,
@@ -285,6 +301,15 @@ class _Run:
         tables = [*wanted.values()]
         others = torch.autograd.grad(tables, leaves, found[3:], materialize_grads=True)
         return [*found[:3], *others]
+
+
+def _of(part: _Part) -> tuple[torch.Tensor, torch.Tensor]:
+    return part.key, part.value
+
+
+def _joined(ranges: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Ranges of tokens one behind the other."""
+    return ranges[0] if len(ranges) == 1 else torch.cat(tuple(ranges), dim=2)
 
 
 def _inputs(query: torch.Tensor, part: _Part, call: Call) -> _Inputs:

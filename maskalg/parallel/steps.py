@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -20,13 +21,11 @@ class Call:
     """One call of attention: queries and keys that are each consecutive tokens.
 
     Attributes:
-        piece: the number of the rank's range of queries.
         queries: where they lie among the rank's own.
         keys: where they lie among the keys at hand.
         q_start, kv_start: the token that the first of them is.
     """
 
-    piece: int
     queries: slice
     keys: slice
     q_start: int
@@ -53,11 +52,19 @@ class Hop:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The calls to a rank's own keys, and the exchanges, each with its calls."""
+    """The calls to a rank's own keys, and the exchanges, each with its calls.
 
-    pieces: tuple[slice, ...]
+    Attributes:
+        merges: the rank's queries, cut so that all of a range are in the same calls: each range,
+            and of each such call its number, those to own keys counted first, and where the range
+            lies among its queries.
+        whole: the number of a call of all queries, if there is one.
+    """
+
     own: tuple[Call, ...]
     hops: tuple[Hop, ...]
+    merges: tuple[tuple[slice, tuple[tuple[int, slice], ...]], ...]
+    whole: int | None
 
 
 @lru_cache(maxsize=256)
@@ -72,7 +79,7 @@ def steps_of(plan: Plan, layer: int, rank: int, method: Method, device: torch.de
     needed = plan.needed[layer]
     pieces = _ranges(held[rank])
     distances = np.arange(1, plan.ranks)
-    groups = [distances] if method == "gather" else np.split(distances, len(distances))
+    groups = [distances] if method == "gather" else list(distances[:, None])
     hops = []
     for group in groups:
         away = np.zeros((plan.ranks, plan.ranks), dtype=np.bool_)  # to, from
@@ -102,7 +109,22 @@ def steps_of(plan: Plan, layer: int, rank: int, method: Method, device: torch.de
             )
         )
     own = _calls(plan, layer, pieces, pieces)
-    return Steps(tuple(place for _, place in pieces), own, tuple(hops))
+    queries = [call.queries for calls in (own, *(hop.calls for hop in hops)) for call in calls]
+    every = slice(0, len(held[rank]))
+    whole = next((number for number, of in enumerate(queries) if of == every), None)
+    cuts = {0, every.stop}.union(*((of.start, of.stop) for of in queries))
+    merges = tuple(
+        (
+            slice(begin, end),
+            tuple(
+                (number, slice(begin - of.start, end - of.start))
+                for number, of in enumerate(queries)
+                if of.start <= begin and end <= of.stop
+            ),
+        )
+        for begin, end in pairwise(sorted(cuts))
+    )
+    return Steps(own, tuple(hops), merges, whole)
 
 
 def _ranges(tokens: Numbers) -> list[tuple[Range, slice]]:
@@ -122,12 +144,12 @@ def _calls(
     queries: list[tuple[Range, slice]],
     keys: list[tuple[Range, slice]],
 ) -> tuple[Call, ...]:
-    """Calls for ranges of queries and keys that have a tile in common; keys are cut to those."""
+    """Calls for ranges of queries and keys that have a tile in common; both are cut to those."""
     needs, chunk = plan.needs[layer], plan.chunk
     found = []
-    for piece, ((q_start, q_end), place) in enumerate(queries):
+    for (q_start, q_end), place in queries:
         mine = (needs.row >= q_start // chunk) & (needs.row < -(-q_end // chunk))
-        first, end = needs.first[mine], needs.end[mine]
+        row, first, end = needs.row[mine], needs.first[mine], needs.end[mine]
         for (start, stop), at in keys:
             low = np.maximum(first, start // chunk)
             high = np.minimum(end, -(-stop // chunk))
@@ -136,6 +158,14 @@ def _calls(
                 continue
             begin = max(int(low[some].min()) * chunk, start)
             past = min(int(high[some].max()) * chunk, stop)
-            where = slice(at.start + begin - start, at.start + past - start)
-            found.append(Call(piece, place, where, q_start, begin))
+            q_begin = max(int(row[some][0]) * chunk, q_start)  # rows ascend
+            q_past = min((int(row[some][-1]) + 1) * chunk, q_end)
+            found.append(
+                Call(
+                    slice(place.start + q_begin - q_start, place.start + q_past - q_start),
+                    slice(at.start + begin - start, at.start + past - start),
+                    q_begin,
+                    begin,
+                )
+            )
     return tuple(found)
