@@ -129,51 +129,47 @@ def to_blocks(mask: Expression, lists: BlockLists) -> FlashInferBlocks:
     return FlashInferBlocks(indptr, columns, q_len, kv_len, block_q, block_kv, elements)
 
 
-def to_variable(mask: Expression, lengths: Lengths) -> FlashInferVariable:
+def to_variable(mask: Expression, intervals: torch.Tensor, kv_len: int) -> FlashInferVariable:
     """Rows and columns cut wherever two neighbours differ; see `Mask.to_flashinfer`.
+
+    Args:
+        intervals: of `key_intervals`, int32 `[2, batch, heads, intervals, q_len]`.
 
     Raises:
         ValueError: a mask that differs between batch entries, or that has too many blocks.
     """
-    elements = Elements(mask, lengths)
-    sizes, extents = elements.sizes, elements.extents
-    if sizes.batch > 1:
+    _, batch, heads, _, q_len = intervals.shape
+    if batch > 1:
         raise MaskValueError(
             'to_flashinfer(form="variable"): the format holds one mask for the whole batch, this '
-            f"one differs between {sizes.batch} batch entries. Export each on its own, with the "
+            f"one differs between {batch} batch entries. Export each on its own, with the "
             "tensors of one."
         )
-    device = elements.device
-    row_cut = torch.zeros(extents.q_len, dtype=torch.bool, device=device)
-    column_cut = torch.zeros(extents.kv_len, dtype=torch.bool, device=device)
-    row_cut[:1], column_cut[:1] = True, True
-    last: torch.Tensor | None = None
-    for first, kept in elements.by_rows():
-        rows = kept if last is None else torch.cat([last, kept], dim=2)
-        offset = first - rows.shape[2] + kept.shape[2]
-        apart = (rows[:, :, 1:] != rows[:, :, :-1]).any(dim=3).flatten(0, 1).any(dim=0)
-        row_cut[offset + 1 : offset + rows.shape[2]] |= apart
-        column_cut[1:] |= (kept[..., 1:] != kept[..., :-1]).flatten(0, 2).any(dim=0)
-        last = kept[:, :, -1:]
-    starts = [cut.nonzero()[:, 0] for cut in (row_cut, column_cut)]
-    if sizes.heads * math.prod(map(len, starts)) > _MOST_BLOCKS:
+    ends = intervals[:, 0].long()
+    row_cut = torch.ones(q_len, dtype=torch.bool, device=ends.device)
+    row_cut[1:] = (ends[..., 1:] != ends[..., :-1]).flatten(0, 2).any(dim=0)
+    column_cut = torch.zeros(kv_len + 1, dtype=torch.bool, device=ends.device)
+    column_cut[0] = column_cut[kv_len] = True
+    column_cut[ends.flatten()] = True
+    starts = [row_cut.nonzero()[:, 0], column_cut[:kv_len].nonzero()[:, 0]]
+    shape = (heads, len(starts[0]), len(starts[1]))
+    if math.prod(shape) > _MOST_BLOCKS:
         raise MaskValueError(
-            f'to_flashinfer(form="variable"): {mask} has {len(starts[0]):,} x {len(starts[1]):,} '
+            f'to_flashinfer(form="variable"): {mask} has {shape[1]:,} x {shape[2]:,} '
             'blocks that are kept whole or not at all, too many to list. Write form="blocks", '
             "whose blocks have masks."
         )
-    blocks = [kept.new_zeros((sizes.heads, 0, len(starts[1]))) for kept in (row_cut,)]
-    for first, kept in elements.by_rows():
-        own = starts[0][(starts[0] >= first) & (starts[0] < first + kept.shape[2])] - first
-        blocks.append(kept[0][:, own][:, :, starts[1]])
-    ends = (extents.q_len, extents.kv_len)
+    # Columns at which the intervals of a row of blocks begin count 1, those at which they end -1.
+    first, end = (column_cut.cumsum(0) - 1)[ends[..., starts[0]]].mT
+    inside = first.new_zeros((*shape[:2], shape[2] + 1), dtype=torch.int8)
+    one = inside.new_ones(()).expand(first.shape)
+    inside.scatter_add_(2, first, one).scatter_add_(2, end, -one)
+    kept = inside.cumsum(dim=2, dtype=torch.int8)[..., :-1] > 0
     row_sizes, column_sizes = (
-        torch.cat([start, start.new_tensor([end])]).diff().to(torch.int32).expand(sizes.heads, -1)
-        for start, end in zip(starts, ends, strict=True)
+        torch.cat([start, start.new_tensor([length])]).diff().to(torch.int32).expand(heads, -1)
+        for start, length in zip(starts, (q_len, kv_len), strict=True)
     )
-    return FlashInferVariable(
-        torch.cat(blocks, dim=1), row_sizes.contiguous(), column_sizes.contiguous()
-    )
+    return FlashInferVariable(kept, row_sizes.contiguous(), column_sizes.contiguous())
 
 
 def to_bits(mask: Expression, lengths: Lengths) -> FlashInferBits:

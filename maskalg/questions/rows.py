@@ -26,6 +26,7 @@ from .search import candidates, kept_near
 
 _ELEMENTS_LOOKED_AT: Final = 1 << 28
 _MOST_ELEMENTS: Final = 1 << 34  # whose intervals are looked for, in a minute or two
+_MOST_ENDS: Final = 1 << 30  # of intervals that are listed, of four bytes
 _SIDE: Final = 128  # of tiles whose elements are looked at
 
 Edges = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # rows, ascending; first keys; ends
@@ -102,6 +103,11 @@ def key_intervals(mask: Expression, lengths: Lengths, most: int | None) -> torch
             f"and {most} are the most. Write mask.to_mask_mod(), or most={needed}."
         )
     size = max(needed, 1)
+    if 2 * len(count) * size > _MOST_ENDS:
+        raise MaskValueError(
+            f"{len(count):,} rows of up to {needed:,} intervals of keys, those of {mask}, are too "
+            "many to list. Write mask.to_mask_mod() for the formula itself."
+        )
     found = torch.zeros((2, len(count), size), dtype=torch.int32)
     place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
     found[0, row, place], found[1, row, place] = first.int(), end.int()

@@ -407,7 +407,8 @@ class Mask(WithMask):
         if form == "blocks":
             return self.blocks(q_len, kv_len, block=block).to_flashinfer()
         if form == "variable":
-            return flashinfer.to_variable(self, Lengths(q_len, kv_len, None, heads))
+            intervals = self._key_intervals(Lengths(q_len, kv_len, None, heads), None)
+            return flashinfer.to_variable(self, intervals, q_len if kv_len is None else kv_len)
         if form == "bits":
             return flashinfer.to_bits(self, Lengths(q_len, kv_len, batch))
         raise messages.unknown_form("to_flashinfer", form, ("blocks", "variable", "bits"))

@@ -114,6 +114,9 @@ def test_flashinfer_by_hand() -> None:
     parts = document([0, 0, 0, 1]).to_flashinfer(4, form="variable")
     assert parts.block_mask_map.tolist() == [[[True, False], [False, True]]]
     assert parts.block_row_sz.tolist() == parts.block_col_sz.tolist() == [[3, 1]]
+    of_intervals = document(torch.arange(1 << 20) >> 18).to_flashinfer(1 << 20, form="variable")
+    assert of_intervals.block_mask_map.tolist() == [torch.eye(4).bool().tolist()]
+    assert of_intervals.block_row_sz.tolist() == [[1 << 18] * 4]  # no element was looked at
     bits = causal.to_flashinfer(3, form="bits").packed_custom_mask
     assert bits.tolist() == [0b11011001, 0b1]  # rows 100, 110, 111, the lowest bit first
 
