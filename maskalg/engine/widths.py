@@ -22,7 +22,8 @@ from .normal_form import Value
 MOST_POSITIONS: Final = 2**40  # more than a sequence has, or a batch entries and heads
 LEAST_64, MOST_64 = -(2**63), 2**63 - 1
 
-_LEAVES: Final = ("index", "const", "scalar", "read", "extent", "step", "member", "trunc", "opaque")
+LEAVES: Final = ("index", "const", "scalar", "read", "extent", "step", "member", "trunc", "opaque")
+"""Operations whose size is told by what they are, and not by their arguments."""
 
 Measure = tuple[Interval, int]  # limits, and the most bits of all integers in a formula
 Known = int | torch.dtype | Interval | None
@@ -32,7 +33,7 @@ Told = Value | Known
 
 def outgrows(node: Node, values: tuple[Value, ...], positions: int = MOST_POSITIONS) -> bool:
     """Whether an integer formula, or what it is directly made of, may leave 64 bits."""
-    if node.op in _LEAVES and node.op != "const":
+    if node.op in LEAVES and node.op != "const":
         return False
     if not node.grows and not _reads_long(node, values):
         # Sums and the like of 32 bits.
@@ -122,7 +123,7 @@ def _measure(node: Node, known: tuple[Known, ...], positions: int) -> Measure:
 
 def _measure_anew(node: Node, known: tuple[Known, ...], positions: int) -> Measure:
     own = len(node.own)
-    if node.op in _LEAVES or node.kind != "int":
+    if node.op in LEAVES or node.kind != "int":
         found, bits = _of_leaf(node, known[0] if own else None, positions), 0
     else:
         parts: list[Measure] = []

@@ -3,7 +3,8 @@
 - *element*: a hook keeps a pair if and only if the formula does, for each query and key of any
   call, whatever its numbers and its tables hold, and it drops what is past the last key;
 - *bounds*: the intervals that a loop computes for a tile of queries (or of keys, in the backward
-  pass) hold every key of the closed form's, and no other where the kernel is given all bounds;
+  pass) hold every key of the closed form's, and no other where the kernel is given all bounds; or
+  together each key that a query of the tile keeps, and each that one drops;
 - *bias* and *derivative*: what is added to scores, and its slope, is the formula's as a function of
   real numbers. How it rounds is not claimed.
 """
@@ -65,7 +66,7 @@ from .meaning import (
 from .reading.cpp import CppHooks, Passed
 from .reals import prove_real
 from .search import Call, Interval, small_calls, wrong_bound, wrong_pair
-from .solve import Model, aligned, prove, settled
+from .solve import Model, Verdict, aligned, prove, settled
 from .terms import Term
 
 Target = Literal["ptx", "triton", "cpu", "torch", "page"]
@@ -74,6 +75,10 @@ KERNELS: Final[tuple[Target, ...]] = ("ptx", "triton", "cpu")
 _NAMES: Final = {
     "ptx": "inline PTX, NVIDIA", "triton": "Triton, other GPUs", "cpu": "C++, CPUs",
 }  # fmt: skip
+OUTCOMES: Final[dict[str, Outcome]] = {
+    "proved": "proved", "refuted": "wrong", "open": "not proved",
+}  # fmt: skip
+_TOGETHER: Final = ", of the intervals together: they are not those of the closed form"
 _ROWS: Final = {"kv_idx": "a row of keys at a time", "q_idx": "a row of queries at a time"}
 
 
@@ -455,9 +460,7 @@ def _element(
         past = prove([*given_past, *laws], terms.no(plain), milliseconds)
         if past.outcome != "proved":
             verdict = past
-    outcome: Outcome = {"proved": "proved", "refuted": "wrong", "open": "not proved"}[
-        verdict.outcome
-    ]  # type: ignore[assignment]
+    outcome = OUTCOMES[verdict.outcome]
     if outcome == "proved":
         before.add("element", found)
     seconds = time.perf_counter() - started
@@ -515,29 +518,52 @@ def _bounds(
     for side, spans, intervals in zip(
         ("touched", "not full"), (forms.touched, forms.unfull), found, strict=True
     ):
-        if len(intervals) == 1:
+        told = [_told(known, interval, milliseconds) for interval in intervals]
+        if len(told) == 1:
             # Of too many intervals a kernel is given one that holds all.
-            intervals = [*intervals] * len(spans)
-        if len(spans) != len(intervals):
-            why = "other intervals"
-            yield Claim("bounds", f"{text}, {side}", "not proved", why, 0.0, None, moving)
+            told *= len(spans)
+        of = structure.mask if side == "touched" else nodes.negation(structure.mask)
+        together = cache(partial(_together, of, meaning, known, told, milliseconds))
+        if len(spans) != len(told):
+            yield _bound(f"{text}, {side}", together(), _TOGETHER, 0.0, moving)
             continue
-        for number, (span, interval) in enumerate(zip(spans, intervals, strict=True)):
-            where = f"{text}, {side} {number + 1}"
-            yield _interval(span, interval, meaning, known, (where, moving), milliseconds)
+        for number, (span, own) in enumerate(zip(spans, told, strict=True)):
+            started = time.perf_counter()
+            verdict, by = _interval(span, own, meaning, known, milliseconds)
+            if verdict.outcome != "proved":
+                verdict = together()
+            seconds = time.perf_counter() - started
+            yield _bound(f"{text}, {side} {number + 1}", verdict, by, seconds, moving)
+
+
+def _bound(text: str, verdict: Verdict, by: str, seconds: float, moving: str) -> Claim:
+    outcome = OUTCOMES[verdict.outcome]
+    return Claim("bounds", text, outcome, f"{verdict.by}{by}", seconds, verdict.model, moving)
+
+
+def _told(known: list[Term], interval: Interval, milliseconds: int) -> Term:
+    """That an interval of the text holds the key."""
+    low, high, some = settled(known, [interval.low, interval.high, interval.some], milliseconds)
+    return terms.both(some, terms.greater_equal(K, low), terms.greater_equal(high, K))
+
+
+def _together(
+    mask: Node, meaning: Meaning, known: list[Term], told: list[Term], milliseconds: int
+) -> Verdict:
+    """That a key for which a mask holds, at a query of the tile, lies in one of the intervals: it
+    is all that is needed of them, whatever intervals the closed form has."""
+    try:
+        kept = meaning(mask)
+    except NotDefined as problem:
+        return Verdict("open", f"not read: {problem}", 0.0)
+    tile = [terms.greater_equal(Q, Q0), terms.greater_equal(Q1, Q), *document_laws(mask, meaning)]
+    return prove([*known, *tile], terms.either(terms.no(kept), *told), milliseconds)
 
 
 def _interval(
-    span: Span,
-    interval: Interval,
-    meaning: Meaning,
-    known: list[Term],
-    names: tuple[str, str],
-    milliseconds: int,
-) -> Claim:
-    """That a key of the closed form lies in the interval of the text, and the reverse."""
-    text, moving = names
-    started = time.perf_counter()
+    span: Span, told: Term, meaning: Meaning, known: list[Term], milliseconds: int
+) -> tuple[Verdict, str]:
+    """That a key of the closed form lies in the interval of the text, and about the reverse."""
     conditions: list[Term] = []
     whole = True
     for bounds, compare in (
@@ -550,25 +576,15 @@ def _interval(
                 conditions.append(compare(meaning(bound)))
             except NotDefined:
                 whole = False  # a bound by a table that kernels are not given
-    laws: list[Term] = []
-    inside = terms.both(*conditions)
-    low, high, some = settled(known, [interval.low, interval.high, interval.some], milliseconds)
-    told = terms.both(some, terms.greater_equal(K, low), terms.greater_equal(high, K))
-    inside = aligned(inside, told)
-    sound = terms.either(terms.no(inside), told)
-    verdict = prove([*known, *laws], sound, milliseconds)
-    by = verdict.by
-    if verdict.outcome == "proved" and whole:
-        exact = prove([*known, *laws], terms.either(terms.no(told), inside), milliseconds)
-        if exact.outcome != "proved":
-            by += "; wider than the closed form: it visits more"
-    elif verdict.outcome == "proved":
-        by += "; the kernel is given fewer bounds than the proof found: it visits more"
-    outcome: Outcome = {"proved": "proved", "refuted": "wrong", "open": "not proved"}[
-        verdict.outcome
-    ]  # type: ignore[assignment]
-    seconds = time.perf_counter() - started
-    return Claim("bounds", text, outcome, by, seconds, verdict.model, moving)
+    inside = aligned(terms.both(*conditions), told)
+    verdict = prove(known, terms.either(terms.no(inside), told), milliseconds)
+    if verdict.outcome != "proved":
+        return verdict, _TOGETHER
+    if not whole:
+        return verdict, "; the kernel is given fewer bounds than the proof found: it visits more"
+    exact = prove(known, terms.either(terms.no(told), inside), milliseconds)
+    wider = exact.outcome != "proved"
+    return verdict, "; wider than the closed form: it visits more" if wider else ""
 
 
 # --- CPUs ----------------------------------------------------------------------------------------
@@ -630,9 +646,11 @@ def _of_cpu(subject: Subject, milliseconds: int) -> Iterator[Claim]:
             return
         pairs = [Interval(ends[2 * i], ends[2 * i + 1], terms.TRUE) for i in range(len(ends) // 2)]
         intervals = pairs[: hooks.touched], pairs[hooks.touched :]
-        yield from _bounds(
-            structure, meaning, kernel, intervals, (f"{where}, bounds", "kv_idx"), milliseconds
-        )
+        calls = partial(small_calls, structure, subject.dtypes, known)
+        find = cache(lambda: wrong_bound(calls(), lambda _: {}, *intervals, ()))
+        names = f"{where}, bounds", "kv_idx"
+        every = _bounds(structure, meaning, kernel, intervals, names, milliseconds)
+        yield from [_run(claim, find) for claim in every]
 
 
 def _pair_of_cpp(subject: Subject, known: list[Term], element: Callable[[], Term]) -> Model | None:

@@ -31,8 +31,8 @@ from . import terms
 from .meaning import BATCH, HEAD, KV_LEN, Q0, Q1, SCORE, K, Meaning, NotDefined, Q, step_table
 from .reading.library import Library, unwrapped
 from .reading.triton import Module, Reader, as_number, power_of_two
-from .reading.values import FLOAT32, INT32, INT64, Number, Pointer, Type, type_of
-from .search import Call, Interval, Made, layout_of_bits, word_of_bits
+from .reading.values import FLOAT32, INT32, INT64, Number, Pointer, Type, address_of, type_of
+from .search import Call, Interval, Made, layout_of_bits, tells_apart, word_of_bits
 from .terms import Table, Term
 
 _NUMBERS: Final = Table("numbers", "int", -(2**31), 2**31 - 1)
@@ -120,11 +120,13 @@ class TritonHooks:
     def passed(self, call: Call) -> dict[str, int]:
         """What the host passes in a call besides its numbers, by the names of variables."""
         found = {"j": 5, "from_last": 3}
+        for place, pointer in enumerate(self._tables):
+            found[address_of(pointer.table)] = (1 << 46) + (place << 24)
         for names, divisor in self._divisors.items():
             factor, shift = factor_and_shift(call.value(divisor))
             found |= {names[0]: factor - (factor >> 31 << 32), names[1]: shift}
         for rows in ("queries", "keys"):
-            of = layout_of_bits(call.values, rows)
+            of = layout_of_bits(call, rows)
             found |= {f"{name} of bits of {rows}": number for name, number in of.items()}
         for place, rows in enumerate(("queries", "keys", "keys, either way")):
             layout = {"of_batch": 39, "of_head": 13, "grain_bits": 6, "labels": place + 1}
@@ -202,7 +204,7 @@ class TritonHooks:
         """What a hook of runs asks for, and what it should: runs of its own row, from the tile it
         is told on, of the labels of this side where it reads any, at the row of its batch entry and
         its head."""
-        step = [terms.variable(f"{name} of {of}") for name in ("of_batch", "of_head", "grain_bits")]
+        step = [self._layout(name, of) for name in ("of_batch", "of_head", "grain_bits")]
         row = terms.add(terms.multiply(BATCH, step[0]), terms.multiply(HEAD, step[1]))
         from_tile = ("j", "from_last") if "either_way" in bounds.function else ("j",)
         wanted = [terms.variable(part) for part in from_tile]
@@ -257,11 +259,18 @@ class TritonHooks:
             self._divisors[cast("tuple[str, str]", names)] = divisor
             return Number(terms.variable(f"{argument.part} of {divisor!r}"), INT32)
         if isinstance(argument, LayoutArgument):
-            return Number(terms.variable(f"{argument.number} of {argument.of}"), INT32)
+            return Number(self._layout(argument.number, argument.of), INT32)
         if isinstance(argument, BitsNumber):
-            return Number(terms.variable(f"{argument.number} of bits of {argument.rows}"), INT32)
+            return Number(self._layout(argument.number, f"bits of {argument.rows}"), INT32)
         assert isinstance(argument, DistanceNumber)
         return Number(terms.variable(f"distance {argument.number}"), INT32)
+
+    def _layout(self, number: str, of: str) -> Term:
+        """A number of the layout of a table that the host makes of the mask."""
+        index = number.removeprefix("of_")
+        if index != number and not tells_apart(self.structure, index):
+            return terms.number(0)
+        return terms.variable(f"{number} of {of}")
 
     def _number(self, argument: ScalarArgument) -> Term:
         slot = self._slots[argument.slot]
@@ -309,8 +318,7 @@ class TritonHooks:
         of_keys = made.rows == "keys"
         stands, moving = (K, Q) if of_keys else (Q, K)
         words, of_batch, of_head = (
-            terms.variable(f"{name} of bits of {made.rows}")
-            for name in ("words", "of_batch", "of_head")
+            self._layout(name, f"bits of {made.rows}") for name in ("words", "of_batch", "of_head")
         )
         own = terms.add(
             terms.multiply(BATCH, of_batch),

@@ -28,7 +28,7 @@ from ..values.algebra import Mask, Score
 from ..views.explore.javascript import JavaScript
 from ..views.explore.payload import shown_bias
 from . import terms
-from .claims import Claim, Outcome, unread
+from .claims import OUTCOMES, Claim, Outcome, unread
 from .given import BATCHES, HEADS, Kernel, between, given, pair, size_of
 from .meaning import BATCH, HEAD, Q_LEN, SCORE, K, Meaning, NotDefined, Q, rounded
 from .meaning import place as place_of
@@ -40,9 +40,6 @@ from .solve import Verdict, aligned, prove, settled
 from .terms import Table, Term
 from .walk.tables import extents_of
 
-_OUTCOMES: Final[dict[str, Outcome]] = {
-    "proved": "proved", "refuted": "wrong", "open": "not proved",
-}  # fmt: skip
 _ZERO: Final = terms.number(0)
 _EVERY_PAIR: Final = "every pair of the call computed"
 _KERNELS: Final = {
@@ -99,7 +96,7 @@ def claims_of_function(
             yield unread("function", text, problem)
             continue
         seconds = time.perf_counter() - started
-        outcome = _OUTCOMES[verdict.outcome]
+        outcome = OUTCOMES[verdict.outcome]
         yield Claim("function", text, outcome, verdict.by, seconds, verdict.model)
 
 
@@ -144,9 +141,7 @@ def claims_of_page(
         except MaskValueError:  # no page is made of it
             continue
         seconds = time.perf_counter() - started
-        yield Claim(
-            "function", text, _OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model
-        )
+        yield Claim("function", text, OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model)
 
 
 def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> Iterator[Claim]:
@@ -216,7 +211,7 @@ def of_intervals(
         return unread("function", text, problem)
     verdict = _compared(known, found, terms.either(*wanted), milliseconds)
     seconds = time.perf_counter() - started
-    return Claim("function", text, _OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model)
+    return Claim("function", text, OUTCOMES[verdict.outcome], verdict.by, seconds, verdict.model)
 
 
 def _compared(known: Sequence[Term], found: Term, wanted: Term, milliseconds: int) -> Verdict:

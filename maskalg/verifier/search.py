@@ -19,7 +19,7 @@ import torch
 from ..engine.normal_form import Structure
 from . import terms
 from .meaning import Meaning, NotDefined
-from .solve import Model
+from .solve import ANYTHING, Model
 from .terms import Term
 
 SECONDS: Final = 1.5
@@ -80,6 +80,8 @@ class Call:
         )
 
     def _entry(self, table: terms.Table, at: int) -> Any:
+        if table.name == ANYTHING:  # a right text takes none of these
+            return 0
         if table.name in self._made:
             return self._made[table.name](self, at)
         if table.name not in self._known:
@@ -104,32 +106,48 @@ class Call:
         return Model({**self.values, **values}, self.entries)
 
 
+def tells_apart(structure: Structure, index: str) -> bool:
+    """Whether a mask may differ from one batch entry, or head, to the next; else tables made of it
+    have one row for all (`schedule.rung.Layout`, `kept.BitsLayout`)."""
+    return index in structure.mask.indices()
+
+
 def _power_of_two(name: str, *args: Any) -> int:
     if name != "power of two" or args[0] < 0:
         raise NotDefined(f"{name} of real numbers")
     return int(1 << min(args[0], 128))  # shifts by more leave nothing, as these do
 
 
-def layout_of_bits(values: Mapping[str, Any], rows: str) -> dict[str, int]:
-    """The numbers of a table of bits, as the host passes them, and the lengths of its rows."""
-    lengths = [values[name] for name in ("q_len", "kv_len")]
+def layout_of_bits(call: Call, rows: str) -> dict[str, int]:
+    """The numbers of a table of bits, as the host passes them; besides, the length of its rows, the
+    heads that it tells apart, and the words of a head and of all."""
+    lengths = [call.values[name] for name in ("q_len", "kv_len")]
     along, across = lengths if rows == "queries" else lengths[::-1]
     words = -(-across // 256) * 8
-    of_head = along * words
-    heads, batches = (values.get(name, 1) for name in ("heads", "batches"))
-    of = {"words": words, "of_head": of_head, "of_batch": of_head * heads, "along": along}
-    if heads * batches * of_head > _MOST_WORDS:  # the row that is asked about stands for all
-        of, heads, batches = of | {"words": 0, "of_head": 0, "of_batch": 0}, 1, 1
-    return of | {"across": across, "members": heads * batches}
+    batches, heads = (
+        call.values.get(count, 1) if tells_apart(call.structure, index) else 1
+        for index, count in (("batch", "batches"), ("head", "heads"))
+    )
+    member = along * words
+    if heads * batches * member > _MOST_WORDS:  # the row that is asked about stands for all
+        heads, batches, words, member = 1, 1, 0, 0
+    of = {"words": words, "of_head": member if heads > 1 else 0}
+    of["of_batch"] = member * heads if batches > 1 else 0
+    return of | {
+        "across": across,
+        "heads": heads,
+        "member": member,
+        "all": batches * heads * member,
+    }
 
 
 def word_of_bits(call: Call, at: int, rows: str) -> int:
     """The word at a place of a table of bits, of 32 bits without a sign."""
-    of = layout_of_bits(call.values, rows)
-    if not 0 <= at < of["members"] * of["of_head"]:
+    of = layout_of_bits(call, rows)
+    if not 0 <= at < of["all"]:
         raise Outside
-    (member, at), heads = divmod(at, of["of_head"]), of["of_batch"] // of["of_head"]
-    (row, word), (batch, head) = divmod(at, of["words"]), divmod(member, heads)
+    member, at = divmod(at, of["member"])
+    (row, word), (batch, head) = divmod(at, of["words"]), divmod(member, of["heads"])
     own, found = call.at(batch=batch, head=head), 0
     for column in range(32 * word, min(32 * word + 32, of["across"])):
         pair = (row, column) if rows == "queries" else (column, row)

@@ -1,7 +1,7 @@
 """Wrong texts of kernels, given to the verifier and run.
 
     TRITON_INTERPRET=1 python -m tests.verifier.mutants \\
-        [--count 600] [--seed 0] [--masks NAME,NAME] [--passed]
+        [--count 600] [--seed 0] [--masks NAME,NAME] [--passed] [--milliseconds 3000]
 
 Rules (`mutation.py`) change the rendered texts of masks: hooks of Triton and of PTX with 32 and 64
 bits, C++, loop bounds of both; with `--passed` the numbers and tables that hooks are passed. Each
@@ -137,16 +137,19 @@ class Text:
     def known(self) -> list[terms.Term]:
         return given(self.structure, Meaning(self.subject.dtypes), self.kernel)
 
-    def first_refusal(self, mutant: Mutant) -> Claim | None:
+    def first_refusal(self, mutant: Mutant, milliseconds: int) -> Claim | None:
         if mutant.passed is None:
             subject = replace(self.subject, rendered=lambda _: mutant.text)
         else:
             subject = replace(self.subject, passed=lambda _: cast(Hooks, mutant.passed))
-        for claim in claims(subject, (self.target,), 3000, (self.bits,)):  # type: ignore[arg-type]
-            sure = claim.model is not None or claim.by.startswith("not read")
-            if claim.outcome != "proved" and (claim.text in self.proved or sure):
+        found = None
+        for claim in claims(subject, (self.target,), milliseconds, (self.bits,)):  # type: ignore[arg-type]
+            if claim.model is not None:
                 return claim
-        return None
+            known = claim.text in self.proved or claim.by.startswith("not read")
+            if claim.outcome != "proved" and known:
+                found = found or claim
+        return found
 
 
 def texts(names: list[str]) -> Iterator[Text]:
@@ -221,8 +224,8 @@ def _interval(
     keys: range | list[int],
     at_numbers: bool = False,
 ) -> str:
-    """A key of the tile that no touched interval holds, or that no interval says to mask; or that
-    another row of labels is asked for than by the right text.
+    """A key of the tile that no touched interval holds, or that no interval says to mask, by itself
+    or in a tile of keys; or that another row of labels is asked for than by the right text.
 
     At the numbers of a claim (`at_numbers`) lengths are those of its side.
     """
@@ -250,29 +253,41 @@ def _interval(
             return ""
     first, last = row
     queries = [*range(first, min(first + 150, last + 1)), *range(max(last - 149, first), last + 1)]
+    queries += [numbers.values["q_idx"]] if at_numbers else []
     for k in keys:
         kept = {of.wanted(q, k) for q in queries}
-        touched, unfull = (any(a <= k <= b for a, b in intervals) for intervals in found[:2])
-        if True in kept and not touched:
-            return f"queries {row}, key {k}: not visited"
-        if touched and False in kept and not unfull:
-            return f"queries {row}, key {k}: not masked"
+        for block in (1, 16, 32, 64, 128):
+            touched, unfull = (
+                any(a <= b and a // block <= k // block <= b // block for a, b in intervals)
+                for intervals in found[:2]
+            )
+            if True in kept and not touched:
+                return f"queries {row}, key {k}: not visited"
+            if touched and False in kept and not unfull:
+                return f"queries {row}, key {k}: not masked"
     return ""
 
 
-def outcome_of(text: Text, mutant: Mutant) -> tuple[str, str]:
+_LEAST = {
+    **dict.fromkeys(("batch", "head", "q_idx", "kv_idx", "q0", "q1"), 0),
+    **dict.fromkeys(("batches", "heads", "q_len", "kv_len"), 1),
+}
+"""Of what a refutation does not speak: any number will do."""
+
+
+def outcome_of(text: Text, mutant: Mutant, milliseconds: int) -> tuple[str, str]:
     """What becomes of a mutant, and why."""
     told = ""
     try:
-        claim = text.first_refusal(mutant)
+        claim = text.first_refusal(mutant, milliseconds)
     except (TypeError, AttributeError, z3.Z3Exception) as problem:
         return "not read", f"{type(problem).__name__}: {problem}"
     if claim is not None and claim.model is not None:
-        values = {"batch": 0, "head": 0, "q_len": 1, "kv_len": 1, **claim.model.values}
+        values = {**_LEAST, **claim.model.values}
         numbers = Numbers(text.structure, text.subject.dtypes, values, claim.model.entries)
         at = replace(mutant, function=_function(text, claim))
-        told = running.apart(lambda: answers_otherwise(text, at, numbers, claim))
-        if told and told != "crashed" and not told.startswith("raised"):
+        told = running.apart(lambda: answers_otherwise(text, at, numbers, claim) or "same")
+        if told not in ("same", "crashed") and not told.startswith("raised"):
             return "refuted, run", told
     for call in small_calls(text.structure, text.subject.dtypes, text.known, 6):
         numbers = Numbers(call.structure, call.dtypes, call.values, call.entries)
@@ -312,6 +327,7 @@ def main() -> int:
     add("--seed", type=int, default=0, help="of the choice among all (%(default)s)")
     add("--masks", help="names, with commas (all)")
     add("--passed", action="store_true", help="mutants of what hooks are passed, not of their text")
+    add("--milliseconds", type=int, default=3000, help="of a claim at most (%(default)s)")
     add("--loud", action="store_true", help="print every mutant")
     options = parser.parse_args()
     names = options.masks.split(",") if options.masks else list(masks())
@@ -331,7 +347,7 @@ def main() -> int:
             if done >= options.count or not mutants:
                 continue
             mutant = mutants.pop()
-            outcome, why = outcome_of(text, mutant)
+            outcome, why = outcome_of(text, mutant, options.milliseconds)
             counts[mutant.rule, outcome] += 1
             done += outcome in OUTCOMES or outcome in WRONG
             if options.loud or outcome in WRONG or outcome == "not proved":

@@ -245,7 +245,7 @@ def _scalar(argument: Any, numbers: Numbers) -> int:
         found = pair[argument.part == "shift"]
         return found - 2**32 if found >= 2**31 else found
     if isinstance(argument, BitsNumber):
-        return layout_of_bits(values, argument.rows)[argument.number]
+        return layout_of_bits(numbers, argument.rows)[argument.number]
     if isinstance(argument, LayoutArgument):
         return values.get(f"{argument.number} of {argument.of}", 0)
     return 0
@@ -254,14 +254,14 @@ def _scalar(argument: Any, numbers: Numbers) -> int:
 def _bits_table(numbers: Numbers, rows: str) -> torch.Tensor:
     """The bits of a mask for each batch entry and head, by the formula; other bits are those of
     the number `outside`, or 0."""
-    of = layout_of_bits(numbers.values, rows)
+    of = layout_of_bits(numbers, rows)
     if not of["words"]:
         pair = [numbers.values.get(name, 0) for name in ("q_idx", "kv_idx")]
         column = pair[rows == "queries"]
         found = torch.from_numpy(np.zeros(of["across"] // 32 + 2 * PAD, np.int32))
         found[PAD + column // 32] = _signed(int(numbers.wanted(*pair)) << column % 32)
         return found[PAD:]
-    size = of["members"] * of["of_head"]
+    size = of["all"]
     found = torch.full((size + 2 * PAD,), numbers.values.get("outside", 0), dtype=torch.int32)
     for at in range(size):
         if at % of["words"] < -(-of["across"] // 32):

@@ -12,10 +12,14 @@ import pytest
 import torch
 
 import maskalg as ma
-from maskalg.engine.normal_form import bound
+from maskalg.engine.extents import Lengths, resolve
+from maskalg.engine.normal_form import Bound, bound
+from maskalg.formula import nodes
 from maskalg.testing.catalogue import BIASES, CATALOGUE
+from maskalg.values.index import Index
 from maskalg.verifier.exported import claims_of_page
 from maskalg.views.explore import javascript
+from maskalg.views.explore.integers import Integers
 from maskalg.views.explore.javascript import JavaScript
 
 from .mutants import masks
@@ -120,3 +124,67 @@ def test_what_doubles_do_not_hold_is_not_proved():
     form = bound(ma.q_idx + ma.table(torch.tensor([5, 7]), "t")[ma.batch] >= ma.kv_idx)
     (claim,) = claims_of_page(form, 1000, lambda text: text.replace("q", "(q * q * q)", 1))
     assert claim.outcome == "wrong"
+
+
+# --- numbers that are changed on the page ---------------------------------------------------------
+
+
+def masks_of_numbers():
+    n, m, c = ma.scalar(3, "n"), ma.scalar(5, "m"), ma.scalar(4, "c", low=1)
+    far = ma.table(torch.tensor([2**52, -(2**51), 7, 0]), "far")
+    near = ma.table(torch.tensor([2**20, -(2**20), 7, 0]), "near")
+    q, k = ma.q_idx, ma.kv_idx
+    return {
+        "products": n * m * q >= k,
+        "sums with entries": far[q] + n * m >= k,
+        "differences of sides": far[q] - n * (2**21) >= m * (2**21) - near[k],
+        "quotients": (far[q] + n) // c >= (n * m * k) // c,
+        "remainders": (n * m * q * 4 + k) % c >= k,
+        "bits": Index(nodes.bitwise("bitor", near[q].node, (2 * n + m).node)) >= k,
+        "branches": ma.where(q >= n, n * m * k, k) >= q,
+        "ends": ma.minimum(n * m, k) * n >= ma.maximum(m * c * 2**20, q),
+    }
+
+
+@needs_node
+def test_a_page_refuses_numbers_that_python_refuses():
+    """Numbers of a page are changed without Python; doubles must hold all integers with them."""
+    asked, wanted = [], []
+    drawn = random.Random(3)
+    ends = [0, 1, -1, 2, 3, -7, 2**10, -(2**20), 2**21, 2**26, 2**30, 2**31 - 1, 1 - 2**31]
+    for name, mask in masks_of_numbers().items():
+        form = bound(mask)
+        extents = resolve(form, Lengths(4, 4))
+        slots = [slot for slot in form.structure.slots if not slot.is_table]
+        for _ in range(40):
+            values = list(form.values)
+            for slot in slots:
+                low = -(2**31) if slot.low is None else slot.low
+                values[slot.index] = max(drawn.choice(ends), low)
+            numbers = [None if isinstance(v, torch.Tensor) else v for v in values]
+            asked += [(Integers(form, extents).rows(), slots[-1].low, slots[-1].index, numbers)]
+            try:
+                Integers(Bound(form.structure, tuple(values)), extents).check()
+                wanted.append((name, numbers, False))
+            except ma.MaskValueError:
+                wanted.append((name, numbers, True))
+    names = ("arithmetic.js", "integers.js", "controls.js")
+    script = (
+        "".join((STATIC / name).read_text() for name in names)
+        + f"""
+    const data = {{}}, READS = [];
+    let S;
+    console.log(JSON.stringify({json.dumps(asked)}.map(([rows, low, slot, numbers]) => {{
+      data.integers = rows;
+      S = [...numbers];
+      S[slot] = 1;
+      const told = refusal({{slot, low, kind: "int"}}, numbers[slot]);
+      return told !== null && told.includes("53 bits");
+    }})));
+    """
+    )
+    run = subprocess.run(["node", "-"], input=script, capture_output=True, text=True, check=True)
+    found = [(*which[:2], told) for which, told in zip(wanted, json.loads(run.stdout), strict=True)]
+    assert found == wanted
+    for name in masks_of_numbers():
+        assert {told for of, _, told in wanted if of == name} == {True, False}, name

@@ -10,7 +10,7 @@ from maskalg.cli import main
 from maskalg.engine.normal_form import bound
 from maskalg.testing.catalogue import CATALOGUE
 from maskalg.verifier import claims as of_claims
-from maskalg.verifier.claims import Subject, claims
+from maskalg.verifier.claims import claims
 from maskalg.verifier.solve import Verdict
 
 pytest.importorskip("z3")
@@ -35,9 +35,7 @@ def test_masks_of_the_catalogue(name):
 
 
 def subject_of(mask):
-    form = bound(mask)
-    tables = form.structure.tables
-    return Subject(form.structure, {s.index: form.values[s.index].dtype for s in tables})
+    return of_claims.subject_of(bound(mask))
 
 
 def wrong(mask, old, new, target):
@@ -179,3 +177,41 @@ def test_right_texts_that_are_not_proved_are_not_called_wrong(name, monkeypatch)
     found = list(claims(subject_of(mask), ("ptx",), 1000, (32,)))
     assert "not proved" in {claim.outcome for claim in found}
     assert [claim for claim in found if claim.outcome == "wrong"] == []
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("T[1] + kv_idx", "T[1] - kv_idx"),  # places before the first entry
+        ("long_of(T[-1])", "long_of(T[-2])"),  # an address in place of an entry
+        ("T + (t0,)", "T"),
+    ],
+)
+def test_addresses_are_numbers_that_a_refutation_tells(old, new):
+    x, y = (ma.table(torch.tensor([5, 3]), name) for name in "xy")
+    for target in ("ptx", "triton"):
+        found = wrong(x[ma.q_idx] + 3 >= y[ma.kv_idx], old, new, target)
+        elements = [claim for claim in found if claim.kind == "element"]
+        assert {claim.outcome for claim in elements} == {"wrong"}, found
+        assert all(claim.model is not None for claim in elements)
+        told = [name for claim in elements for name in claim.model.values if "address of" in name]
+        assert bool(told) is (new != "T[1] - kv_idx")
+
+
+@pytest.mark.parametrize(
+    "old, new", [("selp.f32 $0, $1", "selp.f32 $0, $2"), ("kept, $2, $3", "kept, $1, $3")]
+)
+def test_registers_of_another_type_are_bits(old, new):
+    """ptxas takes them: registers of 32 bits are those of numbers of both kinds."""
+    found = wrong(CATALOGUE["dilated"].mask, old, new, "ptx")
+    assert found and {claim.outcome for claim in found} == {"wrong"}, found
+
+
+def test_a_key_may_lie_in_another_interval_than_the_closed_form_has_it_in():
+    """What a loop needs of its intervals is that one of them holds the key."""
+    mask = ma.causal & ma.sliding(300)
+    more = "tiles(0, -1, True, kv_len, BLOCK)"
+    start = "touched = (\n        "
+    assert wrong(mask, start, f"{start}{more},\n        ", "ptx") == []
+    found = wrong(mask, start, f"{start}{more},\n    )\n    other = (\n        ", "ptx")
+    assert found and {claim.outcome for claim in found} == {"wrong"}, found

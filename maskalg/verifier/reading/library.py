@@ -15,7 +15,7 @@ from .. import terms
 from ..meaning import NotDefined
 from ..solve import ANYTHING
 from ..terms import Table, Term
-from .triton import alike, as_number
+from .triton import address, alike, as_number
 from .values import BOOL, FLOAT32, INT64, Number, converted
 
 
@@ -119,7 +119,7 @@ def _long(term: Term) -> Long:
 
 
 def _long_of(x: Any) -> Long:
-    return Long(converted(as_number(x), INT64).term)
+    return Long(converted(address(x), INT64).term)
 
 
 def _long_number(low: int, high: int) -> Long:

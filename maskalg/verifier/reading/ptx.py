@@ -56,6 +56,29 @@ def _passed(constraint: str, operand: Number) -> Term:
     return converted(operand, wanted).term
 
 
+def _sorts(name: str, count: int) -> tuple[terms.Sort | None, ...]:
+    """What the operands of an instruction are; None for anything."""
+    head, *rest = name.split(".")
+    known: dict[str, tuple[terms.Sort | None, ...]] = {
+        "setp": ("int", "int", "bool") if count == 3 else ("int", "int"),
+        "selp": ("real", "real", "bool"), "mov": (None,),
+    }  # fmt: skip
+    of: dict[str, terms.Sort] = {"pred": "bool", "f32": "real"}
+    every = (of.get(rest[-1] if rest else "", "int"),) * {"not": 1, "fma": 3}.get(head, 2)
+    return known.get(head, every)
+
+
+def _as(value: Term, sort: terms.Sort | None) -> Term:
+    """A register as an operand; where its type is another one, its bits are."""
+    if sort in (None, value.sort):
+        return value
+    if value.sort == "real" and value.op == "variable" and sort == "int":
+        return terms.wrapped(terms.variable(f"bits of {value.data}"), 32)
+    if value.sort == "int" and sort == "real":
+        return terms.of_bits(value)
+    raise NotDefined(f"an operand that is {value.sort} where one is {sort}")
+
+
 class _Block:
     def __init__(self) -> None:
         self.registers: dict[str, Term] = {}
@@ -86,8 +109,11 @@ class _Block:
         self.registers[target] = self._value(name, sources)
 
     def _value(self, name: str, sources: list[str]) -> Term:
-        values = [self.read(source) for source in sources]
         head, *rest = name.split(".")
+        wanted = _sorts(name, len(sources))
+        if len(wanted) != len(sources):
+            raise NotDefined(f"the instruction {name} of {len(sources)} operands")
+        values = [_as(self.read(one), sort) for one, sort in zip(sources, wanted, strict=True)]
         if head == "setp":
             return self._compared(rest, values)
         if name in ("add.s32", "sub.s32"):
@@ -121,7 +147,7 @@ class _Block:
         if signed not in "su" or bits not in (32, 64):
             raise NotDefined(f"the comparison of {rest[-1]}")
         left, right = values[:2]
-        if signed == "u":
+        if signed == "u" and rest[0] not in ("eq", "ne"):  # which are of bits
             left, right = (terms.wrapped(value, bits, signed=False) for value in (left, right))
         found = _COMPARED[rest[0]](left, right)
         if len(rest) == 2:

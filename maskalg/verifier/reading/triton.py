@@ -367,15 +367,14 @@ class Reader:
 
     def _operation(self, op: ast.operator, left: Any, right: Any) -> Any:
         if isinstance(left, Pointer) or isinstance(right, Pointer):
-            pointer, offset = (left, right) if isinstance(left, Pointer) else (right, left)
-            if not isinstance(op, ast.Add) or isinstance(offset, Pointer):
-                raise NotDefined("arithmetic of pointers")
-            at = offset.term if isinstance(offset, Number) else terms.number(offset)
-            return Pointer(pointer.table, pointer.entries, terms.add(pointer.at, at))
+            return _moved(op, left, right)
         if isinstance(left, tuple) and isinstance(right, tuple) and isinstance(op, ast.Add):
             return left + right
         if not isinstance(left, Number) and not isinstance(right, Number):
-            return _PYTHON[type(op)](left, right)
+            try:
+                return _PYTHON[type(op)](left, right)
+            except TypeError as problem:
+                raise NotDefined(str(problem)) from problem
         x, y = alike(left, right)
         if x.type.kind == "float":
             name = _REAL.get(type(op))
@@ -476,6 +475,11 @@ def as_number(value: Any) -> Number:
     if isinstance(value, float):
         return Number(terms.real(rounded(value)), FLOAT32)
     raise NotDefined(f"{value!r} as a number")
+
+
+def address(value: Any) -> Number:
+    """A number of 64 bits, which pointers are converted to."""
+    return value.address if isinstance(value, Pointer) else as_number(value)
 
 
 def alike(left: Any, right: Any) -> tuple[Number, Number]:
@@ -581,8 +585,24 @@ def _either(condition: Term, then: Any, otherwise: Any) -> Any:
     return Number(terms.choice(condition, x.term, y.term), x.type)
 
 
+def _moved(op: ast.operator, left: Any, right: Any) -> Pointer:
+    """A pointer and an offset, or a pointer less an offset."""
+    swaps = isinstance(op, ast.Add) and not isinstance(left, Pointer)
+    pointer, offset = (right, left) if swaps else (left, right)
+    if not isinstance(op, (ast.Add, ast.Sub)) or isinstance(offset, Pointer):
+        raise NotDefined(f"{type(op).__name__} of pointers")
+    if not isinstance(pointer, Pointer):
+        raise NotDefined("an integer less a pointer")
+    by = as_number(offset)
+    if by.type.kind != "int":
+        raise NotDefined(f"a pointer moved by {by.type}")
+    if isinstance(op, ast.Sub):
+        by = integer(terms.negate(by.term), by.type)
+    return Pointer(pointer.table, pointer.entries, terms.add(pointer.at, by.term))
+
+
 def _to(value: Any, to: Type, bitcast: bool = False) -> Number:
-    found = as_number(value)
+    found = address(value) if to == INT64 and not bitcast else as_number(value)
     if not bitcast:
         if found.type.kind == "float" and to.kind == "int":
             return Number(_truncated(found, to), to)

@@ -81,6 +81,18 @@ class Pointer:
     entries: Type
     at: Term
 
+    @property
+    def address(self) -> Number:
+        """The address as a number: that of the first entry is any number that is not negative."""
+        first = terms.wrapped(terms.variable(address_of(self.table)), 63, signed=False)
+        size = terms.number(-(-self.entries.bits // 8))
+        return integer(terms.add(first, terms.multiply(size, self.at)), INT64)
+
+
+def address_of(table: Table) -> str:
+    """The variable of the address of a table's first entry."""
+    return f"address of {table.name}"
+
 
 class Indexed:
     """A sequence of unknown length, as a kernel's function is told of any."""

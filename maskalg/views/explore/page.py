@@ -22,6 +22,7 @@ MOST_BYTES: Final = 5_000_000
 SCRIPTS: Final = (
     "arithmetic.js",
     "tables.js",
+    "integers.js",
     "closed_forms.js",
     "labels.js",
     "schedule.js",

@@ -22,19 +22,16 @@ import numpy as np
 import torch
 
 from ...engine.extents import Dependence, Extents, Lengths, dependence, is_bounded, resolve
-from ...engine.normal_form import Bound, Structure, Value, bound, keyed, transposed
-from ...engine.widths import bits_of, limits
+from ...engine.normal_form import Bound, Structure, bound, keyed, transposed
 from ...errors import MaskValueError
 from ...formula import nodes
 from ...formula.expression import Expression
 from ...formula.nodes import Node, is_additive
-from ...formula.operations import BITWISE, Interval
 from ...formula.parameters import Parameter, Scalar, Slot
-from ...formula.printing import formula_text
-from ...proof.proof import prove_structure
 from ...schedule.rung import rung_of
 from ...schedule.tiling import Tiling
 from .closed_forms import forms_of, sets_script, template
+from .integers import EXACT, Integers
 from .javascript import JavaScript, text
 from .ranges import truth, values
 
@@ -100,7 +97,6 @@ class Literals:
 
 Record = dict[str, object]
 
-_EXACT: Final = 2**53  # integers up to it are exact as doubles
 _RUNS_PAY: Final = 4  # entries a run must stand for, on average
 
 
@@ -120,7 +116,7 @@ def table_record(name: str, tensor: torch.Tensor) -> Record:
             f"{name}.float()."
         )
     array = tensor.detach().cpu().contiguous().flatten()
-    if array.dtype == torch.int64 and bool(((array > _EXACT) | (array < -_EXACT)).any()):
+    if array.dtype == torch.int64 and bool(((array > EXACT) | (array < -EXACT)).any()):
         raise MaskValueError(
             f"The page computes with integers of 53 bits, bitwise with 32, and {name} needs more. "
             "Where equality is all that counts, number the entries anew: "
@@ -244,7 +240,8 @@ def payload(expression: Expression, lengths: Lengths) -> Payload:
     read = (*structure.mask.params, *structure.bias.params)
     used = {p.index: p for p in read if isinstance(p, Slot)}
     tables = {i: table_record(s.name, _tensor(form, s)) for i, s in used.items() if s.is_table}
-    _check_integers(form, extents)
+    integers = Integers(form, extents)
+    integers.check()
     lines = [
         f"const kept = (q, k) => {kept};",
         f"const over = (q0, q1, k0, k1) => {over};",
@@ -266,6 +263,7 @@ def payload(expression: Expression, lengths: Lengths) -> Payload:
         "rows": rows.shown,
         "bias": added.shown,
         "visits": visits(form, extents),
+        "integers": integers.rows(),
     }
     sizes = {cast(str, r["name"]): len(cast(str, r["data"])) for r in tables.values()}
     return Payload(str(expression), "\n".join(lines), data, sizes)
@@ -314,39 +312,3 @@ def _scalar(form: Bound, slot: Slot) -> dict[str, object]:
         "low": slot.low,
         "value": form.values[slot.index],
     }
-
-
-def _check_integers(form: Bound, extents: Extents) -> None:
-    """Integers of a page are doubles, of 53 bits, and its bitwise operations have 32.
-
-    Raises:
-        MaskValueError: the formulas, or the closed forms of their schedules, may need more.
-    """
-    structure = form.structure
-    told = tuple([_told(value) for value in form.values])
-    longest = max(extents.q_len, extents.kv_len, extents.batch, extents.heads, 1)
-    forms = [prove_structure(one).forms for one in (structure, transposed(structure))]
-    spans = [span for one in forms for span in (*one.touched, *one.unfull)]
-    bounds = [bound for span in spans for bound in (*span.lows, *span.highs, *span.guards)]
-    for formula in (structure.mask, structure.bias, *bounds):
-        for part in formula.walk():
-            if part.kind != "int" or not part.args:
-                continue
-            most = 31 if part.op in BITWISE else 53
-            sizes = [max(map(abs, limits(arg, told, longest))) for arg in part.args]
-            # In whatever order they are added; a remainder takes a multiple of the divisor off.
-            large = part.op in ("add", "mod") and sum(sizes) > _EXACT
-            large = large or bits_of(part, told, longest) > most
-            if part.op not in ("read", "step", "member") and large:
-                raise MaskValueError(
-                    "The page computes with integers of 53 bits, bitwise with 32, and "
-                    f"{formula_text(part)} may need more. Write smaller numbers, or entries that "
-                    "no sequence exceeds: tensor.clamp(max=length)."
-                )
-
-
-def _told(value: Value) -> Value | Interval:
-    """A value, or the limits of the entries of a table of integers."""
-    if not isinstance(value, torch.Tensor) or value.is_floating_point() or not value.numel():
-        return value
-    return int(value.min()), int(value.max())

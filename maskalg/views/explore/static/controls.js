@@ -78,7 +78,7 @@ function refusal(scalar, value) {
   if (scalar.low !== null && value < scalar.low) return `below ${scalar.low}`;
   const before = S[scalar.slot];
   S[scalar.slot] = value;
-  const problem = outside();
+  const problem = doublesHold(data.integers) ? outside() : "integers would need more than 53 bits, or bitwise 32";
   S[scalar.slot] = before;
   return problem;
 }
