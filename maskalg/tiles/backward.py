@@ -42,6 +42,10 @@ _BACKWARD_QUERIES_SPARSE: Final[Plain] = {
 _WARPS_QUERIES: Final[Plain] = {
     (256, 2): (Tile(64, 32, 8, 2), Tile(32, 32, 4, 1)),
 }
+# Of the gradients of tables: by tiles of 16 keys they spill 500 bytes and more, but on sm_120.
+_ENTRIES: Final[Plain] = {
+    (256, 4): (Tile(16, 32, 8, 1), Tile(16, 16, 8, 1)),
+}
 _WARPS_KEYS: Final[Plain] = {
     (64, 2): (Tile(64, 64, 4, 2), Tile(32, 64, 4, 2), Tile(32, 32, 4, 2)),
     (128, 2): (Tile(64, 64, 8, 2), Tile(32, 64, 8, 2)),
@@ -62,19 +66,22 @@ def backward_tiles_for(
     element_bytes: int,
     pattern: str,
     *,
-    of: Literal["queries", "keys"],
+    of: Literal["queries", "keys", "entries"],
 ) -> tuple[Tile, ...]:
-    """Candidates for the gradients of queries, or of keys and values; arguments as above."""
+    """Candidates for the gradients of queries, of keys and values, or of the entries of tables;
+    arguments as above."""
     if architecture == "interpreter":
         return INTERPRETER
     where = machine(architecture)
     dense = PATTERNS[pattern].long or where == "amd"
-    if of == "queries":
-        table = _BACKWARD_QUERIES if dense else _BACKWARD_QUERIES_SPARSE
-        instead = {"warps": _WARPS_QUERIES, "small": _SMALL_QUERIES}
-    else:
+    if of == "keys":
         table = _BACKWARD_KEYS if dense else _BACKWARD_KEYS_SPARSE
         instead = {"warps": _WARPS_KEYS, "small": _SMALL_KEYS}
+    else:
+        table = _BACKWARD_QUERIES if dense else _BACKWARD_QUERIES_SPARSE
+        instead = {"warps": _WARPS_QUERIES, "small": _SMALL_QUERIES}
+        if of == "entries":
+            instead = {kind: tiles | _ENTRIES for kind, tiles in instead.items()}
     size = next(limit for limit in (64, 128, 256) if head_pad <= limit)
     at = (size, element_bytes)
     if where in instead and (dense or at != (64, 2)):

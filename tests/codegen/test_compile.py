@@ -48,7 +48,7 @@ def compiled(expression, target, dim, dtype, kernel="forward", weight=ma.softmax
     elif kernel == "backward_entries":
         slots = tuple(slot.index for slot, t in form.tensors() if t.is_floating_point())
         entry = entries_of(structure, slots, style)[0]
-        tile, *_ = backward_tiles_for(target, dim, dtype.itemsize, pattern, of="queries")
+        tile, *_ = backward_tiles_for(target, dim, dtype.itemsize, pattern, of="entries")
         spec, hooks, held = entries.ENTRIES, entry.hooks, entries.held_by(entry.mode)
         constants |= entries.entry_constants(entry) | tile_constants(tile) | {"MODE": entry.mode}
     else:

@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from maskalg import alibi, block_table, causal, document, kv_idx, q_idx, t5
+from maskalg import block_table, causal, dilated, head, kv_idx, q_idx, table, where
 
 pytest.importorskip("triton", reason="needs Triton")
 from maskalg.backends.triton import offline
@@ -41,7 +41,16 @@ CELLS = [
     ("sm_90", "keys", 256, "fp32", "causal documents"),
     ("sm_89", "forward", 256, "fp32", "causal documents"),
     ("sm_86", "decode, 16 rows", 256, "fp32", "causal documents"),
+    ("sm_80", "entries of 0", 256, "fp32", "KERPLE, power"),
+    ("sm_89", "entries of 0", 160, "fp32", "T5 decoder"),
 ]
+
+
+def named(name):
+    """A mask or a bias of the catalogue."""
+    if name in CATALOGUE:
+        return CATALOGUE[name].mask
+    return everything + BIASES[name].build(*BIASES[name].tensors())
 
 
 @pytest.mark.parametrize("target, kernel, dim, element, name", CELLS)
@@ -50,24 +59,23 @@ def test_the_first_tile_fits(target, kernel, dim, element, name, monkeypatch):
     monkeypatch.setattr(
         offline, "compile_kernel", lambda *a, **k: made.append(compile_kernel(*a, **k)) or made[-1]
     )
-    kernels = kernels_offline(CATALOGUE[name].mask, target, dim, DTYPES[element])
-    report = kernels[kernel]()
+    report = kernels_offline(named(name), target, dim, DTYPES[element])[kernel]()
     print(f"{report.tier}: {report.stack} bytes spilled, {report.shared} bytes shared")
     assert report.shared <= report.shared_limit and report.stack <= MOST_SPILLED
     assert len(made) == 1, "the table's first tile did not fit"
 
 
 def test_a_tile_that_spills_gives_way():
-    fire = everything + BIASES["FIRE"].build(*BIASES["FIRE"].tensors())
-    report = kernels_offline(fire, "sm_100", 256, DTYPES["bf16"])["keys"]()
+    report = kernels_offline(named("FIRE"), "sm_100", 256, DTYPES["bf16"])["keys"]()
     assert report.tier.startswith("plain Triton, 32 x 32") and report.stack <= MOST_SPILLED
 
 
 # The first two tiles of the table spill 300 to 900 bytes.
+IDS = table(torch.arange(4)[:, None] + torch.arange(809) // 30, "ids")
 LONG = [
     (
-        ("sm_89", "entries of 0", 256, "fp32", "16 x 32, 8 warps"),
-        document(torch.arange(809) // 30) + alibi(torch.rand(4)) + t5(torch.randn(32, 4)),
+        ("sm_90", "queries", 256, "fp32", "16 x 32, 8 warps"),
+        where(head < 2, dilated(3), IDS[head, kv_idx] == IDS[head, q_idx]) | causal,
     ),
     (
         ("sm_100", "queries", 96, "bf16", "64 x 32, 8 warps"),

@@ -333,7 +333,7 @@ def backward_plan(
         hopper_queries=hopper_queries,
         hopper_keys=hopper_keys,
         one_pass_from=one_pass_from if served and short else None,
-        entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="queries"),
+        entry_tiles=backward_tiles_for(arch, head_pad, element_bytes, pattern, of="entries"),
     )
 
 
