@@ -13,6 +13,14 @@ def not_a_score(what: object) -> MaskTypeError:
     )
 
 
+def not_a_mask(doing: str, what: object) -> MaskTypeError:
+    """`doing` names the call and what it does with masks."""
+    return MaskTypeError(
+        f"{doing} masks, got {what!r} of type {type(what).__name__}. "
+        f"{instead(what) or 'A score is given by its mask: score.mask.'}"
+    )
+
+
 def head_dim_unsupported(found: int) -> BackendError:
     return BackendError(
         f"the fused kernel serves head dimensions 8 to 256, got {found}. "

@@ -56,7 +56,7 @@ def to_attention_slices(
 
     Source: MagiAttention (SandAI, 2025).
     """
-    elements = Elements(mask, Lengths(q_len, kv_len))
+    elements = Elements("to_attention_slices", mask, Lengths(q_len, kv_len))
     if elements.sizes.batch > 1 or elements.sizes.heads > 1:
         raise one_mask_only("to_attention_slices", elements.sizes.batch, elements.sizes.heads)
     found: list[tuple[int, int, int, int, int]] = []

@@ -9,6 +9,7 @@ import torch
 from ..engine.evaluate import Environment, device_of, evaluate, grid
 from ..engine.extents import Dependence, Extents, Lengths, dependence, resolve
 from ..engine.normal_form import bound
+from ..errors import not_a_mask
 from ..formula.expression import Expression
 
 # Elements of one strip: a few megabytes, however long the sequences are.
@@ -26,7 +27,9 @@ class Elements:
     extents: Extents
     sizes: Dependence
 
-    def __init__(self, mask: Expression, lengths: Lengths) -> None:
+    def __init__(self, call: str, mask: Expression, lengths: Lengths) -> None:
+        if not isinstance(mask, Expression) or mask.kind != "mask":
+            raise not_a_mask(f"{call} writes", mask)
         self._form = bound(mask)
         self.extents = resolve(self._form, lengths)
         self.sizes = dependence(self._form.structure.mask, self._form, self.extents)

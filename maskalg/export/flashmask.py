@@ -39,7 +39,7 @@ def to_flashmask(
 
     Source: FlashMask (Wang et al., 2024).
     """
-    elements = Elements(mask, Lengths(q_len, kv_len, batch, heads))
+    elements = Elements("to_flashmask", mask, Lengths(q_len, kv_len, batch, heads))
     length, keys = elements.extents.q_len, elements.extents.kv_len
     sizes = (elements.sizes.batch, elements.sizes.heads)
     parts = [torch.zeros(*sizes, 0, 5, dtype=torch.int64, device=elements.device)]

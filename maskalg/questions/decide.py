@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..engine.extents import Lengths
 from ..engine.normal_form import bound
-from ..errors import MaskTypeError, instead
+from ..errors import not_a_mask
 from ..formula.expression import Expression, both, complement
 from .domain import extents_of, reach
 from .search import ELEMENTS_LOOKED_AT, Place, Search, search, search_near
@@ -122,11 +122,4 @@ def find(mask: Expression, lengths: Lengths) -> Search:
 def _check_masks(call: str, *masks: object) -> None:
     for mask in masks:
         if not isinstance(mask, Expression) or mask.kind != "mask":
-            raise not_a_mask(call, mask)
-
-
-def not_a_mask(call: str, what: object) -> MaskTypeError:
-    return MaskTypeError(
-        f"{call} asks about masks, got {what!r} of type {type(what).__name__}. "
-        f"{instead(what) or 'A score is asked about by its mask: score.mask.'}"
-    )
+            raise not_a_mask(f"{call} asks about", mask)

@@ -80,8 +80,14 @@ class Index(IndexFormula):
     def __floordiv__(self, other: Index | float) -> Index:
         return Index(nodes.floordiv(self.node, _divisor(self, other)))
 
+    def __rfloordiv__(self, other: float) -> Index:
+        return Index(as_node(other)) // self
+
     def __mod__(self, other: Index | float) -> Index:
         return Index(nodes.mod(self.node, _divisor(self, other)))
+
+    def __rmod__(self, other: float) -> Index:
+        return Index(as_node(other)) % self
 
     def __abs__(self) -> Index:
         if self.node.kind == "real":
@@ -158,12 +164,17 @@ class TableExpression:
 
     def __eq__(self, other: object) -> NoReturn:
         raise errors.MaskTypeError(
-            f"table({self._table.name}) of shape {list(self._table.tensor.shape)} was compared "
-            "without an index for each dimension. Write `ma.table(tensor)[q_idx] == "
+            f"table({self._table.name}) of shape {list(self._table.tensor.shape)} stands without "
+            "an index for each dimension. Write `ma.table(tensor)[q_idx] == "
             "ma.table(tensor)[kv_idx]`."
         )
 
     __hash__ = object.__hash__
+
+    if not TYPE_CHECKING:  # a type checker tells of operators that are not there
+        __lt__ = __le__ = __gt__ = __ge__ = __ne__ = __eq__
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __eq__
+        __floordiv__ = __mod__ = __truediv__ = __eq__
 
     def __getitem__(self, indices: Index | int | tuple[Index | int, ...]) -> Entry:
         """An `Index`, or a `Mask` for a Boolean tensor; one index for each dimension.

@@ -70,7 +70,7 @@ ALGEBRA: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     "table index": (lambda: table(IDS)[causal], ("expected an index expression",)),
     "table that is not read": (
         lambda: table(IDS, "ids") == table(IDS),
-        ("table(ids) of shape [4] was compared without an index", "`ma.table(tensor)[q_idx] =="),
+        ("table(ids) of shape [4] stands without an index", "`ma.table(tensor)[q_idx] =="),
     ),
     "mask and table": (lambda: causal & table(IDS > 0), ("write ma.table(tensor)[kv_idx]",)),
     "table or mask": (lambda: table(IDS > 0) | causal, ("write ma.table(tensor)[kv_idx]",)),

@@ -201,6 +201,12 @@ def test_scalar_and_table() -> None:
     for taken in ("q", "k1", "q_idx", "kv_idx", "head"):
         raises(ValueError, lambda name=taken: scalar(3, name), f"{taken!r} cannot name", "k0, k1")
     raises(TypeError, lambda: table(3), "got 3 of type int", "ma.scalar(value)")
+    for unread in (lambda: table(IDS) + 1, lambda: 2 * table(IDS), lambda: table(IDS) < 3):
+        raises(TypeError, unread, "without an index for each dimension", "ma.table(tensor)[q_idx]")
+    raises(ValueError, lambda: 3 // q_idx, "divisor is not known to be positive", "low=1")
+    near = q_idx - kv_idx < 100 % scalar(7, low=1)
+    assert near.to_dense(4).equal((q_idx - kv_idx < 2).to_dense(4))
+    assert near.bind(scalar=97).to_dense(4).equal((q_idx - kv_idx < 3).to_dense(4))
     raises(TypeError, lambda: table(sliding), "write sliding(window)")
     for name in ("q", "k", "q0", "q1", "batch", "head", "no name", ""):
         raises(ValueError, lambda name=name: scalar(1, name), repr(name), "identifier other than")

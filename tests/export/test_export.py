@@ -103,3 +103,11 @@ def test_attention_slices_by_hand() -> None:
 def test_attention_slices_of_a_batch_are_refused() -> None:
     with pytest.raises(ma.MaskValueError, match="2 batch entries and 1 heads"):
         ma.to_attention_slices(prefix(torch.tensor([1, 2])), 4)
+
+
+def test_what_is_no_mask_is_not_written() -> None:
+    score = causal + ma.alibi([0.5])
+    with pytest.raises(ma.MaskTypeError, match=r"to_flashmask writes masks, .*score\.mask"):
+        ma.to_flashmask(score, 4)
+    with pytest.raises(ma.MaskTypeError, match="_slices writes masks, got 3 of type int"):
+        ma.to_attention_slices(3, 4)

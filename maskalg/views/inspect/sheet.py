@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...errors import MaskValueError
@@ -61,7 +61,10 @@ def plot(
         ValueError: lengths, a batch entry or heads that the bound tensors do not have.
     """
     require_matplotlib("plot")
-    given = [expressions] if isinstance(expressions, Expression) else list(expressions)
+    given = list(expressions) if isinstance(expressions, Iterable) else [expressions]
+    for what in given:
+        if not isinstance(what, Expression):
+            raise not_to_plot(what)
     if parts:
         given = [part for expression in given for part in composed_of(expression)]
     several = not isinstance(head, int)
@@ -73,9 +76,6 @@ def plot(
         )
     if titles is not None and len(titles) != len(panels):
         raise MaskValueError(f"plot: {len(titles)} titles were given for {len(panels)} pictures.")
-    for what in given:
-        if not isinstance(what, Expression):
-            raise not_to_plot(what)
     choices = [Choice(entry, one) for one in heads]
     for choice in choices:
         choice.check("plot", *given)

@@ -192,6 +192,8 @@ def test_errors() -> None:
         mask.plot(8, head=1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="plot draws masks, biases and scores, got 3 of type int"):
         ma.plot([causal, 3], 8)  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="plot draws masks, biases and scores, got 3 of type int"):
+        ma.plot(3, 8, parts=True)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nothing to draw"):
         ma.plot([], 8)
     with pytest.raises(ValueError, match="plot: 1 titles were given for 2 pictures"):
