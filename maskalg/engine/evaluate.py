@@ -69,8 +69,9 @@ class Environment:
     `values` the slots; `score` the scaled score where the formula is a bias; `step` reads the
     monotone tables of closed forms, of documents and of sets. `double` asks for numbers of 64 bits
     where no score says so. `kept` is where the score and tables read without an index get gradients
-    from; None for everywhere. `counting` is an index that counts up along the last axis, and its
-    first number: tables read at it are slices.
+    from; None for everywhere. `counting` is an index that counts up along the last axis, its first
+    number and how many there are: tables read at it are slices, and it is made where it is computed
+    with.
     """
 
     indices: Mapping[str, torch.Tensor]
@@ -79,7 +80,7 @@ class Environment:
     step: StepReader | None = None
     double: bool = False
     kept: torch.Tensor | None = None
-    counting: tuple[str, int] | None = None
+    counting: tuple[str, int, int] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -178,6 +179,9 @@ def device_of(form: Bound) -> torch.device:
 
 
 def _index(node: Node, env: Environment) -> torch.Tensor:
+    if env.counting is not None and node.data == env.counting[0]:
+        first, count = env.counting[1:]
+        return torch.arange(first, first + count, device=env.device)
     return env.indices[cast(str, node.data)]
 
 
@@ -227,7 +231,7 @@ def _slice(table: torch.Tensor, node: Node, env: Environment) -> torch.Tensor | 
     last = node.args[-1]
     if env.counting is None or last.op != "index" or last.data != env.counting[0]:
         return None
-    first, length = env.counting[1], env.indices[env.counting[0]].shape[-1]
+    first, length = env.counting[1:]
     if first < 0 or first + length > table.shape[-1]:
         return None
     part = table.narrow(-1, first, length)

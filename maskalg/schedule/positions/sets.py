@@ -176,8 +176,7 @@ def strips(
         size = -(-_STRIP // side) * side
     for first in range(0, max(length, 1), size):
         here = min(size, length - first)
-        place = torch.arange(first, first + here, device=env.device).view(1, 1, -1)
-        found = at_places({index: place}, node, env, (index, first))
+        found = at_places({}, node, env, (index, first, here))
         yield first, found.expand(*found.shape[:2], here)
 
 
@@ -185,7 +184,7 @@ def at_places(
     places: dict[str, torch.Tensor],
     node: Node,
     env: Environment,
-    counting: tuple[str, int] | None = None,
+    counting: tuple[str, int, int] | None = None,
 ) -> torch.Tensor:
     """A formula at `places`, tensors `[1, 1, n]`, as `[batch, heads, n]` or with sizes 1.
 
