@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..attention import attention
+from ..engine.normal_form import bound
 from .cases import Case, Contender, Mod, Run, mask_of
 from .cudnn import cudnn_flex_attention
 from .flash_attention_4 import flash_attention_4
@@ -68,7 +69,12 @@ def _flex(
     block_mask = None
     if mask_mod is not None:
         make = torch.compile(create_block_mask)
-        block_mask = make(mask_mod, None, None, q.shape[2], k.shape[2], str(q.device))
+        structure = bound(mask_of(case)).structure
+        batch, heads = (
+            size if structure.depends_on(index) else None
+            for index, size in zip(("batch", "head"), q.shape[:2], strict=True)
+        )
+        block_mask = make(mask_mod, batch, heads, q.shape[2], k.shape[2], str(q.device))
     flex = torch.compile(flex_attention, dynamic=False)
     grouped = q.shape[1] != k.shape[1]
     return lambda: flex(q, k, v, case.score_mod, block_mask, enable_gqa=grouped)

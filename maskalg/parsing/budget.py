@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -69,8 +70,9 @@ def _at_most(name: str, given: list[Any]) -> int:
     shapes = [part.shape for part in given if isinstance(part, torch.Tensor)]
     numbers = [abs(int(n)) + 1 for n in given if type(n) in (int, float) and abs(n) < 2**63]
     try:
-        entries = int(torch.broadcast_shapes(*shapes).numel())
-    except RuntimeError:
+        # That of torch would load its machinery of symbolic shapes.
+        entries = prod(np.broadcast_shapes(*shapes))
+    except ValueError:
         entries = prod(shape.numel() for shape in shapes)
     if name == "arange":
         return sum(numbers)
