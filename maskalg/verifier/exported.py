@@ -17,7 +17,6 @@ import torch
 from ..engine.extents import Lengths
 from ..engine.normal_form import Bound, Structure, bound
 from ..errors.kinds import MaskalgError, MaskValueError
-from ..export.cudnn import to_cudnn
 from ..export.flex_functions import MOST_OF_INT32, flex_function, interval_function
 from ..formula import nodes
 from ..formula.expression import Expression
@@ -37,6 +36,7 @@ from .reading.torch_functions import read_function
 from .reading.values import BOOL, FLOAT32, INT32, INT64, Number
 from .reals import prove_real
 from .solve import Verdict, aligned, prove, settled
+from .tables_of_calls import tables_of_call
 from .terms import Table, Term
 from .walk.tables import extents_of
 
@@ -157,18 +157,20 @@ def claims_of_intervals(mask: Mask, length: int | None, milliseconds: int) -> It
     where = f"a call of {extents.q_len} queries and {extents.kv_len} keys"
     kept = mask.to_dense(*call[:2], batch=extents.batch, heads=extents.heads)
     grid = torch.meshgrid(*map(torch.arange, (*call[2:], *call[:2])), indexing="ij")
-    read_back: dict[str, Callable[[], torch.Tensor]] = {}
+    read_back = dict(tables_of_call(mask, extents, kept))
     with suppress(MaskValueError):  # more intervals than such functions have
         intervals = key_intervals(mask, Lengths(*call), 8)
         function = interval_function(intervals)
         text = "FlexAttention's mask_mod of intervals"
         yield of_intervals(form.structure, intervals, function, text, milliseconds)
         read_back[text] = lambda: function(*grid)
-    ends = key_intervals(mask, Lengths(*call), None)
-    read_back["cuDNN's ends of rows"] = lambda: to_cudnn(ends, call[2], call[1]).to_dense()
-    for name, found in read_back.items():
+    for name, read in read_back.items():
         started = time.perf_counter()
-        wrong = (found() != kept).nonzero()
+        try:
+            found = read()
+        except MaskValueError:  # a mask that the format does not hold
+            continue
+        wrong = (found != kept).nonzero()
         outcome: Outcome = "wrong" if len(wrong) else "proved"
         by = f"batch, head, query, key {wrong[0].tolist()}" if len(wrong) else _EVERY_PAIR
         seconds = time.perf_counter() - started

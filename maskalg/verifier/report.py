@@ -110,7 +110,7 @@ def verify(
     Args:
         expression: a mask, or a mask with biases.
         targets: "ptx" for NVIDIA, "triton" for other GPUs, "cpu" for C++, "torch" for the functions
-            and intervals that other libraries are given, "page" for the JavaScript of `explore`.
+            and tables that other libraries are given, "page" for the JavaScript of `explore`.
         length: queries and keys of a call, with the numbers and tensors of the expression, whose
             runs of tiles are all computed and compared with each pair; if None, only those that
             are looked up, for as many positions as the tensors have.

@@ -10,8 +10,9 @@ import torch
 import maskalg as ma
 from maskalg.engine.normal_form import bound
 from maskalg.export.flex_functions import flex_function, interval_function
+from maskalg.schedule.block_map import BlockMap
 from maskalg.testing.catalogue import BIASES, CATALOGUE
-from maskalg.verifier import exported
+from maskalg.verifier import exported, tables_of_calls
 from maskalg.verifier.exported import claims_of_function, of_intervals
 
 from .mutants import masks
@@ -91,12 +92,12 @@ def test_an_index_outside_of_its_table_is_wrong():
 
 @pytest.mark.parametrize("name", ["key_intervals", "to_cudnn"])
 def test_tables_of_intervals_that_are_wrong_are_told(name, monkeypatch):
-    right = getattr(exported, name)
+    right = getattr(tables_of_calls, name)
     if name == "key_intervals":
-        monkeypatch.setattr(exported, name, lambda *at: right(ma.sliding(4), *at[1:]))
+        monkeypatch.setattr(tables_of_calls, name, lambda *at: right(ma.sliding(4), *at[1:]))
     else:
         other = exported.key_intervals(ma.sliding(4), exported.Lengths(20, 20, 1, 1), None)
-        monkeypatch.setattr(exported, name, lambda ends, *at: right(other, *at))
+        monkeypatch.setattr(tables_of_calls, name, lambda ends, *at: right(other, *at))
     found = list(exported.claims_of_intervals(ma.sliding(3), 20, 3000))
     outcomes = {claim.text.partition(",")[0]: claim.outcome for claim in found}
     assert outcomes["cuDNN's ends of rows"] == "wrong"
@@ -111,8 +112,66 @@ def test_what_other_libraries_are_given_is_proved():
         "FlexAttention's score_mod",
         "FlexAttention's mask_mod",
         "FlexAttention's mask_mod of intervals",
+        "FlexAttention's blocks of keys of each row",
+        "FlexAttention's blocks of queries of each column",
+        "FlashAttention-4's blocks of keys of each row",
+        "FlashAttention-4's blocks of queries of each column",
+        "slices",
+        "FlashMask's ranges of queries",
         "cuDNN's ends of rows",
+        "FlashInfer's blocks",
+        "FlashInfer's blocks of any size",
+        "FlashInfer's bits",
+        "vLLM's function with its hint",
     ]
+
+
+def wrong_lists(rows, name, change):
+    return rows._replace(**{name: change(getattr(rows, name).clone())})
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("mask_block_cnt", lambda count: count - (count > 0).int()),  # a block less
+        ("full_block_cnt", lambda count: count - (count > 0).int()),
+        ("mask_block_idx", lambda at: at[..., :1].expand_as(at)),  # one block again and again
+        ("full_block_idx", lambda at: at + 1),
+    ],
+)
+def test_wrong_lists_of_blocks_are_refuted(name, change, turned, monkeypatch):
+    right = BlockMap.to_fa4
+
+    def wrong(blocks):
+        lists = list(right(blocks))
+        lists[turned] = wrong_lists(lists[turned], name, change)
+        return lists
+
+    monkeypatch.setattr(BlockMap, "to_fa4", wrong)
+    found = exported.claims_of_intervals(ma.sliding(100), 300, 3000)
+    refuted = [claim.text.partition(",")[0] for claim in found if claim.outcome != "proved"]
+    title = "queries of each column" if turned else "keys of each row"
+    assert refuted == [f"FlashAttention-4's blocks of {title}"]
+
+
+@pytest.mark.parametrize(
+    "writer, change",
+    [
+        ("to_attention_slices", lambda q, k, kinds: (q, k, kinds * 0)),
+        ("to_attention_slices", lambda q, k, kinds: (q, k - 1 + (k == 0).int(), kinds)),
+        ("to_attention_slices", lambda *parts: [torch.cat([part, part[:1]]) for part in parts]),
+        ("to_flashmask", lambda ends, causal: (ends + 1, causal)),
+        ("to_flashmask", lambda ends, causal: (ends, not causal)),
+    ],
+)
+def test_wrong_slices_and_ranges_are_refuted(writer, change, monkeypatch):
+    right = getattr(tables_of_calls, writer)
+    monkeypatch.setattr(tables_of_calls, writer, lambda *args, **of: change(*right(*args, **of)))
+    for mask in (ma.causal & ma.document(torch.arange(60) // 9), ma.sliding(7)):
+        found = exported.claims_of_intervals(mask, 50, 3000)
+        refuted = [claim.text for claim in found if claim.outcome != "proved"]
+        assert len(refuted) == 1, refuted
 
 
 def test_a_wrong_function_of_intervals_is_refuted():
