@@ -26,7 +26,7 @@ from . import (
     tune,
     verify,
 )
-from .arguments import EXPRESSIONS
+from .options import EXPRESSIONS
 
 # Commands of expressions, which print and are done.
 _ANSWERS: Final = (show, explore, prove, compare, plan, render, explain, verify)

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from ..errors import BackendError
-from .arguments import named_by, positive
+from .options import named_by, positive
 
 HELP: Final = "attention on this machine's GPU, beside FlexAttention and fixed kernels"
 DESCRIPTION: Final = (

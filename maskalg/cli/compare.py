@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from ..formula.expression import Expression
-from .arguments import add_expression, add_lengths, mask_of, natural, plain_console
+from .options import add_expression, add_lengths, mask_of, natural, plain_console
 
 if TYPE_CHECKING:
     from ..questions.search import Place

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from .arguments import (
+from .options import (
     LENGTH_SHOWN,
     add_expression,
     add_lengths,

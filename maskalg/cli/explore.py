@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from .arguments import (
+from .options import (
     LENGTH_SHOWN,
     add_expression,
     add_lengths,

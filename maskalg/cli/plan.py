@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from ..errors import MaskValueError
-from .arguments import EXPRESSION_HELP, mask_of, natural, picture_width, plain_console, positive
+from .options import EXPRESSION_HELP, mask_of, natural, picture_width, plain_console, positive
 
 HELP: Final = "share a long sequence among ranks: the same work for each, and the keys it needs"
 DESCRIPTION: Final = (

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Final
 
-from .arguments import add_expression, mask_of, plain_console
+from .options import add_expression, mask_of, plain_console
 
 HELP: Final = "which blocks are empty and full for all values of the parameters, and why"
 DESCRIPTION: Final = (

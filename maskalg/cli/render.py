@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import errors
-from .arguments import add_expression, plain_console, positive
+from .options import add_expression, plain_console, positive
 
 if TYPE_CHECKING:
     from rich.console import Console

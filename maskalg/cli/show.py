@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from .arguments import (
+from .options import (
     LENGTH_SHOWN,
     add_expression,
     add_lengths,

@@ -13,7 +13,7 @@ from .. import errors
 from ..tiles.shapes import SIZES
 from ..tiles.tuned import store
 from ..tiles.tuned.choices import KERNELS, Kernel, text
-from .arguments import named_by, positive
+from .options import named_by, positive
 
 HELP: Final = "measure tile shapes on this machine's GPU, and keep what is faster than the table"
 DESCRIPTION: Final = (
@@ -111,7 +111,7 @@ def _forget() -> int:
 
 
 def _cases(given: str) -> tuple[str, ...]:
-    """The names that hold a part of what was given; all for nothing."""
+    """The names of cases that hold one of the given parts; all names where none is given."""
     from ..bench.tuning_session import tuning_cases
 
     parts = [part for part in given.split(",") if part]

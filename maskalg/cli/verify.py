@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from .arguments import add_expression, plain_console, positive
+from .options import add_expression, plain_console, positive
 
 HELP: Final = "prove that the kernels compute the mask, for every index"
 DESCRIPTION: Final = (

@@ -19,7 +19,7 @@ MOST_INTERVALS: Final = 16
 def bounds_text(
     forms: ClosedForms, text: TritonText, found: str, origin: str = ""
 ) -> tuple[str, ...]:
-    """The body of a hook for a mask with these closed forms: the intervals, then what is `found`.
+    """The body of a hook for a mask with these closed forms: its intervals, and `return found`.
 
     Tiles are counted from `origin`, if any.
 

@@ -1,4 +1,4 @@
-"""What proves the kernels of a proof's mask: a later room, which is imported when it is asked."""
+"""The function that proves the kernels of a mask, registered here by a later room."""
 
 from __future__ import annotations
 

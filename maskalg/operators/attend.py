@@ -27,7 +27,7 @@ from .inputs import check_tensor, check_weight
 
 
 def traced(query: torch.Tensor, backend: str) -> bool:
-    """Whether somebody watches who must see one operator instead of what it is made of.
+    """Whether a tracer or a mode watches, and must see one operator instead of its parts.
 
     That is torch.compile and torch.export, the transforms of torch.func, dispatch modes (fake
     tensors, selective checkpointing, counters) and tensors of other classes. Plain calls skip the

@@ -285,7 +285,7 @@ class _Run:
         call: Call,
         of_rows: Sequence[torch.Tensor | None],
     ) -> list[torch.Tensor]:
-        """Of the inputs of a call and of what is learned, given output, lse and their gradients."""
+        """Gradients of the inputs of a call and of learned tensors, from output, lse and theirs."""
         leaves = [tensor.detach().requires_grad_() for tensor in learned]
         with torch.enable_grad():
             score = _shifted(self._score(leaves), call, remembered=not learned)

@@ -126,7 +126,7 @@ LENGTH: Final = WINDOWED
 
 @dataclass(frozen=True, eq=False)
 class BiasCase:
-    """A score term built from its learned tensors, and the oracle of what it adds.
+    """A score term built from its learned tensors, and the oracle of its numbers.
 
     Attributes:
         build: the term, from tensors of the shapes of `tables`.
@@ -152,7 +152,7 @@ BIASES: Final = {name: BiasCase(*row) for name, row in rows(biases.__name__).ite
 
 @dataclass(frozen=True, eq=False)
 class WeightCase:
-    """A weight function built from its learned tensors, and the oracle of what it does to scores.
+    """A weight function built from its learned tensors, and the oracle of its weights.
 
     Attributes:
         build: the weight, from tensors of the shapes of `tables`.

@@ -32,7 +32,7 @@ def rows_of_tiles(call: Call, length: int, side: int) -> int:
 
 
 def with_rows(hooks: Hooks, call: Call, reads: Hooked, length: int, side: int) -> Hooked:
-    """What hooks read of a call, and behind it the list of rows where tiles are aligned."""
+    """Numbers and tables of a call that hooks read; of aligned tiles also the list of rows."""
     if not call.aligned:
         return reads
     return hooked(hooks, call, behind=(_list_of_rows(call, length, side),))

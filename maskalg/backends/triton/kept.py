@@ -134,11 +134,11 @@ class KeptBits:
 
     @property
     def counted(self) -> tuple[float, float, float] | None:
-        """What `tiles_of_counts` wants to know of the tiles that keep a pair, of the first mask of
-        this structure with these numbers and sizes: the host waits for that one alone, whose
-        kernels are compiled too. Later ones, with other tensors, take the same tiles.
+        """Mean numbers of tiles that keep a pair, as `tiles_of_counts` takes them.
 
-        None for few pairs, and in a graph that is captured before.
+        They are those of the first mask of this structure with these numbers and sizes. The host
+        waits for its counts, as it does for its kernels to be compiled; later masks, with other
+        tensors, take the same tiles. None for few pairs, and in a graph that is captured before.
         """
         extents, values = self._extents, self._form.values
         if extents.batch * extents.heads * extents.q_len * extents.kv_len < _FEWEST_COUNTED:

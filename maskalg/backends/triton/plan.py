@@ -90,7 +90,7 @@ class Told(NamedTuple):
 
 
 def told_of(call: Call) -> Told:
-    """All that the plan follows from of lengths, and of what is bound to the structure."""
+    """The facts of lengths, numbers and tensors that a plan depends on."""
     form, extents = call.form, call.extents
     sizes = sizes_of(form, extents)
     arch, _ = machine_of(call.query.device)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from ..arguments import natural, positive
+from ..options import natural, positive
 
 HELP: Final = "attention over real text packed into one sequence, next to the dense way"
 DESCRIPTION: Final = (

@@ -17,7 +17,7 @@ from ...values.algebra import Mask
 from ...values.biases import alibi
 from ...values.masks import causal, document, sliding
 from ...views.inspect.terminal import percent, show
-from ..arguments import plain_console
+from ..options import plain_console
 from .corpus import Corpus, read_corpus
 from .dense import Inputs, matrix_bytes, reference, sdpa_heads
 from .measure import peak_bytes, seconds

@@ -33,8 +33,8 @@ def additive(bias: Node) -> bool:
 def added(text: TritonText, bias: Node) -> str:
     """q . k with the terms of an additive bias divided by the scale: the score in that unit.
 
-    Not as sums, which Triton would start the accumulation of q . k with: of what is read that waits
-    for memory, and large terms would round every step.
+    Not as sums: Triton would start the accumulation of q . k with them. It would wait for entries
+    that are still to be loaded, and large terms would round every step.
     """
     assert text.held is not None
     result = "product"

@@ -77,6 +77,6 @@ def met(tries: Iterable[str]) -> str:
 
 
 def additions(value: object, known: tuple[str, ...]) -> list[str]:
-    """Names of what a value says beyond the fields that are known."""
+    """Names of the fields of a value that are set and not `known`."""
     names = [field.name for field in fields(value)]  # type: ignore[arg-type]
     return [name for name in names if name not in known and getattr(value, name)]

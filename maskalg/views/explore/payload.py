@@ -62,7 +62,7 @@ def added_by(mask: Node, bias: Node, js: JavaScript) -> Added:
 
 
 def shown_bias(bias: Node) -> Node:
-    """What the page shows of a bias at an element: what it adds, or makes of a score of 1."""
+    """The number that the page shows of a bias at an element: its term, or its value at score 1."""
     score = nodes.const(0.0 if is_additive(bias) else 1.0)
     return nodes.substitute(bias, lambda node: score if node.op == "score" else None)
 

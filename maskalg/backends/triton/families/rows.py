@@ -74,7 +74,7 @@ def known_of(
     grad_lse: torch.Tensor | None,
     sinks: torch.Tensor | None,
 ) -> Known:
-    """What the statistics are computed from.
+    """The tensors that the statistics of rows are computed from.
 
     Args:
         saved: output and lse of the forward pass (the sum of weights that have a formula).

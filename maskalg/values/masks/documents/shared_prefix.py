@@ -189,7 +189,7 @@ class _Segments:
         total: int | None,
         device: torch.device,
     ) -> _Segments:
-        """Of what `_checked` gives; `device` as of the attribute."""
+        """Segments of lengths and parents that `_checked` gives, on `device`."""
         cu_seqlens = cu_seqlens.long()
         total = int(cu_seqlens[-1]) if total is None else total
         past = _past_each(call, parents.long()).to(cu_seqlens.device)

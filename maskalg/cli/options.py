@@ -1,4 +1,4 @@
-"""What the commands share: their arguments, checked as they are read, and where they print."""
+"""Arguments that several commands have, checked as they are read, and the console they print on."""
 
 from __future__ import annotations
 
