@@ -76,6 +76,7 @@ def test_lengths(q_len, kv_len):
 )
 @pytest.mark.parametrize("q_len", [1, 11, 130])
 def test_dtypes(dtype, tolerance, q_len):
+    torch.manual_seed(q_len)  # the same slopes whichever tests ran before
     expression = causal.shift(q=130 - q_len) & sliding(50).shift(q=130 - q_len)
     expression = expression + ma.alibi(torch.rand(HEADS, dtype=torch.float64))
     for seed in (0, 1):
