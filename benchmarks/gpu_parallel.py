@@ -27,6 +27,7 @@ import argparse
 import os
 import socket
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -203,6 +204,7 @@ def measured(
     makers = {of: make for of, make in makers.items() if any(word in of for word in wanted)}
     contenders, memory, failed = {}, {}, {}
     for of, make in makers.items():
+        began = time.perf_counter()
         try:
             contenders[of] = made = make()
             made.both()
@@ -216,6 +218,9 @@ def measured(
             contenders.pop(of, None)
             failed.setdefault(of, "failed on another rank")
             continue
+        if rank == 0:
+            took = time.perf_counter() - began
+            print(f"{name} {of}: {took:.0f} s to compile", file=sys.stderr, flush=True)
         held = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
         memory[of] = of_all(held, device)
     times: dict[tuple[str, str], list[float]] = {}

@@ -55,10 +55,10 @@ def test_every_process_has_the_tokens_of_one(dtype, tmp_path):
 def process(rank, ranks, store, dtype):
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", f"file://{store}", rank=rank, world_size=ranks)
-    for case in CASES:
-        for dims in ((64, 64), (40, 72)):
-            for method in ("gather", "ring"):
-                check(case, dims, method, dtype, (rank, ranks))
+    for number, case in enumerate(CASES):
+        dims = ((64, 64), (40, 72))[number % 2]
+        for method in ("gather", "ring"):
+            check(case, dims, method, dtype, (rank, ranks))
     dist.destroy_process_group()
 
 
