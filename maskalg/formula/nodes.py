@@ -276,12 +276,21 @@ def subtract(left: Node, right: Node) -> Node:
 def floordiv(left: Node, right: Node) -> Node:
     if right.op == "const" and right.data == 1:
         return left
+    if _are_written(left, right):
+        return const(cast(int, left.data) // cast(int, right.data))
     return Node("floordiv", "int", (left, right))
 
 
 def mod(left: Node, right: Node) -> Node:
     """The remainder with the sign of the divisor, as in Python."""
+    if _are_written(left, right):
+        return const(cast(int, left.data) % cast(int, right.data))
     return Node("mod", "int", (left, right))
+
+
+def _are_written(left: Node, right: Node) -> bool:
+    """Whether both sides of a division are integers that are written out."""
+    return left.op == right.op == "const" and cast(int, right.data) >= 1
 
 
 def divide(left: Node, right: Node) -> Node:
@@ -289,13 +298,20 @@ def divide(left: Node, right: Node) -> Node:
 
 
 def minimum(*args: Node) -> Node:
-    flat = _flatten("min", args)
-    return flat[0] if len(flat) == 1 else Node("min", numeric(flat), _ordered(flat))
+    return _extreme("min", args)
 
 
 def maximum(*args: Node) -> Node:
-    flat = _flatten("max", args)
-    return flat[0] if len(flat) == 1 else Node("max", numeric(flat), _ordered(flat))
+    return _extreme("max", args)
+
+
+def _extreme(op: Literal["min", "max"], args: tuple[Node, ...]) -> Node:
+    flat = _flatten(op, args)
+    written = [cast(int, arg.data) for arg in flat if arg.op == "const"]
+    if len(written) > 1 and numeric(flat) == "int":
+        found = min(written) if op == "min" else max(written)
+        flat = [*[arg for arg in flat if arg.op != "const"], const(found)]
+    return flat[0] if len(flat) == 1 else Node(op, numeric(flat), _ordered(flat))
 
 
 def where(condition: Node, then: Node, otherwise: Node) -> Node:

@@ -15,12 +15,16 @@ import maskalg as ma
 from maskalg.engine.extents import Lengths, resolve
 from maskalg.engine.normal_form import Bound, bound
 from maskalg.formula import nodes
+from maskalg.testing.case import BATCH, HEADS
 from maskalg.testing.catalogue import BIASES, CATALOGUE
 from maskalg.values.index import Index
 from maskalg.verifier.exported import claims_of_page
+from maskalg.verifier.walk.tables import extents_of
 from maskalg.views.explore import javascript
 from maskalg.views.explore.integers import Integers
 from maskalg.views.explore.javascript import JavaScript
+from maskalg.views.explore.javascript import text as as_json
+from maskalg.views.explore.payload import payload
 
 from .mutants import masks
 
@@ -188,3 +192,65 @@ def test_a_page_refuses_numbers_that_python_refuses():
     assert found == wanted
     for name in masks_of_numbers():
         assert {told for of, _, told in wanted if of == name} == {True, False}, name
+
+
+# --- ranges over rectangles, which the page draws with --------------------------------------------
+
+RECTANGLES = """
+const found = [];
+for (B = 0; B < data.batch; B++) for (H = 0; H < data.heads; H++) {
+  forgetSets();
+  const pairs = [], rectangles = [];
+  for (let q = 0; q < Q_LEN; q++) for (let k = 0; k < KV_LEN; k++) pairs.push(kept(q, k));
+  for (let q0 = 0; q0 < Q_LEN; q0++) for (let q1 = q0; q1 < Q_LEN; q1++)
+    for (let k0 = 0; k0 < KV_LEN; k0++) for (let k1 = k0; k1 < KV_LEN; k1++)
+      rectangles.push(over(q0, q1, k0, k1));
+  found.push([pairs.map(Number), rectangles]);
+}
+return found;
+"""
+
+
+def ranges_by_node(made):
+    """Of each page, for each batch entry and head: the elements, and what it says of rectangles."""
+    sources = [(STATIC / name).read_text() for name in ("arithmetic.js", "tables.js")]
+    data = [json.dumps(as_json(one.data)) for one in made]
+    pages = [
+        f"""async () => {{
+        const document = {{getElementById: () => ({{textContent: {told}}})}};
+        {sources[0]} {sources[1]} {one.script}
+        await unpackTables();
+        {RECTANGLES} }}"""
+        for one, told in zip(made, data, strict=True)
+    ]
+    script = f"(async () => {{ for (const page of [{','.join(pages)}]) console.log(JSON.stringify(await page())); }})()"  # noqa: E501
+    run = subprocess.run(["node", "-"], input=script, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+@needs_node
+def test_ranges_over_rectangles_hold():
+    """What a page calls empty or full is, for every rectangle of a small call of each mask."""
+    made, dense = [], []
+    for case in CATALOGUE.values():
+        form = bound(case.mask)
+        extents = extents_of(form, None)
+        lengths = Lengths(min(extents.q_len, 7), min(extents.kv_len, 8), BATCH, HEADS)
+        try:
+            made.append(payload(case.mask, lengths))
+        except ma.MaskValueError:  # an image of another size, or a formula that pages have not
+            continue
+        dense.append(case.mask.to_dense(lengths.q_len, lengths.kv_len, batch=BATCH, heads=HEADS))
+    assert len(made) > 100
+    decided = 0
+    for page, kept, found in zip(made, dense, ranges_by_node(made), strict=True):
+        members = itertools.product(range(page.data["batch"]), range(page.data["heads"]))
+        for (b, h), (pairs, said) in zip(members, found, strict=True):
+            of = kept[b, h].numpy()
+            assert pairs == of.astype(int).flatten().tolist(), page.title
+            sides = [list(itertools.combinations(range(n + 1), 2)) for n in of.shape]
+            for ((q0, q1), (k0, k1)), answer in zip(itertools.product(*sides), said, strict=True):
+                part = of[q0:q1, k0:k1]
+                assert answer == 1 or (part.all() if answer == 2 else not part.any()), page.title
+                decided += answer != 1
+    assert decided > 10_000

@@ -8,7 +8,9 @@ import torch
 import maskalg as ma
 from maskalg.cli import main
 from maskalg.engine.normal_form import bound
+from maskalg.formula import nodes
 from maskalg.testing.catalogue import CATALOGUE
+from maskalg.values.index import Index
 from maskalg.verifier import claims as of_claims
 from maskalg.verifier.claims import claims
 from maskalg.verifier.solve import Verdict
@@ -215,3 +217,18 @@ def test_a_key_may_lie_in_another_interval_than_the_closed_form_has_it_in():
     assert wrong(mask, start, f"{start}{more},\n        ", "ptx") == []
     found = wrong(mask, start, f"{start}{more},\n    )\n    other = (\n        ", "ptx")
     assert found and {claim.outcome for claim in found} == {"wrong"}, found
+
+
+def test_integers_that_are_written_out_are_no_arithmetic_of_kernels():
+    """Triton has 32 bits for them in kernels of 64: twice 2**31 - 1 was less than 0 in the bounds
+    of this mask, and every block full."""
+    far = Index(nodes.maximum(nodes.const(1 - 2**31), nodes.const(2**31 - 1)))
+    distance = ma.kv_idx + 16 - ma.q_idx
+    subject = subject_of(far < ma.maximum(distance, -distance))
+    found = [claim for claim in claims(subject, ("ptx", "triton")) if claim.outcome != "proved"]
+    assert found == []
+    for c in (1, 3, 2**31 - 1):
+        for x in (-7, 0, 2**40):
+            parts = nodes.const(x), nodes.const(c)
+            assert [nodes.floordiv(*parts).data, nodes.mod(*parts).data] == [x // c, x % c]
+            assert nodes.minimum(*parts, nodes.K) == nodes.minimum(nodes.const(min(x, c)), nodes.K)
