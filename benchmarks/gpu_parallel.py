@@ -279,10 +279,9 @@ def started(rank: int, ranks: int, options: argparse.Namespace) -> None:
                 f"{'MiB':>9} {'GiB':>7} {'error':>8}"
             )
         masks = plans.masks(tokens)
-        for word in options.names:
-            for name in chosen:
-                if word in name:
-                    measured(name, masks[name](), mesh, tokens, options)
+        found = [name for word in options.names for name in chosen if word in name]
+        for name in dict.fromkeys(found):
+            measured(name, masks[name](), mesh, tokens, options)
     distributed.destroy_process_group()
 
 

@@ -35,6 +35,7 @@ class Call(NamedTuple):
             dim]`, and queries may be packed into one batch entry. The expression drops keys and
             queries that a request has not.
         aligned: whether tiles begin where documents do, for backends that say so.
+        part: whether the output that gradients are taken from is of more keys than these.
     """
 
     query: torch.Tensor
@@ -48,6 +49,7 @@ class Call(NamedTuple):
     descales: Descales | None = None
     pages: Pages | None = None
     aligned: bool = False
+    part: bool = False
 
     @property
     def out_dtype(self) -> torch.dtype:

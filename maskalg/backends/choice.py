@@ -45,8 +45,8 @@ class Backend(Protocol):
 
         Args:
             call: the inputs.
-            saved: output and lse of the forward pass, or of attention of the same queries to
-                these keys and others: then the gradients are those of that.
+            saved: output and lse of the forward pass. Where the call is a part they are of
+                attention of the same queries to these keys and others, and so are the gradients.
             change: gradients of the output and of the lse, None where that was not used.
             tables: slots whose tensors want a gradient.
         """

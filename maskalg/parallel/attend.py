@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -20,9 +20,10 @@ from ..attention import attention as attend
 from ..attention import checked_call
 from ..backends.choice import backend_name, backend_of
 from ..backends.merge import merge
+from ..backends.results import with_sink
 from ..engine.normal_form import bound
 from ..formula.expression import Expression
-from ..operators.inputs import as_autocast_wants
+from ..operators.inputs import as_autocast_wants, check_weight, extents_of
 from ..values.algebra import Mask, Score
 from ..values.weights import Weight, softmax
 from .planning import Plan
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 Tensors = tuple[torch.Tensor, ...]
 _Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+_MOST_SHIFTED: Final = 1024  # places of one mask
 
 
 def attention(
@@ -83,10 +86,16 @@ def attention(
     """
     from torch import distributed
 
+    if not isinstance(plan, Plan):
+        raise errors.MaskTypeError(
+            f"parallel.attention: plan must be a Plan, got {type(plan).__name__}. "
+            "Write plan(mask, length, ranks)."
+        )
     processes = _group(group)
     size, rank = distributed.get_world_size(processes), distributed.get_rank(processes)
     _check(query, key, value, plan, (size, rank))
     _check_mask(score, plan, layer)
+    check_weight(weight, query, return_lse=False)
     if weight.formula is not None:
         raise errors.MaskValueError(
             f"parallel.attention: parts of the keys are merged by their lse, which {weight} has "
@@ -120,11 +129,7 @@ def attention(
     else:
         results = run.forward(inputs)[:2]
     out, lse = results
-    if sink is None:
-        return out
-    # The lse is that of the keys: what they have of the weight besides the sink.
-    logit = sink.view(-1, 1) if isinstance(sink, torch.Tensor) else sink
-    return out * torch.sigmoid(lse - logit).unsqueeze(-1).to(out.dtype)
+    return with_sink(out, lse, sink)
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,8 @@ class _Run:
             if not results:  # these queries keep no key
                 shape = query[:, :, place].shape[:3]
                 nothing = value.new_zeros((*shape, value.shape[3]))
-                results = [(nothing, query.new_full(shape, -math.inf, dtype=torch.float32))]
+                dtype = torch.promote_types(query.dtype, torch.float32)
+                results = [(nothing, query.new_full(shape, -math.inf, dtype=dtype))]
             if len(results) > 1:
                 results = [merge(*zip(*results, strict=True))]
             merged += results
@@ -294,6 +300,7 @@ class _Run:
         out, lse, of_out, of_lse = of_rows
         assert out is not None and lse is not None and of_out is not None
         made = checked_call(*inputs, score, self.options.scale, return_lse=True)
+        made = made._replace(part=True)
         backend = backend_of(self.options.backend)
         found = backend.differentiate(made, (out, lse), (of_out, of_lse), tuple(wanted))
         if not wanted:
@@ -324,20 +331,31 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: _Run, *inputs: torch.Tensor) -> Tensors:
         out, lse, parts = run.forward(inputs)
-        ctx.run, ctx.parts, ctx.inputs = run, parts, len(inputs)
+        ctx.run, ctx.inputs = run, len(inputs)
+        # Keys and values that came are saved as autograd wants them saved.
+        none = out.new_empty(0)
+        ctx.parts = [replace(part, key=none, value=none) for part in parts]
+        came = [x for part in parts if part.hop is not None for x in (part.key, part.value)]
         # Tables are saved so that autograd tells of one that is changed before.
         tables = [table for _, table in bound(run.score).tensors() if not table.is_inference()]
-        ctx.save_for_backward(out, lse, *inputs, *tables)
+        ctx.save_for_backward(out, lse, *inputs, *came, *tables)
         ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_out: torch.Tensor | None, of_lse: torch.Tensor | None) -> Any:
+        if torch.is_grad_enabled():
+            raise errors.no_double_backward()
         out, lse, *saved = ctx.saved_tensors
         change = (torch.zeros_like(out) if of_out is None else of_out, of_lse)
-        inputs = tuple(saved[: ctx.inputs])
-        return None, *ctx.run.backward(inputs, (out, lse), change, ctx.parts)
+        inputs, came = tuple(saved[: ctx.inputs]), saved[ctx.inputs :]
+        parts = [
+            replace(part, key=key, value=value)
+            for part, key, value in zip(
+                ctx.parts, (inputs[1], *came[::2]), (inputs[2], *came[1::2]), strict=False
+            )
+        ]
+        return None, *ctx.run.backward(inputs, (out, lse), change, parts)
 
 
 class _Summed(torch.autograd.Function):
@@ -401,9 +419,12 @@ def _shifted(score: Mask | Score, call: Call, *, remembered: bool) -> Expression
         return score.shift(q=call.q_start, kv=call.kv_start)
     known = score.__dict__.setdefault("_shifted", {})
     place = (call.q_start, call.kv_start)
-    if place not in known:
-        known[place] = score.shift(q=call.q_start, kv=call.kv_start)
-    return cast(Expression, known[place])
+    found = known.get(place)
+    if found is None:
+        if len(known) >= _MOST_SHIFTED:
+            known.clear()
+        found = known[place] = score.shift(q=call.q_start, kv=call.kv_start)
+    return cast(Expression, found)
 
 
 def _learned(score: Mask | Score) -> tuple[tuple[str, ...], list[torch.Tensor]]:
@@ -444,6 +465,7 @@ def _check(
                 f"tokens that rank {rank} holds, got {list(tensor.shape)}. Take them as "
                 f"x[:, :, plan.tokens({rank})]."
             )
+    extents_of(query, key, value)
     if key.dtype != value.dtype:
         raise errors.MaskTypeError(
             "parallel.attention: key and value travel together and must have one dtype, got "
@@ -454,7 +476,7 @@ def _check(
 def _check_mask(score: Mask | Score, plan: Plan, layer: int) -> None:
     if not isinstance(score, (Mask, Score)):
         raise errors.not_a_score(score)
-    if not 0 <= layer < len(plan.masks):
+    if not isinstance(layer, int) or not 0 <= layer < len(plan.masks):
         raise errors.MaskValueError(
             "parallel.attention: layer must be the number of a mask of the plan, 0 to "
             f"{len(plan.masks) - 1}, got {layer!r}."

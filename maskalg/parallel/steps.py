@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Final, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -67,9 +68,22 @@ class Steps:
     whole: int | None
 
 
-@lru_cache(maxsize=256)
+_KNOWN: Final[WeakKeyDictionary[Plan, dict[Hashable, Steps]]] = WeakKeyDictionary()
+
+
 def steps_of(plan: Plan, layer: int, rank: int, method: Method, device: torch.device) -> Steps:
-    """The steps of a rank under the mask number `layer`; index tensors are on `device`.
+    """The steps of a rank under the mask number `layer`, remembered as long as the plan lives.
+
+    Index tensors are on `device`.
+    """
+    known, key = _KNOWN.setdefault(plan, {}), (layer, rank, method, device)
+    if key not in known:
+        known[key] = _steps(plan, layer, rank, method, device)
+    return known[key]
+
+
+def _steps(plan: Plan, layer: int, rank: int, method: Method, device: torch.device) -> Steps:
+    """See `steps_of`.
 
     Gathering is one exchange. A ring has one for each distance between ranks, without those in
     which no rank needs a key of another.

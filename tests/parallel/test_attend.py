@@ -85,6 +85,15 @@ def alone(case):
     return [out.detach(), *[t.grad for t in tensors], slopes.grad, sink.grad]
 
 
+def alone_of(case, dtype):
+    """Gradients of one process of inputs that were rounded, computed in float64."""
+    *tensors, change = inputs()
+    score, _, (slopes, _) = learned(case)
+    tensors = [t.to(dtype).double().requires_grad_() for t in tensors]
+    (ma.attention(*tensors, score, backend="reference") * change).sum().backward()
+    return [*(t.grad for t in tensors), slopes.grad]
+
+
 def shared(case, method, processes, rank):
     """The same of the tokens of one of the processes."""
     *tensors, change = inputs()
@@ -115,6 +124,28 @@ def in_half_precision(processes, rank):
     out.sum().backward()
     assert out.dtype == own[1].grad.dtype == torch.bfloat16
     return [out.detach(), own[1].grad]
+
+
+def learned_in_half_precision(processes, rank):
+    *tensors, change = inputs()
+    score, _, (slopes, _) = learned("sinks and window, learned slopes")
+    plan = parallel.plan(score, LENGTH, processes, chunk=CHUNK)
+    own = plan.tokens(rank)
+    tensors = [t[:, :, own].bfloat16().requires_grad_() for t in tensors]
+    out = parallel.attention(*tensors, score, plan)
+    (out * change[:, :, own]).sum().backward()
+    return [*(t.grad for t in tensors), slopes.grad]
+
+
+def sink_of_nothing(processes, rank):
+    """A sink of -inf is none, also for queries that keep no key."""
+    *tensors, _ = inputs()
+    mask = CASES["nothing for most"](None)
+    plan = parallel.plan(mask, LENGTH, processes, chunk=CHUNK)
+    own = [t[:, :, plan.tokens(rank)] for t in tensors]
+    weight = ma.softmax_with_sink(torch.full((HEADS,), -torch.inf))
+    wanted = parallel.attention(*own, mask, plan)
+    return torch.equal(parallel.attention(*own, mask, plan, weight=weight), wanted)
 
 
 def left_to_others(processes, rank):
@@ -178,6 +209,14 @@ def refused(processes, rank):
             "the plan is for causal with its tensors, got causal & sliding(8)",
         ),
         (lambda: parallel.attention(*own, 3, plan), MaskTypeError, "got int"),
+        (lambda: parallel.attention(*own, causal, 3), MaskTypeError, "plan must be a Plan"),
+        (
+            lambda: parallel.attention(
+                *own, causal, plan, weight=ma.softmax_with_sink(torch.zeros(3))
+            ),
+            MaskValueError,
+            "sink",
+        ),
         (lambda: parallel.attention(*own, causal, plan, layer=1), MaskValueError, "0 to 0, got 1"),
         (
             lambda: parallel.attention(*own, causal, plan, method="tree"),
@@ -219,6 +258,8 @@ def process(rank, processes, folder):
                 results[case, method] = traceback.format_exc()
     for way in (
         in_half_precision,
+        learned_in_half_precision,
+        sink_of_nothing,
         left_to_others,
         by_torch,
         changed_before_the_gradients,
@@ -285,6 +326,20 @@ def test_half_precision(computed):
         parts = [results["in_half_precision"][number] for results in computed]
         error = (whole(computed, plan, parts).float() - wanted).abs()
         assert error.max() <= 0.03 * wanted.abs().max()
+
+
+def test_learned_slopes_in_half_precision(computed):
+    wanted = alone_of("sinks and window, learned slopes", torch.bfloat16)
+    score, _, _ = learned("sinks and window, learned slopes")
+    plan = parallel.plan(score, LENGTH, len(computed), chunk=CHUNK)
+    found = [results["learned_in_half_precision"] for results in computed]
+    for number, exact in enumerate(wanted):
+        got = found[0][3] if number == 3 else whole(computed, plan, [f[number] for f in found])
+        assert (got - exact).abs().max() <= 0.03 * exact.abs().max(), number
+
+
+def test_a_sink_of_nothing(computed):
+    assert [results["sink_of_nothing"] for results in computed] == [True] * len(computed)
 
 
 def test_gradients_of_slopes_may_be_left_to_others(computed):

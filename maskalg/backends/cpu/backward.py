@@ -105,7 +105,9 @@ def backward(
                 slice(*group.batch),
                 slice(None) if group.heads is None else list(group.heads),
             )
-            rounded = out.to(dtype)[members] if tables and softmax and dtype != out.dtype else None
+            # The output of more keys differs from that of these by more than what it lost.
+            lossy = tables and softmax and dtype != out.dtype and not call.part
+            rounded = out.to(dtype)[members] if lossy else None
             tile = _Saved(gradient[members], lse2[members], delta[members], rounded)
             _Group(call, group, tile, Elements(call, group, dtype, memory), scratch, found).add()
     return found

@@ -19,7 +19,8 @@ def merged(
     shape = outs[0].shape
     if len(shape) != 4:
         outs = [out.reshape(1, 1, -1, shape[-1]) for out in outs]
-    found = torch.empty_like(outs[0])
+    like = torch.preserve_format if outs[0].stride(-1) == 1 else torch.contiguous_format
+    found = torch.empty_like(outs[0], memory_format=like)
     outs = [out if out.stride() == found.stride() else found.clone().copy_(out) for out in outs]
     lses = [lse.float().contiguous() for lse in lses]
     lse = torch.empty_like(lses[0])

@@ -55,11 +55,12 @@ def _with_whole_products(of: BackwardPass, entries: tuple[Entry, ...]) -> Backwa
     """The pass with dO . O of softmaxes as of an output that was not rounded to 16 bits.
 
     An entry gets a sum over many pairs of weights times what dO . v is above it: what rounding
-    changed of it stays while the terms cancel.
+    changed of it stays while the terms cancel. An output of more keys stays as it is.
     """
     out, rows = of.rows.out, of.rows
     softmax = of.call.weight.formula is None
-    if not entries or not softmax or out is None or out.dtype == torch.float32:
+    rounds = softmax and not of.call.part
+    if not entries or not rounds or out is None or out.dtype == torch.float32:
         return of
     batch, heads, q_len, dim = out.shape
     together = max(_WIDENED // max(batch * q_len * dim, 1), 1)
