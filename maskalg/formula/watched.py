@@ -1,13 +1,14 @@
 """Whether somebody watches operations on tensors, who must see them and not a kernel of ours.
 
-The one place that asks torch for its transforms and dispatch modes, by functions it keeps private.
+Torch keeps private the functions that tell of its transforms and dispatch modes. They are asked
+here, and in `operators/attend.py` on the way of every call.
 """
 
 from __future__ import annotations
 
 import torch
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def transformed() -> bool:
@@ -21,6 +22,6 @@ def watched(*tensors: torch.Tensor) -> bool:
     if torch.compiler.is_compiling() or transformed() or torch._C._len_torch_dispatch_stack() > 0:
         return True
     for tensor in tensors:  # noqa: SIM110 - a generator takes longer, and every call passes here
-        if type(tensor) not in _PLAIN:
+        if type(tensor) not in PLAIN:
             return True
     return False
