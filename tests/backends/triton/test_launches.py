@@ -438,7 +438,7 @@ def test_python_of_a_step_of_training(monkeypatch, tmp_path):
     with stub_gpu(monkeypatch, tmp_path):
         gradient_calls([change] * 4)
         found = []
-        for _ in range(6):
+        for _ in range(20):
             out = []
             forward = calls_of(
                 lambda out=out: out.append(ma.attention(*of, causal, backend="triton"))
