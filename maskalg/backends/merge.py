@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 from typing import Final
 
 import torch
@@ -71,13 +73,19 @@ def merge(
 
 
 def _fit_the_kernel(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> bool:
-    """Whether parts lie on a GPU, want no gradients, and nobody watches operations."""
+    """Whether parts lie on a GPU, want no gradients, nobody watches, and Triton is there."""
     out, every = outs[0], (*outs, *lses)
     if not out.is_cuda or out.dtype not in _OF_KERNEL or not out.numel() or watched(*every):
         return False
     wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in every)
     dual = forward_ad._current_level >= 0
-    return out.shape[-1] <= _MOST_COLUMNS and len(outs) <= _MOST_PARTS and not wanted and not dual
+    small = out.shape[-1] <= _MOST_COLUMNS and len(outs) <= _MOST_PARTS
+    return small and not wanted and not dual and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 def _check(outs: Sequence[torch.Tensor], lses: Sequence[torch.Tensor]) -> None:

@@ -348,7 +348,7 @@ class _Attention(torch.autograd.Function):
             raise errors.no_double_backward()
         out, lse, *saved = ctx.saved_tensors
         change = (torch.zeros_like(out) if of_out is None else of_out, of_lse)
-        inputs, came = tuple(saved[: ctx.inputs]), saved[ctx.inputs :]
+        inputs, came = tuple(saved[: ctx.inputs]), saved[ctx.inputs :]  # tables lie behind
         parts = [
             replace(part, key=key, value=value)
             for part, key, value in zip(
